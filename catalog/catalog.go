@@ -1,0 +1,219 @@
+package catalog
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Collection names as mongos has them, inside the configured database.
+const (
+	LocksCollection = "locks"
+	PingsCollection = "lockpings"
+)
+
+// Catalog is the whole store. Safe for concurrent use. Every method is bounded by its context and
+// by the implementation's own limit for one command.
+type Catalog interface {
+	Locks
+	Pings
+	Operator
+}
+
+// Locks is what a contender and a holder need.
+type Locks interface {
+	// Acquire takes the lock if it is free or has no document yet: one command, filter
+	// {_id, state: 0}, upsert. It returns the document as written, with g's ts and the new
+	// fence. Errors: ErrNotFree when the document exists and is not free, *MalformedError for
+	// a fence that cannot be raised, ErrUnknownOutcome.
+	Acquire(ctx context.Context, g Grant) (Lock, error)
+
+	// Confirm asks for the outcome of an acquire or overtake that is unknown. It is a write that
+	// names g's ts, so that what it finds is durable. Errors: ErrNoMatch when the store does not
+	// hold the lock for g at this moment; ErrUnknownOutcome when it could not ask.
+	Confirm(ctx context.Context, g Grant) (Lock, error)
+
+	// SeedFence raises the fence of a lock that s holds to atLeast if it is lower, and returns
+	// the document. Errors: ErrNoMatch when s does not hold it any more, ErrUnknownOutcome.
+	SeedFence(ctx context.Context, s Session, atLeast int64) (Lock, error)
+
+	// Look reads the lock, its holder's ping and the server's clock, in one command where the
+	// server can. A document that cannot be understood is no error of Look: it is in the result.
+	Look(ctx context.Context, name string) (Look, error)
+
+	// Condemn marks the ping document of a process as dead, if it still is as watched: a
+	// compare-and-set on watched.Seq, or the insertion of a condemned one when watched is nil
+	// and none exists. After it the process cannot renew. Errors: ErrNoMatch when the document
+	// changed, appeared, or is condemned already; ErrUnknownOutcome.
+	Condemn(ctx context.Context, process string, watched *Ping, c Condemnation) error
+
+	// Overtake takes a held lock away from exactly the session and process that were watched,
+	// filter {_id, ts, process, state > 0}, no upsert. Errors: ErrNoMatch when the document is
+	// not as watched any more, *MalformedError as for Acquire, ErrUnknownOutcome.
+	Overtake(ctx context.Context, g Grant, from Holder) (Lock, error)
+
+	// Release frees the lock if s still holds it and touches nothing otherwise. Everything but
+	// the state stays in the document. Errors: ErrNoMatch when s does not hold it,
+	// ErrUnknownOutcome.
+	Release(ctx context.Context, s Session) error
+
+	// Read returns the lock document by the strongest read the server has (linearizable on a
+	// replica set). Errors: ErrNotFound, *MalformedError.
+	Read(ctx context.Context, name string) (Lock, error)
+}
+
+// Pings is what the heartbeat of a process needs.
+type Pings interface {
+	// Ping renews the process: upsert, filter {_id, condemned: absent}, server's clock into
+	// ping, seq + 1. It returns the document as written. Errors: *CondemnedError when the
+	// process was condemned, *MalformedError for a seq that cannot be raised,
+	// ErrUnknownOutcome.
+	Ping(ctx context.Context, b Beat) (Ping, error)
+
+	// RemovePing deletes the ping document of a process that ends in an orderly way. It is no
+	// error when there is none. A condemned document stays.
+	RemovePing(ctx context.Context, process string) error
+
+	// Held returns the sessions of all lock documents that name process as the holder.
+	// Documents that cannot be understood are left out.
+	Held(ctx context.Context, process string) ([]HeldSession, error)
+
+	// Tally counts the same documents as Held and sums their fences, in one small answer.
+	Tally(ctx context.Context, process string) (Tally, error)
+
+	// Release is as in Locks.
+	Release(ctx context.Context, s Session) error
+
+	// Prune deletes ping documents older than before (by the server's clock) whose process
+	// stands in no lock document, and returns how many.
+	Prune(ctx context.Context, before time.Time) (int, error)
+
+	// Prepare creates the indexes {ping: 1} on lockpings and {process: 1} on locks. It is safe
+	// to run in a hundred processes at once and returns what an operator should know, such as
+	// a TTL index that would delete living pings.
+	Prepare(ctx context.Context) (warnings []string, err error)
+
+	// Hello asks the server who it is and what time it has.
+	Hello(ctx context.Context) (Server, error)
+}
+
+// Operator is what the listing and breaking of locks needs.
+type Operator interface {
+	// List yields every lock document with the ping of its process, in the order of names. A
+	// document that cannot be understood is yielded as a *MalformedError and the listing goes
+	// on; any other error ends it.
+	List(ctx context.Context) iter.Seq2[Holding, error]
+
+	// Break frees a held lock that still carries the fence the operator saw: state 0, a new
+	// ts, fence + 1, so that the old session matches nothing any more. Errors: ErrNoMatch,
+	// *MalformedError, ErrUnknownOutcome.
+	Break(ctx context.Context, name string, fence int64, why string) (Lock, error)
+}
+
+// A Session names one acquisition of one lock. Every conditional write carries it.
+type Session struct {
+	Name string
+	TS   bson.ObjectID
+}
+
+// A Grant is what an acquisition writes.
+type Grant struct {
+	Session
+	Process  string
+	Who      string
+	Why      string
+	Takeover time.Duration // written as takeoverMS
+}
+
+// A Holder is what a contender watched and wants to overtake.
+type Holder struct {
+	Session
+	// Process is the holder's process id, empty when the document has none.
+	Process string
+}
+
+// A HeldSession is one lock that the store says a process holds.
+type HeldSession struct {
+	Session
+	Fence int64
+}
+
+// A Tally is a short summary of the locks of one process.
+type Tally struct {
+	Count    int64
+	FenceSum int64 // wraps around on overflow
+}
+
+// A Beat is what a ping writes.
+type Beat struct {
+	Process  string
+	Local    time.Time     // the process's own clock
+	Takeover time.Duration // written as takeoverMS
+	Interval time.Duration // written as pingMS
+}
+
+// A Condemnation tells who declared a process dead, when and why. The server's clock is written
+// into at.
+type Condemnation struct {
+	By       string
+	At       time.Time // read only
+	Evidence string
+}
+
+// A Look is one observation of a lock by a contender.
+type Look struct {
+	// Lock is nil when there is no document or LockErr says what is wrong with it.
+	Lock    *Lock
+	LockErr *MalformedError
+	// Ping is the ping document of the holder, nil when there is none, when the lock has no
+	// process, or when PingErr says what is wrong with it.
+	Ping    *Ping
+	PingErr *MalformedError
+	// ServerTime is the server's clock at the look, zero when the server could not be asked.
+	ServerTime time.Time
+	// Primary names the server's term (election id, or the start of a standalone process);
+	// empty when this look could not tell.
+	Primary string
+}
+
+// A Holding is one row of a listing.
+type Holding struct {
+	Lock       Lock
+	Ping       *Ping
+	PingErr    *MalformedError
+	ServerTime time.Time
+}
+
+// Kind says what sort of deployment answers.
+type Kind string
+
+// The kinds of deployment.
+const (
+	Standalone Kind = "standalone"
+	ReplicaSet Kind = "replica set"
+	Mongos     Kind = "mongos"
+	FerretDB   Kind = "ferretdb"
+	Memory     Kind = "memory"
+)
+
+// A Server is what Hello found.
+type Server struct {
+	Kind    Kind
+	Version string // as the server reports it, "7.0.5"
+	// Front is set when the embedded server's front stands before a FerretDB.
+	Front bool
+	// ConfigServer is set for a mongod that runs with --configsvr; MongoDB's own lock manager
+	// works in the same collections there, with a takeover time of 15 minutes.
+	ConfigServer bool
+	// Time is the server's clock, zero behind a mongos, whose clock is not the store's.
+	Time time.Time
+	// Primary names the term of the primary, or the start of a standalone process.
+	Primary string
+	// Transactions, ChangeStreams and PipelineUpdates say what the configured database of this
+	// deployment can do.
+	Transactions    bool
+	ChangeStreams   bool
+	PipelineUpdates bool
+}

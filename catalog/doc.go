@@ -1,0 +1,30 @@
+// Package catalog is what the lock subsystem knows of its store: the documents of the two
+// collections locks and lockpings, and the few atomic operations on them. MongoDB's own lock
+// manager of 3.2 to 5.0 had the same seam and called it DistLockCatalog.
+//
+// Two packages implement it: mongocatalog over the MongoDB driver, and memcatalog in memory with
+// the same semantics. The suite in catalogtest runs on both, so that what is proven over the
+// memory one counts for the other.
+//
+// # What an operation promises
+//
+// Every operation is one step that the store carries out as a whole, for one document, and every
+// write is durable on a majority before it is reported as done. An error says which of three
+// things happened:
+//
+//   - an error that matches [ErrUnknownOutcome]: nobody knows. The write may have been applied,
+//     or may be applied later, after the caller has gone;
+//   - any other error: certainly not applied;
+//   - no error: certainly applied, and durable.
+//
+// Nothing in this package looks at a clock, retries, or decides. It does not know what a
+// takeover is.
+//
+// # Foreign documents
+//
+// Others write to these collections too: a mongos of any generation, MongoDB's own lock manager,
+// an operator's hand. Every document is read from its raw bytes with a check of each type
+// ([ParseLock], [ParsePing]). Unmarshalling into a struct is forbidden here: the Go decoder turns
+// a missing state into 0, which would read as free, and a string of 24 hex digits into an
+// ObjectID that no filter on the server will ever match.
+package catalog

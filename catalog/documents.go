@@ -1,0 +1,227 @@
+package catalog
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// MaxTakeover bounds what a document may say of a holder's timing. A recorded takeover time or
+// ping interval that is not positive or larger than this is not believed.
+const MaxTakeover = 7 * 24 * time.Hour
+
+// A Lock is a document of the collection locks, understood.
+type Lock struct {
+	Name    string
+	Held    bool
+	State   int64  // as stored: 0 free; 1 held; 2 held, as mongos 2.0 and later wrote it
+	Process string // empty when absent
+	Who     string
+	Why     string
+	When    time.Time // zero when absent or unreadable; informational only
+	TS      bson.ObjectID
+	Fence   int64
+	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds.
+	Takeover time.Duration
+}
+
+// Session returns the session that holds, or last held, the lock.
+func (l Lock) Session() Session { return Session{Name: l.Name, TS: l.TS} }
+
+// Holder returns what an overtake has to name.
+func (l Lock) Holder() Holder { return Holder{Session: l.Session(), Process: l.Process} }
+
+// A Ping is a document of the collection lockpings, understood.
+type Ping struct {
+	Process string
+	At      time.Time // field ping: the server's clock at the last ping
+	Local   time.Time // the process's own clock at the last ping; zero when absent
+	Seq     int64     // counts the pings; see HasSeq
+	// HasSeq is false for a foreign document: a mongos or MongoDB's own manager wrote it.
+	HasSeq   bool
+	Takeover time.Duration // zero when absent or out of bounds
+	Interval time.Duration // zero when absent or out of bounds
+	// Condemned is set when a contender declared the process dead.
+	Condemned *Condemnation
+}
+
+// ParseLock understands a document of locks. The rule of what is malformed: a state that is no
+// number, or is negative or not integral; a held lock whose ts is no ObjectID or is all zero; a
+// process or fence of a wrong type. Fields that only inform (when, who, why) never make a document
+// malformed, and a free document needs nothing but its state.
+func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
+	var l Lock
+	id, bad := parseID(LocksCollection, raw)
+	if bad != nil {
+		return l, bad
+	}
+	l.Name = id
+	fail := func(field, format string, args ...any) (Lock, *MalformedError) {
+		return Lock{}, &MalformedError{LocksCollection, id, field, fmt.Sprintf(format, args...)}
+	}
+	state, problem := integral(lookup(raw, "state"))
+	if problem != "" {
+		return fail("state", "%s; 0 is free, 1 or 2 is held", problem)
+	}
+	if state < 0 {
+		return fail("state", "is negative; 0 is free, 1 or 2 is held")
+	}
+	l.State, l.Held = state, state > 0
+
+	if v := lookup(raw, "fence"); !absent(v) {
+		if l.Fence, problem = integral(v); problem != "" || l.Fence < 0 || v.Type == bson.TypeDouble {
+			return fail("fence", "must be a whole number that is not negative, not %s", describe(v))
+		}
+	}
+	v := lookup(raw, "process")
+	var ok bool
+	if l.Process, ok = v.StringValueOK(); !ok && !absent(v) && l.Held {
+		return fail("process", "must be a string, not %s", describe(v))
+	}
+	v = lookup(raw, "ts")
+	if l.TS, ok = v.ObjectIDOK(); l.Held && (!ok || l.TS.IsZero()) {
+		return fail("ts", "of a held lock must be an ObjectId that is not zero, not %s", describe(v))
+	}
+	l.Who, _ = lookup(raw, "who").StringValueOK()
+	l.Why, _ = lookup(raw, "why").StringValueOK()
+	l.When = date(lookup(raw, "when"))
+	l.Takeover = bounded(lookup(raw, "takeoverMS"))
+	return l, nil
+}
+
+// ParsePing understands a document of lockpings. ping must be a Date; seq, when present, a whole
+// number. A document without seq is foreign, not malformed. Any condemned mark counts, whatever
+// its type.
+func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
+	var p Ping
+	id, bad := parseID(PingsCollection, raw)
+	if bad != nil {
+		return p, bad
+	}
+	p.Process = id
+	v := lookup(raw, "ping")
+	ms, ok := v.DateTimeOK()
+	if !ok {
+		return Ping{}, &MalformedError{PingsCollection, id, "ping", "must be a Date, not " + describe(v)}
+	}
+	p.At = time.UnixMilli(ms).UTC()
+	if v = lookup(raw, "seq"); v.Type != 0 {
+		var problem string
+		if p.Seq, problem = integral(v); problem != "" {
+			return Ping{}, &MalformedError{PingsCollection, id, "seq", problem}
+		}
+		p.HasSeq = true
+	}
+	p.Local = date(lookup(raw, "local"))
+	p.Takeover = bounded(lookup(raw, "takeoverMS"))
+	p.Interval = bounded(lookup(raw, "pingMS"))
+	if v = lookup(raw, "condemned"); v.Type != 0 {
+		p.Condemned = &Condemnation{}
+		if doc, ok := v.DocumentOK(); ok {
+			p.Condemned.By, _ = lookup(doc, "by").StringValueOK()
+			p.Condemned.Evidence, _ = lookup(doc, "evidence").StringValueOK()
+			p.Condemned.At = date(lookup(doc, "at"))
+		}
+	}
+	return p, nil
+}
+
+// Printable makes a foreign text fit for a log line, an error or a terminal: control and
+// direction characters and invalid bytes are escaped, and it is cut to limit runes.
+func Printable(s string, limit int) string {
+	var b strings.Builder
+	n := 0
+	for i, r := range s {
+		if n++; n > limit {
+			b.WriteString("...")
+			break
+		}
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+func parseID(collection string, raw bson.Raw) (string, *MalformedError) {
+	if err := raw.Validate(); err != nil {
+		return "", &MalformedError{collection, "", "_id", "cannot be read: the document is damaged"}
+	}
+	v := lookup(raw, "_id")
+	id, ok := v.StringValueOK()
+	if !ok {
+		return "", &MalformedError{collection, v.String(), "_id", "must be a string, not " + describe(v)}
+	}
+	return id, nil
+}
+
+// lookup returns the LAST element of that name, as the Go decoder would; the zero value if none.
+func lookup(raw bson.Raw, key string) bson.RawValue {
+	var found bson.RawValue
+	elements, err := raw.Elements()
+	if err != nil {
+		return found
+	}
+	for _, e := range elements {
+		if e.Key() == key {
+			found = e.Value()
+		}
+	}
+	return found
+}
+
+func absent(v bson.RawValue) bool {
+	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
+}
+
+// integral reads a whole number from an int32, int64 or double. problem is empty if it is one.
+func integral(v bson.RawValue) (n int64, problem string) {
+	switch v.Type {
+	case bson.TypeInt32:
+		return int64(v.Int32()), ""
+	case bson.TypeInt64:
+		return v.Int64(), ""
+	case bson.TypeDouble:
+		f := v.Double()
+		if f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+			return 0, "must be a whole number, not " + describe(v)
+		}
+		return int64(f), ""
+	default:
+		return 0, "must be a whole number, not " + describe(v)
+	}
+}
+
+// bounded reads milliseconds between 1 and MaxTakeover; zero when it is anything else.
+func bounded(v bson.RawValue) time.Duration {
+	ms, problem := integral(v)
+	if problem != "" || ms < 1 || ms > MaxTakeover.Milliseconds() {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func date(v bson.RawValue) time.Time {
+	ms, ok := v.DateTimeOK()
+	if !ok {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func describe(v bson.RawValue) string {
+	if v.Type == 0 {
+		return "missing"
+	}
+	return v.Type.String()
+}

@@ -1,0 +1,78 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Outcomes of conditional writes and reads.
+var (
+	// ErrNotFree is returned by Acquire when the lock document exists and is not free. It may
+	// be held, or malformed: only a look can tell.
+	ErrNotFree = errors.New("catalog: lock is not free")
+	// ErrNoMatch is returned by a conditional write whose filter matched nothing: the document
+	// is not what the caller thought. Nothing was changed.
+	ErrNoMatch = errors.New("catalog: document is not as expected")
+	// ErrNotFound is returned by Read when there is no such document.
+	ErrNotFound = errors.New("catalog: no such document")
+	// ErrUnknownOutcome is matched by the error of a write that may or may not have been
+	// applied, or may be applied later.
+	ErrUnknownOutcome = errors.New("catalog: outcome unknown")
+	// ErrUnavailable is matched by errors that say that the server could not be reached or had
+	// no primary, before anything was applied.
+	ErrUnavailable = errors.New("catalog: server unavailable")
+	// ErrCondemned is matched by *CondemnedError.
+	ErrCondemned = errors.New("catalog: process was condemned")
+	// ErrMalformed is matched by *MalformedError.
+	ErrMalformed = errors.New("catalog: malformed document")
+)
+
+// A MalformedError names a document that no rule can be applied to, and the field that is wrong.
+// Such a document is never taken for free and never taken over.
+type MalformedError struct {
+	Collection string // "locks" or "lockpings"
+	ID         string // the _id, as extended JSON when it is no string
+	Field      string
+	Problem    string // what is wrong with the field and what was expected
+}
+
+func (e *MalformedError) Error() string {
+	return fmt.Sprintf("malformed document %s %q: field %q %s; repair or remove it by hand",
+		e.Collection, Printable(e.ID, 200), e.Field, e.Problem)
+}
+
+// Is reports whether target is ErrMalformed.
+func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
+
+// A CondemnedError tells a process that a contender has declared it dead.
+type CondemnedError struct {
+	Process string
+	// Condemnation is what the contender wrote; zero when it could not be read.
+	Condemnation Condemnation
+}
+
+func (e *CondemnedError) Error() string {
+	if e.Condemnation.By == "" {
+		return fmt.Sprintf("process %q was condemned", e.Process)
+	}
+	return fmt.Sprintf("process %q was condemned by %q: %s", e.Process,
+		Printable(e.Condemnation.By, 200), Printable(e.Condemnation.Evidence, 400))
+}
+
+// Is reports whether target is ErrCondemned.
+func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
+
+// A PrivilegeError says which privilege the user of the connection lacks.
+type PrivilegeError struct {
+	Namespace string // "config.locks"
+	Action    string // "find, insert, update"
+	Err       error
+}
+
+func (e *PrivilegeError) Error() string {
+	return fmt.Sprintf("not authorized: grant the actions %s on %s to the user of this connection: %v",
+		e.Action, e.Namespace, e.Err)
+}
+
+// Unwrap returns the server's error.
+func (e *PrivilegeError) Unwrap() error { return e.Err }
