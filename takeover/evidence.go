@@ -29,7 +29,7 @@ type Evidence struct {
 	Wall       time.Time     // looker's wall clock when the reply was there
 	Sent       time.Duration // looker's monotonic clock before the look was sent
 	Received   time.Duration // looker's monotonic clock when the reply was there
-	LongestGap time.Duration // longest pause between two looks since the first, filled by Watch
+	LongestGap time.Duration // longest pause between two looks since the first, filled by Observation
 }
 
 // A Verdict is what a contender may do.

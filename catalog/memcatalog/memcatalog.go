@@ -1,0 +1,172 @@
+// Package memcatalog is the store of the lock subsystem in memory: the operations of
+// [catalog.Catalog] on real BSON documents, with the semantics of a MongoDB server where they
+// matter to a lock. Numbers compare by value whatever their type, {state: 0} does not match a
+// missing or null state, $inc refuses what is no number, and dates come from the server's clock.
+//
+// It serves tests, simulations and single-process programs. It is no database: nothing is written
+// to disk, and no other process can see it. Every write is applied at once, so no operation of it
+// ever returns [catalog.ErrUnknownOutcome].
+//
+// It is deterministic: with an injected clock and source of ObjectIDs the same calls in the same
+// order give the same documents, byte for byte, and results come in the order of names.
+package memcatalog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// Options are the settings of a Catalog. The zero value is usable.
+type Options struct {
+	// Now is the server's clock; default the wall clock of the machine.
+	Now func() time.Time
+	// NewObjectID makes the sessions that Break writes; default bson.NewObjectID.
+	NewObjectID func() bson.ObjectID
+	// Primary names the term of the server, see SetPrimary; default "memory".
+	Primary string
+}
+
+// A Catalog is a store in memory. Make it with New. Safe for concurrent use; no operation waits
+// for anything but the mutex.
+type Catalog struct {
+	now   func() time.Time
+	newID func() bson.ObjectID
+
+	mu      sync.Mutex // guards locks, pings, holders, primary
+	locks   table
+	pings   table
+	holders holders // the held locks in locks, by process
+	primary string
+}
+
+var _ catalog.Catalog = (*Catalog)(nil)
+
+// New returns an empty store.
+func New(opts Options) *Catalog {
+	if opts.Now == nil {
+		system := clock.System()
+		opts.Now = func() time.Time { return system.Now().Wall }
+	}
+	if opts.NewObjectID == nil {
+		opts.NewObjectID = bson.NewObjectID
+	}
+	if opts.Primary == "" {
+		opts.Primary = "memory"
+	}
+	return &Catalog{
+		now:     opts.Now,
+		newID:   opts.NewObjectID,
+		locks:   table{},
+		pings:   table{},
+		holders: holders{},
+		primary: opts.Primary,
+	}
+}
+
+// SetPrimary changes the name of the server's term, as an election would.
+func (c *Catalog) SetPrimary(primary string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.primary = primary
+}
+
+// Put plants a document as a foreign hand would, in place of one with the same _id. It fails when
+// the collection is neither locks nor lockpings, or doc has no _id or is no BSON.
+func (c *Catalog) Put(collection string, doc bson.D) error {
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("put into %q: %w", collection, err)
+	}
+	key, ok := keyOf(raw)
+	if !ok {
+		return fmt.Errorf("put into %q: document has no _id", collection)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch collection {
+	case catalog.LocksCollection:
+		c.putLock(key, raw)
+	case catalog.PingsCollection:
+		c.pings[key] = raw
+	default:
+		return fmt.Errorf("put into %q: no such collection", collection)
+	}
+	return nil
+}
+
+// Remove deletes the document with the string id, as an operator's hand would. It is no error
+// when there is none.
+func (c *Catalog) Remove(collection, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch collection {
+	case catalog.LocksCollection:
+		c.holders.forget(c.locks[stringKey(id)])
+		delete(c.locks, stringKey(id))
+	case catalog.PingsCollection:
+		delete(c.pings, stringKey(id))
+	}
+}
+
+// Document returns a copy of the document with the string id, nil when there is none.
+func (c *Catalog) Document(collection, id string) bson.Raw {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return clone(c.table(collection)[stringKey(id)])
+}
+
+// Documents returns copies of all documents of a collection, in the order of their _ids.
+func (c *Catalog) Documents(collection string) []bson.Raw {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	docs := c.table(collection).sorted()
+	for i := range docs {
+		docs[i] = clone(docs[i])
+	}
+	return docs
+}
+
+// Hello tells the server's clock and term. It never fails but for an ended context.
+func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
+	if err := ctx.Err(); err != nil {
+		return catalog.Server{}, fmt.Errorf("hello: %w", err)
+	}
+	now := serverDate(c.now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return catalog.Server{
+		Kind:    catalog.Memory,
+		Version: "memory",
+		Time:    now,
+		Primary: c.primary,
+	}, nil
+}
+
+// table returns the collection of that name, nil when there is none. The caller holds mu.
+func (c *Catalog) table(collection string) table {
+	switch collection {
+	case catalog.LocksCollection:
+		return c.locks
+	case catalog.PingsCollection:
+		return c.pings
+	default:
+		return nil
+	}
+}
+
+// putLock stores a lock document and keeps holders in step. The caller holds mu.
+func (c *Catalog) putLock(key string, raw bson.Raw) {
+	c.holders.forget(c.locks[key])
+	c.locks[key] = raw
+	c.holders.remember(raw)
+}
+
+// serverDate cuts t to what a BSON Date can hold.
+func serverDate(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()).UTC() }

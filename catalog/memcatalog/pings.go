@@ -1,0 +1,182 @@
+package memcatalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// Ping is documented in [catalog.Pings].
+func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+	const verb = "ping as"
+	if err := ctx.Err(); err != nil {
+		return catalog.Ping{}, failed(verb, b.Process, err)
+	}
+	now := c.now()
+	key := stringKey(b.Process)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc := take(c.pings[key])
+	if doc == nil {
+		doc = fields{{"_id", text(b.Process)}}
+	}
+	if doc.at("condemned") >= 0 {
+		condemned := &catalog.CondemnedError{Process: b.Process}
+		if p, bad := catalog.ParsePing(c.pings[key]); bad == nil {
+			condemned.Condemnation = *p.Condemned
+		}
+		return catalog.Ping{}, failed(verb, b.Process, condemned)
+	}
+	raw, bad := doc.apply(catalog.PingsCollection,
+		set("local", dateOf(b.Local)),
+		set("ping", dateOf(now)),
+		set("pingMS", int64Of(b.Interval.Milliseconds())),
+		inc("seq"),
+		set("takeoverMS", int64Of(b.Takeover.Milliseconds())),
+	)
+	if bad != nil {
+		return catalog.Ping{}, failed(verb, b.Process, bad)
+	}
+	c.pings[key] = raw
+	p, bad := catalog.ParsePing(raw)
+	if bad != nil {
+		return catalog.Ping{}, failed(verb, b.Process, bad)
+	}
+	return p, nil
+}
+
+// Condemn is documented in [catalog.Locks].
+func (c *Catalog) Condemn(
+	ctx context.Context, process string, watched *catalog.Ping, how catalog.Condemnation,
+) error {
+	const verb = "condemn"
+	if err := ctx.Err(); err != nil {
+		return failed(verb, process, err)
+	}
+	now := dateOf(c.now())
+	mark := documentOf(fields{
+		{"at", now}, {"by", text(how.By)}, {"evidence", text(how.Evidence)},
+	})
+	key := stringKey(process)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc := take(c.pings[key])
+	changes := []change{set("condemned", mark)}
+	if watched == nil {
+		for _, taken := range []string{"seq", "ping", "condemned"} {
+			if doc.at(taken) >= 0 {
+				return failed(verb, process, catalog.ErrNoMatch)
+			}
+		}
+		if doc == nil {
+			doc = fields{{"_id", text(process)}}
+		}
+		changes = append(changes, set("ping", now))
+	} else if !watched.HasSeq || !holds(doc.get("seq"), equalsNumber(watched.Seq)) ||
+		doc.at("condemned") >= 0 {
+		return failed(verb, process, catalog.ErrNoMatch)
+	}
+	raw, bad := doc.apply(catalog.PingsCollection, changes...)
+	if bad != nil {
+		return failed(verb, process, bad)
+	}
+	c.pings[key] = raw
+	return nil
+}
+
+// RemovePing is documented in [catalog.Pings].
+func (c *Catalog) RemovePing(ctx context.Context, process string) error {
+	if err := ctx.Err(); err != nil {
+		return failed("remove the ping of", process, err)
+	}
+	key := stringKey(process)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if take(c.pings[key]).at("condemned") < 0 {
+		delete(c.pings, key)
+	}
+	return nil
+}
+
+// Held is documented in [catalog.Pings]. The sessions come in the order of names; the cost is
+// that of the locks which the process holds.
+func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, failed("read the locks of", process, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.holders[process]
+	if p == nil {
+		return nil, nil
+	}
+	sessions := make([]catalog.HeldSession, 0, len(p.sessions))
+	for _, s := range p.sessions {
+		sessions = append(sessions, s)
+	}
+	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
+	return sessions, nil
+}
+
+// Tally is documented in [catalog.Pings]. Its cost does not depend on the number of locks.
+func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+	if err := ctx.Err(); err != nil {
+		return catalog.Tally{}, failed("count the locks of", process, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.holders[process]
+	if p == nil {
+		return catalog.Tally{}, nil
+	}
+	return catalog.Tally{Count: int64(len(p.sessions)), FenceSum: p.fences}, nil
+}
+
+// Prune is documented in [catalog.Pings].
+func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("prune pings: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	named := map[string]bool{}
+	for _, raw := range c.locks {
+		if process, ok := take(raw).get("process").StringValueOK(); ok {
+			named[process] = true
+		}
+	}
+	pruned := 0
+	for key, raw := range c.pings {
+		doc := take(raw)
+		id, ok := doc.get("_id").StringValueOK()
+		if ok && !named[id] && holds(doc.get("ping"), olderThan(before)) {
+			delete(c.pings, key)
+			pruned++
+		}
+	}
+	return pruned, nil
+}
+
+// olderThan is the filter {field: {$lt: before}}, which only Dates match.
+func olderThan(before time.Time) func(bson.RawValue) bool {
+	return func(v bson.RawValue) bool {
+		ms, ok := v.DateTimeOK()
+		return ok && ms < before.UnixMilli()
+	}
+}
+
+// Prepare is documented in [catalog.Pings]. There is nothing to prepare in memory.
+func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	return nil, nil
+}

@@ -1,0 +1,275 @@
+package mongocatalog
+
+import (
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// This file builds the commands, and nothing else does. Names, process ids and texts only ever
+// stand where a value stands, so a "$" or a "." in them is data.
+
+// absent and present are conditions on a field.
+var absent = bson.D{{Key: "$exists", Value: false}}
+
+// positive is the condition that a lock is held; it does not match null or a missing field.
+var positive = bson.D{{Key: "$gt", Value: int32(0)}}
+
+var majority = bson.D{{Key: "w", Value: "majority"}}
+
+// revised is what every write of ours raises in a lock document.
+var revised = bson.D{{Key: "rev", Value: int64(1)}}
+
+// fenced is what every acquisition, takeover and break raises.
+var fenced = bson.D{{Key: "fence", Value: int64(1)}, {Key: "rev", Value: int64(1)}}
+
+// A modification is one findAndModify.
+type modification struct {
+	filter bson.D
+	update bson.D
+	upsert bool
+}
+
+func (m modification) command(collection string) bson.D {
+	d := bson.D{
+		{Key: "findAndModify", Value: collection},
+		{Key: "query", Value: m.filter},
+		{Key: "update", Value: m.update},
+		{Key: "new", Value: true},
+	}
+	if m.upsert {
+		d = append(d, bson.E{Key: "upsert", Value: true})
+	}
+	return append(d, bson.E{Key: "writeConcern", Value: majority})
+}
+
+// updateOne is one update of at most one document.
+func updateOne(collection string, filter, update bson.D) bson.D {
+	statement := bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}}
+	return bson.D{
+		{Key: "update", Value: collection},
+		{Key: "updates", Value: bson.A{statement}},
+		{Key: "ordered", Value: true},
+		{Key: "writeConcern", Value: majority},
+	}
+}
+
+// deletion removes one document that matches, or all with limit 0.
+func deletion(collection string, filter bson.D, limit int32) bson.D {
+	statement := bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: limit}}
+	return bson.D{
+		{Key: "delete", Value: collection},
+		{Key: "deletes", Value: bson.A{statement}},
+		{Key: "ordered", Value: true},
+		{Key: "writeConcern", Value: majority},
+	}
+}
+
+// held is the filter for the lock that s holds, whoever wrote its state.
+func held(s catalog.Session) bson.D {
+	return bson.D{
+		{Key: "_id", Value: s.Name},
+		{Key: "ts", Value: s.TS},
+		{Key: "state", Value: positive},
+	}
+}
+
+// granted is what an acquisition and a takeover write.
+func granted(g catalog.Grant) bson.D {
+	return bson.D{
+		{Key: "$set", Value: bson.D{
+			{Key: "state", Value: int32(1)},
+			{Key: "process", Value: g.Process},
+			{Key: "who", Value: g.Who},
+			{Key: "why", Value: g.Why},
+			{Key: "ts", Value: g.TS},
+			{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+		}},
+		{Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}}},
+		{Key: "$inc", Value: fenced},
+	}
+}
+
+func acquisition(g catalog.Grant) modification {
+	return modification{
+		filter: bson.D{{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}},
+		update: granted(g),
+		upsert: true,
+	}
+}
+
+func confirmation(g catalog.Grant) modification {
+	return modification{filter: held(g.Session), update: bson.D{
+		{Key: "$set", Value: bson.D{{Key: "who", Value: g.Who}}},
+		{Key: "$inc", Value: revised},
+	}}
+}
+
+func seeding(s catalog.Session, atLeast int64) modification {
+	return modification{filter: held(s), update: bson.D{
+		{Key: "$max", Value: bson.D{{Key: "fence", Value: atLeast}}},
+		{Key: "$inc", Value: revised},
+	}}
+}
+
+// takeover names the session and the process that were watched.
+func takeover(g catalog.Grant, from catalog.Holder) modification {
+	filter := bson.D{
+		{Key: "_id", Value: g.Name},
+		{Key: "ts", Value: from.TS},
+		{Key: "process", Value: from.Process},
+		{Key: "state", Value: positive},
+	}
+	if from.Process == "" {
+		// null matches a missing field as well.
+		filter[2].Value = bson.D{{Key: "$in", Value: bson.A{nil, ""}}}
+	}
+	return modification{filter: filter, update: granted(g)}
+}
+
+// freed is what a release writes: the last holder stays readable, the fence survives.
+func freed() bson.D {
+	return bson.D{
+		{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}},
+		{Key: "$inc", Value: revised},
+	}
+}
+
+// breaking frees a held lock that still has the fence which the operator saw.
+func breaking(name string, fence int64, ts bson.ObjectID, why string) modification {
+	seen := any(fence)
+	if fence == 0 {
+		seen = bson.D{{Key: "$in", Value: bson.A{int64(0), nil}}}
+	}
+	return modification{
+		filter: bson.D{
+			{Key: "_id", Value: name},
+			{Key: "fence", Value: seen},
+			{Key: "state", Value: positive},
+		},
+		update: bson.D{
+			{Key: "$set", Value: bson.D{
+				{Key: "state", Value: int32(0)},
+				{Key: "ts", Value: ts},
+				{Key: "why", Value: "broken: " + why},
+			}},
+			{Key: "$inc", Value: fenced},
+		},
+	}
+}
+
+// beating is a ping. A condemned process does not match, and its upsert fails with DuplicateKey.
+func beating(b catalog.Beat) modification {
+	return modification{
+		filter: alive(b.Process),
+		update: bson.D{
+			{Key: "$currentDate", Value: bson.D{{Key: "ping", Value: true}}},
+			{Key: "$set", Value: bson.D{
+				{Key: "local", Value: bson.NewDateTimeFromTime(b.Local)},
+				{Key: "takeoverMS", Value: b.Takeover.Milliseconds()},
+				{Key: "pingMS", Value: b.Interval.Milliseconds()},
+			}},
+			{Key: "$inc", Value: bson.D{{Key: "seq", Value: int64(1)}}},
+		},
+		upsert: true,
+	}
+}
+
+// alive is the filter for the ping document of a process that is not condemned.
+func alive(process string) bson.D {
+	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
+}
+
+// condemning marks a ping document that still is as watched. With nothing watched it inserts a
+// condemned one, whose ping is there because MongoDB's own lock manager cannot do without.
+func condemning(process string, watched *catalog.Ping, how catalog.Condemnation) modification {
+	filter := alive(process)
+	dates := bson.D{{Key: "condemned.at", Value: true}}
+	if watched != nil {
+		filter = append(filter, bson.E{Key: "seq", Value: watched.Seq})
+	} else {
+		filter = append(filter,
+			bson.E{Key: "seq", Value: absent}, bson.E{Key: "ping", Value: absent})
+		dates = append(dates, bson.E{Key: "ping", Value: true})
+	}
+	return modification{
+		filter: filter,
+		update: bson.D{
+			{Key: "$set", Value: bson.D{
+				{Key: "condemned.by", Value: how.By},
+				{Key: "condemned.evidence", Value: how.Evidence},
+			}},
+			{Key: "$currentDate", Value: dates},
+		},
+		upsert: watched == nil,
+	}
+}
+
+// heldBy is the filter for the locks that name process as the holder.
+func heldBy(process string) bson.D {
+	return bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}}
+}
+
+// wellFormed is heldBy without the documents that package catalog does not understand, as far as a
+// filter can tell: $bitsAllClear matches whole numbers only.
+func wellFormed(process string) bson.D {
+	numbers := bson.A{"int", "long", "double"}
+	return bson.D{
+		{Key: "process", Value: process},
+		{Key: "state", Value: bson.D{
+			{Key: "$gt", Value: int32(0)},
+			{Key: "$type", Value: numbers},
+			{Key: "$bitsAllClear", Value: int64(0)},
+		}},
+		{Key: "ts", Value: bson.D{
+			{Key: "$type", Value: "objectId"},
+			{Key: "$ne", Value: bson.NilObjectID},
+		}},
+		{Key: "$or", Value: bson.A{
+			bson.D{{Key: "fence", Value: nil}},
+			bson.D{{Key: "fence", Value: bson.D{
+				{Key: "$gte", Value: int32(0)},
+				{Key: "$type", Value: bson.A{"int", "long"}},
+			}}},
+		}},
+	}
+}
+
+func tally(process string) bson.A {
+	return bson.A{
+		bson.D{{Key: "$match", Value: wellFormed(process)}},
+		bson.D{{Key: "$group", Value: bson.D{
+			{Key: "_id", Value: nil},
+			{Key: "count", Value: bson.D{{Key: "$sum", Value: int64(1)}}},
+			{Key: "fences", Value: bson.D{{Key: "$sum", Value: "$fence"}}},
+		}}},
+	}
+}
+
+// observation brings lock documents, each with the ping of its process and the server's clock. The
+// documents stand below fields of our own, so that no field of theirs is in the way.
+func observation(first bson.D) bson.A {
+	return bson.A{
+		first,
+		bson.D{{Key: "$project", Value: bson.D{
+			{Key: "_id", Value: int32(0)},
+			{Key: "lock", Value: "$$ROOT"},
+		}}},
+		bson.D{{Key: "$lookup", Value: bson.D{
+			{Key: "from", Value: catalog.PingsCollection},
+			{Key: "localField", Value: "lock.process"},
+			{Key: "foreignField", Value: "_id"},
+			{Key: "as", Value: "pings"},
+		}}},
+		bson.D{{Key: "$addFields", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
+	}
+}
+
+// olderThan is the filter for pings before an instant of the server's clock.
+func olderThan(before time.Time) bson.D {
+	return bson.D{{Key: "ping", Value: bson.D{
+		{Key: "$lt", Value: bson.NewDateTimeFromTime(before)},
+	}}}
+}

@@ -1,0 +1,161 @@
+package mongocatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
+)
+
+// Defaults of Options.
+const (
+	DefaultDatabase       = "config"
+	DefaultCommandTimeout = 5 * time.Second
+)
+
+// Options are the settings of a Catalog. The zero value is usable.
+type Options struct {
+	// Database holds the collections locks and lockpings; default "config".
+	Database string
+	// CommandTimeout bounds every command; default 5 s.
+	CommandTimeout time.Duration
+	// PingTime is where the server's clock of the latest ping is kept for looks behind a mongos,
+	// whose own clock is not the store's. Catalogs of one process share one; default one of its
+	// own.
+	PingTime *PingTime
+}
+
+// A PingTime is the server's clock as the latest ping of this process brought it. The zero value
+// is ready to use, and safe for concurrent use.
+type PingTime struct{ ms atomic.Int64 }
+
+func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
+
+// at returns the latest reading, zero when no ping has succeeded yet.
+func (p *PingTime) at() time.Time {
+	ms := p.ms.Load()
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// A Catalog is the store in a MongoDB. Make it with New. Safe for concurrent use. It owns no
+// goroutine and no connection: the client belongs to the caller.
+type Catalog struct {
+	database string
+	timeout  time.Duration
+	pingTime *PingTime
+
+	db    *mongo.Database
+	locks *mongo.Collection
+	pings *mongo.Collection
+
+	build  atomic.Pointer[build]          // what buildInfo said, asked once
+	server atomic.Pointer[catalog.Server] // what the latest Hello said
+}
+
+var _ catalog.Catalog = (*Catalog)(nil)
+
+// New returns a store in the database of client that opts name. It does no I/O. It fails for a
+// nil client and for a negative time limit.
+func New(client *mongo.Client, opts Options) (*Catalog, error) {
+	if client == nil {
+		return nil, errors.New("mongocatalog: client is nil")
+	}
+	if opts.CommandTimeout < 0 {
+		return nil, fmt.Errorf("mongocatalog: CommandTimeout is %v; it must not be negative",
+			opts.CommandTimeout)
+	}
+	if opts.Database == "" {
+		opts.Database = DefaultDatabase
+	}
+	if opts.CommandTimeout == 0 {
+		opts.CommandTimeout = DefaultCommandTimeout
+	}
+	if opts.PingTime == nil {
+		opts.PingTime = new(PingTime)
+	}
+	db := client.Database(opts.Database, options.Database().
+		SetReadConcern(readconcern.Majority()).
+		SetWriteConcern(writeconcern.Majority()).
+		SetReadPreference(readpref.Primary()))
+	return &Catalog{
+		database: opts.Database,
+		timeout:  opts.CommandTimeout,
+		pingTime: opts.PingTime,
+		db:       db,
+		locks:    db.Collection(catalog.LocksCollection),
+		pings:    db.Collection(catalog.PingsCollection),
+	}, nil
+}
+
+// begin returns the context of one command: bounded, and without a session of the caller's, so
+// that no write of ours becomes part of a transaction. An ended context is an error before any
+// I/O.
+func (c *Catalog) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if ctx == nil {
+		return nil, nil, errors.New("context is nil")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, nil), c.timeout)
+	return ctx, cancel, nil
+}
+
+// write sends one writing command and returns the reply.
+func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.Raw, error) {
+	o.database, o.writes = c.database, true
+	ctx, cancel, err := c.begin(ctx)
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	defer cancel()
+	reply, err := c.db.RunCommand(ctx, command).Raw()
+	if err != nil {
+		return nil, o.failed(err)
+	}
+	return reply, nil
+}
+
+// modify sends one findAndModify and returns the document after it, nil when none matched.
+func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson.Raw, error) {
+	reply, err := c.write(ctx, o, m.command(o.collection))
+	if err != nil {
+		return nil, err
+	}
+	doc, ok := reply.Lookup("value").DocumentOK()
+	if !ok {
+		return nil, nil
+	}
+	return doc, nil
+}
+
+// modifyLock is modify for one lock document that must be there.
+func (c *Catalog) modifyLock(ctx context.Context, o operation, m modification) (
+	catalog.Lock, error,
+) {
+	doc, err := c.modify(ctx, o, m)
+	if err != nil {
+		return catalog.Lock{}, err
+	}
+	if doc == nil {
+		return catalog.Lock{}, o.wrap(catalog.ErrNoMatch)
+	}
+	l, bad := catalog.ParseLock(doc)
+	if bad != nil {
+		return catalog.Lock{}, o.wrap(bad)
+	}
+	return l, nil
+}

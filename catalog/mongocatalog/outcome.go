@@ -1,0 +1,231 @@
+package mongocatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"mongodlm/catalog"
+)
+
+// This file is the only place that says what an error of the driver means. It counts on a write
+// being sent at most once, see the package comment.
+
+// idIndex is the name of the index on _id.
+const idIndex = "_id_"
+
+// Codes of the server.
+const (
+	codeBadValue                = 2
+	codeFailedToParse           = 9
+	codeUnauthorized            = 13
+	codeTypeMismatch            = 14
+	codeCommandNotFound         = 59
+	codeDocumentValidation      = 121
+	codeNotWritablePrimary      = 10107
+	codeNotPrimaryNoSecondaryOk = 13435
+	codeDuplicateKey            = 11000
+)
+
+// refused are the codes with which a server says that it has not carried out the command: it was
+// not understood, not allowed, or met a document that does not take it.
+var refused = []int{
+	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
+	codeCommandNotSupportedView, codeDuplicateKey,
+}
+
+// An outcome is what an error says of a command.
+type outcome int
+
+const (
+	// unknown: it may have been applied, or may be later.
+	unknown outcome = iota
+	// notApplied: certainly not applied.
+	notApplied
+	// unavailable: certainly not applied, because there was no server to do it.
+	unavailable
+	// denied: certainly not applied, because the user lacks a privilege.
+	denied
+)
+
+// classify says what an error of a write means. Everything that is not listed is unknown.
+func classify(err error) outcome {
+	var written mongo.WriteException
+	if errors.As(err, &written) && written.WriteConcernError != nil {
+		// Applied on the primary, and perhaps rolled back. Any write concern error counts.
+		return unknown
+	}
+	var server mongo.ServerError
+	answered := errors.As(err, &server)
+	switch {
+	case neverSent(err):
+		return unavailable
+	case answered && server.HasErrorCode(codeUnauthorized):
+		return denied
+	case answered && slices.ContainsFunc(
+		[]int{codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk}, server.HasErrorCode):
+		return unavailable
+	case answered && server.HasErrorLabel(driver.NoWritesPerformed),
+		answered && slices.ContainsFunc(refused, server.HasErrorCode):
+		return notApplied
+	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
+		return notApplied
+	case err == context.Canceled || err == context.DeadlineExceeded:
+		// I13: the driver looks at the context once more before it sends, and returns the bare
+		// error then. When the context ends later the error is that of a connection.
+		return notApplied
+	default:
+		return unknown
+	}
+}
+
+// neverSent reports whether there was no connection to send the command on.
+func neverSent(err error) bool {
+	var selection topology.ServerSelectionError
+	if errors.As(err, &selection) || errors.Is(err, mongo.ErrClientDisconnected) ||
+		errors.Is(err, topology.ErrServerClosed) || errors.Is(err, topology.ErrPoolClosed) {
+		return true
+	}
+	if network(err) {
+		return false // The connection broke with the command on it.
+	}
+	var wait topology.WaitQueueTimeoutError
+	var cleared driver.RetryablePoolError
+	var connect topology.ConnectionError
+	return errors.As(err, &wait) || errors.As(err, &cleared) || errors.As(err, &connect)
+}
+
+// network reports whether a connection broke while the command was on it.
+func network(err error) bool {
+	var labeled mongo.LabeledError
+	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.NetworkError)
+}
+
+// classifyRead says what an error of a read means; a read is never unknown.
+func classifyRead(err error) outcome {
+	switch got := classify(err); {
+	case got != unknown:
+		return got
+	case network(err), hasCode(err, 91, 189, 11600, 11602, 13436):
+		return unavailable // It broke on the way, or the node is going down or changing its role.
+	default:
+		return notApplied
+	}
+}
+
+// An operation is what an error is about.
+type operation struct {
+	verb   string
+	name   string // of a lock or a process
+	quoted bool   // the operation has a name
+
+	database, collection string
+	actions              string // which the user needs on the collection
+	writes               bool
+}
+
+// wrap puts the operation before an error that is classified already.
+func (o operation) wrap(err error) error {
+	if o.quoted {
+		return fmt.Errorf("%s %q: %w", o.verb, o.name, err)
+	}
+	return fmt.Errorf("%s: %w", o.verb, err)
+}
+
+// failed classifies an error of the driver. The driver's error stays reachable by errors.As.
+func (o operation) failed(err error) error {
+	kind := classifyRead
+	if o.writes {
+		kind = classify
+	}
+	clean := redacted{text: redact(err.Error()), cause: err}
+	switch kind(err) {
+	case unknown:
+		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, clean))
+	case unavailable:
+		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnavailable, clean))
+	case denied:
+		namespace := strings.TrimSuffix(o.database+"."+o.collection, ".")
+		return o.wrap(&catalog.PrivilegeError{Namespace: namespace, Action: o.actions, Err: clean})
+	default:
+		return o.wrap(clean)
+	}
+}
+
+// redacted is an error with a text that is fit to be shown.
+type redacted struct {
+	text  string
+	cause error
+}
+
+func (e redacted) Error() string { return e.text }
+func (e redacted) Unwrap() error { return e.cause }
+
+var (
+	userInfo   = regexp.MustCompile(`(mongodb(?:\+srv)?://)[^\s"']*@`)
+	credential = regexp.MustCompile(
+		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
+			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
+)
+
+// redact takes out of a text what could be a password, makes it one line and bounds it.
+func redact(text string) string {
+	text = userInfo.ReplaceAllString(text, "${1}xxx@")
+	text = credential.ReplaceAllString(text, "${1}xxx")
+	return catalog.Printable(text, 600)
+}
+
+func hasCode(err error, codes ...int) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
+}
+
+// duplicateKey reports whether a unique index refused a document, and which one. Servers that do
+// not name it mean that on _id.
+func duplicateKey(err error) (index string, ok bool) {
+	if !mongo.IsDuplicateKeyError(err) || errors.Is(err, catalog.ErrUnknownOutcome) {
+		return "", false
+	}
+	var server mongo.ServerError
+	if !errors.As(err, &server) {
+		return "", false
+	}
+	_, rest, found := strings.Cut(server.Error(), " index: ")
+	name, _, ended := strings.Cut(rest, " dup key")
+	if !found || !ended {
+		return idIndex, true
+	}
+	return name, true
+}
+
+// notRaised understands the refusal of $inc: 14 for a field that is no number, 2 for the largest
+// number there is. The server's message names the field in the former case only.
+func notRaised(err error, collection, id, field string) *catalog.MalformedError {
+	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) {
+		return nil
+	}
+	var server mongo.ServerError
+	if !errors.As(err, &server) || !server.HasErrorMessage("$inc") {
+		return nil
+	}
+	bad := &catalog.MalformedError{Collection: collection, ID: id, Field: field}
+	switch {
+	case server.HasErrorCode(codeTypeMismatch):
+		bad.Problem = "cannot be raised: it must be a number"
+	case server.HasErrorCode(codeBadValue):
+		bad.Problem = "cannot be raised: it is the largest number there is"
+	default:
+		return nil
+	}
+	if server.HasErrorMessage("field 'rev' of") {
+		bad.Field = "rev"
+	}
+	return bad
+}

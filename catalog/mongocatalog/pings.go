@@ -1,0 +1,199 @@
+package mongocatalog
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+)
+
+// pruneBatch is how many old pings are looked at in one step of Prune.
+const pruneBatch = 1000
+
+func onPing(verb, process string) operation {
+	return operation{
+		verb: verb, name: process, quoted: true,
+		collection: catalog.PingsCollection, actions: "find, insert, update, remove",
+	}
+}
+
+// Ping is documented in [catalog.Pings]. One command; one more when the process was condemned, to
+// say by whom.
+func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+	o := onPing("ping as", b.Process)
+	doc, err := c.modify(ctx, o, beating(b))
+	if index, ok := duplicateKey(err); ok && index == idIndex {
+		return catalog.Ping{}, o.wrap(c.condemned(ctx, b.Process))
+	}
+	if bad := notRaised(err, o.collection, b.Process, "seq"); bad != nil {
+		return catalog.Ping{}, o.wrap(bad)
+	}
+	if err != nil {
+		return catalog.Ping{}, err
+	}
+	p, bad := catalog.ParsePing(doc)
+	if bad != nil {
+		return catalog.Ping{}, o.wrap(bad)
+	}
+	c.pingTime.set(p.At)
+	return p, nil
+}
+
+// condemned reads who condemned a process, if that can be read.
+func (c *Catalog) condemned(ctx context.Context, process string) *catalog.CondemnedError {
+	found := &catalog.CondemnedError{Process: process}
+	raw, err := c.findOne(ctx, onPing("read the ping of", process), c.pings, process)
+	if err != nil || raw == nil {
+		return found // The verdict stands without its reasons.
+	}
+	if p, bad := catalog.ParsePing(raw); bad == nil && p.Condemned != nil {
+		found.Condemnation = *p.Condemned
+	}
+	return found
+}
+
+// RemovePing is documented in [catalog.Pings]. One command.
+func (c *Catalog) RemovePing(ctx context.Context, process string) error {
+	o := onPing("remove the ping of", process)
+	_, err := c.write(ctx, o, deletion(o.collection, alive(process), 1))
+	return err
+}
+
+// Held is documented in [catalog.Pings]. One command, more for thousands of locks. The sessions
+// come in the order of names.
+func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	o := operation{
+		verb: "read the locks of", name: process, quoted: true, database: c.database,
+		collection: catalog.LocksCollection, actions: "find",
+	}
+	var sessions []catalog.HeldSession
+	collect := func(raw bson.Raw) {
+		l, bad := catalog.ParseLock(raw)
+		if bad == nil && l.Held {
+			sessions = append(sessions, catalog.HeldSession{Session: l.Session(), Fence: l.Fence})
+		}
+	}
+	fields := bson.D{
+		{Key: "ts", Value: 1}, {Key: "fence", Value: 1},
+		{Key: "process", Value: 1}, {Key: "state", Value: 1},
+	}
+	find := options.Find().SetProjection(fields)
+	if err := c.find(ctx, o, c.locks, heldBy(process), find, collect); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
+	return sessions, nil
+}
+
+// find calls collect with every document; raw is valid during the call only.
+func (c *Catalog) find(
+	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,
+	find *options.FindOptionsBuilder, collect func(raw bson.Raw),
+) error {
+	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+		return from.Find(ctx, filter, find)
+	})
+	defer r.close(ctx)
+	for r.next(ctx) {
+		collect(r.row())
+	}
+	return r.err
+}
+
+// Tally is documented in [catalog.Pings]. One command.
+func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+	o := operation{
+		verb: "count the locks of", name: process, quoted: true, database: c.database,
+		collection: catalog.LocksCollection, actions: "find",
+	}
+	var t catalog.Tally
+	exact := true
+	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+		return c.locks.Aggregate(ctx, tally(process))
+	})
+	defer r.close(ctx)
+	for r.next(ctx) {
+		t.Count, _ = r.row().Lookup("count").AsInt64OK()
+		fences := r.row().Lookup("fences")
+		t.FenceSum, _ = fences.AsInt64OK()
+		exact = fences.Type == bson.TypeInt32 || fences.Type == bson.TypeInt64
+	}
+	if r.err != nil || exact {
+		return t, r.err
+	}
+	// The server went over to floating point where we wrap around.
+	sessions, err := c.Held(ctx, process)
+	t = catalog.Tally{Count: int64(len(sessions))}
+	for _, s := range sessions {
+		t.FenceSum += s.Fence
+	}
+	return t, err
+}
+
+// Prune is documented in [catalog.Pings]. Three commands for each thousand old pings. The age is
+// asked for again in the delete, so a process that pings meanwhile keeps its document.
+func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
+	o := operation{
+		verb: "prune pings", database: c.database,
+		collection: catalog.PingsCollection, actions: "find, remove",
+	}
+	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+		return c.pings.Find(ctx, olderThan(before), options.Find().
+			SetProjection(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(pruneBatch))
+	})
+	defer r.close(ctx)
+	pruned := 0
+	for {
+		var batch []string
+		for len(batch) < pruneBatch && r.next(ctx) {
+			if id, ok := r.row().Lookup("_id").StringValueOK(); ok {
+				batch = append(batch, id)
+			}
+		}
+		if r.err != nil || len(batch) == 0 {
+			return pruned, r.err
+		}
+		n, err := c.pruneBatch(ctx, o, batch, before)
+		pruned += n
+		if err != nil {
+			return pruned, err
+		}
+	}
+}
+
+func (c *Catalog) pruneBatch(
+	ctx context.Context, o operation, batch []string, before time.Time,
+) (int, error) {
+	among := bson.D{{Key: "process", Value: bson.D{{Key: "$in", Value: batch}}}}
+	find := options.Find().SetProjection(bson.D{{Key: "process", Value: 1}})
+	named := map[string]bool{}
+	reading := o
+	reading.collection = catalog.LocksCollection
+	err := c.find(ctx, reading, c.locks, among, find, func(raw bson.Raw) {
+		if process, ok := raw.Lookup("process").StringValueOK(); ok {
+			named[process] = true
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	batch = slices.DeleteFunc(batch, func(id string) bool { return named[id] })
+	if len(batch) == 0 {
+		return 0, nil
+	}
+	filter := append(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: batch}}}},
+		olderThan(before)...)
+	reply, err := c.write(ctx, o, deletion(o.collection, filter, 0))
+	if err != nil {
+		return 0, err
+	}
+	return count(reply), nil
+}

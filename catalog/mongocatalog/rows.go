@@ -1,0 +1,62 @@
+package mongocatalog
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// rows reads a cursor of any length, each of its commands bounded on its own. The first error
+// ends it and stays in err.
+type rows struct {
+	c      *Catalog
+	o      operation
+	start  func(context.Context) (*mongo.Cursor, error)
+	cursor *mongo.Cursor
+	err    error
+}
+
+// open prepares the reading of what start finds; the command is sent by the first next.
+func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
+	return &rows{c: c, o: o, start: start}
+}
+
+// next moves on to the next row and reports whether there is one.
+func (r *rows) next(ctx context.Context) bool {
+	if r.err != nil {
+		return false
+	}
+	ctx, cancel, err := r.c.begin(ctx)
+	if err != nil {
+		r.err = r.o.wrap(err)
+		return false
+	}
+	defer cancel()
+	if r.cursor == nil {
+		if r.cursor, err = r.start(ctx); err != nil {
+			r.err = r.o.failed(err)
+			return false
+		}
+	}
+	if r.cursor.Next(ctx) {
+		return true
+	}
+	if err := r.cursor.Err(); err != nil {
+		r.err = r.o.failed(err)
+	}
+	return false
+}
+
+// row is valid until the next call of next.
+func (r *rows) row() bson.Raw { return r.cursor.Current }
+
+// close frees the cursor on the server. A cursor that cannot be closed ends there by itself.
+func (r *rows) close(ctx context.Context) {
+	if r.cursor == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.c.timeout)
+	defer cancel()
+	_ = r.cursor.Close(ctx)
+}

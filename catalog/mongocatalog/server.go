@@ -1,0 +1,172 @@
+package mongocatalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// systemDatabases have neither change streams nor, unless the server is a config server,
+// transactions.
+var systemDatabases = []string{"admin", "config", "local"}
+
+// A build is what buildInfo says of a server.
+type build struct {
+	version string
+	ferret  bool
+	front   bool
+}
+
+// Hello is documented in [catalog.Pings]. One command, two the first time.
+func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
+	o := operation{verb: "hello", database: c.database, actions: "find"}
+	b := c.build.Load()
+	if b == nil {
+		info, err := c.ask(ctx, o, "buildInfo")
+		if err != nil {
+			return catalog.Server{}, err
+		}
+		known := parseBuild(info)
+		b = &known
+		c.build.Store(b)
+	}
+	hello, err := c.ask(ctx, o, "hello")
+	if err != nil {
+		return catalog.Server{}, err
+	}
+	s := describe(*b, hello, c.database)
+	c.server.Store(&s)
+	return s, nil
+}
+
+// known returns what the server is, without a command once Hello has been answered.
+func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
+	if s := c.server.Load(); s != nil {
+		return *s, nil
+	}
+	return c.Hello(ctx)
+}
+
+func (c *Catalog) ask(ctx context.Context, o operation, command string) (bson.Raw, error) {
+	ctx, cancel, err := c.begin(ctx)
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	defer cancel()
+	reply, err := c.db.RunCommand(ctx, bson.D{{Key: command, Value: int32(1)}}).Raw()
+	if err != nil {
+		return nil, o.failed(err)
+	}
+	return reply, nil
+}
+
+func parseBuild(info bson.Raw) build {
+	var b build
+	b.version, _ = info.Lookup("version").StringValueOK()
+	if version, ok := info.Lookup("ferretdbVersion").StringValueOK(); ok {
+		b.version, b.ferret = version, true
+	}
+	b.front, _ = info.Lookup("mongodlmFront").BooleanOK()
+	return b
+}
+
+// describe puts together what buildInfo and hello say.
+func describe(b build, hello bson.Raw, database string) catalog.Server {
+	s := catalog.Server{Kind: kindOf(b, hello), Version: b.version, Front: b.front}
+	if front, ok := hello.Lookup("mongodlmFront").BooleanOK(); ok {
+		s.Front = s.Front || front
+	}
+	// configsvr is a number, the version of that protocol.
+	s.ConfigServer = hello.Lookup("configsvr").Type != 0
+	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind != catalog.Mongos {
+		s.Time = time.UnixMilli(ms).UTC()
+	}
+	if s.Kind != catalog.Mongos {
+		s.Primary = primaryOf(hello)
+	}
+	system := slices.Contains(systemDatabases, database)
+	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
+	s.Transactions = replicated && (!system || s.ConfigServer)
+	s.ChangeStreams = replicated && !system && !s.ConfigServer
+	s.PipelineUpdates = s.Kind != catalog.FerretDB
+	return s
+}
+
+func kindOf(b build, hello bson.Raw) catalog.Kind {
+	message, _ := hello.Lookup("msg").StringValueOK()
+	_, member := hello.Lookup("setName").StringValueOK()
+	switch {
+	case b.ferret:
+		return catalog.FerretDB
+	case message == "isdbgrid":
+		return catalog.Mongos
+	case member:
+		return catalog.ReplicaSet
+	default:
+		return catalog.Standalone
+	}
+}
+
+// primaryOf names the term of a primary, or the start of a process that has none.
+func primaryOf(hello bson.Raw) string {
+	if id, ok := hello.Lookup("electionId").ObjectIDOK(); ok {
+		version, _ := hello.Lookup("setVersion").AsInt64OK()
+		return id.Hex() + "/" + strconv.FormatInt(version, 10)
+	}
+	if id, ok := hello.Lookup("topologyVersion", "processId").ObjectIDOK(); ok {
+		return id.Hex()
+	}
+	return ""
+}
+
+// Supported says why locks must not be kept on this server and what to do about it; nil when they
+// may. It does no I/O.
+func Supported(s catalog.Server, database string) error {
+	major, minor := version(s.Version)
+	switch s.Kind {
+	case catalog.Memory:
+		return nil
+	case catalog.FerretDB:
+		if major < 2 && !s.Front {
+			return fmt.Errorf("FerretDB %s is not supported: its conditional updates are not "+
+				"atomic, so two processes would hold one lock; use MongoDB 4.4 or newer, or "+
+				"the embedded server of package configserver, which puts a front before it",
+				catalog.Printable(s.Version, 40))
+		}
+		return nil
+	case catalog.Mongos:
+		if database == DefaultDatabase {
+			return fmt.Errorf("database %q is not supported behind a mongos: it is the "+
+				"cluster's own; choose another database, or connect to the config servers", database)
+		}
+	}
+	if major < 4 || major == 4 && minor < 4 {
+		return fmt.Errorf("MongoDB %s is not supported: locks need 4.4 or newer; "+
+			"upgrade the server or choose another one",
+			catalog.Printable(s.Version, 40))
+	}
+	return nil
+}
+
+// version reads the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2"; zero for what
+// is no number.
+func version(text string) (major, minor int) {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(text, "v"), ".")
+	second, _, _ := strings.Cut(rest, ".")
+	major, err := strconv.Atoi(first)
+	if err != nil {
+		return 0, 0
+	}
+	minor, err = strconv.Atoi(second)
+	if err != nil {
+		return major, 0
+	}
+	return major, minor
+}

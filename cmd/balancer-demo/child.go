@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/balancer"
+	"mongodlm/internal/balancing"
+)
+
+// closeLimit bounds how long a process takes to give its lock back when it is told to end.
+const closeLimit = 10 * time.Second
+
+// beBalancer is one balancer process. It tells its events as lines of JSON.
+func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if o.untilEOF {
+		go func() { // ends with the process
+			_, _ = io.Copy(io.Discard, in)
+			cancel()
+		}()
+	}
+	logger, closeLog, err := openLog(o.log, o.number)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	manager, err := distlock.New(ctx, distlock.Config{
+		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	client, err := mongocatalog.Dial(options.Client(), o.uri, 0)
+	if err != nil {
+		return err
+	}
+	host := manager.Config().Host
+	b := balancer.New(balancer.Config{
+		Manager: manager, Store: balancer.NewStore(client, o.database, textsOnly(manager.Server())),
+		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Number: o.number, PID: os.Getpid(),
+		RoundPause: o.roundPause, MovePause: o.movePause,
+		Now: wallClock, Tell: teller(out),
+	})
+	b.Run(ctx)
+	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)
+	defer cancelEnd()
+	return errors.Join(manager.Close(end), client.Disconnect(end))
+}
+
+// textsOnly reports whether a server stores neither MinKey nor dotted field names.
+func textsOnly(s catalog.Server) bool { return s.Kind == catalog.FerretDB }
+
+// teller writes events as lines of JSON. A reader that has gone is no reason to stop.
+func teller(out io.Writer) func(balancer.Event) {
+	var mu sync.Mutex // keeps lines whole
+	enc := json.NewEncoder(out)
+	return func(e balancer.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = enc.Encode(e)
+	}
+}
+
+// openLog appends to a file; without one it is silent.
+func openLog(path string, number int) (zerolog.Logger, func(), error) {
+	if path == "" {
+		return zerolog.Nop(), func() {}, nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return zerolog.Nop(), nil, fmt.Errorf("--log: %w", err)
+	}
+	logger := zerolog.New(f).With().Timestamp().Int("balancer", number).Logger()
+	return logger, func() { _ = f.Close() }, nil
+}
+
+// metadata opens the cluster's metadata for the parent.
+type metadata struct {
+	*balancer.Store
+	client  *mongo.Client
+	catalog *mongocatalog.Catalog
+	db      *mongo.Database
+}
+
+func openMetadata(ctx context.Context, o opts) (*metadata, error) {
+	client, err := mongocatalog.Dial(options.Client(), o.uri, 0)
+	if err != nil {
+		return nil, err
+	}
+	m := &metadata{client: client, db: client.Database(o.database)}
+	if m.catalog, err = mongocatalog.New(client, mongocatalog.Options{Database: o.database}); err != nil {
+		return nil, err
+	}
+	server, err := m.catalog.Hello(ctx)
+	if err != nil {
+		return nil, errors.Join(err, client.Disconnect(ctx))
+	}
+	if err := mongocatalog.Supported(server, o.database); err != nil {
+		return nil, errors.Join(err, client.Disconnect(ctx))
+	}
+	m.Store = balancer.NewStore(client, o.database, textsOnly(server))
+	return m, nil
+}
+
+func (m *metadata) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	_ = m.client.Disconnect(ctx) // nothing is left to lose
+}
+
+// load is the command that only loads the cluster.
+func load(ctx context.Context, o opts, out io.Writer) error {
+	cluster, err := readCluster(o.cluster)
+	if err != nil {
+		return err
+	}
+	m, err := openMetadata(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	err = m.Load(ctx, cluster)
+	if errors.Is(err, balancer.ErrNotEmpty) && o.ifEmpty {
+		fmt.Fprintf(out, "database %s holds a cluster already\n", o.database)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "loaded %d shards, %d collections, %d chunks into database %s\n",
+		len(cluster.Shards), len(cluster.Collections), len(cluster.Chunks), o.database)
+	return nil
+}
+
+func readCluster(path string) (balancing.Cluster, error) {
+	if path == "" {
+		return balancing.Sample()
+	}
+	return balancing.LoadFiles(path)
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"mongodlm/internal/balancer"
+	"mongodlm/internal/balancing"
+	"mongodlm/internal/demoview"
+)
+
+// ledger is what the parent was told.
+type ledger struct {
+	balancers map[int]*demoview.Balancer
+	process   map[string]int // process id to number
+	order     []string       // process ids as they came
+	perID     map[string]*demoview.Rounds
+	takeovers []demoview.Takeover
+	breaches  []demoview.Violation
+	refused   int
+	rounds    int
+	deaths    int
+	holder    string // process of the last round begun
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		balancers: map[int]*demoview.Balancer{}, process: map[string]int{},
+		perID: map[string]*demoview.Rounds{},
+	}
+}
+
+func (l *ledger) of(number int) *demoview.Balancer {
+	b := l.balancers[number]
+	if b == nil {
+		b = &demoview.Balancer{Number: number, Condition: demoview.Running, PingAge: -1}
+		l.balancers[number] = b
+	}
+	return b
+}
+
+func (l *ledger) condition(number int, c demoview.Condition) { l.of(number).Condition = c }
+
+func (l *ledger) note(at time.Duration, e balancer.Event) {
+	b := l.of(e.Number)
+	b.PID = e.PID
+	if e.Process != "" && l.perID[e.Process] == nil {
+		l.process[e.Process] = e.Number
+		l.order = append(l.order, e.Process)
+		l.perID[e.Process] = &demoview.Rounds{Number: e.Number, Process: e.Process}
+	}
+	switch e.Kind {
+	case balancer.Entered:
+		l.rounds++
+		b.Rounds++
+		b.Fence = e.Fence
+		l.perID[e.Process].Rounds++
+		l.holder = e.Process
+	case balancer.MovedOne:
+		b.Moves++
+		l.perID[e.Process].Moves++
+	case balancer.TookOver:
+		l.takeovers = append(l.takeovers, demoview.Takeover{
+			At: at, From: l.holder, To: e.Process, Fence: e.Fence, Evidence: e.Text})
+	case balancer.Refused:
+		l.refused++
+	case balancer.Breach:
+		l.breaches = append(l.breaches, demoview.Violation{
+			Breach: string(balancing.StaleWrite), Subject: e.Chunk,
+			Evidence: fmt.Sprintf("%s wrote with fence %d after it had lost the lock", e.Process, e.Fence)})
+	}
+}
+
+// report judges the records in the database and adds what the parent was told.
+func (d *demo) report(ctx context.Context) (demoview.Report, error) {
+	after, err := d.meta.Read(ctx)
+	if err != nil {
+		return demoview.Report{}, err
+	}
+	rounds, changes, err := d.meta.History(ctx)
+	if err != nil {
+		return demoview.Report{}, err
+	}
+	r := demoview.Report{
+		Balanced: len(balancing.Candidates(after)) == 0, Duration: d.since(),
+		Handovers: handovers(rounds, d.ledger.takeovers), Takeovers: d.ledger.takeovers,
+		Migrations: migrations(changes), Faults: d.faults.list(),
+		Before: loadsOf(d.before), After: loadsOf(after), Violations: d.ledger.breaches,
+	}
+	for _, v := range balancing.Judge(balancing.History{
+		Before: d.before.Chunks, After: after.Chunks, Rounds: rounds, Changes: changes,
+	}) {
+		r.Violations = append(r.Violations, demoview.Violation{
+			Breach: string(v.Breach), Subject: v.Subject, Evidence: v.Evidence})
+	}
+	for _, id := range d.ledger.order {
+		if done := d.ledger.perID[id]; done.Rounds > 0 {
+			r.Balancers = append(r.Balancers, *done)
+		}
+	}
+	slices.SortStableFunc(r.Balancers, func(a, b demoview.Rounds) int { return cmp.Compare(a.Number, b.Number) })
+	return r, nil
+}
+
+// handovers counts how often the lock went to another process other than by force.
+func handovers(rounds []balancing.Round, takeovers []demoview.Takeover) int {
+	rounds = slices.Clone(rounds)
+	slices.SortFunc(rounds, func(a, b balancing.Round) int { return cmp.Compare(a.Fence, b.Fence) })
+	forced := map[int64]bool{}
+	for _, t := range takeovers {
+		forced[t.Fence] = true
+	}
+	n := 0
+	for i := 1; i < len(rounds); i++ {
+		if rounds[i].Process != rounds[i-1].Process && !forced[rounds[i].Fence] {
+			n++
+		}
+	}
+	return n
+}
+
+func migrations(changes []balancing.Change) []demoview.Migrations {
+	counts := map[string]int{}
+	for _, c := range changes {
+		counts[c.NS]++
+	}
+	var all []demoview.Migrations
+	for ns, n := range counts {
+		all = append(all, demoview.Migrations{Namespace: ns, Chunks: n})
+	}
+	slices.SortFunc(all, func(a, b demoview.Migrations) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	return all
+}
+
+func loadsOf(c balancing.Cluster) []demoview.Load {
+	counts := c.Counts()
+	var all []demoview.Load
+	for _, s := range c.Shards {
+		l := demoview.Load{Shard: s.ID, Draining: s.Draining, Collections: counts[s.ID]}
+		for _, n := range l.Collections {
+			l.Chunks += n
+		}
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b demoview.Load) int { return cmp.Compare(a.Shard, b.Shard) })
+	return all
+}

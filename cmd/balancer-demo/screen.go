@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/term"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/balancer"
+	"mongodlm/internal/demoview"
+)
+
+// keptEvents is how many events the live table can show.
+const keptEvents = 40
+
+// screen shows the demo: a live table on a terminal, lines elsewhere.
+type screen struct {
+	out    io.Writer
+	file   *os.File // nil when out is no terminal
+	events *[]demoview.Event
+}
+
+func newScreen(out io.Writer) screen {
+	s := screen{out: out, events: &[]demoview.Event{}}
+	if f, ok := isTerminal(out); ok {
+		s.file = f
+	}
+	return s
+}
+
+func (s screen) event(e demoview.Event) {
+	if s.file == nil {
+		fmt.Fprintln(s.out, demoview.Plain(e))
+		return
+	}
+	*s.events = append(*s.events, e)
+	if extra := len(*s.events) - keptEvents; extra > 0 {
+		*s.events = slices.Delete(*s.events, 0, extra)
+	}
+}
+
+func (s screen) draw(picture func() demoview.State) {
+	if s.file == nil {
+		return
+	}
+	width, height, err := term.GetSize(int(s.file.Fd()))
+	if err != nil {
+		width, height = 100, 30
+	}
+	state := picture()
+	state.Height, state.Events = height, *s.events
+	fmt.Fprint(s.out, demoview.Frame(demoview.Render(state, width)))
+}
+
+// finish leaves the last picture on the terminal, above the report.
+func (s screen) finish(state demoview.State) {
+	s.draw(func() demoview.State { return state })
+}
+
+// describe words an event of a balancer; ok is false for what is not worth a line.
+func describe(e balancer.Event) (shown demoview.Event, ok bool) {
+	shown = demoview.Event{Balancer: e.Number, Kind: string(e.Kind)}
+	if e.Fence != 0 {
+		shown.Fields = append(shown.Fields, demoview.Field{Key: "fence", Value: fmt.Sprint(e.Fence)})
+	}
+	switch e.Kind {
+	case balancer.Started:
+		shown.Text = "ready"
+		shown.Fields = append(shown.Fields, demoview.Field{Key: "process", Value: e.Process})
+	case balancer.TookOver:
+		shown.Kind, shown.Text = "takeover", "took the lock of a dead holder"
+		shown.Fields = append(shown.Fields, demoview.Field{Key: "evidence", Value: e.Text})
+	case balancer.MovedOne:
+		shown.Kind, shown.Text = "move", fmt.Sprintf("%s from %s to %s", e.Chunk, e.From, e.To)
+	case balancer.LostLock:
+		shown.Text = e.Text
+	case balancer.Refused:
+		shown.Text = "a write with its old fence was refused: " + e.Text
+	case balancer.Breach:
+		shown.Kind, shown.Text = "violation", "a write with its old fence went through"
+	case balancer.Idle:
+		shown.Text = e.Text
+	default:
+		return shown, false
+	}
+	return shown, true
+}
+
+// picture is the present state for the live table.
+func (d *demo) picture(ctx context.Context) demoview.State {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	state := demoview.State{
+		Title: fmt.Sprintf("%d balancers on one lock", d.o.processes), Server: d.server,
+		Elapsed: d.since(), Finished: d.balanced, Takeovers: d.ledger.takeovers,
+	}
+	for n := 1; n <= d.o.processes; n++ {
+		state.Balancers = append(state.Balancers, *d.ledger.of(n))
+	}
+	look, err := d.meta.catalog.Look(ctx, balancer.LockName)
+	if err == nil && look.Lock != nil {
+		state.Lock = demoview.Lock{
+			Name: look.Lock.Name, Held: look.Lock.Held, Process: look.Lock.Process,
+			Number: d.ledger.process[look.Lock.Process], Fence: look.Lock.Fence, Why: look.Lock.Why,
+		}
+		if !look.ServerTime.IsZero() {
+			state.Lock.Since = max(0, look.ServerTime.Sub(look.Lock.When))
+		}
+	}
+	d.pingAges(ctx, state, look.ServerTime)
+	if now, err := d.meta.Read(ctx); err == nil {
+		for _, l := range loadsOf(now) {
+			state.Shards = append(state.Shards, demoview.Shard{
+				ID: l.Shard, Draining: l.Draining, Chunks: l.Collections})
+		}
+		for _, c := range now.Collections {
+			state.Collections = append(state.Collections, c.NS)
+		}
+	}
+	return state
+}
+
+func (d *demo) pingAges(ctx context.Context, state demoview.State, now time.Time) {
+	cursor, err := d.meta.db.Collection(catalog.PingsCollection).Find(ctx, bson.D{})
+	if err != nil || now.IsZero() {
+		return // the table shows it as unknown
+	}
+	defer func() { _ = cursor.Close(ctx) }()
+	for cursor.Next(ctx) {
+		ping, bad := catalog.ParsePing(cursor.Current)
+		n := d.ledger.process[ping.Process]
+		if bad != nil || n == 0 {
+			continue
+		}
+		b := &state.Balancers[n-1]
+		if age := max(0, now.Sub(ping.At)); b.PingAge < 0 || age < b.PingAge {
+			b.PingAge = age
+		}
+		b.Holder = b.Holder || state.Lock.Held && state.Lock.Process == ping.Process
+	}
+}

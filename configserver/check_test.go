@@ -1,0 +1,159 @@
+package configserver_test
+
+import (
+	"context"
+	"flag"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/configserver"
+)
+
+// rounds is small enough for a run with the race detector: -rounds=500 makes the long run.
+var rounds = flag.Int("rounds", 60, "rounds of each kind of race through the front")
+
+func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
+	client := connect(t, start(t, configserver.Config{}).URI())
+	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: *rounds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(report)
+	want := configserver.Tally{Rounds: *rounds, One: *rounds}
+	if !report.Atomic || report.Acquire != want || report.CompareAndSet != want {
+		t.Errorf("got %+v", report)
+	}
+	noScratchLeft(t, client)
+}
+
+func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
+	socket, stop, err := configserver.StartBare(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")
+	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(report)
+	if report.Atomic || report.Acquire.Several+report.CompareAndSet.Several == 0 {
+		t.Errorf("a bare FerretDB passed: %+v", report)
+	}
+	if !strings.Contains(report.String(), "NOT atomic") {
+		t.Errorf("report says %q", report)
+	}
+	noScratchLeft(t, client)
+}
+
+func noScratchLeft(t *testing.T, client *mongo.Client) {
+	t.Helper()
+	names, err := client.Database("config").ListCollectionNames(t.Context(), bson.D{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "distlock_check_") {
+			t.Errorf("scratch collection %q is left", name)
+		}
+	}
+}
+
+func TestCheck_BadOptions_Refused(t *testing.T) {
+	t.Parallel()
+	client := connect(t, "mongodb://127.0.0.1:1/") // never asked
+	for _, opts := range []configserver.CheckOptions{
+		{Contenders: 1}, {Contenders: -1}, {Contenders: 257}, {Rounds: -1}, {Rounds: 10_001},
+	} {
+		if r, err := configserver.Check(t.Context(), client, opts); err == nil {
+			t.Errorf("%+v gives %v", opts, r)
+		}
+	}
+	if r, err := configserver.Check(t.Context(), nil, configserver.CheckOptions{}); err == nil {
+		t.Errorf("no client gives %v", r)
+	}
+}
+
+func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
+	t.Parallel()
+	s := start(t, configserver.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// The first command of the last race cancels: the context ends in the middle of a round.
+	counted := &countdown{left: 40, do: cancel}
+	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetMonitor(counted.monitor()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := client.Disconnect(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	}()
+	if r, err := configserver.Check(ctx, client, configserver.CheckOptions{}); err == nil {
+		t.Errorf("a check whose context ended gives %v", r)
+	}
+	noScratchLeft(t, client)
+}
+
+// Readers that run beside the writers see the document at every moment, whole, and never an older
+// state after a newer one.
+func TestFront_ReadsBesideWrites_SeeWholeDocumentsInOrder(t *testing.T) {
+	t.Parallel()
+	client := connect(t, start(t, configserver.Config{}).URI())
+	locks := client.Database("config").Collection("locks")
+	const writers, each = 4, 50
+	if _, err := locks.InsertOne(t.Context(), bson.D{
+		{Key: "_id", Value: "balancer"}, {Key: "fence", Value: 0}, {Key: "copy", Value: 0},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan struct{})
+	var write, read sync.WaitGroup
+	for range writers {
+		write.Go(func() {
+			for range each {
+				update := d("$inc", bson.D{{Key: "fence", Value: 1}, {Key: "copy", Value: 1}})
+				if err := locks.FindOneAndUpdate(t.Context(), byID("balancer"), update).Err(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range writers {
+		read.Go(func() {
+			var last, got struct{ Fence, Copy int }
+			for reads := 0; ; reads++ {
+				if err := locks.FindOne(t.Context(), byID("balancer")).Decode(&got); err != nil {
+					t.Errorf("read %d: %v", reads, err)
+					return
+				}
+				if got.Fence < last.Fence || got.Fence != got.Copy {
+					t.Errorf("read %+v after %+v", got, last)
+				}
+				last = got
+				select {
+				case <-written:
+					if last.Fence == writers*each {
+						return
+					}
+				default:
+				}
+			}
+		})
+	}
+	write.Wait()
+	close(written)
+	read.Wait()
+}

@@ -1,0 +1,153 @@
+package configserver
+
+import (
+	"encoding/binary"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// frontField is the field of buildInfo by which a client tells the front from a bare FerretDB.
+const frontField = "mongodlmFront"
+
+// A request is a client's message, understood as far as the front needs.
+type request struct {
+	frame   frame // fit for the backend: no checksum, no flags
+	command string
+	write   bool
+	// silent is set when the client asked for no reply (moreToCome).
+	silent bool
+}
+
+// parseRequest understands a client's message, or says why its connection has to be closed.
+//
+// The flags are cleared for the backend. So it answers an unacknowledged write too, and the front
+// knows when it is done; that reply is then dropped. Exhaust replies and checksums, which a client
+// may only offer, are not made use of.
+func parseRequest(f frame) (request, error) {
+	switch f.opCode() {
+	case opMsg:
+		stripped, flags, err := stripFlags(f)
+		if err != nil {
+			return request{}, err
+		}
+		b, err := parseMsg(stripped)
+		if err != nil {
+			return request{}, err
+		}
+		name, err := commandName(b.document)
+		if err != nil {
+			return request{}, err
+		}
+		read := isRead(name) || name == "aggregate" && b.sequences == 0 && onlyReads(b.document)
+		return request{stripped, name, !read, flags&flagMoreToCome != 0}, nil
+	case opQuery:
+		document, err := parseQuery(f)
+		if err != nil {
+			return request{}, err
+		}
+		name, err := commandName(document)
+		if err != nil {
+			return request{}, err
+		}
+		return request{frame: f, command: name, write: !isRead(name)}, nil
+	default:
+		// OP_COMPRESSED is among them: hello offers no compressor.
+		return request{}, damaged("opcode %d is not served", f.opCode())
+	}
+}
+
+// commandName returns the name of a command: the first key of its document.
+func commandName(document bson.Raw) (string, error) {
+	first, err := document.IndexErr(0)
+	if err != nil {
+		return "", damaged("command document: %v", err)
+	}
+	name, err := first.KeyErr()
+	if err != nil {
+		return "", damaged("command name: %v", err)
+	}
+	return name, nil
+}
+
+// isRead reports whether a command is known to change no document. Everything else is serialized,
+// so a command that nobody thought of costs time, not atomicity.
+func isRead(command string) bool {
+	switch command {
+	case "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "connectionStatus",
+		"saslStart", "saslContinue", "logout", "whatsmyuri", "endSessions":
+		return true
+	case "find", "getMore", "killCursors", "count", "distinct", "explain",
+		"listCollections", "listDatabases", "listIndexes", "listCommands":
+		return true
+	case "collStats", "dataSize", "dbStats", "dbstats", "serverStatus", "hostInfo", "currentOp",
+		"getCmdLineOpts", "getLog", "getParameter", "getFreeMonitoringStatus":
+		return true
+	}
+	return false
+}
+
+// onlyReads reports whether no stage of an aggregate writes. Whatever cannot be understood counts
+// as a write.
+func onlyReads(aggregate bson.Raw) bool {
+	elements, err := aggregate.Elements()
+	if err != nil {
+		return false
+	}
+	for _, e := range elements {
+		if e.Key() != "pipeline" {
+			continue
+		}
+		pipeline, ok := e.Value().ArrayOK()
+		if !ok {
+			return false
+		}
+		stages, err := pipeline.Values()
+		if err != nil {
+			return false
+		}
+		for _, stage := range stages {
+			document, ok := stage.DocumentOK()
+			if !ok || writes(document) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// writes reports whether a stage is, or may be, one that writes.
+func writes(stage bson.Raw) bool {
+	elements, err := stage.Elements()
+	if err != nil {
+		return true
+	}
+	for _, e := range elements {
+		if key := e.Key(); key == "$out" || key == "$merge" {
+			return true
+		}
+	}
+	return false
+}
+
+// markFront adds frontField to the reply of buildInfo.
+func markFront(reply frame) (frame, error) {
+	f, _, err := stripFlags(reply)
+	if err != nil {
+		return nil, err
+	}
+	b, err := parseMsg(f)
+	if err != nil {
+		return nil, err
+	}
+	end := b.offset + len(b.document)
+	marked := make(frame, 0, len(f)+len(frontField)+3)
+	marked = append(marked, f[:end-1]...)
+	marked = append(marked, byte(bson.TypeBoolean))
+	marked = append(marked, frontField...)
+	marked = append(marked, 0, 1) // the name's end, true
+	added := len(marked) - (end - 1)
+	marked = append(marked, f[end-1:]...)
+	binary.LittleEndian.PutUint32(marked, uint32(len(marked)))
+	binary.LittleEndian.PutUint32(marked[b.offset:], uint32(len(b.document)+added))
+	return marked, nil
+}

@@ -1,0 +1,182 @@
+package configserver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// A contest is the rounds of one check.
+type contest struct {
+	scratch    *mongo.Collection
+	contenders int
+	rounds     int
+}
+
+// An attempt is one contender's command. It reports whether the server told it that it won, and
+// fails when the command neither won nor lost.
+type attempt func(ctx context.Context, session bson.ObjectID) (won bool, err error)
+
+// casID is the document of the compare-and-set races.
+const casID = "compare-and-set"
+
+// A scratchLock is a document of both races. It is our own, so decoding it needs no care.
+type scratchLock struct {
+	State int64         `bson:"state"`
+	TS    bson.ObjectID `bson:"ts"`
+	Fence int64         `bson:"fence"`
+}
+
+func (c *contest) run(ctx context.Context) (Report, error) {
+	report := Report{Contenders: c.contenders}
+	if err := c.connect(ctx); err != nil {
+		return Report{}, fmt.Errorf("connect: %w", err)
+	}
+	first := bson.D{{Key: "_id", Value: casID}, {Key: "fence", Value: int64(0)}}
+	_, err := c.scratch.InsertOne(ctx, first)
+	if err != nil {
+		return Report{}, fmt.Errorf("compare-and-set: %w", err)
+	}
+	for round := range c.rounds {
+		if err := c.acquireRound(ctx, round, &report.Acquire); err != nil {
+			return Report{}, fmt.Errorf("acquire, round %d: %w", round+1, err)
+		}
+		if err := c.setRound(ctx, &report.CompareAndSet); err != nil {
+			return Report{}, fmt.Errorf("compare-and-set, round %d: %w", round+1, err)
+		}
+	}
+	report.Atomic = report.Acquire.One == c.rounds && report.CompareAndSet.One == c.rounds
+	return report, nil
+}
+
+// connect makes the client open a connection for each contender, so that the first race is not
+// one of handshakes.
+func (c *contest) connect(ctx context.Context) error {
+	_, err := c.race(ctx, func(ctx context.Context, _ bson.ObjectID) (bool, error) {
+		return false, c.scratch.Database().RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
+	})
+	return err
+}
+
+// race releases all contenders at one instant and returns the sessions that won.
+func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error) {
+	var (
+		mu      sync.Mutex // guards winners, failed
+		winners []bson.ObjectID
+		failed  error
+		ready   sync.WaitGroup
+		ended   sync.WaitGroup
+		start   = make(chan struct{})
+	)
+	ready.Add(c.contenders)
+	for range c.contenders {
+		session := bson.NewObjectID()
+		ended.Go(func() {
+			ready.Done()
+			<-start
+			won, err := try(ctx, session)
+			mu.Lock()
+			defer mu.Unlock()
+			if won {
+				winners = append(winners, session)
+			}
+			if err != nil && failed == nil {
+				failed = err
+			}
+		})
+	}
+	ready.Wait()
+	close(start)
+	ended.Wait()
+	return winners, failed
+}
+
+// acquireRound races for a lock: in every other round for one that does not exist yet, in the
+// rest for one that was released. The document is removed afterwards, as a FerretDB slows down with
+// each.
+func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
+	id := fmt.Sprintf("acquire-%d", round)
+	byID := bson.D{{Key: "_id", Value: id}}
+	fence := int64(round % 2)
+	if fence > 0 {
+		free := append(byID, bson.E{Key: "state", Value: 0}, bson.E{Key: "fence", Value: fence})
+		if _, err := c.scratch.InsertOne(ctx, free); err != nil {
+			return err
+		}
+	}
+	winners, err := c.race(ctx, func(ctx context.Context, s bson.ObjectID) (bool, error) {
+		return c.acquire(ctx, id, s)
+	})
+	if err != nil {
+		return err
+	}
+	var last scratchLock
+	if err = c.scratch.FindOne(ctx, byID).Decode(&last); err != nil {
+		return err
+	}
+	t.count(winners, last, fence+1)
+	_, err = c.scratch.DeleteOne(ctx, byID)
+	return err
+}
+
+// acquire is the command of distlock's acquisition.
+func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool, error) {
+	filter := bson.D{{Key: "_id", Value: id}, {Key: "state", Value: 0}}
+	update := bson.D{
+		{Key: "$set", Value: bson.D{{Key: "state", Value: 1}, {Key: "ts", Value: s}}},
+		{Key: "$inc", Value: bson.D{{Key: "fence", Value: int64(1)}}},
+	}
+	after := options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)
+	var got scratchLock
+	err := c.scratch.FindOneAndUpdate(ctx, filter, update, after).Decode(&got)
+	if mongo.IsDuplicateKeyError(err) {
+		return false, nil // it exists and is held
+	}
+	return err == nil && got.TS == s, err
+}
+
+// setRound races for a change of the fence from the value that everybody has read.
+func (c *contest) setRound(ctx context.Context, t *Tally) error {
+	byID := bson.D{{Key: "_id", Value: casID}}
+	var before, after scratchLock
+	if err := c.scratch.FindOne(ctx, byID).Decode(&before); err != nil {
+		return err
+	}
+	filter := append(byID, bson.E{Key: "fence", Value: before.Fence})
+	winners, err := c.race(ctx, func(ctx context.Context, s bson.ObjectID) (bool, error) {
+		update := bson.D{
+			{Key: "$set", Value: bson.D{{Key: "ts", Value: s}}},
+			{Key: "$inc", Value: bson.D{{Key: "fence", Value: int64(1)}}},
+		}
+		res, err := c.scratch.UpdateOne(ctx, filter, update)
+		if err != nil {
+			return false, err
+		}
+		return res.MatchedCount == 1, nil
+	})
+	if err != nil {
+		return err
+	}
+	if err = c.scratch.FindOne(ctx, byID).Decode(&after); err != nil {
+		return err
+	}
+	t.count(winners, after, before.Fence+1)
+	return nil
+}
+
+// count adds a round. last is the document after it, fence what exactly one winner leaves there.
+func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
+	t.Rounds++
+	switch {
+	case len(winners) > 1:
+		t.Several++
+	case len(winners) == 1 && last.TS == winners[0] && last.Fence == fence:
+		t.One++
+	default:
+		t.None++
+	}
+}

@@ -1,0 +1,91 @@
+package configserver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"modernc.org/sqlite" // FerretDB's own driver, registered as "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// ErrDirInUse is returned by [Start] when another server, of this process or another, works in
+// Config.Dir.
+var ErrDirInUse = errors.New("configserver: folder is in use by another config server")
+
+// lockFile is the SQLite file whose exclusive lock says that a server works in the folder. It does
+// not end in .sqlite, so FerretDB does not take it for a database.
+const lockFile = "configserver.lock"
+
+// A folder is where the documents live.
+type folder struct {
+	path      string
+	temporary bool
+	lock      *sql.DB // nil when temporary: nobody else knows it
+}
+
+// openFolder makes path ready and locks it; an empty path makes a temporary folder.
+func openFolder(ctx context.Context, path string) (*folder, error) {
+	if path == "" {
+		temporary, err := os.MkdirTemp("", "mongodlm-data-")
+		if err != nil {
+			return nil, fmt.Errorf("configserver: temporary folder: %w", err)
+		}
+		return &folder{path: temporary, temporary: true}, nil
+	}
+	if strings.ContainsAny(path, "?#%") {
+		return nil, fmt.Errorf(
+			"configserver: folder %q: FerretDB cannot open a path with ?, # or %% in it", path)
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("configserver: folder %q: %w", path, err)
+	}
+	if err = os.MkdirAll(absolute, 0o700); err != nil {
+		return nil, fmt.Errorf("configserver: folder: %w", err)
+	}
+	lock, err := lockFolder(ctx, absolute)
+	if err != nil {
+		return nil, err
+	}
+	return &folder{path: absolute, lock: lock}, nil
+}
+
+// lockFolder takes the exclusive lock of a SQLite file: it works alike on every system, within a
+// process and between them, and ends with the process however that ends.
+func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
+	file := url.URL{
+		Scheme: "file", OmitHost: true, Path: filepath.ToSlash(filepath.Join(dir, lockFile)),
+		RawQuery: "_pragma=locking_mode(exclusive)",
+	}
+	db, err := sql.Open("sqlite", file.String())
+	if err != nil {
+		return nil, fmt.Errorf("configserver: lock folder %q: %w", dir, err)
+	}
+	// One connection that is never given up: the lock is its own.
+	db.SetMaxOpenConns(1)
+	db.SetMaxIdleConns(1)
+	db.SetConnMaxLifetime(0)
+	db.SetConnMaxIdleTime(0)
+	if _, err = db.ExecContext(ctx, "PRAGMA user_version = 1"); err == nil {
+		return db, nil
+	}
+	var failed *sqlite.Error
+	if errors.As(err, &failed) && failed.Code()&0xff == sqlite3.SQLITE_BUSY {
+		err = ErrDirInUse
+	}
+	return nil, errors.Join(fmt.Errorf("configserver: lock folder %q: %w", dir, err), db.Close())
+}
+
+// close gives up the lock and removes a temporary folder.
+func (f *folder) close() error {
+	if f.temporary {
+		return os.RemoveAll(f.path)
+	}
+	return f.lock.Close()
+}

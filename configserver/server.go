@@ -1,0 +1,152 @@
+package configserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// defaultAddr lets the system choose a port.
+const defaultAddr = "127.0.0.1:0"
+
+// closeTimeout bounds how long Close lets commands that are under way be answered.
+const closeTimeout = 10 * time.Second
+
+// ErrNotLoopback is returned by [Start] when Config.Addr is not an address of this machine alone.
+// The server knows no passwords, so it is served to nobody else.
+var ErrNotLoopback = errors.New("configserver: address is not loopback")
+
+// Config says where a server keeps its documents and where it listens. The zero value is a server
+// in a temporary folder on a port of the system's choice.
+type Config struct {
+	// Dir is the folder of the documents. It is made, open to its owner only, when it does not
+	// exist, and serves one server at a time. Empty means a temporary folder that Close removes;
+	// nothing in it is forced to the disk.
+	Dir string
+	// Addr is the TCP address to listen on, a loopback address or localhost with a port, 0 for
+	// one of the system's choice; default "127.0.0.1:0".
+	Addr string
+	// Logger gets what an operator should know; silent by default.
+	Logger zerolog.Logger
+}
+
+// A Server is a running config server. Safe for concurrent use.
+type Server struct {
+	folder  *folder
+	backend *backend
+	front   *front
+
+	closing sync.Once
+	closed  chan struct{} // closed when everything has ended; err is set before
+	err     error
+}
+
+// Start runs a config server until [Server.Close]; see the package comment for what it is good
+// for. When it returns, the server answers. ctx bounds the starting only.
+//
+// Errors: [ErrNotLoopback] when Addr is not a loopback address, [ErrDirInUse] when another server
+// works in Dir, others when the folder, the port or FerretDB cannot be had.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	s, listener, err := start(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.front = newFront(listener, s.backend.dial, maxClients, cfg.Logger)
+	return s, nil
+}
+
+// start makes everything but the front.
+func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err error) {
+	addr, err := loopback(ctx, cfg.Addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &Server{closed: make(chan struct{})}
+	if s.folder, err = openFolder(ctx, cfg.Dir); err != nil {
+		return nil, nil, err
+	}
+	s.backend, err = startBackend(ctx, s.folder.path, s.folder.temporary, cfg.Logger)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.folder.close())
+	}
+	var l net.ListenConfig
+	listener, err := l.Listen(ctx, "tcp", addr)
+	if err != nil {
+		err = fmt.Errorf("configserver: listen: %w", err)
+		return nil, nil, errors.Join(err, s.backend.close(), s.folder.close())
+	}
+	return s, listener, nil
+}
+
+// loopback checks an address and returns it in a form that is resolved no further.
+func loopback(ctx context.Context, addr string) (string, error) {
+	if addr == "" {
+		addr = defaultAddr
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("configserver: address: %w", err)
+	}
+	ip := net.ParseIP(host)
+	if host == "localhost" {
+		found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+		if err != nil || len(found) == 0 {
+			return "", fmt.Errorf("configserver: address %q: %w", addr, err)
+		}
+		ip = found[0].IP
+	}
+	if ip == nil || !ip.IsLoopback() {
+		return "", fmt.Errorf(
+			"%w: %q; the server knows no passwords, use 127.0.0.1, ::1 or localhost",
+			ErrNotLoopback, addr)
+	}
+	return net.JoinHostPort(ip.String(), port), nil
+}
+
+// URI returns the connection string of the server, fit for any MongoDB driver.
+func (s *Server) URI() string {
+	return "mongodb://" + s.Addr() + "/?directConnection=true"
+}
+
+// Addr returns the address the server listens on, host and port.
+func (s *Server) Addr() string { return s.front.listener.Addr().String() }
+
+// Dir returns the folder of the documents, also of a temporary one.
+func (s *Server) Dir() string { return s.folder.path }
+
+// Close stops the server and waits until nothing of it runs any more. Commands that are under way
+// are answered, for 10 s at most, then cut off; connections are closed. A temporary folder is
+// removed. Closing again waits for the first Close and returns its result.
+//
+// When ctx ends first, what is under way is cut off at once, and Close returns the cause while the
+// rest of the stopping goes on in the background.
+func (s *Server) Close(ctx context.Context) error {
+	s.closing.Do(func() {
+		go s.shutdown(ctx) // ends when everything has; Close waits for it
+	})
+	select {
+	case <-s.closed:
+		return s.err
+	default:
+	}
+	select {
+	case <-s.closed:
+		return s.err
+	case <-ctx.Done():
+		return fmt.Errorf("configserver: close: %w", context.Cause(ctx))
+	}
+}
+
+// shutdown ends the front, then FerretDB, which by then has no connection, then the folder.
+func (s *Server) shutdown(ctx context.Context) {
+	defer close(s.closed)
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	s.front.close(ctx)
+	s.err = errors.Join(s.backend.close(), s.folder.close())
+}

@@ -1,0 +1,189 @@
+package configserver_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/configserver"
+)
+
+func TestServer_Restart_SameDir_KeepsDocuments(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "made by the server")
+	for run := range 3 {
+		s, err := configserver.Start(t.Context(), configserver.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Dir() != dir {
+			t.Errorf("Dir() = %q, want %q", s.Dir(), dir)
+		}
+		client := connect(t, s.URI())
+		locks := client.Database("config").Collection("locks")
+		if n, err := locks.CountDocuments(t.Context(), bson.D{}); err != nil || n != int64(run) {
+			t.Errorf("run %d finds %d documents, %v", run, n, err)
+		}
+		if _, err := locks.InsertOne(t.Context(), d("_id", run)); err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("folder is %v, %v, want mode 0700", info.Mode(), err)
+	}
+}
+
+func TestServer_TwoAtOnce_KeepApart(t *testing.T) {
+	t.Parallel()
+	first := start(t, configserver.Config{})
+	second := start(t, configserver.Config{})
+	if first.Addr() == second.Addr() || first.Dir() == second.Dir() {
+		t.Fatalf("both at %s in %s", first.Addr(), first.Dir())
+	}
+	for _, s := range []*configserver.Server{first, second} {
+		locks := connect(t, s.URI()).Database("config").Collection("locks")
+		if _, err := locks.InsertOne(t.Context(), byID("balancer")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestServer_Start_DirInUse_Refused(t *testing.T) {
+	t.Parallel()
+	first := start(t, configserver.Config{Dir: t.TempDir()})
+	_, err := configserver.Start(t.Context(), configserver.Config{Dir: first.Dir()})
+	if !errors.Is(err, configserver.ErrDirInUse) {
+		t.Fatalf("got %v, want ErrDirInUse", err)
+	}
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	start(t, configserver.Config{Dir: first.Dir()})
+}
+
+func TestServer_Start_BadConfig_Refused(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{
+		"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:0", "", "127.0.0.1", "nonsense",
+	} {
+		if addr == "" {
+			continue
+		}
+		t.Run(addr, func(t *testing.T) {
+			t.Parallel()
+			s, err := configserver.Start(t.Context(), configserver.Config{Addr: addr})
+			if err == nil {
+				t.Fatal(s.Addr(), s.Close(t.Context()))
+			}
+			_, _, malformed := net.SplitHostPort(addr)
+			if malformed == nil && !errors.Is(err, configserver.ErrNotLoopback) {
+				t.Errorf("got %v, want ErrNotLoopback", err)
+			}
+		})
+	}
+	t.Run("folder that FerretDB cannot open", func(t *testing.T) {
+		t.Parallel()
+		dir := filepath.Join(t.TempDir(), "100%")
+		if s, err := configserver.Start(t.Context(), configserver.Config{Dir: dir}); err == nil {
+			t.Fatal(s.Addr(), s.Close(t.Context()))
+		}
+	})
+	t.Run("port in use", func(t *testing.T) {
+		t.Parallel()
+		taken := start(t, configserver.Config{Addr: "localhost:0"})
+		s, err := configserver.Start(t.Context(), configserver.Config{Addr: taken.Addr()})
+		if err == nil {
+			t.Fatal(s.Addr(), s.Close(t.Context()))
+		}
+	})
+	t.Run("context that has ended", func(t *testing.T) {
+		t.Parallel()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if s, err := configserver.Start(ended, configserver.Config{}); err == nil {
+			t.Fatal(s.Addr(), s.Close(t.Context()))
+		}
+	})
+}
+
+func TestServer_Close_ConnectedClients_EndsThem(t *testing.T) {
+	t.Parallel()
+	s := start(t, configserver.Config{})
+	clients := make([]*mongo.Client, 3)
+	for i := range clients {
+		clients[i] = connect(t, s.URI())
+		if err := clients[i].Ping(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	idle, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+
+	var closers sync.WaitGroup
+	for range 4 {
+		closers.Go(func() {
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	closers.Wait()
+	if _, err := idle.Read(make([]byte, 1)); err == nil {
+		t.Error("the idle connection is still open")
+	}
+	if conn, err := net.Dial("tcp", s.Addr()); err == nil {
+		conn.Close()
+		t.Error("somebody still listens")
+	}
+	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary folder is left: %v", err)
+	}
+}
+
+func TestServer_BuildInfo_TellsTheFront(t *testing.T) {
+	t.Parallel()
+	client := connect(t, start(t, configserver.Config{}).URI())
+	for _, command := range []string{"buildInfo", "buildinfo"} {
+		var info bson.M
+		err := client.Database("admin").RunCommand(t.Context(), d(command, 1)).Decode(&info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info["mongodlmFront"] != true || info["ferretdbVersion"] == nil || info["ok"] != 1.0 {
+			t.Errorf("%s: %v", command, info)
+		}
+	}
+}
+
+func TestServer_Log_IsQuiet(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer // read after Close only
+	logger := zerolog.New(&log).Level(zerolog.InfoLevel)
+	s := start(t, configserver.Config{Logger: logger})
+	locks := connect(t, s.URI()).Database("config").Collection("locks")
+	for range 2 { // the second fails, which is nothing to log
+		_, err := locks.InsertOne(t.Context(), byID("balancer"))
+		t.Log(err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}

@@ -1,0 +1,245 @@
+package configserver
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// The MongoDB wire protocol, as far as the front has to understand it. Every number is little
+// endian. A message is a header of four int32 (its length, the header included; its id; the id
+// that it answers; its opcode) and a body.
+const (
+	headerSize = 16
+	// maxMessageSize is maxMessageSizeBytes of hello, for MongoDB as for FerretDB.
+	maxMessageSize = 48_000_000
+	// maxNesting is how many documents and arrays may lie in each other, as in MongoDB. A FerretDB
+	// has no bound, and takes time quadratic in the depth.
+	maxNesting = 200
+	// minDocumentSize is that of the empty document: a length and the closing zero.
+	minDocumentSize = 5
+
+	opReply = 1    // answers opQuery
+	opQuery = 2004 // only handshakes are still made with it
+	opMsg   = 2013
+)
+
+// The flags of opMsg. The lower 16 bits are such that whoever does not know one must refuse the
+// message, the others may be ignored.
+const (
+	flagChecksum   = 1 << 0
+	flagMoreToCome = 1 << 1
+	flagsRequired  = 0xffff
+)
+
+// errDamaged is the kind of every error that a message which breaks the protocol gives. Its
+// connection is closed, as where the next message starts is no longer known.
+var errDamaged = errors.New("damaged wire message")
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
+}
+
+// A frame is one whole wire message, header included. It is at least headerSize long.
+type frame []byte
+
+func (f frame) int32At(offset int) int32 { return int32(binary.LittleEndian.Uint32(f[offset:])) }
+func (f frame) requestID() int32         { return f.int32At(4) }
+func (f frame) responseTo() int32        { return f.int32At(8) }
+func (f frame) opCode() int32            { return f.int32At(12) }
+
+// readFrame reads one message. It returns io.EOF, and nothing else, when r ends between two
+// messages. Memory is taken as the bytes arrive, not as the length promises.
+func readFrame(r io.Reader) (frame, error) {
+	var header [headerSize]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return nil, err
+	}
+	length := int64(int32(binary.LittleEndian.Uint32(header[:])))
+	if length <= headerSize || length > maxMessageSize {
+		return nil, damaged("length %d, must be %d to %d", length, headerSize+1, maxMessageSize)
+	}
+	var whole bytes.Buffer
+	whole.Grow(int(min(length, 64<<10)))
+	whole.Write(header[:])
+	if _, err := io.CopyN(&whole, r, length-headerSize); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	return whole.Bytes(), nil
+}
+
+// A body is what an opMsg carries: one command document, and sequences of further ones.
+type body struct {
+	document bson.Raw
+	// offset is where document starts in the frame.
+	offset    int
+	sequences int
+}
+
+// parseMsg understands an opMsg whose checksum has been stripped. Exactly one section of kind 0 is
+// demanded, so that what is classified here is what the backend executes.
+func parseMsg(f frame) (body, error) {
+	var b body
+	for at := headerSize + 4; at < len(f); {
+		kind := f[at]
+		at++
+		switch kind {
+		case 0:
+			size, err := checkDocument(f[at:])
+			if err != nil {
+				return body{}, err
+			}
+			if b.document != nil {
+				return body{}, damaged("two sections of kind 0")
+			}
+			b.document, b.offset = bson.Raw(f[at:at+size]), at
+			at += size
+		case 1:
+			size, err := sequenceSize(f[at:])
+			if err != nil {
+				return body{}, err
+			}
+			b.sequences++
+			at += size
+		default:
+			return body{}, damaged("section of kind %d", kind)
+		}
+	}
+	if b.document == nil {
+		return body{}, damaged("no section of kind 0")
+	}
+	return b, nil
+}
+
+// documentSize returns the length of the document at the start of b.
+func documentSize(b []byte) (int, error) {
+	if len(b) < minDocumentSize {
+		return 0, damaged("document of %d bytes", len(b))
+	}
+	size := int64(int32(binary.LittleEndian.Uint32(b)))
+	if size < minDocumentSize || size > int64(len(b)) {
+		return 0, damaged("document length %d in %d bytes", size, len(b))
+	}
+	if b[size-1] != 0 {
+		return 0, damaged("document does not end in zero")
+	}
+	return int(size), nil
+}
+
+// checkDocument is documentSize, and looks into the document whether everything nested in it has
+// its proper length, and is not nested too deeply.
+func checkDocument(b []byte) (int, error) {
+	size, err := documentSize(b)
+	if err != nil {
+		return 0, err
+	}
+	return size, checkNested(bson.Raw(b[:size]), 1)
+}
+
+func checkNested(document bson.Raw, level int) error {
+	if level > maxNesting {
+		return damaged("more than %d nested documents", maxNesting)
+	}
+	elements, err := document.Elements()
+	if err != nil {
+		return damaged("document: %v", err)
+	}
+	for _, e := range elements {
+		value := e.Value()
+		if value.Type != bson.TypeEmbeddedDocument && value.Type != bson.TypeArray {
+			continue
+		}
+		if err := checkNested(bson.Raw(value.Value), level+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sequenceSize returns the length of the document sequence at the start of b: an int32 that counts
+// itself, a name, and documents without a gap.
+func sequenceSize(b []byte) (int, error) {
+	if len(b) < 4 {
+		return 0, damaged("sequence of %d bytes", len(b))
+	}
+	size := int64(int32(binary.LittleEndian.Uint32(b)))
+	if size < 4 || size > int64(len(b)) {
+		return 0, damaged("sequence length %d in %d bytes", size, len(b))
+	}
+	name := bytes.IndexByte(b[4:size], 0)
+	if name < 1 {
+		return 0, damaged("sequence without a name")
+	}
+	for at := int64(4 + name + 1); at < size; {
+		n, err := checkDocument(b[at:size])
+		if err != nil {
+			return 0, err
+		}
+		at += int64(n)
+	}
+	return int(size), nil
+}
+
+// stripFlags checks the flags of an opMsg, verifies and removes its checksum, and clears the
+// flags. It returns the shorter message, which shares f's memory, and the flags it had.
+func stripFlags(f frame) (frame, uint32, error) {
+	if len(f) < headerSize+4 {
+		return nil, 0, damaged("message of %d bytes", len(f))
+	}
+	flags := binary.LittleEndian.Uint32(f[headerSize:])
+	if unknown := flags & flagsRequired &^ (flagChecksum | flagMoreToCome); unknown != 0 {
+		return nil, 0, damaged("unknown flags %#x", unknown)
+	}
+	if flags&flagChecksum != 0 {
+		end := len(f) - 4
+		if end < headerSize+4 {
+			return nil, 0, damaged("message of %d bytes with a checksum", len(f))
+		}
+		sum := crc32.Checksum(f[:end], crc32.MakeTable(crc32.Castagnoli))
+		if sum != binary.LittleEndian.Uint32(f[end:]) {
+			return nil, 0, damaged("wrong checksum")
+		}
+		f = f[:end]
+		binary.LittleEndian.PutUint32(f, uint32(end))
+	}
+	binary.LittleEndian.PutUint32(f[headerSize:], 0)
+	return f, flags, nil
+}
+
+// parseQuery returns the document of an opQuery: flags, a collection, two int32, the document and
+// possibly a second one.
+func parseQuery(f frame) (bson.Raw, error) {
+	rest := f[headerSize:]
+	if len(rest) < 4 {
+		return nil, damaged("query of %d bytes", len(f))
+	}
+	rest = rest[4:]
+	name := bytes.IndexByte(rest, 0)
+	if name < 0 || len(rest) < name+1+8 {
+		return nil, damaged("query without a collection")
+	}
+	rest = rest[name+1+8:]
+	size, err := checkDocument(rest)
+	if err != nil {
+		return nil, err
+	}
+	return bson.Raw(rest[:size]), nil
+}
+
+// newMsg makes an opMsg of one document.
+func newMsg(requestID int32, document bson.Raw) frame {
+	f := make(frame, headerSize+4+1, headerSize+4+1+len(document))
+	f = append(f, document...)
+	binary.LittleEndian.PutUint32(f, uint32(len(f)))
+	binary.LittleEndian.PutUint32(f[4:], uint32(requestID))
+	binary.LittleEndian.PutUint32(f[12:], opMsg)
+	return f
+}

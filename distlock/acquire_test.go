@@ -1,0 +1,348 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// The document is exactly as the design lays it out, field by field and type by type.
+func TestTryLock_Free_WritesTheDocument(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("balancer", distlock.Why("doing balance round"), distlock.Label("Balancer"))
+		doc := w.doc("balancer")
+		for field, want := range map[string]bson.Type{
+			"_id": bson.TypeString, "state": bson.TypeInt32, "process": bson.TypeString,
+			"who": bson.TypeString, "why": bson.TypeString, "when": bson.TypeDateTime,
+			"ts": bson.TypeObjectID, "fence": bson.TypeInt64, "takeoverMS": bson.TypeInt64,
+			"rev": bson.TypeInt64,
+		} {
+			if got := doc.Lookup(field).Type; got != want {
+				t.Errorf("%s is %v, want %v", field, got, want)
+			}
+		}
+		l := w.lock("balancer")
+		if l.State != 1 || l.Process != p.Process() || l.Why != "doing balance round" ||
+			l.TS != g.Session() || l.Fence != g.Fence() || l.Takeover != takeoverTime {
+			t.Errorf("document is %v", doc)
+		}
+		if parts := strings.Split(l.Process, ":"); len(parts) != 4 || parts[0] != "host" {
+			t.Errorf("process is %q, want <host>:<pid>:<seconds>:<uuid>", l.Process)
+		}
+		if rest, ok := strings.CutPrefix(l.Who, l.Process+":Balancer:"); !ok || rest == "" {
+			t.Errorf("who is %q, want <process>:<label>:<random>", l.Who)
+		}
+	})
+}
+
+// A release sets the state to 0 and keeps the rest; the fence survives and rises.
+func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a", distlock.Why("first"))
+		before := w.lock("a")
+		if err := g.Release(); err != nil {
+			t.Fatal(err)
+		}
+		after := w.lock("a")
+		if after.Held || after.TS != before.TS || after.Who != before.Who || after.Why != "first" ||
+			after.Fence != before.Fence {
+			t.Errorf("released document is %v", w.doc("a"))
+		}
+		wantErr(t, g.Err(), distlock.ErrReleased)
+		wantErr(t, context.Cause(g.Context()), distlock.ErrReleased)
+		if err := g.Release(); err != nil {
+			t.Errorf("second release: %v", err)
+		}
+		if g2 := p.mustTry("a"); g2.Fence() <= g.Fence() {
+			t.Errorf("fence %d after %d", g2.Fence(), g.Fence())
+		}
+	})
+}
+
+// I2: the fence rises even if somebody deletes the document, for it is seeded from the server's clock.
+func TestFence_DocumentDeleted_StillRises(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		for range 5 {
+			if err := g.Release(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			w.mem.Remove(catalog.LocksCollection, "a")
+			next := p.mustTry("a")
+			if next.Fence() <= g.Fence() {
+				t.Fatalf("fence %d after %d", next.Fence(), g.Fence())
+			}
+			g = next
+		}
+	})
+}
+
+// Round trips: 1 to acquire, 1 to release, 2 on a live holder; the first of a name 1 more.
+func TestCommands_Counted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		_ = p.mustTry("a").Release()
+		count := func(what string, want int, do func()) {
+			t.Helper()
+			synctest.Wait()
+			before := p.store.Total()
+			do()
+			if got := p.store.Total() - before; got != want {
+				t.Errorf("%s: %d commands, want %d", what, got, want)
+			}
+		}
+		var g *distlock.TryGuard
+		count("uncontended TryLock", 1, func() { g = p.mustTry("a") })
+		count("Release", 1, func() { _ = g.Release() })
+		g2 := other.mustTry("a")
+		count("TryLock on a live holder", 2, func() { _, err := p.try("a"); wantErr(t, err, distlock.ErrHeld) })
+		count("first TryLock of a name", 2, func() { g = p.mustTry("b") })
+		count("Check", 1, func() { _ = g.Check(t.Context()) })
+		_ = g2.Release()
+	})
+}
+
+// HeldError carries what is known of the holder.
+func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		since := time.Now()
+		g := a.mustTry("a", distlock.Why("because"))
+		time.Sleep(10 * time.Second)
+		_, err := b.try("a")
+		h := held(t, err)
+		if h.Process != a.Process() || h.Why != "because" || h.Fence != g.Fence() || h.Self ||
+			!h.Since.Equal(since.UTC().Truncate(time.Millisecond)) ||
+			h.PingAge < 9*time.Second || h.PingAge > 11*time.Second {
+			t.Errorf("facts are %+v", h)
+		}
+		_, err = a.try("a") // G10: ourselves, told so, no shared ownership
+		if !held(t, err).Self {
+			t.Errorf("holder is this process, and the error does not say so: %v", err)
+		}
+	})
+}
+
+// G1 to G3, G8, G9: bad input is refused before any I/O, and says what to do.
+func TestTryLock_BadInput_NoIO(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		before := p.store.Total()
+		cancelled, cancel := context.WithCancel(context.Background())
+		cancel()
+		for name, c := range map[string]struct {
+			name string
+			ctx  context.Context
+			opts []distlock.Option
+			want error
+		}{
+			"empty name":     {"", t.Context(), nil, distlock.ErrBadName},
+			"1025 bytes":     {strings.Repeat("x", 1025), t.Context(), nil, distlock.ErrBadName},
+			"NUL":            {"a\x00b", t.Context(), nil, distlock.ErrBadName},
+			"invalid UTF-8":  {"a\xffb", t.Context(), nil, distlock.ErrBadName},
+			"nil context":    {"a", nil, nil, distlock.ErrBadOption},
+			"ended context":  {"a", cancelled, nil, context.Canceled},
+			"long why":       {"a", t.Context(), []distlock.Option{distlock.Why(strings.Repeat("x", 1025))}, distlock.ErrBadOption},
+			"negative wait":  {"a", t.Context(), []distlock.Option{distlock.WaitAtMost(-1)}, distlock.ErrBadOption},
+			"nil option":     {"a", t.Context(), []distlock.Option{nil}, distlock.ErrBadOption},
+			"colon in label": {"a", t.Context(), []distlock.Option{distlock.Label("a:b")}, distlock.ErrBadOption},
+		} {
+			if g, err := p.Lock(c.name).TryLock(c.ctx, c.opts...); g != nil || !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", name, err, c.want)
+			}
+		}
+		var none *distlock.TryGuard
+		if err := none.Release(); err != nil {
+			t.Errorf("releasing a nil guard: %v", err)
+		}
+		if got := p.store.Total(); got != before {
+			t.Errorf("%d commands were sent", got-before)
+		}
+		if g, err := p.try(strings.Repeat("x", 1024)); err != nil {
+			t.Errorf("1,024 bytes: %v", err)
+		} else {
+			_ = g.Release()
+		}
+	})
+}
+
+// G4: names are plain data.
+func TestTryLock_StrangeNames_AreData(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		for _, name := range []string{"$set", "a.b", " ", "..", "../x", "🔒", "\u202eabc", "config.locks", "a", "a "} {
+			g := p.mustTry(name)
+			if _, err := p.try(name); !errors.Is(err, distlock.ErrHeld) {
+				t.Errorf("%q: second TryLock: %v", name, err)
+			}
+			if err := g.Release(); err != nil {
+				t.Errorf("%q: %v", name, err)
+			}
+		}
+	})
+}
+
+// F1, F2, F3: a malformed document is reported by collection, _id and field, and never taken.
+func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		doc   bson.D
+		field string
+	}{
+		"state missing": {bson.D{{Key: "_id", Value: "a"}}, "state"},
+		"state null":    {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: nil}}, "state"},
+		"held without ts": {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: 1},
+			{Key: "process", Value: "p"}}, "ts"},
+		"ts is a hex string": {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: 1},
+			{Key: "process", Value: "p"}, {Key: "ts", Value: "0123456789abcdef01234567"}}, "ts"},
+		"fence is a text": {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: 0},
+			{Key: "fence", Value: "x"}}, "fence"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(nil)
+				if err := w.mem.Put(catalog.LocksCollection, c.doc); err != nil {
+					t.Fatal(err)
+				}
+				before := w.doc("a").String()
+				for range 5 {
+					_, err := p.try("a")
+					var bad *distlock.MalformedError
+					if !errors.As(err, &bad) || bad.Field != c.field || bad.ID != "a" || bad.Collection != "locks" {
+						t.Fatalf("error is %v, want locks/a/%s", err, c.field)
+					}
+					time.Sleep(takeoverTime / 2)
+				}
+				if after := w.doc("a").String(); after != before {
+					t.Errorf("document changed to %s", after)
+				}
+			})
+		})
+	}
+}
+
+// I2, I8: the reply of an applied acquire is lost. The server is asked, and the lock is held.
+func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(loseReply(fault.Acquire))
+		g := p.mustTry("a")
+		p.store.Set(nil)
+		if l := w.lock("a"); !l.Held || l.TS != g.Session() || l.Fence != g.Fence() {
+			t.Errorf("document is %v", w.doc("a"))
+		}
+		if err := g.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// loseReply applies every call of op and says that nobody knows.
+func loseReply(op fault.Op) fault.Hook {
+	return func(_ context.Context, call fault.Call, apply func() error) error {
+		if call.Op != op {
+			return apply()
+		}
+		_ = apply()
+		return fault.Lost(op)
+	}
+}
+
+// I3, I6, hole G3-1: the acquire is applied LATE, after the look-up found nothing and the caller
+// has gone. The ghost lives one ping interval, and no guard was ever returned.
+func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		var late func() error
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Acquire && late == nil {
+				late = apply
+				return fault.Lost(call.Op)
+			}
+			return apply()
+		})
+		g, err := p.try("a")
+		if g != nil {
+			t.Fatal("a guard was returned for an acquire that had not happened")
+		}
+		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		if err := late(); err != nil {
+			t.Fatal(err)
+		}
+		if !w.lock("a").Held {
+			t.Fatal("the late acquire was not applied: the test proves nothing")
+		}
+		time.Sleep(pingTime*11/10 + slack)
+		synctest.Wait()
+		if w.lock("a").Held {
+			t.Error("the ghost is still held one ping interval later")
+		}
+		if p.Heartbeat().Ghosts != 1 {
+			t.Errorf("%d ghosts counted, want 1", p.Heartbeat().Ghosts)
+		}
+	})
+}
+
+// Nobody can be asked: the late-release list undoes it when the server is back.
+func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Acquire {
+				_ = apply()
+				return fault.Lost(call.Op)
+			}
+			return fault.Refused(call.Op)
+		})
+		_, err := p.try("a")
+		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		if !w.lock("a").Held {
+			t.Fatal("the acquire was not applied: the test proves nothing")
+		}
+		p.store.Set(nil)
+		time.Sleep(pingTime*11/10 + slack)
+		synctest.Wait()
+		if w.lock("a").Held {
+			t.Error("the lock is still held after the server was back for one ping interval")
+		}
+	})
+}
+
+// The acquire itself succeeds, but so late that the guard could not be trusted any more: it is
+// given back (etcd's PR 11408).
+func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			switch call.Op {
+			case fault.Acquire:
+				err := apply()
+				time.Sleep(holdTime + time.Second)
+				return err
+			case fault.Ping:
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		g, err := p.try("a")
+		if g != nil {
+			t.Fatal("a guard was returned that was never to be trusted")
+		}
+		wantErr(t, err, distlock.ErrLockLost)
+		if w.lock("a").Held {
+			t.Error("the lock was not given back")
+		}
+	})
+}

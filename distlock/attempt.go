@@ -1,0 +1,221 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/pinger"
+	"mongodlm/takeover"
+)
+
+// unseeded bounds the fences that were counted up from nothing. A fence below it is raised to the
+// server's clock in milliseconds before a guard is handed out, so that the successor of a document
+// that somebody deleted is still larger.
+const unseeded = 1 << 31
+
+// maxRaces bounds how often one attempt starts again because the document changed between two of
+// its commands.
+const maxRaces = 3
+
+// An attempt is one try to acquire: one lock session, known to the table before it is sent.
+type attempt struct {
+	m     *Manager
+	term  *pinger.Term
+	grant catalog.Grant
+}
+
+// begin makes the session of an attempt and enters it in the table. The caller must call leave.
+func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
+	if m.closing() {
+		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(name), ErrClosed)
+	}
+	term := m.pinger.Term()
+	if term == nil {
+		return nil, m.noHeartbeat(name)
+	}
+	a := &attempt{m: m, term: term, grant: catalog.Grant{
+		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
+		Process:  term.Process(),
+		Why:      o.why,
+		Takeover: m.cfg.Takeover,
+	}}
+	a.grant.Who = fmt.Sprintf("%s:%s:%08x", a.grant.Process, o.label, rand.Uint32())
+	m.table.enter(a.grant.TS)
+	if m.closing() { // Close may have looked at the table before we were in it
+		a.leave()
+		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(name), ErrClosed)
+	}
+	return a, nil
+}
+
+func (a *attempt) leave() { a.m.table.leave(a.grant.TS) }
+
+func (m *Manager) noHeartbeat(name string) error {
+	err := fmt.Errorf("distlock: acquire %s: %w", quoted(name), ErrNoHeartbeat)
+	if t := m.pinger.Last(); t != nil && t.Err() != nil {
+		return fmt.Errorf("%w: %w", err, t.Err())
+	}
+	return err
+}
+
+// run is one whole try: acquire, and if the lock is not free look, decide, and perhaps take over.
+// It returns a guard, a *HeldError, or another error.
+func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
+	for race := 0; ; race++ {
+		lock, err := a.m.locks.Acquire(ctx, a.grant)
+		if err == nil {
+			return a.hand(ctx, lock, "")
+		}
+		if !errors.Is(err, catalog.ErrNotFree) {
+			return a.unresolved(ctx, err, "")
+		}
+		guard, err := a.contend(ctx)
+		if !errors.Is(err, errFree) {
+			return guard, err
+		}
+		if race >= maxRaces {
+			return nil, &HeldError{Name: a.grant.Name, PingAge: -1,
+				Reason: "the server refused it as not free and showed it free, again and again"}
+		}
+	}
+}
+
+// errFree says that a lock that was not free is free now.
+var errFree = errors.New("free")
+
+// contend looks at a lock that was not free and decides. It returns a guard, errFree, a *HeldError,
+// or another error.
+func (a *attempt) contend(ctx context.Context) (*TryGuard, error) {
+	for race := 0; ; race++ {
+		look, decision, err := a.m.look(ctx, a.grant.Name)
+		if err != nil {
+			return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+		}
+		switch decision.Verdict {
+		case takeover.Free:
+			return nil, errFree
+		case takeover.Malformed:
+			return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), look.malformed())
+		case takeover.Take:
+			guard, err := a.overtake(ctx, look, decision)
+			if !errors.Is(err, catalog.ErrNoMatch) {
+				return guard, err
+			}
+			if race >= maxRaces {
+				return nil, a.m.heldError(look, decision)
+			}
+		default:
+			return nil, a.m.heldError(look, decision)
+		}
+	}
+}
+
+// overtake carries a verdict Take out: make sure of the primary, condemn, overtake. An error that
+// matches catalog.ErrNoMatch says that somebody was faster or the holder lives: look again.
+func (a *attempt) overtake(ctx context.Context, look observed, d takeover.Decision) (*TryGuard, error) {
+	ping, lock := look.Ping, look.Lock
+	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
+	if err := a.m.samePrimary(ctx, look); err != nil {
+		return nil, err
+	}
+	if lock.Process != "" && (ping == nil || ping.HasSeq && ping.Condemned == nil) {
+		err := a.m.locks.Condemn(ctx, lock.Process, ping, catalog.Condemnation{
+			By: a.grant.Process, Evidence: evidence,
+		})
+		if err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
+			return nil, err
+		}
+		if err != nil { // perhaps condemned: the next look tells
+			return nil, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
+		}
+		a.m.log.Warn().Str("process", catalog.Printable(lock.Process, 200)).
+			Str("evidence", evidence).Msg("condemned")
+	}
+	taken, err := a.m.locks.Overtake(ctx, a.grant, lock.Holder())
+	switch {
+	case errors.Is(err, catalog.ErrNoMatch):
+		return nil, err
+	case err != nil:
+		return a.unresolved(ctx, err, evidence)
+	}
+	return a.hand(ctx, taken, evidence)
+}
+
+// unresolved judges a failed acquire or overtake. An unknown outcome is never guessed: the server
+// is asked for the session, by a write. Found: held. Not found: not held, and the reaper frees it
+// should it appear later. No answer: the late-release list frees it.
+func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
+	failed := fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+	if !errors.Is(err, catalog.ErrUnknownOutcome) {
+		return nil, failed
+	}
+	failed = fmt.Errorf("%w: %w", ErrOutcomeUnknown, failed)
+	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.m.cfg.CommandTimeout)
+	defer cancel()
+	lock, err := a.m.locks.Confirm(ask, a.grant)
+	switch {
+	case errors.Is(err, catalog.ErrNoMatch):
+		return nil, failed
+	case err != nil:
+		a.m.pinger.ReleaseLater(a.grant.Session)
+		return nil, failed
+	case ctx.Err() != nil: // the caller has gone: undo
+		a.undo()
+		return nil, failed
+	}
+	return a.hand(ctx, lock, evidence)
+}
+
+// hand makes a guard of a lock document that the server wrote for this attempt.
+func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
+	fail := func(err error) (*TryGuard, error) {
+		a.undo()
+		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+	}
+	if lock.Fence < unseeded {
+		var err error
+		if lock, err = a.m.locks.SeedFence(ctx, a.grant.Session, lock.When.UnixMilli()); err != nil {
+			return fail(fmt.Errorf("raise the fence: %w", err))
+		}
+	}
+	h := &holding{
+		m: a.m, session: a.grant.Session, process: a.grant.Process, why: a.grant.Why,
+		fence: lock.Fence, evidence: evidence, term: a.term,
+	}
+	h.ctx, h.cancel = context.WithCancelCause(ctx)
+	a.m.table.add(h) // before the term is asked: whoever ends the term then finds the guard
+	refuse := func(err error) (*TryGuard, error) {
+		h.end(err)
+		a.m.table.remove(h)
+		return fail(err)
+	}
+	if err := a.term.Err(); err != nil { // the reply came too late to be trusted
+		return refuse(&LostError{Name: a.grant.Name, Fence: lock.Fence, Cause: err})
+	}
+	if a.m.closing() {
+		return refuse(ErrClosed)
+	}
+	event := a.m.log.Info().Str("lock", catalog.Printable(a.grant.Name, 200)).
+		Stringer("ts", a.grant.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(a.grant.Why, 200))
+	if evidence != "" {
+		event.Str("evidence", evidence).Msg("taken over")
+	} else {
+		event.Msg("acquired")
+	}
+	return newGuard(h), nil
+}
+
+// undo frees what this attempt may have acquired. It tries once and leaves the rest to the
+// late-release list.
+func (a *attempt) undo() {
+	ctx, cancel := context.WithTimeout(context.Background(), a.m.cfg.CommandTimeout)
+	defer cancel()
+	if err := a.m.locks.Release(ctx, a.grant.Session); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+		a.m.pinger.ReleaseLater(a.grant.Session)
+	}
+}

@@ -1,0 +1,243 @@
+package distlock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/takeover"
+)
+
+// Defaults, as mongos had them where it had them.
+const (
+	DefaultDatabase        = "config"
+	DefaultPing            = 30 * time.Second
+	DefaultTakeover        = 15 * time.Minute
+	DefaultPoll            = 500 * time.Millisecond
+	DefaultCommandTimeout  = 5 * time.Second
+	DefaultPruneAge        = 4 * 24 * time.Hour
+	DefaultPruneEvery      = time.Hour
+	DefaultForeignTakeover = 15 * time.Minute
+	DefaultReleaseTries    = 3
+	DefaultReleasePause    = 2 * time.Second
+)
+
+// configServerTakeover is the takeover time of MongoDB's own lock manager on a config server. It
+// overtakes a lock of ours after that, whatever our documents say.
+const configServerTakeover = 15 * time.Minute
+
+// Config says where the store is and how a Manager behaves. The zero value of every field but the
+// connection means its default; nothing is corrected silently: what contradicts is refused by New
+// with a *ConfigError that lists all of it. The effective values are in [Manager.Config].
+type Config struct {
+	// One of URI, ClientOptions, Client or Catalog says where the documents are.
+
+	// URI is a MongoDB connection string. Read and write concern, read preference and
+	// retryable writes in it do not matter to the lock's commands.
+	URI string
+	// ClientOptions is used instead of a URI, as it is, for two clients: one for acquiring and
+	// releasing, one of two connections for the heartbeat.
+	ClientOptions *options.ClientOptions
+	// Client is a ready client of the application for acquiring and releasing. New does not
+	// close it.
+	Client *mongo.Client
+	// PingClient is a ready client for the heartbeat, to go with Client. If it is nil and
+	// neither URI nor ClientOptions is there to make one from, the heartbeat shares Client, and
+	// an application that uses up its connection pool can make the process lose its locks.
+	PingClient *mongo.Client
+	// Catalog is a store of one's own, such as memcatalog in a unit test.
+	Catalog catalog.Catalog
+
+	// Database holds the collections locks and lockpings. Default "config", as in mongos; a
+	// database of one's own, such as "distlock", is better for all but clusters.
+	Database string
+	// AllowConfigThroughMongos lets database "config" be used through a mongos, where it is the
+	// living metadata of a sharded cluster.
+	AllowConfigThroughMongos bool
+
+	// Ping is the time between two heartbeats. Default 30 s. Ping*3 <= Takeover - Margin.
+	Ping time.Duration
+	// Takeover is how long a holder must have been silent before its locks may be taken.
+	// Default 15 min; at most 7 days, and 15 min on a config server. A contender waits for the
+	// longer of its own and the holder's.
+	Takeover time.Duration
+	// Margin is how long before that a holder stops trusting its locks. Default Takeover/4.
+	// Two holders exclude each other while the RATES of their clocks differ by less than
+	// Takeover / (Takeover - Margin); the default allows a ratio of 1.33.
+	Margin time.Duration
+	// MaxClockSkew is how far the server's and the contender's clocks may differ for the
+	// shorter takeover rule. Default Takeover/30, mongos' LOCK_SKEW_FACTOR.
+	MaxClockSkew time.Duration
+	// MaxWatchGap restarts a contender's watch when it has not looked for longer. Default
+	// Takeover/4.
+	MaxWatchGap time.Duration
+	// Mode chooses among the takeover rules of the generations. Default takeover.Witnesses.
+	Mode takeover.Mode
+	// RefuseWithoutPing never takes over a holder without a ping document, as mongos 1.8.
+	RefuseWithoutPing bool
+	// ForeignTakeover is the least takeover time for a holder that is not ours. Default 15 min.
+	ForeignTakeover time.Duration
+
+	// Poll is the first pause of a waiting Lock; the pauses grow to PollMax while the holder
+	// lives, each give or take a fifth. Default 500 ms, as mongos 3.2, or Takeover/30 if that is
+	// less.
+	Poll time.Duration
+	// PollMax is the longest pause. Default the smaller of 5 s and Takeover/30, at least Poll.
+	PollMax time.Duration
+	// CommandTimeout bounds one command. Default 5 s.
+	CommandTimeout time.Duration
+	// ReleaseTries is how often Release tries before the background takes over. Default 3.
+	ReleaseTries int
+	// ReleasePause is the pause after the first failed try; it doubles. Default 2 s.
+	ReleasePause time.Duration
+	// PruneAge is the age from which pings that no lock names are deleted. Default 4 days.
+	PruneAge time.Duration
+	// PruneEvery is the time between two prunings, give or take half. Default 1 h.
+	PruneEvery time.Duration
+
+	// Host is the first part of the process id. Default the machine's host name.
+	Host string
+	// Logger gets the events. Default: silent.
+	Logger zerolog.Logger
+	// Clock is the time. Default the machine's.
+	Clock Clock
+}
+
+// withDefaults fills what is zero. It corrects nothing.
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	set(&c.Ping, DefaultPing)
+	set(&c.Takeover, DefaultTakeover)
+	set(&c.Margin, c.Takeover/4)
+	set(&c.MaxClockSkew, c.Takeover/30)
+	set(&c.MaxWatchGap, c.Takeover/4)
+	set(&c.ForeignTakeover, DefaultForeignTakeover)
+	set(&c.Poll, max(time.Millisecond, min(DefaultPoll, c.Takeover/30)))
+	set(&c.PollMax, max(c.Poll, min(5*time.Second, c.Takeover/30)))
+	set(&c.CommandTimeout, DefaultCommandTimeout)
+	set(&c.ReleasePause, DefaultReleasePause)
+	set(&c.PruneAge, DefaultPruneAge)
+	set(&c.PruneEvery, DefaultPruneEvery)
+	if c.ReleaseTries == 0 {
+		c.ReleaseTries = DefaultReleaseTries
+	}
+	if c.Database == "" {
+		c.Database = DefaultDatabase
+	}
+	if c.Clock == nil {
+		c.Clock = clock.System()
+	}
+	return c
+}
+
+// Validate reports every contradiction at once as a *ConfigError, nil when there is none. Zero
+// fields count with their defaults. No I/O.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var problems []string
+	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	c.checkStore(say)
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Ping", c.Ping}, {"Takeover", c.Takeover}, {"Margin", c.Margin},
+		{"MaxClockSkew", c.MaxClockSkew}, {"MaxWatchGap", c.MaxWatchGap},
+		{"ForeignTakeover", c.ForeignTakeover}, {"Poll", c.Poll}, {"PollMax", c.PollMax},
+		{"CommandTimeout", c.CommandTimeout}, {"ReleasePause", c.ReleasePause},
+		{"PruneAge", c.PruneAge}, {"PruneEvery", c.PruneEvery},
+	} {
+		if d.value < time.Millisecond {
+			say("%s is %v, must be at least 1ms", d.name, d.value)
+		}
+	}
+	if c.Takeover > catalog.MaxTakeover {
+		say("Takeover is %v, must be at most %v", c.Takeover, catalog.MaxTakeover)
+	} else if c.Margin >= c.Takeover {
+		say("Margin (%v) must be smaller than Takeover (%v)", c.Margin, c.Takeover)
+	} else if c.Ping > (c.Takeover-c.Margin)/3 {
+		say("three pings must fit into the time a lock is trusted: Ping (%v) * 3 must be at most "+
+			"Takeover - Margin (%v - %v); shorten Ping or lengthen Takeover", c.Ping, c.Takeover, c.Margin)
+	}
+	if c.PollMax < c.Poll {
+		say("PollMax (%v) must not be smaller than Poll (%v)", c.PollMax, c.Poll)
+	}
+	if c.PollMax > c.MaxWatchGap/2 {
+		say("PollMax (%v) must be at most half of MaxWatchGap (%v), or a waiter would never have "+
+			"watched without a gap", c.PollMax, c.MaxWatchGap)
+	}
+	if c.PruneAge > 0 && c.PruneAge < c.Takeover {
+		say("PruneAge (%v) must not be smaller than Takeover (%v)", c.PruneAge, c.Takeover)
+	}
+	if c.ReleaseTries < 1 || c.ReleaseTries > 10 {
+		say("ReleaseTries is %d, must be 1 to 10", c.ReleaseTries)
+	}
+	if c.Mode < takeover.Witnesses || c.Mode > takeover.TakeAtOnce {
+		say("Mode is %d, must be one of the constants of package takeover", c.Mode)
+	}
+	if problem := badText(c.Host, 255); problem != "" {
+		say("Host %s", problem)
+	}
+	if len(problems) > 0 {
+		return &ConfigError{Problems: problems}
+	}
+	return nil
+}
+
+func (c Config) checkStore(say func(string, ...any)) {
+	ways := 0
+	for _, given := range []bool{c.URI != "" || c.ClientOptions != nil || c.Client != nil, c.Catalog != nil} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0:
+		say("no connection: set URI, ClientOptions, Client or Catalog")
+	case ways == 2:
+		say("Catalog excludes URI, ClientOptions and Client: set one of them")
+	}
+	if c.URI != "" && c.ClientOptions != nil {
+		say("URI and ClientOptions exclude each other: apply the URI to the options")
+	}
+	if c.PingClient != nil && c.Client == nil {
+		say("PingClient needs Client beside it")
+	}
+	if problem := badDatabase(c.Database); problem != "" {
+		say("Database %s", problem)
+	}
+}
+
+func badDatabase(name string) string {
+	if problem := badText(name, 63); problem != "" {
+		return problem
+	}
+	for _, r := range name {
+		switch r {
+		case '/', '\\', '.', ' ', '"', '$', '*', '<', '>', ':', '|', '?':
+			return fmt.Sprintf("contains %q, which MongoDB does not allow", r)
+		}
+	}
+	if name == "admin" || name == "local" {
+		return fmt.Sprintf("is %q, which belongs to the server; use one of your own", name)
+	}
+	return ""
+}
+
+// policy is what the takeover rule needs of the configuration.
+func (c Config) policy() takeover.Policy {
+	return takeover.Policy{
+		Takeover: c.Takeover, ForeignTakeover: max(c.ForeignTakeover, c.Takeover),
+		PingInterval: c.Ping, MaxClockSkew: c.MaxClockSkew, MaxGap: c.MaxWatchGap,
+		Mode: c.Mode, RefuseWithoutPing: c.RefuseWithoutPing,
+	}
+}

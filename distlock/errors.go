@@ -1,0 +1,141 @@
+package distlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// Errors of acquiring.
+var (
+	// ErrHeld is matched by *HeldError: somebody else holds the lock.
+	ErrHeld = errors.New("distlock: lock is held")
+	// ErrNoHeartbeat: no ping of this process was acknowledged in time, so nothing that it
+	// acquired could be trusted. The server is unreachable, or was a moment ago.
+	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
+	// ErrOutcomeUnknown: the server may or may not have done what was asked. It is undone in
+	// the background: no lock stays held because of it longer than one ping interval and one
+	// command limit, while the process lives.
+	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
+	// ErrBadName: the lock name is empty, longer than 1,024 bytes, not valid UTF-8, or contains
+	// a NUL byte. Returned before any I/O.
+	ErrBadName = errors.New("distlock: bad lock name")
+	// ErrBadOption: an argument or option is out of its bounds. Returned before any I/O.
+	ErrBadOption = errors.New("distlock: bad option")
+	// ErrMalformed is matched by *MalformedError.
+	ErrMalformed = catalog.ErrMalformed
+	// ErrUnavailable: the server could not be reached, and nothing was done.
+	ErrUnavailable = catalog.ErrUnavailable
+)
+
+// Errors of holding and releasing.
+var (
+	// ErrLockLost is matched by *LostError, and is the cause with which a guard's context ends
+	// when the lock is lost.
+	ErrLockLost = errors.New("distlock: lock lost")
+	// ErrReleased is the cause with which a guard's context ends when it is released, and what
+	// Err says afterwards.
+	ErrReleased = errors.New("distlock: lock released")
+	// ErrClosed: the Manager was closed.
+	ErrClosed = errors.New("distlock: manager closed")
+	// ErrChanged is returned by Break when the lock is not as the operator saw it.
+	ErrChanged = errors.New("distlock: lock is not as you saw it")
+)
+
+// ErrConfig is matched by *ConfigError.
+var ErrConfig = errors.New("distlock: bad configuration")
+
+// A MalformedError names a document that cannot be understood, and its field. Such a lock is never
+// taken for free and never taken over.
+type MalformedError = catalog.MalformedError
+
+// A HeldError tells who holds a lock and what is known of him. Times of the holder are by the
+// server's clock.
+type HeldError struct {
+	Name    string
+	Process string    // holder's process id
+	Who     string    // process id, label and random part
+	Why     string    // free text of the holder
+	Since   time.Time // zero when unknown
+	Fence   int64
+	// PingAge is how old the holder's ping was, by the server's clock; negative when there is
+	// no ping or no clock to tell.
+	PingAge time.Duration
+	// Self is true when the holder is this very process.
+	Self bool
+	// TakeoverIn is how much longer the holder must be seen silent before the lock may be
+	// taken over; the whole takeover time while it is alive.
+	TakeoverIn time.Duration
+	// Reason is the verdict of the takeover rule in words, with the figures.
+	Reason string
+}
+
+func (e *HeldError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "distlock: acquire %q: held by %s", e.Name, catalog.Printable(e.Process, 200))
+	if e.Self {
+		b.WriteString(" (this process)")
+	}
+	if e.Why != "" {
+		fmt.Fprintf(&b, ", %s", quoted(e.Why))
+	}
+	if !e.Since.IsZero() {
+		fmt.Fprintf(&b, ", since %s", e.Since.Format(time.RFC3339))
+	}
+	if e.Reason != "" {
+		fmt.Fprintf(&b, ": %s", e.Reason)
+	}
+	return b.String()
+}
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// A LostError says that a guard is no longer to be trusted, and why.
+type LostError struct {
+	Name  string
+	Fence int64
+	Cause error
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("distlock: lock %q (fence %d) lost: %v", e.Name, e.Fence, e.Cause)
+}
+
+// Is reports whether target is ErrLockLost.
+func (e *LostError) Is(target error) bool { return target == ErrLockLost }
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Cause }
+
+// A ReleaseError says that every try to release a lock failed. The release goes on in the
+// background after every ping; the guard is over in any case.
+type ReleaseError struct {
+	Name  string
+	Fence int64
+	Tries int
+	Err   error
+}
+
+func (e *ReleaseError) Error() string {
+	return fmt.Sprintf("distlock: release %q (fence %d): %d tries failed, it goes on in the "+
+		"background: %v", e.Name, e.Fence, e.Tries, e.Err)
+}
+
+// Unwrap returns the error of the last try.
+func (e *ReleaseError) Unwrap() error { return e.Err }
+
+// A ConfigError lists every contradiction of a Config at once.
+type ConfigError struct{ Problems []string }
+
+func (e *ConfigError) Error() string {
+	return "distlock: bad configuration: " + strings.Join(e.Problems, "; ")
+}
+
+// Is reports whether target is ErrConfig.
+func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+
+func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }

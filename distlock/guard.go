@@ -1,0 +1,244 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/pinger"
+)
+
+// A TryGuard is a held lock, scoped: acquire, defer Release, work. mongos called it dist_lock_try.
+//
+// It is trusted until its [TryGuard.Deadline], which every acknowledged ping of the process moves
+// on, and never after it. A lost guard stays lost.
+//
+// Safe for concurrent use. It must not be copied. It belongs to no goroutine: it may be released by
+// another than the one that acquired it. A guard that is dropped without Release is noticed by the
+// garbage collector, logged with its why, and released after the next ping; keep the guard, not just
+// its context.
+type TryGuard struct {
+	h       *holding
+	cleanup runtime.Cleanup
+}
+
+// holding is a guard without the handle that its user has.
+type holding struct {
+	m        *Manager
+	session  catalog.Session
+	process  string
+	why      string
+	fence    int64
+	evidence string
+	term     *pinger.Term
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+
+	ended atomic.Pointer[error] // why the guard is over; set once
+
+	releasing sync.Mutex // held while a release is under way
+	released  bool
+}
+
+// Name returns the lock's name.
+func (g *TryGuard) Name() string { return g.h.session.Name }
+
+// Session returns the lock session, the field ts of the lock document.
+func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
+
+// Process returns the process id under which the lock is held.
+func (g *TryGuard) Process() string { return g.h.process }
+
+// Fence returns the fencing token: it is larger than that of every earlier guard of this name
+// handed out by this package, across releases, takeovers, breaks and a deletion of the document.
+// It does not rise over the turn of a foreign holder, such as MongoDB's own lock manager. Give it
+// to whatever the lock protects, and refuse there what carries a smaller one. No I/O.
+func (g *TryGuard) Fence() int64 { return g.h.fence }
+
+// TakenOver returns the evidence on which the lock was taken from a dead holder; empty when it was
+// free.
+func (g *TryGuard) TakenOver() string { return g.h.evidence }
+
+// Context returns a context that ends when the guard is lost, released or closed, or when the
+// context given to the acquisition ends. [context.Cause] says which: it matches [ErrLockLost],
+// [ErrReleased], [ErrClosed], or is the parent's. When only the parent ended the lock is still held
+// until Release.
+func (g *TryGuard) Context() context.Context { return g.h.ctx }
+
+// Err returns nil while the guard may be trusted, a *LostError once it is lost, ErrReleased or
+// ErrClosed afterwards. It computes from the clock on every call, so a process that was paused sees
+// the loss before any timer has run. No I/O.
+func (g *TryGuard) Err() error { return g.h.err() }
+
+// Deadline returns the local wall clock time until which the guard is trusted if no further ping is
+// acknowledged: the send time of the last acknowledged ping plus takeover minus margin. It is for
+// people and for time-outs; whether to trust is Err's to say. No I/O.
+func (g *TryGuard) Deadline() time.Time { return g.h.term.Deadline() }
+
+// Check asks the server whether the lock is still held by this guard: one read, linearizable on a
+// replica set. Nil means that it was at some instant inside the call. It returns a *LostError when
+// it was not, and then the guard is lost; any other error says that the server could not be asked,
+// and changes nothing.
+func (g *TryGuard) Check(ctx context.Context) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	return g.h.check(ctx)
+}
+
+// Release frees the lock if this guard still holds it, and touches nothing if somebody else does.
+// It works although the context of the acquisition has ended, and takes at most ReleaseTries
+// commands with pauses of 2 and 4 s between them, cut short by [Manager.Close]. One command when
+// all is well.
+//
+// It returns nil when the lock was freed while the guard was trusted; a *LostError when the guard
+// was lost before, whether or not the document could still be freed; a *ReleaseError when every try
+// failed: then the release goes on in the background, after 8 s or the next ping. Releasing again
+// returns nil. Releasing a nil guard returns nil, so that it may be deferred before the error is
+// looked at.
+//
+// mongos 1.8 freed by _id alone and could free the next holder's lock; this names the session.
+func (g *TryGuard) Release() error {
+	if g == nil {
+		return nil
+	}
+	g.cleanup.Stop()
+	err := g.h.release(context.Background(), ErrReleased)
+	runtime.KeepAlive(g)
+	return err
+}
+
+func (h *holding) err() error {
+	if ended := h.ended.Load(); ended != nil {
+		return *ended
+	}
+	if err := h.term.Err(); err != nil {
+		h.lose(err)
+		return *h.ended.Load()
+	}
+	return nil
+}
+
+// lose marks the guard as lost and ends its context. Loss is one way (I4).
+func (h *holding) lose(cause error) {
+	if h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause}) {
+		h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
+			Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", cause).Msg("lost")
+	}
+}
+
+func (h *holding) end(why error) bool {
+	first := h.ended.CompareAndSwap(nil, &why)
+	if first {
+		h.cancel(why)
+	}
+	return first
+}
+
+func (h *holding) check(ctx context.Context) error {
+	if err := h.err(); err != nil {
+		return err
+	}
+	lock, err := h.m.locks.Read(ctx, h.session.Name)
+	switch {
+	case errors.Is(err, catalog.ErrNotFound):
+		h.lose(errDocumentGone)
+	case errors.Is(err, catalog.ErrMalformed):
+		h.lose(err)
+	case err != nil:
+		return fmt.Errorf("distlock: check %s: %w", quoted(h.session.Name), err)
+	case !lock.Held || lock.TS != h.session.TS || lock.Process != h.process:
+		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
+	}
+	return h.err()
+}
+
+func describeHolder(l catalog.Lock) string {
+	if !l.Held {
+		return fmt.Sprintf("free, fence %d", l.Fence)
+	}
+	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
+}
+
+// release ends the guard and frees the document. why becomes the cause of the context.
+func (h *holding) release(ctx context.Context, why error) error {
+	h.releasing.Lock()
+	defer h.releasing.Unlock()
+	if h.released {
+		return nil
+	}
+	h.released = true
+	lost := h.err() // before the first try is sent: afterwards it cannot be told (I6)
+	h.end(why)
+	defer h.m.table.remove(h) // after ReleaseLater, so that the reaper sees no gap
+	tries, err := h.tryRelease(ctx)
+	switch {
+	case err == nil || errors.Is(err, catalog.ErrNoMatch):
+		if err != nil && lost == nil {
+			lost = &LostError{Name: h.session.Name, Fence: h.fence,
+				Cause: errors.New("somebody else holds the lock, nothing was changed")}
+		}
+		h.m.log.Info().Str("lock", catalog.Printable(h.session.Name, 200)).
+			Stringer("ts", h.session.TS).Int64("fence", h.fence).Bool("was_held", err == nil).
+			Msg("released")
+		return lost
+	default:
+		h.m.pinger.ReleaseLater(h.session)
+		failed := &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
+		return errors.Join(lost, failed)
+	}
+}
+
+// tryRelease frees the document by its session, three tries by default, as mongos. A try after one
+// of unknown outcome that matches nothing means that the unknown one was applied: nobody else can
+// free this session while the guard is trusted, and release judges the rest.
+func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
+	unknown := false
+	last := h.m.closing()
+	for pause := h.m.cfg.ReleasePause; ; pause *= 2 {
+		tries++
+		err = h.releaseOnce(ctx)
+		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) {
+			return tries, nil
+		}
+		if errors.Is(err, catalog.ErrNoMatch) {
+			return tries, err
+		}
+		unknown = unknown || errors.Is(err, catalog.ErrUnknownOutcome)
+		if last || tries >= h.m.cfg.ReleaseTries || ctx.Err() != nil {
+			return tries, err
+		}
+		last = !clock.Sleep(h.m.cfg.Clock, pause, h.m.closed) // closed: one last try
+	}
+}
+
+func (h *holding) releaseOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
+	defer cancel()
+	return h.m.locks.Release(ctx, h.session)
+}
+
+// newGuard hands a holding out. From here on the table and the garbage collector watch it.
+func newGuard(h *holding) *TryGuard {
+	g := &TryGuard{h: h}
+	g.cleanup = runtime.AddCleanup(g, dropped, h)
+	return g
+}
+
+// dropped runs when the garbage collector finds a guard that was not released. It only takes note:
+// it runs on the collector's goroutine. The next Sweep does the rest.
+func dropped(h *holding) {
+	h.m.table.mu.Lock()
+	defer h.m.table.mu.Unlock()
+	h.m.table.dropped = append(h.m.table.dropped, h)
+}
+
+var errDocumentGone = errors.New("the lock document was removed")

@@ -1,0 +1,266 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// D2, I4: a holder that is cut off loses its guard at the deadline, before anyone may take over:
+// Err, context and cause say so; and it stays lost when the network is back (R4).
+func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		p.kill()
+		time.Sleep(time.Until(g.Deadline()) - time.Millisecond)
+		if err := g.Err(); err != nil {
+			t.Fatalf("lost before the deadline: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		wantErr(t, g.Err(), distlock.ErrLockLost)
+		wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
+		p.store.Set(nil)
+		time.Sleep(5 * pingTime)
+		wantErr(t, g.Err(), distlock.ErrLockLost)
+		if w.lock("a").TS != g.Session() || !w.lock("a").Held {
+			t.Error("a lost guard's lock was freed under its user: it belongs to Release or a takeover")
+		}
+		wantErr(t, g.Release(), distlock.ErrLockLost)
+		if w.lock("a").Held {
+			t.Error("Release did not free it")
+		}
+	})
+}
+
+// K6, K5: the parent context ends: the guard's context ends, the lock is held until Release, and
+// Release works.
+func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		g, err := p.Lock("a").TryLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait()
+		wantErr(t, g.Context().Err(), context.Canceled)
+		if g.Err() != nil || !w.lock("a").Held {
+			t.Errorf("guard: %v, held: %v", g.Err(), w.lock("a").Held)
+		}
+		if err := g.Release(); err != nil || w.lock("a").Held {
+			t.Errorf("release: %v, held: %v", err, w.lock("a").Held)
+		}
+	})
+}
+
+// Release tries three times with pauses of 2 and 4 s, then the late list frees the lock.
+func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		start := time.Now()
+		err := g.Release()
+		var failed *distlock.ReleaseError
+		if !errors.As(err, &failed) || failed.Tries != 3 {
+			t.Fatalf("error is %v, want a *ReleaseError after 3 tries", err)
+		}
+		if took := time.Since(start); took != 6*time.Second {
+			t.Errorf("took %v, want pauses of 2 s and 4 s", took)
+		}
+		p.store.Set(nil)
+		time.Sleep(pingTime*11/10 + slack)
+		synctest.Wait()
+		if w.lock("a").Held {
+			t.Error("the late list did not free it")
+		}
+	})
+}
+
+// I6: the release is applied, its reply lost, another acquires, the retry runs: nil, and the new
+// holder is left alone.
+func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		g := p.mustTry("a")
+		var next *distlock.TryGuard
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release && next == nil {
+				_ = apply()
+				next = other.mustTry("a")
+				return fault.Lost(call.Op)
+			}
+			return apply()
+		})
+		if err := g.Release(); err != nil {
+			t.Errorf("release: %v, want nil: it can only have been us", err)
+		}
+		if err := next.Check(t.Context()); err != nil {
+			t.Errorf("new holder: %v", err)
+		}
+	})
+}
+
+// K4: Close cuts the pauses of a release short.
+func TestRelease_CloseCutsThePausesShort(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		start := time.Now()
+		done := make(chan time.Duration)
+		go func() { _ = g.Release(); done <- time.Since(start) }()
+		time.Sleep(time.Second)
+		err := p.Close(t.Context())
+		if took := <-done; took != time.Second {
+			t.Errorf("release took %v, want 1s: until Close", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), `"a"`) {
+			t.Errorf("close: %v, want the lock that stays held named", err)
+		}
+	})
+}
+
+// Hole H8, break by hand: the holder learns it with its next ping at the latest.
+func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, op := w.start(nil), w.start(nil)
+		g := p.mustTry("a")
+		wantErr(t, op.Break(t.Context(), "a", g.Fence()-1, "wrong fence"), distlock.ErrChanged)
+		if err := op.Break(t.Context(), "a", g.Fence(), "stuck since noon"); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, op.Break(t.Context(), "a", g.Fence(), "twice"), distlock.ErrChanged)
+		time.Sleep(pingTime*11/10 + time.Second)
+		synctest.Wait()
+		wantErr(t, g.Err(), distlock.ErrLockLost)
+		next := op.mustTry("a")
+		if next.Fence() <= g.Fence()+1 {
+			t.Errorf("fence %d after a break of %d", next.Fence(), g.Fence())
+		}
+		wantErr(t, g.Release(), distlock.ErrLockLost)
+		if err := next.Check(t.Context()); err != nil {
+			t.Errorf("the new holder: %v", err)
+		}
+	})
+}
+
+// F12: the document is deleted while held: Check says so, and so does the next ping.
+func TestGuard_DocumentDeleted_IsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g, g2 := p.mustTry("a"), p.mustTry("b")
+		w.mem.Remove(catalog.LocksCollection, "a")
+		w.mem.Remove(catalog.LocksCollection, "b")
+		wantErr(t, g.Check(t.Context()), distlock.ErrLockLost)
+		if g2.Err() != nil {
+			t.Fatal("lost before anybody asked")
+		}
+		time.Sleep(pingTime*11/10 + time.Second)
+		synctest.Wait()
+		wantErr(t, g2.Err(), distlock.ErrLockLost)
+	})
+}
+
+// A server that cannot be asked takes nothing away.
+func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		p.kill()
+		wantErr(t, g.Check(t.Context()), distlock.ErrUnavailable)
+		if err := g.Err(); err != nil {
+			t.Errorf("guard: %v", err)
+		}
+	})
+}
+
+// A guard that is dropped without Release is noticed and released. Not in a bubble: the garbage
+// collector does not know virtual time.
+func TestGuard_Dropped_IsReleased(t *testing.T) {
+	t.Parallel()
+	mem := memcatalog.New(memcatalog.Options{})
+	m, err := distlock.New(t.Context(), distlock.Config{
+		Catalog: mem, Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close(context.Background()) }()
+	ctx := func() context.Context {
+		g, err := m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Context()
+	}()
+	for ctx.Err() == nil { // each collection is a chance; the test's own time limit bounds it
+		runtime.GC()
+		runtime.Gosched()
+	}
+	wantErr(t, context.Cause(ctx), distlock.ErrReleased)
+	for {
+		l, bad := catalog.ParseLock(mem.Document(catalog.LocksCollection, "a"))
+		if bad == nil && !l.Held {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// C6: a panic in work releases the lock and goes on.
+func TestDo_Panic_Releases(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		func() {
+			defer func() {
+				if r := recover(); r != "on purpose" {
+					t.Errorf("recovered %v", r)
+				}
+			}()
+			_ = p.Do(t.Context(), "a", func(context.Context, *distlock.TryGuard) error { panic("on purpose") })
+		}()
+		if w.lock("a").Held {
+			t.Error("still held")
+		}
+	})
+}
+
+// Do never returns nil when the lock was lost while work ran.
+func TestDo_LostDuringWork_IsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		err := p.Do(t.Context(), "a", func(ctx context.Context, _ *distlock.TryGuard) error {
+			p.kill()
+			<-ctx.Done()
+			p.store.Set(nil)
+			return nil
+		})
+		wantErr(t, err, distlock.ErrLockLost)
+		mine := errors.New("mine")
+		err = p.Do(t.Context(), "b", func(context.Context, *distlock.TryGuard) error { return mine })
+		wantErr(t, err, mine)
+	})
+}

@@ -1,0 +1,228 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/pinger"
+)
+
+// A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
+// of locks. Make it with [New]; close it with [Manager.Close]. Safe for concurrent use.
+type Manager struct {
+	cfg     Config
+	log     zerolog.Logger
+	locks   catalog.Catalog
+	pinger  *pinger.LockPinger
+	table   *table
+	watches watches
+	hangUp  func(context.Context) error // disconnects the clients that New made
+
+	closeOnce sync.Once
+	closed    chan struct{}
+	loops     sync.WaitGroup
+}
+
+// New checks the configuration and the server, starts the heartbeat and returns when its first ping
+// was acknowledged. It costs a handful of commands; indexes are created in the background.
+//
+// Errors: a *ConfigError with every contradiction; [ErrUnavailable] when the server cannot be
+// reached within ctx and the command time-out; a *catalog.PrivilegeError that names the missing
+// privilege; a text that says why a server is not supported (MongoDB before 4.4, a bare FerretDB
+// 1.x, database config behind a mongos). No error contains a password.
+func New(ctx context.Context, cfg Config) (*Manager, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := usable(ctx); err != nil {
+		return nil, fmt.Errorf("distlock: new: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	if cfg.Host == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("distlock: new: the host has no name, set Config.Host: %w", err)
+		}
+		cfg.Host = host
+	}
+	s, err := openStore(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("distlock: new: %w", err)
+	}
+	m, err := newManager(ctx, cfg, s)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("distlock: new: %w", err), s.hangUp(context.WithoutCancel(ctx)))
+	}
+	return m, nil
+}
+
+func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
+	server, err := s.pings.Hello(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := acceptable(server, cfg); err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
+	}
+	m.table = newTable(m)
+	m.pinger, err = pinger.New(pinger.Config{
+		Store: s.pings, Owner: m.table, Clock: cfg.Clock,
+		NewProcess: func() (string, error) { return newProcess(cfg) },
+		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
+		PruneAge: cfg.PruneAge, PruneEvery: cfg.PruneEvery, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.pinger.SetServer(server)
+	if err := m.pinger.Start(ctx); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// acceptable refuses a deployment on which the promises would not hold.
+func acceptable(s catalog.Server, cfg Config) error {
+	if err := mongocatalog.Supported(s, cfg.Database); err != nil {
+		return err
+	}
+	if s.Kind == catalog.Mongos && cfg.Database == DefaultDatabase && !cfg.AllowConfigThroughMongos {
+		return errors.New("database config behind a mongos is the metadata of a living cluster: set " +
+			"Config.Database to one of your own, such as \"distlock\", or AllowConfigThroughMongos")
+	}
+	if s.ConfigServer && cfg.Takeover > configServerTakeover {
+		return &ConfigError{Problems: []string{fmt.Sprintf("Takeover is %v, must be at most %v on a "+
+			"config server: MongoDB's own lock manager overtakes after that", cfg.Takeover, configServerTakeover)}}
+	}
+	return nil
+}
+
+func newProcess(cfg Config) (string, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return "", err
+	}
+	return processID(cfg.Host, os.Getpid(), cfg.Clock.Now().Wall, id), nil
+}
+
+// processID makes <host>:<pid>:<unix seconds>:<uuid>. mongos had host, port, seconds and a rand
+// that was never seeded, so that two processes could share an id (H15).
+func processID(host string, pid int, now time.Time, id fmt.Stringer) string {
+	return fmt.Sprintf("%s:%d:%d:%s", host, pid, now.Unix(), id)
+}
+
+// Lock returns the lock of that name. No I/O; the name is checked when the lock is acquired.
+func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
+
+// Config returns the effective configuration, defaults filled in.
+func (m *Manager) Config() Config { return m.cfg }
+
+// Process returns the process id under which this Manager acquires now. It changes when the process
+// was condemned or found a twin.
+func (m *Manager) Process() string {
+	if t := m.pinger.Last(); t != nil {
+		return t.Process()
+	}
+	return ""
+}
+
+// Server returns what the server said of itself at the last heartbeat, with the features that the
+// configured database has there.
+func (m *Manager) Server() catalog.Server { return m.pinger.Server() }
+
+// Heartbeat returns the counts of the heartbeat: pings, failures, ghosts, lateness.
+func (m *Manager) Heartbeat() pinger.Stats { return m.pinger.Stats() }
+
+// Err returns nil while this process may acquire locks: its heartbeat is acknowledged and it is not
+// closed. No I/O.
+func (m *Manager) Err() error {
+	if m.closing() {
+		return ErrClosed
+	}
+	if m.pinger.Term() == nil {
+		return ErrNoHeartbeat
+	}
+	return nil
+}
+
+func (m *Manager) closing() bool {
+	select {
+	case <-m.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// closeParallel bounds how many locks Close releases at a time.
+const closeParallel = 16
+
+// Close ends the contexts of all guards with ErrClosed, releases their locks, waits for attempts
+// that are under way, stops the heartbeat and removes the ping document, in that order, all within
+// ctx. The error lists what may still be held; such locks are taken over when the takeover time
+// has passed. Closing again waits for nothing and returns nil.
+func (m *Manager) Close(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
+	}
+	var err error
+	m.closeOnce.Do(func() {
+		close(m.closed)
+		err = m.close(ctx)
+	})
+	return err
+}
+
+func (m *Manager) close(ctx context.Context) error {
+	holds := m.table.all()
+	for _, h := range holds {
+		if h.err() == nil {
+			h.end(ErrClosed)
+		}
+	}
+	m.releaseAll(ctx, holds)
+	settled := m.table.settled(ctx) // attempts under way see closed and undo what they took
+	errs := []error{m.pinger.Close(ctx)}
+	if settled != nil {
+		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))
+	}
+	m.loops.Wait()
+	errs = append(errs, m.hangUp(ctx))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("distlock: close: %w", err)
+	}
+	return nil
+}
+
+// releaseAll releases the guards. What fails is on the late-release list afterwards, which the
+// pinger tries once more and reports.
+func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
+	var workers sync.WaitGroup
+	next := make(chan *holding)
+	for range min(closeParallel, len(holds)) {
+		workers.Go(func() {
+			for h := range next {
+				if err := h.release(ctx, ErrClosed); err != nil {
+					m.log.Debug().Err(err).Msg("release at close")
+				}
+			}
+		})
+	}
+	for _, h := range holds {
+		next <- h
+	}
+	close(next)
+	workers.Wait()
+}

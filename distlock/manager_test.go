@@ -1,0 +1,276 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// J4: 10,000 held locks cost one ping an interval, one tally, and no goroutine.
+func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		before := runtime.NumGoroutine()
+		for i := range 10_000 {
+			p.mustTry(fmt.Sprint("lock ", i))
+		}
+		if after := runtime.NumGoroutine(); after > before {
+			t.Errorf("%d goroutines more for 10,000 locks", after-before)
+		}
+		pings, total := p.store.Count(fault.Ping), p.store.Total()
+		time.Sleep(10 * pingTime)
+		synctest.Wait()
+		pings, total = p.store.Count(fault.Ping)-pings, p.store.Total()-total
+		if pings < 9 || pings > 12 {
+			t.Errorf("%d pings in ten intervals", pings)
+		}
+		if total > 3*pings+1 { // ping, tally, hello
+			t.Errorf("%d commands for %d pings", total, pings)
+		}
+	})
+}
+
+// K1: contexts end with ErrClosed, locks are released, the ping document is removed.
+func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		var guards []*distlock.TryGuard
+		for i := range 100 {
+			guards = append(guards, p.mustTry(fmt.Sprint(i)))
+		}
+		id := p.Process()
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, g := range guards {
+			wantErr(t, g.Err(), distlock.ErrClosed)
+			wantErr(t, context.Cause(g.Context()), distlock.ErrClosed)
+			if w.lock(fmt.Sprint(i)).Held {
+				t.Fatalf("lock %d is still held", i)
+			}
+		}
+		if w.mem.Document(catalog.PingsCollection, id) != nil {
+			t.Error("the ping document is still there")
+		}
+		_, err := p.try("x")
+		wantErr(t, err, distlock.ErrClosed)
+		if err := p.Close(t.Context()); err != nil {
+			t.Errorf("second close: %v", err)
+		}
+		if err := guards[0].Release(); err != nil {
+			t.Errorf("release after close: %v", err)
+		}
+	})
+}
+
+// K3: Close during an acquire: the acquire says ErrClosed and what it took is given back before
+// Close returns.
+func TestClose_DuringAcquire_GivesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			err := apply()
+			if call.Op == fault.Acquire {
+				time.Sleep(time.Second)
+			}
+			return err
+		})
+		result := make(chan error, 1)
+		go func() { _, err := p.try("a"); result <- err }()
+		synctest.Wait()
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if w.lock("a").Held {
+			t.Error("still held when Close returned")
+		}
+		wantErr(t, <-result, distlock.ErrClosed)
+	})
+}
+
+// K2: Close with a dead server ends at its limit and lists what may still be held.
+func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.mustTry("precious")
+		p.store.Set(func(ctx context.Context, call fault.Call, _ func() error) error {
+			<-ctx.Done()
+			return fmt.Errorf("%s: %w: %w", call.Op, catalog.ErrUnavailable, ctx.Err())
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		start := time.Now()
+		err := p.Close(ctx)
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("close took %v with a context of 3 s", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), "precious") {
+			t.Errorf("close: %v, want the lock that stays held named", err)
+		}
+	})
+}
+
+// The waiting loop: woken within one poll of the release, reads while the holder lives, bounded.
+func TestLock_Waits_ReadsOnly_AndGetsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		acquires := b.store.Count(fault.Acquire)
+		go func() { time.Sleep(time.Minute); _ = g.Release() }()
+		start := time.Now()
+		got, err := b.Lock("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < time.Minute || took > time.Minute+6*time.Second {
+			t.Errorf("waited %v, want a minute and one poll", took)
+		}
+		if n := b.store.Count(fault.Acquire) - acquires; n != 2 {
+			t.Errorf("%d writes while waiting, want the first and the last", n)
+		}
+		if got.TakenOver() != "" {
+			t.Error("a released lock was taken over")
+		}
+	})
+}
+
+// A waiter gets a dead holder's lock within the takeover time, one poll and two round trips (I7).
+func TestLock_HolderDies_TakesOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a")
+		died := time.Now()
+		a.kill()
+		if _, err := b.Lock("a").Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(died); took > takeoverTime+6*time.Second {
+			t.Errorf("took %v, want at most the takeover time and one poll", took)
+		}
+	})
+}
+
+// WaitAtMost and the context bound the wait, and the error says who held the lock.
+func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a")
+		start := time.Now()
+		_, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+		if took := time.Since(start); took != 20*time.Second {
+			t.Errorf("waited %v, want 20s", took)
+		}
+		if held(t, err).Process != a.Process() {
+			t.Errorf("error is %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		defer cancel()
+		_, err = b.Lock("a").Lock(ctx)
+		wantErr(t, err, context.DeadlineExceeded)
+		wantErr(t, err, distlock.ErrHeld)
+		start = time.Now()
+		_, err = b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(0))
+		wantErr(t, err, distlock.ErrHeld)
+		if time.Since(start) != 0 {
+			t.Error("WaitAtMost(0) waited")
+		}
+		go func() { time.Sleep(time.Second); _ = b.Close(context.Background()) }()
+		_, err = b.Lock("a").Lock(t.Context())
+		wantErr(t, err, distlock.ErrClosed)
+	})
+}
+
+// Every contradiction is reported at once, with the field's name.
+func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
+	t.Parallel()
+	err := distlock.Config{
+		Ping: time.Hour, Takeover: time.Minute, Margin: 2 * time.Minute, ReleaseTries: -1,
+		CommandTimeout: -1, Database: "a.b", Mode: 7, URI: "mongodb://u:secret@h/", PruneAge: time.Second,
+	}.Validate()
+	var config *distlock.ConfigError
+	if !errors.As(err, &config) || !errors.Is(err, distlock.ErrConfig) {
+		t.Fatalf("error is %v", err)
+	}
+	for _, field := range []string{"Margin", "ReleaseTries", "CommandTimeout", "Database", "Mode", "PruneAge"} {
+		if !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not named in %v", field, err)
+		}
+	}
+	if strings.Contains(err.Error(), "secret") {
+		t.Error("the password is in the error")
+	}
+	err = distlock.Config{URI: "mongodb://h/", Ping: 10 * time.Second, Takeover: 30 * time.Second}.Validate()
+	if err == nil || !strings.Contains(err.Error(), "Ping") {
+		t.Errorf("Ping*3 > Takeover-Margin: %v", err)
+	}
+	if err := (distlock.Config{}).Validate(); err == nil || !strings.Contains(err.Error(), "URI") {
+		t.Errorf("no connection: %v", err)
+	}
+	for _, d := range []time.Duration{-1, 1<<63 - 1} {
+		if err := (distlock.Config{URI: "mongodb://h/", Takeover: d, Ping: d}).Validate(); err == nil {
+			t.Errorf("timing of %v was accepted", d)
+		}
+	}
+}
+
+// G11: a password is in no error of New, whatever is wrong with the connection string.
+func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
+	t.Parallel()
+	for _, uri := range []string{
+		"mongodb://user:s3cr%zzet@host/", "mongodb+srv://user:s3cret@", "s3cret", "mongodb://user:s3cret@host:port/",
+		"mongodb://user:s3cret?x@host/?w=bad", "http://user:s3cret@host/", "mongodb://user:s3cret@h/?authMechanism=NO",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := distlock.New(ctx, distlock.Config{URI: uri, CommandTimeout: 50 * time.Millisecond})
+		cancel()
+		if err == nil {
+			t.Errorf("%q was accepted", uri)
+		} else if strings.Contains(err.Error(), "s3cr") {
+			t.Errorf("the password is in %q", err)
+		}
+	}
+}
+
+// Locks lists holders with their ping ages, and goes on past what it cannot understand.
+func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		p.mustTry("a", distlock.Why("x"))
+		_ = p.mustTry("b").Release()
+		if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "bad"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: 7}, {Key: "state", Value: 0}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		var names []string
+		bad := 0
+		for info, err := range other.Locks(t.Context()) {
+			if err != nil {
+				wantErr(t, err, distlock.ErrMalformed)
+				bad++
+				continue
+			}
+			names = append(names, info.Name)
+			if info.Name == "a" && (!info.Held || info.Why != "x" || !info.HasPing ||
+				info.PingAge < 4*time.Second || info.PingAge > 6*time.Second || info.Self) {
+				t.Errorf("a is %+v", info)
+			}
+		}
+		if fmt.Sprint(names) != "[a b]" || bad != 2 {
+			t.Errorf("listed %v and %d malformed ones, want a, b and 2", names, bad)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// heartbeatPool is the size of the heartbeat's own connection pool: one connection for the ping,
+// one for the chores.
+const heartbeatPool = 2
+
+// store is where a Manager keeps its documents: one way in for acquiring and releasing, one for
+// the heartbeat, so that an application that exhausts its pool cannot starve the heartbeat.
+type store struct {
+	locks  catalog.Catalog
+	pings  catalog.Pings
+	hangUp func(context.Context) error
+}
+
+func openStore(ctx context.Context, cfg Config) (store, error) {
+	if cfg.Catalog != nil {
+		return store{cfg.Catalog, cfg.Catalog, func(context.Context) error { return nil }}, nil
+	}
+	var own []*mongo.Client
+	hangUp := func(ctx context.Context) error {
+		var errs []error
+		for _, c := range own {
+			if err := c.Disconnect(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("disconnect: %w", err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	dial := func(pool uint64) (*mongo.Client, error) {
+		c, err := dial(cfg, pool)
+		if err == nil {
+			own = append(own, c)
+		}
+		return c, err
+	}
+	s, err := openClients(cfg, dial)
+	s.hangUp = hangUp
+	if err != nil {
+		return s, errors.Join(err, hangUp(ctx))
+	}
+	return s, nil
+}
+
+func openClients(cfg Config, dial func(pool uint64) (*mongo.Client, error)) (store, error) {
+	var err error
+	client, ping := cfg.Client, cfg.PingClient
+	if client == nil {
+		if client, err = dial(0); err != nil {
+			return store{}, err
+		}
+	}
+	switch {
+	case ping != nil:
+	case cfg.URI != "" || cfg.ClientOptions != nil:
+		if ping, err = dial(heartbeatPool); err != nil {
+			return store{}, err
+		}
+	default:
+		ping = client
+		cfg.Logger.Warn().Msg("the heartbeat shares the application's connection pool; " +
+			"set Config.PingClient, URI or ClientOptions to give it its own")
+	}
+	opts := mongocatalog.Options{Database: cfg.Database, CommandTimeout: cfg.CommandTimeout}
+	locks, err := mongocatalog.New(client, opts)
+	if err != nil {
+		return store{}, err
+	}
+	pings, err := mongocatalog.New(ping, opts)
+	if err != nil {
+		return store{}, err
+	}
+	return store{locks: locks, pings: pings}, nil
+}
+
+// dial makes a client. It does no I/O beyond what the driver does in the background.
+func dial(cfg Config, pool uint64) (*mongo.Client, error) {
+	if cfg.URI != "" {
+		return mongocatalog.Dial(options.Client(), cfg.URI, pool)
+	}
+	return mongocatalog.Dial(cfg.ClientOptions, "", pool)
+}

@@ -1,0 +1,173 @@
+package distlock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/pinger"
+)
+
+// table is what this process owns: attempts that are under way and guards that were handed out and
+// not yet released. It is the pinger's Owner. It holds no *TryGuard, so that a guard that its user
+// dropped can be noticed.
+type table struct {
+	m *Manager
+
+	mu       sync.Mutex             // guards the fields below
+	attempts map[bson.ObjectID]bool // entered before the command is sent
+	holds    map[bson.ObjectID]*holding
+	dropped  []*holding    // their guards were dropped without Release
+	idle     chan struct{} // closed when attempts is empty; nil when nobody waits for that
+}
+
+func newTable(m *Manager) *table {
+	return &table{
+		m: m, attempts: map[bson.ObjectID]bool{}, holds: map[bson.ObjectID]*holding{},
+	}
+}
+
+// enter notes an attempt before it is sent.
+func (t *table) enter(ts bson.ObjectID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.attempts[ts] = true
+}
+
+// leave ends an attempt, whatever became of it.
+func (t *table) leave(ts bson.ObjectID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.attempts, ts)
+	if len(t.attempts) == 0 && t.idle != nil {
+		close(t.idle)
+		t.idle = nil
+	}
+}
+
+func (t *table) add(h *holding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holds[h.session.TS] = h
+}
+
+func (t *table) remove(h *holding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.holds, h.session.TS)
+}
+
+// all returns the holdings, in no order.
+func (t *table) all() []*holding {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	holds := make([]*holding, 0, len(t.holds))
+	for _, h := range t.holds {
+		holds = append(holds, h)
+	}
+	return holds
+}
+
+// settled waits until no attempt is under way.
+func (t *table) settled(ctx context.Context) error {
+	t.mu.Lock()
+	if len(t.attempts) == 0 {
+		t.mu.Unlock()
+		return nil
+	}
+	if t.idle == nil {
+		t.idle = make(chan struct{})
+	}
+	idle := t.idle
+	t.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// TermBegan starts the watchdog of a term: it ends the guards' contexts at the deadline, whatever
+// the ping loop is doing. It is the only timer there is, however many guards there are.
+func (t *table) TermBegan(term *pinger.Term) {
+	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term, at the latest with Close
+}
+
+func (t *table) watchdog(term *pinger.Term) {
+	timer := t.m.cfg.Clock.NewTimer(term.Left())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C():
+		case <-term.Done():
+		}
+		if err := term.Err(); err != nil {
+			t.loseTerm(term, err)
+			return
+		}
+		timer.Reset(term.Left())
+	}
+}
+
+func (t *table) loseTerm(term *pinger.Term, cause error) {
+	for _, h := range t.all() {
+		if h.term == term {
+			h.lose(cause)
+		}
+	}
+}
+
+// Owns reports whether a guard or an attempt names ts. A lost guard counts until its user has
+// released it: he may still be winding down, and its lock is freed by its release or by a takeover.
+func (t *table) Owns(ts bson.ObjectID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.attempts[ts] || t.holds[ts] != nil
+}
+
+// Guarded returns the sessions of the guards that are trusted under term.
+func (t *table) Guarded(term *pinger.Term) []catalog.HeldSession {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sessions := make([]catalog.HeldSession, 0, len(t.holds))
+	for _, h := range t.holds {
+		if h.term == term && h.ended.Load() == nil {
+			sessions = append(sessions, catalog.HeldSession{Session: h.session, Fence: h.fence})
+		}
+	}
+	return sessions
+}
+
+// Sweep ends and releases the guards that were dropped without Release since the last time.
+func (t *table) Sweep() {
+	t.mu.Lock()
+	dropped := t.dropped
+	t.dropped = nil
+	t.mu.Unlock()
+	for _, h := range dropped {
+		t.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
+			Int64("fence", h.fence).Str("why", catalog.Printable(h.why, 200)).
+			Msg("guard was dropped without Release")
+		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
+		t.m.pinger.ReleaseLater(h.session)
+		t.remove(h)
+	}
+}
+
+// Vanished asks again for a guard that the reaper did not find, and loses it when it is gone: a
+// hand or a foreign manager took the lock.
+func (t *table) Vanished(ctx context.Context, s catalog.Session) {
+	t.mu.Lock()
+	h := t.holds[s.TS]
+	t.mu.Unlock()
+	if h == nil || h.ended.Load() != nil {
+		return
+	}
+	if err := h.check(ctx); err != nil {
+		t.m.log.Debug().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("vanished")
+	}
+}

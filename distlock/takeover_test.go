@@ -1,0 +1,323 @@
+package distlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// until tries every pause until the lock is got, and returns the guard and how long it took.
+func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
+	p.w.t.Helper()
+	start := time.Now()
+	for time.Since(start) <= limit {
+		g, err := p.try(name)
+		if err == nil {
+			return g, time.Since(start)
+		}
+		if !errors.Is(err, distlock.ErrHeld) {
+			p.w.t.Fatalf("TryLock: %v", err)
+		}
+		time.Sleep(pause)
+	}
+	p.w.t.Fatalf("not taken over within %v", limit)
+	return nil, 0
+}
+
+// C1, I4: a dead holder's lock is taken over after the takeover time and not before the holder's
+// own deadline; the fence rises, the evidence names the dead, its ping is condemned.
+func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		lost := a.mustTry("a")
+		deadline := lost.Deadline()
+		a.kill()
+		died := time.Now()
+		g, _ := b.until("a", 10*time.Second, takeoverTime+time.Minute)
+		if after := time.Since(died); after < takeoverTime-pingTime {
+			t.Errorf("taken over %v after the death, takeover time is %v", after, takeoverTime)
+		}
+		if !time.Now().After(deadline) {
+			t.Errorf("taken over before the holder's deadline %v", deadline)
+		}
+		wantErr(t, lost.Err(), distlock.ErrLockLost)
+		if g.Fence() <= lost.Fence() || g.TakenOver() == "" {
+			t.Errorf("fence %d after %d, evidence %q", g.Fence(), lost.Fence(), g.TakenOver())
+		}
+		ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, lost.Process()))
+		if bad != nil || ping.Condemned == nil || ping.Condemned.By != b.Process() {
+			t.Errorf("ping of the dead is %+v (%v), want condemned by %s", ping, bad, b.Process())
+		}
+	})
+}
+
+// A live holder is never taken over, however long somebody waits and whoever's clock is wrong.
+func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		for range 1000 {
+			if _, err := b.try("a"); !errors.Is(err, distlock.ErrHeld) {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Second)
+		}
+		if err := g.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Rule 2: a lock whose holder died last night is taken in three ping intervals.
+func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		a.mustTry("a")
+		a.kill()
+		time.Sleep(8 * time.Hour)
+		b := w.start(nil)
+		_, took := b.until("a", 5*time.Second, takeoverTime)
+		if took < 3*pingTime || took > 3*pingTime+10*time.Second {
+			t.Errorf("took %v, want three intervals of %v", took, pingTime)
+		}
+	})
+}
+
+// D5: somebody who did not look for long has not watched.
+func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.Mode = 1 })
+		a.mustTry("a")
+		a.kill()
+		for range 5 { // looks that are too far apart never get there
+			if _, err := b.try("a"); err == nil {
+				t.Fatal("taken over on a watch with gaps")
+			}
+			time.Sleep(takeoverTime)
+		}
+		b.until("a", time.Minute, takeoverTime+2*time.Minute)
+	})
+}
+
+// A16, mutant 19: an election restarts the watch.
+func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.Mode = 1 })
+		a.mustTry("a")
+		a.kill()
+		start := time.Now()
+		for time.Since(start) < takeoverTime-time.Minute {
+			if _, err := b.try("a"); err == nil {
+				t.Fatal("taken over too early")
+			}
+			time.Sleep(30 * time.Second)
+		}
+		w.mem.SetPrimary("another")
+		elected := time.Now()
+		b.until("a", 30*time.Second, takeoverTime+2*time.Minute)
+		if after := time.Since(elected); after < takeoverTime-2*pingTime {
+			t.Errorf("taken over %v after the election, want the whole takeover time", after)
+		}
+	})
+}
+
+// B1, G2-1: A acquires, is stopped past the takeover, B takes over, A goes on. A's context has
+// ended, its release returns ErrLockLost and leaves B's document byte for byte alone.
+func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		old := a.mustTry("a")
+		a.kill()
+		g, _ := b.until("a", 10*time.Second, takeoverTime+time.Minute)
+		before := w.doc("a")
+		a.store.Set(nil) // A is continued
+		wantErr(t, old.Err(), distlock.ErrLockLost)
+		wantErr(t, context.Cause(old.Context()), distlock.ErrLockLost)
+		wantErr(t, old.Release(), distlock.ErrLockLost)
+		if after := w.doc("a"); !bytes.Equal(before, after) {
+			t.Errorf("document changed\nfrom %s\nto   %s", before, after)
+		}
+		if err := g.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Condemn first: a holder that comes back between the last look and the overtaking write cannot
+// renew, and learns it with its next ping; then it acquires under a new id.
+func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		old := a.mustTry("a")
+		a.kill()
+		id := a.Process()
+		b.until("a", 10*time.Second, takeoverTime+time.Minute)
+		a.store.Set(nil)
+		time.Sleep(2 * pingTime)
+		synctest.Wait()
+		if a.Process() == id || a.Err() != nil {
+			t.Errorf("process is %s (%v), want a new id", a.Process(), a.Err())
+		}
+		wantErr(t, old.Err(), distlock.ErrLockLost)
+		if g := a.mustTry("b"); g.Process() == id {
+			t.Error("acquired under the condemned id")
+		}
+	})
+}
+
+// C4: whoever finds the holder condemned need not wait again.
+func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(nil), w.start(nil), w.start(nil)
+		a.mustTry("a")
+		a.kill()
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Overtake {
+				b.kill()
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		for start := time.Now(); time.Since(start) < takeoverTime+2*time.Minute; time.Sleep(20 * time.Second) {
+			if _, err := b.try("a"); !errors.Is(err, distlock.ErrHeld) {
+				break
+			}
+		}
+		if n := b.store.Count(fault.Overtake); n != 1 {
+			t.Fatalf("b tried to overtake %d times, want once: the test proves nothing", n)
+		}
+		if _, err := c.try("a"); err != nil {
+			t.Errorf("the first look of a third process: %v", err)
+		}
+	})
+}
+
+// I8: the overtake is applied and its reply lost: looked up, held.
+func TestTryLock_OvertakeReplyLost_IsLookedUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a")
+		a.kill()
+		b.store.Set(loseReply(fault.Overtake))
+		g, _ := b.until("a", 10*time.Second, takeoverTime+time.Minute)
+		if l := w.lock("a"); l.TS != g.Session() || g.TakenOver() == "" {
+			t.Errorf("document is %v, evidence %q", w.doc("a"), g.TakenOver())
+		}
+	})
+}
+
+// H1: two contenders overtake at one instant; exactly one wins, 500 rounds.
+func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b, c := w.start(nil), w.start(nil)
+		for round := range 500 {
+			name := fmt.Sprint("lock ", round)
+			dead := fmt.Sprint("dead ", round)
+			plantDead(t, w, name, dead)
+			var wg sync.WaitGroup
+			wins := make([]*distlock.TryGuard, 2)
+			for i, p := range []*proc{b, c} {
+				wg.Go(func() { wins[i], _ = p.try(name) })
+			}
+			wg.Wait()
+			if (wins[0] == nil) == (wins[1] == nil) {
+				t.Fatalf("round %d: guards %v, want exactly one", round, wins)
+			}
+		}
+	})
+}
+
+// plantDead plants a lock whose holder is dead and condemned, so that the next look takes it.
+func plantDead(t *testing.T, w *world, name, process string) {
+	t.Helper()
+	long := time.Now().Add(-time.Hour)
+	err := errors.Join(
+		w.mem.Put(catalog.LocksCollection, bson.D{
+			{Key: "_id", Value: name}, {Key: "state", Value: int32(1)}, {Key: "process", Value: process},
+			{Key: "ts", Value: bson.NewObjectID()}, {Key: "when", Value: long}, {Key: "fence", Value: int64(1 << 40)}}),
+		w.mem.Put(catalog.PingsCollection, bson.D{
+			{Key: "_id", Value: process}, {Key: "ping", Value: long}, {Key: "local", Value: long},
+			{Key: "seq", Value: int64(7)}, {Key: "condemned", Value: bson.D{{Key: "by", Value: "test"}}}}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rule 3: no ping document. Default: watched for the takeover time; RefuseWithoutPing: never, as
+// mongos 1.8. Rule 4: a foreign ping is watched for 15 minutes at least, and not condemned.
+func TestTryLock_ForeignHolders(t *testing.T) {
+	short := func(c *distlock.Config) {
+		c.Takeover, c.Ping = time.Minute, 5*time.Second
+	}
+	lock := bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(2)}, {Key: "process", Value: "mongos:1"},
+		{Key: "ts", Value: bson.NewObjectID()}, {Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}
+	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
+	for name, c := range map[string]struct {
+		ping   bson.D
+		refuse bool
+		want   time.Duration // 0: never
+	}{
+		"no ping document":          {nil, false, time.Minute},
+		"no ping document, refused": {nil, true, 0},
+		"foreign ping":              {ping, false, 15 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(func(cfg *distlock.Config) { short(cfg); cfg.RefuseWithoutPing = c.refuse })
+				if err := w.mem.Put(catalog.LocksCollection, lock); err != nil {
+					t.Fatal(err)
+				}
+				if c.ping != nil {
+					if err := w.mem.Put(catalog.PingsCollection, c.ping); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.want == 0 {
+					for range 1000 {
+						_, err := p.try("a")
+						wantErr(t, err, distlock.ErrHeld)
+						time.Sleep(10 * time.Second)
+					}
+					return
+				}
+				g, took := p.until("a", 10*time.Second, c.want+time.Minute)
+				if took < c.want || took > c.want+20*time.Second {
+					t.Errorf("took %v, want %v", took, c.want)
+				}
+				if err := g.Check(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if raw := w.mem.Document(catalog.PingsCollection, "mongos:1"); c.ping != nil && raw.Lookup("condemned").Type != 0 {
+					t.Errorf("a foreign ping was condemned: %s", raw)
+				}
+			})
+		})
+	}
+}
+
+// A contender with a shorter takeover time waits for the holder's longer one (client-go 47671).
+func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		b := w.start(func(c *distlock.Config) { c.Takeover, c.Ping, c.MaxWatchGap = time.Minute, 5*time.Second, time.Minute })
+		a.mustTry("a")
+		a.kill()
+		start := time.Now()
+		b.until("a", 5*time.Second, takeoverTime+time.Minute)
+		if took := time.Since(start); took < takeoverTime-pingTime {
+			t.Errorf("took %v, the holder's takeover time is %v", took, takeoverTime)
+		}
+	})
+}

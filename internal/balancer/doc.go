@@ -1,0 +1,9 @@
+// Package balancer is one balancer process of the demo: the loop of mongos' Balancer::run over the
+// distributed lock, and the reading and writing of the cluster's metadata that it needs. What to
+// move is decided in package balancing; this package does it.
+//
+// A round: read config.settings, take the lock "balancer", record the round, read the cluster, move
+// one chunk of each collection that needs it, release, sleep. Every move is guarded twice: the
+// guard is asked before it, and its filter names the fence, so that a holder that lost the lock
+// without knowing it cannot undo what its successor did.
+package balancer

@@ -1,0 +1,190 @@
+package demoview
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// A Report is what the demo says at its end. Its JSON form has stable names; durations are whole
+// nanoseconds. Missing lists are written as empty ones.
+type Report struct {
+	// Balanced is true when no candidate for a migration was left.
+	Balanced   bool          `json:"balanced"`
+	Duration   time.Duration `json:"durationNanos"`
+	Balancers  []Rounds      `json:"balancers"`
+	Handovers  int           `json:"handovers"` // the lock went to another process after a release
+	Takeovers  []Takeover    `json:"takeovers"`
+	Migrations []Migrations  `json:"migrations"`
+	Faults     []Fault       `json:"faults"`
+	Before     []Load        `json:"before"`
+	After      []Load        `json:"after"`
+	Violations []Violation   `json:"violations"`
+}
+
+// Rounds is what one process did.
+type Rounds struct {
+	Number  int    `json:"number"`
+	Process string `json:"process"`
+	Rounds  int    `json:"rounds"`
+	Moves   int    `json:"moves"`
+}
+
+// Migrations is how many chunks of a collection were moved.
+type Migrations struct {
+	Namespace string `json:"namespace"`
+	Chunks    int    `json:"chunks"`
+}
+
+// A Fault is something that was done to the demo on purpose.
+type Fault struct {
+	At       time.Duration `json:"atNanos"`
+	Kind     string        `json:"kind"` // kill, stop, restart, disconnect
+	Target   string        `json:"target"`
+	Survived bool          `json:"survived"`
+}
+
+// A Load is how many chunks a shard has.
+type Load struct {
+	Shard       string         `json:"shard"`
+	Draining    bool           `json:"draining"`
+	Chunks      int            `json:"chunks"`
+	Collections map[string]int `json:"collections"`
+}
+
+// A Violation is something that must not happen, with what proves it.
+type Violation struct {
+	Breach   string `json:"breach"`
+	Subject  string `json:"subject"`
+	Evidence string `json:"evidence"`
+}
+
+// OK reports whether the demo showed what it should: nothing was violated, every fault was
+// survived, and the cluster is balanced.
+func (r Report) OK() bool {
+	survived := !slices.ContainsFunc(r.Faults, func(f Fault) bool { return !f.Survived })
+	return r.Balanced && survived && len(r.Violations) == 0
+}
+
+// JSON is the report for programs, indented, ending in a newline.
+func (r Report) JSON() ([]byte, error) {
+	r.Balancers = append([]Rounds{}, r.Balancers...)
+	r.Takeovers = append([]Takeover{}, r.Takeovers...)
+	r.Migrations = append([]Migrations{}, r.Migrations...)
+	r.Faults = append([]Fault{}, r.Faults...)
+	r.Before = counted(r.Before)
+	r.After = counted(r.After)
+	r.Violations = append([]Violation{}, r.Violations...)
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("demoview: write report: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// counted is a copy of loads in which a shard without chunks has an empty map of collections.
+func counted(loads []Load) []Load {
+	copied := append([]Load{}, loads...)
+	for i := range copied {
+		if copied[i].Collections == nil {
+			copied[i].Collections = map[string]int{}
+		}
+	}
+	return copied
+}
+
+// Text is the report for people, in lines of at most 100 columns, ending in a newline.
+func (r Report) Text() string {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	state := "the cluster is balanced"
+	if !r.Balanced {
+		state = "the cluster is NOT balanced"
+	}
+	add("%s after %s", state, short(r.Duration))
+	add("")
+	add("rounds per balancer")
+	rounds, moves := 0, 0
+	for _, b := range r.Balancers {
+		add("  #%-3d %5d rounds %5d moves  %s", b.Number, b.Rounds, b.Moves, clean(b.Process, 60))
+		rounds, moves = rounds+b.Rounds, moves+b.Moves
+	}
+	add("  all  %5d rounds %5d moves, %d handovers by release", rounds, moves, r.Handovers)
+	add("")
+	add("takeovers %d", len(r.Takeovers))
+	for _, t := range r.Takeovers {
+		add("  %7s  fence %d  %s to %s", short(t.At), t.Fence, clean(t.From, 36), clean(t.To, 36))
+		add("           %s", clean(t.Evidence, 89))
+	}
+	add("")
+	add("migrations per collection")
+	for _, m := range r.Migrations {
+		add("  %-30s %5d", clean(m.Namespace, 30), m.Chunks)
+	}
+	lines = append(lines, r.shards()...)
+	lines = append(lines, r.faults()...)
+	lines = append(lines, r.verdict()...)
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(cut(line, 100), " ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// shards is the table of chunks before and after.
+func (r Report) shards() []string {
+	lines := []string{"", fmt.Sprintf("%-26s%8s%8s", "chunks on", "before", "after")}
+	after := map[string]Load{}
+	for _, l := range r.After {
+		after[l.Shard] = l
+	}
+	for _, l := range r.Before {
+		name := clean(l.Shard, 16)
+		if l.Draining {
+			name += " draining"
+		}
+		lines = append(lines, fmt.Sprintf("  %-24s%8d%8d", name, l.Chunks, after[l.Shard].Chunks))
+		namespaces := maps.Clone(l.Collections)
+		if namespaces == nil {
+			namespaces = map[string]int{}
+		}
+		maps.Copy(namespaces, after[l.Shard].Collections)
+		for _, ns := range slices.Sorted(maps.Keys(namespaces)) {
+			lines = append(lines, fmt.Sprintf("    %-22s%8d%8d", clean(ns, 21),
+				l.Collections[ns], after[l.Shard].Collections[ns]))
+		}
+	}
+	return lines
+}
+
+func (r Report) faults() []string {
+	survived := 0
+	var lost []string
+	for _, f := range r.Faults {
+		if f.Survived {
+			survived++
+			continue
+		}
+		lost = append(lost, fmt.Sprintf("  NOT survived: %s of %s at %s", clean(f.Kind, 20),
+			clean(f.Target, 50), short(f.At)))
+	}
+	return append([]string{"", fmt.Sprintf("faults survived %d of %d", survived, len(r.Faults))},
+		lost...)
+}
+
+func (r Report) verdict() []string {
+	if len(r.Violations) == 0 {
+		return []string{"", "violations none: never two balancers in a round, no write of a stale " +
+			"holder, no chunk lost"}
+	}
+	lines := []string{"", fmt.Sprintf("VIOLATIONS %d", len(r.Violations))}
+	for _, v := range r.Violations {
+		lines = append(lines, fmt.Sprintf("  %s: %s", catalog.Printable(v.Breach, 30),
+			clean(v.Subject, 60)), "    "+clean(v.Evidence, 96))
+	}
+	return lines
+}

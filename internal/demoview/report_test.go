@@ -1,0 +1,94 @@
+package demoview_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"mongodlm/internal/demoview"
+)
+
+func report() demoview.Report {
+	return demoview.Report{
+		Balanced: true,
+		Duration: 41200 * time.Millisecond,
+		Balancers: []demoview.Rounds{
+			{Number: 1, Process: "host:4711:1460419200:77aa", Rounds: 30, Moves: 118},
+			{Number: 2, Process: "host:4712:1460419200:5f0c", Rounds: 57, Moves: 230},
+		},
+		Handovers: 61,
+		Takeovers: []demoview.Takeover{{At: 9 * time.Second, From: "host:4711:1460419200:77aa",
+			To: "host:4712:1460419200:5f0c", Fence: 40,
+			Evidence: "ping 3.1s old by server and by own clock, limit 3s, skew 2ms"}},
+		Migrations: []demoview.Migrations{
+			{Namespace: "shop.events", Chunks: 80}, {Namespace: "shop.orders", Chunks: 87}},
+		Faults: []demoview.Fault{
+			{At: 6 * time.Second, Kind: "kill", Target: "#1", Survived: true},
+			{At: 15 * time.Second, Kind: "stop", Target: "#2", Survived: true}},
+		Before: []demoview.Load{
+			{Shard: "shard0", Chunks: 200, Collections: map[string]int{"shop.orders": 200}},
+			{Shard: "shard4", Draining: true, Chunks: 9, Collections: map[string]int{"shop.events": 9}}},
+		After: []demoview.Load{
+			{Shard: "shard0", Chunks: 104, Collections: map[string]int{"shop.orders": 102,
+				"shop.events": 2}},
+			{Shard: "shard4", Draining: true}},
+	}
+}
+
+func bad() demoview.Report {
+	r := report()
+	r.Balanced = false
+	r.Faults[1].Survived = false
+	r.Violations = []demoview.Violation{{Breach: "stale-write", Subject: "shop.orders-_id_1\x1b[2J",
+		Evidence: strings.Repeat("long ", 40)}}
+	return r
+}
+
+func TestReport_Text_Golden(t *testing.T) {
+	t.Parallel()
+	golden(t, "report-ok.txt", report().Text())
+	golden(t, "report-bad.txt", bad().Text())
+	golden(t, "report-empty.txt", demoview.Report{}.Text())
+	for line := range strings.Lines(bad().Text()) {
+		if n := utf8.RuneCountInString(line) - 1; n > 100 {
+			t.Errorf("line of %d columns: %q", n, line)
+		}
+	}
+	wantHarmless(t, strings.ReplaceAll(bad().Text(), "\n", ""))
+}
+
+func TestReport_JSON_Golden(t *testing.T) {
+	t.Parallel()
+	reports := map[string]demoview.Report{"report-bad.json": bad(), "report-empty.json": {}}
+	for name, r := range reports {
+		text, err := r.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, string(text))
+		if !json.Valid(text) || strings.Contains(string(text), "null,") {
+			t.Errorf("%s: no JSON, or a list is null: %s", name, text)
+		}
+	}
+}
+
+func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {
+	t.Parallel()
+	spoil := map[string]func(*demoview.Report){
+		"not balanced":     func(r *demoview.Report) { r.Balanced = false },
+		"a fault too much": func(r *demoview.Report) { r.Faults[0].Survived = false },
+		"a violation":      func(r *demoview.Report) { r.Violations = bad().Violations },
+	}
+	if !report().OK() {
+		t.Error("a clean report is not OK")
+	}
+	for name, change := range spoil {
+		r := report()
+		change(&r)
+		if r.OK() {
+			t.Errorf("%s: the report is OK", name)
+		}
+	}
+}

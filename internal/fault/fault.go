@@ -1,0 +1,231 @@
+// Package fault puts a hook before every operation of a store, so that a test or a scheduler can
+// count it, delay it, refuse it, apply it and lose the reply, or apply it late. It changes nothing
+// by itself.
+package fault
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// An Op names an operation of a catalog.
+type Op string
+
+// The operations.
+const (
+	Acquire    Op = "acquire"
+	Confirm    Op = "confirm"
+	SeedFence  Op = "seed fence"
+	Look       Op = "look"
+	Condemn    Op = "condemn"
+	Overtake   Op = "overtake"
+	Release    Op = "release"
+	Read       Op = "read"
+	Ping       Op = "ping"
+	RemovePing Op = "remove ping"
+	Held       Op = "held"
+	Tally      Op = "tally"
+	Prune      Op = "prune"
+	Prepare    Op = "prepare"
+	Hello      Op = "hello"
+	List       Op = "list"
+	Break      Op = "break"
+)
+
+// A Call is one operation about to happen.
+type Call struct {
+	Op      Op
+	Subject string // lock name or process id; empty when the operation has none
+}
+
+// A Hook decides what becomes of a call. It may run apply, which carries the operation out and
+// returns its error, once, or not at all; what it returns is what the caller gets. An operation
+// whose hook returns an error has no result.
+type Hook func(ctx context.Context, call Call, apply func() error) error
+
+// Catalog passes every operation through a hook and counts it. Safe for concurrent use.
+type Catalog struct {
+	inner catalog.Catalog
+
+	mu     sync.Mutex // guards hook and counts
+	hook   Hook
+	counts map[Op]int
+}
+
+var _ catalog.Catalog = (*Catalog)(nil)
+
+// Wrap returns a store that behaves as inner until a hook is set.
+func Wrap(inner catalog.Catalog) *Catalog {
+	return &Catalog{inner: inner, counts: map[Op]int{}}
+}
+
+// Set sets the hook; nil removes it.
+func (c *Catalog) Set(h Hook) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hook = h
+}
+
+// Count returns how often an operation was called.
+func (c *Catalog) Count(op Op) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[op]
+}
+
+// Total returns how many operations were called.
+func (c *Catalog) Total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, count := range c.counts {
+		n += count
+	}
+	return n
+}
+
+func (c *Catalog) do(ctx context.Context, op Op, subject string, apply func() error) error {
+	c.mu.Lock()
+	c.counts[op]++
+	hook := c.hook
+	c.mu.Unlock()
+	if hook == nil {
+		return apply()
+	}
+	return hook(ctx, Call{op, subject}, apply)
+}
+
+// through runs one operation with a result. The result of an apply that outlives the call is
+// dropped, so a hook may run it late in another goroutine.
+func through[T any](ctx context.Context, c *Catalog, op Op, subject string,
+	run func(context.Context) (T, error)) (T, error) {
+	var mu sync.Mutex // guards result
+	var result T
+	err := c.do(ctx, op, subject, func() error {
+		got, err := run(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		result = got
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return result, nil
+}
+
+// Lost says that a command was applied, or may have been, and its reply never came.
+func Lost(op Op) error {
+	return fmt.Errorf("%s: reply lost on purpose: %w", op, catalog.ErrUnknownOutcome)
+}
+
+// Refused says that the server could not be reached and nothing was applied.
+func Refused(op Op) error {
+	return fmt.Errorf("%s: refused on purpose: %w", op, catalog.ErrUnavailable)
+}
+
+func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	return through(ctx, c, Acquire, g.Name, func(ctx context.Context) (catalog.Lock, error) {
+		return c.inner.Acquire(ctx, g)
+	})
+}
+
+func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	return through(ctx, c, Confirm, g.Name, func(ctx context.Context) (catalog.Lock, error) {
+		return c.inner.Confirm(ctx, g)
+	})
+}
+
+func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, n int64) (catalog.Lock, error) {
+	return through(ctx, c, SeedFence, s.Name, func(ctx context.Context) (catalog.Lock, error) {
+		return c.inner.SeedFence(ctx, s, n)
+	})
+}
+
+func (c *Catalog) Look(ctx context.Context, name string) (catalog.Look, error) {
+	return through(ctx, c, Look, name, func(ctx context.Context) (catalog.Look, error) {
+		return c.inner.Look(ctx, name)
+	})
+}
+
+func (c *Catalog) Condemn(ctx context.Context, process string, watched *catalog.Ping,
+	why catalog.Condemnation) error {
+	return c.do(ctx, Condemn, process, func() error {
+		return c.inner.Condemn(ctx, process, watched, why)
+	})
+}
+
+func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+	catalog.Lock, error) {
+	return through(ctx, c, Overtake, g.Name, func(ctx context.Context) (catalog.Lock, error) {
+		return c.inner.Overtake(ctx, g, from)
+	})
+}
+
+func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
+	return c.do(ctx, Release, s.Name, func() error { return c.inner.Release(ctx, s) })
+}
+
+func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
+	return through(ctx, c, Read, name, func(ctx context.Context) (catalog.Lock, error) {
+		return c.inner.Read(ctx, name)
+	})
+}
+
+func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+	return through(ctx, c, Ping, b.Process, func(ctx context.Context) (catalog.Ping, error) {
+		return c.inner.Ping(ctx, b)
+	})
+}
+
+func (c *Catalog) RemovePing(ctx context.Context, process string) error {
+	return c.do(ctx, RemovePing, process, func() error { return c.inner.RemovePing(ctx, process) })
+}
+
+func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	return through(ctx, c, Held, process, func(ctx context.Context) ([]catalog.HeldSession, error) {
+		return c.inner.Held(ctx, process)
+	})
+}
+
+func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+	return through(ctx, c, Tally, process, func(ctx context.Context) (catalog.Tally, error) {
+		return c.inner.Tally(ctx, process)
+	})
+}
+
+func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
+	return through(ctx, c, Prune, "", func(ctx context.Context) (int, error) {
+		return c.inner.Prune(ctx, before)
+	})
+}
+
+func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
+	return through(ctx, c, Prepare, "", c.inner.Prepare)
+}
+
+func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
+	return through(ctx, c, Hello, "", c.inner.Hello)
+}
+
+func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	if err := c.do(ctx, List, "", func() error { return nil }); err != nil {
+		return func(yield func(catalog.Holding, error) bool) { yield(catalog.Holding{}, err) }
+	}
+	return c.inner.List(ctx)
+}
+
+func (c *Catalog) Break(ctx context.Context, name string, fence int64, why string) (
+	catalog.Lock, error) {
+	return through(ctx, c, Break, name, func(ctx context.Context) (catalog.Lock, error) {
+		return c.inner.Break(ctx, name, fence, why)
+	})
+}

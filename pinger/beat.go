@@ -1,0 +1,161 @@
+package pinger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// beat is the identity under which the process pings, and what it knows of its ping document.
+type beat struct {
+	process string
+	last    int64 // seq of the last acknowledged ping, 0 before the first
+	// open counts pings whose outcome is unknown and whose effect on seq has not been seen.
+	// Each may have been applied, or may be applied at any later time.
+	open int64
+	// failing is true while an episode of failed pings lasts.
+	failing bool
+}
+
+// Ping sends one ping and draws the consequences: it renews the term, begins a new one, or ends it.
+// One command; two when the process has to take a new id. The loop calls it; a test or a
+// scheduler may call it instead of the loop, but never beside it.
+//
+// Errors are those of [catalog.Pings.Ping]: then the term is as before.
+func (p *LockPinger) Ping(ctx context.Context) error {
+	err := p.pingOnce(ctx)
+	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
+		p.endSession(ctx, err)
+		err = p.pingOnce(ctx)
+	}
+	if err != nil {
+		p.stats.failures.Add(1)
+		if !p.beat.failing && p.stopping.Err() == nil {
+			p.beat.failing = true
+			p.log.Warn().Err(err).Str("process", p.beat.process).Msg("ping failed")
+		}
+		return fmt.Errorf("pinger: %w", err)
+	}
+	if p.beat.failing {
+		p.beat.failing = false
+		p.log.Info().Str("process", p.beat.process).Msg("ping succeeds again")
+	}
+	p.stats.pings.Add(1)
+	return nil
+}
+
+func (p *LockPinger) pingOnce(ctx context.Context) error {
+	if p.beat.process == "" {
+		id, err := p.cfg.NewProcess()
+		if err != nil {
+			return fmt.Errorf("make a process id: %w", err)
+		}
+		p.beat = beat{process: id, failing: p.beat.failing}
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.pingLimit())
+	defer cancel()
+	sent := p.cfg.Clock.Now() // before the call: the driver may send it more than once (R3)
+	reply, err := p.cfg.Store.Ping(ctx, catalog.Beat{
+		Process: p.beat.process, Local: sent.Wall,
+		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
+	})
+	switch {
+	case errors.Is(err, catalog.ErrCondemned):
+		return fmt.Errorf("%w: %w", ErrCondemned, err)
+	case errors.Is(err, catalog.ErrMalformed):
+		return fmt.Errorf("%w: %w", ErrForked, err)
+	case errors.Is(err, catalog.ErrUnknownOutcome):
+		p.beat.open++
+		return err
+	case err != nil:
+		return err
+	}
+	if err := p.beat.account(reply.Seq); err != nil {
+		return err
+	}
+	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
+	t := p.renewed(sent)
+	select {
+	case p.chores <- chore{term: t, serverTime: reply.At}:
+	default: // the chore loop is busy; the next ping asks again
+	}
+	return nil
+}
+
+// account checks the seq of an acknowledged ping. It must be one more than the last, plus at most
+// as many as there are pings of unknown outcome.
+func (b *beat) account(seq int64) error {
+	least, most := b.last+1, b.last+1+b.open
+	if seq < least || seq > most {
+		return fmt.Errorf("%w: seq is %d, expected %d to %d: another process has the same id, "+
+			"or the document was removed", ErrForked, seq, least, most)
+	}
+	b.open -= seq - least
+	b.last = seq
+	return nil
+}
+
+// renewed renews the current term or begins a new one.
+func (p *LockPinger) renewed(sent clock.Reading) *Term {
+	p.mu.Lock()
+	t := p.term
+	if t != nil && t.process == p.beat.process && t.renew(sent) {
+		p.mu.Unlock()
+		return t
+	}
+	old := t
+	t = newTerm(p.beat.process, p.hold, p.cfg.Clock, sent)
+	p.term = t
+	p.mu.Unlock()
+	if old != nil {
+		p.log.Info().Str("process", t.process).AnErr("before", old.Err()).Msg("a new term begins")
+	}
+	p.cfg.Owner.TermBegan(t)
+	return t
+}
+
+// endSession gives the process id up: the term is over, all guards are lost, the next ping is sent
+// under a new id.
+func (p *LockPinger) endSession(ctx context.Context, cause error) {
+	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("session over")
+	p.stats.sessions.Add(1)
+	if t := p.Last(); t != nil && t.process == p.beat.process {
+		t.end(cause)
+	}
+	old := p.beat
+	p.beat = beat{failing: old.failing}
+	if errors.Is(cause, ErrForked) && old.last > 0 {
+		// If the document had been removed, our ping has just made it anew; nobody else will
+		// ever take it away. A twin that still pings it makes it again and learns the same.
+		if err := p.cfg.Store.RemovePing(ctx, old.process); err != nil {
+			p.log.Debug().Err(err).Str("process", old.process).Msg("old ping not removed")
+		}
+	}
+}
+
+// pingLimit bounds one ping so that at least two fit into what is left of the term.
+func (p *LockPinger) pingLimit() time.Duration {
+	left := p.hold
+	if t := p.Term(); t != nil {
+		left = t.Left()
+	}
+	return min(p.cfg.Limit, max(p.cfg.Interval, left/2))
+}
+
+// noteLateness measures how late the loop itself is: the process was paused, starved or suspended.
+// It is logged once per episode.
+func (p *LockPinger) noteLateness(due clock.Reading) {
+	late := p.cfg.Clock.Now().Mono - due.Mono
+	p.stats.note(late)
+	switch {
+	case late > p.cfg.Interval && !p.stats.lateEpisode:
+		p.stats.lateEpisode = true
+		p.log.Warn().Dur("late", late).Dur("interval", p.cfg.Interval).Msg("ping loop is late")
+	case late <= p.cfg.Interval/2:
+		p.stats.lateEpisode = false
+	}
+}

@@ -1,0 +1,155 @@
+package pinger
+
+import (
+	"context"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// tallyAbove is the number of guards from which the reaper compares a count and a sum of fences
+// before it reads the list.
+const tallyAbove = 64
+
+// A chore is the work that follows an acknowledged ping of a term.
+type chore struct {
+	term       *Term
+	serverTime time.Time // server's clock in the ping's reply
+}
+
+// choreLoop runs the chores one after the other, beside the ping loop, so that none of them can
+// make a ping late.
+func (p *LockPinger) choreLoop() {
+	defer p.loops.Done()
+	var prune pruneSchedule
+	prepared := false
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-p.kick:
+			p.guarded("late release", func() error { p.releaseLate(p.stopping); return nil })
+		case c := <-p.chores:
+			p.guarded("late release", func() error { p.releaseLate(p.stopping); return nil })
+			p.guarded("reap", func() error { return p.Reap(p.stopping, c.term) })
+			p.guarded("hello", func() error { return p.hello(p.stopping) })
+			if !prepared {
+				prepared = p.guarded("prepare", func() error { return p.prepare(p.stopping) })
+			}
+			if now := p.cfg.Clock.Now(); prune.due(now) {
+				p.guarded("prune", func() error { return p.Prune(p.stopping, c.serverTime) })
+				prune.next(now, p.Jitter(p.cfg.PruneEvery, 0.5))
+			}
+		}
+	}
+}
+
+// hello notes who the server is now, so that an election is seen and restarts every watch.
+func (p *LockPinger) hello(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	s, err := p.cfg.Store.Hello(ctx)
+	if err != nil {
+		return err
+	}
+	if old := p.Server(); old.Primary != s.Primary {
+		p.log.Info().Str("before", old.Primary).Str("now", s.Primary).Msg("another primary")
+	}
+	p.server.Store(&s)
+	return nil
+}
+
+// prepare creates the indexes. A failure is only a warning: locks work without them, slower.
+func (p *LockPinger) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	warnings, err := p.cfg.Store.Prepare(ctx)
+	for _, w := range warnings {
+		p.log.Warn().Str("problem", w).Msg("index")
+	}
+	if err != nil && p.stats.prepareFailed.CompareAndSwap(false, true) && p.stopping.Err() == nil {
+		p.log.Warn().Err(err).Msg("indexes not created")
+	}
+	return err
+}
+
+// Reap compares what the store says this process holds with what the process owns. What nobody
+// owns is a ghost of a reply that was lost: it is released by its session. A guard that the store
+// does not show is reported to the owner. One small read when both agree.
+//
+// It must follow an acknowledged ping of t, so that a twin with the same process id never gets
+// here (H7).
+func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	p.cfg.Owner.Sweep()
+	before := p.cfg.Owner.Guarded(t)
+	if len(before) > tallyAbove {
+		tally, err := p.cfg.Store.Tally(ctx, t.process)
+		if err != nil {
+			return err
+		}
+		if tally == tallyOf(before) {
+			return nil
+		}
+	}
+	stored, err := p.cfg.Store.Held(ctx, t.process)
+	if err != nil {
+		return err
+	}
+	// The local table is asked AFTER the reply, and an attempt is entered in it before it is
+	// sent: so a fresh acquisition can never be taken for a ghost.
+	seen := make(map[catalog.Session]bool, len(stored))
+	for _, s := range stored {
+		seen[s.Session] = true
+		if !p.cfg.Owner.Owns(s.TS) && !p.queue.has(s.Session) {
+			p.stats.ghosts.Add(1)
+			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
+				Str("process", t.process).Msg("ghost of a lost reply is released")
+			p.ReleaseLater(s.Session)
+		}
+	}
+	for _, s := range before {
+		if !seen[s.Session] {
+			p.cfg.Owner.Vanished(ctx, s.Session)
+		}
+	}
+	return nil
+}
+
+func tallyOf(sessions []catalog.HeldSession) catalog.Tally {
+	tally := catalog.Tally{Count: int64(len(sessions))}
+	for _, s := range sessions {
+		tally.FenceSum += s.Fence
+	}
+	return tally
+}
+
+// Prune deletes pings that are older than the prune age by the server's clock and that no lock
+// names. mongos 1.8 compared with the pinging process's own clock and could delete living pings.
+func (p *LockPinger) Prune(ctx context.Context, serverTime time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	n, err := p.cfg.Store.Prune(ctx, serverTime.Add(-p.cfg.PruneAge))
+	p.stats.pruned.Add(int64(n))
+	if n > 0 {
+		p.log.Info().Int("pings", n).Msg("pruned")
+	}
+	return err
+}
+
+// pruneSchedule says when to prune: at the first tick, then rarely.
+type pruneSchedule struct {
+	last clock.Reading
+	wait time.Duration
+	ran  bool
+}
+
+func (s *pruneSchedule) due(now clock.Reading) bool {
+	return !s.ran || now.Mono-s.last.Mono >= s.wait
+}
+
+func (s *pruneSchedule) next(now clock.Reading, wait time.Duration) {
+	s.last, s.wait, s.ran = now, wait, true
+}

@@ -1,0 +1,242 @@
+package pinger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// Owner is what the pinger must know of the locks of its process. The methods are called from the
+// pinger's goroutines, with none of its locks held, and must not block for long.
+type Owner interface {
+	// TermBegan is called with every new term, before the ping loop goes on.
+	TermBegan(t *Term)
+	// Sweep is called after an acknowledged ping, before the store is asked for what the process
+	// holds: the owner hands over what is to be released.
+	Sweep()
+	// Owns reports whether a guard, trusted or not but not yet released, or an attempt that is
+	// under way names the session.
+	Owns(ts bson.ObjectID) bool
+	// Guarded returns the sessions of the guards that are trusted under t now.
+	Guarded(t *Term) []catalog.HeldSession
+	// Vanished is called for a session that Guarded returned before the store was asked and that
+	// the store's answer does not show. The answer may have been stale: ask again before
+	// ending anything.
+	Vanished(ctx context.Context, s catalog.Session)
+}
+
+// Config is what a LockPinger needs. Store, Owner, Clock and NewProcess are required; of the
+// durations only Interval, Takeover and Margin must be set, the others have defaults.
+type Config struct {
+	Store catalog.Pings
+	Owner Owner
+	Clock clock.Clock
+	// NewProcess makes a process id, a new one on every call.
+	NewProcess func() (string, error)
+	// Interval is the time between two pings; mongos: 30 s.
+	Interval time.Duration
+	// Takeover is how long this process must have been silent before a contender may take
+	// its locks; mongos: 15 min. Written into the ping document.
+	Takeover time.Duration
+	// Margin is how long before that the process stops trusting itself.
+	Margin time.Duration
+	// Limit bounds one command; default 5 s.
+	Limit time.Duration
+	// PruneAge is the age from which a ping that no lock names is deleted; default 4 days.
+	PruneAge time.Duration
+	// PruneEvery is the time between two prunings, give or take half; default 1 h.
+	PruneEvery time.Duration
+	Logger     zerolog.Logger
+	// Jitter returns a number in [0, 1); default math/rand.
+	Jitter func() float64
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	set(&c.Limit, 5*time.Second)
+	set(&c.PruneAge, 4*24*time.Hour)
+	set(&c.PruneEvery, time.Hour)
+	if c.Jitter == nil {
+		c.Jitter = rand.Float64
+	}
+	return c
+}
+
+// LockPinger keeps one process alive in lockpings. Make it with [New], then [LockPinger.Start] it.
+// Safe for concurrent use.
+type LockPinger struct {
+	cfg   Config
+	log   zerolog.Logger
+	hold  time.Duration
+	queue releaseQueue
+
+	beat beat // owned by whoever pings: Start, then the ping loop
+
+	mu   sync.Mutex // guards term
+	term *Term      // nil before the first acknowledged ping
+
+	server atomic.Pointer[catalog.Server]
+	stats  counters
+
+	chores   chan chore // ping loop -> chore loop: a ping was acknowledged
+	kick     chan struct{}
+	stop     chan struct{}
+	stopOnce sync.Once
+	stopping context.Context // ends with stop
+	cancel   context.CancelFunc
+	loops    sync.WaitGroup
+}
+
+// New makes a pinger that does nothing yet.
+func New(cfg Config) (*LockPinger, error) {
+	if cfg.Store == nil || cfg.Owner == nil || cfg.Clock == nil || cfg.NewProcess == nil {
+		return nil, errors.New("pinger: Store, Owner, Clock and NewProcess must be set")
+	}
+	if cfg.Interval <= 0 || cfg.Takeover <= 0 || cfg.Margin < 0 || cfg.Margin >= cfg.Takeover {
+		return nil, fmt.Errorf("pinger: need Interval > 0 and 0 <= Margin < Takeover, have %v, %v, %v",
+			cfg.Interval, cfg.Margin, cfg.Takeover)
+	}
+	cfg = cfg.withDefaults()
+	p := &LockPinger{
+		cfg: cfg, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
+		chores: make(chan chore, 1), kick: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	p.stopping, p.cancel = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// Start sends the first ping and starts the loops. When it returns nil a term has begun. Errors:
+// those of [catalog.Pings.Ping]; then nothing runs and Start may be called again.
+func (p *LockPinger) Start(ctx context.Context) error {
+	if err := p.Ping(ctx); err != nil {
+		return err
+	}
+	p.loops.Add(2)
+	go p.pingLoop()  // ends with stop; waited for by Close
+	go p.choreLoop() // ends with stop; waited for by Close
+	return nil
+}
+
+// Term returns the current term, nil when there is none: then no ping was acknowledged in time and
+// nothing may be acquired.
+func (p *LockPinger) Term() *Term {
+	p.mu.Lock()
+	t := p.term
+	p.mu.Unlock()
+	if t == nil || t.Err() != nil {
+		return nil
+	}
+	return t
+}
+
+// Last returns the current or the last term, to ask why it ended; nil before the first.
+func (p *LockPinger) Last() *Term {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.term
+}
+
+// Server returns what the server said of itself at the last tick.
+func (p *LockPinger) Server() catalog.Server {
+	if s := p.server.Load(); s != nil {
+		return *s
+	}
+	return catalog.Server{}
+}
+
+// SetServer notes a newer answer of Hello. Call it once before Start.
+func (p *LockPinger) SetServer(s catalog.Server) { p.server.Store(&s) }
+
+// Close ends the term, stops the loops, tries every late release once more and removes the ping
+// document. Everything is bounded by ctx. What could not be released is in the error. The locks of
+// the process must have been released before. Idempotent.
+func (p *LockPinger) Close(ctx context.Context) error {
+	first := false
+	p.stopOnce.Do(func() { first = true; close(p.stop); p.cancel() })
+	p.loops.Wait()
+	if !first {
+		return nil
+	}
+	t := p.Last()
+	if t == nil {
+		return nil
+	}
+	t.end(ErrStopped)
+	var errs []error
+	p.releaseLate(ctx)
+	if left := p.queue.list(); len(left) > 0 {
+		errs = append(errs, fmt.Errorf("pinger: %d locks could not be released and stay held "+
+			"until they are taken over, the first is %q: %w", len(left), left[0].Name, left[0].err))
+	}
+	if err := p.cfg.Store.RemovePing(ctx, t.process); err != nil {
+		errs = append(errs, fmt.Errorf("pinger: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *LockPinger) pingLoop() {
+	defer p.loops.Done()
+	failures := 0
+	due := p.cfg.Clock.Now()
+	for {
+		wait := p.untilNext(failures)
+		due.Mono += wait
+		if !clock.Sleep(p.cfg.Clock, wait, p.stop) {
+			return
+		}
+		p.noteLateness(due)
+		if p.guarded("ping", func() error { return p.Ping(p.stopping) }) {
+			failures = 0
+		} else {
+			failures++
+		}
+		due = p.cfg.Clock.Now()
+	}
+}
+
+// untilNext returns the pause before the next ping: the interval, give or take a tenth; after
+// failures 0.5 s, 1 s, 2 s, never more than the interval.
+func (p *LockPinger) untilNext(failures int) time.Duration {
+	if failures == 0 {
+		return p.Jitter(p.cfg.Interval, 0.1)
+	}
+	pause := min(500*time.Millisecond, p.cfg.Interval/4) << min(failures-1, 20)
+	if pause <= 0 || pause > p.cfg.Interval {
+		pause = p.cfg.Interval
+	}
+	return p.Jitter(pause, 0.1)
+}
+
+// Jitter returns d, give or take the share of it.
+func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
+	return time.Duration(float64(d) * (1 + share*(2*p.cfg.Jitter()-1)))
+}
+
+// guarded runs one step and reports whether it succeeded. A panic in it is logged and counted; the
+// next tick comes all the same. mongos 1.8 lost its ping thread for good that way (H16).
+func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			ok = false
+			p.stats.panics.Add(1)
+			defer func() { _ = recover() }() // a logger that panics is no reason to stop either
+			p.log.Error().Str("step", step).Str("panic", catalog.Printable(fmt.Sprint(r), 400)).
+				Msg("pinger: recovered")
+		}
+	}()
+	return do() == nil
+}

@@ -1,0 +1,378 @@
+package pinger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+	"mongodlm/pinger"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	interval = 30 * time.Second
+	takeover = 15 * time.Minute
+	margin   = takeover / 4
+	hold     = takeover - margin
+)
+
+// owner is the guard table of a process that holds what a test says.
+type owner struct {
+	mu       sync.Mutex // guards the fields
+	terms    []*pinger.Term
+	guarded  []catalog.HeldSession
+	attempts map[bson.ObjectID]bool
+	vanished []catalog.Session
+}
+
+func (o *owner) TermBegan(t *pinger.Term) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.terms = append(o.terms, t)
+}
+
+func (o *owner) Sweep() {}
+
+func (o *owner) Owns(ts bson.ObjectID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.attempts[ts] ||
+		slices.ContainsFunc(o.guarded, func(s catalog.HeldSession) bool { return s.TS == ts })
+}
+
+func (o *owner) Guarded(*pinger.Term) []catalog.HeldSession {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.guarded)
+}
+
+func (o *owner) Vanished(_ context.Context, s catalog.Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.vanished = append(o.vanished, s)
+}
+
+type bundle struct {
+	mem   *memcatalog.Catalog
+	store *fault.Catalog
+	owner *owner
+	p     *pinger.LockPinger
+}
+
+// setup makes a pinger over a store in memory. It does not start it.
+func setup(t *testing.T, change func(*pinger.Config)) *bundle {
+	t.Helper()
+	b := &bundle{mem: memcatalog.New(memcatalog.Options{}), owner: &owner{}}
+	b.store = fault.Wrap(b.mem)
+	n := 0
+	cfg := pinger.Config{
+		Store: b.store, Owner: b.owner, Clock: clock.System(),
+		NewProcess: func() (string, error) { n++; return fmt.Sprintf("process-%d", n), nil },
+		Interval:   interval, Takeover: takeover, Margin: margin, Logger: zerolog.Nop(),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if b.p, err = pinger.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bundle) start(t *testing.T) {
+	t.Helper()
+	if err := b.p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bundle) close(t *testing.T) {
+	t.Helper()
+	if err := b.p.Close(context.Background()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// One process pings once an interval, whatever it holds, and each ping moves the deadline on from
+// its SEND time.
+func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := b.store.Count(fault.Ping); n < 110 || n > 134 {
+			t.Errorf("pings in an hour: %d, want 120 give or take a tenth", n)
+		}
+		if err := b.p.Last().Err(); err != nil {
+			t.Errorf("term is over: %v", err)
+		}
+		if len(b.owner.terms) != 1 {
+			t.Errorf("%d terms, want 1", len(b.owner.terms))
+		}
+	})
+}
+
+// R3: the deadline counts from the send of the acknowledged ping, however late the reply is.
+func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			err := apply()
+			if call.Op == fault.Ping {
+				time.Sleep(4 * time.Minute)
+			}
+			return err
+		})
+		sent := time.Now()
+		if err := b.p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := b.p.Last().Deadline(), sent.Add(hold); !got.Equal(want) {
+			t.Errorf("deadline %v, want %v", got, want)
+		}
+		if got, want := b.p.Last().Left(), hold-4*time.Minute; got != want {
+			t.Errorf("left %v, want %v", got, want)
+		}
+	})
+}
+
+// B4, R4: a reply that comes after the deadline revives nothing; it begins another term.
+func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
+		if err := b.p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first := b.p.Last()
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			err := apply()
+			time.Sleep(hold + time.Second)
+			return err
+		})
+		if err := b.p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Err(); !errors.Is(err, pinger.ErrLapsed) {
+			t.Errorf("first term: %v, want ErrLapsed", err)
+		}
+		if b.p.Last() == first {
+			t.Error("the first term was revived")
+		}
+	})
+}
+
+// D2, A10: without an acknowledged ping the term ends at the hold time, computed from the clock,
+// before any timer has run; and it stays ended when the server is back.
+func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		term := b.p.Last()
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			return fault.Refused(call.Op)
+		})
+		left := term.Left()
+		time.Sleep(left - time.Nanosecond)
+		if err := term.Err(); err != nil {
+			t.Fatalf("over before the hold time: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		if err := term.Err(); !errors.Is(err, pinger.ErrLapsed) {
+			t.Fatalf("at the hold time: %v, want ErrLapsed", err)
+		}
+		if b.p.Term() != nil {
+			t.Error("there is a current term without an acknowledged ping")
+		}
+		b.store.Set(nil)
+		time.Sleep(2 * interval)
+		if term.Err() == nil || b.p.Term() == nil || b.p.Term() == term {
+			t.Error("want the old term over and a new one begun")
+		}
+	})
+}
+
+// A12, F17, H2: an unexpected seq means a twin or a removed document; the session is over and a new
+// id is taken.
+func TestLockPinger_SeqNotAsExpected_SessionOver(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(b *bundle){
+		"a twin pinged": func(b *bundle) {
+			_, _ = b.mem.Ping(context.Background(), catalog.Beat{Process: "process-1"})
+		},
+		"document removed": func(b *bundle) { b.mem.Remove(catalog.PingsCollection, "process-1") },
+		"seq is a text": func(b *bundle) {
+			_ = b.mem.Put(catalog.PingsCollection, bson.D{
+				{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()}, {Key: "seq", Value: "x"}})
+		},
+		"seq jumped": func(b *bundle) {
+			_ = b.mem.Put(catalog.PingsCollection, bson.D{
+				{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()}, {Key: "seq", Value: int64(1000)}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			for range 3 {
+				if err := b.p.Ping(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first := b.p.Last()
+			harm(b)
+			if err := b.p.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Err(); !errors.Is(err, pinger.ErrForked) {
+				t.Errorf("first term: %v, want ErrForked", err)
+			}
+			if got := b.p.Last().Process(); got != "process-2" {
+				t.Errorf("process %q, want process-2", got)
+			}
+		})
+	}
+}
+
+// A condemned process learns it in the reply of its next ping and takes a new id.
+func TestLockPinger_Condemned_SessionOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	if err := b.p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := b.p.Last()
+	seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
+	why := catalog.Condemnation{By: "other", Evidence: "silent"}
+	if err := b.mem.Condemn(t.Context(), "process-1", &seen, why); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var by *catalog.CondemnedError
+	if err := first.Err(); !errors.Is(err, pinger.ErrCondemned) || !errors.As(err, &by) ||
+		by.Condemnation.By != "other" {
+		t.Errorf("first term: %v, want ErrCondemned by other", err)
+	}
+	if b.mem.Document(catalog.PingsCollection, "process-1") == nil {
+		t.Error("the condemned document must stay, so that a late ping cannot revive the process")
+	}
+}
+
+// I7: pings of unknown outcome widen the expected range of seq, and no more than they account for.
+func TestLockPinger_LostReplies_AreNoFork(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	lose := func(n int) {
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Ping && n > 0 {
+				n--
+				_ = apply()
+				return fault.Lost(call.Op)
+			}
+			return apply()
+		})
+	}
+	ping := func(wantErr bool) {
+		t.Helper()
+		if err := b.p.Ping(t.Context()); (err != nil) != wantErr {
+			t.Fatalf("ping: %v, want error %v", err, wantErr)
+		}
+	}
+	ping(false)
+	term := b.p.Last()
+	lose(3)
+	ping(true)
+	ping(true)
+	ping(true)
+	ping(false)
+	if b.p.Last() != term || term.Err() != nil {
+		t.Fatalf("lost replies were taken for a fork: %v", term.Err())
+	}
+	_, _ = b.mem.Ping(t.Context(), catalog.Beat{Process: "process-1"}) // now a real twin
+	ping(false)
+	if !errors.Is(term.Err(), pinger.ErrForked) {
+		t.Errorf("a twin after lost replies: %v, want ErrForked", term.Err())
+	}
+}
+
+// A panic in one tick is logged and the next tick comes (mongos lost its ping thread for good, H16).
+func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		panics := 0
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if panics < 3 {
+				panics++
+				panic("on purpose in " + string(call.Op))
+			}
+			return apply()
+		})
+		time.Sleep(10 * interval)
+		synctest.Wait()
+		if got := b.p.Stats().Panics; got != 3 {
+			t.Errorf("recovered %d panics, want 3", got)
+		}
+		if b.p.Last().Err() != nil || b.p.Stats().Pings < 5 {
+			t.Errorf("pinging did not go on: %v, %d pings", b.p.Last().Err(), b.p.Stats().Pings)
+		}
+	})
+}
+
+// B8: the loop's own lateness is measured; a paused process shows it.
+func TestLockPinger_LateLoop_IsMeasured(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		late := &lateClock{Clock: clock.System()}
+		b := setup(t, func(c *pinger.Config) { c.Clock = late })
+		b.start(t)
+		defer b.close(t)
+		synctest.Wait() // the loop sleeps now
+		late.by(2 * time.Minute)
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if got := b.p.Stats().MaxLateness; got < 90*time.Second {
+			t.Errorf("lateness %v, want about 2 minutes", got)
+		}
+	})
+}
+
+// lateClock is a machine that was stopped: its monotonic clock went on, its timers did not.
+type lateClock struct {
+	clock.Clock
+	mu    sync.Mutex
+	extra time.Duration
+}
+
+func (c *lateClock) by(d time.Duration) { c.mu.Lock(); c.extra += d; c.mu.Unlock() }
+
+func (c *lateClock) Now() clock.Reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Clock.Now()
+	return clock.Reading{Wall: now.Wall.Add(c.extra), Mono: now.Mono + c.extra}
+}

@@ -1,0 +1,41 @@
+package pinger
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats counts what a pinger has done since it was made.
+type Stats struct {
+	Pings       int64         // acknowledged
+	Failures    int64         // not acknowledged
+	Sessions    int64         // process ids given up
+	Ghosts      int64         // ghosts of lost replies found
+	Late        int64         // late releases done
+	Pruned      int64         // old pings deleted
+	Panics      int64         // recovered
+	MaxLateness time.Duration // worst lateness of the loop itself
+}
+
+type counters struct {
+	pings, failures, sessions, ghosts, late, pruned, panics, maxLate atomic.Int64
+
+	prepareFailed atomic.Bool
+	lateEpisode   bool // owned by the ping loop
+}
+
+func (c *counters) note(late time.Duration) {
+	if int64(late) > c.maxLate.Load() { // only the ping loop writes it
+		c.maxLate.Store(int64(late))
+	}
+}
+
+// Stats returns the counts so far.
+func (p *LockPinger) Stats() Stats {
+	c := &p.stats
+	return Stats{
+		Pings: c.pings.Load(), Failures: c.failures.Load(), Sessions: c.sessions.Load(),
+		Ghosts: c.ghosts.Load(), Late: c.late.Load(), Pruned: c.pruned.Load(),
+		Panics: c.panics.Load(), MaxLateness: time.Duration(c.maxLate.Load()),
+	}
+}

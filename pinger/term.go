@@ -1,0 +1,110 @@
+package pinger
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"mongodlm/internal/clock"
+)
+
+// Why a term ended. Every cause matches exactly one of these.
+var (
+	// ErrLapsed: no ping was acknowledged for the hold time.
+	ErrLapsed = errors.New("no ping was acknowledged in time")
+	// ErrCondemned: a contender declared the process dead.
+	ErrCondemned = errors.New("the process was condemned by a contender")
+	// ErrForked: the ping document has another seq than this process wrote.
+	ErrForked = errors.New("the ping document was changed by somebody else")
+	// ErrStopped: the pinger was closed.
+	ErrStopped = errors.New("the pinger was closed")
+)
+
+// A Term is a stretch of time in which a process may trust its locks; see the package comment.
+// Safe for concurrent use.
+type Term struct {
+	process string
+	hold    time.Duration
+	clock   clock.Clock
+	done    chan struct{}
+
+	mu   sync.Mutex    // guards sent and over
+	sent clock.Reading // send of the last acknowledged ping
+	over error
+}
+
+func newTerm(process string, hold time.Duration, c clock.Clock, sent clock.Reading) *Term {
+	return &Term{process: process, hold: hold, clock: c, done: make(chan struct{}), sent: sent}
+}
+
+// Process returns the process id under which the term's locks are held.
+func (t *Term) Process() string { return t.process }
+
+// Done returns a channel that is closed when the term is known to be over. Err may know earlier.
+func (t *Term) Done() <-chan struct{} { return t.done }
+
+// Err returns nil while the term lasts and the cause once it is over. It computes from the clock on
+// every call, so that a process that was paused sees the end before any timer has run.
+// Once it has returned an error it never returns nil again.
+func (t *Term) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.judge(t.clock.Now())
+	return t.over
+}
+
+// Left returns how long the term will last if no further ping is acknowledged; 0 when it is over.
+func (t *Term) Left() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.Now()
+	t.judge(now)
+	if t.over != nil {
+		return 0
+	}
+	return t.hold - clock.HolderElapsed(t.sent, now)
+}
+
+// Deadline returns the local wall clock time at which the term ends if no further ping is
+// acknowledged. It is informational; a decision asks Err.
+func (t *Term) Deadline() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sent.Wall.Add(t.hold)
+}
+
+// renew makes the term last for the hold time after sent. It reports false, and changes nothing,
+// when the term is over, be it only by this very reading (R4: loss is one way).
+func (t *Term) renew(sent clock.Reading) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.judge(t.clock.Now())
+	if t.over != nil {
+		return false
+	}
+	t.sent = sent
+	return true
+}
+
+// end ends the term with cause if it is not over yet.
+func (t *Term) end(cause error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.finish(cause)
+}
+
+// judge ends the term when its hold time has passed. The caller holds mu.
+func (t *Term) judge(now clock.Reading) {
+	if passed := clock.HolderElapsed(t.sent, now); passed >= t.hold {
+		t.finish(fmt.Errorf("%w: the last acknowledged one was sent %v ago, more than the hold time %v",
+			ErrLapsed, passed.Round(time.Millisecond), t.hold))
+	}
+}
+
+func (t *Term) finish(cause error) {
+	if t.over == nil {
+		t.over = cause
+		close(t.done)
+	}
+}

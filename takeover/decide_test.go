@@ -1,0 +1,218 @@
+package takeover_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/takeover"
+)
+
+func broken(e *takeover.Evidence) {
+	e.Malformed = `malformed document locks "balancer": field "state" must be a whole number`
+}
+
+func doomed(e *takeover.Evidence) { e.Condemned = "by db9:1:1:x: unchanged for 15m0s" }
+
+func free(e *takeover.Evidence) { e.Held = false }
+
+// The order of the answers: what cannot be read, what is free, what is condemned, then the rest.
+func TestDecide_OrderOfAnswers(t *testing.T) {
+	t.Parallel()
+	check(t, []row{
+		{
+			name: "no document", first: takeover.Evidence{Name: "balancer", Sent: origin},
+			verdict: takeover.Free, says: "nobody holds",
+		},
+		{name: "free document", first: look(night, free), verdict: takeover.Free},
+		{
+			name: "freed during the watch", first: look(0), now: look(time.Minute, free),
+			verdict: takeover.Free,
+		},
+		{ // F15
+			name: "malformed", first: look(night, broken), verdict: takeover.Malformed,
+			says: `field "state" must be a whole number; never taken over until somebody repairs`,
+		},
+		{
+			name: "malformed and free", first: look(night, broken, free),
+			verdict: takeover.Malformed,
+		},
+		{
+			name: "malformed and condemned", first: look(night, broken, doomed),
+			verdict: takeover.Malformed,
+		},
+		{
+			name: "malformed after the takeover time", first: look(0), now: look(night, broken),
+			verdict: takeover.Malformed,
+		},
+		{
+			name:  "malformed with control characters",
+			first: look(0, func(e *takeover.Evidence) { e.Malformed = "a\n\x1b[2J\u202eb" }),
+			says:  `a\u000a\u001b[2J\u202eb;`, verdict: takeover.Malformed,
+		},
+		{ // C4
+			name: "condemned at the first look", first: look(0, doomed),
+			verdict: takeover.Take, rule: "condemned", says: "is condemned: by db9:1:1:x",
+		},
+		{ // C4
+			name: "condemned although the ping is fresh", first: look(time.Second, doomed),
+			verdict: takeover.Take, rule: "condemned",
+		},
+		{ // C4
+			name: "condemned during the watch", first: look(0), now: look(time.Minute, doomed),
+			verdict: takeover.Take, rule: "condemned",
+		},
+		{
+			name:  "condemned after another primary answered",
+			first: look(0), now: look(time.Minute, doomed, primary("term 2")),
+			verdict: takeover.Take, rule: "condemned",
+		},
+		{
+			name: "condemned, watch only", first: look(0, doomed),
+			policy:  policy(mode(takeover.WatchOnly)),
+			verdict: takeover.Take, rule: "condemned",
+		},
+		{
+			name: "condemned but free", first: look(0, doomed, free), verdict: takeover.Free,
+		},
+		{
+			name:   "condemned, policy not valid",
+			policy: takeover.Policy{Mode: 9}, first: look(0, doomed),
+			verdict: takeover.Take, rule: "condemned",
+		},
+	})
+}
+
+// A policy that was never validated must not take anything, least of all with a takeover time of
+// zero.
+func TestDecide_PolicyNotValid(t *testing.T) {
+	t.Parallel()
+	check(t, []row{
+		{
+			name: "zero takeover time", first: look(0), now: look(night),
+			policy: takeover.Policy{Mode: takeover.TakeAtOnce}, verdict: takeover.Watch,
+			remaining: limit, says: "Takeover must be positive",
+		},
+		{
+			name: "negative takeover time", now: look(night),
+			first:   look(0, noPing, func(e *takeover.Evidence) { e.Recorded = -1 }),
+			policy:  policy(func(p *takeover.Policy) { p.Takeover = -limit }),
+			verdict: takeover.Watch, remaining: limit,
+		},
+		{
+			name: "unknown mode", first: look(0), now: look(night), policy: policy(mode(3)),
+			verdict: takeover.Watch, remaining: limit, says: "Mode must be",
+		},
+	})
+}
+
+// F14: three generations, three answers.
+func TestDecide_NoPingDocument(t *testing.T) {
+	t.Parallel()
+	refuse := policy(func(p *takeover.Policy) { p.RefuseWithoutPing = true })
+	nameless := func(e *takeover.Evidence) { e.Process = "" }
+	long := func(e *takeover.Evidence) { e.Recorded = time.Hour }
+	check(t, []row{
+		{
+			name: "first look", first: look(night, noPing), verdict: takeover.Watch,
+			remaining: limit, says: "absence of a ping document of \"db1:4711:",
+		},
+		{
+			name: "first look, at once", first: look(night, noPing),
+			policy: policy(mode(takeover.TakeAtOnce)), verdict: takeover.Watch, remaining: limit,
+		},
+		{
+			name: "absent for all but a moment", first: look(0, noPing),
+			now: look(limit+trip-1, noPing), verdict: takeover.Watch, remaining: 1,
+		},
+		{
+			name: "absent for the takeover time", first: look(0, noPing),
+			now: look(limit+trip, noPing), verdict: takeover.Take, rule: "watch",
+		},
+		{
+			name: "absent, holder recorded a longer time", first: look(0, noPing, long),
+			now: look(limit+trip, noPing, long), verdict: takeover.Watch,
+			remaining: time.Hour - limit,
+		},
+		{
+			name:  "absent, holder recorded a longer time, and it passed",
+			first: look(0, noPing, long), now: look(time.Hour+trip, noPing, long),
+			verdict: takeover.Take, rule: "watch",
+		},
+		{ // the foreign takeover time needs a ping to be recognised by
+			name: "absent, longer foreign takeover time", first: look(0, noPing),
+			now: look(limit+trip, noPing), verdict: takeover.Take, rule: "watch",
+			policy: policy(func(p *takeover.Policy) { p.ForeignTakeover = time.Hour }),
+		},
+		{
+			name: "ping document appears", first: look(0, noPing), now: look(limit + trip),
+			verdict: takeover.Watch, remaining: limit, restart: true, says: "has appeared",
+		},
+		{
+			name: "ping document disappears", first: look(0), now: look(limit+trip, noPing),
+			verdict: takeover.Watch, remaining: limit, restart: true, says: "has gone",
+		},
+		{ // F5
+			name: "no process id", first: look(0, noPing, nameless),
+			now: look(limit+trip, noPing, nameless), verdict: takeover.Take, rule: "watch",
+			says: `lock "balancer" of a holder without a process id unchanged for 15m0s`,
+		},
+		{ // F5: nobody's absence says nothing about another lock
+			name: "no process id, another lock", first: look(0, noPing, nameless),
+			now: look(limit+trip, noPing, nameless, named("shard")), verdict: takeover.Watch,
+			remaining: limit, restart: true, says: `at lock "balancer"`,
+		},
+		{ // a mongos may acquire before its first ping
+			name: "absent, another lock", first: look(0, noPing),
+			now: look(limit+trip, noPing, named("shard")), verdict: takeover.Watch,
+			remaining: limit, restart: true,
+		},
+		{
+			name: "refused", first: look(night, noPing), policy: refuse,
+			verdict: takeover.NoPing, says: `then break lock "balancer" by hand`,
+		},
+		{
+			name: "refused for ever", first: look(0, noPing), now: look(night, noPing),
+			policy: refuse, verdict: takeover.NoPing,
+		},
+		{
+			name: "refused when the document disappears", first: look(0),
+			now: look(limit+trip, noPing), policy: refuse, verdict: takeover.NoPing,
+			restart: true,
+		},
+		{
+			name: "not refused with a ping", first: look(0, noLocal), now: look(limit+trip, noLocal),
+			policy: refuse, verdict: takeover.Take, rule: "watch",
+		},
+	})
+}
+
+func named(name string) edit { return func(e *takeover.Evidence) { e.Name = name } }
+
+func TestDecide_Reason_EscapesForeignText(t *testing.T) {
+	t.Parallel()
+	nasty := func(e *takeover.Evidence) {
+		e.Process = "a\"b\n\x1b[31m\u200b\u202e\xff" + strings.Repeat("x", 5000)
+		e.Name = "c\x00d"
+		e.Primary = "e\rf"
+	}
+	for name, now := range map[string]takeover.Evidence{
+		"held":      look(time.Second, nasty),
+		"watch":     look(limit/2, nasty),
+		"take":      look(night, nasty),
+		"skewed":    look(night, nasty, wallOff(time.Hour)),
+		"no ping":   look(night, nasty, noPing),
+		"condemned": look(0, nasty, doomed),
+		"restart":   look(night, nasty, primary("x\ny")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refuse := policy(func(p *takeover.Policy) { p.RefuseWithoutPing = true })
+			got := takeover.Decide(look(0, nasty), now, refuse)
+			checkReason(t, got.Reason)
+			if len(got.Reason) > 2000 {
+				t.Errorf("reason has %d bytes", len(got.Reason))
+			}
+		})
+	}
+}

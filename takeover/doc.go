@@ -1,0 +1,83 @@
+// Package takeover decides whether a contender may take a lock from a holder that has fallen
+// silent. It is the rule alone: evidence in, a verdict and its reason out. It does no I/O, has no
+// clock of its own, keeps no state that it does not return, and imports only the standard library.
+//
+// [Decide] judges two looks, the first of a watch and the present one. [Observation] keeps them for
+// a caller that looks again and again. [Evidence] is what a look shows, [Policy] is the contender's
+// timing.
+//
+// # The formula
+//
+//	T       = max(contender's takeover time, the one in the lock, the one in the ping)
+//	          and the foreign takeover time too, for a ping without seq
+//	picture = (process, ping present, ping, local, seq present, seq), and ts for the same lock
+//	watched = min(contender's monotonic clock: first look's REPLY to present look's SEND,
+//	              server's clock: present look - first look, when both are known)
+//
+//	watch:      same picture, same primary, no pause, watched >= T             take
+//	witnesses:  server - ping, contender - ping, server - local all >= T,
+//	            |server - contender| <= allowed skew + half a round trip,
+//	            same picture, watched >= 3 ping intervals of the holder        take
+//	at once:    as witnesses, without the three intervals; only on demand      take
+//	condemned:  the holder was condemned by a contender who had watched        take
+//
+// The contender's age of the ping is taken at the SEND of the look: time that passes while a
+// reply is under way speaks neither for nor against the holder.
+//
+// # States of one watch
+//
+//	                  +------------- any change: Restart -------------+
+//	                  v                                               |
+//	  look ---> first look ---> Held    ping looks fresh -------------+
+//	                  |         Watch   silent, not long enough ------+
+//	                  |         Skewed  witnesses contradict ---------+
+//	                  |                                               |
+//	                  |                      unchanged long enough    v
+//	                  +------ condemned, or all agree at once ----> Take
+//
+//	Free, NoPing and Malformed are answers to a single look, from any state.
+//
+// A change in EITHER direction restarts: a seq that falls is as much a sign of somebody at work as
+// one that rises.
+//
+// # Where each rule comes from
+//
+//	rule                          generation
+//	age by the contender's clock  1.5.5 to 1.8, alone and in whole minutes; here a witness of three
+//	unchanged for T               2.0 to 3.0 on the first config server's clock, 3.2 to 6.0 on the
+//	                              primary's; here on two clocks
+//	same ts                       2.0 on; here only where there is a ts to compare, since safety
+//	                              hangs on the ping alone
+//	new primary restarts          3.2 on, by the election id
+//	server's clock went back      2.0 counted 0, 3.2 kept its record; here a restart
+//	clocks checked three times    2.0 to 3.0, among config servers; here server against contender
+//	                              and three ping intervals
+//	no ping document              1.8 refused for ever, 2.0 on took it for very old; here Watch or,
+//	                              by policy, NoPing
+//	seq, condemned, local, pause  none; ours
+//
+// # What is assumed
+//
+// The RATE of a clock is bounded, its VALUE is not: over any stretch up to T a holder counts at
+// least H for every T that a contender counts, H being the time for which the holder trusts a ping
+// (three quarters of T by default). The watch rule needs nothing else: no value of any clock can
+// make it take a lock whose holder still trusts it.
+//
+// The witnesses rule looks at values as well, and bears any SINGLE wrong clock.
+//
+// # What is not promised
+//
+// Take is not permission to act on the lock: between a look and an overtake anything may happen.
+// The caller condemns the very ping that was watched, then overtakes naming the very session
+// that was watched, both by compare-and-set.
+//
+// The witnesses rule does not bear two faults: a common step of the server's and the contender's
+// clock together with a holder cut off for those three intervals can take a lock whose holder still
+// trusts it. [WatchOnly] drops the rule.
+//
+// A holder without seq is a mongos or MongoDB's own lock manager. It cannot be condemned and
+// may act on after it was overtaken, as it always could.
+//
+// Progress is not promised while a clock that must count stands still: with a frozen server clock
+// the watch rule never gets there.
+package takeover

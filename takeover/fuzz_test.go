@@ -1,0 +1,260 @@
+package takeover_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/takeover"
+)
+
+// evidence fills evidence from two raw documents as a contender does; an empty document stands
+// for none.
+func evidence(lock, ping []byte) takeover.Evidence {
+	var e takeover.Evidence
+	if len(lock) == 0 {
+		return e
+	}
+	l, bad := catalog.ParseLock(lock)
+	if bad != nil {
+		e.Malformed = bad.Error()
+		return e
+	}
+	e.Name, e.Held, e.Process, e.TS, e.Recorded = l.Name, l.Held, l.Process, l.TS, l.Takeover
+	if len(ping) == 0 || l.Process == "" {
+		return e
+	}
+	p, bad := catalog.ParsePing(ping)
+	if bad != nil {
+		e.Malformed = bad.Error()
+		return e
+	}
+	e.HasPing, e.Ping, e.Local, e.Seq, e.HasSeq = true, p.At, p.Local, p.Seq, p.HasSeq
+	e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
+	// F18: a mark that does not say by whom is no mark for a contender.
+	if c := p.Condemned; c != nil && c.By != "" {
+		e.Condemned = "by " + catalog.Printable(c.By, 200) + ": " +
+			catalog.Printable(c.Evidence, 400)
+	}
+	return e
+}
+
+func document(doc bson.D) []byte {
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+var session = bson.ObjectID{11: 1}
+
+// lockWith is a good lock document with some fields replaced or added; a nil value that is no
+// bson.Null leaves the field out.
+func lockWith(changes ...bson.E) []byte {
+	return document(with(bson.D{
+		{Key: "_id", Value: "balancer"}, {Key: "state", Value: int32(1)},
+		{Key: "process", Value: process}, {Key: "ts", Value: session},
+		{Key: "takeoverMS", Value: limit.Milliseconds()},
+	}, changes))
+}
+
+func pingWith(changes ...bson.E) []byte {
+	at := bson.NewDateTimeFromTime(noon)
+	return document(with(bson.D{
+		{Key: "_id", Value: process}, {Key: "ping", Value: at}, {Key: "local", Value: at},
+		{Key: "seq", Value: int64(7)}, {Key: "takeoverMS", Value: limit.Milliseconds()},
+		{Key: "pingMS", Value: interval.Milliseconds()},
+	}, changes))
+}
+
+func with(doc bson.D, changes []bson.E) bson.D {
+	for _, c := range changes {
+		kept := bson.D{}
+		for _, e := range doc {
+			if e.Key != c.Key {
+				kept = append(kept, e)
+			}
+		}
+		doc = kept
+		if c.Value != nil {
+			doc = append(doc, c)
+		}
+	}
+	return doc
+}
+
+func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
+
+const (
+	unheld  = takeover.Free
+	held    = takeover.Held
+	watched = takeover.Watch
+	taken   = takeover.Take
+	skewed  = takeover.Skewed
+	unread  = takeover.Malformed
+)
+
+// documents are the malformed and extreme ones, with the answer to a first look at noon + 1 s and
+// to a look at the same picture after the longest takeover time that a document may record.
+var documents = map[string]struct {
+	lock, ping  []byte
+	first, last takeover.Verdict
+}{
+	"good":          {lockWith(), pingWith(), held, taken},
+	"none":          {nil, nil, unheld, unheld},
+	"free":          {lockWith(field("state", int32(0))), nil, unheld, unheld},
+	"state missing": {lockWith(field("state", nil)), nil, unread, unread},
+	"state null":    {lockWith(field("state", bson.Null{})), nil, unread, unread},
+	"state text":    {lockWith(field("state", "1")), nil, unread, unread},
+	"state 2.7":     {lockWith(field("state", 2.7)), nil, unread, unread},
+	"state 2":       {lockWith(field("state", int32(2))), pingWith(), held, taken},
+	"ts missing":    {lockWith(field("ts", nil)), pingWith(), unread, unread},
+	"ts null": {
+		lockWith(field("ts", bson.Null{})), pingWith(),
+		unread, unread,
+	},
+	"ts hex text": {
+		lockWith(field("ts", session.Hex())), pingWith(),
+		unread, unread,
+	},
+	"process missing": {lockWith(field("process", nil)), nil, watched, taken},
+	"process number":  {lockWith(field("process", int32(1))), nil, unread, unread},
+	"takeoverMS negative": {
+		lockWith(field("takeoverMS", int64(-1))), pingWith(),
+		held, taken,
+	},
+	"takeoverMS huge": {
+		lockWith(field("takeoverMS", int64(1e18))), pingWith(),
+		held, taken,
+	},
+	"takeoverMS text":  {lockWith(field("takeoverMS", "9")), pingWith(), held, taken},
+	"damaged lock":     {[]byte("\xff\xff\xff\x7fabc"), nil, unread, unread},
+	"F14 no ping":      {lockWith(), nil, watched, taken},
+	"F15 ping missing": {lockWith(), pingWith(field("ping", nil)), unread, unread},
+	"F15 ping null": {
+		lockWith(), pingWith(field("ping", bson.Null{})),
+		unread, unread,
+	},
+	"F15 ping text": {lockWith(), pingWith(field("ping", "noon")), unread, unread},
+	"F15 ping timestamp": {
+		lockWith(), pingWith(field("ping", bson.Timestamp{T: 9})),
+		unread, unread,
+	},
+	"F15 ping double":  {lockWith(), pingWith(field("ping", 1.0)), unread, unread},
+	"F15 damaged ping": {lockWith(), []byte{5, 0, 0, 0, 1}, unread, unread},
+	"F16 ping in a minute": {
+		lockWith(), pingWith(date("ping", noon.Add(time.Minute))),
+		skewed, taken,
+	},
+	"F16 ping in 10 years": {
+		lockWith(), pingWith(date("ping", noon.AddDate(10, 0, 0))),
+		skewed, taken,
+	},
+	"A15 ping of year 1": {
+		lockWith(), pingWith(date("ping", time.Time{})),
+		skewed, taken,
+	},
+	"A15 ping of 1970": {
+		lockWith(), pingWith(date("ping", time.UnixMilli(0))),
+		skewed, taken,
+	},
+	"A15 ping of 9999": {
+		lockWith(), pingWith(date("ping", year(9999))),
+		skewed, taken,
+	},
+	"A15 ping of the last": {
+		lockWith(), pingWith(field("ping", bson.DateTime(math.MaxInt64))),
+		skewed, taken,
+	},
+	"A15 ping of the first": {
+		lockWith(), pingWith(field("ping", bson.DateTime(math.MinInt64))),
+		skewed, taken,
+	},
+	"F17 seq missing": {lockWith(), pingWith(field("seq", nil)), held, taken},
+	"F17 seq text":    {lockWith(), pingWith(field("seq", "7")), unread, unread},
+	"local missing":   {lockWith(), pingWith(field("local", nil)), held, taken},
+	"local text":      {lockWith(), pingWith(field("local", "x")), held, taken},
+	"local of year 1": {lockWith(), pingWith(date("local", time.Time{})), held, taken},
+	"local of 9999":   {lockWith(), pingWith(date("local", year(9999))), skewed, taken},
+	"pingMS negative": {lockWith(), pingWith(field("pingMS", int64(-5))), held, taken},
+	"pingMS huge":     {lockWith(), pingWith(field("pingMS", int64(1e18))), held, taken},
+	"C4 condemned":    {lockWith(), pingWith(doom), taken, taken},
+	"F18 mark is text": {
+		lockWith(), pingWith(field("condemned", "yes")), held, taken,
+	},
+	"F18 mark is null": {
+		lockWith(), pingWith(field("condemned", bson.Null{})), held, taken,
+	},
+}
+
+var doom = field("condemned", bson.D{{Key: "by", Value: "db9"}, {Key: "evidence", Value: "x"}})
+
+func date(key string, at time.Time) bson.E { return field(key, bson.NewDateTimeFromTime(at)) }
+
+func year(y int) time.Time { return time.Date(y, 12, 31, 23, 59, 59, 0, time.UTC) }
+
+// read puts the clocks' readings of a look at the given time after noon into e.
+func read(e takeover.Evidence, at time.Duration) takeover.Evidence {
+	clocks := look(at)
+	e.Server, e.Primary, e.Wall = clocks.Server, clocks.Primary, clocks.Wall
+	e.Sent, e.Received = clocks.Sent, clocks.Received
+	return e
+}
+
+func TestDecide_Documents(t *testing.T) {
+	t.Parallel()
+	for name, c := range documents {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := evidence(c.lock, c.ping)
+			first := read(e, time.Second)
+			if d := takeover.Decide(first, first, policy()); d.Verdict != c.first {
+				t.Errorf("first look: want %v, got %+v", c.first, d)
+			}
+			last := read(e, time.Second+trip+catalog.MaxTakeover)
+			if d := takeover.Decide(first, last, policy()); d.Verdict != c.last {
+				t.Errorf("last look: want %v, got %+v", c.last, d)
+			}
+		})
+	}
+}
+
+// FuzzDecide judges two raw documents under any readings of the clocks: nothing panics, what is
+// malformed is never taken, the first look takes nothing that is not condemned, and every lock
+// that can be read is taken when it stood still for longer than any document may ask.
+func FuzzDecide(f *testing.F) {
+	for _, c := range documents {
+		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))
+	}
+	f.Add(lockWith(), pingWith(), noon.Add(night).UnixMilli(), noon.Add(night).UnixMilli(),
+		int64(math.MaxInt64), int64(math.MinInt64))
+	f.Fuzz(func(t *testing.T, lock, ping []byte, server, wall, sent, roundTrip int64) {
+		e := evidence(lock, ping)
+		e.Server, e.Wall = time.UnixMilli(server), time.UnixMilli(wall)
+		e.Sent, e.Received = time.Duration(sent), time.Duration(sent)+time.Duration(roundTrip)
+		for _, m := range []takeover.Mode{
+			takeover.Witnesses, takeover.WatchOnly, takeover.TakeAtOnce,
+		} {
+			p := policy(mode(m))
+			d := takeover.Decide(e, e, p)
+			wellFormed(t, e, p, d)
+			if d.Verdict == takeover.Take && m != takeover.TakeAtOnce && d.Rule != "condemned" {
+				t.Errorf("taken at the first look: %+v", d)
+			}
+		}
+		const week = catalog.MaxTakeover
+		first, last := e, e
+		first.Sent, first.Received = 0, 0
+		last.Sent, last.Received = week, week
+		last.Server = e.Server.Add(week)
+		d := takeover.Decide(first, last, policy())
+		wellFormed(t, last, policy(), d)
+		if readable := e.Malformed == "" && e.Held; readable != (d.Verdict == takeover.Take) {
+			t.Errorf("unchanged for a week: %+v", d)
+		}
+	})
+}

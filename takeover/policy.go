@@ -1,0 +1,50 @@
+package takeover
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Validate reports every field that is out of range, all in one error of one line, or nil.
+// Takeover, ForeignTakeover, PingInterval and MaxGap must be positive, MaxClockSkew must be at
+// least zero and less than Takeover, Mode one of the three.
+func (p Policy) Validate() error {
+	var broken []string
+	positive := func(field string, d time.Duration) {
+		if d <= 0 {
+			broken = append(broken, fmt.Sprintf("%s must be positive, not %v", field, d))
+		}
+	}
+	positive("Takeover", p.Takeover)
+	positive("ForeignTakeover", p.ForeignTakeover)
+	positive("PingInterval", p.PingInterval)
+	positive("MaxGap", p.MaxGap)
+	if p.MaxClockSkew < 0 || p.MaxClockSkew >= p.Takeover {
+		broken = append(broken, fmt.Sprintf(
+			"MaxClockSkew must be at least 0 and less than Takeover (%v), not %v",
+			p.Takeover, p.MaxClockSkew))
+	}
+	if p.Mode < Witnesses || p.Mode > TakeAtOnce {
+		broken = append(broken, fmt.Sprintf(
+			"Mode must be Witnesses, WatchOnly or TakeAtOnce, not %d", int(p.Mode)))
+	}
+	if broken == nil {
+		return nil
+	}
+	return fmt.Errorf("takeover: policy is not valid: %s", strings.Join(broken, "; "))
+}
+
+// String returns the mode's name as a configuration writes it.
+func (m Mode) String() string {
+	switch m {
+	case Witnesses:
+		return "witnesses"
+	case WatchOnly:
+		return "watch only"
+	case TakeAtOnce:
+		return "take at once"
+	default:
+		return fmt.Sprintf("mode %d", int(m))
+	}
+}

@@ -1,0 +1,300 @@
+package takeover_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mongodlm/takeover"
+)
+
+// anyDuration leans towards the lengths that matter and reaches to both ends.
+var anyDuration = rapid.OneOf(
+	rapid.Just(time.Duration(0)),
+	rapid.Map(rapid.Int64Range(-7200, 7200), func(n int64) time.Duration {
+		return time.Duration(n) * time.Second
+	}),
+	rapid.Map(rapid.Int64(), func(n int64) time.Duration { return time.Duration(n) }),
+	rapid.SampledFrom([]time.Duration{math.MinInt64, math.MaxInt64, limit, interval}),
+)
+
+// anyTime is any Date that BSON can hold, and the zero time.
+var anyTime = rapid.OneOf(
+	rapid.Just(time.Time{}),
+	rapid.Map(rapid.Int64Range(-7200, 7200), func(n int64) time.Time {
+		return noon.Add(time.Duration(n) * time.Second)
+	}),
+	rapid.Map(rapid.Int64(), func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }),
+	rapid.SampledFrom([]time.Time{
+		time.UnixMilli(math.MinInt64), time.UnixMilli(math.MaxInt64), time.UnixMilli(0),
+		time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+	}),
+)
+
+var (
+	anyText   = rapid.OneOf(rapid.Just(""), rapid.SampledFrom([]string{"a", "b"}), rapid.String())
+	rareText  = rapid.OneOf(rapid.Just(""), rapid.Just(""), rapid.Just(""), rapid.String())
+	anyLength = rapid.Map(rapid.Int64Range(1, 7200), func(n int64) time.Duration {
+		return time.Duration(n) * time.Second
+	})
+)
+
+// anyEvidence draws evidence without any sense.
+func anyEvidence(t *rapid.T) takeover.Evidence {
+	return takeover.Evidence{
+		Name:      anyText.Draw(t, "name"),
+		Held:      rapid.IntRange(0, 9).Draw(t, "held") > 0,
+		Malformed: rareText.Draw(t, "malformed"),
+		Process:   anyText.Draw(t, "process"),
+		TS:        [12]byte{rapid.ByteRange(0, 2).Draw(t, "ts")},
+		Recorded:  anyDuration.Draw(t, "recorded"),
+
+		HasPing:      rapid.IntRange(0, 4).Draw(t, "has ping") > 0,
+		Ping:         anyTime.Draw(t, "ping"),
+		Local:        anyTime.Draw(t, "local"),
+		Seq:          rapid.Int64().Draw(t, "seq"),
+		HasSeq:       rapid.IntRange(0, 4).Draw(t, "has seq") > 0,
+		PingInterval: anyDuration.Draw(t, "ping interval"),
+		PingTakeover: anyDuration.Draw(t, "ping takeover"),
+		Condemned:    rareText.Draw(t, "condemned"),
+
+		Server:     anyTime.Draw(t, "server"),
+		Primary:    anyText.Draw(t, "primary"),
+		Wall:       anyTime.Draw(t, "wall"),
+		Sent:       anyDuration.Draw(t, "sent"),
+		Received:   anyDuration.Draw(t, "received"),
+		LongestGap: anyDuration.Draw(t, "gap"),
+	}
+}
+
+// anyPolicy draws a valid policy.
+func anyPolicy(t *rapid.T) takeover.Policy {
+	p := takeover.Policy{
+		Takeover:          anyLength.Draw(t, "takeover"),
+		ForeignTakeover:   anyLength.Draw(t, "foreign takeover"),
+		PingInterval:      anyLength.Draw(t, "own interval"),
+		MaxGap:            anyLength.Draw(t, "max gap"),
+		Mode:              takeover.Mode(rapid.IntRange(0, 2).Draw(t, "mode")),
+		RefuseWithoutPing: rapid.Bool().Draw(t, "refuse"),
+	}
+	p.MaxClockSkew = time.Duration(rapid.Int64Range(0, int64(p.Takeover)-1).Draw(t, "skew"))
+	return p
+}
+
+// secondLook draws a look that shows the picture of first, later, from the same primary.
+func secondLook(t *rapid.T, first takeover.Evidence) takeover.Evidence {
+	now := first
+	now.Sent = first.Received + drawn(t, "elapsed", 0, 2*time.Hour)
+	now.Received = now.Sent + drawn(t, "trip", 0, time.Minute)
+	if !first.Server.IsZero() {
+		now.Server = first.Server.Add(drawn(t, "server elapsed", 0, 2*time.Hour))
+	}
+	now.Wall = first.Wall.Add(drawn(t, "wall elapsed", -time.Hour, 2*time.Hour))
+	return now
+}
+
+func drawn(t *rapid.T, label string, from, to time.Duration) time.Duration {
+	return time.Duration(rapid.Int64Range(int64(from), int64(to)).Draw(t, label))
+}
+
+// sane draws a look at a lock that can be read, with readings within a few hours of noon.
+func sane(t *rapid.T) takeover.Evidence {
+	e := look(drawn(t, "at", 0, 2*time.Hour))
+	e.Received = e.Sent + drawn(t, "round trip", 0, time.Minute)
+	e.Server = e.Server.Add(drawn(t, "server off", -time.Hour, time.Hour))
+	e.Wall = e.Wall.Add(drawn(t, "wall off", -time.Hour, time.Hour))
+	e.Local = e.Local.Add(drawn(t, "local off", -time.Hour, time.Hour))
+	e.PingInterval = drawn(t, "ping interval", 0, time.Hour)
+	e.Recorded = drawn(t, "recorded", 0, time.Hour)
+	for _, f := range []edit{noPing, foreign, noServer, noLocal, noWall, noPrimary} {
+		if rapid.IntRange(0, 9).Draw(t, "leave out") == 0 {
+			f(&e)
+		}
+	}
+	return e
+}
+
+// Whatever the evidence and the policy, there is an answer, it is the same one each time, and it
+// is well formed.
+func TestDecide_IsTotalAndDeterministic(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		first, now := anyEvidence(t), anyEvidence(t)
+		switch rapid.IntRange(0, 2).Draw(t, "relation") {
+		case 0:
+			now = first
+		case 1: // the same picture, other readings
+			other := now
+			now = first
+			now.Server, now.Wall, now.Primary = other.Server, other.Wall, other.Primary
+			now.Sent, now.Received, now.LongestGap = other.Sent, other.Received, other.LongestGap
+		}
+		p := anyPolicy(t)
+		if rapid.IntRange(0, 4).Draw(t, "odd policy") == 0 {
+			p.Takeover, p.MaxGap = anyDuration.Draw(t, "any takeover"), anyDuration.Draw(t, "any gap")
+			p.PingInterval = anyDuration.Draw(t, "any interval")
+		}
+		d := takeover.Decide(first, now, p)
+		if again := takeover.Decide(first, now, p); again != d {
+			t.Fatalf("two answers:\n%+v\n%+v", d, again)
+		}
+		wellFormed(t, now, p, d)
+	})
+}
+
+// wellFormed checks what holds for every decision.
+func wellFormed(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, now takeover.Evidence, p takeover.Policy, d takeover.Decision,
+) {
+	t.Helper()
+	checkReason(t, d.Reason)
+	waits := d.Verdict == takeover.Watch || d.Verdict == takeover.Skewed ||
+		d.Verdict == takeover.Held
+	taken := d.Verdict == takeover.Take
+	switch {
+	case d.Verdict < takeover.Free || d.Verdict > takeover.Malformed:
+		t.Errorf("no verdict: %+v", d)
+	case d.Remaining < 0 || !waits && d.Remaining != 0:
+		t.Errorf("remaining: %+v", d)
+	case waits && p.Validate() == nil && d.Remaining == 0:
+		t.Errorf("waits for nothing: %+v", d)
+	case taken != (d.Rule != "") || taken && d.Restart:
+		t.Errorf("rule or restart: %+v", d)
+	case now.Malformed != "" && d.Verdict != takeover.Malformed:
+		t.Errorf("malformed document decided upon: %+v", d)
+	case taken && d.Rule != "condemned" && p.Validate() != nil:
+		t.Errorf("taken by a policy that is not valid: %+v", d)
+	}
+}
+
+// A younger ping never turns any other answer into Take.
+func TestDecide_YoungerPingNeverTakes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		first := sane(t)
+		now := secondLook(t, first)
+		p := anyPolicy(t)
+		if takeover.Decide(first, now, p).Verdict == takeover.Take {
+			return
+		}
+		by := drawn(t, "younger", 1, 2*time.Hour)
+		now.Ping = now.Ping.Add(by)
+		if !now.Local.IsZero() && rapid.Bool().Draw(t, "local too") {
+			now.Local = now.Local.Add(by)
+		}
+		if rapid.Bool().Draw(t, "first look too") {
+			first.Ping, first.Local = now.Ping, now.Local
+		}
+		if d := takeover.Decide(first, now, p); d.Verdict == takeover.Take {
+			t.Fatalf("taken with a ping younger by %v: %+v", by, d)
+		}
+	})
+}
+
+// One clock that says anything at all cannot make a young ping look old at the first look, not
+// even for the policy that takes at once. A1, A3, A6, A7.
+func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := anyPolicy(t)
+		e := look(0)
+		e.Recorded, e.PingTakeover = 0, 0
+		age := drawn(t, "age when the server answered", 0, p.Takeover-1)
+		there := drawn(t, "way there", 0, min(age, time.Hour))
+		back := drawn(t, "way back", 0, time.Hour)
+		e.Server = noon.Add(age)
+		e.Wall = noon.Add(age + back)
+		e.Received = e.Sent + there + back
+		switch lie := anyTime.Draw(t, "lie"); rapid.IntRange(0, 3).Draw(t, "liar") {
+		case 0:
+			e.Wall = lie
+		case 1:
+			e.Local = lie
+		case 2: // the server's clock stepped after the ping
+			e.Server = lie
+		case 3: // the server's clock was wrong all the time
+			e.Ping = lie
+			e.Server = lie.Add(age)
+		}
+		if d := takeover.Decide(e, e, p); d.Verdict == takeover.Take {
+			t.Fatalf("taken at an age of %v: %+v", age, d)
+		}
+	})
+}
+
+// A pause in one's own watching never brings a takeover nearer. D5
+func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		first := sane(t)
+		now := secondLook(t, first)
+		now.LongestGap = drawn(t, "gap", 0, 2*time.Hour)
+		p := anyPolicy(t)
+		without := takeover.Decide(first, now, p)
+		longer := now
+		longer.LongestGap += drawn(t, "longer gap", 0, 2*time.Hour)
+		with := takeover.Decide(first, longer, p)
+		if without.Verdict == takeover.Take {
+			return
+		}
+		if with.Verdict == takeover.Take || with.Remaining < without.Remaining {
+			t.Fatalf("with the longer gap %+v\nwithout %+v", with, without)
+		}
+		if longer.LongestGap > p.MaxGap && !with.Restart && with.Verdict != takeover.NoPing {
+			t.Fatalf("gap of %v, %v allowed: %+v", longer.LongestGap, p.MaxGap, with)
+		}
+	})
+}
+
+// While either clock has counted less than the takeover time, and the witnesses do not agree,
+// nothing is taken.
+func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		first := sane(t)
+		now := secondLook(t, first)
+		p := anyPolicy(t)
+		d := takeover.Decide(first, now, p)
+
+		need := max(p.Takeover, now.Recorded, now.PingTakeover)
+		if now.HasPing && !now.HasSeq {
+			need = max(need, p.ForeignTakeover)
+		}
+		short := now.Sent-first.Received < need
+		if !first.Server.IsZero() && now.Server.Sub(first.Server) < need {
+			short = true
+		}
+		agree := now.HasSeq && !now.Server.IsZero() && !now.Wall.IsZero() && !now.Local.IsZero() &&
+			now.Server.Sub(now.Ping) >= need && now.Wall.Sub(now.Ping) >= need &&
+			now.Server.Sub(now.Local) >= need
+		if short && !agree && d.Verdict == takeover.Take {
+			t.Fatalf("taken too early: %+v", d)
+		}
+		if !short && d.Verdict != takeover.Take && d.Verdict != takeover.NoPing {
+			t.Fatalf("not taken: %+v", d)
+		}
+	})
+}
+
+// Where the contender's monotonic clock begins to count is of no account.
+func TestDecide_MonotonicOriginIsOfNoAccount(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		first := sane(t)
+		now := secondLook(t, first)
+		p := anyPolicy(t)
+		want := takeover.Decide(first, now, p)
+		by := drawn(t, "shift", math.MinInt64/2, math.MaxInt64/2)
+		for _, e := range []*takeover.Evidence{&first, &now} {
+			e.Sent += by
+			e.Received += by
+		}
+		if got := takeover.Decide(first, now, p); got != want {
+			t.Fatalf("shifted by %v:\nwant %+v\ngot  %+v", by, want, got)
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package takeover_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"mongodlm/takeover"
+)
+
+// The scene of most tests: a holder whose last ping was at noon, a contender with a round trip of
+// 20 ms, and clocks that are right.
+const (
+	limit    = 15 * time.Minute
+	interval = 30 * time.Second
+	skew     = 30 * time.Second
+	maxGap   = 90 * time.Second
+	trip     = 20 * time.Millisecond
+	origin   = time.Hour // the contender's monotonic clock at noon
+	night    = 8 * time.Hour
+	process  = "db1:4711:1306929600:00000000-0000-4000-8000-000000000001"
+)
+
+var noon = time.Date(2011, 6, 1, 12, 0, 0, 0, time.UTC)
+
+type (
+	edit   = func(*takeover.Evidence)
+	adjust = func(*takeover.Policy)
+)
+
+func policy(adjusts ...adjust) takeover.Policy {
+	p := takeover.Policy{
+		Takeover: limit, ForeignTakeover: limit, PingInterval: interval,
+		MaxClockSkew: skew, MaxGap: maxGap,
+	}
+	for _, a := range adjusts {
+		a(&p)
+	}
+	return p
+}
+
+func mode(m takeover.Mode) adjust { return func(p *takeover.Policy) { p.Mode = m } }
+
+// look is a look sent at the given time after noon.
+func look(at time.Duration, edits ...edit) takeover.Evidence {
+	e := takeover.Evidence{
+		Name: "balancer", Held: true, Process: process, TS: [12]byte{11: 1}, Recorded: limit,
+		HasPing: true, Ping: noon, Local: noon, Seq: 7, HasSeq: true,
+		PingInterval: interval, PingTakeover: limit,
+		Server: noon.Add(at + trip/2), Primary: "term 1", Wall: noon.Add(at + trip),
+		Sent: origin + at, Received: origin + at + trip,
+	}
+	for _, f := range edits {
+		f(&e)
+	}
+	return e
+}
+
+func noPing(e *takeover.Evidence) {
+	e.HasPing, e.Ping, e.Local, e.Seq, e.HasSeq = false, time.Time{}, time.Time{}, 0, false
+	e.PingInterval, e.PingTakeover = 0, 0
+}
+
+// foreign is a ping as a mongos writes it.
+func foreign(e *takeover.Evidence) {
+	e.Local, e.Seq, e.HasSeq, e.PingInterval, e.PingTakeover = time.Time{}, 0, false, 0, 0
+	e.Recorded = 0
+}
+
+func noServer(e *takeover.Evidence)  { e.Server = time.Time{} }
+func noLocal(e *takeover.Evidence)   { e.Local = time.Time{} }
+func noWall(e *takeover.Evidence)    { e.Wall = time.Time{} }
+func noPrimary(e *takeover.Evidence) { e.Primary = "" }
+
+func seq(n int64) edit           { return func(e *takeover.Evidence) { e.Seq = n } }
+func primary(s string) edit      { return func(e *takeover.Evidence) { e.Primary = s } }
+func gap(d time.Duration) edit   { return func(e *takeover.Evidence) { e.LongestGap = d } }
+func ping(d time.Duration) edit  { return func(e *takeover.Evidence) { e.Ping = noon.Add(d) } }
+func pingAt(t time.Time) edit    { return func(e *takeover.Evidence) { e.Ping = t } }
+func local(d time.Duration) edit { return func(e *takeover.Evidence) { e.Local = noon.Add(d) } }
+func serverOff(d time.Duration) edit {
+	return func(e *takeover.Evidence) { e.Server = e.Server.Add(d) }
+}
+func wallOff(d time.Duration) edit { return func(e *takeover.Evidence) { e.Wall = e.Wall.Add(d) } }
+
+// pinged is a ping of the holder at the given time after noon, by clocks that are right.
+func pinged(d time.Duration, n int64) edit {
+	return func(e *takeover.Evidence) { e.Ping, e.Local, e.Seq = noon.Add(d), noon.Add(d), n }
+}
+
+// row is one case: a first look, a present look and what Decide must say. now may be left out
+// for a first look.
+type row struct {
+	name       string
+	first, now takeover.Evidence
+	policy     takeover.Policy
+	verdict    takeover.Verdict
+	rule       string
+	remaining  time.Duration
+	restart    bool
+	says       string // part of the reason
+}
+
+func check(t *testing.T, rows []row) {
+	t.Helper()
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			if r.policy == (takeover.Policy{}) {
+				r.policy = policy()
+			}
+			if r.now == (takeover.Evidence{}) {
+				r.now = r.first
+			}
+			got := takeover.Decide(r.first, r.now, r.policy)
+			want := takeover.Decision{
+				Verdict: r.verdict, Rule: r.rule, Remaining: r.remaining, Restart: r.restart,
+				Reason: got.Reason,
+			}
+			if got != want {
+				t.Errorf("\nwant %+v\ngot  %+v", want, got)
+			}
+			if !strings.Contains(got.Reason, r.says) {
+				t.Errorf("reason:\nwant %q in it\ngot  %q", r.says, got.Reason)
+			}
+			checkReason(t, got.Reason)
+		})
+	}
+}
+
+// checkReason wants one printable line without a full stop.
+func checkReason(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, reason string,
+) {
+	t.Helper()
+	if reason == "" {
+		t.Errorf("no reason")
+	}
+	for _, r := range reason {
+		if !unicode.IsPrint(r) {
+			t.Errorf("reason has the character %U: %q", r, reason)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package takeover_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mongodlm/takeover"
+)
+
+// world is a holder that pings at even intervals until it dies, seen through clocks that may be
+// wrong. Time is counted from the first ping.
+type world struct {
+	interval time.Duration
+	death    time.Duration
+}
+
+// look shows the picture as of the moment the server answers.
+func (w world) look(sent, there, back time.Duration) takeover.Evidence {
+	at := sent + there
+	n := min(at, w.death) / w.interval
+	e := look(sent, pinged(n*w.interval, int64(n)+1))
+	e.Received = e.Sent + there + back
+	e.Server, e.Wall = noon.Add(at), noon.Add(at+back)
+	e.PingInterval = w.interval
+	return e
+}
+
+// A holder that pings in time is never taken from, whatever the values of all clocks do, together
+// or apart, and however the contender looks. A1 to A7, A13, A16
+func TestObservation_LiveHolderIsNeverTaken(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := world{interval: drawn(t, "interval", time.Second, limit/3), death: 1 << 62}
+		p := policy(mode(takeover.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))))
+		var o takeover.Observation
+		var at, server, wall time.Duration
+		for range rapid.IntRange(2, 30).Draw(t, "looks") {
+			there, back := drawn(t, "there", 0, time.Second), drawn(t, "back", 0, time.Second)
+			e := w.look(at, there, back)
+			server += rapid.SampledFrom(steps).Draw(t, "server steps")
+			wall += rapid.SampledFrom(steps).Draw(t, "wall steps")
+			e.Server, e.Wall = e.Server.Add(server), e.Wall.Add(wall)
+			var d takeover.Decision
+			if o, d = o.Look(e, p); d.Verdict == takeover.Take {
+				t.Fatalf("taken at %v: %+v", at, d)
+			}
+			at += there + back + drawn(t, "pause", 0, 2*maxGap)
+		}
+	})
+}
+
+var steps = []time.Duration{0, 0, 0, limit + skew, -limit, night, -night}
+
+// A dead holder is taken from in time: by the ground rule one takeover time after the first look,
+// by the witnesses three intervals after it or when the ping has got old enough, whichever is
+// later, and never before; at most one look later each.
+func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := world{interval: drawn(t, "interval", time.Second, limit/3)}
+		p := policy(mode(takeover.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))))
+		start := drawn(t, "first look", 0, 2*limit)
+		earliest := start + trip + limit
+		if p.Mode == takeover.Witnesses {
+			earliest = min(earliest, max(limit, start+trip+3*w.interval))
+		}
+		every := drawn(t, "pause", maxGap/2, maxGap)
+		var o takeover.Observation
+		for at := start; ; at += trip + every {
+			var d takeover.Decision
+			o, d = o.Look(w.look(at, trip/2, trip/2), p)
+			taken := d.Verdict == takeover.Take
+			switch {
+			case taken && at < earliest:
+				t.Fatalf("taken at %v, not before %v: %+v", at, earliest, d)
+			case !taken && at >= earliest:
+				t.Fatalf("not taken at %v, due at %v: %+v", at, earliest, d)
+			case taken:
+				return
+			}
+		}
+	})
+}
+
+// Looking less often never brings a takeover nearer.
+func TestObservation_FewerLooksNeverTakeEarlier(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := policy(mode(takeover.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))))
+		w := world{interval: interval, death: drawn(t, "death", 0, limit)}
+		var all, some takeover.Observation
+		for at := drawn(t, "first look", 0, 2*limit); at < 4*limit; at += 2 * maxGap / 3 {
+			e := w.look(at, trip/2, trip/2)
+			var d takeover.Decision
+			if all, d = all.Look(e, p); d.Verdict == takeover.Take {
+				return
+			}
+			if rapid.IntRange(0, 3).Draw(t, "skip") == 0 {
+				continue
+			}
+			if some, d = some.Look(e, p); d.Verdict == takeover.Take {
+				t.Fatalf("taken at %v with fewer looks: %+v", at, d)
+			}
+		}
+	})
+}
