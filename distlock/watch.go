@@ -64,7 +64,9 @@ func evidenceOf(name string, look catalog.Look, sent, received clock.Reading) ta
 		e.HasPing, e.Ping, e.Local = true, p.At, p.Local
 		e.Seq, e.HasSeq = p.Seq, p.HasSeq
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
-		if p.Condemned != nil {
+		// A mark that nobody of us wrote keeps the holder from renewing, but says nothing of how
+		// long it has been silent: it is watched (F18).
+		if p.Condemned != nil && p.Condemned.By != "" {
 			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
 				catalog.Printable(p.Condemned.Evidence, 400))
 		}

@@ -66,9 +66,24 @@ func TestObservation_Look_PauseOfTheAllowedLength(t *testing.T) {
 	}
 }
 
+// A pause stays in the watch: a stricter policy later on finds it.
+func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
+	t.Parallel()
+	o, _ := watch(takeover.Observation{}, 0, time.Minute, time.Minute)
+	o, _ = watch(o, 65*time.Second, 65*time.Second, 1)
+	strict := policy(func(p *takeover.Policy) { p.MaxGap = 30 * time.Second })
+	if _, d := o.Look(look(70*time.Second), strict); !d.Restart {
+		t.Errorf("a pause of a minute, 30 s allowed: %+v", d)
+	}
+}
+
 func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	t.Parallel()
-	_, d := watch(takeover.Observation{}, 0, limit+time.Minute, time.Minute, gap(night))
+	o, d := watch(takeover.Observation{}, 0, 0, 1, gap(night))
+	if d.Restart {
+		t.Errorf("first look: %+v", d)
+	}
+	_, d = watch(o, time.Minute, limit+time.Minute, time.Minute, gap(night))
 	if d.Verdict != takeover.Take {
 		t.Errorf("a gap that the caller left in the evidence: %+v", d)
 	}

@@ -32,6 +32,11 @@ func TestDecide_WatchRule(t *testing.T) {
 			name: "ping of almost two intervals is fresh", first: look(2*interval - trip),
 			policy: only, verdict: takeover.Held, remaining: limit,
 		},
+		{
+			name:   "ping of the takeover time is silent, whatever the interval",
+			first:  look(limit, func(e *takeover.Evidence) { e.PingInterval = time.Hour }),
+			policy: only, verdict: takeover.Watch, remaining: limit,
+		},
 		{ // a reading of the server from a little before the ping
 			name: "ping a little in the future is fresh", first: look(0, ping(5*time.Second)),
 			policy: only, verdict: takeover.Held, remaining: limit, says: "pinged 0s ago",

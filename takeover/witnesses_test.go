@@ -203,6 +203,16 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	// the server stepped.
 	seen("alive, server ahead, reply late", takeover.Skewed, "contender 1s",
 		look(second, serverOff(off), late(2*off)))
+	// The contender ahead by what is allowed and a holder behind: only the server says young.
+	seen("almost old enough, all but the server's witness", takeover.Skewed, "clocks disagree",
+		look(limit-10*second, wallOff(20*second), local(-time.Minute)))
+	seen("ping in the server's future alone", takeover.Skewed, "before the ping",
+		look(0, ping(time.Minute), wallOff(2*time.Minute)))
+	// It pinged while the look was on its way.
+	seen("alive, request late", takeover.Held, "pinged",
+		look(0, late(3*time.Minute), serverOff(3*time.Minute), pinged(3*time.Minute, 8)))
+	// Cannot be condemned, whatever else its document says.
+	seen("dead, seq unknown, local known", takeover.Watch, "", look(night, foreign, local(0)))
 	check(t, rows)
 }
 

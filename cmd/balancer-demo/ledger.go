@@ -87,7 +87,7 @@ func (d *demo) report(ctx context.Context) (demoview.Report, error) {
 	r := demoview.Report{
 		Balanced: len(balancing.Candidates(after)) == 0, Duration: d.since(),
 		Handovers: handovers(rounds, d.ledger.takeovers), Takeovers: d.ledger.takeovers,
-		Migrations: migrations(changes), Faults: d.faults.list(),
+		Migrations: migrations(changes), Faults: d.faults.list(), Refused: d.ledger.refused,
 		Before: loadsOf(d.before), After: loadsOf(after), Violations: d.ledger.breaches,
 	}
 	for _, v := range balancing.Judge(balancing.History{

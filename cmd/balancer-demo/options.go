@@ -14,8 +14,8 @@ import (
 const (
 	demoPing     = 300 * time.Millisecond
 	demoTakeover = 4 * time.Second
-	roundPause   = 120 * time.Millisecond
-	movePause    = 30 * time.Millisecond
+	roundPause   = 100 * time.Millisecond
+	movePause    = 12 * time.Millisecond
 	demoLimit    = 3 * time.Minute
 )
 

@@ -123,10 +123,10 @@ func (b *Balancer) once(ctx context.Context) error {
 	if evidence := guard.TakenOver(); evidence != "" {
 		b.tell(Event{Kind: TookOver, Fence: guard.Fence(), Text: evidence})
 	}
-	moves, err := b.round(guard)
+	err = b.round(guard)
 	if guard.Err() != nil {
 		b.tell(Event{Kind: LostLock, Fence: guard.Fence(), Text: guard.Err().Error()})
-		b.probe(ctx, guard.Fence(), moves)
+		b.probe(ctx, guard.Fence())
 		err = nil
 	}
 	if released := guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
@@ -135,22 +135,22 @@ func (b *Balancer) once(ctx context.Context) error {
 	return err
 }
 
-// round is the work under the lock. It returns the migrations it began.
-func (b *Balancer) round(guard *distlock.TryGuard) ([]balancing.Migration, error) {
+// round is the work under the lock.
+func (b *Balancer) round(guard *distlock.TryGuard) error {
 	ctx := guard.Context()
 	r := balancing.Round{Process: guard.Process(), Fence: guard.Fence()}
 	var err error
 	if r.Entered, err = b.cfg.Store.Tick(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if guard.Err() != nil { // the stamp, then the guard: see balancing.Round
-		return nil, nil
+		return nil
 	}
 	if err := b.cfg.Store.Begin(ctx, r); err != nil {
-		return nil, err
+		return err
 	}
 	b.tell(Event{Kind: Entered, Fence: r.Fence})
-	begun, err := b.migrate(ctx, guard, &r)
+	err = b.migrate(ctx, guard, &r)
 	if err == nil && guard.Err() == nil {
 		r.Left, err = b.cfg.Store.Tick(ctx)
 	}
@@ -159,40 +159,40 @@ func (b *Balancer) round(guard *distlock.TryGuard) ([]balancing.Migration, error
 		r.Outcome, r.Left = balancing.Lost, bson.Timestamp{}
 	}
 	if err != nil && r.Outcome == balancing.Done {
-		return begun, err // the round stays unfinished in the records
+		return err // the round stays unfinished in the records
 	}
-	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.Manager.Config().CommandTimeout)
+	limit := b.cfg.Manager.Config().CommandTimeout
+	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if err := b.cfg.Store.Finish(record, r); err != nil {
-		return begun, err
+		return err
 	}
 	if r.Outcome == balancing.Done {
 		b.tell(Event{Kind: Left, Fence: r.Fence})
 	}
-	return begun, nil
+	return nil
 }
 
-func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard,
-	r *balancing.Round) ([]balancing.Migration, error) {
+func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *balancing.Round) error {
 	cluster, err := b.cfg.Store.Read(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	moves := balancing.Candidates(cluster)
 	if len(moves) == 0 {
 		b.tell(Event{Kind: Balanced, Fence: r.Fence})
 	}
-	for i, m := range moves {
+	for _, m := range moves {
 		pause(ctx, b.cfg.MovePause)
 		if guard.Err() != nil {
-			return moves[:i+1], nil
+			return nil
 		}
 		if err := b.move(ctx, guard, m, cluster.NextVersion(m.Chunk.NS)); err != nil {
-			return moves[:i+1], err
+			return err
 		}
 		r.Moves++
 	}
-	return moves, nil
+	return nil
 }
 
 func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m balancing.Migration,
@@ -214,20 +214,27 @@ func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m balanci
 }
 
 // probe is what a careless program would do after it lost the lock: go on with its work. It tries
-// to move back a chunk that a newer holder has moved meanwhile, with the old fence. The filter must
-// match nothing.
-func (b *Balancer) probe(ctx context.Context, fence int64, moves []balancing.Migration) {
-	for _, m := range moves {
-		now, err := b.cfg.Store.Chunk(ctx, m.Chunk.ID)
-		if err != nil || now.Fence <= fence {
+// to move a chunk that a newer holder has moved meanwhile, with the old fence. The filter must match
+// nothing.
+func (b *Balancer) probe(ctx context.Context, fence int64) {
+	cluster, err := b.cfg.Store.Read(ctx)
+	if err != nil {
+		b.tell(Event{Kind: Failed, Fence: fence, Text: catalog.Printable(err.Error(), 200)})
+		return
+	}
+	for _, chunk := range cluster.Chunks {
+		if chunk.Fence <= fence {
 			continue
 		}
-		stale := balancing.Migration{Chunk: now, From: now.Shard, To: m.From}
-		_, err = b.cfg.Store.Move(ctx, stale, fence, now.Lastmod)
-		e := Event{Kind: Breach, Fence: fence, NS: m.Chunk.NS, Chunk: now.Name()}
+		to := cluster.Shards[0].ID
+		if to == chunk.Shard {
+			to = cluster.Shards[len(cluster.Shards)-1].ID
+		}
+		stale := balancing.Migration{Chunk: chunk, From: chunk.Shard, To: to}
+		_, err = b.cfg.Store.Move(ctx, stale, fence, chunk.Lastmod)
+		e := Event{Kind: Breach, Fence: fence, NS: chunk.NS, Chunk: chunk.Name()}
 		if errors.Is(err, ErrStale) {
-			e.Kind = Refused
-			e.Text = fmt.Sprintf("chunk carries fence %d", now.Fence)
+			e.Kind, e.Text = Refused, fmt.Sprintf("chunk carries fence %d", chunk.Fence)
 		} else if err != nil {
 			e.Kind, e.Text = Failed, catalog.Printable(err.Error(), 200)
 		}

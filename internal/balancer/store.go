@@ -179,16 +179,6 @@ func (s *Store) Move(ctx context.Context, m balancing.Migration, fence int64,
 	return timestamp(raw, "movedAt")
 }
 
-// Chunk reads one chunk back.
-func (s *Store) Chunk(ctx context.Context, id bson.RawValue) (balancing.Chunk, error) {
-	raw, err := s.db.Collection(balancing.ChunksCollection).
-		FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Raw()
-	if err != nil {
-		return balancing.Chunk{}, fmt.Errorf("balancer: read chunk: %w", err)
-	}
-	return balancing.ParseChunk(raw)
-}
-
 // Record writes an entry of config.changelog.
 func (s *Store) Record(ctx context.Context, c balancing.Change) error {
 	_, err := s.db.Collection(balancing.ChangelogCollection).InsertOne(ctx, c.Document(s.texts))

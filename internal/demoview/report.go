@@ -22,6 +22,7 @@ type Report struct {
 	Takeovers  []Takeover    `json:"takeovers"`
 	Migrations []Migrations  `json:"migrations"`
 	Faults     []Fault       `json:"faults"`
+	Refused    int           `json:"refused"` // writes of a stale holder that matched nothing
 	Before     []Load        `json:"before"`
 	After      []Load        `json:"after"`
 	Violations []Violation   `json:"violations"`
@@ -118,8 +119,12 @@ func (r Report) Text() string {
 	add("")
 	add("takeovers %d", len(r.Takeovers))
 	for _, t := range r.Takeovers {
-		add("  %7s  fence %d  %s to %s", short(t.At), t.Fence, clean(t.From, 36), clean(t.To, 36))
-		add("           %s", clean(t.Evidence, 89))
+		add("  %7s  fence %d", short(t.At), t.Fence)
+		add("           from %s", clean(t.From, 80))
+		add("           to   %s", clean(t.To, 80))
+		for _, line := range wrap(catalog.Printable(t.Evidence, 1000), 87) {
+			add("           %s", line)
+		}
 	}
 	add("")
 	add("migrations per collection")
@@ -172,8 +177,30 @@ func (r Report) faults() []string {
 		lost = append(lost, fmt.Sprintf("  NOT survived: %s of %s at %s", clean(f.Kind, 20),
 			clean(f.Target, 50), short(f.At)))
 	}
-	return append([]string{"", fmt.Sprintf("faults survived %d of %d", survived, len(r.Faults))},
-		lost...)
+	return append([]string{"", fmt.Sprintf("faults survived %d of %d, writes of a stale holder refused %d",
+		survived, len(r.Faults), r.Refused)}, lost...)
+}
+
+// wrap breaks a text at spaces into lines of at most width columns; a longer word is cut.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		word = cut(word, width)
+		switch {
+		case line == "":
+			line = word
+		case columns(line)+1+columns(word) <= width:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 func (r Report) verdict() []string {
@@ -183,8 +210,10 @@ func (r Report) verdict() []string {
 	}
 	lines := []string{"", fmt.Sprintf("VIOLATIONS %d", len(r.Violations))}
 	for _, v := range r.Violations {
-		lines = append(lines, fmt.Sprintf("  %s: %s", catalog.Printable(v.Breach, 30),
-			clean(v.Subject, 60)), "    "+clean(v.Evidence, 96))
+		lines = append(lines, fmt.Sprintf("  %s: %s", catalog.Printable(v.Breach, 30), clean(v.Subject, 60)))
+		for _, line := range wrap(catalog.Printable(v.Evidence, 1000), 94) {
+			lines = append(lines, "    "+line)
+		}
 	}
 	return lines
 }
