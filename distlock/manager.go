@@ -95,12 +95,12 @@ func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
 
 // acceptable refuses a deployment on which the promises would not hold.
 func acceptable(s catalog.Server, cfg Config) error {
-	if err := mongocatalog.Supported(s, cfg.Database); err != nil {
-		return err
+	database := cfg.Database
+	if cfg.AllowConfigThroughMongos {
+		database = "" // any will do
 	}
-	if s.Kind == catalog.Mongos && cfg.Database == DefaultDatabase && !cfg.AllowConfigThroughMongos {
-		return errors.New("database config behind a mongos is the metadata of a living cluster: set " +
-			"Config.Database to one of your own, such as \"distlock\", or AllowConfigThroughMongos")
+	if err := mongocatalog.Supported(s, database); err != nil {
+		return err
 	}
 	if s.ConfigServer && cfg.Takeover > configServerTakeover {
 		return &ConfigError{Problems: []string{fmt.Sprintf("Takeover is %v, must be at most %v on a "+

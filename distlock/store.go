@@ -72,7 +72,9 @@ func openClients(cfg Config, dial func(pool uint64) (*mongo.Client, error)) (sto
 		cfg.Logger.Warn().Msg("the heartbeat shares the application's connection pool; " +
 			"set Config.PingClient, URI or ClientOptions to give it its own")
 	}
-	opts := mongocatalog.Options{Database: cfg.Database, CommandTimeout: cfg.CommandTimeout}
+	opts := mongocatalog.Options{
+		Database: cfg.Database, CommandTimeout: cfg.CommandTimeout, PingTime: new(mongocatalog.PingTime),
+	}
 	locks, err := mongocatalog.New(client, opts)
 	if err != nil {
 		return store{}, err

@@ -11,7 +11,7 @@ import (
 // This file builds the commands, and nothing else does. Names, process ids and texts only ever
 // stand where a value stands, so a "$" or a "." in them is data.
 
-// absent and present are conditions on a field.
+// absent is the condition that a document has no such field.
 var absent = bson.D{{Key: "$exists", Value: false}}
 
 // positive is the condition that a lock is held; it does not match null or a missing field.
@@ -183,10 +183,23 @@ func alive(process string) bson.D {
 }
 
 // condemning marks a ping document that still is as watched. With nothing watched it inserts a
-// condemned one, whose ping is there because MongoDB's own lock manager cannot do without.
-func condemning(process string, watched *catalog.Ping, how catalog.Condemnation) modification {
+// condemned one, whose ping is there because MongoDB's own lock manager cannot do without. now is
+// for a FerretDB v1, which takes no dotted path in $currentDate; zero leaves the date to the
+// server.
+func condemning(
+	process string, watched *catalog.Ping, how catalog.Condemnation, now time.Time,
+) modification {
 	filter := alive(process)
-	dates := bson.D{{Key: "condemned.at", Value: true}}
+	set := bson.D{
+		{Key: "condemned.by", Value: how.By},
+		{Key: "condemned.evidence", Value: how.Evidence},
+	}
+	var dates bson.D
+	if now.IsZero() {
+		dates = append(dates, bson.E{Key: "condemned.at", Value: true})
+	} else {
+		set = append(set, bson.E{Key: "condemned.at", Value: bson.NewDateTimeFromTime(now)})
+	}
 	if watched != nil {
 		filter = append(filter, bson.E{Key: "seq", Value: watched.Seq})
 	} else {
@@ -194,17 +207,11 @@ func condemning(process string, watched *catalog.Ping, how catalog.Condemnation)
 			bson.E{Key: "seq", Value: absent}, bson.E{Key: "ping", Value: absent})
 		dates = append(dates, bson.E{Key: "ping", Value: true})
 	}
-	return modification{
-		filter: filter,
-		update: bson.D{
-			{Key: "$set", Value: bson.D{
-				{Key: "condemned.by", Value: how.By},
-				{Key: "condemned.evidence", Value: how.Evidence},
-			}},
-			{Key: "$currentDate", Value: dates},
-		},
-		upsert: watched == nil,
+	update := bson.D{{Key: "$set", Value: set}}
+	if len(dates) > 0 {
+		update = append(update, bson.E{Key: "$currentDate", Value: dates})
 	}
+	return modification{filter: filter, update: update, upsert: watched == nil}
 }
 
 // heldBy is the filter for the locks that name process as the holder.

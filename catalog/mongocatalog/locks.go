@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -97,14 +98,14 @@ func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
 	if err != nil {
 		return err
 	}
-	if count(reply) == 0 {
+	if matched(reply) == 0 {
 		return o.wrap(catalog.ErrNoMatch)
 	}
 	return nil
 }
 
-// Condemn is documented in [catalog.Locks]. One command. A foreign ping, without seq, cannot be
-// condemned.
+// Condemn is documented in [catalog.Locks]. One command; a FerretDB is asked for its clock first. A
+// foreign ping, without seq, cannot be condemned.
 func (c *Catalog) Condemn(
 	ctx context.Context, process string, watched *catalog.Ping, how catalog.Condemnation,
 ) error {
@@ -112,7 +113,11 @@ func (c *Catalog) Condemn(
 	if watched != nil && !watched.HasSeq {
 		return o.wrap(catalog.ErrNoMatch)
 	}
-	doc, err := c.modify(ctx, o, condemning(process, watched, how))
+	now, err := c.dating(ctx)
+	if err != nil {
+		return o.wrap(err)
+	}
+	doc, err := c.modify(ctx, o, condemning(process, watched, how, now))
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return o.wrap(catalog.ErrNoMatch)
 	}
@@ -123,6 +128,17 @@ func (c *Catalog) Condemn(
 		return o.wrap(catalog.ErrNoMatch)
 	}
 	return nil
+}
+
+// dating returns the clock of a server that cannot write it below condemned by itself, zero for one
+// that can.
+func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
+	s, err := c.known(ctx)
+	if err != nil || s.Kind != catalog.FerretDB {
+		return time.Time{}, err
+	}
+	s, err = c.Hello(ctx)
+	return s.Time, err
 }
 
 // Read is documented in [catalog.Locks]. One command; linearizable on a replica set, readConcern
@@ -171,8 +187,8 @@ func (c *Catalog) findOne(
 	return raw, nil
 }
 
-// count returns how many documents an update matched or a delete removed.
-func count(reply bson.Raw) int {
+// matched returns how many documents an update matched or a delete removed.
+func matched(reply bson.Raw) int {
 	n, _ := reply.Lookup("n").AsInt64OK()
 	return int(n)
 }

@@ -63,6 +63,8 @@ type Catalog struct {
 
 	build  atomic.Pointer[build]          // what buildInfo said, asked once
 	server atomic.Pointer[catalog.Server] // what the latest Hello said
+
+	oldHello atomic.Bool // the server knows isMaster only
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)

@@ -114,6 +114,14 @@ func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, err
 		verb: "count the locks of", name: process, quoted: true, database: c.database,
 		collection: catalog.LocksCollection, actions: "find",
 	}
+	s, err := c.known(ctx)
+	if err != nil {
+		return catalog.Tally{}, o.wrap(err)
+	}
+	if s.Kind == catalog.FerretDB {
+		// FerretDB v1 sums to 0 where a group has two sums.
+		return c.count(ctx, process)
+	}
 	var t catalog.Tally
 	exact := true
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
@@ -126,12 +134,16 @@ func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, err
 		t.FenceSum, _ = fences.AsInt64OK()
 		exact = fences.Type == bson.TypeInt32 || fences.Type == bson.TypeInt64
 	}
-	if r.err != nil || exact {
-		return t, r.err
+	if r.err == nil && !exact {
+		return c.count(ctx, process) // The server went over to floating point; we wrap around.
 	}
-	// The server went over to floating point where we wrap around.
+	return t, r.err
+}
+
+// count is Tally by way of the whole list.
+func (c *Catalog) count(ctx context.Context, process string) (catalog.Tally, error) {
 	sessions, err := c.Held(ctx, process)
-	t = catalog.Tally{Count: int64(len(sessions))}
+	t := catalog.Tally{Count: int64(len(sessions))}
 	for _, s := range sessions {
 		t.FenceSum += s.Fence
 	}
@@ -195,5 +207,5 @@ func (c *Catalog) pruneBatch(
 	if err != nil {
 		return 0, err
 	}
-	return count(reply), nil
+	return matched(reply), nil
 }

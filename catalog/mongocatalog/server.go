@@ -2,6 +2,7 @@ package mongocatalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 )
@@ -24,7 +26,7 @@ type build struct {
 	front   bool
 }
 
-// Hello is documented in [catalog.Pings]. One command, two the first time.
+// Hello is documented in [catalog.Pings]. One command; the first time one or two more.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	o := operation{verb: "hello", database: c.database, actions: "find"}
 	b := c.build.Load()
@@ -37,7 +39,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 		b = &known
 		c.build.Store(b)
 	}
-	hello, err := c.ask(ctx, o, "hello")
+	hello, err := c.sayHello(ctx, o)
 	if err != nil {
 		return catalog.Server{}, err
 	}
@@ -52,6 +54,19 @@ func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 		return *s, nil
 	}
 	return c.Hello(ctx)
+}
+
+// sayHello sends hello, or isMaster to a server that does not know it: MongoDB before 4.4.2.
+func (c *Catalog) sayHello(ctx context.Context, o operation) (bson.Raw, error) {
+	if !c.oldHello.Load() {
+		reply, err := c.ask(ctx, o, "hello")
+		var refused mongo.CommandError
+		if !errors.As(err, &refused) || refused.Code != codeCommandNotFound {
+			return reply, err
+		}
+		c.oldHello.Store(true)
+	}
+	return c.ask(ctx, o, "isMaster")
 }
 
 func (c *Catalog) ask(ctx context.Context, o operation, command string) (bson.Raw, error) {

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.uber.org/goleak"
 
 	"mongodlm/catalog/catalogtest"
@@ -41,7 +42,9 @@ func connect(t *testing.T) *mongo.Client {
 // open returns a store in a database of its own, which is dropped when the test ends.
 func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	t.Helper()
-	db := client.Database("mongodlm_test_" + bson.NewObjectID().Hex())
+	// What is planted must be there for a majority read.
+	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),
+		options.Database().SetWriteConcern(writeconcern.Majority()))
 	t.Cleanup(func() {
 		if err := db.Drop(context.Background()); err != nil {
 			t.Error(err)

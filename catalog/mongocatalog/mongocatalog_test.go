@@ -1,0 +1,391 @@
+package mongocatalog_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func grant() catalog.Grant {
+	return catalog.Grant{
+		Session: catalog.Session{Name: "balancer", TS: bson.ObjectID{11: 1}},
+		Process: "host:27017:1700000000:uuid", Who: "host:27017:1700000000:uuid:main:42",
+		Why: "doing balance round", Takeover: 15 * time.Minute,
+	}
+}
+
+// held is the lock document after grant.
+func held() bson.D {
+	g := grant()
+	return bson.D{
+		e("_id", g.Name), e("state", int32(1)), e("process", g.Process), e("ts", g.TS),
+		e("fence", int64(7)),
+	}
+}
+
+func found(doc any) func(bson.Raw) bson.D {
+	return func(bson.Raw) bson.D { return bson.D{e("ok", 1.0), e("value", doc)} }
+}
+
+func failure(code int32, text string) func(bson.Raw) bson.D {
+	return func(bson.Raw) bson.D {
+		return bson.D{e("ok", 0.0), e("code", code), e("codeName", "X"), e("errmsg", text)}
+	}
+}
+
+func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
+	t.Helper()
+	c, err := mongocatalog.New(s.client(t), mongocatalog.Options{CommandTimeout: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestNew_Options(t *testing.T) {
+	t.Parallel()
+	if _, err := mongocatalog.New(nil, mongocatalog.Options{}); err == nil {
+		t.Error("a nil client was taken")
+	}
+	client := dial(t, "mongodb://127.0.0.1:1")
+	if _, err := mongocatalog.New(client, mongocatalog.Options{CommandTimeout: -1}); err == nil {
+		t.Error("a negative limit was taken")
+	}
+	c, err := mongocatalog.New(client, mongocatalog.Options{})
+	if err != nil || c.Database() != "config" || c.CommandTimeout() != 5*time.Second {
+		t.Errorf("defaults: %q, %v, %v", c.Database(), c.CommandTimeout(), err)
+	}
+	var none context.Context
+	if _, _, err := c.Begin(none); err == nil { // G8: an error, not a panic
+		t.Error("a nil context was taken")
+	}
+}
+
+func TestCommands_AreAsRecorded(t *testing.T) {
+	t.Parallel()
+	g := grant()
+	from := catalog.Holder{Process: "old"}
+	from.TS = bson.ObjectID{11: 2}
+	beat := catalog.Beat{
+		Process: g.Process, Local: time.UnixMilli(7), Takeover: 15 * time.Minute,
+		Interval: 30 * time.Second,
+	}
+	ping := catalog.Ping{Process: g.Process, Seq: 4, HasSeq: true}
+	for name, command := range mongocatalog.Commands(g, from, beat, ping, bson.ObjectID{11: 3}) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text, err := bson.MarshalExtJSON(command, true, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pretty strings.Builder
+			enc := json.NewEncoder(&pretty)
+			enc.SetEscapeHTML(false)
+			enc.SetIndent("", "  ")
+			if err := enc.Encode(json.RawMessage(text)); err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name+".json")
+			if *update {
+				if err := os.WriteFile(golden, []byte(pretty.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(want) != pretty.String() {
+				t.Errorf("command\nwant %s\ngot  %s", want, pretty.String())
+			}
+		})
+	}
+}
+
+func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E10
+	t.Parallel()
+	s := serve(t, found(held()))
+	c := store(t, s, 3*time.Second)
+	l, err := c.Acquire(t.Context(), grant())
+	if err != nil || l.Fence != 7 || !l.Held {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	sent := s.sent()
+	if len(sent) != 1 {
+		t.Fatalf("want one command, got %v", sent)
+	}
+	if w, _ := sent[0].Lookup("writeConcern", "w").StringValueOK(); w != "majority" {
+		t.Errorf("write concern: %v", sent[0].Lookup("writeConcern"))
+	}
+	ms, _ := sent[0].Lookup("maxTimeMS").AsInt64OK()
+	if ms < 1 || ms > 3000 {
+		t.Errorf("the server is not told the limit: maxTimeMS %d", ms)
+	}
+	if sent[0].Lookup("txnNumber").Type != 0 {
+		t.Error("sent as a retryable write")
+	}
+}
+
+func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
+	t.Parallel()
+	s := serve(t, found(held()))
+	client := s.client(t)
+	c, err := mongocatalog.New(client, mongocatalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := client.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.EndSession(t.Context())
+	if err := session.StartTransaction(options.Transaction().
+		SetWriteConcern(writeconcern.Majority())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Acquire(mongo.NewSessionContext(t.Context(), session), grant()); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
+		if sent := s.sent()[0]; sent.Lookup(key).Type != 0 {
+			t.Errorf("%s in %v", key, sent)
+		}
+	}
+}
+
+func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D8, I2
+	t.Parallel()
+	for name, op := range writes() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(bson.Raw) bson.D { return nil })
+			err := op(t.Context(), store(t, s, 0))
+			if !errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
+				t.Errorf("want an unknown outcome, got %v", err)
+			}
+			if n := len(s.sent()); n != 1 {
+				t.Errorf("want one try, got %d", n)
+			}
+		})
+	}
+}
+
+func writes() map[string]func(context.Context, catalog.Catalog) error {
+	g := grant()
+	ping := &catalog.Ping{Seq: 1, HasSeq: true}
+	type c = catalog.Catalog
+	return map[string]func(context.Context, c) error{
+		"Acquire": func(ctx context.Context, c c) error { _, err := c.Acquire(ctx, g); return err },
+		"Confirm": func(ctx context.Context, c c) error { _, err := c.Confirm(ctx, g); return err },
+		"SeedFence": func(ctx context.Context, c c) error {
+			_, err := c.SeedFence(ctx, g.Session, 1)
+			return err
+		},
+		"Overtake": func(ctx context.Context, c c) error {
+			_, err := c.Overtake(ctx, g, catalog.Holder{Session: g.Session})
+			return err
+		},
+		"Release": func(ctx context.Context, c c) error { return c.Release(ctx, g.Session) },
+		"Condemn": func(ctx context.Context, c c) error {
+			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
+		},
+		"Ping": func(ctx context.Context, c c) error {
+			_, err := c.Ping(ctx, catalog.Beat{Process: g.Process})
+			return err
+		},
+		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, g.Process) },
+		"Break": func(ctx context.Context, c c) error {
+			_, err := c.Break(ctx, g.Name, 1, "x")
+			return err
+		},
+	}
+}
+
+func TestCatalog_Writes_NoReply_UnknownAtTheLimit(t *testing.T) { // D7
+	t.Parallel()
+	for name, op := range writes() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(bson.Raw) bson.D { return hang })
+			err := op(t.Context(), store(t, s, 300*time.Millisecond))
+			if !errors.Is(err, catalog.ErrUnknownOutcome) {
+				t.Errorf("want an unknown outcome, got %v", err)
+			}
+		})
+	}
+}
+
+func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
+	t.Parallel()
+	for name, op := range map[string]func(context.Context, catalog.Catalog) error{
+		"Look": func(ctx context.Context, c catalog.Catalog) error {
+			_, err := c.Look(ctx, "x")
+			return err
+		},
+		"Read": func(ctx context.Context, c catalog.Catalog) error {
+			_, err := c.Read(ctx, "x")
+			return err
+		},
+		"Held": func(ctx context.Context, c catalog.Catalog) error {
+			_, err := c.Held(ctx, "x")
+			return err
+		},
+		"Tally": func(ctx context.Context, c catalog.Catalog) error {
+			_, err := c.Tally(ctx, "x")
+			return err
+		},
+		"List": func(ctx context.Context, c catalog.Catalog) error {
+			for _, err := range c.List(ctx) {
+				return err
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(bson.Raw) bson.D { return nil })
+			err := op(t.Context(), store(t, s, 300*time.Millisecond))
+			if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) {
+				t.Errorf("want an error that is not unknown, got %v", err)
+			}
+		})
+	}
+}
+
+func TestCatalog_Acquire_Replies(t *testing.T) {
+	t.Parallel()
+	const dup = "E11000 duplicate key error collection: config.locks index: "
+	concern := func(bson.Raw) bson.D {
+		return append(found(held())(nil), e("writeConcernError", bson.D{
+			e("code", int32(64)), e("errmsg", "timed out")}))
+	}
+	for _, c := range []struct {
+		name   string
+		answer func(bson.Raw) bson.D
+		want   error
+		text   string
+	}{
+		{"WriteConcernError", concern, catalog.ErrUnknownOutcome, "timed out"}, // E5
+		{"SteppedDown", failure(189, "x"), catalog.ErrUnknownOutcome, ""},
+		{"NotPrimary", failure(10107, "x"), catalog.ErrUnavailable, ""},
+		{"Held", failure(11000, dup+`_id_ dup key: { _id: "balancer" }`), catalog.ErrNotFree, ""},
+		{"TypeMismatch", failure(14, `Cannot apply $inc to a value of non-numeric type. `+
+			`{_id: "balancer"} has the field 'fence' of non-numeric type string`),
+			catalog.ErrMalformed, `field "fence"`},
+		{"RevMismatch", failure(14, `Cannot apply $inc to a value of non-numeric type. `+
+			`{_id: "balancer"} has the field 'rev' of non-numeric type string`),
+			catalog.ErrMalformed, `field "rev"`},
+		{"Overflow", failure(2, `Failed to apply $inc operations to current value`),
+			catalog.ErrMalformed, `field "fence"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := store(t, serve(t, c.answer), 0).Acquire(t.Context(), grant())
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
+			}
+		})
+	}
+}
+
+func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
+	t.Parallel()
+	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
+		`index: process_1 dup key: { process: "x" }`))
+	_, err := store(t, s, 0).Acquire(t.Context(), grant())
+	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
+		!strings.Contains(err.Error(), "process_1") {
+		t.Errorf("want an error that names the index, got %v", err)
+	}
+}
+
+func TestCatalog_EndedContext_SendsNothing(t *testing.T) { // G8, I13
+	t.Parallel()
+	s := serve(t, found(held()))
+	c := store(t, s, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, op := range writes() {
+		err := op(ctx, c)
+		if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
+			t.Errorf("%s: want context.Canceled and no more, got %v", name, err)
+		}
+	}
+	if sent := s.sent(); len(sent) != 0 {
+		t.Errorf("sent %v", sent)
+	}
+}
+
+func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E4
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	client := dial(t, "mongodb://root:s3cret@"+address+"/?serverSelectionTimeoutMS=200")
+	c, err := mongocatalog.New(client, mongocatalog.Options{CommandTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Acquire(t.Context(), grant())
+	if !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome) {
+		t.Errorf("want ErrUnavailable, got %v", err)
+	}
+	if err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("secret in %v", err)
+	}
+}
+
+func TestDial_BadURI_KeepsSecrets(t *testing.T) { // G11
+	t.Parallel()
+	_, err := mongocatalog.Dial(options.Client(), "mongodb://root:s3cret@host:port:x/?w=-3", 0)
+	if err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCatalog_Reads_AskForMajority(t *testing.T) { // E9, E10
+	t.Parallel()
+	s := serve(t, func(command bson.Raw) bson.D {
+		return bson.D{e("ok", 1.0), e("cursor", bson.D{
+			e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", bson.A{})})}
+	})
+	c := store(t, s, 0)
+	if _, err := c.Look(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(t.Context(), "x"); !errors.Is(err, catalog.ErrNotFound) {
+		t.Fatal(err)
+	}
+	want := []string{"majority", "linearizable"}
+	for i, command := range s.sent() {
+		level, _ := command.Lookup("readConcern", "level").StringValueOK()
+		if i >= len(want) || level != want[i] {
+			t.Errorf("command %d: read concern %q", i, level)
+		}
+	}
+	if len(s.sent()) != 2 {
+		t.Errorf("want two commands, got %v", s.sent())
+	}
+}

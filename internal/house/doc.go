@@ -1,0 +1,3 @@
+// Package house holds the rules of this repository that a test can check: which package may import
+// which, where the clock is read, that the README tells the truth. It has tests only.
+package house

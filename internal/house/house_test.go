@@ -1,0 +1,190 @@
+package house_test
+
+import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// goList runs go list at the root of the module.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	return strings.Fields(string(out))
+}
+
+// The imports of the house point one way.
+func TestImports_PointOneWay(t *testing.T) {
+	t.Parallel()
+	const m = "mongodlm/"
+	allowed := map[string][]string{
+		"takeover":             {},
+		"internal/clock":       {},
+		"catalog":              {},
+		"catalog/mongocatalog": {"catalog"},
+		"catalog/memcatalog":   {"catalog", "internal/clock"},
+		"pinger":               {"catalog", "internal/clock", "internal/mutant"},
+		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
+			"internal/mutant"},
+		"internal/mutant":    {"internal/clock"},
+		"internal/balancing": {"catalog"},
+		"internal/demoview":  {"catalog"},
+	}
+	for pkg, may := range allowed {
+		if _, err := os.Stat(filepath.Join(root, pkg)); os.IsNotExist(err) {
+			continue
+		}
+		for _, imported := range goList(t, "-f", `{{join .Imports "\n"}}`, "./"+pkg) {
+			name, ours := strings.CutPrefix(imported, m)
+			if ours && !slices.Contains(may, name) {
+				t.Errorf("%s imports %s, which it must not", pkg, name)
+			}
+		}
+	}
+}
+
+// The core brings three direct dependencies to whoever imports it: the driver, zerolog and uuid.
+func TestCore_ThreeDirectDependencies(t *testing.T) {
+	t.Parallel()
+	ours := goList(t, "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./distlock")
+	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|github\.com/rs/zerolog|github\.com/google/uuid)(/|$)`)
+	for _, pkg := range ours {
+		if !strings.HasPrefix(pkg, "mongodlm/") {
+			continue
+		}
+		for _, imported := range goList(t, "-f", `{{join .Imports "\n"}}`, pkg) {
+			first, _, _ := strings.Cut(imported, "/")
+			if strings.Contains(first, ".") && !ok.MatchString(imported) {
+				t.Errorf("%s imports %s", pkg, imported)
+			}
+		}
+	}
+}
+
+// sources calls visit for every Go file of the module.
+func sources(t *testing.T, visit func(path string, text []byte)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		visit(filepath.ToSlash(name), text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The time of day is read in one place only; tests in virtual time may read it too.
+func TestClock_ReadInOnePlace(t *testing.T) {
+	t.Parallel()
+	now := regexp.MustCompile(`\btime\.(Now|Since|Until)\(`)
+	sleep := regexp.MustCompile(`\btime\.Sleep\(`)
+	sources(t, func(path string, text []byte) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "internal/clock/") {
+			return
+		}
+		for n, line := range bytes.Split(text, []byte("\n")) {
+			if code, _, _ := bytes.Cut(line, []byte("//")); now.Match(code) || sleep.Match(code) {
+				t.Errorf("%s:%d reads the clock or sleeps: %s", path, n+1, bytes.TrimSpace(line))
+			}
+		}
+	})
+}
+
+// Every package says what it is; no file is longer than fits one room.
+func TestPackages_AreDocumented_FilesFit(t *testing.T) {
+	t.Parallel()
+	for _, line := range goList(t, "-f", `{{if not .Doc}}{{.ImportPath}}{{end}}`, "./...") {
+		t.Errorf("package %s has no package comment", line)
+	}
+	sources(t, func(path string, text []byte) {
+		limit := 500
+		if strings.HasSuffix(path, "_test.go") {
+			limit = 800
+		}
+		if n := bytes.Count(text, []byte("\n")); n > limit {
+			t.Errorf("%s has %d lines, at most %d fit", path, n, limit)
+		}
+	})
+}
+
+// Every package that has tests looks for goroutines they left behind.
+func TestPackages_LookForLeaks(t *testing.T) {
+	t.Parallel()
+	dirs, checked := map[string]bool{}, map[string]bool{}
+	sources(t, func(path string, text []byte) {
+		if !strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		dirs[filepath.Dir(path)] = true
+		if bytes.Contains(text, []byte("goleak.")) {
+			checked[filepath.Dir(path)] = true
+		}
+	})
+	for dir := range dirs {
+		if !checked[dir] && dir != "internal/house" && dir != "spec" {
+			t.Errorf("%s has tests without goleak", dir)
+		}
+	}
+}
+
+// The README's embedding example is the Example test, word for word, and it stays readable.
+func TestReadme_ExampleIsTheTest(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile(filepath.Join(root, "distlock", "example_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, ok := strings.Cut(string(example), "func Example() {\n")
+	if !ok {
+		t.Fatal("distlock/example_test.go has no func Example")
+	}
+	body, _, _ = strings.Cut(body, "\t// Output:")
+	if !strings.Contains(unindent(string(readme)), unindent(body)) {
+		t.Error("README.md does not contain the body of distlock's Example word for word")
+	}
+	if n := bytes.Count(readme, []byte("\n")); n > 300 {
+		t.Errorf("README.md has %d lines, at most 300 are read", n)
+	}
+}
+
+func unindent(s string) string {
+	var b strings.Builder
+	for lines := bufio.NewScanner(strings.NewReader(s)); lines.Scan(); {
+		b.WriteString(strings.TrimSpace(lines.Text()) + "\n")
+	}
+	return b.String()
+}
