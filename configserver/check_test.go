@@ -43,7 +43,7 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 		}
 	})
 	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")
-	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: 20})
+	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	s := start(t, configserver.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// The first command of the last race cancels: the context ends in the middle of a round.
+	// The context ends in the middle of a round.
 	counted := &countdown{left: 40, do: cancel}
 	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetMonitor(counted.monitor()))
 	if err != nil {

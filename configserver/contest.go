@@ -78,6 +78,10 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 		ended.Go(func() {
 			ready.Done()
 			<-start
+			// Not cut short by ctx: what is still under way when the scratch collection is
+			// dropped would make it anew.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+			defer cancel()
 			won, err := try(ctx, session)
 			mu.Lock()
 			defer mu.Unlock()

@@ -2,6 +2,7 @@ package configserver
 
 import (
 	"context"
+	"io"
 	"net"
 
 	"github.com/rs/zerolog"
@@ -21,19 +22,12 @@ func StartBare(ctx context.Context, dir string) (socket string, stop func() erro
 // A Front is a front before any backend.
 type Front struct{ *front }
 
-// StartFront serves on a loopback port and dials the backend by dial.
-func StartFront(
-	ctx context.Context, limit int, dial func(context.Context) (net.Conn, error),
-) (Front, error) {
-	var l net.ListenConfig
-	listener, err := l.Listen(ctx, "tcp", defaultAddr)
-	if err != nil {
-		return Front{}, err
-	}
-	return Front{newFront(listener, dial, limit, zerolog.Nop())}, nil
+// NewFront serves on listener and dials the backend by dial.
+func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) Front {
+	return Front{newFront(listener, dial, limit, log)}
 }
 
-func (f Front) Addr() string              { return f.listener.Addr().String() }
+// Close is close.
 func (f Front) Close(ctx context.Context) { f.close(ctx) }
 
 // Clients returns how many clients are being served.
@@ -43,13 +37,14 @@ func (f Front) Clients() int {
 	return len(f.clients)
 }
 
-var (
-	NewMsg      = newMsg
-	ReadFrame   = readFrame
-	ErrDamaged  = errDamaged
-	MaxMessage  = maxMessageSize
-	HeaderBytes = headerSize
-)
+// ErrDamaged is the kind of what the front does not understand.
+var ErrDamaged = errDamaged
+
+// NewMsg makes a message of one document.
+func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
+
+// ReadFrame reads a message.
+func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }
 
 // Parse returns what the front makes of a client's message.
 func Parse(message []byte) (command string, write, silent bool, forwarded []byte, err error) {

@@ -76,11 +76,8 @@ func TestServer_Start_DirInUse_Refused(t *testing.T) {
 func TestServer_Start_BadConfig_Refused(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{
-		"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:0", "", "127.0.0.1", "nonsense",
+		"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:0", "127.0.0.1", "nonsense",
 	} {
-		if addr == "" {
-			continue
-		}
 		t.Run(addr, func(t *testing.T) {
 			t.Parallel()
 			s, err := configserver.Start(t.Context(), configserver.Config{Addr: addr})
@@ -178,7 +175,9 @@ func TestServer_Log_IsQuiet(t *testing.T) {
 	locks := connect(t, s.URI()).Database("config").Collection("locks")
 	for range 2 { // the second fails, which is nothing to log
 		_, err := locks.InsertOne(t.Context(), byID("balancer"))
-		t.Log(err)
+		if err != nil && !mongo.IsDuplicateKeyError(err) {
+			t.Fatal(err)
+		}
 	}
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)

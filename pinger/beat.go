@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/mutant"
 )
 
 // beat is the identity under which the process pings, and what it knows of its ping document.
@@ -15,8 +16,9 @@ type beat struct {
 	process string
 	last    int64 // seq of the last acknowledged ping, 0 before the first
 	// open counts pings whose outcome is unknown and whose effect on seq has not been seen.
-	// Each may have been applied, or may be applied at any later time.
-	open int64
+	// Each may have been applied, or may be applied until its time limit has passed on the server.
+	open   int64
+	opened clock.Reading // when the last of them was sent
 	// failing is true while an episode of failed pings lasts.
 	failing bool
 }
@@ -70,12 +72,22 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrForked, err)
 	case errors.Is(err, catalog.ErrUnknownOutcome):
 		p.beat.open++
+		p.beat.opened = sent
 		return err
 	case err != nil:
 		return err
 	}
+	if p.mistakes.Has(mutant.ForkIgnored) { // mutant 14
+		p.beat.last = reply.Seq - 1
+	}
+	if p.mistakes.Has(mutant.DeadlineFromReply) { // mutant 3
+		sent = p.cfg.Clock.Now()
+	}
 	if err := p.beat.account(reply.Seq); err != nil {
 		return err
+	}
+	if clock.HolderElapsed(p.beat.opened, sent) > 2*p.cfg.Limit {
+		p.beat.open = 0 // too old to be applied any more: they must not hide a twin for long
 	}
 	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
 	t := p.renewed(sent)

@@ -2,10 +2,14 @@ package pinger
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/mutant"
 )
 
 // tallyAbove is the number of guards from which the reaper compares a count and a sum of fences
@@ -81,6 +85,9 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
 // here (H7).
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
+	if p.mistakes.Has(mutant.NoReap) { // mutant 10
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
 	p.cfg.Owner.Sweep()
@@ -100,10 +107,16 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	}
 	// The local table is asked AFTER the reply, and an attempt is entered in it before it is
 	// sent: so a fresh acquisition can never be taken for a ghost.
+	owns := p.cfg.Owner.Owns
+	if p.mistakes.Has(mutant.TableBeforeRead) { // mutant 11
+		owns = func(ts bson.ObjectID) bool {
+			return slices.ContainsFunc(before, func(s catalog.HeldSession) bool { return s.TS == ts })
+		}
+	}
 	seen := make(map[catalog.Session]bool, len(stored))
 	for _, s := range stored {
 		seen[s.Session] = true
-		if !p.cfg.Owner.Owns(s.TS) && !p.queue.has(s.Session) {
+		if !owns(s.TS) && !p.queue.has(s.Session) {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Str("process", t.process).Msg("ghost of a lost reply is released")

@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/mutant"
 )
 
 // Owner is what the pinger must know of the locks of its process. The methods are called from the
@@ -57,7 +58,8 @@ type Config struct {
 	// PruneEvery is the time between two prunings, give or take half; default 1 h.
 	PruneEvery time.Duration
 	Logger     zerolog.Logger
-	// Jitter returns a number in [0, 1); default math/rand.
+	// Jitter returns a number in [0, 1); default the Clock's own method Jitter where it has one,
+	// as that of a simulation, else math/rand.
 	Jitter func() float64
 }
 
@@ -70,6 +72,9 @@ func (c Config) withDefaults() Config {
 	set(&c.Limit, 5*time.Second)
 	set(&c.PruneAge, 4*24*time.Hour)
 	set(&c.PruneEvery, time.Hour)
+	if own, ok := c.Clock.(interface{ Jitter() float64 }); ok && c.Jitter == nil {
+		c.Jitter = own.Jitter
+	}
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}
@@ -83,6 +88,8 @@ type LockPinger struct {
 	log   zerolog.Logger
 	hold  time.Duration
 	queue releaseQueue
+
+	mistakes mutant.Set // none in production
 
 	beat beat // owned by whoever pings: Start, then the ping loop
 
@@ -116,6 +123,10 @@ func New(cfg Config) (*LockPinger, error) {
 		chores: make(chan chore, 1), kick: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	p.stopping, p.cancel = context.WithCancel(context.Background())
+	p.mistakes = mutant.Of(cfg.Clock)
+	if p.mistakes.Has(mutant.HoldPastTakeover) { // mutant 7
+		p.hold = cfg.Takeover + cfg.Interval
+	}
 	return p, nil
 }
 

@@ -317,6 +317,36 @@ func TestLockPinger_LostReplies_AreNoFork(t *testing.T) {
 	}
 }
 
+// H2, A12: pings of unknown outcome do not hide a twin for longer than they can still be applied.
+func TestLockPinger_OldLostReplies_DoNotHideATwin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		if err := b.p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		term := b.p.Last()
+		b.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+			return fault.Lost(call.Op) // never applied
+		})
+		for range 5 {
+			_ = b.p.Ping(t.Context())
+		}
+		b.store.Set(nil)
+		time.Sleep(time.Minute)
+		if err := b.p.Ping(t.Context()); err != nil || term.Err() != nil {
+			t.Fatalf("ping: %v, term: %v", err, term.Err())
+		}
+		_, _ = b.mem.Ping(t.Context(), catalog.Beat{Process: "process-1"}) // a twin
+		if err := b.p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(term.Err(), pinger.ErrForked) {
+			t.Errorf("term: %v, want ErrForked at the twin's first ping", term.Err())
+		}
+	})
+}
+
 // A panic in one tick is logged and the next tick comes (mongos lost its ping thread for good, H16).
 func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,51 @@
+package configserver_test
+
+import (
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/configserver"
+)
+
+// Reads at 16 clients pass in parallel, writes one after the other.
+func BenchmarkFront_16Clients(b *testing.B) {
+	locks := connect(b, start(b, configserver.Config{}).URI()).Database("config").Collection("locks")
+	document := bson.D{{Key: "_id", Value: "balancer"}, {Key: "fence", Value: int64(0)}}
+	if _, err := locks.InsertOne(b.Context(), document); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("finds", func(b *testing.B) {
+		spread(b, func() error { return locks.FindOne(b.Context(), byID("balancer")).Err() })
+	})
+	b.Run("writes", func(b *testing.B) {
+		update := d("$inc", d("fence", int64(1)))
+		spread(b, func() error {
+			return locks.FindOneAndUpdate(b.Context(), byID("balancer"), update).Err()
+		})
+	})
+}
+
+// spread runs b.N commands from 16 goroutines.
+func spread(b *testing.B, command func() error) {
+	b.Helper()
+	work := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for range work {
+				if err := command(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	b.ResetTimer()
+	for range b.N {
+		work <- struct{}{}
+	}
+	close(work)
+	clients.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
+}

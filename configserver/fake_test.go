@@ -1,0 +1,207 @@
+package configserver_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/configserver"
+)
+
+// A stage is a front between clients and a backend that are played by the test, all of them pipes
+// in a bubble: after synctest.Wait everything that can happen has happened.
+type stage struct {
+	t        *testing.T
+	front    configserver.Front
+	incoming chan net.Conn
+	arrived  chan arrival
+	refuse   bool // dial fails
+	closed   chan struct{}
+}
+
+// An arrival is a message that the backend got, and where its reply goes.
+type arrival struct {
+	frame []byte
+	conn  net.Conn
+}
+
+// play runs a test in a bubble, with a front for at most limit clients.
+func play(t *testing.T, limit int, test func(s *stage)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{
+			t: t, incoming: make(chan net.Conn), closed: make(chan struct{}),
+			arrived: make(chan arrival, 100),
+		}
+		s.front = configserver.NewFront(s, s.dial, limit, zerolog.Nop())
+		test(s)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		s.front.Close(ctx)
+	})
+}
+
+// Accept, Close and Addr make the stage the front's listener.
+func (s *stage) Accept() (net.Conn, error) {
+	select {
+	case conn := <-s.incoming:
+		return conn, nil
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (s *stage) Close() error   { close(s.closed); return nil }
+func (s *stage) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (s *stage) dial(context.Context) (net.Conn, error) {
+	if s.refuse {
+		return nil, errors.New("refused")
+	}
+	near, far := net.Pipe()
+	go func() { // ends when the front closes its side
+		for {
+			frame, err := configserver.ReadFrame(far)
+			if err != nil {
+				far.Close()
+				return
+			}
+			s.arrived <- arrival{frame, far}
+		}
+	}()
+	return near, nil
+}
+
+// A client is the test's side of a client connection.
+type client struct {
+	s *stage
+	net.Conn
+	id int32
+	// replies gets what the front sends, and is closed with the connection.
+	replies chan []byte
+}
+
+// connect brings a client to the front. It reads whatever comes, unless deaf is set.
+func (s *stage) connect(deaf bool) *client {
+	near, far := net.Pipe()
+	c := &client{s: s, Conn: near, replies: make(chan []byte, 100)}
+	s.t.Cleanup(func() { near.Close() })
+	s.incoming <- far
+	if !deaf {
+		go func() { // ends when the connection does
+			defer close(c.replies)
+			for {
+				frame, err := configserver.ReadFrame(near)
+				if err != nil {
+					return
+				}
+				c.replies <- frame
+			}
+		}()
+	}
+	return c
+}
+
+// send writes a message that carries one command. The front takes it up at once, or the test
+// deadlocks.
+func (c *client) send(command bson.D, flags uint32) {
+	c.s.t.Helper()
+	c.id++
+	if _, err := c.Write(message(c.s.t, c.id, command, flags)); err != nil {
+		c.s.t.Error(err)
+	}
+	synctest.Wait()
+}
+
+// reply takes a reply that has arrived; nil when none has.
+func (c *client) reply() []byte {
+	synctest.Wait()
+	select {
+	case r := <-c.replies:
+		return r
+	default:
+		return nil
+	}
+}
+
+// gone reports whether the front has closed the connection and all replies are taken.
+func (c *client) gone() bool {
+	synctest.Wait()
+	select {
+	case _, open := <-c.replies:
+		return !open
+	default:
+		return false
+	}
+}
+
+// next takes a message that has reached the backend; false when none has.
+func (s *stage) next() (arrival, bool) {
+	synctest.Wait()
+	select {
+	case a := <-s.arrived:
+		return a, true
+	default:
+		return arrival{}, false
+	}
+}
+
+// expect takes the message that must have reached the backend and checks its command.
+func (s *stage) expect(command string) arrival {
+	s.t.Helper()
+	a, ok := s.next()
+	if !ok {
+		s.t.Fatalf("%s has not reached the backend", command)
+	}
+	if got, _, _, _, err := configserver.Parse(a.frame); err != nil || got != command {
+		s.t.Fatalf("the backend got %q, %v, want %q", got, err, command)
+	}
+	return a
+}
+
+// nothing checks that the backend has no message.
+func (s *stage) nothing() {
+	s.t.Helper()
+	if a, ok := s.next(); ok {
+		got, _, _, _, _ := configserver.Parse(a.frame)
+		s.t.Errorf("%s has reached the backend too early", got)
+	}
+}
+
+// answer replies to a message as the backend.
+func (a arrival) answer(t *testing.T, document bson.D) {
+	t.Helper()
+	reply := message(t, 1000, document, 0)
+	copy(reply[8:12], a.frame[4:8])
+	if _, err := a.conn.Write(reply); err != nil {
+		t.Error(err)
+	}
+	synctest.Wait()
+}
+
+// message makes an opMsg; with the flag of a checksum it carries a right one.
+func message(t testing.TB, id int32, command bson.D, flags uint32) []byte {
+	t.Helper()
+	document, err := bson.Marshal(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return withFlags(configserver.NewMsg(id, document), flags)
+}
+
+func withFlags(frame []byte, flags uint32) []byte {
+	binary.LittleEndian.PutUint32(frame[16:], flags)
+	if flags&1 == 0 {
+		return frame
+	}
+	binary.LittleEndian.PutUint32(frame, uint32(len(frame)+4))
+	sum := crc32.Checksum(frame, crc32.MakeTable(crc32.Castagnoli))
+	return binary.LittleEndian.AppendUint32(frame, sum)
+}

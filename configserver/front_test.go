@@ -1,0 +1,304 @@
+package configserver_test
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+	"testing/synctest"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/configserver"
+)
+
+const (
+	flagChecksum   = 1
+	flagMoreToCome = 2
+	flagExhaust    = 1 << 16
+)
+
+var (
+	insertOne = bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "config"}}
+	findOne   = bson.D{{Key: "find", Value: "locks"}, {Key: "$db", Value: "config"}}
+	okay      = bson.D{{Key: "ok", Value: 1.0}}
+)
+
+func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		a, b, c := s.connect(false), s.connect(false), s.connect(false)
+		a.send(insertOne, 0)
+		first := s.expect("insert")
+		b.send(insertOne, 0)
+		s.nothing()
+		for range 3 { // reads overlap with the write that is under way
+			c.send(findOne, 0)
+			s.expect("find").answer(t, okay)
+			if c.reply() == nil {
+				t.Error("no reply to a read beside a write")
+			}
+		}
+		s.nothing()
+		first.answer(t, okay)
+		if a.reply() == nil || b.reply() != nil {
+			t.Error("the reply went astray")
+		}
+		s.expect("insert").answer(t, okay)
+		if b.reply() == nil {
+			t.Error("no reply to the second write")
+		}
+	})
+}
+
+func TestFront_ClientVanishesInAWrite_NextWriteWaits(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		a, b := s.connect(false), s.connect(false)
+		a.send(insertOne, 0)
+		first := s.expect("insert")
+		a.Close()
+		b.send(insertOne, 0)
+		s.nothing()
+		first.answer(t, okay)
+		s.expect("insert").answer(t, okay)
+		if b.reply() == nil {
+			t.Error("no reply")
+		}
+	})
+}
+
+func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		deaf, b := s.connect(true), s.connect(false)
+		deaf.send(insertOne, 0)
+		s.expect("insert").answer(t, okay)
+		b.send(insertOne, 0)
+		s.expect("insert").answer(t, okay)
+		if b.reply() == nil {
+			t.Error("no reply")
+		}
+	})
+}
+
+// An unacknowledged write: the backend is made to answer, so that its end is known, and the client
+// gets nothing.
+func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		a, b := s.connect(false), s.connect(false)
+		a.send(insertOne, flagMoreToCome|flagChecksum)
+		first := s.expect("insert")
+		if flags := binary.LittleEndian.Uint32(first.frame[16:]); flags != 0 {
+			t.Errorf("the backend got the flags %#x", flags)
+		}
+		b.send(insertOne, 0)
+		s.nothing()
+		first.answer(t, okay)
+		if a.reply() != nil {
+			t.Error("an unacknowledged write got a reply")
+		}
+		s.expect("insert").answer(t, okay)
+		a.send(findOne, flagExhaust)
+		s.expect("find").answer(t, okay)
+		reply := a.reply()
+		if reply == nil || binary.LittleEndian.Uint32(reply[8:]) != 2 {
+			t.Errorf("reply to the second message: %x", reply)
+		}
+	})
+}
+
+func TestFront_BackendFails_ClosesTheClientAndGoesOn(t *testing.T) {
+	for name, fail := range map[string]func(t *testing.T, a arrival){
+		"ends in a write": func(_ *testing.T, a arrival) { a.conn.Close() },
+		"answers another request": func(t *testing.T, a arrival) {
+			a.frame[4]++
+			a.answer(t, okay)
+		},
+		"answers nonsense": func(t *testing.T, a arrival) {
+			if _, err := a.conn.Write(make([]byte, 16)); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 10, func(s *stage) {
+				a, b := s.connect(false), s.connect(false)
+				a.send(insertOne, 0)
+				fail(t, s.expect("insert"))
+				if !a.gone() {
+					t.Error("the client is still connected")
+				}
+				b.send(insertOne, 0)
+				s.expect("insert").answer(t, okay)
+				if b.reply() == nil {
+					t.Error("no reply to the next write")
+				}
+			})
+		})
+	}
+}
+
+func TestFront_BackendNotReached_ClosesTheClient(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		s.refuse = true
+		if !s.connect(false).gone() {
+			t.Error("the client is still connected")
+		}
+	})
+}
+
+func TestFront_DamagedMessage_ClosesTheClient(t *testing.T) {
+	good := message(t, 1, insertOne, 0)
+	for name, bad := range map[string][]byte{
+		"length 0":          make([]byte, 16),
+		"length -1":         edit(good, 0, 0xff, 0xff, 0xff, 0xff),
+		"length 48 MB + 1":  edit(good, 0, 0x01, 0x6c, 0xdc, 0x02),
+		"header only":       edit(good[:16], 0, 16),
+		"opcode compressed": edit(good, 12, 0xdc, 0x07),
+		"opcode 0":          edit(good, 12, 0, 0),
+		"unknown flag":      edit(good, 16, 1<<3),
+		"wrong checksum":    edit(message(t, 1, insertOne, flagChecksum), 21+8, 'x'),
+		"section kind 2":    edit(good, 20, 2),
+		"document too long": edit(good, 21, 0xff),
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 10, func(s *stage) {
+				c := s.connect(false)
+				if _, err := c.Write(bad); err != nil {
+					t.Log(err) // closed before the last byte
+				}
+				if !c.gone() {
+					t.Error("the client is still connected")
+				}
+				s.nothing()
+			})
+		})
+	}
+	t.Run("cut short", func(t *testing.T) {
+		play(t, 10, func(s *stage) {
+			c := s.connect(false)
+			if _, err := c.Write(good[:len(good)-1]); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+			s.nothing()
+			if n := s.front.Clients(); n != 0 {
+				t.Errorf("%d clients are left", n)
+			}
+		})
+	})
+}
+
+// edit returns a copy of b with some bytes changed.
+func edit(b []byte, at int, to ...byte) []byte {
+	b = append([]byte(nil), b...)
+	copy(b[at:], to)
+	return b
+}
+
+func TestFront_TooManyClients_OneMoreIsClosed(t *testing.T) {
+	play(t, 2, func(s *stage) {
+		a, b := s.connect(false), s.connect(false)
+		for range 2 {
+			if !s.connect(false).gone() {
+				t.Error("a third client is served")
+			}
+		}
+		a.Close()
+		synctest.Wait()
+		for _, c := range []*client{b, s.connect(false)} {
+			c.send(findOne, 0)
+			s.expect("find").answer(t, okay)
+			if c.reply() == nil {
+				t.Error("no reply")
+			}
+		}
+	})
+}
+
+func TestFront_Close_AnswersWhatIsUnderWay(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		a, b, idle := s.connect(false), s.connect(false), s.connect(false)
+		a.send(insertOne, 0)
+		first := s.expect("insert")
+		b.send(insertOne, 0)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.front.Close(context.Background())
+		}()
+		if !idle.gone() || !b.gone() {
+			t.Error("idle and waiting clients are still connected")
+		}
+		first.answer(t, okay)
+		if a.reply() == nil || !a.gone() {
+			t.Error("the write that was under way got no reply, or no end")
+		}
+		<-ended
+		s.nothing()
+	})
+}
+
+func TestFront_Close_PipelinedCommand_IsNotCarriedOut(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		a := s.connect(false)
+		both := append(message(t, 1, findOne, 0), message(t, 2, findOne, 0)...)
+		if _, err := a.Write(both); err != nil {
+			t.Fatal(err)
+		}
+		first := s.expect("find")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.front.Close(context.Background())
+		}()
+		synctest.Wait()
+		first.answer(t, okay)
+		<-ended
+		s.nothing()
+	})
+}
+
+func TestFront_Close_ContextEnds_CutsOff(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		a, b := s.connect(false), s.connect(false)
+		a.send(insertOne, 0)
+		s.expect("insert")
+		b.send(insertOne, 0)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		s.front.Close(ctx)
+		if !a.gone() || !b.gone() {
+			t.Error("clients are still connected")
+		}
+		s.nothing() // the waiting write is not let through
+	})
+}
+
+func TestFront_BuildInfo_CarriesTheFront(t *testing.T) {
+	play(t, 10, func(s *stage) {
+		c := s.connect(false)
+		info := bson.D{{Key: "version", Value: "7"}, {Key: "ok", Value: 1.0}}
+		for _, command := range []string{"buildInfo", "hello"} {
+			c.send(d(command, 1), 0)
+			s.expect(command).answer(t, info)
+			reply := c.reply()
+			var got bson.M
+			if err := bson.Unmarshal(reply[21:], &got); err != nil {
+				t.Fatal(err)
+			}
+			marked, _ := got["mongodlmFront"].(bool)
+			if marked != (command == "buildInfo") || got["version"] != "7" || got["ok"] != 1.0 {
+				t.Errorf("%s: %v", command, got)
+			}
+		}
+	})
+}
+
+func TestFront_BuildInfo_ReplyNotUnderstood_ClosesTheClient(t *testing.T) {
+	if _, err := configserver.Mark(message(t, 1, okay, 0)[:18]); err == nil {
+		t.Error("a reply cut short was marked")
+	}
+	if got, err := configserver.Mark(message(t, 1, okay, flagChecksum)); err != nil {
+		t.Error(err)
+	} else if int(binary.LittleEndian.Uint32(got)) != len(got) {
+		t.Errorf("length %d of %d bytes", binary.LittleEndian.Uint32(got), len(got))
+	}
+}

@@ -1,0 +1,245 @@
+package pinger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/fault"
+	"mongodlm/pinger"
+)
+
+func (b *bundle) plantPing(t *testing.T, process string, age time.Duration) {
+	t.Helper()
+	err := b.mem.Put(catalog.PingsCollection, bson.D{
+		{Key: "_id", Value: process}, {Key: "ping", Value: time.Now().Add(-age)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bundle) plantLock(t *testing.T, name, process string, state int, fence int64) catalog.HeldSession {
+	t.Helper()
+	s := catalog.HeldSession{Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Fence: fence}
+	err := b.mem.Put(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: name}, {Key: "state", Value: int32(state)}, {Key: "process", Value: process},
+		{Key: "ts", Value: s.TS}, {Key: "fence", Value: fence}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The first tick prunes, later ones rarely; young pings and those that a lock names stay, held or
+// not (SERVER-1880).
+func TestPrune_FirstTickThenRarely(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
+		b.plantPing(t, "old but named", 5*24*time.Hour)
+		b.plantPing(t, "young", 4*24*time.Hour-time.Minute)
+		b.plantLock(t, "a", "old but named", 0, 1)
+		b.start(t)
+		defer b.close(t)
+		synctest.Wait()
+		for process, want := range map[string]bool{"old": false, "old but named": true, "young": true} {
+			if there := b.mem.Document(catalog.PingsCollection, process) != nil; there != want {
+				t.Errorf("%s: there %v, want %v", process, there, want)
+			}
+		}
+		time.Sleep(10 * time.Hour)
+		synctest.Wait()
+		if n := b.store.Count(fault.Prune); n < 6 || n > 21 {
+			t.Errorf("pruned %d times in ten hours, want about ten", n)
+		}
+	})
+}
+
+// A ping is on time whatever the chores do: they hang, and the next pings come.
+func TestChores_Hang_PingsComeOnTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			if call.Op != fault.Ping {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return apply()
+		})
+		b.start(t)
+		time.Sleep(10 * interval)
+		synctest.Wait()
+		if n := b.store.Count(fault.Ping); n < 9 {
+			t.Errorf("%d pings in ten intervals", n)
+		}
+		b.store.Set(nil)
+		b.close(t)
+	})
+}
+
+// A ghost is what the store shows and nobody owns: not a guard, not an attempt under way, not a
+// queued release.
+func TestReap_ReleasesGhostsOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		guard := b.plantLock(t, "guard", "process-1", 1, 10)
+		attempt := b.plantLock(t, "attempt", "process-1", 1, 11)
+		b.plantLock(t, "ghost", "process-1", 1, 12)
+		b.plantLock(t, "another's", "process-9", 1, 13)
+		b.owner.mu.Lock()
+		b.owner.guarded = []catalog.HeldSession{guard}
+		b.owner.attempts = map[bson.ObjectID]bool{attempt.TS: true}
+		b.owner.mu.Unlock()
+		time.Sleep(interval * 12 / 10)
+		synctest.Wait()
+		for name, want := range map[string]bool{"guard": true, "attempt": true, "ghost": false, "another's": true} {
+			l, bad := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, name))
+			if bad != nil || l.Held != want {
+				t.Errorf("%s: held %v (%v), want %v", name, l.Held, bad, want)
+			}
+		}
+		if b.p.Stats().Ghosts != 1 {
+			t.Errorf("%d ghosts, want 1", b.p.Stats().Ghosts)
+		}
+	})
+}
+
+// With many guards a count and a sum of fences are compared first; the list is read when they
+// differ, and what it does not show is reported.
+func TestReap_ManyGuards_TallyFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	if err := b.p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		b.owner.guarded = append(b.owner.guarded, b.plantLock(t, fmt.Sprint(i), "process-1", 1, int64(i+1)))
+	}
+	reap := func(wantLists, wantVanished int) {
+		t.Helper()
+		lists := b.store.Count(fault.Held)
+		b.owner.vanished = nil
+		if err := b.p.Reap(t.Context(), b.p.Last()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.store.Count(fault.Held) - lists; got != wantLists || len(b.owner.vanished) != wantVanished {
+			t.Errorf("%d lists read and %d vanished, want %d and %d", got, len(b.owner.vanished), wantLists, wantVanished)
+		}
+	}
+	reap(0, 0)
+	b.mem.Remove(catalog.LocksCollection, "50")
+	reap(1, 1)
+	b.plantLock(t, "50", "process-1", 1, 51) // same count, same sum, another session: not seen here
+	reap(0, 0)
+}
+
+// Late releases are repeated with every ping until the server has answered, and dropped when the
+// session holds nothing any more.
+func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		s := b.plantLock(t, "a", "process-1", 1, 1)
+		b.owner.mu.Lock()
+		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
+		b.owner.mu.Unlock()
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.p.ReleaseLater(s.Session)
+		b.p.ReleaseLater(s.Session)
+		b.p.ReleaseLater(catalog.Session{Name: "never held", TS: bson.NewObjectID()})
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if n := len(b.p.Late()); n != 2 {
+			t.Errorf("%d on the list, want 2", n)
+		}
+		b.store.Set(nil)
+		time.Sleep(2 * interval)
+		synctest.Wait()
+		l, _ := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, "a"))
+		if l.Held || len(b.p.Late()) != 0 {
+			t.Errorf("held %v, list %v", l.Held, b.p.Late())
+		}
+	})
+}
+
+// Close tries the late releases once more, removes the ping and names what stays held.
+func TestClose_NamesWhatStaysHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		term := b.p.Last()
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.p.ReleaseLater(catalog.Session{Name: "precious", TS: bson.NewObjectID()})
+		err := b.p.Close(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "precious") {
+			t.Errorf("close: %v", err)
+		}
+		if !errors.Is(term.Err(), pinger.ErrStopped) {
+			t.Errorf("term: %v", term.Err())
+		}
+		if b.mem.Document(catalog.PingsCollection, "process-1") != nil {
+			t.Error("the ping document is still there")
+		}
+	})
+}
+
+// Indexes that cannot be created are tried again and do not stop anything.
+func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Prepare && b.store.Count(fault.Prepare) < 3 {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.start(t)
+		defer b.close(t)
+		time.Sleep(10 * interval)
+		synctest.Wait()
+		if n := b.store.Count(fault.Prepare); n != 3 {
+			t.Errorf("prepared %d times, want 3: until it succeeded", n)
+		}
+	})
+}
+
+// New refuses what cannot work, in words.
+func TestNew_BadConfig(t *testing.T) {
+	t.Parallel()
+	b := &bundle{owner: &owner{}}
+	for name, cfg := range map[string]pinger.Config{
+		"empty":     {},
+		"no store":  {Owner: b.owner, Interval: 1, Takeover: 2},
+		"no timing": {Owner: b.owner},
+	} {
+		if _, err := pinger.New(cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
