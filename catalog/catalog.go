@@ -20,6 +20,7 @@ type Catalog interface {
 	Locks
 	Pings
 	Operator
+	Transactions
 }
 
 // Locks is what a contender and a holder need.
@@ -110,6 +111,17 @@ type Operator interface {
 	// ts, fence + 1, so that the old session matches nothing any more. Errors: ErrNoMatch,
 	// *MalformedError, ErrUnknownOutcome.
 	Break(ctx context.Context, name string, fence int64, why string) (Lock, error)
+}
+
+// Transactions is what a holder needs to write under its lock.
+type Transactions interface {
+	// Transact runs run in a transaction of the store whose last write changes the lock document,
+	// filter {_id, ts, state > 0}. So either the transaction commits while s holds the lock, and a
+	// takeover waits for it; or the takeover came first, and nothing of the transaction remains.
+	// run may be called several times; its context carries the transaction. Everything is bounded
+	// by ctx. Errors: those of run as they are; ErrNoMatch when s does not hold the lock;
+	// ErrNoTransactions, before run is called; ErrUnknownOutcome when the commit's outcome is.
+	Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error
 }
 
 // A Session names one acquisition of one lock. Every conditional write carries it.

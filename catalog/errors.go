@@ -21,6 +21,9 @@ var (
 	// ErrUnavailable is matched by errors that say that the server could not be reached or had
 	// no primary, before anything was applied.
 	ErrUnavailable = errors.New("catalog: server unavailable")
+	// ErrNoTransactions is returned by Transact when the deployment, or the configured database of
+	// it, has no transactions. Nothing was done.
+	ErrNoTransactions = errors.New("catalog: no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("catalog: process was condemned")
 	// ErrMalformed is matched by *MalformedError.

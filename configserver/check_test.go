@@ -15,8 +15,8 @@ import (
 	"mongodlm/configserver"
 )
 
-// rounds is small enough for a run with the race detector: -rounds=500 makes the long run.
-var rounds = flag.Int("rounds", 60, "rounds of each kind of race through the front")
+// rounds makes 500 by default, 120 under the race detector; -rounds=500 makes a long run.
+var rounds = flag.Int("rounds", defaultRounds, "rounds of each kind of race through the front")
 
 func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	client := connect(t, start(t, configserver.Config{}).URI())

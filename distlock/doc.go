@@ -42,17 +42,17 @@
 //
 // # How a lock lives
 //
-//	                 TryLock: one command
-//	   free  ------------------------------------>  held
-//	    ^  ^                                        |  |
-//	    |  +------- Release: one command -----------+  |  holder silent for Takeover,
-//	    |                                              |  seen by a contender
-//	    |                                              v
-//	    |                          condemned: the holder's ping can no longer succeed
-//	    |                                              |
-//	    +-- the new holder's Release --  held  <-------+  overtake, by the session that was watched
+//	              TryLock: one command
+//	free  ------------------------------------>  held
+//	 ^  ^                                        |  |
+//	 |  +------- Release: one command -----------+  |  holder silent for Takeover,
+//	 |                                              |  seen by a contender
+//	 |                                              v
+//	 |                          condemned: the holder's ping can no longer succeed
+//	 |                                              |
+//	 +-- the new holder's Release --  held  <-------+  overtake, by the session that was watched
 //
-//	   the holder's side:  trusted --(no acknowledged ping for Takeover - Margin)--> lost, for good
+//	the holder's side:  trusted --(no acknowledged ping for Takeover - Margin)--> lost, for good
 //
 // # Use
 //

@@ -39,6 +39,8 @@ var (
 	// ErrReleased is the cause with which a guard's context ends when it is released, and what
 	// Err says afterwards.
 	ErrReleased = errors.New("distlock: lock released")
+	// ErrNoTransactions is returned by InTransaction where the server or the database has none.
+	ErrNoTransactions = catalog.ErrNoTransactions
 	// ErrClosed: the Manager was closed.
 	ErrClosed = errors.New("distlock: manager closed")
 	// ErrChanged is returned by Break when the lock is not as the operator saw it.

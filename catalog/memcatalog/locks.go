@@ -127,7 +127,11 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	if raw == nil {
 		return catalog.Lock{}, failed(verb, name, catalog.ErrNotFound)
 	}
-	return parsed(verb, name, raw)
+	l, bad := catalog.ParseLock(raw)
+	if bad != nil {
+		return catalog.Lock{}, failed(verb, name, bad)
+	}
+	return l, nil
 }
 
 // grant writes what an acquisition writes. The caller holds mu and has checked the document.
@@ -148,16 +152,26 @@ func (c *Catalog) grant(verb string, doc fields, g catalog.Grant, now time.Time)
 	if bad != nil {
 		return catalog.Lock{}, failed(verb, g.Name, bad)
 	}
-	l, err := parsed(verb, g.Name, raw)
-	if err != nil {
-		// A fence that can be raised and still is no fence, such as 1.5: nobody gets the lock.
-		raw, bad = take(raw).apply(catalog.LocksCollection, inc("rev"), set("state", int32Of(0)))
-		if bad != nil {
-			return catalog.Lock{}, failed(verb, g.Name, bad)
-		}
+	l, err := c.written(verb, g.Name, raw)
+	if err == nil {
+		return l, nil
+	}
+	// A fence that can be raised and still is no fence, such as 1.5: nobody gets the lock.
+	raw, bad = take(raw).apply(catalog.LocksCollection, inc("rev"), set("state", int32Of(0)))
+	if bad != nil {
+		return catalog.Lock{}, failed(verb, g.Name, bad)
 	}
 	c.putLock(stringKey(g.Name), raw)
-	return l, err
+	return catalog.Lock{}, err
+}
+
+// written stores a lock document and returns what it says. The caller holds mu.
+func (c *Catalog) written(verb, name string, raw bson.Raw) (catalog.Lock, error) {
+	l, bad := c.putLock(stringKey(name), raw)
+	if bad != nil {
+		return catalog.Lock{}, failed(verb, name, bad)
+	}
+	return l, nil
 }
 
 // writeHeld changes the document of a lock that s holds.
@@ -177,8 +191,7 @@ func (c *Catalog) writeHeld(
 	if bad != nil {
 		return catalog.Lock{}, failed(verb, s.Name, bad)
 	}
-	c.putLock(stringKey(s.Name), raw)
-	return parsed(verb, s.Name, raw)
+	return c.written(verb, s.Name, raw)
 }
 
 // heldBy is the filter {ts, state: {$gt: 0}}.
@@ -190,14 +203,6 @@ func heldBy(doc fields, s catalog.Session) bool {
 func isProcess(id string) func(bson.RawValue) bool {
 	named := equals(text(id))
 	return func(v bson.RawValue) bool { return named(v) || id == "" && isNull(v) }
-}
-
-func parsed(verb, name string, raw bson.Raw) (catalog.Lock, error) {
-	l, bad := catalog.ParseLock(raw)
-	if bad != nil {
-		return catalog.Lock{}, failed(verb, name, bad)
-	}
-	return l, nil
 }
 
 // parsePing understands the ping document of a process; nothing when the process has no name or

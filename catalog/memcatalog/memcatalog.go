@@ -65,7 +65,7 @@ func New(opts Options) *Catalog {
 		newID:   opts.NewObjectID,
 		locks:   table{},
 		pings:   table{},
-		holders: holders{},
+		holders: newHolders(),
 		primary: opts.Primary,
 	}
 }
@@ -108,7 +108,7 @@ func (c *Catalog) Remove(collection, id string) {
 	defer c.mu.Unlock()
 	switch collection {
 	case catalog.LocksCollection:
-		c.holders.forget(c.locks[stringKey(id)])
+		c.holders.forget(stringKey(id))
 		delete(c.locks, stringKey(id))
 	case catalog.PingsCollection:
 		delete(c.pings, stringKey(id))
@@ -161,11 +161,17 @@ func (c *Catalog) table(collection string) table {
 	}
 }
 
-// putLock stores a lock document and keeps holders in step. The caller holds mu.
-func (c *Catalog) putLock(key string, raw bson.Raw) {
-	c.holders.forget(c.locks[key])
+// putLock stores a lock document, keeps holders in step, and returns what the document says. The
+// caller holds mu.
+func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	c.locks[key] = raw
-	c.holders.remember(raw)
+	l, bad := catalog.ParseLock(raw)
+	if bad != nil {
+		c.holders.forget(key)
+	} else {
+		c.holders.remember(key, l)
+	}
+	return l, bad
 }
 
 // serverDate cuts t to what a BSON Date can hold.

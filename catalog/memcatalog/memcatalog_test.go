@@ -3,11 +3,14 @@ package memcatalog_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
+	"mongodlm/catalog"
 	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 )
@@ -43,4 +46,120 @@ func TestCatalog_Conforms(t *testing.T) {
 func TestCatalog_DoesAsItself(t *testing.T) {
 	t.Parallel()
 	catalogtest.RunDifferential(t, open(t), open(t))
+}
+
+func grant(name string, n byte) catalog.Grant {
+	return catalog.Grant{
+		Session: catalog.Session{Name: name, TS: bson.ObjectID{11: n}},
+		Process: "p", Who: "p:main:1", Why: "test", Takeover: time.Minute,
+	}
+}
+
+func TestCatalog_SameCalls_SameBytes(t *testing.T) {
+	t.Parallel()
+	run := func() []bson.Raw {
+		now, id := time.UnixMilli(0), byte(0)
+		c := memcatalog.New(memcatalog.Options{
+			Now:         func() time.Time { now = now.Add(time.Second); return now },
+			NewObjectID: func() bson.ObjectID { id++; return bson.ObjectID{0: 9, 11: id} },
+		})
+		ctx := t.Context()
+		for i := range byte(20) {
+			name := fmt.Sprint("lock-", i%7)
+			if _, err := c.Acquire(ctx, grant(name, i)); err != nil {
+				_, err = c.Break(ctx, name, 1, "again")
+				t.Log(err)
+			}
+			if _, err := c.Ping(ctx, catalog.Beat{Process: fmt.Sprint("p-", i%3)}); err != nil {
+				t.Error(err)
+			}
+		}
+		return append(c.Documents("locks"), c.Documents("lockpings")...)
+	}
+	first, second := run(), run()
+	if !slices.EqualFunc(first, second, func(a, b bson.Raw) bool { return slices.Equal(a, b) }) {
+		t.Errorf("documents\nfirst  %v\nsecond %v", first, second)
+	}
+}
+
+func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{})
+	if _, err := c.Acquire(t.Context(), grant("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	clear(c.Document("locks", "a"))
+	clear(c.Documents("locks")[0])
+	if l, err := c.Read(t.Context(), "a"); err != nil || !l.Held {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+func TestCatalog_SetPrimary_ShowsInLookAndHello(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{Primary: "term 1"})
+	for _, want := range []string{"term 1", "term 2"} {
+		look, err := c.Look(t.Context(), "a")
+		server, err2 := c.Hello(t.Context())
+		if err != nil || err2 != nil || look.Primary != want || server.Primary != want {
+			t.Errorf("want %q, got %q and %q", want, look.Primary, server.Primary)
+		}
+		c.SetPrimary("term 2")
+	}
+}
+
+func TestCatalog_Put_RefusesWhatNoServerHas(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{})
+	if err := c.Put("other", bson.D{{Key: "_id", Value: "x"}}); err == nil {
+		t.Error("an unknown collection was taken")
+	}
+	if err := c.Put("locks", bson.D{{Key: "state", Value: 0}}); err == nil {
+		t.Error("a document without _id was taken")
+	}
+}
+
+func TestCatalog_DecimalZero_IsAcquiredAsByAServer(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{})
+	for text, free := range map[string]bool{"0": true, "-0.00": true, "1": false, "NaN": false} {
+		d, err := bson.ParseDecimal128(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc := bson.D{{Key: "_id", Value: text}, {Key: "state", Value: d}}
+		if err := c.Put("locks", doc); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Acquire(t.Context(), grant(text, 1)); (err == nil) != free {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// The cost of a tally and of a release must not grow with the number of locks.
+func BenchmarkCatalog_AcquireTallyRelease(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {
+			c := memcatalog.New(memcatalog.Options{})
+			for i := range n {
+				if _, err := c.Acquire(b.Context(), grant(fmt.Sprint("lock-", i), 1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			g := grant("one", 2)
+			for b.Loop() {
+				if _, err := c.Acquire(b.Context(), g); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.Tally(b.Context(), g.Process); err != nil {
+					b.Fatal(err)
+				}
+				if err := c.Release(b.Context(), g.Session); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -80,6 +80,5 @@ func (c *Catalog) Break(ctx context.Context, name string, fence int64, why strin
 	if bad != nil {
 		return catalog.Lock{}, failed(verb, name, bad)
 	}
-	c.putLock(stringKey(name), raw)
-	return parsed(verb, name, raw)
+	return c.written(verb, name, raw)
 }

@@ -112,7 +112,7 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.holders[process]
+	p := c.holders.holding[process]
 	if p == nil {
 		return nil, nil
 	}
@@ -133,7 +133,7 @@ func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.holders[process]
+	p := c.holders.holding[process]
 	if p == nil {
 		return catalog.Tally{}, nil
 	}

@@ -65,47 +65,48 @@ func rank(t bson.Type) int {
 
 // holders is the index of held locks by process. Documents that cannot be understood are not in
 // it, nor are those without a process.
-type holders map[string]*holding
+type holders struct {
+	process map[string]string // by the key of the lock document
+	holding map[string]*holding
+}
 
 type holding struct {
-	sessions map[string]catalog.HeldSession // by the name of the lock
+	sessions map[string]catalog.HeldSession // by the key of the lock document
 	fences   int64                          // sum of their fences, wrapping around
 }
 
-func (h holders) remember(raw bson.Raw) {
-	l, ok := heldLock(raw)
-	if !ok {
+func newHolders() holders {
+	return holders{process: map[string]string{}, holding: map[string]*holding{}}
+}
+
+// remember puts a lock in, in place of what the document said before.
+func (h holders) remember(key string, l catalog.Lock) {
+	h.forget(key)
+	if !l.Held || l.Process == "" {
 		return
 	}
-	p := h[l.Process]
+	h.process[key] = l.Process
+	p := h.holding[l.Process]
 	if p == nil {
 		p = &holding{sessions: map[string]catalog.HeldSession{}}
-		h[l.Process] = p
+		h.holding[l.Process] = p
 	}
-	p.sessions[l.Name] = catalog.HeldSession{Session: l.Session(), Fence: l.Fence}
+	p.sessions[key] = catalog.HeldSession{Session: l.Session(), Fence: l.Fence}
 	p.fences += l.Fence
 }
 
-// forget takes out what remember put in for the same document; nil is allowed.
-func (h holders) forget(raw bson.Raw) {
-	l, ok := heldLock(raw)
+func (h holders) forget(key string) {
+	process, ok := h.process[key]
 	if !ok {
 		return
 	}
-	p := h[l.Process]
-	delete(p.sessions, l.Name)
-	p.fences -= l.Fence
+	delete(h.process, key)
+	p := h.holding[process]
+	p.fences -= p.sessions[key].Fence
+	delete(p.sessions, key)
 	if len(p.sessions) == 0 {
-		delete(h, l.Process)
+		delete(h.holding, process)
 	}
-}
-
-func heldLock(raw bson.Raw) (catalog.Lock, bool) {
-	if raw == nil {
-		return catalog.Lock{}, false
-	}
-	l, bad := catalog.ParseLock(raw)
-	return l, bad == nil && l.Held && l.Process != ""
 }
 
 func clone(raw bson.Raw) bson.Raw { return slices.Clone(raw) }

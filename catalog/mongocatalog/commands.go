@@ -219,31 +219,34 @@ func heldBy(process string) bson.D {
 	return bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}}
 }
 
-// wellFormed is heldBy without the documents that package catalog does not understand, as far as a
-// filter can tell: $bitsAllClear matches whole numbers only.
+// wellFormed is heldBy without the documents that package catalog does not understand.
+// $bitsAllClear matches whole numbers only. The types are asked for by expression, because a filter
+// looks into arrays.
 func wellFormed(process string) bson.D {
-	numbers := bson.A{"int", "long", "double"}
+	one := func(field string, types ...string) bson.D {
+		typeOf := bson.D{{Key: "$type", Value: "$" + field}}
+		return bson.D{{Key: "$in", Value: bson.A{typeOf, types}}}
+	}
 	return bson.D{
 		{Key: "process", Value: process},
 		{Key: "state", Value: bson.D{
 			{Key: "$gt", Value: int32(0)},
-			{Key: "$type", Value: numbers},
 			{Key: "$bitsAllClear", Value: int64(0)},
 		}},
-		{Key: "ts", Value: bson.D{
-			{Key: "$type", Value: "objectId"},
-			{Key: "$ne", Value: bson.NilObjectID},
+		{Key: "ts", Value: bson.D{{Key: "$ne", Value: bson.NilObjectID}}},
+		{Key: "fence", Value: bson.D{
+			{Key: "$not", Value: bson.D{{Key: "$lt", Value: int32(0)}}},
 		}},
-		{Key: "$or", Value: bson.A{
-			bson.D{{Key: "fence", Value: nil}},
-			bson.D{{Key: "fence", Value: bson.D{
-				{Key: "$gte", Value: int32(0)},
-				{Key: "$type", Value: bson.A{"int", "long"}},
-			}}},
-		}},
+		{Key: "$expr", Value: bson.D{{Key: "$and", Value: bson.A{
+			one("process", "string"),
+			one("state", "int", "long", "double"),
+			one("ts", "objectId"),
+			one("fence", "missing", "null", "undefined", "int", "long"),
+		}}}},
 	}
 }
 
+// tally counts the locks of a process and sums their fences.
 func tally(process string) bson.A {
 	return bson.A{
 		bson.D{{Key: "$match", Value: wellFormed(process)}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.uber.org/goleak"
 
+	"mongodlm/catalog"
 	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/mongocatalog"
@@ -39,10 +41,10 @@ func connect(t *testing.T) *mongo.Client {
 	return client
 }
 
-// open returns a store in a database of its own, which is dropped when the test ends.
-func open(t *testing.T, client *mongo.Client) catalogtest.Store {
+// database returns a database of its own, which is dropped when the test ends. What is planted in
+// it is there for a majority read.
+func database(t *testing.T, client *mongo.Client) *mongo.Database {
 	t.Helper()
-	// What is planted must be there for a majority read.
 	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),
 		options.Database().SetWriteConcern(writeconcern.Majority()))
 	t.Cleanup(func() {
@@ -50,6 +52,12 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 			t.Error(err)
 		}
 	})
+	return db
+}
+
+func open(t *testing.T, client *mongo.Client) catalogtest.Store {
+	t.Helper()
+	db := database(t, client)
 	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
 	if err != nil {
 		t.Fatal(err)
@@ -99,4 +107,75 @@ func TestCatalog_OnServer_DoesAsMemory(t *testing.T) {
 			return memory.Document(collection, id), nil
 		},
 	})
+}
+
+func TestCatalog_OnServer_Prepare_WarnsOfIndexThatExpires(t *testing.T) { // E17
+	t.Parallel()
+	client := connect(t)
+	db := database(t, client)
+	_, err := db.Collection("lockpings").Indexes().CreateOne(t.Context(), mongo.IndexModel{
+		Keys:    bson.D{{Key: "ping", Value: 1}},
+		Options: options.Index().SetExpireAfterSeconds(3600).SetName("old pings"),
+	})
+	if err != nil {
+		t.Skipf("this server makes no such index: %v", err)
+	}
+	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings, err := c.Prepare(t.Context())
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `"old pings"`) {
+		t.Errorf("want one warning that names the index, got %q, %v", warnings, err)
+	}
+}
+
+func TestCatalog_OnServer_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
+	t.Parallel()
+	client := connect(t)
+	db := database(t, client)
+	_, err := db.Collection("locks").Indexes().CreateOne(t.Context(), mongo.IndexModel{
+		Keys:    bson.D{{Key: "process", Value: 1}},
+		Options: options.Index().SetUnique(true),
+	})
+	if err != nil {
+		t.Skipf("this server makes no such index: %v", err)
+	}
+	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := c.Hello(t.Context()); err != nil || s.Kind == catalog.FerretDB {
+		t.Skipf("a FerretDB does not name the index: %v", err)
+	}
+	g := grant()
+	if _, err := c.Acquire(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	g.Name = "other"
+	_, err = c.Acquire(t.Context(), g)
+	if err == nil || errors.Is(err, catalog.ErrNotFree) ||
+		errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
+		t.Errorf("want an error that names the index, got %v", err)
+	}
+}
+
+func TestCatalog_OnServer_Acquire_Validator_IsCertainlyNotApplied(t *testing.T) { // F21
+	t.Parallel()
+	client := connect(t)
+	db := database(t, client)
+	err := db.CreateCollection(t.Context(), "locks", options.CreateCollection().
+		SetValidator(bson.D{{Key: "fence", Value: bson.D{{Key: "$exists", Value: false}}}}))
+	if err != nil {
+		t.Skipf("this server has no validators: %v", err)
+	}
+	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Acquire(t.Context(), grant())
+	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
+		!strings.Contains(err.Error(), "validation") {
+		t.Errorf("want the server's refusal, got %v", err)
+	}
 }

@@ -35,6 +35,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	f.SetOutput(errOut)
 	f.StringVar(&o.uri, "uri", os.Getenv("MONGODLM_URI"),
 		"a MongoDB to use instead of the embedded config server; also MONGODLM_URI")
+	f.Lookup("uri").DefValue = "" // the help would print the environment's, password and all
 	f.StringVar(&o.database, "database", "config", "the database that holds locks and cluster")
 	switch command {
 	case "demo":

@@ -35,6 +35,7 @@ const (
 	Hello      Op = "hello"
 	List       Op = "list"
 	Break      Op = "break"
+	Transact   Op = "transact"
 )
 
 // A Call is one operation about to happen.
@@ -228,4 +229,9 @@ func (c *Catalog) Break(ctx context.Context, name string, fence int64, why strin
 	return through(ctx, c, Break, name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.Break(ctx, name, fence, why)
 	})
+}
+
+func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
+	run func(ctx context.Context) error) error {
+	return c.do(ctx, Transact, s.Name, func() error { return c.inner.Transact(ctx, s, run) })
 }

@@ -1,0 +1,136 @@
+package mongocatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+
+	"mongodlm/catalog"
+)
+
+// codeNoTransactions are the codes with which servers refuse a transaction: a standalone (20), a
+// replica set for database config (263).
+var codeNoTransactions = []int{20, 263}
+
+// Transact is documented in [catalog.Transactions]. The last write of every run is an update of
+// the lock document with the filter {_id, ts, state > 0} that raises rev: a real change, since a
+// write that changes nothing conflicts with nothing (measured on 4.4). The driver's own loop is not
+// used: it goes on for two minutes whatever the lock does.
+func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
+	run func(ctx context.Context) error) error {
+	o := onLock("transaction under", s.Name)
+	o.database, o.actions = c.database, "find, update"
+	server, err := c.known(ctx)
+	if err != nil {
+		return o.wrap(err)
+	}
+	if !server.Transactions {
+		return o.wrap(fmt.Errorf("%w: database %s of a %s has none; use a database of your own on a "+
+			"replica set", catalog.ErrNoTransactions, c.database, server.Kind))
+	}
+	session, err := c.db.Client().StartSession()
+	if err != nil {
+		return o.wrap(err)
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	for {
+		err := c.transactOnce(ctx, session, o, s, run)
+		if err == nil || !transient(err) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return o.wrap(fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		}
+	}
+}
+
+// transactOnce is one run. Its errors are: those of run, untouched; ErrNoMatch when the lock is not
+// held by s; transient ones, after which everything was undone; ErrUnknownOutcome of a commit.
+func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
+	s catalog.Session, run func(ctx context.Context) error) error {
+	err := session.StartTransaction(options.Transaction().
+		SetReadConcern(readconcern.Snapshot()).
+		SetWriteConcern(writeconcern.Majority()).
+		SetReadPreference(readpref.Primary()))
+	if err != nil {
+		return o.wrap(err)
+	}
+	finished := false
+	defer func() { // also when run panics
+		if !finished {
+			c.abort(ctx, session)
+		}
+	}()
+	within := mongo.NewSessionContext(ctx, session)
+	if err := run(within); err != nil {
+		return err
+	}
+	result, err := c.locks.UpdateOne(within, held(s), bson.D{{Key: "$inc", Value: revised}})
+	if err != nil {
+		return o.transacted(err)
+	}
+	if result.MatchedCount == 0 {
+		return o.wrap(catalog.ErrNoMatch)
+	}
+	finished = true
+	return c.commit(ctx, session, o)
+}
+
+// commit commits, and tries again as long as the outcome is unknown and ctx lasts. Committing again
+// is harmless: the server knows the transaction.
+func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
+	for {
+		err := session.CommitTransaction(ctx)
+		var labeled mongo.LabeledError
+		if err == nil || !errors.As(err, &labeled) {
+			if err != nil && ctx.Err() != nil {
+				return o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, err))
+			}
+			return o.transacted(err)
+		}
+		if !labeled.HasErrorLabel(driver.UnknownTransactionCommitResult) {
+			return o.transacted(err)
+		}
+		if ctx.Err() != nil {
+			return o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, err))
+		}
+	}
+}
+
+// abort gives the transaction up. What fails here the server ends by itself.
+func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+	defer cancel()
+	_ = session.AbortTransaction(ctx)
+}
+
+// transacted words an error of a transaction.
+func (o operation) transacted(err error) error {
+	var server mongo.ServerError
+	if errors.As(err, &server) {
+		for _, code := range codeNoTransactions {
+			if server.HasErrorCode(code) {
+				return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, err))
+			}
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return o.wrap(err)
+}
+
+// transient reports whether everything was undone and a further run may succeed.
+func transient(err error) bool {
+	var labeled mongo.LabeledError
+	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.TransientTransactionError) &&
+		!errors.Is(err, catalog.ErrUnknownOutcome)
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/configserver"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// doctor says whether a server is fit to keep locks.
+type doctor struct {
+	connection
+	logging
+	rounds, contenders int
+	json               bool
+}
+
+func (d *doctor) flags(f *flag.FlagSet) {
+	d.connection.flags(f)
+	d.logging.flags(f)
+	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
+	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
+	f.BoolVar(&d.json, "json", false, "print the report as JSON")
+}
+
+func (d *doctor) accept(c call) error {
+	if err := c.nothing(); err != nil {
+		return err
+	}
+	if d.rounds < 1 || d.rounds > 10_000 {
+		return fmt.Errorf("--rounds is %d, must be 1 to 10000", d.rounds)
+	}
+	if d.contenders < 2 || d.contenders > 256 {
+		return fmt.Errorf("--contenders is %d, must be 2 to 256", d.contenders)
+	}
+	return d.connection.accept()
+}
+
+func (d *doctor) run(ctx context.Context, s stdio) error {
+	log, closeLog, err := d.logging.open()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	// One connection for each contender, so that all of them really race.
+	st, err := d.connection.open(uint64(d.contenders) + 2)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	r, err := d.examine(ctx, st)
+	if err != nil {
+		return err
+	}
+	log.Info().Str("kind", r.Kind).Str("version", r.Version).Bool("fit", r.Fit).
+		Strs("refused", r.Refused).Strs("warnings", r.Warnings).Msg("examined")
+	if d.json {
+		err = writeJSON(s.out, r)
+	} else {
+		r.print(s.out)
+	}
+	if err == nil && !r.Fit {
+		return exit{code: exitFailed} // the report says why
+	}
+	return err
+}
+
+// examine makes the report. An error means that the server could not be asked.
+func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
+	if _, err := d.hello(ctx, st); err != nil { // the first one also opens the connection
+		return report{}, err
+	}
+	watch := clock.System()
+	sent := watch.Now()
+	server, err := d.hello(ctx, st)
+	if err != nil {
+		return report{}, err
+	}
+	r := newReport(server, d.hosts(), d.database)
+	r.compareClocks(server, sent, watch.Now())
+	if err := d.harmfulIndexes(ctx, st, &r); err != nil {
+		r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
+	}
+	if err := mongocatalog.Supported(server, d.database); err != nil {
+		r.Refused = append(r.Refused, err.Error())
+		return r, nil
+	}
+	return r, d.race(ctx, st, &r)
+}
+
+// race measures whether conditional updates are atomic.
+func (d *doctor) race(ctx context.Context, st *store, r *report) error {
+	found, err := configserver.Check(ctx, st.client, configserver.CheckOptions{
+		Database: d.database, Contenders: d.contenders, Rounds: d.rounds,
+	})
+	if err != nil && found.Contenders == 0 {
+		return d.explain(err)
+	}
+	if err != nil { // complete, but the scratch collection is still there
+		r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
+	}
+	r.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
+	r.Fit = found.Atomic
+	if !found.Atomic {
+		r.Refused = append(r.Refused, "conditional updates are NOT atomic: two processes would "+
+			"hold one lock; use MongoDB 4.4 or newer")
+	}
+	return nil
+}
+
+// codeNamespaceNotFound is how a server says that it has no such collection yet.
+const codeNamespaceNotFound = 26
+
+// harmfulIndexes warns of indexes that delete documents by their age. It reads only.
+func (d *doctor) harmfulIndexes(ctx context.Context, st *store, r *report) error {
+	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
+	defer cancel()
+	db := st.client.Database(d.database, options.Database().SetReadPreference(readpref.Primary()))
+	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
+		found, err := expiring(ctx, db.Collection(name))
+		if err != nil {
+			return fmt.Errorf("list the indexes of %s.%s: %w", d.database, name, err)
+		}
+		for _, index := range found {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("index %q on %s.%s deletes documents by "+
+				"their age, and with them the locks of living processes; drop it",
+				catalog.Printable(index, 100), d.database, name))
+		}
+	}
+	return nil
+}
+
+// expiring returns the names of the TTL indexes of a collection.
+func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
+	cursor, err := on.Indexes().List(ctx)
+	var server mongo.ServerError
+	if errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return expiringIn(ctx, cursor)
+}
+
+// expiringIn reads the answer of listIndexes to its end.
+func expiringIn(ctx context.Context, cursor *mongo.Cursor) ([]string, error) {
+	var names []string
+	for cursor.Next(ctx) {
+		if cursor.Current.Lookup("expireAfterSeconds").Type == 0 {
+			continue
+		}
+		name, _ := cursor.Current.Lookup("name").StringValueOK()
+		names = append(names, name)
+	}
+	return names, errors.Join(cursor.Err(), cursor.Close(ctx))
+}
+
+// compareClocks notes how far the server's clock is from this machine's, half the round trip
+// allowed for, and warns when the shorter takeover rule would not trust them.
+func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
+	if server.Time.IsZero() {
+		return
+	}
+	trip := received.Mono - sent.Mono
+	ahead := server.Time.Sub(sent.Wall.Add(trip / 2)).Round(time.Millisecond)
+	r.Clock = &clocks{AheadMS: ahead.Milliseconds(), RoundTripMS: trip.Milliseconds()}
+	const allowed = distlock.DefaultTakeover / 30
+	if ahead.Abs()-trip/2 > allowed {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the clocks of the server and of this machine "+
+			"differ by %v; above %v (a thirtieth of the takeover time) a dead holder is watched for "+
+			"the whole takeover time before it is taken over; run NTP on both", ahead.Abs(), allowed))
+	}
+}
+
+// weaker says what a replica set with a database of its own would have and this does not.
+func weaker(s catalog.Server, database string) []string {
+	var w []string
+	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }
+	switch {
+	case s.Kind == catalog.FerretDB && s.Front:
+		say("one process on one machine: its end is the end of all locks, and it knows no passwords")
+		say("its cost per command grows with the collection; it is for trying and for tests")
+	case s.Kind == catalog.FerretDB, s.Kind == catalog.Standalone:
+		say("one server: nobody takes over for it, and what it has not yet written to its disk " +
+			"can be lost in a crash, locks included")
+	case s.Kind == catalog.Mongos:
+		say("behind a mongos the store's clock is known only from one's own last ping")
+	}
+	if s.ConfigServer {
+		say("a config server: MongoDB's own lock manager (3.2 to 5.0) works in the same collections " +
+			"and takes a lock over after 15 minutes, so --takeover may be at most 15m")
+	}
+	hint := ""
+	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
+	if replicated && !s.ConfigServer && database == distlock.DefaultDatabase {
+		hint = "; a database of your own would have them: --database distlock"
+	}
+	if !s.Transactions {
+		say("no transactions: work cannot be made to commit only while the lock is held%s", hint)
+	}
+	if !s.ChangeStreams {
+		say("no change streams: who waits for a lock has to poll%s", hint)
+	}
+	if !s.PipelineUpdates {
+		say("no pipeline updates: some steps take a read and a compare-and-set instead of one command")
+	}
+	return w
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
+	b := newBase(t)
+	r := cli(t, b.flags("doctor", "--rounds", "3", "--contenders", "4")...)
+	r.want(t, 0, "ferretdb", "front of the embedded", "no change streams",
+		"3 of 3 rounds with exactly one winner", "verdict: fit")
+	names, err := b.db.ListCollectionNames(t.Context(), bson.D{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) > 0 {
+		t.Errorf("doctor left %q behind", names)
+	}
+}
+
+func TestDoctor_JSON_SaysTheSame(t *testing.T) {
+	b := newBase(t)
+	out := cli(t, b.flags("doctor", "--json", "--rounds", "2", "--contenders", "2")...).want(t, 0).out
+	var got report
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if !got.Fit || !got.Embedded || got.Race == nil || got.Race.Acquire.One != 2 ||
+		len(got.Weaker) == 0 || len(got.Refused) > 0 {
+		t.Errorf("report is %+v", got)
+	}
+}
+
+// The embedded server cannot make such an index, so its answer is made here.
+func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
+	t.Parallel()
+	name := func(n string) bson.E { return bson.E{Key: "name", Value: n} }
+	cursor, err := mongo.NewCursorFromDocuments([]any{
+		bson.D{name("_id_")},
+		bson.D{name("ping_1"), {Key: "expireAfterSeconds", Value: int32(60)}},
+		bson.D{name("at_once"), {Key: "expireAfterSeconds", Value: 0.0}},
+	}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := expiringIn(t.Context(), cursor)
+	if want := []string{"ping_1", "at_once"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("found %q (%v), want %q", got, err, want)
+	}
+}
+
+func TestDoctor_NothingListening_FailsInBoundedTime(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	watch := clock.System()
+	begun := watch.Now()
+	r := cli(t, "doctor", "--uri", "mongodb://"+addr)
+	r.want(t, exitFailed, "no server answers at "+addr)
+	if took := clock.HolderElapsed(begun, watch.Now()); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestWeaker_KindsOfServer(t *testing.T) {
+	t.Parallel()
+	full := catalog.Server{
+		Kind: catalog.ReplicaSet, Version: "7.0.5", Transactions: true, ChangeStreams: true,
+		PipelineUpdates: true,
+	}
+	if w := weaker(full, "distlock"); len(w) > 0 {
+		t.Errorf("a replica set is said to be weaker than itself: %q", w)
+	}
+	lacking := catalog.Server{Kind: catalog.ReplicaSet, Version: "7.0.5", PipelineUpdates: true}
+	w := strings.Join(weaker(lacking, "config"), "\n")
+	if !strings.Contains(w, "--database distlock") {
+		t.Errorf("nothing is advised for database config: %s", w)
+	}
+	lacking.ConfigServer = true
+	w = strings.Join(weaker(lacking, "config"), "\n")
+	if strings.Contains(w, "--database distlock") || !strings.Contains(w, "15 minutes") {
+		t.Errorf("wrong advice for a config server: %s", w)
+	}
+}
+
+func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
+	t.Parallel()
+	now := clock.System().Now()
+	for ahead, warned := range map[time.Duration]bool{
+		time.Second: false, -time.Second: false, time.Minute: true, -time.Minute: true,
+	} {
+		var r report
+		r.compareClocks(catalog.Server{Time: now.Wall.Add(ahead)}, now, now)
+		if got := slices.ContainsFunc(r.Warnings, func(w string) bool {
+			return strings.Contains(w, "NTP")
+		}); got != warned {
+			t.Errorf("a server %v ahead: warned is %v, want %v", ahead, got, warned)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// foreign is a text that must not reach a terminal as it is.
+const foreign = "round \x1b[2J\u202e\u009b31m\nx"
+
+// fill writes one document of each sort.
+func fill(b *base) {
+	when := bson.NewDateTimeFromTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
+	doc := func(name string, state any, process, why string, fence any, extra ...bson.E) {
+		b.insert(catalog.LocksCollection, append(bson.D{
+			{Key: "_id", Value: name}, {Key: "state", Value: state},
+			{Key: "process", Value: process}, {Key: "who", Value: process + ":go:00000001"},
+			{Key: "why", Value: why}, {Key: "when", Value: when},
+			{Key: "ts", Value: bson.NewObjectID()}, {Key: "fence", Value: fence},
+		}, extra...))
+	}
+	seq := bson.E{Key: "seq", Value: int64(5)}
+	b.ping("alive:1:1:a", 3*time.Second, seq)
+	b.ping("silent:2:1:b", 50*time.Hour, seq)
+	b.ping("foreign:3:1:c", 7*time.Second)
+	b.ping("dead:4:1:d", 2*time.Hour, seq,
+		bson.E{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}}})
+	b.insert(catalog.PingsCollection, bson.D{
+		{Key: "_id", Value: "bad:5:1:e"}, {Key: "ping", Value: "yesterday"},
+	})
+	doc("alive", int32(1), "alive:1:1:a", foreign, int64(7))
+	doc("bad-fence", int32(1), "alive:1:1:a", "x", "seven")
+	doc("bad-ping", int32(1), "bad:5:1:e", "x", int64(2))
+	doc("bad-state", "1", "alive:1:1:a", "x", int64(2))
+	doc("condemned", int32(1), "dead:4:1:d", "x", int64(3))
+	doc("foreign", int32(2), "foreign:3:1:c", "a mongos", int64(0))
+	doc("free", int32(0), "alive:1:1:a", "was quick", int64(12))
+	doc("no-ping", int32(1), "gone:6:1:f", "x", int64(4))
+	doc("silent", int32(1), "silent:2:1:b", "", int64(5))
+}
+
+var (
+	ages   = regexp.MustCompile(`\b(\d+(\.\d+)?(h|m|s|ms|d))+\b`)
+	spaces = regexp.MustCompile(` {2,}`)
+)
+
+// golden compares with a file, ages and widths left out.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	got = spaces.ReplaceAllString(ages.ReplaceAllString(got, "AGE"), "  ")
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs\nwant:\n%s\ngot:\n%s", path, want, got)
+	}
+}
+
+func TestLocks_EverySortOfDocument_IsListed(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	r := cli(t, b.flags("locks")...).want(t, 0)
+	golden(t, "locks.golden", r.out)
+	held := cli(t, b.flags("locks", "--held")...).want(t, 0).out
+	if strings.Contains(held, "was quick") || !strings.Contains(held, "a mongos") {
+		t.Errorf("--held shows:\n%s", held)
+	}
+}
+
+func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	out := cli(t, b.flags("locks", "--json")...).want(t, 0).out
+	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
+		t.Errorf("a terminal could obey %q", out[i:min(len(out), i+8)])
+	}
+	var got listing
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if len(got.Locks) != 7 || len(got.Malformed) != 3 {
+		t.Fatalf("%d locks and %d malformed, want 7 and 3", len(got.Locks), len(got.Malformed))
+	}
+	if got.Locks[0].Why != foreign || got.Locks[0].PingAgeMS == nil {
+		t.Errorf("first row is %+v", got.Locks[0])
+	}
+}
+
+func TestLocks_Listing_WritesNothing(t *testing.T) {
+	b := newBase(t)
+	cli(t, b.flags("locks")...).want(t, 0, "no locks")
+	names, err := b.db.ListCollectionNames(t.Context(), bson.D{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) > 0 {
+		t.Errorf("listing made %q", names)
+	}
+}
+
+func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T) {
+	t.Parallel()
+	const tag = "a\U000e0041b\U0001f600" // a tag character is not printable, a smiley is
+	var out strings.Builder
+	if err := writeJSON(&out, tag); err != nil {
+		t.Fatal(err)
+	}
+	var back string
+	if err := json.Unmarshal([]byte(out.String()), &back); err != nil || back != tag {
+		t.Errorf("read back %q (%v) from %s, want %q", back, err, out.String(), tag)
+	}
+	if strings.Contains(out.String(), "\U000e0041") {
+		t.Errorf("not escaped: %q", out.String())
+	}
+}

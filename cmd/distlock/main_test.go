@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/goleak"
+
+	"mongodlm/catalog"
+	"mongodlm/configserver"
+	"mongodlm/internal/clock"
+)
+
+// uri names the embedded server that all tests share; each has a database of its own.
+var uri string
+
+// suite runs the tests with a server.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	ctx := context.Background()
+	server, err := configserver.Start(ctx, configserver.Config{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	uri = server.URI()
+	code := s.M.Run()
+	if err := server.Close(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "helper" {
+		os.Exit(helper(os.Args[2], os.Args[3:]))
+	}
+	goleak.VerifyTestMain(suite{m})
+}
+
+// screen is what a command wrote. Safe for concurrent use.
+type screen struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+// result is how a command ended.
+type result struct {
+	code        int
+	out, errOut string
+}
+
+// start runs distlock in this process. It reports no later than the test ends.
+func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan result) {
+	t.Helper()
+	out, errOut := &screen{}, &screen{}
+	done := make(chan result, 1)
+	exited := make(chan struct{})
+	go func() { // ends with the command; the cleanup waits for it
+		defer close(exited)
+		code := run(ctx, args, nil, out, errOut)
+		done <- result{code, out.String(), errOut.String()}
+	}()
+	t.Cleanup(func() { <-exited })
+	return out, done
+}
+
+// want expects an exit code, and texts on either stream.
+func (r result) want(t *testing.T, code int, texts ...string) result {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code is %d, want %d", r.code, code)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.out+r.errOut, text) {
+			t.Errorf("output lacks %q", text)
+		}
+	}
+	if t.Failed() {
+		t.Logf("output:\n%s\nerrors:\n%s", r.out, r.errOut)
+	}
+	return r
+}
+
+// cli runs distlock to its end.
+func cli(t *testing.T, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := run(t.Context(), args, nil, &out, &errOut)
+	return result{code, out.String(), errOut.String()}
+}
+
+// await receives the end of a command, in bounded time.
+func await(t *testing.T, ended <-chan result) result {
+	t.Helper()
+	select {
+	case r := <-ended:
+		return r
+	case <-timeout(t):
+		t.Fatal("the command does not end")
+		return result{}
+	}
+}
+
+// eventually polls until a condition holds, in bounded time.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for limit := timeout(t); !holds(); {
+		select {
+		case <-limit:
+			t.Fatalf("not in time: %s", what)
+		default:
+			clock.Sleep(clock.System(), 5*time.Millisecond, nil)
+		}
+	}
+}
+
+// timeout is the bound of everything that a test waits for.
+func timeout(t *testing.T) <-chan time.Time {
+	t.Helper()
+	timer := clock.System().NewTimer(30 * time.Second)
+	t.Cleanup(timer.Stop)
+	return timer.C()
+}
+
+// base is a database of the test's own.
+type base struct {
+	t    *testing.T
+	name string
+	db   *mongo.Database
+}
+
+func newBase(t *testing.T) *base {
+	t.Helper()
+	t.Parallel()
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Disconnect(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	name := "test_" + bson.NewObjectID().Hex()
+	return &base{t, name, client.Database(name)}
+}
+
+// flags are the arguments that name the database.
+func (b *base) flags(args ...string) []string {
+	return append(args, "--uri", uri, "--database", b.name)
+}
+
+func (b *base) insert(collection string, doc bson.D) {
+	b.t.Helper()
+	if _, err := b.db.Collection(collection).InsertOne(b.t.Context(), doc); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// lock reads a lock document.
+func (b *base) lock(name string) catalog.Lock {
+	b.t.Helper()
+	raw, err := b.db.Collection(catalog.LocksCollection).
+		FindOne(b.t.Context(), bson.D{{Key: "_id", Value: name}}).Raw()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	l, bad := catalog.ParseLock(raw)
+	if bad != nil {
+		b.t.Fatal(bad)
+	}
+	return l
+}
+
+// hold writes a lock that is held by a process which pings no more.
+func (b *base) hold(name string, fence int64) {
+	b.t.Helper()
+	const process = "host:1:1700000000:id"
+	b.insert(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
+		{Key: "process", Value: process}, {Key: "who", Value: process + ":go:0"},
+		{Key: "why", Value: "doing a balance round"}, {Key: "ts", Value: bson.NewObjectID()},
+		{Key: "when", Value: bson.NewDateTimeFromTime(clock.System().Now().Wall)},
+		{Key: "fence", Value: fence},
+	})
+	b.ping(process, time.Second)
+}
+
+// ping writes a ping document of ours that is so old.
+func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
+	b.t.Helper()
+	at := clock.System().Now().Wall.Add(-old)
+	b.insert(catalog.PingsCollection, append(bson.D{
+		{Key: "_id", Value: process}, {Key: "ping", Value: bson.NewDateTimeFromTime(at)},
+	}, extra...))
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+)
+
+func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
+	t.Setenv(envURI, "")
+	cases := []struct {
+		name, args, says string
+	}{
+		{"nothing", "", "distlock doctor"},
+		{"unknown command", "doktor", "there is no command"},
+		{"unknown flag", "locks --uri mongodb://h --hold", "not defined"},
+		{"no server", "locks", "MONGODLM_URI"},
+		{"bad scheme", "locks --uri http://h", "--uri"},
+		{"bad database", "locks --uri mongodb://h --database a.b", "Database"},
+		{"stray argument", "locks --uri mongodb://h held", "unexpected argument"},
+		{"doctor rounds", "doctor --uri mongodb://h --rounds 0", "--rounds"},
+		{"doctor contenders", "doctor --uri mongodb://h --contenders 1", "--contenders"},
+		{"break without name", "break --uri mongodb://h --fence 1 --why x", "name of the lock"},
+		{"break two names", "break a b --uri mongodb://h --fence 1 --why x", "unexpected argument"},
+		{"break without fence", "break a --uri mongodb://h --why x", "--fence is missing"},
+		{"break negative fence", "break a --uri mongodb://h --fence -1 --why x", "negative"},
+		{"break without why", "break a --uri mongodb://h --fence 1", "--why is missing"},
+		{"run without command", "run a --uri mongodb://h", "command is missing"},
+		{"run empty command", "run a --uri mongodb://h --", "no command"},
+		{"run without name", "run --uri mongodb://h -- true", "name of the lock"},
+		{"run negative wait", "run a --uri mongodb://h --wait -1s -- true", "--wait"},
+		{"run ping too long", "run a --uri mongodb://h --ping 10s --takeover 20s -- true",
+			"three pings"},
+		{"run grace too long", "run a --uri mongodb://h --ping 1s --takeover 10s --grace 9s -- true",
+			"at most 6s"},
+		{"serve without folder", "serve", "--dir is missing"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			cli(t, strings.Fields(c.args)...).want(t, exitUsage, c.says)
+		})
+	}
+}
+
+func TestRun_Help_TellsFlagsAndExitCodesAndNoPassword(t *testing.T) {
+	t.Setenv(envURI, "mongodb://operator:s3cret@127.0.0.1:1")
+	cli(t, "--help").want(t, 0, "distlock serve", "Exit codes", "75")
+	for _, topic := range topics() {
+		r := cli(t, topic.name, "-h").want(t, 0, "distlock "+topic.name, "Exit codes", "Flags:")
+		if strings.Contains(r.out+r.errOut, "s3cret") {
+			t.Errorf("%s -h shows the password", topic.name)
+		}
+	}
+}
+
+func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
+	const secret = "s3cret-w0rd"
+	with := func(addr string) string { return "mongodb://operator:" + secret + "@" + addr }
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port where nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	unreachable := with(closed) + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
+	cases := [][]string{
+		{with("x")},
+		{"locks", with("h") + strings.Repeat("x", 100)},
+		{"locks", "--uri", with("h:port")},
+		{"locks", "--uri", with("h/%zz?%zz")},
+		{"locks", "--uri", with("h") + "/?w=%zz"},
+		{"doctor", "--uri", unreachable},
+		{"locks", "--uri", unreachable},
+		{"break", "a", "--fence", "1", "--why", "x", "--uri", unreachable},
+		{"run", "a", "--uri", unreachable, "--", "true"},
+	}
+	for _, args := range cases {
+		t.Run(args[0], func(t *testing.T) {
+			r := cli(t, args...)
+			if r.code == 0 {
+				t.Error("exit code is 0")
+			}
+			if strings.Contains(r.out+r.errOut, secret) {
+				t.Errorf("the password is shown:\n%s%s", r.out, r.errOut)
+			}
+		})
+	}
+}
+
+func TestServe_UntilInterrupted_PrintsItsURI(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	out, ended := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
+	eventually(t, "the URI is printed", func() bool { return strings.Contains(out.String(), "\n") })
+	cli(t, "locks", "--uri", strings.TrimSpace(out.String())).want(t, 0, "no locks")
+	interrupt()
+	await(t, ended).want(t, 0)
+}

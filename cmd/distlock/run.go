@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// What the command finds in its environment.
+const (
+	envName  = "DISTLOCK_NAME"
+	envFence = "DISTLOCK_FENCE"
+)
+
+// defaultGrace is how long a command may wind down; less when the takeover time is short.
+const defaultGrace = 5 * time.Second
+
+// lostCloseLimit bounds the clearing up after a loss, when the server may well be out of reach.
+const lostCloseLimit = 2 * time.Second
+
+// runner runs a command under a lock.
+type runner struct {
+	connection
+	logging
+	name, why                   string
+	wait, grace, ping, takeover time.Duration
+	margin                      time.Duration
+	command                     []string
+}
+
+func (r *runner) flags(f *flag.FlagSet) {
+	r.connection.flags(f)
+	r.logging.flags(f)
+	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
+	f.DurationVar(&r.wait, "wait", 0, "how long to wait for the lock; 0: try once")
+	f.DurationVar(&r.grace, "grace", defaultGrace,
+		"time between SIGTERM and SIGKILL; the default is less for a short --takeover")
+	f.DurationVar(&r.ping, "ping", distlock.DefaultPing, "time between two heartbeats")
+	f.DurationVar(&r.takeover, "takeover", distlock.DefaultTakeover,
+		"how long a holder must be silent before others may take the lock over")
+}
+
+func (r *runner) accept(c call) error {
+	var err error
+	switch {
+	case !c.split:
+		return errors.New("the command is missing: write it after \" -- \"")
+	case len(c.after) == 0 || c.after[0] == "":
+		return errors.New("there is no command after \"--\"")
+	case r.wait < 0:
+		return fmt.Errorf("--wait is %v, must not be negative", r.wait)
+	case r.grace < 0:
+		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
+	}
+	if r.name, err = lockName(c.args); err != nil {
+		return err
+	}
+	r.command = c.after
+	if !c.given["why"] {
+		r.why = catalog.Printable(r.command[0], 200) // its arguments may be secrets
+	}
+	if problem := badText(r.why, distlock.MaxWhyBytes); problem != "" {
+		return fmt.Errorf("--why %s", problem)
+	}
+	if err := r.connection.accept(); err != nil {
+		return err
+	}
+	return r.fit(c.given["grace"])
+}
+
+// fit chooses the margin so that SIGKILL comes before anybody may take the lock over:
+//
+//	grace + takeover/10 <= margin, and ping*3 <= takeover - margin
+//
+// The tenth is for late timers and clocks that run at different rates. A default grace gives way
+// to a short takeover time; one that was asked for does not.
+func (r *runner) fit(asked bool) error {
+	most := max(0, r.takeover-r.takeover/10-3*r.ping)
+	if !asked {
+		r.grace = min(defaultGrace, r.takeover/4, most)
+	}
+	r.margin = max(r.takeover/4, r.grace+r.takeover/10)
+	err := problems(r.config().Validate())
+	if err != nil && r.grace > most && most > 0 {
+		return fmt.Errorf("--grace is %v, may be at most %v with --takeover %v and --ping %v: SIGKILL "+
+			"has to come before others may take the lock over", r.grace, most, r.takeover, r.ping)
+	}
+	return err
+}
+
+func (r *runner) config() distlock.Config {
+	return distlock.Config{
+		URI: r.uri, Database: r.database, Ping: r.ping, Takeover: r.takeover, Margin: r.margin,
+	}
+}
+
+func (r *runner) run(ctx context.Context, s stdio) error {
+	path, err := exec.LookPath(r.command[0])
+	if err != nil {
+		code := exitNotRunnable
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = exitNotFound
+		}
+		return exit{code, err}
+	}
+	log, closeLog, err := r.logging.open()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	signals, stop := forwarded()
+	defer stop()
+	cfg := r.config()
+	cfg.Logger = log
+	manager, err := distlock.New(ctx, cfg)
+	if err != nil {
+		return r.refused(ctx, err)
+	}
+	limit := closeLimit
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		defer cancel()
+		if err := manager.Close(end); err != nil {
+			fmt.Fprintf(s.errOut, "distlock run: %s\n", redact(err.Error(), r.uri))
+		}
+	}()
+	guard, err := r.acquire(ctx, manager)
+	if err != nil {
+		return r.refused(ctx, err)
+	}
+	code, err := r.under(ctx, guard, path, s, signals)
+	if errors.Is(err, distlock.ErrLockLost) {
+		limit = lostCloseLimit // Close releases, if there is anything left to release
+		return exit{exitFailed, err}
+	}
+	released := guard.Release()
+	switch {
+	case errors.Is(released, distlock.ErrLockLost):
+		return exit{exitFailed, fmt.Errorf("the command ended with %d: %w", code, released)}
+	case released != nil: // taken over when the takeover time has passed, at the latest
+		fmt.Fprintf(s.errOut, "distlock run: %s\n", redact(released.Error(), r.uri))
+	}
+	if err != nil {
+		return exit{code, err}
+	}
+	if code != 0 {
+		return exit{code: code}
+	}
+	return nil
+}
+
+// acquire gets the lock. ctx ends the waiting, but not the guard: a signal is the command's to
+// obey, and until it has the lock must stay.
+func (r *runner) acquire(ctx context.Context, m *distlock.Manager) (*distlock.TryGuard, error) {
+	hold, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	guard, err := m.Lock(r.name).Lock(hold, distlock.Why(r.why), distlock.Label("distlock run"),
+		distlock.WaitAtMost(r.wait))
+	if stop() || err != nil {
+		return guard, err
+	}
+	return nil, errors.Join(context.Cause(ctx), guard.Release())
+}
+
+// refused maps the errors of acquiring to exit codes.
+func (r *runner) refused(ctx context.Context, err error) error {
+	var by interrupted
+	switch {
+	case errors.As(context.Cause(ctx), &by):
+		return exit{exitSignal + int(by.signal), by}
+	case errors.Is(err, distlock.ErrHeld):
+		return exit{exitHeld, err}
+	case errors.Is(err, distlock.ErrConfig):
+		return exit{exitUsage, problems(err)}
+	}
+	return r.explain(err)
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"mongodlm/configserver"
+	"mongodlm/distlock"
+)
+
+// under makes the arguments of run with a helper as the command.
+func (b *base) under(flags string, helper ...string) []string {
+	args := b.flags(append([]string{"run", "job"}, strings.Fields(flags)...)...)
+	return append(append(args, "--"), self(b.t, helper...)...)
+}
+
+// dead reports whether a process has ended and was waited for.
+func dead(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// pidAfter reads the number behind a word, when it is there.
+func pidAfter(text, word string) (pid int) {
+	if _, rest, found := strings.Cut(text, word+" "); found && strings.Contains(rest, "\n") {
+		_, _ = fmt.Sscan(rest, &pid) // 0 when it is no number
+	}
+	return pid
+}
+
+func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
+	b := newBase(t)
+	r := cli(t, b.under("--why nightly", "env", "3")...)
+	l := b.lock("job")
+	r.want(t, 3, "DISTLOCK_NAME=job\n", fmt.Sprintf("DISTLOCK_FENCE=%d\n", l.Fence))
+	if l.Held || l.Fence == 0 || l.Why != "nightly" {
+		t.Errorf("lock is %+v", l)
+	}
+	if r = cli(t, b.under("", "env", "0")...).want(t, 0); r.errOut != "" {
+		t.Errorf("said %q", r.errOut)
+	}
+	cli(t, b.under("", "die")...).want(t, exitSignal+int(syscall.SIGKILL))
+	cli(t, append(b.flags("run", "job"), "--", "no-such-command")...).want(t, exitNotFound)
+	cli(t, append(b.flags("run", "job"), "--", "/")...).want(t, exitNotRunnable)
+	if l := b.lock("job"); l.Held {
+		t.Errorf("lock is held at the end: %+v", l)
+	}
+}
+
+func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
+	b := newBase(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	out, ended := start(ctx, t, b.under("--why nightly", "polite")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	cli(t, b.under("--wait 100ms", "env", "0")...).
+		want(t, exitHeld, b.lock("job").Process, "nightly")
+	interrupt() // not by a signal: the command is told to terminate
+	await(t, ended).want(t, 7, "got terminated")
+	if b.lock("job").Held {
+		t.Error("the lock is still held")
+	}
+}
+
+func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
+	b := newBase(t)
+	out, ended := start(t.Context(), t,
+		b.under("--ping 50ms --takeover 2s --grace 300ms", "stubborn")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	fence := fmt.Sprint(b.lock("job").Fence)
+	cli(t, b.flags("break", "job", "--fence", fence, "--why", "stuck", "--yes")...).want(t, 0)
+	await(t, ended).want(t, exitFailed, "got terminated", "lost", "killed")
+	if pid := pidAfter(out.String(), "ready"); !dead(pid) {
+		t.Errorf("process %d is alive", pid)
+	}
+	if l := b.lock("job"); l.Held || l.Why != "broken: stuck" {
+		t.Errorf("lock is %+v", l)
+	}
+}
+
+func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
+	t.Parallel()
+	server, err := configserver.Start(t.Context(), configserver.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
+	t.Cleanup(shut)
+	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "100ms",
+		"--takeover", "3s", "--grace", "0s", "--"}, self(t, "stubborn")...)
+	out, ended := start(t.Context(), t, args...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	shut()
+	await(t, ended).want(t, exitFailed, "no ping was acknowledged in time")
+	if pid := pidAfter(out.String(), "ready"); !dead(pid) {
+		t.Errorf("process %d is alive", pid)
+	}
+}
+
+func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
+	b := newBase(t)
+	r := cli(t, b.under("--grace 100ms", "parent")...).want(t, 0, "left running")
+	pid := pidAfter(r.out, "parent of")
+	if pid == 0 {
+		t.Fatalf("no process in %q", r.out)
+	}
+	eventually(t, "the process is dead", func() bool { return dead(pid) || zombie(pid) })
+}
+
+// zombie reports whether a process has ended and nobody has waited for it.
+func zombie(pid int) bool {
+	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
+}
+
+func TestRun_Signal_IsForwarded(t *testing.T) {
+	b := newBase(t)
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(s.String(), func(t *testing.T) {
+			words := self(t, append([]string{"distlock"}, b.under("", "polite")...)...)
+			cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
+			var out screen
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() { // ends with the process, at the latest when the test's context does
+				defer close(done)
+				_ = cmd.Wait() // its code is looked at below
+			}()
+			select {
+			case <-done:
+			case <-timeout(t):
+				t.Fatal("the command does not end")
+			}
+			result{cmd.ProcessState.ExitCode(), out.String(), ""}.want(t, 7, "got "+s.String())
+		})
+	}
+	if b.lock("job").Held {
+		t.Error("the lock is still held")
+	}
+}
+
+func TestRun_InterruptedWhileWaiting_ExitsWithTheSignal(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, ended := start(ctx, t, b.under("--wait 1m", "env", "0")...)
+	eventually(t, "it has pinged", func() bool {
+		n, err := b.db.Collection("lockpings").EstimatedDocumentCount(t.Context())
+		return err == nil && n > 1
+	})
+	cancel(interrupted{syscall.SIGTERM})
+	await(t, ended).want(t, exitSignal+int(syscall.SIGTERM), "interrupted")
+}
+
+func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, flags string }{
+		{"defaults", ""},
+		{"short takeover", "--ping 50ms --takeover 2s"},
+		{"little room", "--ping 500ms --takeover 2s"},
+		{"long grace", "--ping 1s --takeover 20s --grace 15s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			topic, _ := find("run")
+			cmd, _ := topic.make().(*runner)
+			args := strings.Fields("job --uri mongodb://h " + c.flags + " -- true")
+			parsed, err := parse(flagsOf(cmd), args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.accept(parsed); err != nil {
+				t.Fatal(err)
+			}
+			if cmd.grace+cmd.takeover/10 > cmd.margin {
+				t.Errorf("grace %v, margin %v, takeover %v", cmd.grace, cmd.margin, cmd.takeover)
+			}
+			if c.name == "defaults" && (cmd.grace != defaultGrace ||
+				cmd.margin != distlock.DefaultTakeover/4) {
+				t.Errorf("defaults: grace %v, margin %v", cmd.grace, cmd.margin)
+			}
+		})
+	}
+}
+
+func flagsOf(cmd command) *flag.FlagSet {
+	f := flag.NewFlagSet("test", flag.ContinueOnError)
+	cmd.flags(f)
+	return f
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"mongodlm/configserver"
+)
+
+// defaultServeAddr is next to MongoDB's own port, so that both may run.
+const defaultServeAddr = "127.0.0.1:27018"
+
+// serve runs the embedded config server.
+type serve struct {
+	logging
+	dir, addr string
+}
+
+func (v *serve) flags(f *flag.FlagSet) {
+	v.logging.flags(f)
+	f.StringVar(&v.dir, "dir", "", "the `folder` of the documents, made if need be; required")
+	f.StringVar(&v.addr, "addr", defaultServeAddr,
+		"the loopback `address` to listen on; port 0 is one of the system's choice")
+}
+
+func (v *serve) secrets() string { return "" }
+
+func (v *serve) accept(c call) error {
+	if v.dir == "" {
+		return errors.New("--dir is missing: name the folder of the documents")
+	}
+	return c.nothing()
+}
+
+func (v *serve) run(ctx context.Context, s stdio) error {
+	log, closeLog, err := v.logging.open()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	server, err := configserver.Start(ctx, configserver.Config{Dir: v.dir, Addr: v.addr, Logger: log})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(s.out, server.URI())
+	fmt.Fprintf(s.errOut, "config server for trying and for tests; export %s='%s'\n"+
+		"interrupt it to end it\n", envURI, server.URI())
+	<-ctx.Done()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	return server.Close(end)
+}

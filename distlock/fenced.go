@@ -1,0 +1,116 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// FenceField is the field in which a fenced document keeps the highest fence that wrote it.
+const FenceField = "_fence"
+
+// Fenced turns a filter and an update of one document into fenced ones: the filter matches only a
+// document that no newer holder has written, and the update leaves this guard's fence in it. Use
+// them with UpdateOne or FindOneAndUpdate of any collection; no I/O here. A write that matched
+// nothing although the document is there was refused: a newer holder has been at it. With upsert
+// a refused write fails with DuplicateKey.
+//
+// The limit: a stale holder is stopped on documents that a newer holder has already written, and
+// not on others. What must be stopped everywhere belongs into [TryGuard.InTransaction].
+//
+// The update must be one of operators ($set, $inc, ...), not a replacement and not a pipeline.
+// Errors: [ErrBadOption] otherwise, or when the update writes FenceField itself; a *LostError when
+// the guard is no longer trusted.
+func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
+	if err := g.Err(); err != nil {
+		return nil, nil, err
+	}
+	if len(update) == 0 {
+		return nil, nil, fmt.Errorf("%w: the update is empty", ErrBadOption)
+	}
+	most := bson.D{{Key: FenceField, Value: g.h.fence}}
+	for _, e := range update {
+		if e.Key == "" || e.Key[0] != '$' {
+			return nil, nil, fmt.Errorf("%w: the update must consist of operators such as $set, not %q",
+				ErrBadOption, catalog.Printable(e.Key, 100))
+		}
+		fields, ok := e.Value.(bson.D)
+		if !ok {
+			return nil, nil, fmt.Errorf("%w: the fields of %s must be a bson.D", ErrBadOption, e.Key)
+		}
+		for _, f := range fields {
+			if f.Key == FenceField {
+				return nil, nil, fmt.Errorf("%w: the update must not write %s itself", ErrBadOption, FenceField)
+			}
+		}
+		if e.Key == "$max" {
+			most = append(append(bson.D{}, fields...), most...)
+			continue
+		}
+		fencedUpdate = append(fencedUpdate, e)
+	}
+	fencedUpdate = append(fencedUpdate, bson.E{Key: "$max", Value: most})
+	notNewer := bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: FenceField, Value: bson.D{{Key: "$exists", Value: false}}}},
+		bson.D{{Key: FenceField, Value: bson.D{{Key: "$lte", Value: g.h.fence}}}},
+	}}}
+	if len(filter) == 0 {
+		return notNewer, fencedUpdate, nil
+	}
+	return bson.D{{Key: "$and", Value: bson.A{filter, notNewer}}}, fencedUpdate, nil
+}
+
+// InTransaction runs work in a MongoDB transaction that commits only while the lock is held. Its
+// last write changes the lock document, filtered by the lock session: a takeover that was first
+// makes the transaction fail with [ErrLockLost] and leaves nothing of it; a takeover that comes
+// second waits until the transaction has ended. So no other holder ever sees half of this work, and
+// a stale holder's work never appears.
+//
+// Everything work does with the context it is given belongs to the transaction, if it goes through
+// the same client: Config.Client, or mongo.SessionFromContext(ctx).Client(). work may run several
+// times: it must have no other effects. Each run is bounded by ctx and by the guard, whichever ends
+// first, not by the driver's 120 s. Two transactions of one guard conflict with each other and run
+// one after the other. Keep them short: a takeover waits for them.
+//
+// Errors: work's, as they are; a *LostError, and then the guard is lost; [ErrNoTransactions] on a
+// standalone, on the embedded server, and in database config of a replica set, before work is
+// called; [ErrOutcomeUnknown] when nobody knows whether it was committed.
+func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	if work == nil {
+		return fmt.Errorf("%w: the function given to InTransaction is nil", ErrBadOption)
+	}
+	if err := g.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(g.h.ctx, func() { cancel(context.Cause(g.h.ctx)) })
+	defer stop()
+	var fromWork error
+	err := g.h.m.locks.Transact(ctx, g.h.session, func(ctx context.Context) error {
+		if err := g.Err(); err != nil {
+			return err
+		}
+		fromWork = work(ctx)
+		return fromWork
+	})
+	switch {
+	case err == nil || errors.Is(err, fromWork) && g.Err() == nil:
+		return err
+	case errors.Is(err, catalog.ErrNoMatch):
+		g.h.lose(errors.New("the transaction found another session in the lock document"))
+		return g.h.err()
+	case errors.Is(err, catalog.ErrUnknownOutcome):
+		return fmt.Errorf("distlock: transaction under %s: %w: %w", quoted(g.Name()), ErrOutcomeUnknown, err)
+	case g.Err() != nil && errors.Is(context.Cause(ctx), ErrLockLost):
+		return g.Err()
+	}
+	return fmt.Errorf("distlock: %w", err)
+}

@@ -1,0 +1,281 @@
+package mongodtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// startLimit bounds how long a deployment may take to start.
+const startLimit = 90 * time.Second
+
+// Options say what to start.
+type Options struct {
+	// ReplicaSet is the number of members; 0 is a standalone.
+	ReplicaSet int
+	// ConfigServer starts the members with --configsvr.
+	ConfigServer bool
+	// Auth starts the program with --auth; for a standalone only.
+	Auth bool
+}
+
+// A Deployment is one or several running mongod. Its methods must not be called concurrently,
+// except URI.
+type Deployment struct {
+	name  string // of the replica set, empty for a standalone
+	dir   string
+	nodes []*node
+	guard *exec.Cmd
+	alive io.Closer // while it is open, the guard waits
+}
+
+// Start starts a deployment and waits until it can be written to. Close it.
+func Start(ctx context.Context, p Program, opts Options) (_ *Deployment, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "mongodtest")
+	if err != nil {
+		return nil, err
+	}
+	d := &Deployment{dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("mongodtest: %w", err), d.Close())
+		}
+	}()
+	addrs, err := freeAddrs(max(1, opts.ReplicaSet))
+	if err != nil {
+		return nil, err
+	}
+	if opts.ReplicaSet > 0 {
+		d.name = "set" + strings.TrimPrefix(filepath.Base(dir), "mongodtest")
+	}
+	for i, addr := range addrs {
+		folder := filepath.Join(dir, fmt.Sprint(i))
+		d.nodes = append(d.nodes, &node{
+			addr: addr, dir: folder, path: p.Path, args: d.args(addr, folder, opts),
+		})
+	}
+	if err := d.startNodes(ctx); err != nil {
+		return nil, err
+	}
+	if d.name != "" {
+		return d, d.initiate(ctx, opts)
+	}
+	return d, nil
+}
+
+func (d *Deployment) args(addr, folder string, opts Options) []string {
+	_, port, _ := net.SplitHostPort(addr) // freeAddrs made it
+	args := []string{
+		"--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket",
+		"--dbpath", filepath.Join(folder, "data"), "--logpath", filepath.Join(folder, "log"),
+		"--wiredTigerCacheSizeGB", "0.25", "--setParameter", "enableTestCommands=1",
+		"--setParameter", "diagnosticDataCollectionEnabled=false",
+	}
+	if d.name != "" {
+		args = append(args, "--replSet", d.name, "--oplogSize", "128")
+	}
+	if opts.ConfigServer {
+		args = append(args, "--configsvr")
+	}
+	if opts.Auth {
+		args = append(args, "--auth")
+	}
+	return args
+}
+
+// startNodes starts all members at once.
+func (d *Deployment) startNodes(ctx context.Context) error {
+	errs := make([]error, len(d.nodes))
+	var started sync.WaitGroup
+	for i, n := range d.nodes {
+		started.Go(func() { errs[i] = n.start(ctx) })
+	}
+	started.Wait()
+	return errors.Join(errors.Join(errs...), d.watch())
+}
+
+// watch starts the helper that kills the members when this program dies. It is replaced whenever a
+// member was started again.
+func (d *Deployment) watch() error {
+	d.unwatch()
+	script := "cat >/dev/null; kill -9"
+	for _, n := range d.nodes {
+		if n.command != nil && n.command.Process != nil {
+			script += fmt.Sprintf(" %d", n.command.Process.Pid)
+		}
+	}
+	d.guard = exec.Command("sh", "-c", script)
+	pipe, err := d.guard.StdinPipe()
+	if err != nil {
+		return err
+	}
+	d.alive = pipe
+	return d.guard.Start()
+}
+
+func (d *Deployment) unwatch() {
+	if d.guard == nil || d.guard.Process == nil {
+		return
+	}
+	_ = d.guard.Process.Kill() // before the pipe ends, so that it does nothing more
+	_ = d.guard.Wait()         // its state is of no interest
+	_ = d.alive.Close()        // Wait has closed it already
+	d.guard = nil
+}
+
+// initiate makes a replica set of the members and waits until all of them take part.
+func (d *Deployment) initiate(ctx context.Context, opts Options) error {
+	members := bson.A{}
+	for i, n := range d.nodes {
+		members = append(members, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: n.addr}})
+	}
+	config := bson.D{
+		{Key: "_id", Value: d.name}, {Key: "version", Value: 1}, {Key: "members", Value: members},
+		{Key: "settings", Value: bson.D{
+			{Key: "heartbeatIntervalMillis", Value: 500}, {Key: "electionTimeoutMillis", Value: 10_000},
+		}},
+	}
+	if opts.ConfigServer {
+		config = append(config, bson.E{Key: "configsvr", Value: true})
+	}
+	first := d.nodes[0]
+	if err := first.run(ctx, bson.D{{Key: "replSetInitiate", Value: config}}).Err(); err != nil {
+		return fmt.Errorf("replSetInitiate: %w", err)
+	}
+	return until(ctx, func(ctx context.Context) error {
+		if _, err := d.primary(ctx); err != nil {
+			// Otherwise the first election waits for the election timeout.
+			return errors.Join(err, first.run(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}).Err())
+		}
+		status, err := first.run(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}}).Raw()
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for i := range d.nodes {
+			state, _ := status.Lookup("members", fmt.Sprint(i), "state").AsInt64OK()
+			if state == 1 || state == 2 { // primary, secondary
+				ready++
+			}
+		}
+		if ready < len(d.nodes) {
+			return fmt.Errorf("%d of %d members are ready", ready, len(d.nodes))
+		}
+		return nil
+	})
+}
+
+// URI returns the connection string.
+func (d *Deployment) URI() string {
+	var addrs []string
+	for _, n := range d.nodes {
+		addrs = append(addrs, n.addr)
+	}
+	uri := "mongodb://" + strings.Join(addrs, ",")
+	if d.name != "" {
+		return uri + "/?replicaSet=" + d.name
+	}
+	return uri + "/?directConnection=true"
+}
+
+// Addr returns host and port of a member.
+func (d *Deployment) Addr(node int) string { return d.nodes[node].addr }
+
+// Primary waits for a primary and returns which member it is; 0 for a standalone.
+func (d *Deployment) Primary(ctx context.Context) (int, error) {
+	found := 0
+	err := until(ctx, func(ctx context.Context) (err error) {
+		found, err = d.primary(ctx)
+		return err
+	})
+	return found, err
+}
+
+func (d *Deployment) primary(ctx context.Context) (int, error) {
+	for i, n := range d.nodes {
+		reply, err := n.run(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
+		if err != nil {
+			continue // a member that is down is none
+		}
+		if writable, _ := reply.Lookup("ismaster").BooleanOK(); writable {
+			return i, nil
+		}
+	}
+	return 0, errors.New("no member is primary")
+}
+
+// StepDown makes the primary step down for at least a minute; another member is elected.
+func (d *Deployment) StepDown(ctx context.Context) error {
+	at, err := d.Primary(ctx)
+	if err != nil {
+		return err
+	}
+	return d.nodes[at].run(ctx, bson.D{
+		{Key: "replSetStepDown", Value: 60}, {Key: "secondaryCatchUpPeriodSecs", Value: 10},
+	}).Err()
+}
+
+// Stop ends a member in an orderly way and waits until it has gone.
+func (d *Deployment) Stop(node int) error {
+	n := d.nodes[node]
+	if err := n.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	<-n.exited
+	return nil
+}
+
+// Kill ends a member at once, as a crash would, and waits until it has gone.
+func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
+
+// Restart starts a member again that was stopped or killed.
+func (d *Deployment) Restart(ctx context.Context, node int) error {
+	return errors.Join(d.nodes[node].start(ctx), d.watch())
+}
+
+// Pause stops a member with SIGSTOP: its connections stay open and nothing is answered.
+func (d *Deployment) Pause(node int) error { return d.nodes[node].signal(syscall.SIGSTOP) }
+
+// Continue lets a paused member go on.
+func (d *Deployment) Continue(node int) error { return d.nodes[node].signal(syscall.SIGCONT) }
+
+// Close kills all members and removes their data.
+func (d *Deployment) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, n := range d.nodes {
+		if n.client != nil {
+			_ = n.client.Disconnect(ctx) // the server is about to go
+		}
+		n.kill()
+	}
+	d.unwatch()
+	return os.RemoveAll(d.dir)
+}
+
+// freeAddrs returns loopback addresses on which nobody listens.
+func freeAddrs(count int) ([]string, error) {
+	var addrs []string
+	for range count {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }() // all are held until each has its own
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}
