@@ -1,0 +1,268 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// free is the least a free lock document has, held the least a held one has.
+func free(name string) bson.D {
+	return bson.D{field("_id", name), field("state", int32(0))}
+}
+
+func held(name, process string) bson.D {
+	return bson.D{
+		field("_id", name), field("state", int32(1)), field("process", process),
+		field("ts", bson.NewObjectID()),
+	}
+}
+
+var acquireCases = []testCase{
+	{"NewName_WritesTheWholeDocument", func(b *bench) {
+		g := grant("balancer", alice)
+		l := b.acquire(g)
+		b.wantDocument(b.document("locks", "balancer"), acquired(g, 1, 1))
+		if !l.When.IsZero() && !b.near(l.When) {
+			b.Errorf("when is %v, not the server's clock", l.When)
+		}
+		l.When = time.Time{}
+		want := catalog.Lock{
+			Name: "balancer", Held: true, State: 1, Process: alice, Who: g.Who, Why: g.Why,
+			TS: g.TS, Fence: 1, Takeover: takeover,
+		}
+		if l != want {
+			b.Errorf("lock\nwant %+v\ngot  %+v", want, l)
+		}
+	}},
+	{"FreeDocument_KeepsForeignFieldsAndRaisesFence", func(b *bench) {
+		waiters := bson.A{bson.D{field("ts", bson.NewObjectID()), field("process", bob)}}
+		g := grant("balancer", alice)
+		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
+			field("waiters", waiters), field("x", bson.D{field("y", "z")}), field("rev", int64(7)),
+			field("when", bson.DateTime(5)), field("who", "old")))
+		if l := b.acquire(g); l.Fence != 42 {
+			b.Errorf("fence: want 42, got %d", l.Fence)
+		}
+		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 42, 8),
+			field("waiters", waiters), field("x", bson.D{field("y", "z")})))
+	}},
+	{"HeldDocument_IsNotFreeAndUntouched", func(b *bench) {
+		b.acquire(grant("balancer", alice))
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", bob))
+			b.wantErr(err, catalog.ErrNotFree)
+		})
+	}},
+	{"SameGrantTwice_IsNotFree", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		_, err := b.Catalog.Acquire(b.ctx, g)
+		b.wantErr(err, catalog.ErrNotFree)
+	}},
+	{"AfterRelease_FenceRises", func(b *bench) {
+		for want := int64(1); want <= 5; want++ {
+			g := grant("balancer", alice)
+			if l := b.acquire(g); l.Fence != want {
+				b.Fatalf("fence: want %d, got %d", want, l.Fence)
+			}
+			if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}},
+	{"NumericZero_IsFree", func(b *bench) { // F2
+		for _, zero := range []any{int32(0), int64(0), 0.0, math.Copysign(0, -1)} {
+			name := label(zero)
+			b.insert("locks", bson.D{field("_id", name), field("state", zero)})
+			g := grant(name, alice)
+			b.acquire(g)
+			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
+		}
+	}},
+	{"AnythingElse_IsNotFree", func(b *bench) { // F1, F2
+		for i, state := range []any{
+			nil, "0", "2", "", true, false, bson.A{}, bson.D{}, math.NaN(), 2.7, 0.5, int32(-1),
+			int32(1), int32(2), int32(3), int64(1), 1.0, int64(1) << 40, bson.DateTime(0),
+			math.Inf(1), bson.NilObjectID,
+		} {
+			name := string(rune('a'+i)) + label(state)
+			doc := bson.D{field("_id", name), field("state", state)}
+			if f, ok := state.(float64); ok && f-f != 0 {
+				if err := b.Insert(b.ctx, "locks", doc); err != nil {
+					b.Logf("left out, this store keeps no such number: %v", err)
+					continue
+				}
+			} else {
+				b.insert("locks", doc)
+			}
+			b.wantUntouched("locks", name, func() {
+				_, err := b.Catalog.Acquire(b.ctx, grant(name, alice))
+				b.wantErr(err, catalog.ErrNotFree)
+			})
+		}
+	}},
+	{"StateMissing_IsNotFree", func(b *bench) { // F1
+		b.insert("locks", bson.D{field("_id", "balancer"), field("fence", int64(3))})
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			b.wantErr(err, catalog.ErrNotFree)
+		})
+		_, err := b.Catalog.Read(b.ctx, "balancer")
+		b.wantMalformed(err, "locks", "balancer", "state")
+	}},
+	{"FenceOfInt32_IsRaised", func(b *bench) { // F8
+		b.insert("locks", append(free("balancer"), field("fence", int32(6))))
+		if l := b.acquire(grant("balancer", alice)); l.Fence != 7 {
+			b.Errorf("fence: want 7, got %d", l.Fence)
+		}
+	}},
+	{"FenceIsNoNumber_IsMalformed", func(b *bench) { // F8
+		for _, fence := range []any{"7", nil, true, bson.D{}} {
+			name := label(fence)
+			b.insert("locks", append(free(name), field("fence", fence)))
+			b.wantUntouched("locks", name, func() {
+				_, err := b.Catalog.Acquire(b.ctx, grant(name, alice))
+				b.wantMalformed(err, "locks", name, "fence")
+			})
+		}
+	}},
+	{"LargestFence_IsMalformedAndDoesNotWrap", func(b *bench) { // F8
+		b.insert("locks", append(free("balancer"), field("fence", int64(math.MaxInt64))))
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			b.wantMalformed(err, "locks", "balancer", "fence")
+		})
+	}},
+	{"FenceIsNoWholeNumber_NobodyHoldsIt", func(b *bench) { // F8
+		for _, fence := range []any{1.5, 3.0, int64(-7)} {
+			name := label(fence)
+			b.insert("locks", append(free(name), field("fence", fence)))
+			g := grant(name, alice)
+			_, err := b.Catalog.Acquire(b.ctx, g)
+			b.wantMalformed(err, "locks", name, "fence")
+			state, _ := b.document("locks", name).Lookup("state").AsInt64OK()
+			if state != 0 {
+				b.Errorf("fence %v: the lock stayed held", fence)
+			}
+		}
+	}},
+	{"RevIsNoNumber_IsMalformed", func(b *bench) {
+		b.insert("locks", append(free("balancer"), field("rev", "x")))
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			b.wantMalformed(err, "locks", "balancer", "rev")
+		})
+	}},
+	{"AnyName_IsData", func(b *bench) { // G4
+		for _, name := range []string{
+			"$set", "a.b", "$where.x", " ", "..", "../x", "config.locks", "🔒", "\u202eabc", "a\nb",
+			strings.Repeat("n", 1024), `{"$gt": ""}`, "'\"", "has the field 'rev' of",
+		} {
+			g := grant(name, "$"+alice)
+			g.Who, g.Why = "$who", "$$NOW"
+			b.acquire(g)
+			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
+			_, err := b.Catalog.Acquire(b.ctx, grant(name, bob))
+			b.wantErr(err, catalog.ErrNotFree)
+			if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+				b.Errorf("%q: release: %v", name, err)
+			}
+		}
+	}},
+	{"NamesThatLookAlike_AreDifferentLocks", func(b *bench) { // F13, G5
+		for _, name := range []string{"é", "e\u0301", "E\u0301", "lock", "Lock", "lock ", " lock"} {
+			b.acquire(grant(name, alice))
+		}
+	}},
+	{"EmptyAndLongTexts_AreKept", func(b *bench) { // G6
+		for _, why := range []string{"", strings.Repeat("w", 1024), "two\nlines \x1b[31m"} {
+			g := grant(label(len(why)), alice)
+			g.Why = why
+			if l := b.acquire(g); l.Why != why {
+				b.Errorf("why: want %q, got %q", why, l.Why)
+			}
+		}
+	}},
+	{"DeletedWhileHeld_FenceStartsAnewUntilSeeded", func(b *bench) { // F12
+		g := grant("balancer", alice)
+		b.acquire(g)
+		if err := b.Delete(b.ctx, "locks", "balancer"); err != nil {
+			b.Fatal(err)
+		}
+		b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+		next := grant("balancer", bob)
+		if l := b.acquire(next); l.Fence != 1 {
+			b.Errorf("fence: want 1, got %d", l.Fence)
+		}
+		l, err := b.Catalog.SeedFence(b.ctx, next.Session, 1_700_000_000_000)
+		if err != nil || l.Fence != 1_700_000_000_000 {
+			b.Errorf("seeded: %+v, %v", l, err)
+		}
+	}},
+	{"EndedContext_IsCertainlyNotApplied", func(b *bench) {
+		g := grant("balancer", alice)
+		for name, op := range everyOperation(b.Catalog, g) {
+			b.Run(name, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				err := op(ctx)
+				if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
+					t.Errorf("want context.Canceled and no more, got %v", err)
+				}
+			})
+		}
+		if raw := b.document("locks", "balancer"); raw != nil {
+			b.Errorf("a document was written: %v", raw)
+		}
+	}},
+}
+
+// everyOperation calls each operation of a store with plain arguments.
+func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Acquire": func(ctx context.Context) error { _, err := c.Acquire(ctx, g); return err },
+		"Confirm": func(ctx context.Context) error { _, err := c.Confirm(ctx, g); return err },
+		"SeedFence": func(ctx context.Context) error {
+			_, err := c.SeedFence(ctx, g.Session, 9)
+			return err
+		},
+		"Look": func(ctx context.Context) error { _, err := c.Look(ctx, g.Name); return err },
+		"Condemn": func(ctx context.Context) error {
+			return c.Condemn(ctx, g.Process, nil, catalog.Condemnation{By: "x"})
+		},
+		"Overtake": func(ctx context.Context) error {
+			_, err := c.Overtake(ctx, g, catalog.Holder{Session: g.Session})
+			return err
+		},
+		"Release": func(ctx context.Context) error { return c.Release(ctx, g.Session) },
+		"Read":    func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
+		"Ping": func(ctx context.Context) error {
+			_, err := c.Ping(ctx, beat(g.Process))
+			return err
+		},
+		"RemovePing": func(ctx context.Context) error { return c.RemovePing(ctx, g.Process) },
+		"Held":       func(ctx context.Context) error { _, err := c.Held(ctx, g.Process); return err },
+		"Tally":      func(ctx context.Context) error { _, err := c.Tally(ctx, g.Process); return err },
+		"Prune": func(ctx context.Context) error {
+			_, err := c.Prune(ctx, time.UnixMilli(0))
+			return err
+		},
+		"Prepare": func(ctx context.Context) error { _, err := c.Prepare(ctx); return err },
+		"Hello":   func(ctx context.Context) error { _, err := c.Hello(ctx); return err },
+		"List": func(ctx context.Context) error {
+			for _, err := range c.List(ctx) {
+				return err
+			}
+			return nil
+		},
+		"Break": func(ctx context.Context) error { _, err := c.Break(ctx, g.Name, 1, "x"); return err },
+	}
+}

@@ -1,0 +1,371 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"mongodlm/catalog"
+)
+
+// RunDifferential drives two stores, both empty at first, with the same random operations and
+// compares every result and every document, but for the server's dates and the sessions that Break
+// makes. It prints how to repeat a run that fails.
+func RunDifferential(t *testing.T, a, b Store) {
+	t.Helper()
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		m := &machine{
+			t: t, ctx: context.Background(), stores: [2]Store{a, b},
+			prefix: fmt.Sprintf("run-%d-", run), known: map[bson.ObjectID]int{},
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"":           m.compareDocuments,
+			"acquire":    m.acquire,
+			"confirm":    m.confirm,
+			"seed":       m.seed,
+			"overtake":   m.overtake,
+			"release":    m.release,
+			"break":      m.breakLock,
+			"ping":       m.ping,
+			"condemn":    m.condemn,
+			"removePing": m.removePing,
+			"observe":    m.observe,
+			"prune":      m.prune,
+			"plantLock":  m.plantLock,
+			"plantPing":  m.plantPing,
+			"delete":     m.delete,
+		})
+	})
+}
+
+// A machine is one run over both stores, on names of its own.
+type machine struct {
+	t      *rapid.T
+	ctx    context.Context
+	stores [2]Store
+	prefix string
+	grants []catalog.Grant
+	known  map[bson.ObjectID]int // the sessions of this run, numbered
+	ids    uint32
+}
+
+func (m *machine) name(t *rapid.T) string {
+	return m.prefix + rapid.SampledFrom([]string{"x", "$y.z"}).Draw(t, "name")
+}
+
+func (m *machine) process(t *rapid.T) string {
+	return m.prefix + rapid.SampledFrom([]string{"p", "q"}).Draw(t, "process")
+}
+
+// session returns a new session that is the same whenever the run is repeated.
+func (m *machine) session() bson.ObjectID {
+	m.ids++
+	ts := bson.ObjectID{0x40, 1, 2, 3, 4, 5, 6, 7, 8, byte(m.ids >> 16), byte(m.ids >> 8), byte(m.ids)}
+	m.known[ts] = int(m.ids)
+	return ts
+}
+
+func (m *machine) newGrant(t *rapid.T) catalog.Grant {
+	g := grant(m.name(t), m.process(t))
+	g.TS = m.session()
+	m.grants = append(m.grants, g)
+	return g
+}
+
+// oldGrant draws one of the attempts so far, the latest ones more often.
+func (m *machine) oldGrant(t *rapid.T) catalog.Grant {
+	if len(m.grants) == 0 {
+		return m.newGrant(t)
+	}
+	back := rapid.IntRange(0, min(len(m.grants), 4)-1).Draw(t, "attempts back")
+	return m.grants[len(m.grants)-1-back]
+}
+
+// both runs op on both stores and compares what it says.
+func (m *machine) both(t *rapid.T, verb string, op func(Store) string) {
+	t.Helper()
+	first, second := op(m.stores[0]), op(m.stores[1])
+	if first != second {
+		t.Fatalf("%s\nfirst  %s\nsecond %s", verb, first, second)
+	}
+	t.Logf("%s: %s", verb, first)
+}
+
+func (m *machine) lock(l catalog.Lock, err error) string {
+	if err != nil {
+		return verdict(err)
+	}
+	l.When = time.Time{}
+	ts := l.TS
+	l.TS = bson.NilObjectID
+	return fmt.Sprintf("%+v session %s", l, m.masked(ts))
+}
+
+// masked names a session of the run; one that a store made up is "new".
+func (m *machine) masked(ts bson.ObjectID) string {
+	if n, ok := m.known[ts]; ok {
+		return fmt.Sprint(n)
+	}
+	if ts.IsZero() {
+		return "none"
+	}
+	return "new"
+}
+
+// verdict is what an error says to a caller.
+func verdict(err error) string {
+	if err == nil {
+		return "done"
+	}
+	var bad *catalog.MalformedError
+	if errors.As(err, &bad) {
+		return fmt.Sprintf("malformed %s %q %s", bad.Collection, bad.ID, bad.Field)
+	}
+	var condemned *catalog.CondemnedError
+	if errors.As(err, &condemned) {
+		return fmt.Sprintf("condemned by %q: %q", condemned.Condemnation.By,
+			condemned.Condemnation.Evidence)
+	}
+	if kinds := sentinels(err); len(kinds) > 0 {
+		return strings.Join(kinds, ", ")
+	}
+	return "other: " + err.Error()
+}
+
+func (m *machine) acquire(t *rapid.T) {
+	g := m.newGrant(t)
+	m.both(t, "acquire", func(s Store) string { return m.lock(s.Catalog.Acquire(m.ctx, g)) })
+}
+
+func (m *machine) confirm(t *rapid.T) {
+	g := m.oldGrant(t)
+	m.both(t, "confirm", func(s Store) string { return m.lock(s.Catalog.Confirm(m.ctx, g)) })
+}
+
+func (m *machine) seed(t *rapid.T) {
+	g := m.oldGrant(t)
+	n := rapid.Int64Range(0, 20).Draw(t, "at least")
+	m.both(t, "seed", func(s Store) string {
+		return m.lock(s.Catalog.SeedFence(m.ctx, g.Session, n))
+	})
+}
+
+func (m *machine) overtake(t *rapid.T) {
+	from, g := m.oldGrant(t), m.newGrant(t)
+	g.Name = from.Name
+	holder := catalog.Holder{Session: from.Session, Process: from.Process}
+	if rapid.IntRange(0, 9).Draw(t, "without process") == 0 {
+		holder.Process = ""
+	}
+	m.grants[len(m.grants)-1] = g
+	m.both(t, "overtake", func(s Store) string {
+		return m.lock(s.Catalog.Overtake(m.ctx, g, holder))
+	})
+}
+
+func (m *machine) release(t *rapid.T) {
+	g := m.oldGrant(t)
+	m.both(t, "release", func(s Store) string { return verdict(s.Catalog.Release(m.ctx, g.Session)) })
+}
+
+func (m *machine) breakLock(t *rapid.T) {
+	name, fence := m.name(t), rapid.Int64Range(0, 5).Draw(t, "fence")
+	m.both(t, "break", func(s Store) string {
+		return m.lock(s.Catalog.Break(m.ctx, name, fence, "why"))
+	})
+}
+
+func (m *machine) ping(t *rapid.T) {
+	b := beat(m.process(t))
+	m.both(t, "ping", func(s Store) string {
+		p, err := s.Catalog.Ping(m.ctx, b)
+		if err != nil {
+			return verdict(err)
+		}
+		p.At = time.Time{}
+		return fmt.Sprintf("%+v", p)
+	})
+}
+
+func (m *machine) condemn(t *rapid.T) {
+	process := m.process(t)
+	var watched *catalog.Ping
+	if seq := rapid.Int64Range(-1, 4).Draw(t, "watched seq"); seq >= 0 {
+		watched = &catalog.Ping{Process: process, Seq: seq, HasSeq: seq > 0}
+	}
+	how := catalog.Condemnation{By: m.prefix + "judge", Evidence: "drawn"}
+	m.both(t, "condemn", func(s Store) string {
+		return verdict(s.Catalog.Condemn(m.ctx, process, watched, how))
+	})
+}
+
+func (m *machine) removePing(t *rapid.T) {
+	process := m.process(t)
+	m.both(t, "remove ping", func(s Store) string {
+		return verdict(s.Catalog.RemovePing(m.ctx, process))
+	})
+}
+
+func (m *machine) prune(t *rapid.T) {
+	m.both(t, "prune", func(s Store) string {
+		n, err := s.Catalog.Prune(m.ctx, time.UnixMilli(1_000_000_000_000))
+		return fmt.Sprint(n, " ", verdict(err))
+	})
+}
+
+// observe compares all that can be read.
+func (m *machine) observe(t *rapid.T) {
+	name, process := m.name(t), m.process(t)
+	m.both(t, "observe", func(s Store) string {
+		look, err := s.Catalog.Look(m.ctx, name)
+		text := []string{verdict(err), m.lookText(look), m.lock(s.Catalog.Read(m.ctx, name))}
+		held, err := s.Catalog.Held(m.ctx, process)
+		for _, h := range held {
+			text = append(text, fmt.Sprint(h.Name, " ", m.masked(h.TS), " ", h.Fence))
+		}
+		tally, tallyErr := s.Catalog.Tally(m.ctx, process)
+		text = append(text, verdict(err), fmt.Sprint(tally), verdict(tallyErr))
+		for row, err := range s.Catalog.List(m.ctx) {
+			if err == nil && strings.HasPrefix(row.Lock.Name, m.prefix) {
+				text = append(text, m.lock(row.Lock, nil))
+			}
+		}
+		return strings.Join(text, "\n  ")
+	})
+}
+
+func (m *machine) lookText(look catalog.Look) string {
+	var text []string
+	if look.Lock != nil {
+		text = append(text, m.lock(*look.Lock, nil))
+	}
+	if look.LockErr != nil {
+		text = append(text, verdict(look.LockErr))
+	}
+	if look.PingErr != nil {
+		text = append(text, verdict(look.PingErr))
+	}
+	if p := look.Ping; p != nil {
+		text = append(text, fmt.Sprint(p.Process, p.Seq, p.HasSeq, p.Takeover, p.Interval,
+			p.Local, p.Condemned != nil))
+	}
+	return strings.Join(text, "; ")
+}
+
+// plantLock puts a lock document with odd fields in place of the one there is.
+func (m *machine) plantLock(t *rapid.T) {
+	doc := bson.D{field("_id", m.name(t))}
+	add := func(key string, values ...any) {
+		if v := rapid.SampledFrom(values).Draw(t, key); !left(v) {
+			doc = append(doc, field(key, v))
+		}
+	}
+	g := m.newGrant(t)
+	g.Name = doc[0].Value.(string)
+	m.grants[len(m.grants)-1] = g
+	add("state", int32(0), int32(1), int32(2), int64(0), 0.0, 1.0, 2.7, "0", nil, missing,
+		arrayOfZero, arrayOfOne)
+	add("ts", g.TS, g.TS, g.TS, g.TS.Hex(), nil, missing)
+	add("process", g.Process, g.Process, "", nil, missing, int32(5))
+	add("fence", missing, missing, int32(3), int64(4), int64(1<<63-1), "x")
+	add("rev", missing, missing, missing, int64(3), "x")
+	add("when", missing, bson.DateTime(7), "x")
+	add("takeoverMS", missing, int64(1000), int64(-1), "x")
+	add("extra", missing, bson.D{field("a", 1)})
+	m.plant(t, catalog.LocksCollection, doc)
+}
+
+func (m *machine) plantPing(t *rapid.T) {
+	doc := bson.D{field("_id", m.process(t))}
+	add := func(key string, values ...any) {
+		if v := rapid.SampledFrom(values).Draw(t, key); !left(v) {
+			doc = append(doc, field(key, v))
+		}
+	}
+	add("ping", bson.DateTime(7), bson.DateTime(7), bson.DateTime(2_000_000_000_000), "x", missing)
+	add("seq", int64(1), int32(2), 3.0, missing, "x")
+	add("condemned", missing, missing, true, bson.D{field("by", "z")})
+	m.plant(t, catalog.PingsCollection, doc)
+}
+
+// missing stands for a field that is left out.
+type missingField struct{}
+
+var missing = missingField{}
+
+func left(v any) bool { _, ok := v.(missingField); return ok }
+
+// A server's filter looks into arrays, so these match as their elements do.
+var (
+	arrayOfZero = bson.A{int32(0)}
+	arrayOfOne  = bson.A{int32(1)}
+)
+
+func (m *machine) plant(t *rapid.T, collection string, doc bson.D) {
+	id := doc[0].Value.(string)
+	m.both(t, fmt.Sprint("plant ", doc), func(s Store) string {
+		return fmt.Sprint(s.Delete(m.ctx, collection, id), s.Insert(m.ctx, collection, doc))
+	})
+}
+
+func (m *machine) delete(t *rapid.T) {
+	name := m.name(t)
+	m.both(t, "delete", func(s Store) string {
+		return fmt.Sprint(s.Delete(m.ctx, catalog.LocksCollection, name))
+	})
+}
+
+// compareDocuments is the check after each step.
+func (m *machine) compareDocuments(t *rapid.T) {
+	for _, d := range []struct{ collection, id string }{
+		{catalog.LocksCollection, "x"}, {catalog.LocksCollection, "$y.z"},
+		{catalog.PingsCollection, "p"}, {catalog.PingsCollection, "q"},
+	} {
+		m.both(t, d.collection+" "+d.id, func(s Store) string {
+			raw, err := s.Document(m.ctx, d.collection, m.prefix+d.id)
+			if err != nil {
+				return err.Error()
+			}
+			return strings.Join(m.masks("", raw), "\n  ")
+		})
+	}
+}
+
+// masks writes a document one field a line, sorted, without what the stores may choose.
+func (m *machine) masks(prefix string, raw bson.Raw) []string {
+	if raw == nil {
+		return []string{"none"}
+	}
+	elements, err := raw.Elements()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var lines []string
+	for _, e := range elements {
+		path, v := prefix+e.Key(), e.Value()
+		inner, nested := v.DocumentOK()
+		ts, session := v.ObjectIDOK()
+		ms, date := v.DateTimeOK()
+		switch {
+		case nested:
+			lines = append(lines, m.masks(path+".", inner)...)
+		case session:
+			lines = append(lines, path+" = session "+m.masked(ts))
+		case date && ms > 1_700_000_200_000 && ms < 2_000_000_000_000:
+			lines = append(lines, path+" = server's clock")
+		default:
+			lines = append(lines, path+" = "+v.String())
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}

@@ -1,0 +1,276 @@
+package catalogtest
+
+import (
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+var holderCases = []testCase{
+	{"Release_ChangesStateAndRevOnly", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			b.Fatal(err)
+		}
+		b.wantDocument(b.document("locks", "balancer"),
+			with(acquired(g, 1, 2), field("state", int32(0))))
+	}},
+	{"Release_KeepsForeignFieldsAndWaiters", func(b *bench) { // F10
+		ts := bson.NewObjectID()
+		deep := bson.D{field("end", true)}
+		for range 60 {
+			deep = bson.D{field("d", deep)}
+		}
+		doc := bson.D{
+			field("_id", "balancer"), field("state", int64(2)), field("ts", ts),
+			field("waiters", bson.A{bson.D{field("process", bob)}}), field("deep", deep),
+			field("who", 7), field("when", "yesterday"),
+		}
+		b.insert("locks", doc)
+		err := b.Catalog.Release(b.ctx, catalog.Session{Name: "balancer", TS: ts})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.wantDocument(b.document("locks", "balancer"),
+			with(doc, field("state", int32(0)), field("rev", int64(1))))
+	}},
+	{"ReleaseTwice_SecondMatchesNothing", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+		})
+	}},
+	{"ReleaseOfAnotherSession_TouchesNothing", func(b *bench) {
+		b.acquire(grant("balancer", alice))
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(b.Catalog.Release(b.ctx, grant("balancer", alice).Session), catalog.ErrNoMatch)
+		})
+	}},
+	{"ReleaseOfUnknownName_CreatesNothing", func(b *bench) {
+		b.wantErr(b.Catalog.Release(b.ctx, grant("balancer", alice).Session), catalog.ErrNoMatch)
+		if raw := b.document("locks", "balancer"); raw != nil {
+			b.Errorf("created %v", raw)
+		}
+	}},
+	{"ReleaseAfterOvertake_LeavesNewHolderAlone", func(b *bench) { // B1
+		g := grant("balancer", alice)
+		l := b.acquire(g)
+		if _, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob), l.Holder()); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+		})
+	}},
+	{"LateUndoAfterNextAcquire_MatchesNothing", func(b *bench) { // I5
+		first := grant("balancer", alice)
+		b.acquire(first)
+		if err := b.Catalog.Release(b.ctx, first.Session); err != nil {
+			b.Fatal(err)
+		}
+		b.acquire(grant("balancer", alice))
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(b.Catalog.Release(b.ctx, first.Session), catalog.ErrNoMatch)
+		})
+	}},
+	{"ReleaseWithRevThatIsNoNumber_IsMalformed", func(b *bench) {
+		g := grant("balancer", alice)
+		b.insert("locks", bson.D{field("_id", "balancer"), field("state", int32(1)),
+			field("ts", g.TS), field("rev", "x")})
+		b.wantMalformed(b.Catalog.Release(b.ctx, g.Session), "locks", "balancer", "rev")
+	}},
+	{"Confirm_OfOwnLock_WritesAndReturnsIt", func(b *bench) { // I2
+		g := grant("balancer", alice)
+		want := b.acquire(g)
+		got, err := b.Catalog.Confirm(b.ctx, g)
+		if err != nil || got != want {
+			b.Fatalf("confirm\nwant %+v\ngot  %+v, %v", want, got, err)
+		}
+		b.wantDocument(b.document("locks", "balancer"), acquired(g, 1, 2))
+	}},
+	{"Confirm_OfAnybodyElses_MatchesNothing", func(b *bench) {
+		g := grant("balancer", alice)
+		confirm := func() {
+			_, err := b.Catalog.Confirm(b.ctx, g)
+			b.wantErr(err, catalog.ErrNoMatch)
+		}
+		confirm()
+		if raw := b.document("locks", "balancer"); raw != nil {
+			b.Fatalf("confirm created %v", raw)
+		}
+		other := grant("balancer", alice)
+		b.acquire(other)
+		b.wantUntouched("locks", "balancer", confirm)
+		if err := b.Catalog.Release(b.ctx, other.Session); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("locks", "balancer", confirm)
+	}},
+	{"Confirm_AfterOwnRelease_MatchesNothing", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Confirm(b.ctx, g)
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+	}},
+	{"SeedFence_RaisesAndNeverLowers", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		steps := []struct{ atLeast, want int64 }{{100, 100}, {50, 100}, {100, 100}, {101, 101}}
+		for _, step := range steps {
+			l, err := b.Catalog.SeedFence(b.ctx, g.Session, step.atLeast)
+			if err != nil || l.Fence != step.want {
+				b.Fatalf("at least %d: want %d, got %d, %v", step.atLeast, step.want, l.Fence, err)
+			}
+		}
+		b.wantDocument(b.document("locks", "balancer"), acquired(g, 101, 5))
+	}},
+	{"SeedFence_OfAnotherSession_TouchesNothing", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.SeedFence(b.ctx, grant("balancer", alice).Session, 1000)
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+	}},
+	{"SeedFence_WithoutFence_SetsIt", func(b *bench) {
+		doc := held("balancer", alice)
+		b.insert("locks", doc)
+		s := catalog.Session{Name: "balancer", TS: doc[3].Value.(bson.ObjectID)}
+		l, err := b.Catalog.SeedFence(b.ctx, s, 77)
+		if err != nil || l.Fence != 77 {
+			b.Fatalf("want 77, got %d, %v", l.Fence, err)
+		}
+	}},
+	{"Read_ReturnsWhatAcquireReturned", func(b *bench) {
+		g := grant("balancer", alice)
+		want := b.acquire(g)
+		got, err := b.Catalog.Read(b.ctx, "balancer")
+		if err != nil || got != want {
+			b.Errorf("read\nwant %+v\ngot  %+v, %v", want, got, err)
+		}
+	}},
+	{"Read_OfNoDocument_IsNotFound", func(b *bench) {
+		_, err := b.Catalog.Read(b.ctx, "balancer")
+		b.wantErr(err, catalog.ErrNotFound)
+	}},
+	{"Read_OfMalformed_SaysSo", func(b *bench) {
+		b.insert("locks", without(held("balancer", alice), "ts"))
+		_, err := b.Catalog.Read(b.ctx, "balancer")
+		b.wantMalformed(err, "locks", "balancer", "ts")
+	}},
+	{"Held_ReturnsTheSessionsOfOneProcess", func(b *bench) {
+		g := grant("b", alice)
+		b.acquire(g)
+		h := grant("a", alice)
+		b.acquire(h)
+		b.acquire(grant("c", bob))
+		gone := grant("d", alice)
+		b.acquire(gone)
+		if err := b.Catalog.Release(b.ctx, gone.Session); err != nil {
+			b.Fatal(err)
+		}
+		want := []catalog.HeldSession{{Session: h.Session, Fence: 1}, {Session: g.Session, Fence: 1}}
+		b.wantHeld(alice, want)
+		b.wantHeld("nobody", nil)
+	}},
+	{"Held_FollowsOvertakeAndBreak", func(b *bench) {
+		l := b.acquire(grant("a", alice))
+		next := grant("a", bob)
+		if _, err := b.Catalog.Overtake(b.ctx, next, l.Holder()); err != nil {
+			b.Fatal(err)
+		}
+		b.wantHeld(alice, nil)
+		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session, Fence: 2}})
+		if _, err := b.Catalog.Break(b.ctx, "a", 2, "test"); err != nil {
+			b.Fatal(err)
+		}
+		b.wantHeld(bob, nil)
+	}},
+	{"Held_LeavesOutWhatCannotBeUnderstood", func(b *bench) {
+		g := grant("good", alice)
+		b.acquire(g)
+		for i, f := range []bson.E{
+			field("state", "1"), field("state", 2.7), field("ts", "x"), field("fence", "x"),
+			field("ts", bson.NilObjectID), field("fence", 1.0), field("fence", int64(-1)),
+			field("state", nil), field("state", int32(-1)), field("state", bson.A{int32(1)}),
+			field("ts", bson.A{bson.NewObjectID()}), field("fence", bson.A{int64(1)}),
+			field("process", bson.A{alice}),
+		} {
+			b.insert("locks", with(held(label(i), alice), f))
+		}
+		foreign := held("foreign", alice)
+		foreign[1].Value = 2.0
+		b.insert("locks", foreign)
+		s := catalog.Session{Name: "foreign", TS: foreign[3].Value.(bson.ObjectID)}
+		b.wantHeld(alice, []catalog.HeldSession{{Session: s}, {Session: g.Session, Fence: 1}})
+	}},
+	{"Tally_WrapsAround", func(b *bench) {
+		const huge = int64(1) << 62
+		var want []catalog.HeldSession
+		for _, name := range []string{"a", "b", "c"} {
+			doc := append(held(name, alice), field("fence", huge))
+			b.insert("locks", doc)
+			s := catalog.Session{Name: name, TS: doc[3].Value.(bson.ObjectID)}
+			want = append(want, catalog.HeldSession{Session: s, Fence: huge})
+		}
+		b.wantHeld(alice, want)
+	}},
+	{"ErrorsNameOperationAndLock", func(b *bench) {
+		err := b.Catalog.Release(b.ctx, grant("bal\"ancer", alice).Session)
+		const want = `release "bal\"ancer": catalog: document is not as expected`
+		if err == nil || err.Error() != want {
+			b.Errorf("text\nwant %s\ngot  %v", want, err)
+		}
+		if !errors.Is(err, catalog.ErrNoMatch) {
+			b.Errorf("want ErrNoMatch, got %v", err)
+		}
+	}},
+}
+
+// wantHeld checks Held and Tally of a process.
+func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
+	b.Helper()
+	got, err := b.Catalog.Held(b.ctx, process)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(got) != len(want) {
+		b.Fatalf("held by %s\nwant %+v\ngot  %+v", process, want, got)
+	}
+	tally := catalog.Tally{Count: int64(len(want))}
+	for i, s := range want {
+		if got[i] != s {
+			b.Errorf("held by %s\nwant %+v\ngot  %+v", process, s, got[i])
+		}
+		tally.FenceSum += s.Fence
+	}
+	if got, err := b.Catalog.Tally(b.ctx, process); err != nil || got != tally {
+		b.Errorf("tally of %s\nwant %+v\ngot  %+v, %v", process, tally, got, err)
+	}
+}
+
+// ago is an instant of the server's clock.
+func (b *bench) ago(d time.Duration) time.Time {
+	b.Helper()
+	s, err := b.Catalog.Hello(b.ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if s.Time.IsZero() {
+		return b.ping("clock").At.Add(-d)
+	}
+	return s.Time.Add(-d)
+}

@@ -1,0 +1,163 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+var operatorCases = []testCase{
+	{"List_OfNothing_IsEmpty", func(b *bench) {
+		for row, err := range b.Catalog.List(b.ctx) {
+			b.Errorf("%+v, %v", row, err)
+		}
+	}},
+	{"List_IsInOrderWithPings", func(b *bench) {
+		p := b.ping(alice)
+		for _, name := range []string{"b", "é", "a", "B", "ab", "b c"} {
+			b.acquire(grant(name, alice))
+		}
+		b.acquire(grant("z", bob))
+		var names []string
+		for row, err := range b.Catalog.List(b.ctx) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			names = append(names, row.Lock.Name)
+			if want := row.Lock.Process == alice; want != (row.Ping != nil) ||
+				want && *row.Ping != p {
+				b.Errorf("%s: ping %+v", row.Lock.Name, row.Ping)
+			}
+			if row.ServerTime.IsZero() || !b.near(row.ServerTime) {
+				b.Errorf("%s: server's clock %v", row.Lock.Name, row.ServerTime)
+			}
+		}
+		if want := []string{"B", "a", "ab", "b", "b c", "z", "é"}; !slices.Equal(want, names) {
+			b.Errorf("order\nwant %q\ngot  %q", want, names)
+		}
+	}},
+	{"List_NamesWhatIsMalformedAndGoesOn", func(b *bench) { // F11
+		for _, id := range []any{int32(7), bson.D{field("a", 1)}, historicalTS, true} {
+			b.insert("locks", bson.D{field("_id", id), field("state", int32(0))})
+		}
+		b.insert("locks", bson.D{field("_id", "a"), field("state", "1")})
+		b.insert("lockpings", bson.D{field("_id", alice), field("ping", "x")})
+		b.acquire(grant("b", alice))
+		var good, ids, fields []string
+		for row, err := range b.Catalog.List(b.ctx) {
+			var bad *catalog.MalformedError
+			switch {
+			case errors.As(err, &bad):
+				ids, fields = append(ids, bad.ID), append(fields, bad.Field)
+			case err != nil:
+				b.Fatal(err)
+			default:
+				good = append(good, row.Lock.Name)
+				if row.PingErr == nil || row.Ping != nil {
+					b.Errorf("want PingErr, got %+v", row)
+				}
+			}
+		}
+		slices.Sort(fields)
+		if !slices.Equal(good, []string{"b"}) || len(ids) != 5 || !slices.Contains(ids, "a") ||
+			!slices.Equal(fields, []string{"_id", "_id", "_id", "_id", "state"}) {
+			b.Errorf("good %q, malformed %q %q", good, ids, fields)
+		}
+	}},
+	{"List_StopsWhenAskedTo", func(b *bench) {
+		for _, name := range []string{"a", "b", "c"} {
+			b.acquire(grant(name, alice))
+		}
+		n := 0
+		for range b.Catalog.List(b.ctx) {
+			if n++; n == 2 {
+				break
+			}
+		}
+		if n != 2 {
+			b.Errorf("want 2 rows, got %d", n)
+		}
+	}},
+	{"List_EndsWithTheContext", func(b *bench) {
+		b.acquire(grant("a", alice))
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		var errs []error
+		for _, err := range b.Catalog.List(ctx) {
+			errs = append(errs, err)
+		}
+		if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
+			b.Errorf("want one context.Canceled, got %v", errs)
+		}
+	}},
+	{"Break_FreesAndFencesOff", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		l, err := b.Catalog.Break(b.ctx, "balancer", 1, "stuck since noon")
+		if err != nil || l.Held || l.Fence != 2 || l.TS == g.TS || l.TS.IsZero() {
+			b.Fatalf("break: %+v, %v", l, err)
+		}
+		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 2, 2),
+			field("state", int32(0)), field("ts", l.TS), field("why", "broken: stuck since noon")))
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+			_, err := b.Catalog.Confirm(b.ctx, g)
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+		if next := b.acquire(grant("balancer", bob)); next.Fence != 3 {
+			b.Errorf("fence: want 3, got %d", next.Fence)
+		}
+	}},
+	{"Break_OfAnotherFence_TouchesNothing", func(b *bench) {
+		b.acquire(grant("balancer", alice))
+		b.wantUntouched("locks", "balancer", func() {
+			for _, fence := range []int64{0, 2, -1} {
+				_, err := b.Catalog.Break(b.ctx, "balancer", fence, "x")
+				b.wantErr(err, catalog.ErrNoMatch)
+			}
+		})
+	}},
+	{"Break_OfFreeOrMissing_TouchesNothing", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Break(b.ctx, "balancer", 1, "x")
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+		_, err := b.Catalog.Break(b.ctx, "other", 0, "x")
+		b.wantErr(err, catalog.ErrNoMatch)
+		if raw := b.document("locks", "other"); raw != nil {
+			b.Errorf("created %v", raw)
+		}
+	}},
+	{"Break_WithoutFence_IsByZero", func(b *bench) {
+		for name, doc := range map[string]bson.D{
+			"missing": held("missing", alice),
+			"zero":    append(held("zero", alice), field("fence", int32(0))),
+		} {
+			b.insert("locks", doc)
+			l, err := b.Catalog.Break(b.ctx, name, 0, "x")
+			if err != nil || l.Fence != 1 || l.Held {
+				b.Errorf("%s: %+v, %v", name, l, err)
+			}
+		}
+	}},
+	{"Break_KeepsWaiters", func(b *bench) {
+		waiters := bson.A{bson.D{field("process", bob)}}
+		b.insert("locks", append(held("balancer", alice), field("waiters", waiters),
+			field("fence", int64(4))))
+		if _, err := b.Catalog.Break(b.ctx, "balancer", 4, "x"); err != nil {
+			b.Fatal(err)
+		}
+		if b.document("locks", "balancer").Lookup("waiters").Type != bson.TypeArray {
+			b.Error("the waiters are gone")
+		}
+	}},
+}

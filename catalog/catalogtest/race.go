@@ -1,0 +1,180 @@
+package catalogtest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"mongodlm/catalog"
+)
+
+const contenders = 16
+
+// together runs n calls of f at once and returns their errors.
+func together(n int, f func(i int) error) []error {
+	errs := make([]error, n)
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			errs[i] = f(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+	return errs
+}
+
+// wantOneWinner checks that exactly one got nil and the rest the error that losers get.
+func (b *bench) wantOneWinner(errs []error, losers error) {
+	b.Helper()
+	winners := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			winners++
+		case !errors.Is(err, losers):
+			b.Errorf("a loser got %v", err)
+		}
+	}
+	if winners != 1 {
+		b.Errorf("want one winner, got %d", winners)
+	}
+}
+
+func process(i int) string { return fmt.Sprintf("host-%d:1:1700000000:uuid", i) }
+
+var raceCases = []testCase{
+	{"FirstAcquires_OneWins", func(b *bench) {
+		for round := range 10 {
+			name := fmt.Sprintf("lock-%d", round)
+			b.wantOneWinner(together(2, func(i int) error {
+				_, err := b.Catalog.Acquire(b.ctx, grant(name, process(i)))
+				return err
+			}), catalog.ErrNotFree)
+		}
+	}},
+	{"ManyContenders_OneWinsEachRound", func(b *bench) {
+		rounds := 20
+		if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
+			rounds = 200
+		}
+		for round := range rounds {
+			var winner catalog.Session
+			var mu sync.Mutex // guards winner
+			b.wantOneWinner(together(contenders, func(i int) error {
+				g := grant("balancer", process(i))
+				l, err := b.Catalog.Acquire(b.ctx, g)
+				if err == nil {
+					mu.Lock()
+					winner = l.Session()
+					mu.Unlock()
+				}
+				return err
+			}), catalog.ErrNotFree)
+			l, err := b.Catalog.Read(b.ctx, "balancer")
+			if err != nil || l.Session() != winner || l.Fence != int64(round+1) {
+				b.Fatalf("round %d: %+v, %v", round, l, err)
+			}
+			if err := b.Catalog.Release(b.ctx, winner); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}},
+	{"Overtakes_OneWins", func(b *bench) {
+		from := b.acquire(grant("balancer", alice))
+		for range 10 {
+			holders := make([]catalog.Lock, 4)
+			errs := together(len(holders), func(i int) (err error) {
+				g := grant("balancer", process(i))
+				holders[i], err = b.Catalog.Overtake(b.ctx, g, from.Holder())
+				return err
+			})
+			b.wantOneWinner(errs, catalog.ErrNoMatch)
+			for i, err := range errs {
+				if err == nil {
+					from = holders[i]
+				}
+			}
+		}
+		if from.Fence != 11 {
+			b.Errorf("fence: want 11, got %d", from.Fence)
+		}
+	}},
+	{"OvertakeAndRelease_OneWins", func(b *bench) {
+		for round := range 10 {
+			g := grant(fmt.Sprintf("lock-%d", round), alice)
+			l := b.acquire(g)
+			b.wantOneWinner(together(2, func(i int) error {
+				if i == 0 {
+					return b.Catalog.Release(b.ctx, g.Session)
+				}
+				_, err := b.Catalog.Overtake(b.ctx, grant(g.Name, bob), l.Holder())
+				return err
+			}), catalog.ErrNoMatch)
+		}
+	}},
+	{"CondemnAndPing_NoPingAfterCondemn", func(b *bench) {
+		for round := range 10 {
+			id := process(round)
+			p := b.ping(id)
+			var condemned atomic.Bool
+			together(2, func(i int) error {
+				if i == 0 {
+					err := b.Catalog.Condemn(b.ctx, id, &p, catalog.Condemnation{By: bob})
+					condemned.Store(err == nil)
+					return err
+				}
+				for range 3 {
+					before := condemned.Load()
+					if _, err := b.Catalog.Ping(b.ctx, beat(id)); err == nil && before {
+						b.Error("a ping succeeded after a condemn had")
+					}
+				}
+				return nil
+			})
+			_, err := b.Catalog.Ping(b.ctx, beat(id))
+			if got := errors.Is(err, catalog.ErrCondemned); got != condemned.Load() {
+				b.Errorf("condemned: %v, last ping: %v", condemned.Load(), err)
+			}
+		}
+	}},
+	{"CondemnsOfNoPing_OneWins", func(b *bench) {
+		b.wantOneWinner(together(4, func(i int) error {
+			return b.Catalog.Condemn(b.ctx, alice, nil, catalog.Condemnation{By: process(i)})
+		}), catalog.ErrNoMatch)
+	}},
+	{"Breaks_OneWins", func(b *bench) {
+		b.acquire(grant("balancer", alice))
+		b.wantOneWinner(together(4, func(int) error {
+			_, err := b.Catalog.Break(b.ctx, "balancer", 1, "x")
+			return err
+		}), catalog.ErrNoMatch)
+	}},
+	{"Pings_EachRaisesSeq", func(b *bench) {
+		b.ping(alice)
+		for _, err := range together(8, func(int) error {
+			_, err := b.Catalog.Ping(b.ctx, beat(alice))
+			return err
+		}) {
+			if err != nil {
+				b.Error(err)
+			}
+		}
+		if p := b.ping(alice); p.Seq != 10 {
+			b.Errorf("seq: want 10, got %d", p.Seq)
+		}
+	}},
+	{"Prepares_AllSucceed", func(b *bench) { // J11
+		for _, err := range together(8, func(int) error {
+			_, err := b.Catalog.Prepare(b.ctx)
+			return err
+		}) {
+			if err != nil {
+				b.Error(err)
+			}
+		}
+	}},
+}

@@ -1,0 +1,325 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// A Store is an implementation under test, empty at first, with a hand that reaches around it.
+type Store struct {
+	Catalog catalog.Catalog
+	// Insert plants a document. It fails when there is one with that _id.
+	Insert func(ctx context.Context, collection string, doc bson.D) error
+	// Delete removes a document; it is no error when there is none.
+	Delete func(ctx context.Context, collection, id string) error
+	// Document returns a document, nil when there is none.
+	Document func(ctx context.Context, collection, id string) (bson.Raw, error)
+}
+
+// Run runs every case on a store of its own. Cases run in parallel.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	t.Helper()
+	groups := []struct {
+		name  string
+		cases []testCase
+	}{
+		{"Acquire", acquireCases},
+		{"Held", holderCases},
+		{"Overtake", overtakeCases},
+		{"Look", lookCases},
+		{"Foreign", foreignCases},
+		{"Ping", pingCases},
+		{"Condemn", condemnCases},
+		{"Chores", choreCases},
+		{"Operator", operatorCases},
+		{"Race", raceCases},
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range g.cases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.run(&bench{T: t, ctx: t.Context(), Store: open(t)})
+				})
+			}
+		})
+	}
+}
+
+type testCase struct {
+	name string
+	run  func(b *bench)
+}
+
+// A bench is one case at work on its store.
+type bench struct {
+	*testing.T
+	Store
+	ctx context.Context
+}
+
+// The people of the suite.
+const (
+	alice    = "host-a:27017:1700000000:1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+	bob      = "host-b:27017:1700000001:6fa459ea-ee8a-3ca4-894e-db77e160355e"
+	takeover = 15 * time.Minute
+)
+
+// grant returns a new attempt of process to acquire name.
+func grant(name, process string) catalog.Grant {
+	return catalog.Grant{
+		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
+		Process:  process,
+		Who:      process + ":main:42",
+		Why:      "doing balance round",
+		Takeover: takeover,
+	}
+}
+
+func beat(process string) catalog.Beat {
+	return catalog.Beat{
+		Process:  process,
+		Local:    time.UnixMilli(1_700_000_123_456).UTC(),
+		Takeover: takeover,
+		Interval: 30 * time.Second,
+	}
+}
+
+func (b *bench) insert(collection string, doc bson.D) {
+	b.Helper()
+	if err := b.Insert(b.ctx, collection, doc); err != nil {
+		b.Fatalf("planting %v: %v", doc, err)
+	}
+}
+
+func (b *bench) document(collection, id string) bson.Raw {
+	b.Helper()
+	raw, err := b.Document(b.ctx, collection, id)
+	if err != nil {
+		b.Fatalf("reading %s %q around the store: %v", collection, id, err)
+	}
+	return raw
+}
+
+func (b *bench) acquire(g catalog.Grant) catalog.Lock {
+	b.Helper()
+	l, err := b.Catalog.Acquire(b.ctx, g)
+	if err != nil {
+		b.Fatalf("acquire: %v", err)
+	}
+	return l
+}
+
+func (b *bench) ping(process string) catalog.Ping {
+	b.Helper()
+	p, err := b.Catalog.Ping(b.ctx, beat(process))
+	if err != nil {
+		b.Fatalf("ping: %v", err)
+	}
+	return p
+}
+
+func (b *bench) look(name string) catalog.Look {
+	b.Helper()
+	look, err := b.Catalog.Look(b.ctx, name)
+	if err != nil {
+		b.Fatalf("look: %v", err)
+	}
+	return look
+}
+
+// wantErr checks that err is of one kind, and of no other kind that a caller tells apart.
+func (b *bench) wantErr(err, want error) {
+	b.Helper()
+	if !errors.Is(err, want) {
+		b.Fatalf("error\nwant %v\ngot  %v", want, err)
+	}
+	if kinds := sentinels(err); len(kinds) != 1 {
+		b.Errorf("error %v is of several kinds: %q", err, kinds)
+	}
+}
+
+func (b *bench) wantMalformed(err error, collection, id, field string) {
+	b.Helper()
+	var bad *catalog.MalformedError
+	if !errors.As(err, &bad) {
+		b.Fatalf("want a *MalformedError, got %v", err)
+	}
+	b.wantErr(err, catalog.ErrMalformed)
+	got := []string{bad.Collection, bad.ID, bad.Field}
+	if want := []string{collection, id, field}; !slices.Equal(want, got) {
+		b.Errorf("malformed document\nwant %q\ngot  %q", want, got)
+	}
+}
+
+// sentinels names the kinds of err that callers tell apart.
+func sentinels(err error) []string {
+	var kinds []string
+	for _, k := range []error{
+		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrNotFound, catalog.ErrUnknownOutcome,
+		catalog.ErrUnavailable, catalog.ErrCondemned, catalog.ErrMalformed,
+		context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, k) {
+			kinds = append(kinds, k.Error())
+		}
+	}
+	return kinds
+}
+
+// serverDate stands in a wanted document for a Date by the server's clock of this moment.
+type serverDate struct{}
+
+// wantDocument compares a document with what is wanted, types included, in any order of fields.
+func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
+	b.Helper()
+	if raw == nil {
+		b.Fatalf("no document, want %v", want)
+	}
+	got := b.lines("", raw, want)
+	var wanted []string
+	for _, e := range want {
+		wanted = append(wanted, wantedLines(b.T, e)...)
+	}
+	slices.Sort(wanted)
+	if !slices.Equal(wanted, got) {
+		b.Errorf("document\nwant %s\ngot  %s",
+			strings.Join(wanted, "\n     "), strings.Join(got, "\n     "))
+	}
+}
+
+func wantedLines(t *testing.T, e bson.E) []string {
+	t.Helper()
+	switch v := e.Value.(type) {
+	case serverDate:
+		return []string{e.Key + " = server's clock"}
+	case bson.D:
+		var lines []string
+		for _, inner := range v {
+			inner.Key = e.Key + "." + inner.Key
+			lines = append(lines, wantedLines(t, inner)...)
+		}
+		return lines
+	default:
+		typ, data, err := bson.MarshalValue(v)
+		if err != nil {
+			t.Fatalf("marshal %v: %v", v, err)
+		}
+		return []string{e.Key + " = " + bson.RawValue{Type: typ, Value: data}.String()}
+	}
+}
+
+// lines writes a document one field a line, sorted, with Dates of now named as such where want has
+// a serverDate.
+func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
+	b.Helper()
+	elements, err := raw.Elements()
+	if err != nil {
+		b.Fatalf("damaged document: %v", err)
+	}
+	var lines []string
+	for _, e := range elements {
+		path, v := prefix+e.Key(), e.Value()
+		var wanted any
+		for _, w := range want {
+			if w.Key == e.Key() {
+				wanted = w.Value
+			}
+		}
+		inner, nested := v.DocumentOK()
+		innerWant, ok := wanted.(bson.D)
+		_, clock := wanted.(serverDate)
+		switch {
+		case nested && ok:
+			lines = append(lines, b.lines(path+".", inner, innerWant)...)
+		case clock && b.isNow(v):
+			lines = append(lines, path+" = server's clock")
+		default:
+			lines = append(lines, path+" = "+v.String())
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// isNow reports whether v is a Date within a minute of the server's clock.
+func (b *bench) isNow(v bson.RawValue) bool {
+	b.Helper()
+	ms, ok := v.DateTimeOK()
+	if !ok {
+		return false
+	}
+	return b.near(time.UnixMilli(ms))
+}
+
+// near reports whether at is within a minute of the server's clock, as far as that is known.
+func (b *bench) near(at time.Time) bool {
+	b.Helper()
+	s, err := b.Catalog.Hello(b.ctx)
+	if err != nil {
+		b.Fatalf("hello: %v", err)
+	}
+	return s.Time.IsZero() || s.Time.Sub(at).Abs() < time.Minute
+}
+
+// wantUntouched runs op and checks that the document is the same, byte for byte, after it.
+func (b *bench) wantUntouched(collection, id string, op func()) {
+	b.Helper()
+	before := b.document(collection, id)
+	op()
+	if after := b.document(collection, id); !slices.Equal(before, after) {
+		b.Errorf("document was touched\nbefore %v\nafter  %v", before, after)
+	}
+}
+
+// acquired is the document that g's acquisition leaves.
+func acquired(g catalog.Grant, fence, rev int64) bson.D {
+	return bson.D{
+		{Key: "_id", Value: g.Name},
+		{Key: "state", Value: int32(1)},
+		{Key: "process", Value: g.Process},
+		{Key: "who", Value: g.Who},
+		{Key: "why", Value: g.Why},
+		{Key: "when", Value: serverDate{}},
+		{Key: "ts", Value: g.TS},
+		{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+		{Key: "fence", Value: fence},
+		{Key: "rev", Value: rev},
+	}
+}
+
+// with returns doc with the fields set, in place or appended.
+func with(doc bson.D, fields ...bson.E) bson.D {
+	doc = slices.Clone(doc)
+	for _, f := range fields {
+		at := slices.IndexFunc(doc, func(e bson.E) bool { return e.Key == f.Key })
+		if at < 0 {
+			doc = append(doc, f)
+		} else {
+			doc[at] = f
+		}
+	}
+	return doc
+}
+
+// without returns doc without the fields.
+func without(doc bson.D, fields ...string) bson.D {
+	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool {
+		return slices.Contains(fields, e.Key)
+	})
+}
+
+func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
+
+// label makes a short name of a value and its type.
+func label(v any) string { return strings.ReplaceAll(fmt.Sprintf("%T_%v", v, v), " ", "_") }
