@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -56,7 +57,8 @@ type Ping struct {
 // malformed, and a free document needs nothing but its state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
-	id, bad := parseID(LocksCollection, raw)
+	doc := fieldsOf(raw)
+	id, bad := parseID(LocksCollection, raw, doc)
 	if bad != nil {
 		return l, bad
 	}
@@ -64,7 +66,7 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	fail := func(field, format string, args ...any) (Lock, *MalformedError) {
 		return Lock{}, &MalformedError{LocksCollection, id, field, fmt.Sprintf(format, args...)}
 	}
-	state, problem := integral(lookup(raw, "state"))
+	state, problem := integral(doc.lookup("state"))
 	if problem != "" {
 		return fail("state", "%s; 0 is free, 1 or 2 is held", problem)
 	}
@@ -73,24 +75,24 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	}
 	l.State, l.Held = state, state > 0
 
-	if v := lookup(raw, "fence"); !absent(v) {
+	if v := doc.lookup("fence"); !absent(v) {
 		if l.Fence, problem = integral(v); problem != "" || l.Fence < 0 || v.Type == bson.TypeDouble {
 			return fail("fence", "must be a whole number that is not negative, not %s", describe(v))
 		}
 	}
-	v := lookup(raw, "process")
+	v := doc.lookup("process")
 	var ok bool
 	if l.Process, ok = v.StringValueOK(); !ok && !absent(v) && l.Held {
 		return fail("process", "must be a string, not %s", describe(v))
 	}
-	v = lookup(raw, "ts")
+	v = doc.lookup("ts")
 	if l.TS, ok = v.ObjectIDOK(); l.Held && (!ok || l.TS.IsZero()) {
 		return fail("ts", "of a held lock must be an ObjectId that is not zero, not %s", describe(v))
 	}
-	l.Who, _ = lookup(raw, "who").StringValueOK()
-	l.Why, _ = lookup(raw, "why").StringValueOK()
-	l.When = date(lookup(raw, "when"))
-	l.Takeover = bounded(lookup(raw, "takeoverMS"))
+	l.Who, _ = doc.lookup("who").StringValueOK()
+	l.Why, _ = doc.lookup("why").StringValueOK()
+	l.When = date(doc.lookup("when"))
+	l.Takeover = bounded(doc.lookup("takeoverMS"))
 	return l, nil
 }
 
@@ -99,33 +101,35 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 // its type.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
-	id, bad := parseID(PingsCollection, raw)
+	doc := fieldsOf(raw)
+	id, bad := parseID(PingsCollection, raw, doc)
 	if bad != nil {
 		return p, bad
 	}
 	p.Process = id
-	v := lookup(raw, "ping")
+	v := doc.lookup("ping")
 	ms, ok := v.DateTimeOK()
 	if !ok {
 		return Ping{}, &MalformedError{PingsCollection, id, "ping", "must be a Date, not " + describe(v)}
 	}
 	p.At = time.UnixMilli(ms).UTC()
-	if v = lookup(raw, "seq"); v.Type != 0 {
+	if v = doc.lookup("seq"); v.Type != 0 {
 		var problem string
 		if p.Seq, problem = integral(v); problem != "" {
 			return Ping{}, &MalformedError{PingsCollection, id, "seq", problem}
 		}
 		p.HasSeq = true
 	}
-	p.Local = date(lookup(raw, "local"))
-	p.Takeover = bounded(lookup(raw, "takeoverMS"))
-	p.Interval = bounded(lookup(raw, "pingMS"))
-	if v = lookup(raw, "condemned"); v.Type != 0 {
+	p.Local = date(doc.lookup("local"))
+	p.Takeover = bounded(doc.lookup("takeoverMS"))
+	p.Interval = bounded(doc.lookup("pingMS"))
+	if v = doc.lookup("condemned"); v.Type != 0 {
 		p.Condemned = &Condemnation{}
-		if doc, ok := v.DocumentOK(); ok {
-			p.Condemned.By, _ = lookup(doc, "by").StringValueOK()
-			p.Condemned.Evidence, _ = lookup(doc, "evidence").StringValueOK()
-			p.Condemned.At = date(lookup(doc, "at"))
+		if mark, ok := v.DocumentOK(); ok {
+			in := fieldsOf(mark)
+			p.Condemned.By, _ = in.lookup("by").StringValueOK()
+			p.Condemned.Evidence, _ = in.lookup("evidence").StringValueOK()
+			p.Condemned.At = date(in.lookup("at"))
 		}
 	}
 	return p, nil
@@ -153,11 +157,11 @@ func Printable(s string, limit int) string {
 	return b.String()
 }
 
-func parseID(collection string, raw bson.Raw) (string, *MalformedError) {
+func parseID(collection string, raw bson.Raw, doc fields) (string, *MalformedError) {
 	if err := raw.Validate(); err != nil {
 		return "", &MalformedError{collection, "", "_id", "cannot be read: the document is damaged"}
 	}
-	v := lookup(raw, "_id")
+	v := doc.lookup("_id")
 	id, ok := v.StringValueOK()
 	if !ok {
 		return "", &MalformedError{collection, v.String(), "_id", "must be a string, not " + describe(v)}
@@ -165,19 +169,25 @@ func parseID(collection string, raw bson.Raw) (string, *MalformedError) {
 	return id, nil
 }
 
-// lookup returns the LAST element of that name, as the Go decoder would; the zero value if none.
-func lookup(raw bson.Raw, key string) bson.RawValue {
-	var found bson.RawValue
+// fields are the elements of a document, taken apart once.
+type fields []bson.RawElement
+
+func fieldsOf(raw bson.Raw) fields {
 	elements, err := raw.Elements()
 	if err != nil {
-		return found
+		return nil // a damaged document has no fields
 	}
-	for _, e := range elements {
+	return elements
+}
+
+// lookup returns the LAST element of that name, as the Go decoder would; the zero value if none.
+func (f fields) lookup(key string) bson.RawValue {
+	for _, e := range slices.Backward(f) {
 		if e.Key() == key {
-			found = e.Value()
+			return e.Value()
 		}
 	}
-	return found
+	return bson.RawValue{}
 }
 
 func absent(v bson.RawValue) bool {

@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Chores", choreCases},
 		{"Operator", operatorCases},
 		{"Race", raceCases},
+		{"Transact", transactCases},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

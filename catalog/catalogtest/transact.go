@@ -1,0 +1,101 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// A server without transactions must say so before anything runs; one with them must commit exactly
+// while the session holds the lock.
+var transactCases = []testCase{
+	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		runs := 0
+		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error { runs++; return nil })
+		if b.noTransactions(err, runs) {
+			return
+		}
+		if err != nil || runs != 1 {
+			b.Fatalf("%d runs: %v", runs, err)
+		}
+		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 2)))
+	}},
+	{"NotHeld_MatchesNothing", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(grant("balancer", bob))
+		b.wantUntouched("locks", "balancer", func() {
+			runs := 0
+			err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error { runs++; return nil })
+			if !b.noTransactions(err, runs) {
+				b.wantErr(err, catalog.ErrNoMatch)
+			}
+		})
+	}},
+	{"TakenDuringTheRun_MatchesNothing", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		thief := grant("balancer", bob)
+		runs := 0
+		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error {
+			if runs++; runs > 1 {
+				return nil // a store with snapshots runs again after the conflict
+			}
+			_, err := b.Catalog.Overtake(b.ctx, thief, catalog.Holder{Session: g.Session, Process: alice})
+			return err
+		})
+		if b.noTransactions(err, runs) {
+			return
+		}
+		b.wantErr(err, catalog.ErrNoMatch)
+		if ts := b.document("locks", "balancer").Lookup("ts").ObjectID(); ts != thief.TS {
+			b.Errorf("ts is %v, want the thief's", ts)
+		}
+	}},
+	{"RunFails_ItsErrorComesBack_NothingChanges", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		mine := errors.New("mine")
+		b.wantUntouched("locks", "balancer", func() {
+			runs := 0
+			err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error { runs++; return mine })
+			if !b.noTransactions(err, runs) && err != mine {
+				b.Errorf("error is %v, want run's own, as it is", err)
+			}
+		})
+	}},
+	{"LockDocumentStaysAsItIs_ForeignFields", func(b *bench) {
+		ts := bson.NewObjectID()
+		doc := bson.D{
+			field("_id", "balancer"), field("state", int32(2)), field("process", alice),
+			field("ts", ts), field("waiters", bson.A{}),
+		}
+		b.insert("locks", doc)
+		runs := 0
+		s := catalog.Session{Name: "balancer", TS: ts}
+		err := b.Catalog.Transact(b.ctx, s, func(context.Context) error { runs++; return nil })
+		if b.noTransactions(err, runs) {
+			return
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.wantDocument(b.document("locks", "balancer"), with(doc, field("rev", int64(1))))
+	}},
+}
+
+// noTransactions reports whether the store has none, and fails when it ran something all the same.
+func (b *bench) noTransactions(err error, runs int) bool {
+	b.Helper()
+	if !errors.Is(err, catalog.ErrNoTransactions) {
+		return false
+	}
+	if runs > 0 {
+		b.Errorf("it has no transactions, and ran %d times", runs)
+	}
+	return true
+}
