@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
 	"mongodlm/takeover"
 )
@@ -45,7 +46,9 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Takeover: m.cfg.Takeover,
 	}}
 	a.grant.Who = fmt.Sprintf("%s:%s:%08x", a.grant.Process, o.label, rand.Uint32())
-	m.table.enter(a.grant.TS)
+	if !m.mistakes.Has(mutant.PendingAfterSend) { // mutant 12
+		m.table.enter(a.grant.TS)
+	}
 	if m.closing() { // Close may have looked at the table before we were in it
 		a.leave()
 		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(name), ErrClosed)
@@ -120,15 +123,16 @@ func (a *attempt) contend(ctx context.Context) (*TryGuard, error) {
 func (a *attempt) overtake(ctx context.Context, look observed, d takeover.Decision) (*TryGuard, error) {
 	ping, lock := look.Ping, look.Lock
 	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
-	if err := a.m.samePrimary(ctx, look); err != nil {
+	blind := a.m.mistakes.Has(mutant.StaleLastLook) // mutant 23
+	if err := a.m.samePrimary(ctx, look); err != nil && !blind {
 		return nil, err
 	}
-	if lock.Process != "" && (ping == nil || ping.HasSeq && ping.Condemned == nil) {
+	if lock.Process != "" && !blind && (ping == nil || ping.HasSeq && ping.Condemned == nil) {
 		err := a.m.locks.Condemn(ctx, lock.Process, ping, catalog.Condemnation{
 			By: a.grant.Process, Evidence: evidence,
 		})
 		if err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
-			return nil, err
+			return nil, a.m.before(look, "condemn", err)
 		}
 		if err != nil { // perhaps condemned: the next look tells
 			return nil, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
@@ -155,6 +159,12 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 		return nil, failed
 	}
 	failed = fmt.Errorf("%w: %w", ErrOutcomeUnknown, failed)
+	switch {
+	case a.m.mistakes.Has(mutant.UnknownIsNotHeld): // mutant 15
+		return nil, failed
+	case a.m.mistakes.Has(mutant.UnknownIsHeld): // mutant 16
+		return a.hand(ctx, catalog.Lock{Fence: unseeded}, evidence)
+	}
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.m.cfg.CommandTimeout)
 	defer cancel()
 	lock, err := a.m.locks.Confirm(ask, a.grant)
@@ -177,10 +187,14 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		a.undo()
 		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
 	}
-	if lock.Fence < unseeded {
+	if lock.Fence < unseeded && !a.m.mistakes.Has(mutant.FenceNotSeeded) { // mutant 22
 		var err error
 		if lock, err = a.m.locks.SeedFence(ctx, a.grant.Session, lock.When.UnixMilli()); err != nil {
-			return fail(fmt.Errorf("raise the fence: %w", err))
+			err = fmt.Errorf("raise the fence: %w", err)
+			if errors.Is(err, catalog.ErrUnknownOutcome) {
+				err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+			}
+			return fail(err)
 		}
 	}
 	h := &holding{

@@ -184,6 +184,9 @@ func (c Config) Validate() error {
 	if c.Mode < takeover.Witnesses || c.Mode > takeover.TakeAtOnce {
 		say("Mode is %d, must be one of the constants of package takeover", c.Mode)
 	}
+	if c.MaxClockSkew >= c.Takeover {
+		say("MaxClockSkew (%v) must be smaller than Takeover (%v)", c.MaxClockSkew, c.Takeover)
+	}
 	if problem := badText(c.Host, 255); problem != "" {
 		say("Host %s", problem)
 	}
@@ -236,7 +239,7 @@ func badDatabase(name string) string {
 // policy is what the takeover rule needs of the configuration.
 func (c Config) policy() takeover.Policy {
 	return takeover.Policy{
-		Takeover: c.Takeover, ForeignTakeover: max(c.ForeignTakeover, c.Takeover),
+		Takeover: c.Takeover, ForeignTakeover: c.ForeignTakeover,
 		PingInterval: c.Ping, MaxClockSkew: c.MaxClockSkew, MaxGap: c.MaxWatchGap,
 		Mode: c.Mode, RefuseWithoutPing: c.RefuseWithoutPing,
 	}

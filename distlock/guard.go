@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
 )
 
@@ -101,7 +102,7 @@ func (g *TryGuard) Check(ctx context.Context) error {
 //
 // It returns nil when the lock was freed while the guard was trusted; a *LostError when the guard
 // was lost before, whether or not the document could still be freed; a *ReleaseError when every try
-// failed: then the release goes on in the background, after 8 s or the next ping. Releasing again
+// failed: then the release goes on in the background, at once and after every ping. Releasing again
 // returns nil. Releasing a nil guard returns nil, so that it may be deferred before the error is
 // looked at.
 //
@@ -117,6 +118,9 @@ func (g *TryGuard) Release() error {
 }
 
 func (h *holding) err() error {
+	if h.m.mistakes.Has(mutant.LateReplyRevives) { // mutant 6
+		return h.term.Err()
+	}
 	if ended := h.ended.Load(); ended != nil {
 		return *ended
 	}
@@ -129,10 +133,19 @@ func (h *holding) err() error {
 
 // lose marks the guard as lost and ends its context. Loss is one way (I4).
 func (h *holding) lose(cause error) {
-	if h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause}) {
-		h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
-			Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", cause).Msg("lost")
+	if h.endLost(cause) {
+		h.logLost(cause)
 	}
+}
+
+// endLost is lose without the log, and reports whether the guard was not over before.
+func (h *holding) endLost(cause error) bool {
+	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
+}
+
+func (h *holding) logLost(cause error) {
+	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
+		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", cause).Msg("lost")
 }
 
 func (h *holding) end(why error) bool {
@@ -144,7 +157,7 @@ func (h *holding) end(why error) bool {
 }
 
 func (h *holding) check(ctx context.Context) error {
-	if err := h.err(); err != nil {
+	if err := h.err(); err != nil && !h.m.mistakes.Has(mutant.RevalidateByReading) {
 		return err
 	}
 	lock, err := h.m.locks.Read(ctx, h.session.Name)
@@ -157,6 +170,9 @@ func (h *holding) check(ctx context.Context) error {
 		return fmt.Errorf("distlock: check %s: %w", quoted(h.session.Name), err)
 	case !lock.Held || lock.TS != h.session.TS || lock.Process != h.process:
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
+	case h.m.mistakes.Has(mutant.RevalidateByReading) && h.m.pinger.Term() != nil: // mutant 24
+		h.term = h.m.pinger.Term()
+		h.ended.Store(nil)
 	}
 	return h.err()
 }

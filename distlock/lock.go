@@ -28,9 +28,9 @@ func (l *DistributedLock) Name() string { return l.name }
 // [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; a *MalformedError; a
 // *LostError when the reply came after the deadline. The guard is nil exactly if the error is not.
 //
-// Round trips: one when it is free; two on MongoDB and four on the embedded server when it is held;
-// a takeover adds three, and four for a foreign holder. The first acquisition of a name costs one
-// more, which raises the fence.
+// Round trips: one when it is free; two on MongoDB and four on the embedded server when it is held.
+// A takeover adds three: hello, condemn, overtake; for a holder that has no ping of ours, a hello, a
+// look and a read more. The first acquisition of a name costs one more, which raises the fence.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {

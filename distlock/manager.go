@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
 )
 
@@ -26,6 +27,8 @@ type Manager struct {
 	table   *table
 	watches watches
 	hangUp  func(context.Context) error // disconnects the clients that New made
+
+	mistakes mutant.Set // none in production
 
 	closeOnce sync.Once
 	closed    chan struct{}
@@ -75,6 +78,7 @@ func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
+		mistakes: mutant.Of(cfg.Clock),
 	}
 	m.table = newTable(m)
 	m.pinger, err = pinger.New(pinger.Config{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -98,7 +99,9 @@ func (t *table) TermBegan(term *pinger.Term) {
 }
 
 func (t *table) watchdog(term *pinger.Term) {
-	timer := t.m.cfg.Clock.NewTimer(term.Left())
+	// It looks once an interval, for a suspended machine's timer has slept too.
+	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
+	timer := t.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
 	for {
 		select {
@@ -109,15 +112,20 @@ func (t *table) watchdog(term *pinger.Term) {
 			t.loseTerm(term, err)
 			return
 		}
-		timer.Reset(term.Left())
+		timer.Reset(next())
 	}
 }
 
 func (t *table) loseTerm(term *pinger.Term, cause error) {
+	var lost []*holding
 	for _, h := range t.all() {
-		if h.term == term {
-			h.lose(cause)
+		if h.term == term && h.endLost(cause) {
+			lost = append(lost, h)
 		}
+	}
+	defer func() { _ = recover() }() // a logger that panics must not end the program
+	for _, h := range lost {
+		h.logLost(cause)
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
+	"mongodlm/takeover"
 )
 
 // until tries every pause until the lock is got, and returns the guard and how long it took.
@@ -319,5 +322,44 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 		if took := time.Since(start); took < takeoverTime-pingTime {
 			t.Errorf("took %v, the holder's takeover time is %v", took, takeoverTime)
 		}
+	})
+}
+
+// G2-8: many waiters of one process look at the same dead holder, their replies overtake each
+// other, and the lock is taken all the same when its time has come.
+func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.Mode = takeover.WatchOnly })
+		for i := range 10 {
+			a.mustTry(fmt.Sprint(i))
+		}
+		a.kill()
+		var calls atomic.Int64
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op != fault.Look {
+				return apply()
+			}
+			n := calls.Add(1)
+			time.Sleep(time.Duration(n*7%20) * time.Millisecond) // before and after: replies cross
+			defer time.Sleep(time.Duration(n*13%20) * time.Millisecond)
+			return apply()
+		})
+		start := time.Now()
+		var wg sync.WaitGroup
+		guards := make([]*distlock.TryGuard, 10)
+		for i := range guards {
+			wg.Go(func() {
+				g, err := b.Lock(fmt.Sprint(i)).Lock(t.Context(), distlock.WaitAtMost(time.Hour))
+				if err != nil {
+					t.Errorf("waiter %d: %v", i, err)
+				}
+				guards[i] = g
+			})
+		}
+		wg.Wait()
+		if took := time.Since(start); took > takeoverTime+time.Minute {
+			t.Errorf("took %v, want the takeover time", took)
+		}
+		runtime.KeepAlive(guards)
 	})
 }

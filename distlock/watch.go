@@ -40,7 +40,9 @@ func (m *Manager) look(ctx context.Context, name string) (observed, takeover.Dec
 		seen.Primary = m.pinger.Server().Primary
 	}
 	o := observed{Look: seen, evidence: evidenceOf(name, seen, sent, received)}
-	return o, m.watches.look(o, m.cfg.policy()), nil
+	policy := m.cfg.policy()
+	mistaken(m.mistakes, &o.evidence, &policy)
+	return o, m.watches.look(o, policy), nil
 }
 
 func evidenceOf(name string, look catalog.Look, sent, received clock.Reading) takeover.Evidence {
@@ -110,35 +112,57 @@ func (w *watches) look(o observed, p takeover.Policy) takeover.Decision {
 		}
 	}
 	subject := o.evidence.Subject()
-	next, decision := w.seen[subject].Look(o.evidence, p)
-	w.seen[subject] = watched{Observation: next, last: o.evidence.Received}
+	before := w.seen[subject]
+	next, decision := before.Look(o.evidence, p)
+	// Replies may come in another order than the looks were sent, when several goroutines wait. A
+	// look that overlaps the last one is judged, and does not disturb the observation.
+	if _, begun := before.First(); !begun || o.evidence.Sent >= before.last {
+		w.seen[subject] = watched{Observation: next, last: o.evidence.Received}
+	}
 	return decision
 }
 
-// samePrimary makes sure, right before a takeover, that the look came from the server that is
+// samePrimary makes sure, right before a takeover, that the server that answered the watch is
 // primary now. An old primary that was cut off may answer reads for an election timeout. A holder
-// of ours is condemned afterwards, by a write that only the true primary can carry out; for a
-// foreign one, which cannot be condemned, a linearizable read is made as well (R5).
+// of ours is condemned afterwards, by a write that only the true primary can carry out. For a
+// foreign one, which cannot be condemned, the last look is made once more between two questions for
+// the primary and before a linearizable read, so that it is the true primary's (R5).
 func (m *Manager) samePrimary(ctx context.Context, o observed) error {
-	if !o.sequenced() {
-		lock, err := m.locks.Read(ctx, o.Lock.Name)
-		if errors.Is(err, catalog.ErrNotFound) || err == nil && lock.Session() != o.Lock.Session() {
-			return fmt.Errorf("%w: the lock changed before the takeover", catalog.ErrNoMatch)
-		}
-		if err != nil {
-			return fmt.Errorf("distlock: acquire %s: read before the takeover: %w", quoted(o.Lock.Name), err)
-		}
+	if err := m.isPrimary(ctx, o); err != nil || o.Ping == nil || o.Ping.HasSeq {
+		return err
 	}
+	again, decision, err := m.look(ctx, o.Lock.Name)
+	if err != nil {
+		return m.before(o, "look", err)
+	}
+	if decision.Verdict != takeover.Take || again.Lock.Session() != o.Lock.Session() {
+		return fmt.Errorf("%w: the last look showed another picture", catalog.ErrNoMatch)
+	}
+	lock, err := m.locks.Read(ctx, o.Lock.Name)
+	if errors.Is(err, catalog.ErrNotFound) || err == nil && lock.Session() != o.Lock.Session() {
+		return fmt.Errorf("%w: the lock changed before the takeover", catalog.ErrNoMatch)
+	}
+	if err != nil {
+		return m.before(o, "read", err)
+	}
+	return m.isPrimary(ctx, o)
+}
+
+func (m *Manager) isPrimary(ctx context.Context, o observed) error {
 	server, err := m.locks.Hello(ctx)
 	if err != nil {
-		return fmt.Errorf("distlock: acquire %s: ask the server before the takeover: %w",
-			quoted(o.Lock.Name), err)
+		return m.before(o, "hello", err)
 	}
 	m.pinger.SetServer(server)
 	if server.Primary != o.Primary {
 		return fmt.Errorf("%w: another primary was elected during the watch", catalog.ErrNoMatch)
 	}
 	return nil
+}
+
+// before words an error of the last steps before a takeover.
+func (m *Manager) before(o observed, step string, err error) error {
+	return fmt.Errorf("distlock: acquire %s: %s before the takeover: %w", quoted(o.Lock.Name), step, err)
 }
 
 // heldError tells the caller what is known of the holder.

@@ -1,6 +1,7 @@
 package pinger
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -28,14 +29,21 @@ func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
 	var prune pruneSchedule
 	prepared := false
+	late := func() error { p.releaseLate(p.stopping); return nil }
 	for {
+		select {
+		case <-p.kick: // before a chore that is due as well: the order does not hang on chance
+			p.guarded("late release", late)
+			continue
+		default:
+		}
 		select {
 		case <-p.stop:
 			return
 		case <-p.kick:
-			p.guarded("late release", func() error { p.releaseLate(p.stopping); return nil })
+			p.guarded("late release", late)
 		case c := <-p.chores:
-			p.guarded("late release", func() error { p.releaseLate(p.stopping); return nil })
+			p.guarded("late release", late)
 			p.guarded("reap", func() error { return p.Reap(p.stopping, c.term) })
 			p.guarded("hello", func() error { return p.hello(p.stopping) })
 			if !prepared {
@@ -57,10 +65,7 @@ func (p *LockPinger) hello(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if old := p.Server(); old.Primary != s.Primary {
-		p.log.Info().Str("before", old.Primary).Str("now", s.Primary).Msg("another primary")
-	}
-	p.server.Store(&s)
+	p.SetServer(s)
 	return nil
 }
 
@@ -106,7 +111,12 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		return err
 	}
 	// The local table is asked AFTER the reply, and an attempt is entered in it before it is
-	// sent: so a fresh acquisition can never be taken for a ghost.
+	// sent: so a fresh acquisition can never be taken for a ghost. A guard that was there before
+	// the read and is not any more was released meanwhile.
+	guards := make(map[catalog.Session]bool, len(before))
+	for _, s := range before {
+		guards[s.Session] = true
+	}
 	owns := p.cfg.Owner.Owns
 	if p.mistakes.Has(mutant.TableBeforeRead) { // mutant 11
 		owns = func(ts bson.ObjectID) bool {
@@ -116,17 +126,17 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	seen := make(map[catalog.Session]bool, len(stored))
 	for _, s := range stored {
 		seen[s.Session] = true
-		if !owns(s.TS) && !p.queue.has(s.Session) {
+		if !owns(s.TS) && !guards[s.Session] && !p.queue.has(s.Session) {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Str("process", t.process).Msg("ghost of a lost reply is released")
 			p.ReleaseLater(s.Session)
 		}
 	}
-	for _, s := range before {
-		if !seen[s.Session] {
-			p.cfg.Owner.Vanished(ctx, s.Session)
-		}
+	gone := slices.DeleteFunc(before, func(s catalog.HeldSession) bool { return seen[s.Session] })
+	slices.SortFunc(gone, func(a, b catalog.HeldSession) int { return cmp.Compare(a.Name, b.Name) })
+	for _, s := range gone {
+		p.cfg.Owner.Vanished(ctx, s.Session)
 	}
 	return nil
 }

@@ -105,6 +105,8 @@ type LockPinger struct {
 	stopOnce sync.Once
 	stopping context.Context // ends with stop
 	cancel   context.CancelFunc
+	pinging  context.Context // ends with Close's context: see Close
+	hangUp   context.CancelFunc
 	loops    sync.WaitGroup
 }
 
@@ -123,6 +125,7 @@ func New(cfg Config) (*LockPinger, error) {
 		chores: make(chan chore, 1), kick: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	p.stopping, p.cancel = context.WithCancel(context.Background())
+	p.pinging, p.hangUp = context.WithCancel(context.Background())
 	p.mistakes = mutant.Of(cfg.Clock)
 	if p.mistakes.Has(mutant.HoldPastTakeover) { // mutant 7
 		p.hold = cfg.Takeover + cfg.Interval
@@ -170,15 +173,24 @@ func (p *LockPinger) Server() catalog.Server {
 }
 
 // SetServer notes a newer answer of Hello. Call it once before Start.
-func (p *LockPinger) SetServer(s catalog.Server) { p.server.Store(&s) }
+func (p *LockPinger) SetServer(s catalog.Server) {
+	if old := p.server.Swap(&s); old != nil && old.Primary != s.Primary {
+		p.log.Info().Str("before", old.Primary).Str("now", s.Primary).Msg("another primary")
+	}
+}
 
 // Close ends the term, stops the loops, tries every late release once more and removes the ping
 // document. Everything is bounded by ctx. What could not be released is in the error. The locks of
 // the process must have been released before. Idempotent.
+//
+// A ping that is under way is waited for, at most its own limit: given up, it could be applied
+// after the ping document was removed and make it anew.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
 	p.stopOnce.Do(func() { first = true; close(p.stop); p.cancel() })
+	defer context.AfterFunc(ctx, p.hangUp)()
 	p.loops.Wait()
+	p.hangUp()
 	if !first {
 		return nil
 	}
@@ -210,7 +222,7 @@ func (p *LockPinger) pingLoop() {
 			return
 		}
 		p.noteLateness(due)
-		if p.guarded("ping", func() error { return p.Ping(p.stopping) }) {
+		if p.guarded("ping", func() error { return p.Ping(p.pinging) }) {
 			failures = 0
 		} else {
 			failures++

@@ -113,8 +113,8 @@ func classifyRead(err error) outcome {
 	switch got := classify(err); {
 	case got != unknown:
 		return got
-	case network(err), hasCode(err, 91, 189, 11600, 11602, 13436):
-		return unavailable // It broke on the way, or the node is going down or changing its role.
+	case network(err), hasCode(err, 6, 7, 50, 89, 91, 133, 134, 189, 262, 11600, 11602, 13436):
+		return unavailable // It broke on the way, took too long, or the node is changing its role.
 	default:
 		return notApplied
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -19,6 +20,9 @@ import (
 // codeNoTransactions are the codes with which servers refuse a transaction: a standalone (20), a
 // replica set for database config (263).
 var codeNoTransactions = []int{20, 263}
+
+// commitPause is the time between two tries to commit while nobody knows the outcome.
+const commitPause = 100 * time.Millisecond
 
 // Transact is documented in [catalog.Transactions]. The last write of every run is an update of
 // the lock document with the filter {_id, ts, state > 0} that raises rev: a real change, since a
@@ -99,8 +103,10 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 		if !labeled.HasErrorLabel(driver.UnknownTransactionCommitResult) {
 			return o.transacted(err)
 		}
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, err))
+		case <-time.After(commitPause):
 		}
 	}
 }
