@@ -14,7 +14,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/balancer"
@@ -51,7 +50,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 	}
 	host := manager.Config().Host
 	b := balancer.New(balancer.Config{
-		Manager: manager, Store: balancer.NewStore(client, o.database, textsOnly(manager.Server())),
+		Manager: manager, Store: balancer.NewStore(client, o.database, manager.Server()),
 		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Number: o.number, PID: os.Getpid(),
 		RoundPause: o.roundPause, MovePause: o.movePause,
 		Now: wallClock, Tell: teller(out),
@@ -61,9 +60,6 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 	defer cancelEnd()
 	return errors.Join(manager.Close(end), client.Disconnect(end))
 }
-
-// textsOnly reports whether a server stores neither MinKey nor dotted field names.
-func textsOnly(s catalog.Server) bool { return s.Kind == catalog.FerretDB }
 
 // teller writes events as lines of JSON. A reader that has gone is no reason to stop.
 func teller(out io.Writer) func(balancer.Event) {
@@ -113,7 +109,7 @@ func openMetadata(ctx context.Context, o opts) (*metadata, error) {
 	if err := mongocatalog.Supported(server, o.database); err != nil {
 		return nil, errors.Join(err, client.Disconnect(ctx))
 	}
-	m.Store = balancer.NewStore(client, o.database, textsOnly(server))
+	m.Store = balancer.NewStore(client, o.database, server)
 	return m, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"mongodlm/catalog"
 	"mongodlm/internal/balancing"
 )
 
@@ -22,16 +23,27 @@ var ErrStale = errors.New("balancer: a newer holder was here")
 
 // Store reads and writes the metadata of one cluster in one database. Safe for concurrent use.
 type Store struct {
-	db *mongo.Database
+	db     *mongo.Database
+	prefix string
 	// texts is set for a server that stores neither MinKey nor dotted field names.
 	texts bool
 }
 
-// NewStore works on the collections of a database. texts: see [balancing.Stored].
-func NewStore(client *mongo.Client, database string, texts bool) *Store {
+// ConfigServerPrefix stands before the names of the collections on a config server, whose own
+// metadata has these names and is not to be touched.
+const ConfigServerPrefix = "demo_"
+
+// NewStore works on the collections of a database of server.
+func NewStore(client *mongo.Client, database string, server catalog.Server) *Store {
 	opts := options.Database().SetWriteConcern(writeconcern.Majority())
-	return &Store{db: client.Database(database, opts), texts: texts}
+	s := &Store{db: client.Database(database, opts), texts: server.Kind == catalog.FerretDB}
+	if server.ConfigServer {
+		s.prefix = ConfigServerPrefix
+	}
+	return s
 }
+
+func (s *Store) collection(name string) *mongo.Collection { return s.db.Collection(s.prefix + name) }
 
 // Load writes a cluster into the empty database. It changes nothing when there is one already
 // (ErrNotEmpty).
@@ -39,12 +51,12 @@ func (s *Store) Load(ctx context.Context, c balancing.Cluster) error {
 	for _, name := range []string{
 		balancing.ShardsCollection, balancing.CollectionsCollection, balancing.ChunksCollection,
 	} {
-		n, err := s.db.Collection(name).CountDocuments(ctx, bson.D{}, options.Count().SetLimit(1))
+		n, err := s.collection(name).CountDocuments(ctx, bson.D{}, options.Count().SetLimit(1))
 		if err != nil {
 			return fmt.Errorf("balancer: load: %w", err)
 		}
 		if n > 0 {
-			return fmt.Errorf("%w: %s.%s is not empty; name another database", ErrNotEmpty, s.db.Name(), name)
+			return fmt.Errorf("%w: %s.%s is not empty; name another database", ErrNotEmpty, s.db.Name(), s.prefix+name)
 		}
 	}
 	var shards, collections, chunks []bson.Raw
@@ -70,7 +82,7 @@ func (s *Store) Load(ctx context.Context, c balancing.Cluster) error {
 		}
 	}
 	tick := bson.D{{Key: "_id", Value: balancing.TickID}}
-	_, err := s.db.Collection(balancing.RoundsCollection).UpdateOne(ctx, tick, balancing.Tick(),
+	_, err := s.collection(balancing.RoundsCollection).UpdateOne(ctx, tick, balancing.Tick(),
 		options.UpdateOne().SetUpsert(true))
 	if err != nil {
 		return fmt.Errorf("balancer: load: %w", err)
@@ -91,7 +103,7 @@ func (s *Store) insert(ctx context.Context, collection string, raws []bson.Raw) 
 		}
 		docs = append(docs, doc)
 	}
-	_, err := s.db.Collection(collection).InsertMany(ctx, docs)
+	_, err := s.collection(collection).InsertMany(ctx, docs)
 	return err
 }
 
@@ -110,7 +122,7 @@ func (s *Store) Read(ctx context.Context) (balancing.Cluster, error) {
 }
 
 func (s *Store) all(ctx context.Context, collection string, filter bson.D) ([]bson.Raw, error) {
-	cursor, err := s.db.Collection(collection).Find(ctx, filter)
+	cursor, err := s.collection(collection).Find(ctx, filter)
 	if err != nil {
 		return nil, fmt.Errorf("balancer: read %s: %w", collection, err)
 	}
@@ -123,7 +135,7 @@ func (s *Store) all(ctx context.Context, collection string, filter bson.D) ([]bs
 
 // Settings reads the balancer's document of config.settings.
 func (s *Store) Settings(ctx context.Context) (balancing.Settings, error) {
-	raw, err := s.db.Collection(balancing.SettingsCollection).
+	raw, err := s.collection(balancing.SettingsCollection).
 		FindOne(ctx, bson.D{{Key: "_id", Value: balancing.BalancerSettings}}).Raw()
 	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
 		return balancing.Settings{}, fmt.Errorf("balancer: read settings: %w", err)
@@ -133,7 +145,7 @@ func (s *Store) Settings(ctx context.Context) (balancing.Settings, error) {
 
 // Tick asks the server for a stamp that is larger than all before it.
 func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
-	raw, err := s.db.Collection(balancing.RoundsCollection).FindOneAndUpdate(ctx,
+	raw, err := s.collection(balancing.RoundsCollection).FindOneAndUpdate(ctx,
 		bson.D{{Key: "_id", Value: balancing.TickID}}, balancing.Tick(),
 		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Raw()
 	if err != nil {
@@ -152,13 +164,13 @@ func timestamp(raw bson.Raw, field string) (bson.Timestamp, error) {
 
 // Begin records a round that has begun.
 func (s *Store) Begin(ctx context.Context, r balancing.Round) error {
-	_, err := s.db.Collection(balancing.RoundsCollection).InsertOne(ctx, r.Document())
+	_, err := s.collection(balancing.RoundsCollection).InsertOne(ctx, r.Document())
 	return wrap("record the round", err)
 }
 
 // Finish records how a round ended.
 func (s *Store) Finish(ctx context.Context, r balancing.Round) error {
-	_, err := s.db.Collection(balancing.RoundsCollection).UpdateOne(ctx,
+	_, err := s.collection(balancing.RoundsCollection).UpdateOne(ctx,
 		bson.D{{Key: "_id", Value: r.ID()}}, r.Finish())
 	return wrap("record the end of the round", err)
 }
@@ -167,7 +179,7 @@ func (s *Store) Finish(ctx context.Context, r balancing.Round) error {
 // nothing.
 func (s *Store) Move(ctx context.Context, m balancing.Migration, fence int64,
 	version bson.Timestamp) (bson.Timestamp, error) {
-	raw, err := s.db.Collection(balancing.ChunksCollection).FindOneAndUpdate(ctx,
+	raw, err := s.collection(balancing.ChunksCollection).FindOneAndUpdate(ctx,
 		m.Filter(fence), m.Update(fence, version),
 		options.FindOneAndUpdate().SetReturnDocument(options.After)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -181,7 +193,7 @@ func (s *Store) Move(ctx context.Context, m balancing.Migration, fence int64,
 
 // Record writes an entry of config.changelog.
 func (s *Store) Record(ctx context.Context, c balancing.Change) error {
-	_, err := s.db.Collection(balancing.ChangelogCollection).InsertOne(ctx, c.Document(s.texts))
+	_, err := s.collection(balancing.ChangelogCollection).InsertOne(ctx, c.Document(s.texts))
 	return wrap("write the changelog", err)
 }
 
