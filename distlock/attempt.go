@@ -170,8 +170,10 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	lock, err := a.m.locks.Confirm(ask, a.grant)
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
+		a.m.pinger.Doubt()
 		return nil, failed
 	case err != nil:
+		a.m.pinger.Doubt()
 		a.m.pinger.ReleaseLater(a.grant.Session)
 		return nil, failed
 	case ctx.Err() != nil: // the caller has gone: undo

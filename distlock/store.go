@@ -30,6 +30,9 @@ func openStore(ctx context.Context, cfg Config) (store, error) {
 	}
 	var own []*mongo.Client
 	hangUp := func(ctx context.Context) error {
+		// The driver says goodbye to the server, and looks for it as long as it may.
+		ctx, cancel := context.WithTimeout(ctx, cfg.CommandTimeout)
+		defer cancel()
 		var errs []error
 		for _, c := range own {
 			if err := c.Disconnect(ctx); err != nil {
