@@ -141,6 +141,22 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	return nil
 }
 
+// Doubt notes that a lock may be acquired for this process although nobody knows of it: the outcome
+// of an acquisition is unknown and the store does not show it yet. Reap finds it when it appears;
+// Close looks for it once more.
+func (p *LockPinger) Doubt() { p.doubt.Store(true) }
+
+// lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
+// to the reaper (H7). A failure changes nothing: what is held then is taken over in time.
+func (p *LockPinger) lastReap(ctx context.Context) {
+	p.guarded("last reap", func() error {
+		if err := p.Ping(ctx); err != nil {
+			return err
+		}
+		return p.Reap(ctx, p.Last())
+	})
+}
+
 func tallyOf(sessions []catalog.HeldSession) catalog.Tally {
 	tally := catalog.Tally{Count: int64(len(sessions))}
 	for _, s := range sessions {

@@ -90,6 +90,7 @@ type LockPinger struct {
 	queue releaseQueue
 
 	mistakes mutant.Set // none in production
+	doubt    atomic.Bool
 
 	beat beat // owned by whoever pings: Start, then the ping loop
 
@@ -194,10 +195,13 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	t := p.Last()
-	if t == nil {
+	if p.Last() == nil {
 		return nil
 	}
+	if p.doubt.Load() {
+		p.lastReap(ctx)
+	}
+	t := p.Last()
 	t.end(ErrStopped)
 	var errs []error
 	p.releaseLate(ctx)

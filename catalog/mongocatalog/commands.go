@@ -17,7 +17,10 @@ var absent = bson.D{{Key: "$exists", Value: false}}
 // positive is the condition that a lock is held; it does not match null or a missing field.
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
-var majority = bson.D{{Key: "w", Value: "majority"}}
+// majority is the write concern of every write. On a replica set j goes with w: majority by default;
+// on a standalone it does not, and a server that is killed would forget what it had acknowledged for
+// up to 100 ms (C10).
+var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
 // revised is what every write of ours raises in a lock document.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}

@@ -254,7 +254,7 @@ func (d *Deployment) Continue(node int) error { return d.nodes[node].signal(sysc
 
 // Close kills all members and removes their data.
 func (d *Deployment) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, n := range d.nodes {
 		if n.client != nil {

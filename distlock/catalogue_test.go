@@ -1,0 +1,443 @@
+package distlock_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+	"mongodlm/takeover"
+)
+
+// Cases of docs/faults.md that no other test of this package shows.
+
+// steppedClock is a clock whose wall part may be stepped and whose monotonic part may have slept.
+type steppedClock struct {
+	distlock.Clock
+	mu          sync.Mutex // guards the fields below
+	wall, slept time.Duration
+}
+
+func (c *steppedClock) Now() distlock.Reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.Clock.Now()
+	return distlock.Reading{Wall: r.Wall.Add(c.wall), Mono: r.Mono - c.slept}
+}
+
+func (c *steppedClock) step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall += d
+}
+
+// A6, A7, A10: the wall clock of a holder steps. Forwards, as after a suspension that stopped the
+// monotonic clock, it counts, before any timer has run; backwards it does not.
+func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		by   time.Duration
+		lost bool
+	}{
+		"two hours ahead":        {2 * time.Hour, true},
+		"suspended for 20 min":   {20 * time.Minute, true},
+		"a little ahead":         {time.Minute, false},
+		"two hours back":         {-2 * time.Hour, false},
+		"back before 1970, even": {-100 * 365 * 24 * time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				clk := &steppedClock{Clock: clock.System()}
+				p := w.start(func(cfg *distlock.Config) { cfg.Clock = clk })
+				g := p.mustTry("a")
+				clk.step(c.by)
+				if !c.lost {
+					time.Sleep(time.Hour)
+					if err := errors.Join(g.Err(), g.Context().Err()); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				wantErr(t, g.Err(), distlock.ErrLockLost)
+				wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
+				time.Sleep(2 * pingTime)
+				wantErr(t, g.Err(), distlock.ErrLockLost)
+				if g := p.mustTry("b"); g.Err() != nil {
+					t.Error("a new term did not begin")
+				}
+			})
+		})
+	}
+}
+
+// ratedClock runs at a rate.
+type ratedClock struct {
+	distlock.Clock
+	start distlock.Reading
+	rate  float64
+}
+
+func rated(rate float64) func(*distlock.Config) {
+	return func(cfg *distlock.Config) {
+		c := clock.System()
+		cfg.Clock, cfg.Mode = ratedClock{c, c.Now(), rate}, takeover.WatchOnly
+	}
+}
+
+func (c ratedClock) Now() distlock.Reading {
+	passed := time.Duration(float64(c.Clock.Now().Mono-c.start.Mono) * c.rate)
+	return distlock.Reading{Wall: c.start.Wall.Add(passed), Mono: passed}
+}
+
+func (c ratedClock) NewTimer(d time.Duration) distlock.Timer {
+	return ratedTimer{c.Clock.NewTimer(time.Duration(float64(d) / c.rate)), c.rate}
+}
+
+type ratedTimer struct {
+	distlock.Timer
+	rate float64
+}
+
+func (t ratedTimer) Reset(d time.Duration) { t.Timer.Reset(time.Duration(float64(d) / t.rate)) }
+
+// A8, A9: clocks of different rates. Up to Takeover : (Takeover - Margin) = 1.33 the holder has
+// lost its trust when the lock is taken over; beyond it has not, and that must be seen here.
+func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
+	for _, c := range []struct {
+		holder, contender float64
+		overlap           bool
+	}{
+		{1, 1, false}, {0.8, 1, false}, {0.76, 1, false}, {1, 1.3, false}, {1.3, 0.8, false},
+		{0.6, 1, true},
+	} {
+		t.Run(fmt.Sprintf("%v and %v", c.holder, c.contender), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, b := w.start(rated(c.holder)), w.start(rated(c.contender))
+				lost := a.mustTry("a")
+				_, err := b.try("a")
+				wantErr(t, err, distlock.ErrHeld)
+				a.kill()
+				b.until("a", 5*time.Second, 2*takeoverTime)
+				if overlap := lost.Err() == nil; overlap != c.overlap {
+					t.Errorf("two guards are trusted: %v, want %v", overlap, c.overlap)
+				}
+			})
+		})
+	}
+}
+
+// B5: the contender stops between its last look and its next write for ten minutes, and the holder
+// recovers meanwhile. The holder cannot be condemned, and the lock is left alone.
+func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		old := a.mustTry("a")
+		before := w.doc("a")
+		a.kill()
+		stopped := false
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Condemn && !stopped {
+				stopped = true
+				a.store.Set(nil)
+				time.Sleep(10 * time.Minute)
+			}
+			return apply()
+		})
+		for start := time.Now(); !stopped && time.Since(start) < 2*takeoverTime; time.Sleep(10 * time.Second) {
+			_, err := b.try("a")
+			wantErr(t, err, distlock.ErrHeld)
+		}
+		if !stopped || !bytes.Equal(before, w.doc("a")) {
+			t.Errorf("stopped: %v, document %v", stopped, w.doc("a"))
+		}
+		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline was before
+		if a.Heartbeat().Sessions != 0 {
+			t.Error("the holder's session is over")
+		}
+	})
+}
+
+// B10: a ping that never returns does not keep a guard from ending at its deadline.
+func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		stuck := make(chan struct{})
+		p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+			if call.Op == fault.Ping {
+				<-stuck // deaf to its context
+			}
+			return fault.Refused(call.Op)
+		})
+		time.Sleep(time.Until(g.Deadline()) + time.Millisecond)
+		synctest.Wait()
+		wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
+		close(stuck)
+	})
+}
+
+// E8: elections keep a dead holder's lock where it is, and say so; a living holder is not harmed.
+func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		only := func(cfg *distlock.Config) { cfg.Mode = takeover.WatchOnly }
+		dead, alive, b := w.start(nil), w.start(nil), w.start(only)
+		dead.mustTry("dead")
+		g := alive.mustTry("alive")
+		dead.kill()
+		for i := range 2 * int(takeoverTime/(5*time.Second)) {
+			w.mem.SetPrimary(fmt.Sprint("term ", i))
+			_, err := b.try("dead")
+			if h := held(t, err); i > 0 && !strings.Contains(h.Reason, "primary") {
+				t.Fatalf("reason: %s", h.Reason)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if err := g.Err(); err != nil {
+			t.Error(err)
+		}
+		b.until("dead", 10*time.Second, takeoverTime+time.Minute)
+	})
+}
+
+// D13: processes without a server for longer than the takeover time come back at once: one of them
+// gets the lock, and none sends more than its polls allow.
+func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const many, after = 100, 30 * time.Second
+		procs := make([]*proc, many)
+		got := make(chan *distlock.TryGuard, many)
+		var waiting sync.WaitGroup
+		for i := range procs {
+			p := w.start(nil)
+			p.kill()
+			procs[i] = p
+			waiting.Go(func() {
+				g, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(takeoverTime+after))
+				if err == nil {
+					got <- g
+				} else if !errors.Is(err, distlock.ErrHeld) && !errors.Is(err, distlock.ErrNoHeartbeat) {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(takeoverTime)
+		before := make([]int, many)
+		for i, p := range procs {
+			p.store.Set(nil)
+			before[i] = p.store.Total()
+		}
+		waiting.Wait()
+		for i, p := range procs {
+			if n := p.store.Total() - before[i]; n > 60 {
+				t.Errorf("process %d sent %d commands in %v", i, n, after)
+			}
+		}
+		if len(got) != 1 {
+			t.Fatalf("%d guards, want 1", len(got))
+		}
+		if g := <-got; g.Err() != nil || w.lock("a").TS != g.Session() {
+			t.Errorf("guard: %v, document %v", g.Err(), w.doc("a"))
+		}
+	})
+}
+
+// G8: no client, no context and a deadline in the past are errors.
+func TestNew_NothingToWorkWith_IsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, err := distlock.New(t.Context(), distlock.Config{})
+		wantErr(t, err, distlock.ErrConfig)
+		var none context.Context
+		_, err = distlock.New(none, distlock.Config{Catalog: w.mem})
+		wantErr(t, err, distlock.ErrBadOption)
+		past, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+		defer cancel()
+		_, err = distlock.New(past, distlock.Config{Catalog: w.mem})
+		wantErr(t, err, context.DeadlineExceeded)
+		_, err = w.start(nil).Lock("a").TryLock(past)
+		wantErr(t, err, context.DeadlineExceeded)
+	})
+}
+
+// H1: processes of one host and one process number have different ids, and both work.
+func TestNew_SameHostAndPid_IdsDiffer(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		if a.Process() == b.Process() {
+			t.Fatalf("both are %s", a.Process())
+		}
+		g, h := a.mustTry("a"), b.mustTry("b")
+		time.Sleep(time.Hour)
+		if err := errors.Join(g.Err(), h.Err()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// H5: another process' session that happens to have the same ts is not taken for one's own.
+func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		err := w.mem.Put(catalog.LocksCollection, bson.D{
+			{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)}, {Key: "process", Value: "other"},
+			{Key: "ts", Value: g.Session()}, {Key: "fence", Value: g.Fence() + 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, g.Check(t.Context()), distlock.ErrLockLost)
+	})
+}
+
+// H6: without randomness there is no process id. It is not parallel: the source is shared.
+func TestNew_NoRandomness_IsAnError(t *testing.T) {
+	empty := errors.New("the source is dry")
+	uuid.SetRand(dry{empty})
+	defer uuid.SetRand(nil)
+	synctest.Test(t, func(t *testing.T) {
+		_, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{}), Host: "host"})
+		wantErr(t, err, empty)
+	})
+}
+
+type dry struct{ err error }
+
+func (d dry) Read([]byte) (int, error) { return 0, d.err }
+
+// I4: an acquire is applied after its process died: nobody reaps it, and it is free after the
+// takeover time.
+func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		var late func() error
+		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Acquire {
+				late = apply
+				return fault.Lost(call.Op)
+			}
+			return fault.Refused(call.Op)
+		})
+		_, err := a.try("a")
+		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		a.kill()
+		if err := late(); err != nil || !w.lock("a").Held {
+			t.Fatalf("not applied: %v", err)
+		}
+		g, took := b.until("a", 10*time.Second, takeoverTime+time.Minute)
+		if g.TakenOver() == "" || took < takeoverTime-pingTime {
+			t.Errorf("took %v, evidence %q", took, g.TakenOver())
+		}
+	})
+}
+
+// I10, I11, F22: the server's answer does not fit what it shows right afterwards. The next round
+// gets the lock; if it never fits the tries are bounded.
+func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		op    fault.Op
+		err   error
+		times int
+		got   bool
+	}{
+		"overtake once not matched": {fault.Overtake, catalog.ErrNoMatch, 1, true},
+		"acquire once not free":     {fault.Acquire, catalog.ErrNotFree, 1, true},
+		"acquire never free":        {fault.Acquire, catalog.ErrNotFree, 1 << 30, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(nil)
+				if c.op == fault.Overtake {
+					plantDead(t, w, "a", "dead")
+				}
+				n := 0
+				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					if call.Op == c.op && n < c.times {
+						n++
+						return c.err
+					}
+					return apply()
+				})
+				_, err := p.try("a")
+				if (err == nil) != c.got || n > 10 {
+					t.Errorf("after %d refusals: %v, want a guard: %v", n, err, c.got)
+				}
+			})
+		})
+	}
+}
+
+// J9: a logger that panics stops nothing: the pings go on and the guard lives.
+func TestManager_LoggerPanics_PingsGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(func(cfg *distlock.Config) {
+			cfg.Logger = zerolog.New(panicking{}).Level(zerolog.WarnLevel)
+		})
+		g := p.mustTry("a")
+		failed := 0
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Ping && failed < 3 {
+				failed++
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		time.Sleep(time.Hour)
+		if err := g.Err(); err != nil || p.Heartbeat().Panics == 0 {
+			t.Errorf("guard: %v, %+v", err, p.Heartbeat())
+		}
+	})
+}
+
+type panicking struct{}
+
+func (panicking) Write([]byte) (int, error) { panic("on purpose") }
+
+// A15, F7: whatever stands in the documents, the log lines stay JSON and the texts escaped.
+func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var lines bytes.Buffer
+		p := w.start(func(cfg *distlock.Config) {
+			cfg.Logger, cfg.Mode = zerolog.New(zerolog.SyncWriter(&lines)).Level(zerolog.DebugLevel), takeover.WatchOnly
+		})
+		far := bson.DateTime(1<<63 - 1)
+		err := errors.Join(
+			w.mem.Put(catalog.LocksCollection, bson.D{
+				{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)}, {Key: "process", Value: "dead\n\x1b[2J"},
+				{Key: "why", Value: "two\nlines \x1b[31m" + strings.Repeat("x", 1<<20)}, {Key: "when", Value: far},
+				{Key: "ts", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(1 << 40)}}),
+			w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: "dead\n\x1b[2J"},
+				{Key: "ping", Value: far}, {Key: "local", Value: far}, {Key: "seq", Value: int64(7)}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.try("a")
+		if text := held(t, err).Error(); strings.ContainsAny(text, "\n\x1b") || len(text) > 3000 {
+			t.Errorf("%d bytes: %.200q", len(text), text)
+		}
+		p.until("a", 10*time.Second, takeoverTime+time.Minute)
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(lines.String(), "taken over") {
+			t.Errorf("nothing was logged:\n%s", &lines)
+		}
+		for line := range strings.Lines(lines.String()) {
+			if !json.Valid([]byte(line)) || strings.Contains(line, "\x1b") {
+				t.Errorf("no line of JSON: %q", line)
+			}
+		}
+	})
+}

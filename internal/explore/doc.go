@@ -1,0 +1,34 @@
+// Package explore runs the real code of distlock, pinger and takeover in several simulated
+// processes over one store in memory, in virtual time, and looks for a schedule that breaks a
+// promise of the lock.
+//
+// A [Schedule] is plain data: who takes part, by which clocks, what the users do, and a list of
+// faults. [Run] plays it and returns a [Result] with the violations found. The same schedule gives
+// the same run, event by event: a process does nothing unless one of its timers fires or one of its
+// commands is answered, and both go through one agenda that hands out one event at a time and waits
+// until everybody is blocked again. So the order of events of one instant is a choice of the
+// schedule and not of the Go scheduler.
+//
+// # Faults
+//
+// At every command a fault may delay the request or the reply, refuse it, drop it, apply it and
+// lose the reply, apply it late, after the caller gave up, answer a read with an old state, kill
+// the process before or after, or stop it there. At any time a process may be killed, stopped,
+// suspended with its monotonic clock, cut off in both directions or in one, its wall clock or the
+// server's may step, another primary may be elected, a free lock document may be deleted.
+//
+// # Oracles
+//
+// After every event: at most one guard of a name is trusted, each asked by the clock of its own
+// process (I1); fences rise (I2); no conditional write touches another session's document (I3); the
+// loser of a takeover had lost its trust before (I4); accepted fences do not fall (I5); a ghost
+// lives no longer than a tick and a command (I6); a dead holder's lock and a free lock are taken in
+// time while nothing else goes wrong (I7); an orderly Close leaves nothing (I8); a lost guard stays
+// lost; a takeover stands on looks that the rule allows, told again by [reference].
+//
+// # What is not shown
+//
+// One event at a time means that no data race is looked for; the race detector does that. Rates of
+// clocks stay within a ratio of 1.2, as the promise assumes, unless a test asks for more. An
+// operator's Break lets two holders in by design and is not used.
+package explore

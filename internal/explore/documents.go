@@ -1,0 +1,144 @@
+package explore
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/fault"
+)
+
+// This file judges every write by the document before and after it.
+
+// A state is the document that a command is about, as it was.
+type state struct {
+	collection string
+	raw        bson.Raw
+}
+
+// before keeps the document that a write is about.
+func (o *oracle) before(c *call) state {
+	s := state{collection: catalog.LocksCollection}
+	switch c.op {
+	case fault.Ping, fault.Condemn, fault.RemovePing:
+		s.collection = catalog.PingsCollection
+	}
+	if c.writes && c.op != opWrite && c.subject != "" {
+		s.raw = o.w.mem.Document(s.collection, c.subject)
+	}
+	return s
+}
+
+// applied judges what a write has done (I3, I4).
+func (o *oracle) applied(c *call, before state, err error) {
+	if !c.writes || c.op == opWrite || c.subject == "" {
+		return
+	}
+	after := o.w.mem.Document(before.collection, c.subject)
+	if bytes.Equal(before.raw, after) {
+		return
+	}
+	o.w.store.note(before.collection, c.subject, after)
+	if before.collection == catalog.PingsCollection {
+		o.pingChanged(c, before.raw)
+		return
+	}
+	var held catalog.Lock
+	readable := true
+	if before.raw != nil {
+		var bad *catalog.MalformedError
+		held, bad = catalog.ParseLock(before.raw)
+		readable = bad == nil
+	}
+	now, bad := catalog.ParseLock(after)
+	switch {
+	case !readable || bad != nil:
+		o.violated("I3", "%s changed a document that nobody can read", c.who())
+	case c.op == fault.Acquire && held.Held:
+		o.violated("I3", "%s took %q, which was not free", c.who(), c.subject)
+	case c.op == fault.Overtake && (held.TS != c.from.TS || held.Process != c.from.Process):
+		o.violated("I3", "%s took %q from another session than it had watched", c.who(), c.subject)
+	case c.op != fault.Acquire && c.op != fault.Overtake && held.TS != c.ts:
+		o.violated("I3", "%s changed the document of another session of %q", c.who(), c.subject)
+	}
+	if (c.op == fault.Acquire || c.op == fault.Overtake) && now.Fence <= held.Fence {
+		o.violated("I2", "%s raised the fence of %q from %d to %d", c.who(), c.subject,
+			held.Fence, now.Fence)
+	}
+	if c.op == fault.Overtake {
+		o.overtaken(c, held)
+	}
+}
+
+// pingChanged judges a change of a ping document: a condemned one stays as it is, and only the
+// picture that was watched is condemned.
+func (o *oracle) pingChanged(c *call, raw bson.Raw) {
+	if raw == nil {
+		return
+	}
+	was, bad := catalog.ParsePing(raw)
+	switch {
+	case bad != nil:
+		o.violated("I3", "%s changed a ping document that nobody can read", c.who())
+	case was.Condemned != nil:
+		o.violated("I3", "%s changed the ping document of a condemned process", c.who())
+	case c.op == fault.Condemn && (c.watched == nil || c.watched.Seq != was.Seq):
+		o.violated("I3", "%s condemned another ping than it had watched", c.who())
+	}
+}
+
+// overtaken is I4: whoever loses a lock by a takeover has stopped trusting it before.
+func (o *oracle) overtaken(c *call, held catalog.Lock) {
+	o.w.done.Takeovers++
+	if h := o.guardOf(held.TS); h != nil && o.trusted(h) {
+		o.violated("I4", "%s took %q, which %s trusts with fence %d, from before its deadline",
+			c.p, c.subject, h.p, h.guard.Fence())
+	}
+	sign, foreign := o.foreign[held.Process]
+	silent := o.w.now() - sign
+	if need := time.Duration(float64(o.w.s.Timing.Foreign) * leastRate); foreign && silent < need {
+		o.violated("I4", "%s took %q from a foreign holder that was silent for %v only, not %v",
+			c.p, c.subject, silent, o.w.s.Timing.Foreign)
+	}
+}
+
+// leastRate is how slowly the fastest contender's time may pass for the others.
+const leastRate = 0.8
+
+func (o *oracle) foreignPing(process string) { o.foreign[process] = o.w.now() }
+
+// foreignLock notes that a foreign process acquired: that is a sign of life too.
+func (o *oracle) foreignLock(process string, _ bson.ObjectID) { o.foreign[process] = o.w.now() }
+
+// closed is I8: after an orderly close no lock names the process, and no ping of it is left.
+func (o *oracle) closed() {
+	for _, raw := range o.w.mem.Documents(catalog.LocksCollection) {
+		l, bad := catalog.ParseLock(raw)
+		if bad != nil || !l.Held {
+			continue
+		}
+		for _, p := range o.w.lives {
+			if !p.dead && p.named(l.Process) {
+				o.violated("I8", "%s has closed and still holds %q", p, l.Name)
+			}
+		}
+	}
+	for _, p := range o.w.lives {
+		raw := o.w.mem.Document(catalog.PingsCollection, p.id())
+		if ping, bad := catalog.ParsePing(raw); !p.dead && raw != nil && bad == nil && ping.Condemned == nil {
+			o.violated("I8", "%s has closed and its ping is still there", p)
+		}
+	}
+}
+
+// labelOf returns the label in the field who: <process>:<label>:<random>.
+func labelOf(who string) string {
+	parts := strings.Split(who, ":")
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[len(parts)-2]
+}

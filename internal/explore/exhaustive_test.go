@@ -1,0 +1,69 @@
+package explore_test
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/internal/explore"
+)
+
+var (
+	every      = flag.Int("explore.every", 12, "of the schedules with one fault play every n-th, 1 for all")
+	deviations = flag.Int("explore.orders", 1, "number of choices in which an order may differ")
+)
+
+// base learns how many commands each process sends when only the scene's own fault strikes.
+func base(t *testing.T, s explore.Schedule) explore.Result {
+	t.Helper()
+	r := explore.Run(t, s)
+	if r.Failed() {
+		s.Trace = true
+		t.Fatalf("%s: %v\n%s", s.Name, r.Violations, strings.Join(explore.Run(t, s).Timeline, "\n"))
+	}
+	return r
+}
+
+// Two contenders, one lock, one fault of every kind at every command.
+func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
+	t.Parallel()
+	var sum explore.Stats
+	n, played, start := 0, 0, time.Now()
+	for _, scene := range explore.Scenes() {
+		calls := base(t, scene).CallsOf
+		t.Logf("%s: %d commands", scene.Name, calls)
+		for s := range explore.Singles(scene, calls) {
+			if n++; n%*every != 0 {
+				continue
+			}
+			played++
+			r := explore.Run(t, s)
+			sum.Add(r.Stats)
+			if r.Failed() {
+				report(t, s, r)
+				return
+			}
+		}
+	}
+	t.Logf("%d of %d schedules in %v, %v simulated, %d commands, %d takeovers", played, n,
+		time.Since(start).Round(time.Millisecond), sum.Simulated.Round(time.Minute), sum.Calls,
+		sum.Takeovers)
+}
+
+// Two contenders, one lock, every order of the events of one instant.
+func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
+	t.Parallel()
+	n, start := 0, time.Now()
+	for _, scene := range explore.Scenes() {
+		explore.Orders(scene, *deviations, func(s explore.Schedule) (explore.Result, bool) {
+			n++
+			r := explore.Run(t, s)
+			if r.Failed() {
+				report(t, s, r)
+			}
+			return r, !r.Failed()
+		})
+	}
+	t.Logf("%d orders in %v", n, time.Since(start).Round(time.Millisecond))
+}

@@ -1,0 +1,90 @@
+package explore_test
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mongodlm/internal/explore"
+)
+
+var (
+	seedFlag = flag.Uint64("explore.seed", 0, "play this one random walk and print its timeline")
+	timeFlag = flag.Duration("explore.time", 0, "walk at random for that long")
+	walks    = flag.Int("explore.walks", 60, "number of random walks")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+// report fails the test with the shortest schedule that fails, its timeline and how to play it.
+func report(t *testing.T, s explore.Schedule, r explore.Result) {
+	t.Helper()
+	rule := r.Violations[0].Rule
+	short := explore.Shrink(s, func(s explore.Schedule) bool {
+		r := explore.Run(t, s)
+		return r.Failed() && r.Violations[0].Rule == rule
+	})
+	short.Trace = true
+	r = explore.Run(t, short)
+	t.Errorf("%s, seed %d (-explore.seed=%d): %v\nfaults:\n  %v\ntimeline:\n%s", s.Name, s.Seed, s.Seed,
+		r.Violations, short.Faults, strings.Join(tail(r.Timeline, 400), "\n"))
+}
+
+func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
+
+// The same seed gives the same run, event by event.
+func TestRun_SameSeed_SameTimeline(t *testing.T) {
+	for seed := uint64(1); seed <= 8; seed++ {
+		s := explore.Walk(seed)
+		s.Trace = true
+		a, b := explore.Run(t, s), explore.Run(t, s)
+		if !slices.Equal(a.Timeline, b.Timeline) {
+			for i := range min(len(a.Timeline), len(b.Timeline)) {
+				if a.Timeline[i] != b.Timeline[i] {
+					t.Fatalf("seed %d differs at line %d:\n%s\n\n%s", seed, i,
+						strings.Join(a.Timeline[max(0, i-10):i+1], "\n"), b.Timeline[i])
+				}
+			}
+			t.Fatalf("seed %d: %d lines, then %d", seed, len(a.Timeline), len(b.Timeline))
+		}
+	}
+}
+
+// Random walks find nothing.
+func TestWalk_FindsNothing(t *testing.T) {
+	if *seedFlag != 0 {
+		s := explore.Walk(*seedFlag)
+		s.Trace = true
+		r := explore.Run(t, s)
+		t.Logf("%s", strings.Join(r.Timeline, "\n"))
+		if r.Failed() {
+			report(t, s, r)
+		}
+		return
+	}
+	var sum explore.Stats
+	n, start := 0, time.Now()
+	for seed := uint64(1); seed <= uint64(*walks) || time.Since(start) < *timeFlag; seed++ {
+		s := explore.Walk(seed)
+		r := explore.Run(t, s)
+		sum.Add(r.Stats)
+		n++
+		if r.Failed() {
+			report(t, s, r)
+			if os.Getenv("ALL") == "" {
+				return
+			}
+		}
+	}
+	t.Logf("%d walks in %v: %v simulated, %d commands, %d guards, %d takeovers, %d fenced writes "+
+		"refused; faults: %v", n, time.Since(start).Round(time.Millisecond), sum.Simulated.Round(time.Minute),
+		sum.Calls, sum.Guards, sum.Takeovers, sum.Refused, sum.Faults)
+}

@@ -1,0 +1,94 @@
+package explore
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/mutant"
+)
+
+// This file holds the mistakes that a store makes.
+
+// Overtake carries an overtake out. Mutant 1 takes the lock from whoever holds it.
+func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+	catalog.Lock, error) {
+	if s.w.s.Mistakes.Has(mutant.OvertakeByName) { // mutant 1
+		if now, err := s.Catalog.Read(ctx, g.Name); err == nil && now.Held {
+			from = now.Holder()
+		}
+	}
+	return s.Catalog.Overtake(ctx, g, from)
+}
+
+// Release carries a release out. Mutant 2 frees the lock whoever holds it.
+func (s *store) Release(ctx context.Context, session catalog.Session) error {
+	if s.w.s.Mistakes.Has(mutant.ReleaseByName) { // mutant 2
+		if now, err := s.Catalog.Read(ctx, session.Name); err == nil && now.Held {
+			session = now.Session()
+		}
+	}
+	return s.Catalog.Release(ctx, session)
+}
+
+// Ping carries a ping out. Mutant 13 lets a condemned process live.
+func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+	if s.w.s.Mistakes.Has(mutant.UpsertingPing) { // mutant 13
+		var doc bson.D
+		raw := s.Document(catalog.PingsCollection, b.Process)
+		if raw != nil && bson.Unmarshal(raw, &doc) == nil {
+			if err := s.Put(catalog.PingsCollection, without(doc, "condemned")); err != nil {
+				return catalog.Ping{}, err
+			}
+		}
+	}
+	return s.Catalog.Ping(ctx, b)
+}
+
+func without(doc bson.D, name string) bson.D {
+	kept := bson.D{}
+	for _, e := range doc {
+		if e.Key != name {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// Acquire carries an acquisition out. Mutant 17 takes a document without a state for a free one.
+func (s *store) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	if s.w.s.Mistakes.Has(mutant.LenientDecode) { // mutant 17
+		var doc bson.D
+		raw := s.Document(catalog.LocksCollection, g.Name)
+		if _, err := raw.LookupErr("state"); raw != nil && err != nil && bson.Unmarshal(raw, &doc) == nil {
+			doc = append(doc, bson.E{Key: "state", Value: int32(0)})
+			if err := s.Put(catalog.LocksCollection, doc); err != nil {
+				return catalog.Lock{}, err
+			}
+		}
+	}
+	return s.Catalog.Acquire(ctx, g)
+}
+
+// lenient makes of a lock without a state a free one, as a lenient decoder does (mutant 17).
+func (s *store) lenient(name string, look catalog.Look) catalog.Look {
+	if look.LockErr != nil && look.LockErr.Field == "state" && s.w.s.Mistakes.Has(mutant.LenientDecode) {
+		look.Lock, look.LockErr = &catalog.Lock{Name: name}, nil
+	}
+	return look
+}
+
+// rolledBack acknowledges a write before a majority has it; the election that follows takes it
+// back (mutant 18).
+func (s *store) rolledBack(c *call) error {
+	before := s.w.judge.before(c)
+	if err := c.do(); err != nil {
+		return err
+	}
+	if err := s.restore(before.collection, c.subject, before.raw); err != nil {
+		return err
+	}
+	s.w.log.add("%s is acknowledged, then rolled back", c.who())
+	return nil
+}

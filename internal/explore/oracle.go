@@ -1,0 +1,270 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// A Violation is a promise that was broken.
+type Violation struct {
+	At   time.Duration
+	Rule string // "I1" and so on, see the package comment
+	What string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%v: %s: %s", v.At.Round(time.Millisecond), v.Rule, v.What)
+}
+
+// Stats counts what happened in a run.
+type Stats struct {
+	Events, Calls        int
+	Guards, Takeovers    int
+	Refused, StaleWrites int // fenced writes that were refused; unfenced ones that were not
+	Simulated            time.Duration
+	Faults               map[Kind]int
+}
+
+// Add adds the counts of another run.
+func (s *Stats) Add(o Stats) {
+	s.Events += o.Events
+	s.Calls += o.Calls
+	s.Guards += o.Guards
+	s.Takeovers += o.Takeovers
+	s.Refused += o.Refused
+	s.StaleWrites += o.StaleWrites
+	s.Simulated += o.Simulated
+	if s.Faults == nil {
+		s.Faults = map[Kind]int{}
+	}
+	for k, n := range o.Faults {
+		s.Faults[k] += n
+	}
+}
+
+// An oracle watches a run and says when a promise is broken.
+type oracle struct {
+	w     *world
+	names []string // of the locks that somebody asked for
+
+	handed   map[string]int64 // largest fence of a guard, by name
+	accepted map[string]int64 // largest fence that the resource has seen, by name
+	looks    map[*process][]seen
+	foreign  map[string]time.Duration // last sign of life of a foreign process
+	troubles time.Duration            // when the world was last disturbed
+	troubled map[*process]time.Duration
+	due      time.Duration // of the next look at what takes time
+	slow     map[string]waitingFor
+
+	mu       sync.Mutex // guards what follows
+	open     []*Held    // handed out, Release has not returned
+	attempts map[*process]map[string]*attempt
+	news     []news
+}
+
+// news is what a user's goroutine tells the oracles.
+type news struct {
+	p        *process
+	a        *attempt
+	got      *Held
+	err      error
+	released *Held
+}
+
+func newOracle(w *world) *oracle {
+	w.done.Faults = map[Kind]int{}
+	return &oracle{
+		w: w, handed: map[string]int64{}, accepted: map[string]int64{},
+		looks: map[*process][]seen{}, foreign: map[string]time.Duration{},
+		troubled: map[*process]time.Duration{}, slow: map[string]waitingFor{},
+		attempts: map[*process]map[string]*attempt{},
+	}
+}
+
+func (o *oracle) violated(rule, format string, args ...any) {
+	v := Violation{At: o.w.now(), Rule: rule, What: o.w.log.plain(fmt.Sprintf(format, args...))}
+	o.w.done.Violations = append(o.w.done.Violations, v)
+	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
+}
+
+// begin is told of every attempt; end of its end. Users call them.
+func (o *oracle) begin(p *process, label string, a *attempt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.attempts[p] == nil {
+		o.attempts[p] = map[string]*attempt{}
+	}
+	o.attempts[p][label] = a
+	if !slices.Contains(o.names, a.name) {
+		o.names = append(o.names, a.name)
+	}
+}
+
+func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
+	o.mu.Lock()
+	delete(o.attempts[p], label)
+	if h != nil {
+		o.open = append(o.open, h)
+	}
+	o.news = append(o.news, news{p: p, a: a, got: h, err: err})
+	o.mu.Unlock()
+	if h != nil {
+		o.w.log.add("%s holds %q with fence %d", p, h.name, h.guard.Fence())
+	}
+}
+
+// released is told that Release has returned.
+func (o *oracle) released(h *Held, err error) {
+	switch {
+	case err == nil:
+		o.w.log.add("%s has released %q", h.p, h.name)
+	case errors.Is(err, distlock.ErrLockLost):
+		o.w.log.add("%s has released %q: it was lost before", h.p, h.name)
+	default:
+		o.w.log.add("%s could not release %q yet", h.p, h.name)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.news = append(o.news, news{p: h.p, released: h})
+}
+
+// look is asked after every event.
+func (o *oracle) look() {
+	o.mu.Lock()
+	all := o.news
+	o.news = nil
+	for _, n := range all {
+		if n.released != nil {
+			n.released.over = true
+			o.open = slices.DeleteFunc(o.open, func(h *Held) bool { return h.over })
+		}
+	}
+	open := slices.Clone(o.open)
+	o.mu.Unlock()
+	slices.SortStableFunc(all, func(a, b news) int { return a.p.index - b.p.index })
+	for _, n := range all {
+		o.learn(n)
+	}
+	if len(open) > 0 {
+		o.oneTrusted(open)
+		o.lossIsOneWay(open)
+	}
+	if now := o.w.now(); now >= o.due {
+		o.due = now + o.w.s.Timing.Ping/4
+		o.slowThings(open)
+	}
+}
+
+// learn judges the end of an attempt: fences rise (I2), and an unknown outcome is not guessed.
+func (o *oracle) learn(n news) {
+	switch {
+	case n.released != nil:
+		return
+	case n.got != nil:
+		o.w.done.Guards++
+		fence := n.got.guard.Fence()
+		if last := o.handed[n.got.name]; fence <= last {
+			o.violated("I2", "%s holds %q with fence %d after fence %d", n.p, n.got.name, fence, last)
+		}
+		o.handed[n.got.name] = max(o.handed[n.got.name], fence)
+		return
+	case n.a == nil || n.p.dead || n.p.struck-n.a.struck != 1:
+		return
+	}
+	// One fault has struck, so whoever asked the store was answered: it must not hold the lock
+	// for an attempt that said it had nothing.
+	l, bad := catalog.ParseLock(o.w.mem.Document(catalog.LocksCollection, n.a.name))
+	if errors.Is(n.err, distlock.ErrOutcomeUnknown) && bad == nil && l.Held &&
+		slices.Contains(n.a.sessions, l.TS) {
+		o.violated("I6", "%s was told it has not got %q, which the store holds for it", n.p, n.a.name)
+	}
+}
+
+// trusted asks a guard whether it may be trusted, by the clock of its process. An answer no is
+// remembered.
+func (o *oracle) trusted(h *Held) bool {
+	if h.guard.Err() != nil {
+		h.lost = true
+		return false
+	}
+	return true
+}
+
+// oneTrusted is I1. Guards are asked only when there are several, since asking is what a user does
+// and makes the guard notice its loss.
+func (o *oracle) oneTrusted(open []*Held) {
+	for i, h := range open {
+		for _, other := range open[i+1:] {
+			if h.name != other.name || o.w.done.Failed() || !o.trusted(h) || !o.trusted(other) {
+				continue
+			}
+			o.violated("I1", "two guards of %q are trusted: %s with fence %d and %s with fence %d",
+				h.name, h.p, h.guard.Fence(), other.p, other.guard.Fence())
+		}
+	}
+}
+
+// lossIsOneWay is the rest of I4: what was lost stays lost.
+func (o *oracle) lossIsOneWay(open []*Held) {
+	for _, h := range open {
+		ctx := h.guard.Context()
+		if ctx.Err() != nil && errors.Is(context.Cause(ctx), distlock.ErrLockLost) {
+			h.lost = true
+		}
+		if h.lost && h.guard.Err() == nil {
+			o.violated("lost", "%s trusts %q with fence %d again, after its loss",
+				h.p, h.name, h.guard.Fence())
+		}
+	}
+}
+
+// guardOf returns the guard of a session, nil when nobody has it.
+func (o *oracle) guardOf(ts bson.ObjectID) *Held {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, h := range o.open {
+		if h.guard.Session() == ts {
+			return h
+		}
+	}
+	return nil
+}
+
+// wrote judges a write of a user and reports whether the fenced one is accepted (I5).
+func (o *oracle) wrote(h *Held) bool {
+	last, fence := o.accepted[h.name], h.guard.Fence()
+	if fence < last {
+		o.w.done.Refused++
+		o.w.done.StaleWrites++ // the one without a fence went through
+		return false
+	}
+	o.accepted[h.name] = fence
+	return true
+}
+
+// sent is told of every command when it is sent.
+func (o *oracle) sent(c *call) {
+	if c.op == fault.Acquire || c.op == fault.Overtake {
+		o.mu.Lock()
+		if a := o.attempts[c.p][labelOf(c.grant.Who)]; a != nil {
+			a.sessions = append(a.sessions, c.ts)
+		}
+		o.mu.Unlock()
+	}
+	switch c.op {
+	case fault.Look:
+		c.mono = c.p.clock.Now().Mono
+	case fault.Overtake:
+		o.byTheRule(c)
+	}
+}

@@ -1,0 +1,269 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+)
+
+// A process is one start of one of the processes of a schedule. Its fields belong to the loop of
+// the world, except those that say otherwise.
+type process struct {
+	w     *world
+	index int
+	life  int // 1 for the first in its place
+	spec  Process
+	clock *processClock
+	port  *port
+
+	ctx  context.Context // of its users
+	stop context.CancelFunc
+	gone bool // guarded by world.mu: its goroutine has ended
+
+	dead     bool
+	paused   int      // number of pauses under way
+	waiting  []func() // what happens when it runs again
+	calls    int
+	opCalls  map[fault.Op]int
+	struck   int // faults that struck its commands
+	cut      time.Duration
+	deaf     time.Duration
+	old      time.Duration // until when its reads are old
+	oldSince time.Duration
+	oldName  string
+
+	mu      sync.Mutex // guards what follows
+	buried  bool       // every command fails at once
+	frozen  bool       // paused or dead: it cannot notice that a context ended
+	manager *distlock.Manager
+	ids     []string // process ids it has used
+	twin    string   // process id that stands for its first one
+	open    []*call  // commands without an answer
+}
+
+func newProcess(w *world, i int) *process {
+	p := &process{w: w, index: i, life: 1, spec: w.s.Processes[i], opCalls: map[fault.Op]int{}}
+	if before := w.slots[i]; before != nil {
+		p.life = before.life + 1
+	}
+	rate := p.spec.Rate
+	if rate == 0 {
+		rate = 1
+	}
+	p.clock = &processClock{p: p, rate: rate, wall: p.spec.Offset}
+	p.port = &port{Catalog: w.mem, p: p}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	if p.spec.Twin && p.life == 1 {
+		p.twin = w.slots[i-1].id()
+	}
+	return p
+}
+
+func (p *process) String() string {
+	return letter(p.index) + strings.Repeat("'", p.life-1)
+}
+
+// config is what the process is configured with.
+func (p *process) config() distlock.Config {
+	t := p.w.s.Timing
+	if p.spec.Takeover != 0 {
+		t.Takeover = p.spec.Takeover
+	}
+	if p.spec.Margin != 0 {
+		t.Margin = p.spec.Margin
+	}
+	return distlock.Config{
+		Catalog: p.port, Clock: p.clock, Host: letter(p.index), Logger: zerolog.Nop(),
+		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,
+		CommandTimeout: t.Limit, MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, Mode: t.Mode,
+	}
+}
+
+// live is the whole life of a process: it starts its Manager, lets its users work until the run
+// ends, and closes.
+func (p *process) live() {
+	var m *distlock.Manager
+	for {
+		var err error
+		if m, err = distlock.New(p.ctx, p.config()); err == nil {
+			break
+		}
+		if p.ctx.Err() != nil || !clock.Sleep(p.clock, time.Second, p.ctx.Done()) {
+			return
+		}
+	}
+	p.mu.Lock()
+	p.manager = m
+	p.mu.Unlock()
+	var users sync.WaitGroup
+	for i, work := range p.spec.Users {
+		u := &User{p: p, m: m, label: fmt.Sprintf("user%d", i)}
+		u.Chance = rand.New(rand.NewPCG(p.w.s.Seed, uint64(p.index)<<32|uint64(p.life)<<16|uint64(i)))
+		users.Go(func() { work(u) }) // ends with p.ctx
+	}
+	users.Wait()
+	<-p.ctx.Done()
+	p.w.log.add("%s closes", p)
+	if err := m.Close(context.Background()); err != nil {
+		p.w.log.add("%s closed: %v", p, err)
+	}
+}
+
+// id returns the process id under which the process pings; the first one before it has.
+func (p *process) id() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ids) == 0 {
+		return ""
+	}
+	return p.ids[len(p.ids)-1]
+}
+
+// named reports whether the process has used that process id.
+func (p *process) named(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, own := range p.ids {
+		if own == id {
+			return true
+		}
+	}
+	return false
+}
+
+// alias notes the process id under which the process sends a command, and returns the one that the
+// store sees.
+func (p *process) alias(id string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.twin != "" && (len(p.ids) == 0 || p.ids[0] == id) {
+		if len(p.ids) == 0 {
+			p.ids = append(p.ids, id)
+		}
+		return p.twin
+	}
+	if id != "" && (len(p.ids) == 0 || p.ids[len(p.ids)-1] != id) {
+		p.ids = append(p.ids, id)
+	}
+	return id
+}
+
+// whenRunning runs something that the process notices: at once, or when it runs again; for a dead
+// one when it is buried, so that its goroutines can end.
+func (p *process) whenRunning(do func()) {
+	switch {
+	case p.isBuried():
+		do()
+	case p.dead || p.paused > 0:
+		p.waiting = append(p.waiting, do)
+	default:
+		do()
+	}
+}
+
+func (p *process) isBuried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.buried
+}
+
+func (p *process) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = p.dead || p.paused > 0
+}
+
+// crash kills the process as far as anybody else can see. Its goroutines end with the run.
+func (p *process) crash() {
+	if p.dead {
+		return
+	}
+	p.w.log.add("%s dies", p)
+	p.dead = true
+	p.freeze()
+}
+
+// pause stops the process for d; suspended: with its monotonic clock.
+func (p *process) pause(d time.Duration, suspended bool) {
+	if p.dead {
+		return
+	}
+	p.paused++
+	p.freeze()
+	how := "stops"
+	if suspended {
+		how = "is suspended"
+		p.clock.suspend(true)
+	}
+	p.w.log.add("%s %s for %v", p, how, d)
+	resumed := false
+	resume := func() {
+		if resumed || p.dead {
+			return
+		}
+		resumed = true
+		p.w.log.add("%s runs again", p)
+		if suspended {
+			p.clock.suspend(false)
+		}
+		p.resume()
+	}
+	p.w.after(d, resume)
+}
+
+func (p *process) resume() {
+	if p.paused == 0 {
+		return
+	}
+	p.paused--
+	p.freeze()
+	if p.paused > 0 {
+		return
+	}
+	waiting := p.waiting
+	p.waiting = nil
+	for _, do := range waiting {
+		p.w.at(p.w.now(), p.index, func() { p.whenRunning(do) })
+	}
+}
+
+// heal ends what troubles the process.
+func (p *process) heal() {
+	p.cut, p.deaf, p.old = 0, 0, 0
+	if p.dead {
+		return
+	}
+	p.clock.suspend(false)
+	for p.paused > 0 {
+		p.resume()
+	}
+}
+
+// bury lets the goroutines of a process end: every command fails at once from now on.
+func (p *process) bury() {
+	p.mu.Lock()
+	p.buried, p.frozen = true, false
+	open := p.open
+	p.open = nil
+	p.mu.Unlock()
+	p.clock.suspend(false)
+	p.stop()
+	for _, c := range open {
+		c.finish(fault.Refused(c.op))
+	}
+	waiting := p.waiting
+	p.waiting = nil
+	for _, do := range waiting {
+		do()
+	}
+	p.w.poke()
+}

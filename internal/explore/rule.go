@@ -1,0 +1,125 @@
+package explore
+
+import (
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/fault"
+	"mongodlm/takeover"
+)
+
+// seen is a look that a contender was answered.
+type seen struct {
+	catalog.Look
+	name           string
+	sent, received time.Duration // monotonic clock of the contender
+	wall           time.Time     // its wall clock at the reply
+}
+
+// replied is told of every command that its process was answered.
+func (o *oracle) replied(c *call) {
+	if c.op != fault.Look || c.look.Lock == nil || !c.look.Lock.Held {
+		return
+	}
+	now := c.p.clock.Now()
+	o.looks[c.p] = append(o.looks[c.p], seen{
+		Look: c.look, name: c.subject, sent: c.mono, received: now.Mono, wall: now.Wall,
+	})
+}
+
+// byTheRule judges an overtake by the looks of its contender.
+func (o *oracle) byTheRule(c *call) {
+	if o.w.s.HarmOnly {
+		return
+	}
+	if why := reference(o.looks[c.p], c.from, c.p.config().Takeover, o.w.s.Timing); why != "" {
+		o.violated("rule", "%s of %q: %s", c.who(), c.subject, why)
+	}
+}
+
+// reference is the takeover rule told a second time, from the written rule and not from package
+// takeover: it says why looks do not allow an overtake, "" when they do. It is no stricter than the
+// rule: it compares neighbours only, and any recent look may be the one that decided, since several
+// users of a process look at once.
+func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
+	why := "nobody has looked at that session"
+	for i := len(looks) - 1; i >= 0; i-- {
+		l := looks[i]
+		if looks[len(looks)-1].received-l.received > t.MaxGap {
+			break
+		}
+		if l.Lock.Session() != from.Session || l.Lock.Process != from.Process {
+			continue
+		}
+		if why = allows(looks[:i+1], own, t); why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+// allows judges a takeover after the last of the looks.
+func allows(looks []seen, own time.Duration, t Timing) string {
+	now := looks[len(looks)-1]
+	if now.Ping != nil && now.Ping.Condemned != nil {
+		return ""
+	}
+	first := now
+	for i := len(looks) - 2; i >= 0; i-- {
+		if !sameSubject(looks[i], now) || looks[i].received > first.sent { // replies that crossed
+			continue
+		}
+		if disturbed(looks[i], first) || first.sent-looks[i].received > t.MaxGap {
+			break
+		}
+		first = looks[i]
+	}
+	watched := now.sent - first.received
+	if !now.ServerTime.IsZero() && !first.ServerTime.IsZero() {
+		watched = min(watched, now.ServerTime.Sub(first.ServerTime))
+	}
+	need := max(own, now.Lock.Takeover)
+	if p := now.Ping; p != nil {
+		need = max(need, p.Takeover)
+	}
+	if now.Ping != nil && !now.Ping.HasSeq {
+		need = max(need, t.Foreign)
+	}
+	if watched >= need || witnessed(now, need, watched, t) {
+		return ""
+	}
+	return "watched unchanged for " + watched.String() + " only, not " + need.String()
+}
+
+func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
+
+// sameSubject reports whether two looks belong to one watch.
+func sameSubject(a, b seen) bool {
+	return a.Lock.Process == b.Lock.Process && sequenced(a) == sequenced(b) &&
+		(sequenced(a) || a.name == b.name)
+}
+
+// disturbed reports whether something between two looks restarts a watch.
+func disturbed(a, b seen) bool {
+	switch {
+	case (a.Ping == nil) != (b.Ping == nil), a.Primary != b.Primary,
+		a.name == b.name && a.Lock.TS != b.Lock.TS,
+		!a.ServerTime.IsZero() && !b.ServerTime.IsZero() && b.ServerTime.Before(a.ServerTime):
+		return true
+	case a.Ping == nil:
+		return false
+	}
+	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
+}
+
+// witnessed is the shorter rule.
+func witnessed(l seen, need, watched time.Duration, t Timing) bool {
+	if t.Mode == takeover.WatchOnly || !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
+		return false
+	}
+	trip := l.received - l.sent
+	contender := l.wall.Sub(l.Ping.At) - trip
+	apart := l.ServerTime.Sub(l.wall).Abs()
+	return min(l.ServerTime.Sub(l.Ping.At), contender, l.ServerTime.Sub(l.Ping.Local)) >= need &&
+		apart <= t.Takeover/30+trip/2 && watched >= 3*l.Ping.Interval
+}

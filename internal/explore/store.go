@@ -1,0 +1,134 @@
+package explore
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+)
+
+// A store is the one store of a world: the store in memory, the past of its documents, and the
+// mistakes that a store can make.
+type store struct {
+	*memcatalog.Catalog
+	w    *world
+	past map[string][]version // of every document that was written, by collection and _id
+}
+
+// A version is a document from an instant on; nil when it was deleted.
+type version struct {
+	at  time.Duration
+	raw bson.Raw
+}
+
+// A picture is what an old primary, or a member that lags, shows: the state of an instant, and the
+// name of the primary if it takes itself for one.
+type picture struct {
+	at      time.Duration
+	primary string
+}
+
+func key(collection, id string) string { return collection + "/" + id }
+
+// note keeps what a document has become.
+func (s *store) note(collection, id string, raw bson.Raw) {
+	if s.past == nil {
+		s.past = map[string][]version{}
+	}
+	k := key(collection, id)
+	s.past[k] = append(s.past[k], version{s.w.now(), raw})
+}
+
+// asOf returns a document as it was.
+func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
+	var raw bson.Raw
+	for _, v := range s.past[key(collection, id)] {
+		if v.at > at {
+			break
+		}
+		raw = v.raw
+	}
+	return raw
+}
+
+// look reads a lock and its holder's ping, as they are or as an old picture shows them. The clock is
+// that of the server that answers.
+func (s *store) look(name string, old *picture) (catalog.Look, error) {
+	look, err := s.Catalog.Look(background, name)
+	if err != nil {
+		return look, err
+	}
+	if old != nil {
+		past := catalog.Look{ServerTime: look.ServerTime, Primary: look.Primary}
+		if old.primary != "" {
+			past.Primary = old.primary
+		}
+		look = past
+		if raw := s.asOf(catalog.LocksCollection, name, old.at); raw != nil {
+			l, bad := catalog.ParseLock(raw)
+			if look.LockErr = bad; bad == nil {
+				look.Lock = &l
+				ping := s.asOf(catalog.PingsCollection, l.Process, old.at)
+				if p, bad := catalog.ParsePing(ping); ping != nil && bad == nil {
+					look.Ping = &p
+				}
+			}
+		}
+	}
+	return s.lenient(name, look), nil
+}
+
+// held lists the locks of a process, as they are or as an old picture shows them.
+func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error) {
+	if old == nil {
+		return s.Catalog.Held(background, process)
+	}
+	var sessions []catalog.HeldSession
+	for _, name := range s.w.judge.names {
+		l, bad := catalog.ParseLock(s.asOf(catalog.LocksCollection, name, old.at))
+		if bad == nil && l.Held && l.Process == process {
+			sessions = append(sessions, catalog.HeldSession{Session: l.Session(), Fence: l.Fence})
+		}
+	}
+	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int { return cmp.Compare(a.Name, b.Name) })
+	return sessions, nil
+}
+
+// put writes a document as a hand or a foreign program would.
+func (s *store) put(collection, id string, doc bson.D) error {
+	if err := s.Put(collection, doc); err != nil {
+		return err
+	}
+	s.note(collection, id, s.Document(collection, id))
+	return nil
+}
+
+// restore makes a document what it was.
+func (s *store) restore(collection, id string, raw bson.Raw) error {
+	if raw == nil {
+		s.Remove(collection, id)
+		s.note(collection, id, nil)
+		return nil
+	}
+	var doc bson.D
+	if err := bson.Unmarshal(raw, &doc); err != nil {
+		return err
+	}
+	return s.put(collection, id, doc)
+}
+
+// removeFree deletes the lock documents that nobody holds.
+func (w *world) removeFree() {
+	for _, raw := range w.mem.Documents(catalog.LocksCollection) {
+		l, bad := catalog.ParseLock(raw)
+		if bad == nil && !l.Held {
+			w.mem.Remove(catalog.LocksCollection, l.Name)
+			w.store.note(catalog.LocksCollection, l.Name, nil)
+			w.log.add("lock document %q is deleted", l.Name)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package explore
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"mongodlm/internal/fault"
+	"mongodlm/takeover"
+)
+
+// Wander is a user who acquires locks of a few names, holds them for a while, looks after the
+// guard, writes under it and releases it, again and again.
+func Wander(names ...string) func(*User) {
+	return func(u *User) {
+		t := u.p.w.s.Timing
+		for u.Sleep(u.some(t.Takeover / 8)) {
+			name := names[u.Chance.IntN(len(names))]
+			var h *Held
+			if u.Chance.IntN(4) == 0 {
+				h = u.Try(name)
+			} else {
+				h = u.Lock(name, u.some(3*t.Takeover))
+			}
+			if h == nil {
+				continue
+			}
+			u.Work(h, u.some(t.Takeover/2))
+			if u.Chance.IntN(4) == 0 {
+				_ = u.Check(h) // what it says is the guard's business
+			}
+			if h.guard.Err() != nil && u.Chance.IntN(2) == 0 {
+				u.Sleep(u.some(t.Takeover)) // winding down takes its time
+			}
+			u.Write(h) // perhaps too late: only the fence can tell
+			u.Release(h)
+		}
+	}
+}
+
+// some is a random time up to about d.
+func (u *User) some(d time.Duration) time.Duration {
+	return time.Duration(u.Chance.Int64N(int64(d))) + time.Millisecond
+}
+
+// Walk makes the schedule of a random walk. The same seed makes the same schedule.
+//
+// It keeps the assumptions of the promise: rates of clocks differ by less than 1.2; a process that
+// is suspended has a wall clock that goes on; and, since the shorter takeover rule promises to stand
+// any SINGLE wrong clock, either the server's clock steps or those of processes are wrong, not both,
+// unless only watching may decide. A free document is not deleted where the server's clock goes
+// back, since its fence starts from that clock.
+func Walk(seed uint64) Schedule {
+	r := rand.New(rand.NewPCG(seed, 1))
+	s := Schedule{Seed: seed, Timing: Small(), Length: time.Duration(8+r.IntN(16)) * time.Minute}
+	if r.IntN(4) == 0 {
+		s.Timing, s.Length = Mongos(), time.Duration(2+r.IntN(4))*time.Hour
+	}
+	s.Quiet = 2 * s.Timing.Takeover
+	names := []string{"a", "b", "c"}[:1+r.IntN(3)]
+	k := kindsOf(r, &s)
+	for range 2 + r.IntN(3) {
+		p := Process{Rate: 1, Start: time.Duration(r.IntN(5)) * time.Second}
+		if k.processClocks {
+			p.Rate = 0.92 + 0.18*r.Float64()
+			p.Offset = time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
+		}
+		for range 1 + r.IntN(2) {
+			p.Users = append(p.Users, Wander(names...))
+		}
+		s.Processes = append(s.Processes, p)
+	}
+	every := s.Timing.Takeover / time.Duration(1+r.IntN(4))
+	for at := time.Duration(0); at < s.Length; at += time.Duration(r.Int64N(int64(2 * every))) {
+		s.Faults = append(s.Faults, k.fault(r, s, at)...)
+	}
+	return s
+}
+
+// kinds are what may go wrong in one walk.
+type kinds struct {
+	kinds         []Kind
+	processClocks bool
+}
+
+func kindsOf(r *rand.Rand, s *Schedule) kinds {
+	k := kinds{kinds: []Kind{
+		DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
+		ApplyLate, ApplyLate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
+		Crash, Pause, Pause, Cut, Cut, Deaf, OldPrimary, Elect,
+	}}
+	serverClock := r.IntN(2) == 0
+	k.processClocks = !serverClock
+	if r.IntN(3) == 0 {
+		s.Timing.Mode = takeover.WatchOnly
+		serverClock, k.processClocks = true, true
+	}
+	if serverClock {
+		k.kinds = append(k.kinds, StepServer)
+	} else {
+		k.kinds = append(k.kinds, RemoveFree)
+	}
+	if k.processClocks && r.IntN(2) == 0 {
+		k.kinds = append(k.kinds, StepWall)
+	} else {
+		k.kinds = append(k.kinds, Suspend)
+	}
+	return k
+}
+
+// ops are the commands at which a fault is of most interest.
+var ops = []fault.Op{
+	fault.Acquire, fault.Look, fault.Condemn, fault.Overtake, fault.Release, fault.Ping, fault.Held,
+	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read,
+}
+
+// fault makes one fault, with a restart for one that kills.
+func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
+	f := Fault{Kind: k.kinds[r.IntN(len(k.kinds))], Process: r.IntN(len(s.Processes)), At: at}
+	t := s.Timing.Takeover
+	if f.Kind.onCall() && r.IntN(4) > 0 {
+		f.Op = ops[r.IntN(len(ops))]
+	}
+	switch f.Kind {
+	case StepWall, StepServer:
+		f.For = time.Duration(r.Int64N(int64(4*t))) - 2*t
+	case Elect:
+		if k.kinds[len(k.kinds)-2] == StepServer {
+			f.For = time.Duration(r.Int64N(int64(2*t))) - t
+		}
+	default:
+		f.For = time.Duration(r.Int64N(int64(t) * int64(1+r.IntN(2))))
+		if r.IntN(3) == 0 {
+			f.For = time.Duration(r.Int64N(int64(s.Timing.Limit)))
+		}
+	}
+	faults := []Fault{f}
+	switch f.Kind {
+	case CrashBefore, CrashAfter, Crash:
+		// Where the command comes much later, the restart finds nobody dead, and the place
+		// stays empty from then on.
+		back := at + time.Duration(r.Int64N(int64(2*t)))
+		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
+	}
+	return faults
+}
