@@ -26,18 +26,19 @@ import (
 
 // Cases of docs/faults.md that no other test of this package shows.
 
-// steppedClock is a clock whose wall part may be stepped and whose monotonic part may have slept.
+// steppedClock is a clock whose wall part may be stepped. A suspension looks the same: the monotonic
+// part shows nothing of it.
 type steppedClock struct {
 	distlock.Clock
-	mu          sync.Mutex // guards the fields below
-	wall, slept time.Duration
+	mu   sync.Mutex // guards wall
+	wall time.Duration
 }
 
 func (c *steppedClock) Now() distlock.Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.Clock.Now()
-	return distlock.Reading{Wall: r.Wall.Add(c.wall), Mono: r.Mono - c.slept}
+	return distlock.Reading{Wall: r.Wall.Add(c.wall), Mono: r.Mono}
 }
 
 func (c *steppedClock) step(d time.Duration) {
@@ -437,6 +438,30 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 		for line := range strings.Lines(lines.String()) {
 			if !json.Valid([]byte(line)) || strings.Contains(line, "\x1b") {
 				t.Errorf("no line of JSON: %q", line)
+			}
+		}
+	})
+}
+
+// F13: names that differ by case, by Unicode form or by a space are locks of their own, also in the
+// listing.
+func TestLocks_NamesThatLookAlike_AreListedApart(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		names := []string{"\u00e9", "e\u0301", "lock", "Lock", "lock "}
+		for _, name := range names {
+			p.mustTry(name)
+		}
+		seen := map[string]bool{}
+		for info, err := range p.Locks(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[info.Name] = info.Held
+		}
+		for _, name := range names {
+			if !seen[name] {
+				t.Errorf("%+q is not listed as held: %v", name, seen)
 			}
 		}
 	})
