@@ -19,7 +19,7 @@ import (
 
 // J4: 10,000 held locks cost one ping an interval, one tally, and no goroutine.
 func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubbleAlone(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		before := runtime.NumGoroutine()
 		for i := range 10_000 {

@@ -29,6 +29,12 @@ type world struct {
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
+	inBubbleAlone(t, test)
+}
+
+// inBubbleAlone is inBubble for a test that counts what the whole program has: no other test runs.
+func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		test(t, &world{t: t, mem: memcatalog.New(memcatalog.Options{})})
 	})
