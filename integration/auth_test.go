@@ -1,0 +1,214 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/mongodtest"
+)
+
+// private starts a mongod of this test's own, or skips. It belongs into a test that is not
+// parallel: starting one takes the processor away from the heartbeats on others.
+func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
+	t.Helper()
+	startAll() // first what all share
+	p, err := mongodtest.Find(t.Context())
+	if err != nil {
+		t.Skip(err)
+	}
+	d, err := mongodtest.Start(t.Context(), p, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// withUsers starts a mongod that wants passwords, with three users in database admin: root, one that
+// may only read database distlock, and one that may only ping there.
+func withUsers(t *testing.T) (d *mongodtest.Deployment, uri func(user string) string) {
+	t.Helper()
+	d = private(t, mongodtest.Options{Auth: true})
+	uri = func(user string) string {
+		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
+	}
+	command := func(client *mongo.Client, doc bson.D) {
+		t.Helper()
+		if err := client.Database("admin").RunCommand(t.Context(), doc).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user := func(name string, role bson.D) bson.D {
+		return bson.D{field("createUser", name), field("pwd", plainPassword), field("roles", bson.A{role})}
+	}
+	// The first user may be made by anybody on the machine.
+	command(privateClient(t, options.Client().ApplyURI(d.URI())),
+		user("root", bson.D{field("role", "root"), field("db", "admin")}))
+	root := privateClient(t, options.Client().ApplyURI(uri("root")))
+	command(root, user("reader", bson.D{field("role", "read"), field("db", "distlock")}))
+	command(root, bson.D{
+		field("createRole", "pings"), field("roles", bson.A{}),
+		field("privileges", bson.A{bson.D{
+			field("resource", bson.D{field("db", "distlock"), field("collection", "lockpings")}),
+			field("actions", bson.A{"find", "insert", "update", "remove"}),
+		}}),
+	})
+	command(root, user("pinger", bson.D{field("role", "pings"), field("db", "admin")}))
+	return d, uri
+}
+
+func userConfig(uri string) distlock.Config {
+	return distlock.Config{
+		URI: uri, Database: "distlock", Ping: 200 * time.Millisecond, Takeover: 20 * time.Second,
+		CommandTimeout: 2 * time.Second, ReleasePause: 10 * time.Millisecond,
+	}
+}
+
+// Missing privileges: the error says which actions are missing on which collection.
+func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
+	_, uri := withUsers(t)
+	_, err := distlock.New(t.Context(), userConfig(uri("reader")))
+	wantPrivilege(t, err, "distlock.lockpings", "insert", "update")
+
+	m, err := distlock.New(t.Context(), userConfig(uri("pinger")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Lock("balancer").TryLock(t.Context())
+	wantPrivilege(t, err, "distlock.locks", "insert", "update")
+	if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+func wantPrivilege(t *testing.T, err error, namespace string, actions ...string) {
+	t.Helper()
+	var missing *catalog.PrivilegeError
+	if !errors.As(err, &missing) {
+		t.Fatalf("want a *PrivilegeError, got %v", err)
+	}
+	if missing.Namespace != namespace {
+		t.Errorf("namespace: want %s, got %s", namespace, missing.Namespace)
+	}
+	for _, action := range actions {
+		if !strings.Contains(missing.Action, action) {
+			t.Errorf("actions %q do not name %s", missing.Action, action)
+		}
+	}
+	wantNoSecret(t, err.Error())
+}
+
+// G11: over a whole life with a password in the connection string, with a wrong one, a server that
+// dies and a lock that is lost, no error and no log line contains it.
+func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
+	d, uri := withUsers(t)
+	var written log
+	say := func(err error) {
+		if err != nil {
+			_, _ = written.Write([]byte(err.Error() + "\n")) // it cannot fail
+		}
+	}
+	_, err := distlock.New(t.Context(), userConfig(strings.Replace(uri("root"), "see", "sea", 1)))
+	if err == nil {
+		t.Fatal("a wrong password was accepted")
+	}
+	say(err)
+	cfg := userConfig(uri("root"))
+	cfg.Logger = zerolog.New(&written).Level(zerolog.TraceLevel)
+	cfg.Takeover, cfg.CommandTimeout = 4*time.Second, time.Second
+	m, err := distlock.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := m.Lock("balancer").TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Lock("balancer").TryLock(t.Context())
+	say(err)
+	d.Kill(0)
+	eventually(t, 30*time.Second, "the lock is lost", func() bool { return guard.Err() != nil })
+	say(guard.Err())
+	say(context.Cause(guard.Context()))
+	_, err = m.Lock("another").TryLock(t.Context())
+	say(err)
+	say(guard.Check(t.Context()))
+	say(guard.Release())
+	begun := time.Now()
+	say(m.Close(context.WithoutCancel(t.Context())))
+	if took := time.Since(begun); took > 20*time.Second { // three commands of a second and the goodbyes
+		t.Errorf("closing without a server took %v", took)
+	}
+	text := written.String()
+	for _, expected := range []string{"acquired", "ping failed", "lost", "held by"} {
+		if !strings.Contains(text, expected) {
+			t.Errorf("%q was never said, so this test has seen too little:\n%s", expected, text)
+		}
+	}
+	wantNoSecret(t, text)
+	wantNoSecret(t, url.QueryEscape(text))
+}
+
+// C10: a server that is killed and started again has lost nothing that it acknowledged: the holder
+// keeps its guard if it is back before the deadline, and nobody else gets the lock.
+func TestServerKilledAndRestarted_HolderKeepsTheLock(t *testing.T) {
+	d := private(t, mongodtest.Options{})
+	cfg := userConfig(d.URI())
+	cfg.Takeover = 2 * time.Minute
+	var processes [2]*distlock.Manager
+	for i := range processes {
+		m, err := distlock.New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+		processes[i] = m
+	}
+	holder, contender := processes[0], processes[1]
+	guard, err := holder.Lock("balancer").TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Kill(0)
+	failures := holder.Heartbeat().Failures
+	eventually(t, 30*time.Second, "pings fail", func() bool {
+		return holder.Heartbeat().Failures > failures
+	})
+	if err := d.Restart(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	pings := holder.Heartbeat().Pings
+	eventually(t, 60*time.Second, "pings succeed again", func() bool {
+		return holder.Heartbeat().Pings > pings+2 && contender.Err() == nil
+	})
+	if err := guard.Err(); err != nil {
+		t.Error(err)
+	}
+	if err := guard.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, err = contender.Lock("balancer").TryLock(t.Context())
+	heldError(t, err)
+	if err := guard.Release(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,72 @@
+package integration_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/distlock"
+)
+
+// BenchmarkTryLockRelease is one uncontended acquisition and release: two commands.
+func BenchmarkTryLockRelease(b *testing.B) {
+	for _, d := range deployments {
+		b.Run(d.name, func(b *testing.B) {
+			w := d.open(b)
+			var sent counter
+			client := privateClient(b, options.Client().ApplyURI(d.uri).SetMonitor(sent.monitor()))
+			m := w.start(b, func(cfg *distlock.Config) {
+				cfg.Client, cfg.Takeover = client, time.Minute
+			})
+			lock := m.Lock(w.name("balancer"))
+			cycle := func() {
+				guard, err := lock.TryLock(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := guard.Release(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			cycle() // the first fence is raised
+			sent.reset()
+			for b.Loop() {
+				cycle()
+			}
+			b.ReportMetric(float64(sent.total())/float64(b.N), "commands/op")
+		})
+	}
+}
+
+// BenchmarkHeld1000 is one ping interval of a process that holds a thousand locks: one write, a few
+// small reads, and no goroutine for a lock.
+func BenchmarkHeld1000(b *testing.B) { benchmarkHeld(b, deployments, 1000) }
+
+// BenchmarkHeld10000 is the same with ten thousand, where a command does not grow with the
+// collection.
+func BenchmarkHeld10000(b *testing.B) {
+	benchmarkHeld(b, named("standalone", "replicaset", "configsvr"), 10_000)
+}
+
+func benchmarkHeld(b *testing.B, these []*deployment, locks int) {
+	for _, d := range these {
+		b.Run(d.name, func(b *testing.B) {
+			w := d.open(b)
+			var sent counter
+			before := runtime.NumGoroutine()
+			m, _ := w.holdMany(b, locks, &sent)
+			sent.reset()
+			first := m.Heartbeat().Pings
+			for b.Loop() {
+				seen := m.Heartbeat().Pings
+				eventually(b, time.Minute, "a ping", func() bool { return m.Heartbeat().Pings > seen })
+			}
+			pings := float64(m.Heartbeat().Pings - first)
+			b.ReportMetric(float64(sent.writes())/pings, "writes/ping")
+			b.ReportMetric(float64(sent.total())/pings, "commands/ping")
+			b.ReportMetric(float64(max(0, runtime.NumGoroutine()-before))/float64(locks), "goroutines/lock")
+		})
+	}
+}

@@ -1,0 +1,272 @@
+package integration_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/distlock"
+)
+
+// childEnv makes the test program a process that does as it is told; see TestChild.
+const childEnv = "MONGODLM_IT_CHILD"
+
+// An order is a line that a child reads.
+type order struct {
+	Do     string // see serve
+	Name   string // of the lock, and of the document
+	Fenced bool
+}
+
+// An answer is a line that a child writes.
+type answer struct {
+	Do      string
+	Process string
+	Fence   int64
+	Taken   string // evidence of a takeover
+	Err     string // text of the error
+	Lost    bool   // the error matches ErrLockLost
+	Ended   bool   // the guard's context has ended
+	Matched int64  // documents that a write matched
+	N       int64  // what was read
+}
+
+// childSettings are how a child finds the deployment.
+type childSettings struct {
+	URI, Database, Host string
+	Ping, Takeover      time.Duration
+}
+
+const marker = "child: " // of the lines that are answers
+
+// TestChild is no test: it is what a child runs.
+func TestChild(t *testing.T) {
+	text, ok := os.LookupEnv(childEnv)
+	if !ok {
+		t.Skip("only in processes that other tests start")
+	}
+	var s childSettings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	client := privateClient(t, options.Client().ApplyURI(s.URI))
+	m, err := distlock.New(t.Context(), distlock.Config{
+		Client: client, PingClient: privateClient(t, options.Client().ApplyURI(s.URI)),
+		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
+		MaxWatchGap: s.Takeover / 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{m: m, db: client.Database(s.Database), in: json.NewDecoder(bufio.NewReader(os.Stdin))}
+	c.serve(t.Context())
+	if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Log(err)
+	}
+}
+
+type child struct {
+	m     *distlock.Manager
+	db    *mongo.Database
+	in    *json.Decoder
+	guard *distlock.TryGuard
+
+	filter, update bson.D // prepared
+	seen           int64
+}
+
+// serve carries out orders until there are no more.
+func (c *child) serve(ctx context.Context) {
+	for {
+		var o order
+		if c.in.Decode(&o) != nil {
+			return
+		}
+		a := answer{Do: o.Do, Process: c.m.Process()}
+		if err := c.do(ctx, o, &a); err != nil {
+			a.Err, a.Lost = err.Error(), errors.Is(err, distlock.ErrLockLost)
+		}
+		c.say(a)
+	}
+}
+
+func (c *child) say(a answer) {
+	line, _ := json.Marshal(a) // a struct of texts and numbers
+	fmt.Printf("%s%s\n", marker, line)
+}
+
+func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
+	work := c.db.Collection("work")
+	switch o.Do {
+	case "lock":
+		c.guard, err = c.m.Lock(o.Name).Lock(ctx, distlock.WaitAtMost(time.Minute))
+		if err == nil {
+			a.Fence, a.Taken, a.Process = c.guard.Fence(), c.guard.TakenOver(), c.guard.Process()
+		}
+		return err
+	case "state":
+		a.Ended = c.guard.Context().Err() != nil
+		if a.Ended && !errors.Is(context.Cause(c.guard.Context()), distlock.ErrLockLost) {
+			return fmt.Errorf("cause: %w", context.Cause(c.guard.Context()))
+		}
+		return c.guard.Err()
+	case "release":
+		return c.guard.Release()
+	case "read": // what the write will be computed from; the fenced way claims the document first
+		if !o.Fenced {
+			return c.read(work.FindOne(ctx, byID(o.Name)), a)
+		}
+		filter, update, err := c.guard.Fenced(byID(o.Name), bson.D{field("$inc", bson.D{field("claims", 1)})})
+		if err != nil {
+			return err
+		}
+		if err := c.read(work.FindOneAndUpdate(ctx, filter, update), a); err != nil {
+			return err
+		}
+		c.filter, c.update, err = c.guard.Fenced(byID(o.Name), c.increased())
+		return err
+	case "write": // whatever has happened since
+		filter, update := c.filter, c.update
+		if !o.Fenced {
+			filter, update = byID(o.Name), c.increased()
+		}
+		r, err := work.UpdateOne(ctx, filter, update)
+		if err == nil {
+			a.Matched = r.MatchedCount
+		}
+		return err
+	case "transaction": // tells when it is inside, and goes on at the next order
+		return c.guard.InTransaction(ctx, func(ctx context.Context) error {
+			_, err := work.UpdateOne(ctx, byID(o.Name), bson.D{field("$inc", bson.D{field("n", int64(1000))})})
+			c.say(answer{Do: "inside"})
+			var next order
+			return errors.Join(err, c.in.Decode(&next))
+		})
+	}
+	return fmt.Errorf("what is %q?", o.Do)
+}
+
+func (c *child) read(r *mongo.SingleResult, a *answer) error {
+	raw, err := r.Raw()
+	if err != nil {
+		return err
+	}
+	c.seen = raw.Lookup("n").AsInt64()
+	a.N = c.seen
+	return nil
+}
+
+func (c *child) increased() bson.D {
+	return bson.D{field("$set", bson.D{field("n", c.seen+1)})}
+}
+
+// A relative is a child as its parent sees it.
+type relative struct {
+	t       testing.TB
+	cmd     *exec.Cmd
+	orders  *json.Encoder
+	answers chan answer
+	log     strings.Builder // whatever else it said; read it when answers is closed
+	end     func()
+}
+
+// bear starts a child that works on the same deployment and database.
+func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
+	t.Helper()
+	s := childSettings{URI: w.d.uri, Database: w.db.Name(), Host: w.prefix + "child",
+		Ping: 300 * time.Millisecond, Takeover: 4 * time.Second}
+	if change != nil {
+		change(&s)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relative{t: t, answers: make(chan answer, 64),
+		cmd: exec.Command(self, "-test.run=^TestChild$", "-test.count=1", "-test.timeout=5m")}
+	r.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	in, err := r.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cmd.Stderr = r.cmd.Stdout
+	r.orders = json.NewEncoder(in)
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the child
+		defer close(r.answers)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var a answer
+			text, ok := strings.CutPrefix(lines.Text(), marker)
+			if !ok || json.Unmarshal([]byte(text), &a) != nil {
+				r.log.WriteString(lines.Text() + "\n")
+				continue
+			}
+			r.answers <- a
+		}
+		_ = r.cmd.Wait() // how it ended is in its log
+	}()
+	r.end = sync.OnceFunc(func() {
+		_ = in.Close() // it ends by itself
+		r.signal(syscall.SIGCONT)
+		late := time.AfterFunc(20*time.Second, func() { r.signal(syscall.SIGKILL) })
+		defer late.Stop()
+		for range r.answers {
+		}
+	})
+	t.Cleanup(r.end)
+	return r
+}
+
+func (r *relative) signal(s syscall.Signal) { _ = r.cmd.Process.Signal(s) } // it may have ended
+
+// tell gives an order and does not wait.
+func (r *relative) tell(o order) {
+	r.t.Helper()
+	if err := r.orders.Encode(o); err != nil {
+		r.t.Errorf("order %q: %v", o.Do, err)
+	}
+}
+
+// hear waits for the next answer.
+func (r *relative) hear() answer {
+	r.t.Helper()
+	select {
+	case a, ok := <-r.answers:
+		if !ok {
+			r.t.Fatalf("the child has ended:\n%s", r.log.String())
+		}
+		return a
+	case <-time.After(90 * time.Second):
+		r.t.Fatal("the child does not answer")
+	}
+	return answer{}
+}
+
+func (r *relative) ask(o order) answer {
+	r.t.Helper()
+	r.tell(o)
+	return r.hear()
+}

@@ -1,0 +1,113 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// lockBusy is what MongoDB's own lock manager says when it has waited for a lock in vain.
+const lockBusy = 46
+
+// MongoDB's own lock manager, which a config server of 3.2 to 5.0 runs in these very collections, and
+// ours respect each other: while we hold the lock of a database its createDatabase waits, when we
+// release it has its turn, it leaves our fields as they are, and what it leaves is ours to acquire.
+func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
+		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that nobody has
+		t.Cleanup(func() { w.forget(t, name) })
+		m := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = time.Minute })
+		guard, err := w.try(t, m, name, distlock.Why("holding it against createDatabase"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		created := make(chan error, 1)
+		go func() { created <- w.createDatabase(ctx, name) }() // ends with its 20 s, or with ctx
+		w.untouched(t, name, func() {
+			select {
+			case err := <-created:
+				t.Fatalf("createDatabase did not wait for our lock: %v", err)
+			case <-time.After(3 * time.Second): // six of its polls
+			}
+		})
+		if err := guard.Release(); err != nil {
+			t.Fatal(err)
+		}
+		ours := w.document(t, catalog.LocksCollection, name)
+		w.meetTheOther(t, name, created)
+
+		left := w.document(t, catalog.LocksCollection, name)
+		for _, field := range []string{"fence", "takeoverMS", "rev"} {
+			if !left.Lookup(field).Equal(ours.Lookup(field)) {
+				t.Errorf("%s was changed from %v to %v", field, ours.Lookup(field), left.Lookup(field))
+			}
+		}
+		l := w.lock(t, name)
+		if l.Held || l.Process != "ConfigServer" || l.Why != "createDatabase" {
+			t.Errorf("its document is understood as %+v", l)
+		}
+		if next := w.mustTry(t, m, name); next.Fence() <= guard.Fence() {
+			t.Errorf("fence %d after %d", next.Fence(), guard.Fence())
+		}
+	})
+}
+
+// meetTheOther waits for the turn of MongoDB's manager. It only reads, so that the other's document
+// stays for the checks; that such a document makes TryLock say ErrHeld is shown by a planted one in
+// TestForeignHolder. Whether the moment in which it is held is met is chance.
+func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
+	t.Helper()
+	for {
+		select {
+		case err := <-created:
+			var server mongo.CommandError
+			if errors.As(err, &server) && server.HasErrorCode(lockBusy) {
+				t.Errorf("it did not get the lock that we had released: %v", err)
+			}
+			t.Logf("createDatabase, after its turn: %v", err) // without shards it cannot succeed
+			return
+		case <-time.After(10 * time.Millisecond):
+			if l := w.lock(t, name); l.Held {
+				t.Logf("met it while it held the lock: %+v", l)
+			}
+		}
+	}
+}
+
+// createDatabase asks the config server as a mongos would.
+func (w *world) createDatabase(ctx context.Context, name string) error {
+	return w.d.app.Database("admin").RunCommand(ctx, bson.D{
+		field("_configsvrCreateDatabase", name),
+		field("writeConcern", bson.D{field("w", "majority"), field("wtimeout", 60_000)}),
+	}).Err()
+}
+
+func (w *world) forget(t *testing.T, name string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+	defer cancel()
+	if _, err := w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name)); err != nil {
+		t.Error(err)
+	}
+}
+
+// On a config server MongoDB's manager overtakes after fifteen minutes whatever our documents say, so
+// a longer takeover time is refused.
+func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
+		cfg := w.config()
+		cfg.Takeover = 16 * time.Minute
+		_, err := distlock.New(t.Context(), cfg)
+		wantErr(t, err, distlock.ErrConfig)
+	})
+}

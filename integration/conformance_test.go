@@ -1,0 +1,106 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// The conformance suite of the stores, which memcatalog passes as well: what is proven over the
+// memory one counts for these servers. A case wants a store that is empty at first.
+//
+// The cases share a few databases, each emptied after its case, because making and dropping one for
+// each takes a replica set longer than all cases together. On a config server there is one only, and
+// MongoDB's own ping stands in it all the time and belongs there.
+func TestCatalog_Conforms(t *testing.T) {
+	for _, d := range deployments {
+		t.Run(d.name, func(t *testing.T) {
+			d.need(t)
+			names := []string{databaseName(), databaseName(), databaseName(), databaseName()}
+			if d.own == "config" {
+				if d.set == nil {
+					t.Skip("the suite empties its database, and this database config is not ours")
+				}
+				names = []string{"config"}
+			}
+			free := make(chan string, len(names))
+			for _, name := range names {
+				free <- name
+			}
+			catalogtest.Run(t, func(t *testing.T) catalogtest.Store {
+				name := <-free
+				t.Cleanup(func() { free <- name }) // after it was emptied
+				return d.store(t, name)
+			})
+			if d.own != "config" {
+				t.Cleanup(func() {
+					for _, name := range names {
+						if err := d.app.Database(name).Drop(context.WithoutCancel(t.Context())); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// store returns an empty store in a database.
+func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
+	t.Helper()
+	c, err := mongocatalog.New(d.app, mongocatalog.Options{
+		Database: database, CommandTimeout: time.Minute, // many cases at once
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := d.app.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
+		defer cancel()
+		if err := d.empty(ctx, db); err != nil {
+			t.Error(err)
+		}
+	})
+	return catalogtest.Store{
+		Catalog: c,
+		Insert: func(ctx context.Context, collection string, doc bson.D) error {
+			_, err := db.Collection(collection).InsertOne(ctx, doc)
+			return err
+		},
+		Delete: func(ctx context.Context, collection, id string) error {
+			_, err := db.Collection(collection).DeleteOne(ctx, byID(id))
+			return err
+		},
+		Document: func(ctx context.Context, collection, id string) (bson.Raw, error) {
+			raw, err := db.Collection(collection).FindOne(ctx, byID(id)).Raw()
+			if errors.Is(err, mongo.ErrNoDocuments) {
+				return nil, nil
+			}
+			return raw, err
+		},
+	}
+}
+
+// empty removes what a case left.
+func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
+	if d.set == nil {
+		return db.Drop(ctx) // cheap there, and so is a small collection
+	}
+	var errs []error
+	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection} {
+		_, err := db.Collection(collection).DeleteMany(ctx, bson.D{})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,243 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/configserver"
+	"mongodlm/internal/mongodtest"
+)
+
+// A deployment is one server, or several that are one, shared by all tests and started by the first
+// that asks for it.
+type deployment struct {
+	name  string
+	setUp func(context.Context, *deployment) error
+
+	start  sync.Once
+	absent error // why there is none; set by start
+	used   bool  // a test ran on it
+
+	uri  string
+	own  string                 // the database of all tests; empty when each makes its own
+	most int                    // tests at once, so that heartbeats come through on a slow machine
+	set  *mongodtest.Deployment // nil when this program did not start it
+	app  *mongo.Client          // of the application: acquiring, releasing, planting
+	beat *mongo.Client          // of the heartbeats
+	drop bool                   // the server lives on: remove the database
+	stop func(context.Context) error
+
+	slots chan struct{} // most of them; made by start
+}
+
+var deployments = []*deployment{
+	{name: "embedded", most: 4, setUp: startEmbedded},
+	{name: "standalone", most: 3, setUp: mongod(mongodtest.Options{})},
+	{name: "replicaset", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 3})},
+	{name: "configsvr", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 1, ConfigServer: true})},
+	{name: "uri", most: 4, setUp: connectURI},
+}
+
+// setting up must not be cut short by the test that happens to be first.
+const setUpLimit = 2 * time.Minute
+
+// startAll starts all deployments before the first test, since starting one takes the processor
+// away from the heartbeats on another.
+var startAll = sync.OnceFunc(func() {
+	var started sync.WaitGroup
+	for _, d := range deployments {
+		started.Go(func() { _ = d.get() }) // need asks again for the error
+	}
+	started.Wait()
+	if embedded := deployments[0]; embedded.get() == nil {
+		_ = measurePace(context.Background(), embedded.app) // without it the usual pace counts
+	}
+})
+
+// get starts the deployment if that was not done yet. The error is a reason for skipping.
+func (d *deployment) get() error {
+	d.start.Do(func() {
+		d.slots = make(chan struct{}, d.most)
+		ctx, cancel := context.WithTimeout(context.Background(), setUpLimit)
+		defer cancel()
+		if d.absent = d.setUp(ctx, d); d.absent != nil {
+			return
+		}
+		if d.app, d.absent = mongo.Connect(options.Client().ApplyURI(d.uri)); d.absent != nil {
+			return
+		}
+		d.beat, d.absent = mongo.Connect(options.Client().ApplyURI(d.uri))
+	})
+	return d.absent
+}
+
+// close ends what get started.
+func (d *deployment) close(ctx context.Context) error {
+	var errs []error
+	if d.drop && d.app != nil {
+		errs = append(errs, d.app.Database(d.own).Drop(ctx))
+	}
+	for _, c := range []*mongo.Client{d.app, d.beat} {
+		if c != nil {
+			errs = append(errs, c.Disconnect(ctx))
+		}
+	}
+	if d.stop != nil {
+		errs = append(errs, d.stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func startEmbedded(ctx context.Context, d *deployment) error {
+	s, err := configserver.Start(ctx, configserver.Config{})
+	if err != nil {
+		return broken{err}
+	}
+	d.uri, d.stop = s.URI(), s.Close
+	return nil
+}
+
+// mongod returns the setting up of a deployment by the mongod at hand.
+func mongod(opts mongodtest.Options) func(context.Context, *deployment) error {
+	return func(ctx context.Context, d *deployment) error {
+		p, err := mongodtest.Find(ctx)
+		if err != nil {
+			return err
+		}
+		if d.set, err = mongodtest.Start(ctx, p, opts); err != nil {
+			return broken{err}
+		}
+		d.uri = d.set.URI()
+		d.stop = func(context.Context) error { return d.set.Close() }
+		d.own = databaseName()
+		if opts.ConfigServer {
+			d.own = "config"
+		}
+		return nil
+	}
+}
+
+func connectURI(ctx context.Context, d *deployment) error {
+	d.uri = os.Getenv("MONGODLM_TEST_URI")
+	if d.uri == "" {
+		return errors.New("MONGODLM_TEST_URI is not set")
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(d.uri))
+	if err != nil {
+		return broken{err}
+	}
+	defer func() { _ = client.Disconnect(ctx) }() // nothing depends on it
+	db := client.Database(databaseName())
+	err = db.CreateCollection(ctx, catalog.LocksCollection)
+	var refused mongo.CommandError
+	if errors.As(err, &refused) && refused.HasErrorCode(codeConfigServerRefuses) {
+		d.own = "config"
+		return nil
+	}
+	if err != nil {
+		return broken{err}
+	}
+	d.own = db.Name()
+	d.drop = true
+	return nil
+}
+
+// codeConfigServerRefuses is what a config server says to the creation of a database.
+const codeConfigServerRefuses = 14037
+
+// broken is an error that says that a deployment which must be there is not. It fails tests.
+type broken struct{ error }
+
+func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
+
+// forEachInTurn runs a test that works hard on every deployment, one after the other. It belongs
+// into a test that is not parallel: then nothing else runs, and no heartbeat of another test has to
+// wait for it.
+func forEachInTurn(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	inTurn(t, deployments, test)
+}
+
+func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for _, d := range these {
+		t.Run(d.name, func(t *testing.T) { test(t, d.open(t)) })
+	}
+}
+
+// forEach runs a test that mostly waits on every deployment that is at hand, all at once.
+func forEach(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	forThese(t, deployments, test)
+}
+
+func forThese(t *testing.T, these []*deployment, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for _, d := range these {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, d.open(t))
+		})
+	}
+}
+
+// named returns the deployments of these names.
+func named(names ...string) []*deployment {
+	var found []*deployment
+	for _, d := range deployments {
+		for _, name := range names {
+			if d.name == name {
+				found = append(found, d)
+			}
+		}
+	}
+	return found
+}
+
+// need makes sure that the deployment runs, or ends the test.
+func (d *deployment) need(t testing.TB) {
+	t.Helper()
+	startAll()
+	err := d.get()
+	var bad broken
+	if errors.As(err, &bad) {
+		t.Fatalf("%s does not start: %v", d.name, err)
+	}
+	if err != nil {
+		t.Skipf("%s: %v", d.name, err)
+	}
+	usedMu.Lock()
+	defer usedMu.Unlock()
+	d.used = true
+}
+
+var usedMu sync.Mutex // guards used of all deployments
+
+// summary says in one line which deployments tests ran on.
+func summary() string {
+	usedMu.Lock()
+	defer usedMu.Unlock()
+	var parts []string
+	for _, d := range deployments {
+		state := "not asked for"
+		switch {
+		case d.used:
+			state = "ran"
+		case d.absent != nil:
+			state = "skipped (" + d.absent.Error() + ")"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", d.name, state))
+	}
+	return "integration: " + strings.Join(parts, "; ")
+}

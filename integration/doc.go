@@ -1,0 +1,17 @@
+// Package integration holds the tests that need a server: the same suite on every kind of
+// deployment that is at hand.
+//
+//	embedded    the server of package configserver, always
+//	standalone  a mongod that the suite starts itself
+//	replicaset  three of them
+//	configsvr   one, started with --configsvr; the documents are in its database config
+//	uri         the server that MONGODLM_TEST_URI names; the suite makes databases named
+//	            distlock_it_<random> there and drops them, or, where a config server refuses that,
+//	            uses names of its own in database config
+//
+// A mongod is the program that MONGOD names, else the one on PATH; 4.4 or newer. What is not at
+// hand is skipped with its reason, and the last line says what ran.
+//
+// Nothing here sleeps and hopes: a test waits for a condition, for a bounded time, and what it
+// asserts holds on a slow machine too.
+package integration

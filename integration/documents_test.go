@@ -1,0 +1,173 @@
+package integration_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// The documents are as section 4 of the design has them, field by field and type by type, so that
+// whoever reads these collections, a mongos' shell script or MongoDB's own manager, finds what he
+// knows.
+func TestTryLock_FirstAcquisition_CreatesTheDocumentsAsDesigned(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		m := w.start(t, nil)
+		name, before := w.name("balancer"), w.now(t)
+		g, err := w.try(t, m, name, distlock.Why("doing balance round"), distlock.Label("Balancer"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := w.document(t, catalog.LocksCollection, name)
+		wantShape(t, raw, map[string]bson.Type{
+			"_id": bson.TypeString, "state": bson.TypeInt32, "process": bson.TypeString,
+			"who": bson.TypeString, "why": bson.TypeString, "when": bson.TypeDateTime,
+			"ts": bson.TypeObjectID, "fence": bson.TypeInt64, "takeoverMS": bson.TypeInt64,
+			"rev": bson.TypeInt64,
+		})
+		when := raw.Lookup("when").Time()
+		want := map[string]any{
+			"_id": name, "state": int32(1), "process": m.Process(), "why": "doing balance round",
+			"ts": g.Session(), "fence": g.Fence(), "takeoverMS": m.Config().Takeover.Milliseconds(),
+			"rev": int64(2), // the acquisition, and the raising of the first fence
+		}
+		wantValues(t, raw, want)
+		if when.Before(before.Truncate(time.Millisecond)) || when.After(w.now(t)) {
+			t.Errorf("when is %v, not the server's clock", when)
+		}
+		if g.Fence() != when.UnixMilli() { // F8: larger than that of a document deleted before
+			t.Errorf("first fence: want the server's clock %d, got %d", when.UnixMilli(), g.Fence())
+		}
+		who := raw.Lookup("who").StringValue()
+		if !strings.HasPrefix(who, m.Process()+":Balancer:") {
+			t.Errorf("who: want process, label and a random part, got %q", who)
+		}
+		wantPing(t, w, m)
+	})
+}
+
+func wantPing(t *testing.T, w *world, m *distlock.Manager) {
+	t.Helper()
+	before := w.now(t)
+	first := w.document(t, catalog.PingsCollection, m.Process())
+	wantShape(t, first, map[string]bson.Type{
+		"_id": bson.TypeString, "ping": bson.TypeDateTime, "local": bson.TypeDateTime,
+		"seq": bson.TypeInt64, "takeoverMS": bson.TypeInt64, "pingMS": bson.TypeInt64,
+	})
+	wantValues(t, first, map[string]any{
+		"_id": m.Process(), "takeoverMS": m.Config().Takeover.Milliseconds(),
+		"pingMS": m.Config().Ping.Milliseconds(),
+	})
+	eventually(t, 20*time.Second, "another ping, with the server's clock and one more seq", func() bool {
+		raw := w.document(t, catalog.PingsCollection, m.Process())
+		return raw.Lookup("seq").Int64() > first.Lookup("seq").Int64() &&
+			!raw.Lookup("ping").Time().Before(before.Truncate(time.Millisecond))
+	})
+	host, _, _ := strings.Cut(m.Process(), ":")
+	if parts := strings.Split(m.Process(), ":"); len(parts) != 4 || host != m.Config().Host {
+		t.Errorf("process id %q is not <host>:<pid>:<unix seconds>:<uuid>", m.Process())
+	}
+}
+
+// The indexes come with the first heartbeat; another name for the same keys would serve as well.
+func TestNew_CreatesTheIndexes(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		w.start(t, nil)
+		for collection, key := range map[string]string{
+			catalog.LocksCollection: "process", catalog.PingsCollection: "ping",
+		} {
+			eventually(t, 20*time.Second, "index {"+key+": 1} on "+collection, func() bool {
+				specs, err := w.db.Collection(collection).Indexes().ListSpecifications(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range specs {
+					keys, err := s.KeysDocument.Elements()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(keys) == 1 && keys[0].Key() == key {
+						return true
+					}
+				}
+				return false
+			})
+		}
+	})
+}
+
+// I2: released and acquired again, by the same process and by another; the fence rises each time,
+// the document of the last holder stays readable, and a deleted document does not lower the fence.
+func TestRelease_ThenAcquire_FenceRises(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		one, two := w.start(t, nil), w.start(t, nil)
+		last := int64(0)
+		for i, m := range []*distlock.Manager{one, one, two, one} {
+			g := w.mustTry(t, m, name)
+			if g.Fence() <= last {
+				t.Errorf("acquisition %d: fence %d is not above %d", i, g.Fence(), last)
+			}
+			last = g.Fence()
+			held := w.lock(t, name)
+			if err := g.Release(); err != nil {
+				t.Fatal(err)
+			}
+			free := w.lock(t, name)
+			if held.State, held.Held = 0, false; free != held {
+				t.Errorf("a release changes the state alone\nbefore %+v\nafter  %+v", held, free)
+			}
+		}
+		collection := w.db.Collection(catalog.LocksCollection)
+		if _, err := collection.DeleteOne(t.Context(), byID(name)); err != nil { // F12
+			t.Fatal(err)
+		}
+		if g := w.mustTry(t, two, name); g.Fence() <= last {
+			t.Errorf("after the document was deleted: fence %d is not above %d", g.Fence(), last)
+		}
+	})
+}
+
+// wantShape checks that a document has exactly these fields, of these types.
+func wantShape(t testing.TB, raw bson.Raw, want map[string]bson.Type) {
+	t.Helper()
+	elements, err := raw.Elements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, wanted []string
+	for _, e := range elements {
+		got = append(got, fmt.Sprintf("%s %s", e.Key(), e.Value().Type))
+	}
+	for name, typ := range want {
+		wanted = append(wanted, fmt.Sprintf("%s %s", name, typ))
+	}
+	slices.Sort(got)
+	slices.Sort(wanted)
+	if !slices.Equal(wanted, got) {
+		t.Errorf("shape of the document\nwant %q\ngot  %q", wanted, got)
+	}
+}
+
+// wantValues checks some fields of a document, types included.
+func wantValues(t testing.TB, raw bson.Raw, want map[string]any) {
+	t.Helper()
+	for name, value := range want {
+		typ, data, err := bson.MarshalValue(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wanted := (bson.RawValue{Type: typ, Value: data}); !wanted.Equal(raw.Lookup(name)) {
+			t.Errorf("field %s\nwant %v\ngot  %v", name, wanted, raw.Lookup(name))
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// secondaryFrozen: the other two are a majority.
+func (c *cluster) secondaryFrozen(t *testing.T) {
+	c.whole(t)
+	frozen := (c.primary(t) + 1) % 3
+	_, m := c.process(t, nil, nil)
+	if err := c.set.Pause(frozen); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.set.Continue(frozen); err != nil {
+			t.Error(err)
+		}
+	}()
+	injected.add(c.w.d.name, "secondary frozen", "")
+	pings, name := m.Heartbeat().Pings, c.name()
+	c.w.wantGuard(t, m, c.w.mustTry(t, m, name), nil)
+	eventually(t, 30*time.Second, "pings", func() bool { return m.Heartbeat().Pings > pings+2 })
+}
+
+// oldPrimary: the primary is frozen until there is another one, and for longer than the takeover
+// time of a holder that pings the new one. When it goes on it answers with the old ping for a
+// moment, and to nobody but it speaks a contender that takes at once what all clocks call dead.
+func (c *cluster) oldPrimary(t *testing.T) {
+	c.whole(t)
+	w, name, old := c.w, c.name(), c.primary(t)
+	_, m := c.process(t, nil, func(cfg *distlock.Config) { cfg.Takeover = awayTakeover })
+	store, contender := c.process(t, c.at(t, old), hasty)
+	g := w.mustTry(t, m, name)
+	var answered atomic.Int64
+	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		err := apply()
+		if call.Op == fault.Look && err == nil {
+			answered.Add(1)
+		}
+		return err
+	})
+	_, err := w.try(t, contender, name)
+	heldError(t, err)
+	if err := c.set.Pause(old); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(asked)
+		for ctx.Err() == nil { // a look is always under way
+			if other, err := contender.Lock(name).Lock(ctx, distlock.WaitAtMost(time.Minute)); err == nil {
+				t.Errorf("taken over: %s; the holder says %v", other.TakenOver(), g.Err())
+				w.keep(other)
+				return
+			}
+		}
+	}()
+	frozen := time.Now()
+	eventually(t, time.Minute, "there is another primary, and the old ping is old enough", func() bool {
+		return time.Since(frozen) > awayTakeover+time.Second && c.anotherPrimary(t, old)
+	})
+	before := store.Count(fault.Condemn)
+	answered.Store(0)
+	if err := c.set.Continue(old); err != nil {
+		t.Fatal(err)
+	}
+	injected.add(w.d.name, "old primary still believes", "")
+	eventually(t, 20*time.Second, "the old primary answers looks", func() bool { return answered.Load() > 20 })
+	cancel()
+	<-asked
+	t.Logf("%d tries to condemn the holder on the old primary's word", store.Count(fault.Condemn)-before)
+	pings := m.Heartbeat().Pings
+	eventually(t, 30*time.Second, "pings", func() bool { return m.Heartbeat().Pings > pings+1 })
+	if l := w.lock(t, name); !l.Held || l.TS != g.Session() {
+		t.Errorf("the document shows %+v", l)
+	}
+	if err := g.Err(); err != nil { // on a machine on which elections take long
+		wantErr(t, err, distlock.ErrLockLost)
+		t.Logf("the holder lost its lock, and nobody got it: %v", err)
+	}
+}
+
+// anotherPrimary reports whether one of the others is primary. The frozen one is not asked.
+func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
+	found := false
+	c.others(t, old, func(node int) error {
+		raw, err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{field("isMaster", 1)}).Raw()
+		found = found || err == nil && raw.Lookup("ismaster").Boolean()
+		return err
+	})
+	return found
+}
+
+// allRestarted: all members are killed and started again within the hold time of a lock.
+func (c *cluster) allRestarted(t *testing.T) {
+	c.whole(t)
+	w, name := c.w, c.name()
+	_, m := c.process(t, nil, func(cfg *distlock.Config) { cfg.Takeover = 3 * time.Minute })
+	g := w.mustTry(t, m, name)
+	for node := range 3 {
+		c.set.Kill(node)
+	}
+	for node := range 3 {
+		if err := c.set.Restart(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	injected.add(w.d.name, "all members killed", "")
+	pings := m.Heartbeat().Pings
+	eventually(t, time.Minute, "pings succeed again", func() bool { return m.Heartbeat().Pings > pings+1 })
+	if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+	_, err := w.try(t, w.start(t, nil), name)
+	if h := heldError(t, err); h.Process != m.Process() {
+		t.Errorf("held by %s", h.Process)
+	}
+}
+
+// allAway: the database is away for longer than the takeover time. The holder loses its lock at its
+// deadline, and although every clock calls its ping old when the database is back, nobody takes
+// over: the holder's process is alive and pings again. Its release frees the lock.
+func (c *cluster) allAway(t *testing.T) {
+	c.whole(t)
+	w, name := c.w, c.name()
+	slow := func(cfg *distlock.Config) { cfg.Takeover, cfg.CommandTimeout = awayTakeover, time.Second }
+	_, m := c.process(t, nil, slow)
+	_, contender := c.process(t, nil, slow)
+	g := w.mustTry(t, m, name)
+	_, err := w.try(t, contender, name)
+	heldError(t, err)
+	c.others(t, -1, c.set.Pause)
+	begun := time.Now()
+	ask := func() {
+		if other, err := w.try(t, contender, name); err == nil {
+			t.Fatalf("taken over: %s", other.TakenOver())
+		}
+	}
+	for g.Err() == nil || time.Since(begun) < awayTakeover+2*time.Second {
+		ask()
+		if at := time.Now(); g.Err() != nil && at.Before(g.Deadline()) {
+			t.Fatalf("lost at %v, before its deadline %v", at, g.Deadline())
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the guard is not lost")
+		}
+	}
+	wantErr(t, g.Err(), distlock.ErrLockLost)
+	pings := m.Heartbeat().Pings
+	c.others(t, -1, c.set.Continue)
+	injected.add(w.d.name, "all members frozen", "")
+	eventually(t, time.Minute, "the holder pings again", func() bool {
+		ask()
+		return m.Heartbeat().Pings > pings+5
+	})
+	wantErr(t, g.Err(), distlock.ErrLockLost) // it stays lost
+	wantErr(t, g.Release(), distlock.ErrLockLost)
+	if next := w.wait(t, contender, name); next.TakenOver() != "" || next.Fence() <= g.Fence() {
+		t.Errorf("fence %d after %d, taken over %q", next.Fence(), g.Fence(), next.TakenOver())
+	}
+}

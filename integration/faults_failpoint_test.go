@@ -1,0 +1,270 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// A failure is what a mongod is told to do with one command, and what that means for it.
+type failure struct {
+	name  string
+	data  bson.D
+	means meaning
+}
+
+type meaning int
+
+const (
+	notDoneUnknown meaning = iota // not carried out, and nobody can tell
+	notDone                       // not carried out, and the error says so
+	doneUnknown                   // carried out, and the error does not say so
+	doneLate                      // carried out when the client has given up, or not at all
+)
+
+var failures = []failure{
+	{"connection closed", bson.D{field("closeConnection", true)}, notDoneUnknown},
+	{"91 shutting down", bson.D{field("errorCode", 91)}, notDoneUnknown},
+	{"189 stepped down", bson.D{field("errorCode", 189)}, notDoneUnknown},
+	{"11602 interrupted", bson.D{field("errorCode", 11602)}, notDoneUnknown},
+	{"10107 not primary", bson.D{field("errorCode", 10107)}, notDone},
+	{"write concern error", bson.D{field("writeConcernError",
+		bson.D{field("code", 64), field("errmsg", "waiting for replication timed out")})}, doneUnknown},
+	{"blocked", bson.D{field("blockConnection", true), field("blockTimeMS", 2*commandLimit.Milliseconds())},
+		doneLate},
+}
+
+// E1, E5 to E7, I1 to I3, I7 to I9: the server itself fails one command, as its fail point for
+// tests lets it. There is one such fail point on a server, so one case runs after the other.
+func TestFaults_ServerFailsOneCommand(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
+		p := w.failing(t)
+		for _, f := range failures {
+			for op, run := range map[fault.Op]func(*testing.T, *failing, failure){
+				fault.Acquire: failedAcquire, fault.Overtake: failedOvertake,
+				fault.Ping: failedPing, fault.Release: failedRelease,
+			} {
+				t.Run(f.name+" at "+string(op), func(t *testing.T) {
+					run(t, p, f)
+					injected.add(w.d.name, f.name, string(op))
+				})
+			}
+		}
+	})
+}
+
+// failing is a process whose commands can be failed by the server, one at a time.
+type failing struct {
+	w    *world
+	m    *distlock.Manager
+	app  string
+	next int // for names
+
+	mu    sync.Mutex // guards the fields below
+	op    fault.Op   // to be failed; empty when none is
+	point bson.D
+}
+
+// split sends the pings over another connection, so that a fail point can tell them from the rest.
+type split struct {
+	catalog.Catalog
+	beat catalog.Catalog
+}
+
+func (s split) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+	return s.beat.Ping(ctx, b)
+}
+
+func (w *world) failing(t *testing.T) *failing {
+	t.Helper()
+	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
+	open := func(name string) catalog.Catalog {
+		// It polls: the server tells who listens to it only of changes that really happened.
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(name).
+			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
+		c, err := mongocatalog.New(client, mongocatalog.Options{
+			Database: w.db.Name(), CommandTimeout: commandLimit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	store := fault.Wrap(split{open(p.app), open(p.app + "-ping")})
+	store.Set(p.before)
+	p.m = w.start(t, func(cfg *distlock.Config) {
+		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
+		cfg.CommandTimeout, cfg.Takeover = commandLimit, 40*time.Second
+	})
+	return p
+}
+
+// fail lets the server fail the next operation of that kind. What it returns switches that off,
+// and checks that it came to pass exactly once.
+func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
+	t.Helper()
+	command, app := "findAndModify", p.app
+	switch op {
+	case fault.Release:
+		command = "update"
+	case fault.Ping:
+		app += "-ping"
+	}
+	data := append(bson.D{field("failCommands", bson.A{command}), field("appName", app)}, f.data...)
+	p.mu.Lock()
+	p.op = op
+	p.point = bson.D{field("configureFailPoint", "failCommand"),
+		field("mode", bson.D{field("times", 1)}), field("data", data)}
+	p.mu.Unlock()
+	before := p.entered(t)
+	return func() {
+		t.Helper()
+		if n := p.entered(t) - before; n != 1 {
+			t.Errorf("the server failed %d commands, want 1", n)
+		}
+	}
+}
+
+// before is the hook of the store.
+func (p *failing) before(ctx context.Context, call fault.Call, apply func() error) error {
+	p.mu.Lock()
+	strikes := call.Op == p.op
+	point := p.point
+	if strikes {
+		p.op = ""
+	}
+	p.mu.Unlock()
+	if strikes {
+		if err := p.w.d.app.Database("admin").RunCommand(ctx, point).Err(); err != nil {
+			return err
+		}
+	}
+	return apply()
+}
+
+// entered switches the fail point off and returns how often it has come to pass so far.
+func (p *failing) entered(t *testing.T) int64 {
+	t.Helper()
+	raw, err := p.w.d.app.Database("admin").RunCommand(t.Context(),
+		bson.D{field("configureFailPoint", "failCommand"), field("mode", "off")}).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, ok := raw.Lookup("count").AsInt64OK()
+	if !ok {
+		t.Fatalf("the server does not count: %v", raw)
+	}
+	return n
+}
+
+// lockName returns a name that was held and freed before, and its fence.
+func (p *failing) lockName(t *testing.T) (string, int64) {
+	t.Helper()
+	p.next++
+	name := p.w.name("lock-" + string(rune('a'+p.next)))
+	g := p.w.mustTry(t, p.m, name)
+	if err := g.Release(); err != nil {
+		t.Fatal(err)
+	}
+	return name, g.Fence()
+}
+
+func failedAcquire(t *testing.T, p *failing, f failure) {
+	name, last := p.lockName(t)
+	over := p.fail(t, fault.Acquire, f)
+	g, err := p.w.try(t, p.m, name)
+	switch f.means {
+	case doneUnknown: // looked for by a write, and found
+		p.w.wantGuard(t, p.m, g, err)
+		if g.Fence() != last+1 {
+			t.Errorf("fence %d after %d", g.Fence(), last)
+		}
+	case notDone:
+		wantErr(t, err, distlock.ErrUnavailable)
+	default:
+		wantErr(t, err, distlock.ErrOutcomeUnknown)
+	}
+	if err != nil {
+		if g != nil {
+			t.Error("a guard and an error")
+		}
+		p.w.wantFreed(t, name)
+	}
+	over()
+	if next := p.w.wait(t, p.m, name); next.Fence() <= last {
+		t.Errorf("fence %d after %d", next.Fence(), last)
+	}
+}
+
+func failedOvertake(t *testing.T, p *failing, f failure) {
+	d := p.w.plantCondemned(t)
+	over := p.fail(t, fault.Overtake, f)
+	g, err := p.w.try(t, p.m, d.name)
+	switch f.means {
+	case doneUnknown:
+		if err == nil && (g.Fence() != 1<<40+1 || g.TakenOver() == "") {
+			t.Errorf("fence %d, taken over %q", g.Fence(), g.TakenOver())
+		}
+		p.w.wantGuard(t, p.m, g, err)
+	case notDone:
+		wantErr(t, err, distlock.ErrUnavailable)
+	default:
+		wantErr(t, err, distlock.ErrOutcomeUnknown)
+	}
+	if f.means == notDone || f.means == notDoneUnknown {
+		if l := p.w.lock(t, d.name); l.Process != d.process || l.Fence != 1<<40 {
+			t.Errorf("not carried out, and the document shows %+v", l)
+		}
+	}
+	over()
+	if g := p.w.wait(t, p.m, d.name); g.Fence() <= 1<<40 {
+		t.Errorf("fence %d", g.Fence())
+	} else if err := g.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+func failedPing(t *testing.T, p *failing, f failure) {
+	name, _ := p.lockName(t)
+	g := p.w.mustTry(t, p.m, name)
+	before := p.m.Heartbeat()
+	over := p.fail(t, fault.Ping, f)
+	eventually(t, 30*time.Second, "a ping fails, and then they succeed", func() bool {
+		now := p.m.Heartbeat()
+		return now.Failures > before.Failures && now.Pings > before.Pings+2
+	})
+	over()
+	if now := p.m.Heartbeat(); now.Sessions != before.Sessions {
+		t.Errorf("the session is over: %+v", now)
+	}
+	if err := errors.Join(g.Err(), g.Check(t.Context()), g.Release()); err != nil {
+		t.Error(err)
+	}
+}
+
+func failedRelease(t *testing.T, p *failing, f failure) {
+	name, _ := p.lockName(t)
+	g := p.w.mustTry(t, p.m, name)
+	over := p.fail(t, fault.Release, f)
+	if err := g.Release(); err != nil {
+		t.Errorf("Release: %v, want nil after another try", err)
+	}
+	if f.means != doneLate && p.w.lock(t, name).Held {
+		t.Error("released, and held")
+	}
+	over()
+	p.w.wantFreed(t, name)
+	if _, err := p.w.try(t, p.m, name); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,283 @@
+package integration_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+	"mongodlm/pinger"
+)
+
+// wired are the deployments to which a proxy can lead.
+var wired = named("embedded", "standalone", "replicaset")
+
+// freeLimit bounds how long a lock of unknown outcome stays held once the server can be reached:
+// nominally one ping and one command.
+const freeLimit = 20 * time.Second
+
+// D1, D6 to D9, I2, I6 to I8: the link goes bad at the very moment at which an operation is sent,
+// and stays bad until the operation has ended.
+func TestFaults_BadLinkAtEachOperation(t *testing.T) {
+	t.Parallel()
+	operations := []struct {
+		op  fault.Op
+		run func(t *testing.T, w *world, f toxicFault)
+	}{
+		{fault.Acquire, badLinkAtAcquire},
+		{fault.Overtake, badLinkAtOvertake},
+		{fault.Ping, badLinkAtPing},
+		{fault.Release, badLinkAtRelease},
+	}
+	for _, f := range toxicFaults {
+		for _, o := range operations {
+			t.Run(f.name+" at "+string(o.op), func(t *testing.T) {
+				t.Parallel()
+				forThese(t, wired, func(t *testing.T, w *world) {
+					w.besides(t, func() { o.run(t, w, f) })
+				})
+			})
+		}
+	}
+}
+
+// besides runs do while another process holds another lock, which must not be touched.
+func (w *world) besides(t *testing.T, do func()) {
+	t.Helper()
+	name := w.name("bystander")
+	other := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = 40 * time.Second })
+	g := w.mustTry(t, other, name)
+	w.untouched(t, name, do)
+	if err := g.Err(); err != nil {
+		t.Errorf("a lock of another process: %v", err)
+	}
+}
+
+func badLinkAtAcquire(t *testing.T, w *world, f toxicFault) {
+	name := w.name("balancer")
+	l, m := w.toxic(t, nil)
+	last := w.mustTry(t, m, name).Fence()
+	w.release(t, name)
+	l.strike(fault.Acquire, f)
+	g, err := w.try(t, m, name)
+	l.happened(w, fault.Acquire, f)
+	if f.works {
+		w.wantGuard(t, m, g, err)
+		return
+	}
+	wantNoGuard(t, g, err)
+	applied := w.lock(t, name).Held
+	if want := f.name == "replies lost"; applied != want {
+		t.Errorf("applied %v, want %v", applied, want)
+	}
+	l.mend()
+	w.wantFreed(t, name)
+	if next := w.wait(t, m, name).Fence(); next <= last || applied && next <= last+1 {
+		t.Errorf("fence %d after %d", next, last)
+	}
+}
+
+func badLinkAtOvertake(t *testing.T, w *world, f toxicFault) {
+	d := w.plantCondemned(t)
+	l, m := w.toxic(t, nil)
+	planted := w.document(t, catalog.LocksCollection, d.name)
+	l.strike(fault.Overtake, f)
+	g, err := w.try(t, m, d.name)
+	l.happened(w, fault.Overtake, f)
+	if f.works {
+		w.wantGuard(t, m, g, err)
+		return
+	}
+	wantNoGuard(t, g, err)
+	applied := w.document(t, catalog.LocksCollection, d.name).String() != planted.String()
+	if want := f.name == "replies lost"; applied != want {
+		t.Errorf("applied %v, want %v", applied, want)
+	}
+	l.mend()
+	if applied {
+		w.wantFreed(t, d.name)
+	}
+	if g := w.wait(t, m, d.name); g.Fence() <= 1<<40 || applied == (g.TakenOver() != "") {
+		t.Errorf("fence %d, taken over %q", g.Fence(), g.TakenOver())
+	}
+}
+
+func badLinkAtPing(t *testing.T, w *world, f toxicFault) {
+	l, m := w.toxic(t, nil)
+	g := w.mustTry(t, m, w.name("balancer"))
+	before := m.Heartbeat()
+	l.strike(fault.Ping, f)
+	eventually(t, 30*time.Second, "the heartbeat feels it", func() bool {
+		now := m.Heartbeat()
+		return f.works && now.Pings > before.Pings+2 || !f.works && now.Failures > before.Failures+1
+	})
+	l.happened(w, fault.Ping, f)
+	l.mend()
+	deadline, pings := g.Deadline(), m.Heartbeat().Pings
+	eventually(t, 30*time.Second, "pings succeed again", func() bool {
+		return m.Heartbeat().Pings > pings+1
+	})
+	if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if !g.Deadline().After(deadline) || m.Heartbeat().Sessions != 0 {
+		t.Errorf("deadline %v after %v, %+v", g.Deadline(), deadline, m.Heartbeat())
+	}
+}
+
+func badLinkAtRelease(t *testing.T, w *world, f toxicFault) {
+	name := w.name("balancer")
+	l, m := w.toxic(t, nil)
+	g := w.mustTry(t, m, name)
+	l.strike(fault.Release, f)
+	err := g.Release()
+	l.happened(w, fault.Release, f)
+	wantErr(t, g.Err(), distlock.ErrReleased)
+	if f.works {
+		if err != nil || w.lock(t, name).Held {
+			t.Errorf("%v, held %v", err, w.lock(t, name).Held)
+		}
+		return
+	}
+	var failed *distlock.ReleaseError
+	if !errors.As(err, &failed) || failed.Tries != 2 {
+		t.Errorf("%v, want a *ReleaseError after two tries", err)
+	}
+	if f.name != "replies lost" {
+		l.mend()
+		w.wantFreed(t, name)
+		return
+	}
+	rival := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = 40 * time.Second })
+	w.mustTry(t, rival, name) // I6
+	w.untouched(t, name, func() {
+		l.mend()
+		eventually(t, freeLimit, "the late release is done with", func() bool {
+			return m.Heartbeat().Late > 0
+		})
+	})
+}
+
+// D3, D4, D8, D14, I1 to I8: one message on an otherwise good wire meets with a mishap.
+func TestFaults_OneMessage(t *testing.T) {
+	t.Parallel()
+	names := map[mishap]string{replyLost: "reply lost", requestCut: "request cut", twice: "twice"}
+	for what, called := range names {
+		for op, run := range map[string]func(*testing.T, *world, *wire, mishap){
+			"acquire": mishapAtAcquire, "overtake": mishapAtOvertake, "ping": mishapAtPing,
+			"release": mishapAtRelease,
+		} {
+			t.Run(called+" at "+op, func(t *testing.T) {
+				t.Parallel()
+				forThese(t, wired, func(t *testing.T, w *world) {
+					line := newWire(t, w.d.through(t).target)
+					w.besides(t, func() { run(t, w, line, what) })
+					if line.hit(op) == 0 {
+						t.Error("the mishap did not happen")
+					}
+					injected.add(w.d.name, called, op)
+				})
+			})
+		}
+	}
+}
+
+// onWire starts a process at the other end of a wire.
+func (w *world) onWire(t testing.TB, line *wire, change func(*distlock.Config)) *distlock.Manager {
+	t.Helper()
+	return w.start(t, func(cfg *distlock.Config) {
+		cfg.Client, cfg.PingClient = nil, nil
+		cfg.ClientOptions = options.Client().ApplyURI(line.uri())
+		cfg.CommandTimeout, cfg.Takeover = 2*time.Second, 40*time.Second
+		if change != nil {
+			change(cfg)
+		}
+	})
+}
+
+func mishapAtAcquire(t *testing.T, w *world, line *wire, what mishap) {
+	name := w.name("balancer")
+	m := w.onWire(t, line, nil)
+	last := w.mustTry(t, m, name).Fence()
+	w.release(t, name)
+	line.first("acquire", what)
+	g, err := w.try(t, m, name)
+	if what == requestCut {
+		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		w.wantFreed(t, name)
+		return
+	}
+	w.wantGuard(t, m, g, err)
+	if g.Fence() != last+1 {
+		t.Errorf("fence %d after %d, want one step", g.Fence(), last)
+	}
+}
+
+func mishapAtOvertake(t *testing.T, w *world, line *wire, what mishap) {
+	d := w.plantCondemned(t)
+	m := w.onWire(t, line, nil)
+	line.first("overtake", what)
+	if what == requestCut {
+		w.untouched(t, d.name, func() {
+			_, err := w.try(t, m, d.name)
+			wantErr(t, err, distlock.ErrOutcomeUnknown)
+		})
+		return
+	}
+	g, err := w.try(t, m, d.name)
+	w.wantGuard(t, m, g, err)
+	if g.Fence() != 1<<40+1 || g.TakenOver() == "" {
+		t.Errorf("fence %d, taken over %q: want one step", g.Fence(), g.TakenOver())
+	}
+}
+
+func mishapAtPing(t *testing.T, w *world, line *wire, what mishap) {
+	m := w.onWire(t, line, nil)
+	g := w.mustTry(t, m, w.name("balancer"))
+	before := m.Heartbeat()
+	line.first("ping", what)
+	eventually(t, 30*time.Second, "the mishap and three good pings", func() bool {
+		return line.hit("ping") > 0 && m.Heartbeat().Pings > before.Pings+3
+	})
+	now := m.Heartbeat()
+	if what == twice { // seq has made two steps: as if another process had this id
+		wantErr(t, g.Err(), distlock.ErrLockLost)
+		wantErr(t, g.Err(), pinger.ErrForked)
+		wantErr(t, g.Release(), distlock.ErrLockLost)
+		return
+	}
+	if now.Failures == before.Failures || now.Sessions != 0 {
+		t.Errorf("%+v: want a failed ping, and the same session", now)
+	}
+	if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+func mishapAtRelease(t *testing.T, w *world, line *wire, what mishap) {
+	name := w.name("balancer")
+	m := w.onWire(t, line, func(cfg *distlock.Config) { cfg.ReleasePause = time.Second })
+	g := w.mustTry(t, m, name)
+	line.first("release", what)
+	released := make(chan error, 1)
+	go func() { released <- g.Release() }() // ends soon
+	if what == requestCut {
+		if err := <-released; err != nil || w.lock(t, name).Held {
+			t.Errorf("%v, held %v", err, w.lock(t, name).Held)
+		}
+		return
+	}
+	rival := w.wait(t, w.start(t, nil), name) // before the next try of the release
+	w.untouched(t, name, func() {
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v, want nil: it was freed while the guard was trusted", err)
+		}
+	})
+	if err := rival.Err(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,331 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+	"mongodlm/internal/mongodtest"
+	"mongodlm/takeover"
+)
+
+// The faults of a replica set, one after the other on one of their own whose elections are quick.
+func TestFaults_ReplicaSet(t *testing.T) {
+	t.Parallel()
+	d := &deployment{name: "failing replicaset", most: 1, setUp: mongod(mongodtest.Options{ReplicaSet: 3})}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
+		defer cancel()
+		if err := d.close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	c := &cluster{w: d.open(t), set: d.set}
+	c.quickElections(t)
+	terms := c.term(t)
+	elected := 0
+	for _, op := range []fault.Op{fault.Acquire, fault.Overtake, fault.Ping, fault.Release} {
+		t.Run("stepped down at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.stepDown) }) // E1, E6, E7
+		t.Run("killed at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.killPrimary) })
+		elected += 2
+	}
+	t.Run("killed before replication", c.rolledBack)       // E2
+	t.Run("secondary frozen", c.secondaryFrozen)           // E4
+	t.Run("old primary still believes", c.oldPrimary)      // E3
+	t.Run("all members restarted", c.allRestarted)         // C10
+	t.Run("away longer than the takeover time", c.allAway) // E4
+	if n := c.term(t) - terms; n < int64(elected) {
+		t.Errorf("%d elections, want at least %d", n, elected)
+	} else {
+		t.Logf("%d elections", n)
+	}
+}
+
+type cluster struct {
+	w     *world
+	set   *mongodtest.Deployment
+	names int
+}
+
+// at returns a client of one member.
+func (c *cluster) at(t testing.TB, node int) *mongo.Client {
+	t.Helper()
+	return privateClient(t, options.Client().SetServerSelectionTimeout(5*time.Second).
+		ApplyURI("mongodb://"+c.set.Addr(node)+"/?directConnection=true"))
+}
+
+func (c *cluster) primary(t testing.TB) int {
+	t.Helper()
+	node, err := c.set.Primary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+func (c *cluster) admin(t testing.TB, client *mongo.Client, command bson.D) bson.Raw {
+	t.Helper()
+	raw, err := client.Database("admin").RunCommand(t.Context(), command).Raw()
+	if err != nil {
+		t.Fatalf("%s: %v", command[0].Key, err)
+	}
+	return raw
+}
+
+func (c *cluster) quickElections(t *testing.T) {
+	primary := c.at(t, c.primary(t))
+	var config bson.M
+	if err := bson.Unmarshal(c.admin(t, primary, bson.D{field("replSetGetConfig", 1)}).
+		Lookup("config").Document(), &config); err != nil {
+		t.Fatal(err)
+	}
+	config["version"] = config["version"].(int32) + 1
+	config["settings"] = bson.D{field("electionTimeoutMillis", 1500),
+		field("heartbeatIntervalMillis", 400), field("chainingAllowed", false)}
+	c.admin(t, primary, bson.D{field("replSetReconfig", config)})
+}
+
+// term counts the elections there have been.
+func (c *cluster) term(t *testing.T) int64 {
+	raw := c.admin(t, c.at(t, c.primary(t)), bson.D{field("replSetGetStatus", 1)})
+	return raw.Lookup("term").AsInt64()
+}
+
+// whole waits until all members take part again.
+func (c *cluster) whole(t testing.TB) {
+	t.Helper()
+	eventually(t, time.Minute, "a primary and two secondaries", func() bool {
+		reply, err := c.w.d.app.Database("admin").RunCommand(t.Context(),
+			bson.D{field("replSetGetStatus", 1)}).Raw()
+		if err != nil {
+			return false
+		}
+		states := map[int64]int{}
+		for i := range 3 {
+			state, _ := reply.Lookup("members", fmt.Sprint(i), "state").AsInt64OK()
+			states[state]++
+		}
+		return states[1] == 1 && states[2] == 2
+	})
+}
+
+// stepDown makes the primary give up, and returns how to have all members back.
+func (c *cluster) stepDown(t *testing.T, node int) func() {
+	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
+		field("replSetStepDown", 3), field("secondaryCatchUpPeriodSecs", 2)}).Err()
+	if err != nil {
+		t.Errorf("step down: %v", err)
+	}
+	injected.add(c.w.d.name, "primary stepped down", "")
+	return func() {}
+}
+
+func (c *cluster) killPrimary(t *testing.T, node int) func() {
+	c.set.Kill(node)
+	injected.add(c.w.d.name, "primary killed", "")
+	return func() {
+		if err := c.set.Restart(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// process starts a process with a hook before its operations; client nil is one of the whole set.
+func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distlock.Config)) (
+	*fault.Catalog, *distlock.Manager) {
+	t.Helper()
+	if client == nil {
+		client = privateClient(t, options.Client().ApplyURI(c.w.d.uri).SetAppName("process-of-"+t.Name()))
+	}
+	open := func(client *mongo.Client) catalog.Catalog {
+		inner, err := mongocatalog.New(client, mongocatalog.Options{Database: c.w.db.Name()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inner
+	}
+	store := fault.Wrap(split{open(client), open(c.w.d.beat)})
+	m := c.w.startUnclosed(t, func(cfg *distlock.Config) {
+		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
+		cfg.Takeover = time.Minute
+		if change != nil {
+			change(cfg)
+		}
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		if err := m.Close(ctx); err != nil { // a member that is no primary any more takes nothing
+			t.Logf("closing: %v", err)
+		}
+	})
+	return store, m
+}
+
+func (c *cluster) name() string {
+	c.names++
+	return c.w.name(fmt.Sprintf("lock-%d", c.names))
+}
+
+// primaryGoes lets the primary go while it has an operation in hand that it has not answered.
+func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, int) func()) {
+	c.whole(t)
+	w, name := c.w, c.name()
+	_, other := c.process(t, nil, nil)
+	bystander := w.mustTry(t, other, c.name())
+	store, m := c.process(t, nil, nil)
+	d := w.plantCondemned(t)
+	var g *distlock.TryGuard
+	if op == fault.Ping || op == fault.Release {
+		g = w.mustTry(t, m, name)
+	}
+	node, app := c.primary(t), "process-of-"+t.Name()
+	if op == fault.Ping {
+		app = "" // of the heartbeats of all
+	}
+	command := "findAndModify"
+	if op == fault.Release {
+		command = "update"
+	}
+	back := make(chan func(), 1)
+	gone := false
+	store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+		if call.Op == op && !gone {
+			gone = true
+			c.block(t, node, command, app)
+			go func() { c.entered(t, node); back <- how(t, node) }() // ends with how, waited for below
+		}
+		return apply()
+	})
+	switch op {
+	case fault.Acquire, fault.Overtake:
+		if op == fault.Overtake {
+			name = d.name
+		}
+		taken, err := w.try(t, m, name)
+		(<-back)()
+		if err == nil {
+			w.wantGuard(t, m, taken, nil)
+			return
+		}
+		wantNoGuard(t, taken, err)
+		if err := w.wait(t, m, name).Release(); err != nil {
+			t.Error(err)
+		}
+	case fault.Ping:
+		before := m.Heartbeat()
+		(<-back)()
+		eventually(t, time.Minute, "pings succeed again", func() bool { return m.Heartbeat().Pings > before.Pings+2 })
+		if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+			t.Error(err)
+		}
+	case fault.Release:
+		err := g.Release()
+		(<-back)()
+		var failed *distlock.ReleaseError
+		if err != nil && !errors.As(err, &failed) {
+			t.Error(err)
+		}
+		w.wantFreed(t, name)
+	}
+	if err := errors.Join(bystander.Err(), bystander.Check(t.Context()), bystander.Release()); err != nil {
+		t.Errorf("a lock of another process: %v", err)
+	}
+}
+
+// block lets a member sit on the next command of a kind.
+func (c *cluster) block(t *testing.T, node int, command, app string) {
+	data := bson.D{field("failCommands", bson.A{command}), field("blockConnection", true),
+		field("blockTimeMS", 1000)}
+	if app != "" {
+		data = append(data, field("appName", app))
+	}
+	c.admin(t, c.at(t, node), bson.D{field("configureFailPoint", "failCommand"),
+		field("mode", bson.D{field("times", 1)}), field("data", data)})
+}
+
+// entered waits until it does.
+func (c *cluster) entered(t *testing.T, node int) {
+	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
+		field("waitForFailPoint", "failCommand"), field("timesEntered", int64(1)), field("maxTimeMS", 20_000)}).Err()
+	if err != nil {
+		t.Errorf("the command did not reach the fail point: %v", err)
+	}
+}
+
+// rolledBack: an acquire was applied by the primary alone when that was killed. Nobody ever held it.
+func (c *cluster) rolledBack(t *testing.T) {
+	c.whole(t)
+	w, name := c.w, c.name()
+	store, m := c.process(t, nil, func(cfg *distlock.Config) { cfg.CommandTimeout = 2 * time.Second })
+	_, rival := c.process(t, nil, nil)
+	old := c.primary(t)
+	local := c.at(t, old).Database(w.db.Name()).Collection(catalog.LocksCollection,
+		options.Collection().SetReadConcern(readconcern.Local()))
+	done := make(chan struct{})
+	gone := false
+	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		if call.Op != fault.Acquire || gone {
+			return apply()
+		}
+		gone = true
+		c.others(t, old, c.set.Pause)
+		go func() { // waited for below
+			defer close(done)
+			eventually(t, 20*time.Second, "the primary has applied it", func() bool {
+				return local.FindOne(t.Context(), byID(name)).Err() == nil
+			})
+			c.set.Kill(old)
+			c.others(t, old, c.set.Continue)
+		}()
+		return apply()
+	})
+	g, err := w.try(t, m, name)
+	<-done
+	wantNoGuard(t, g, err)
+	injected.add(w.d.name, "killed before replication", "acquire")
+	next := w.wait(t, rival, name)
+	if next.TakenOver() != "" {
+		t.Errorf("taken over: %s", next.TakenOver())
+	}
+	w.untouched(t, name, func() {
+		if err := c.set.Restart(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		c.whole(t)
+	})
+	if err := errors.Join(next.Err(), next.Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+func (c *cluster) others(t *testing.T, but int, do func(int) error) {
+	for node := range 3 {
+		if node == but {
+			continue
+		}
+		if err := do(node); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// modes of the contender that is the easiest to be led astray.
+func hasty(cfg *distlock.Config) {
+	cfg.Mode, cfg.Takeover, cfg.CommandTimeout = takeover.TakeAtOnce, awayTakeover, time.Second
+	cfg.MaxWatchGap, cfg.Poll, cfg.PollMax = time.Minute, 20*time.Millisecond, 20*time.Millisecond
+}
+
+// awayTakeover is the takeover time where the database stays away for longer.
+const awayTakeover = 5 * time.Second

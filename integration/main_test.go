@@ -1,0 +1,50 @@
+package integration_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// atOnce is how many tests run in parallel: they wait for servers, not for the processor. How many
+// work on one deployment is bounded there.
+const atOnce = "32"
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", atOnce); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	code := m.Run()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for _, d := range deployments {
+		if err := d.close(ctx); err != nil {
+			fmt.Printf("closing %s: %v\n", d.name, err)
+			code = max(code, 1)
+		}
+	}
+	fmt.Print(&injected)
+	fmt.Println(summary())
+	if code != 0 {
+		return code
+	}
+	// Nothing is ignored: neither our code nor the embedded server leaves a goroutine behind.
+	if err := goleak.Find(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,64 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+)
+
+// A counter counts the commands that a client sends, by name and collection.
+type counter struct {
+	mu     sync.Mutex // guards counts
+	counts map[string]int
+}
+
+func (c *counter) monitor() *event.CommandMonitor {
+	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		collection, _ := e.Command.Lookup(e.CommandName).StringValueOK()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.counts == nil {
+			c.counts = map[string]int{}
+		}
+		c.counts[strings.TrimSpace(e.CommandName+" "+collection)]++
+	}}
+}
+
+// reset forgets what was counted.
+func (c *counter) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.counts)
+}
+
+func (c *counter) all() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.counts)
+}
+
+func (c *counter) total() int {
+	n := 0
+	for _, count := range c.all() {
+		n += count
+	}
+	return n
+}
+
+// writes counts the commands that change a document.
+func (c *counter) writes() int {
+	n := 0
+	for command, count := range c.all() {
+		switch name, _, _ := strings.Cut(command, " "); name {
+		case "findAndModify", "update", "insert", "delete":
+			n += count
+		}
+	}
+	return n
+}
+
+func (c *counter) String() string { return fmt.Sprint(c.all()) }

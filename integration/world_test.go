@@ -1,0 +1,249 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// A world is what one test sees of a deployment: a database of its own, or, where there can be only
+// one, names of its own in it.
+type world struct {
+	d      *deployment
+	db     *mongo.Database
+	prefix string // of every lock name and process id
+
+	mu   sync.Mutex // guards kept
+	kept []*distlock.TryGuard
+}
+
+// open makes the world of one test.
+func (d *deployment) open(t testing.TB) *world {
+	t.Helper()
+	d.need(t)
+	d.slots <- struct{}{}
+	t.Cleanup(func() { <-d.slots }) // the last of all
+	w := &world{d: d}
+	name := d.own
+	if name == "" {
+		name = databaseName()
+	} else {
+		w.prefix = bson.NewObjectID().Hex() + "-"
+	}
+	w.db = d.app.Database(name, options.Database().SetWriteConcern(writeconcern.Majority()).
+		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
+	t.Cleanup(func() {
+		if err := w.clean(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+		runtime.KeepAlive(w.kept) // a dropped guard would be released whenever the collector runs
+	})
+	return w
+}
+
+func (w *world) clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if w.prefix == "" {
+		return w.db.Drop(ctx)
+	}
+	mine := bson.D{{Key: "_id", Value: bson.D{{Key: "$regex", Value: "^" + w.prefix}}}}
+	_, locks := w.db.Collection(catalog.LocksCollection).DeleteMany(ctx, mine)
+	_, pings := w.db.Collection(catalog.PingsCollection).DeleteMany(ctx, mine)
+	return errors.Join(locks, pings)
+}
+
+// name makes a lock name or a process id that no other test uses.
+func (w *world) name(s string) string { return w.prefix + s }
+
+// config returns the configuration of a process. It trusts a ping for almost as long as the takeover
+// time allows, so that a loaded machine costs no live holder its lock.
+func (w *world) config() distlock.Config {
+	return distlock.Config{
+		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
+		Ping: paced(800 * time.Millisecond), Takeover: paced(7 * time.Second),
+		Margin: paced(400 * time.Millisecond),
+		ReleasePause: 50 * time.Millisecond,
+	}
+}
+
+// start starts a process until the end of the test.
+func (w *world) start(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
+	t.Helper()
+	m := w.startUnclosed(t, change)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 60*time.Second)
+		defer cancel()
+		if err := m.Close(ctx); err != nil {
+			t.Errorf("closing the manager: %v", err)
+		}
+	})
+	return m
+}
+
+func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
+	t.Helper()
+	cfg := w.config()
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := distlock.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// try is TryLock, and keeps the guard.
+func (w *world) try(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option) (
+	*distlock.TryGuard, error) {
+	t.Helper()
+	g, err := m.Lock(name).TryLock(t.Context(), opts...)
+	w.keep(g)
+	return g, err
+}
+
+func (w *world) mustTry(t testing.TB, m *distlock.Manager, name string) *distlock.TryGuard {
+	t.Helper()
+	g, err := w.try(t, m, name)
+	if err != nil {
+		t.Fatalf("TryLock(%q): %v", name, err)
+	}
+	return g
+}
+
+// wait is Lock, for a lock that will be free in a moment.
+func (w *world) wait(t testing.TB, m *distlock.Manager, name string) *distlock.TryGuard {
+	t.Helper()
+	g, err := m.Lock(name).Lock(t.Context(), distlock.WaitAtMost(90*time.Second))
+	if err != nil {
+		t.Fatalf("Lock(%q): %v", name, err)
+	}
+	w.keep(g)
+	return g
+}
+
+func (w *world) keep(g *distlock.TryGuard) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = append(w.kept, g)
+}
+
+// document returns a document as it is stored, nil when there is none.
+func (w *world) document(t testing.TB, collection, id string) bson.Raw {
+	t.Helper()
+	raw, err := w.db.Collection(collection).FindOne(t.Context(), byID(id)).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil
+	}
+	if err != nil {
+		t.Fatalf("reading %s %q: %v", collection, id, err)
+	}
+	return raw
+}
+
+func (w *world) lock(t testing.TB, name string) catalog.Lock {
+	t.Helper()
+	l, bad := catalog.ParseLock(w.document(t, catalog.LocksCollection, name))
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	return l
+}
+
+// plant writes a document as another program would.
+func (w *world) plant(t testing.TB, collection string, doc bson.D) {
+	t.Helper()
+	_, err := w.db.Collection(collection).ReplaceOne(t.Context(), byID(doc[0].Value.(string)), doc,
+		options.Replace().SetUpsert(true))
+	if err != nil {
+		t.Fatalf("planting in %s: %v", collection, err)
+	}
+}
+
+// now returns the server's clock.
+func (w *world) now(t testing.TB) time.Time {
+	t.Helper()
+	raw, err := w.db.RunCommand(t.Context(), bson.D{{Key: "isMaster", Value: 1}}).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw.Lookup("localTime").Time()
+}
+
+// untouched runs do and checks that a lock document is the same after it, byte for byte.
+func (w *world) untouched(t testing.TB, name string, do func()) {
+	t.Helper()
+	before := w.document(t, catalog.LocksCollection, name)
+	do()
+	after := w.document(t, catalog.LocksCollection, name)
+	if !slices.Equal(before, after) {
+		t.Errorf("the document was touched\nbefore %v\nafter  %v", before, after)
+	}
+}
+
+func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
+
+func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
+
+// eventually waits until cond holds.
+func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !cond(); {
+		if time.Now().After(end) {
+			t.Fatalf("still not after %v: %s", limit, what)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatalf("the test ended before: %s", what)
+		}
+	}
+}
+
+func wantErr(t testing.TB, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Fatalf("error is %v, want one that matches %v", got, want)
+	}
+}
+
+// privateClient is a client of one test, such as one whose commands are counted.
+func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
+	t.Helper()
+	client, err := mongo.Connect(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Second)
+		defer cancel() // a server that has gone is not looked for any longer
+		if err := client.Disconnect(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+func heldError(t testing.TB, err error) *distlock.HeldError {
+	t.Helper()
+	var h *distlock.HeldError
+	if !errors.As(err, &h) {
+		t.Fatalf("error is %v, want a *HeldError", err)
+	}
+	return h
+}
