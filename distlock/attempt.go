@@ -165,6 +165,11 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	case a.m.mistakes.Has(mutant.UnknownIsHeld): // mutant 16
 		return a.hand(ctx, catalog.Lock{Fence: unseeded}, evidence)
 	}
+	if ctx.Err() != nil { // the caller has gone: there is nothing to hand out
+		a.m.pinger.Doubt()
+		a.m.pinger.ReleaseLater(a.grant.Session)
+		return nil, failed
+	}
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.m.cfg.CommandTimeout)
 	defer cancel()
 	lock, err := a.m.locks.Confirm(ask, a.grant)

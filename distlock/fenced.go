@@ -72,9 +72,10 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 //
 // Everything work does with the context it is given belongs to the transaction, if it goes through
 // the same client: Config.Client, or mongo.SessionFromContext(ctx).Client(). work may run several
-// times: it must have no other effects. Each run is bounded by ctx and by the guard, whichever ends
-// first, not by the driver's 120 s. Two transactions of one guard conflict with each other and run
-// one after the other. Keep them short: a takeover waits for them.
+// times: it must have no other effects. All runs together are bounded by ctx, by the guard and by
+// the time for which a lock is trusted (Takeover - Margin), whichever ends first, not by the driver's
+// 120 s. Transactions of one guard run one after the other. Keep them short: a takeover waits for
+// them. An error of a command that work keeps back has ended the transaction all the same: return it.
 //
 // Errors: work's, as they are; a *LostError, and then the guard is lost; [ErrNoTransactions] on a
 // standalone, on the embedded server, and in database config of a replica set, before work is
@@ -89,6 +90,11 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	if err := g.Err(); err != nil {
 		return err
 	}
+	g.h.transacting.Lock() // two of one guard would only conflict with each other
+	defer g.h.transacting.Unlock()
+	hold := g.h.m.cfg.Takeover - g.h.m.cfg.Margin
+	ctx, stopTimer := context.WithTimeout(ctx, hold)
+	defer stopTimer()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(g.h.ctx, func() { cancel(context.Cause(g.h.ctx)) })
@@ -101,16 +107,18 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 		fromWork = work(ctx)
 		return fromWork
 	})
+	over := g.Err()
 	switch {
-	case err == nil || errors.Is(err, fromWork) && g.Err() == nil:
+	case err == nil || over == nil && fromWork != nil && errors.Is(err, fromWork):
 		return err
 	case errors.Is(err, catalog.ErrNoMatch):
 		g.h.lose(errors.New("the transaction found another session in the lock document"))
 		return g.h.err()
 	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return fmt.Errorf("distlock: transaction under %s: %w: %w", quoted(g.Name()), ErrOutcomeUnknown, err)
-	case g.Err() != nil && errors.Is(context.Cause(ctx), ErrLockLost):
-		return g.Err()
+		err = fmt.Errorf("distlock: transaction under %s: %w: %w", quoted(g.Name()), ErrOutcomeUnknown, err)
+		return errors.Join(err, over)
+	case over != nil:
+		return over
 	}
 	return fmt.Errorf("distlock: %w", err)
 }

@@ -45,6 +45,8 @@ type holding struct {
 
 	ended atomic.Pointer[error] // why the guard is over; set once
 
+	transacting sync.Mutex // held while a transaction is under way
+
 	releasing sync.Mutex // held while a release is under way
 	released  bool
 }

@@ -40,8 +40,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 }
 
 // Lock acquires the lock and waits while somebody else holds it, until ctx ends or as long as
-// [WaitAtMost] says. It polls: a waiter that sees a live holder only reads. A server that cannot be
-// reached is waited for too.
+// [WaitAtMost] says. It polls: a waiter that sees a live holder only reads, and of several waiters of
+// this Manager for one name only the first does; they get it in the order in which they came. Between
+// processes there is no order. A server that cannot be reached is waited for too.
 //
 // Errors: those of TryLock. When ctx ended, the error matches its cause and the last reason for
 // waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
@@ -52,16 +53,24 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	}
 	w := waiting{m: l.m, o: o, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
 	guard, err := l.try(ctx, o)
-	for guard == nil {
-		if !worthWaiting(err) || o.bounded && w.left() <= 0 {
-			return nil, err
+	if guard != nil || !w.worthwhile(err) {
+		return guard, err
+	}
+	place := l.m.lines.join(l.name)
+	defer l.m.lines.leave(l.name, place)
+	cause := w.stand(ctx, place)
+	for w.worthwhile(err) {
+		if cause == nil {
+			cause = w.sleep(ctx, err)
 		}
-		if cause := w.sleep(ctx, err); cause != nil {
+		if cause != nil {
 			return nil, fmt.Errorf("distlock: acquire %s: %w while waiting: %w", quoted(l.name), cause, err)
 		}
-		guard, err = l.poll(ctx, o)
+		if guard, err = l.poll(ctx, o); guard != nil {
+			return guard, nil
+		}
 	}
-	return guard, nil
+	return nil, err
 }
 
 func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOptions, error) {
@@ -113,6 +122,32 @@ type waiting struct {
 	o     acquireOptions
 	start Reading
 	pause time.Duration
+}
+
+// worthwhile reports whether there is time left, and reason to wait after err.
+func (w *waiting) worthwhile(err error) bool {
+	return worthWaiting(err) && (!w.o.bounded || w.left() > 0)
+}
+
+// stand waits until the place is the first of its line or the time is up, and returns why there will
+// be no turn.
+func (w *waiting) stand(ctx context.Context, p *place) error {
+	var up <-chan time.Time
+	if w.o.bounded {
+		timer := w.m.cfg.Clock.NewTimer(max(w.left(), time.Millisecond))
+		defer timer.Stop()
+		up = timer.C()
+	}
+	select {
+	case <-p.turn:
+		return nil
+	case <-up:
+		return nil // worthwhile sees it
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.m.closed:
+		return ErrClosed
+	}
 }
 
 func (w *waiting) left() time.Duration {

@@ -26,6 +26,7 @@ type Manager struct {
 	pinger  *pinger.LockPinger
 	table   *table
 	watches watches
+	lines   lines
 	hangUp  func(context.Context) error // disconnects the clients that New made
 
 	mistakes mutant.Set // none in production
@@ -36,7 +37,8 @@ type Manager struct {
 }
 
 // New checks the configuration and the server, starts the heartbeat and returns when its first ping
-// was acknowledged. It costs a handful of commands; indexes are created in the background.
+// was acknowledged. It costs a handful of commands; indexes are created in the background. That the
+// user may write locks shows with the first acquisition only.
 //
 // Errors: a *ConfigError with every contradiction; [ErrUnavailable] when the server cannot be
 // reached within ctx and the command time-out; a *catalog.PrivilegeError that names the missing
@@ -76,6 +78,12 @@ func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
 	if err := acceptable(server, cfg); err != nil {
 		return nil, err
 	}
+	if s.pings != s.locks { // both ways in must work, and know the server
+		if _, err := s.locks.Hello(ctx); err != nil {
+			return nil, err
+		}
+	}
+	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config is there to be shown
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
 		mistakes: mutant.Of(cfg.Clock),
@@ -106,6 +114,10 @@ func acceptable(s catalog.Server, cfg Config) error {
 	if err := mongocatalog.Supported(s, database); err != nil {
 		return err
 	}
+	if s.ConfigServer && cfg.Database != DefaultDatabase {
+		return fmt.Errorf("a config server has no databases of one's own: use database %q there, "+
+			"not %q", DefaultDatabase, cfg.Database)
+	}
 	if s.ConfigServer && cfg.Takeover > configServerTakeover {
 		return &ConfigError{Problems: []string{fmt.Sprintf("Takeover is %v, must be at most %v on a "+
 			"config server: MongoDB's own lock manager overtakes after that", cfg.Takeover, configServerTakeover)}}
@@ -130,7 +142,8 @@ func processID(host string, pid int, now time.Time, id fmt.Stringer) string {
 // Lock returns the lock of that name. No I/O; the name is checked when the lock is acquired.
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
-// Config returns the effective configuration, defaults filled in.
+// Config returns the effective configuration, defaults filled in, without the user information of
+// the URI.
 func (m *Manager) Config() Config { return m.cfg }
 
 // Process returns the process id under which this Manager acquires now. It changes when the process
@@ -176,7 +189,7 @@ const closeParallel = 16
 // Close ends the contexts of all guards with ErrClosed, releases their locks, waits for attempts
 // that are under way, stops the heartbeat and removes the ping document, in that order, all within
 // ctx. The error lists what may still be held; such locks are taken over when the takeover time
-// has passed. Closing again waits for nothing and returns nil.
+// has passed. Closing again waits for the first Close and returns nil.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)

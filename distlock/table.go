@@ -21,8 +21,9 @@ type table struct {
 	mu       sync.Mutex             // guards the fields below
 	attempts map[bson.ObjectID]bool // entered before the command is sent
 	holds    map[bson.ObjectID]*holding
-	dropped  []*holding    // their guards were dropped without Release
-	idle     chan struct{} // closed when attempts is empty; nil when nobody waits for that
+	ended    map[bson.ObjectID]bool // since Sweep; nil outside of a sweep
+	dropped  []*holding             // their guards were dropped without Release
+	idle     chan struct{}          // closed when attempts is empty; nil when nobody waits for that
 }
 
 func newTable(m *Manager) *table {
@@ -43,6 +44,7 @@ func (t *table) leave(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.attempts, ts)
+	t.note(ts)
 	if len(t.attempts) == 0 && t.idle != nil {
 		close(t.idle)
 		t.idle = nil
@@ -59,6 +61,15 @@ func (t *table) remove(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.holds, h.session.TS)
+	t.note(h.session.TS)
+}
+
+// note keeps a session that ended during a sweep: the store's answer may still show it. The caller
+// holds mu.
+func (t *table) note(ts bson.ObjectID) {
+	if t.ended != nil {
+		t.ended[ts] = true
+	}
 }
 
 // all returns the holdings, in no order.
@@ -134,7 +145,7 @@ func (t *table) loseTerm(term *pinger.Term, cause error) {
 func (t *table) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.attempts[ts] || t.holds[ts] != nil
+	return t.attempts[ts] || t.holds[ts] != nil || t.ended[ts]
 }
 
 // Guarded returns the sessions of the guards that are trusted under term.
@@ -155,6 +166,7 @@ func (t *table) Sweep() {
 	t.mu.Lock()
 	dropped := t.dropped
 	t.dropped = nil
+	t.ended = map[bson.ObjectID]bool{}
 	t.mu.Unlock()
 	for _, h := range dropped {
 		t.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
@@ -164,6 +176,13 @@ func (t *table) Sweep() {
 		t.m.pinger.ReleaseLater(h.session)
 		t.remove(h)
 	}
+}
+
+// Swept ends what Sweep began.
+func (t *table) Swept() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = nil
 }
 
 // Vanished asks again for a guard that the reaper did not find, and loses it when it is gone: a

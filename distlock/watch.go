@@ -25,9 +25,6 @@ func (o observed) malformed() error {
 	return o.PingErr
 }
 
-// sequenced reports whether the holder is one of ours, so that it can be condemned.
-func (o observed) sequenced() bool { return o.Ping != nil && o.Ping.HasSeq }
-
 // look reads a lock, adds the look to the watch of its holder and decides.
 func (m *Manager) look(ctx context.Context, name string) (observed, takeover.Decision, error) {
 	sent := m.cfg.Clock.Now() // R2: before the look is sent
@@ -113,12 +110,17 @@ func (w *watches) look(o observed, p takeover.Policy) takeover.Decision {
 	}
 	subject := o.evidence.Subject()
 	before := w.seen[subject]
-	next, decision := before.Look(o.evidence, p)
-	// Replies may come in another order than the looks were sent, when several goroutines wait. A
-	// look that overlaps the last one is judged, and does not disturb the observation.
-	if _, begun := before.First(); !begun || o.evidence.Sent >= before.last {
-		w.seen[subject] = watched{Observation: next, last: o.evidence.Received}
+	if first, begun := before.First(); begun && o.evidence.Sent < before.last {
+		// Replies may come in another order than the looks were sent, when several goroutines
+		// wait. A look that overlaps the last one is judged and does not disturb the observation.
+		o.evidence.LongestGap = 0
+		if o.evidence.Server.Before(first.Server) {
+			o.evidence.Server = first.Server
+		}
+		return takeover.Decide(first, o.evidence, p)
 	}
+	next, decision := before.Look(o.evidence, p)
+	w.seen[subject] = watched{Observation: next, last: o.evidence.Received}
 	return decision
 }
 

@@ -39,8 +39,8 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	return d
 }
 
-// withUsers starts a mongod that wants passwords, with three users in database admin: root, one that
-// may only read database distlock, and one that may only ping there.
+// withUsers starts a mongod that wants passwords, with three users in database admin: root, one
+// that may only read database distlock, and one that may only ping there.
 func withUsers(t *testing.T) (d *mongodtest.Deployment, uri func(user string) string) {
 	t.Helper()
 	d = private(t, mongodtest.Options{Auth: true})
@@ -54,7 +54,9 @@ func withUsers(t *testing.T) (d *mongodtest.Deployment, uri func(user string) st
 		}
 	}
 	user := func(name string, role bson.D) bson.D {
-		return bson.D{field("createUser", name), field("pwd", plainPassword), field("roles", bson.A{role})}
+		return bson.D{
+			field("createUser", name), field("pwd", plainPassword), field("roles", bson.A{role}),
+		}
 	}
 	// The first user may be made by anybody on the machine.
 	command(privateClient(t, options.Client().ApplyURI(d.URI())),
@@ -151,7 +153,7 @@ func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	say(guard.Release())
 	begun := time.Now()
 	say(m.Close(context.WithoutCancel(t.Context())))
-	if took := time.Since(begun); took > 20*time.Second { // three commands of a second and the goodbyes
+	if took := time.Since(begun); took > 20*time.Second { // three commands of a second
 		t.Errorf("closing without a server took %v", took)
 	}
 	text := written.String()

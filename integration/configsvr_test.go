@@ -16,9 +16,10 @@ import (
 // lockBusy is what MongoDB's own lock manager says when it has waited for a lock in vain.
 const lockBusy = 46
 
-// MongoDB's own lock manager, which a config server of 3.2 to 5.0 runs in these very collections, and
-// ours respect each other: while we hold the lock of a database its createDatabase waits, when we
-// release it has its turn, it leaves our fields as they are, and what it leaves is ours to acquire.
+// MongoDB's own lock manager, which a config server of 3.2 to 5.0 runs in these very collections,
+// and ours respect each other: while we hold the lock of a database its createDatabase waits, when
+// we release it has its turn, it leaves our fields as they are, and what it leaves is ours to
+// acquire.
 func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
@@ -100,8 +101,8 @@ func (w *world) forget(t *testing.T, name string) {
 	}
 }
 
-// On a config server MongoDB's manager overtakes after fifteen minutes whatever our documents say, so
-// a longer takeover time is refused.
+// On a config server MongoDB's manager overtakes after fifteen minutes whatever our documents say,
+// so a longer takeover time is refused.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

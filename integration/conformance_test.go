@@ -20,8 +20,8 @@ import (
 // memory one counts for these servers. A case wants a store that is empty at first.
 //
 // The cases share a few databases, each emptied after its case, because making and dropping one for
-// each takes a replica set longer than all cases together. On a config server there is one only, and
-// MongoDB's own ping stands in it all the time and belongs there.
+// each takes a replica set longer than all cases together. On a config server there is one only,
+// and MongoDB's own ping stands in it all the time and belongs there.
 func TestCatalog_Conforms(t *testing.T) {
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Round trips as promised: an uncontended TryLock is one command and a Release one; a contender that
-// meets a live holder sends at most two on a MongoDB and four on the embedded server, and after the
-// first of them it writes nothing.
+// Round trips as promised: an uncontended TryLock is one command and a Release one; a contender
+// that meets a live holder sends at most two on a MongoDB and four on the embedded server.
 func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -65,7 +65,7 @@ func wantPing(t *testing.T, w *world, m *distlock.Manager) {
 		"_id": m.Process(), "takeoverMS": m.Config().Takeover.Milliseconds(),
 		"pingMS": m.Config().Ping.Milliseconds(),
 	})
-	eventually(t, 20*time.Second, "another ping, with the server's clock and one more seq", func() bool {
+	eventually(t, 20*time.Second, "another ping by the server's clock, one more seq", func() bool {
 		raw := w.document(t, catalog.PingsCollection, m.Process())
 		return raw.Lookup("seq").Int64() > first.Lookup("seq").Int64() &&
 			!raw.Lookup("ping").Time().Before(before.Truncate(time.Millisecond))

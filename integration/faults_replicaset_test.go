@@ -92,7 +92,8 @@ func (c *cluster) quickElections(t *testing.T) {
 	}
 	config["version"] = config["version"].(int32) + 1
 	config["settings"] = bson.D{field("electionTimeoutMillis", 1500),
-		field("heartbeatIntervalMillis", 400), field("chainingAllowed", false)}
+		field("heartbeatIntervalMillis", 400), field("heartbeatTimeoutSecs", 1),
+		field("catchUpTimeoutMillis", 500), field("chainingAllowed", false)}
 	c.admin(t, primary, bson.D{field("replSetReconfig", config)})
 }
 

@@ -140,8 +140,8 @@ func TestForeignRelease_IsFree(t *testing.T) {
 	})
 }
 
-// F1, F2, F3, F4: a document that cannot be understood is an error that names it and its field; it is
-// neither free nor taken over, and nothing touches it.
+// F1, F2, F3, F4: a document that cannot be understood is an error that names it and its field; it
+// is neither free nor taken over, and nothing touches it.
 func TestMalformedDocument_IsNamedAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -151,12 +151,14 @@ func TestMalformedDocument_IsNamedAndLeftAlone(t *testing.T) {
 			field string
 			doc   bson.D
 		}{
-			"no state":     {"state", bson.D{field("ts", session)}},
-			"state text":   {"state", bson.D{field("state", "0"), field("ts", session)}},
-			"state 0.5":    {"state", bson.D{field("state", 0.5), field("ts", session)}},
-			"no ts":        {"ts", bson.D{field("state", int32(1)), field("who", "")}},
-			"ts hex":       {"ts", bson.D{field("state", int32(1)), field("ts", session.Hex())}},
-			"process 7":    {"process", bson.D{field("state", int32(1)), field("ts", session), field("process", int32(7))}},
+			"no state":   {"state", bson.D{field("ts", session)}},
+			"state text": {"state", bson.D{field("state", "0"), field("ts", session)}},
+			"state 0.5":  {"state", bson.D{field("state", 0.5), field("ts", session)}},
+			"no ts":      {"ts", bson.D{field("state", int32(1)), field("who", "")}},
+			"ts hex":     {"ts", bson.D{field("state", int32(1)), field("ts", session.Hex())}},
+			"process 7": {"process", bson.D{
+				field("state", int32(1)), field("ts", session), field("process", int32(7)),
+			}},
 			"fence a text": {"fence", bson.D{field("state", int32(0)), field("fence", "x")}},
 		} {
 			id := w.name(name)

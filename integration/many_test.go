@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// holdMany starts a process that holds many locks, whose commands are counted. They are not released
-// one by one at the end: that would take as long again and is another promise.
+// holdMany starts a process that holds many locks, whose commands are counted. They are not
+// released one by one at the end: that would take as long again and is another promise.
 func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	*distlock.Manager, []*distlock.TryGuard) {
 	t.Helper()

@@ -70,13 +70,13 @@ func (w *world) clean(ctx context.Context) error {
 // name makes a lock name or a process id that no other test uses.
 func (w *world) name(s string) string { return w.prefix + s }
 
-// config returns the configuration of a process. It trusts a ping for almost as long as the takeover
-// time allows, so that a loaded machine costs no live holder its lock.
+// config returns the configuration of a process. It trusts a ping for almost as long as the
+// takeover time allows, so that a loaded machine costs no live holder its lock.
 func (w *world) config() distlock.Config {
 	return distlock.Config{
 		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
 		Ping: paced(800 * time.Millisecond), Takeover: paced(7 * time.Second),
-		Margin: paced(400 * time.Millisecond),
+		Margin:       paced(400 * time.Millisecond),
 		ReleasePause: 50 * time.Millisecond,
 	}
 }

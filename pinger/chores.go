@@ -3,6 +3,7 @@ package pinger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -30,6 +31,8 @@ func (p *LockPinger) choreLoop() {
 	var prune pruneSchedule
 	prepared := false
 	late := func() error { p.releaseLate(p.stopping); return nil }
+	failing := map[string]bool{}
+	step := func(name string, do func() error) bool { return p.step(failing, name, do) }
 	for {
 		select {
 		case <-p.kick: // before a chore that is due as well: the order does not hang on chance
@@ -44,17 +47,31 @@ func (p *LockPinger) choreLoop() {
 			p.guarded("late release", late)
 		case c := <-p.chores:
 			p.guarded("late release", late)
-			p.guarded("reap", func() error { return p.Reap(p.stopping, c.term) })
-			p.guarded("hello", func() error { return p.hello(p.stopping) })
+			step("reap", func() error { return p.Reap(p.stopping, c.term) })
+			step("hello", func() error { return p.hello(p.stopping) })
 			if !prepared {
 				prepared = p.guarded("prepare", func() error { return p.prepare(p.stopping) })
 			}
 			if now := p.cfg.Clock.Now(); prune.due(now) {
-				p.guarded("prune", func() error { return p.Prune(p.stopping, c.serverTime) })
+				step("prune", func() error { return p.Prune(p.stopping, c.serverTime) })
 				prune.next(now, p.Jitter(p.cfg.PruneEvery, 0.5))
 			}
 		}
 	}
+}
+
+// step runs one chore. Its failure is logged once per episode, except that the server is away, which
+// the ping says.
+func (p *LockPinger) step(failing map[string]bool, name string, do func() error) bool {
+	return p.guarded(name, func() error {
+		err := do()
+		quiet := failing[name] || p.stopping.Err() != nil || errors.Is(err, catalog.ErrUnavailable)
+		if err != nil && !quiet {
+			p.log.Warn().Err(err).Str("step", name).Msg("chore failed")
+		}
+		failing[name] = err != nil
+		return err
+	})
 }
 
 // hello notes who the server is now, so that an election is seen and restarts every watch.
@@ -80,6 +97,10 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 	if err != nil && p.stats.prepareFailed.CompareAndSwap(false, true) && p.stopping.Err() == nil {
 		p.log.Warn().Err(err).Msg("indexes not created")
 	}
+	var denied *catalog.PrivilegeError
+	if errors.As(err, &denied) {
+		return nil // asking again would only fill the server's log
+	}
 	return err
 }
 
@@ -96,6 +117,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
 	p.cfg.Owner.Sweep()
+	defer p.cfg.Owner.Swept()
 	before := p.cfg.Owner.Guarded(t)
 	if len(before) > tallyAbove {
 		tally, err := p.cfg.Store.Tally(ctx, t.process)

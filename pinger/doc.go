@@ -35,6 +35,6 @@
 // # Cost
 //
 // One write for each interval, whatever the number of locks, one small read by which ghosts and
-// vanished locks are found, and one hello by which an election is. Two goroutines for the process: one only pings, so that no chore
-// can make a ping late.
+// vanished locks are found, and one hello by which an election is. Two goroutines for the process:
+// one only pings, so that no chore can make a ping late.
 package pinger

@@ -25,7 +25,9 @@ type Owner interface {
 	// Sweep is called after an acknowledged ping, before the store is asked for what the process
 	// holds: the owner hands over what is to be released.
 	Sweep()
-	// Owns reports whether a guard, trusted or not but not yet released, or an attempt that is
+	// Swept is called when what Sweep began is done.
+	Swept()
+	// Owns reports, between Sweep and Swept, whether at any time since Sweep a guard, trusted or not but not yet released, or an attempt that is
 	// under way names the session.
 	Owns(ts bson.ObjectID) bool
 	// Guarded returns the sessions of the guards that are trusted under t now.

@@ -46,6 +46,7 @@ func (o *owner) TermBegan(t *pinger.Term) {
 }
 
 func (o *owner) Sweep() {}
+func (o *owner) Swept() {}
 
 func (o *owner) Owns(ts bson.ObjectID) bool {
 	o.mu.Lock()

@@ -50,7 +50,8 @@ var variants = []struct {
 	{name: "by ts, looks 3 old", defines: "STALE=3 MAXT=9", violated: true},
 	{name: "by ts, looks 1 old, revived", defines: "STALE=1 REVIVE", violated: true},
 	{name: "condemned first, looks 2 old", defines: "CONDEMN STALE=2 MAXT=8", long: true},
-	{name: "condemned first, looks 3 old, revived", defines: "CONDEMN STALE=3 REVIVE MAXT=8", long: true},
+	{name: "condemned first, looks 3 old, revived", defines: "CONDEMN STALE=3 REVIVE MAXT=8",
+		long: true},
 }
 
 // The rule holds in the variants that keep it and is violated in those that break it. By default

@@ -26,6 +26,13 @@ func held(name, process string) bson.D {
 }
 
 var acquireCases = []testCase{
+	{"StateIsAnArrayOfZero_IsNotFree", func(b *bench) { // F2: the filter {state: 0} would match it
+		b.insert("locks", bson.D{field("_id", "balancer"), field("state", bson.A{int32(0)})})
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			b.wantErr(err, catalog.ErrNotFree)
+		})
+	}},
 	{"NewName_WritesTheWholeDocument", func(b *bench) {
 		g := grant("balancer", alice)
 		l := b.acquire(g)

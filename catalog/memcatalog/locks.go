@@ -24,7 +24,7 @@ func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 	case doc == nil:
 		// As an upsert does: what the filter says equals comes first.
 		doc = fields{{"_id", text(g.Name)}, {"state", int32Of(0)}}
-	case !holds(doc.get("state"), zero):
+	case !zero(doc.get("state")):
 		return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNotFree)
 	}
 	return c.grant(verb, doc, g, now)

@@ -95,9 +95,12 @@ func granted(g catalog.Grant) bson.D {
 	}
 }
 
+// acquisition takes a free lock. The filter {state: 0} alone would match an array that holds a 0.
 func acquisition(g catalog.Grant) modification {
 	return modification{
-		filter: bson.D{{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}},
+		filter: bson.D{
+			{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}, {Key: "state.0", Value: absent},
+		},
 		update: granted(g),
 		upsert: true,
 	}

@@ -15,6 +15,9 @@ import (
 // Errors say what is wrong with the options or the connection string and never contain the user
 // information of the latter.
 func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, error) {
+	if err := ambiguous(uri); err != nil {
+		return nil, err
+	}
 	own := *opts
 	if uri != "" {
 		own.ApplyURI(uri)
@@ -27,14 +30,30 @@ func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, 
 	}
 	client, err := mongo.Connect(&own)
 	if err != nil {
-		return nil, errors.New("bad connection string or options: " + withoutSecrets(err.Error(), uri))
+		return nil, errors.New("bad connection string or options: " + WithoutSecrets(err.Error(), uri))
 	}
 	return client, nil
 }
 
-// withoutSecrets removes the user information of uri from a text, in every form in which an error
+// ambiguous refuses a connection string whose password has an unescaped slash: what follows it would
+// be taken for a host and shown, and looked up, as one.
+func ambiguous(uri string) error {
+	_, rest, _ := strings.Cut(uri, "://")
+	authority, after, _ := strings.Cut(rest, "/")
+	options := strings.IndexByte(after, '?')
+	if options >= 0 {
+		after = after[:options]
+	}
+	if strings.Contains(after, "@") && !strings.Contains(authority, "?") {
+		return errors.New("bad connection string: an @ after the first slash: write / as %2F and @ as " +
+			"%40 in user name and password")
+	}
+	return nil
+}
+
+// WithoutSecrets removes the user information of uri from a text, in every form in which an error
 // may repeat it.
-func withoutSecrets(text, uri string) string {
+func WithoutSecrets(text, uri string) string {
 	_, rest, found := strings.Cut(uri, "://")
 	if !found {
 		rest = uri
@@ -44,15 +63,13 @@ func withoutSecrets(text, uri string) string {
 		return text
 	}
 	info := rest[:at]
-	user, password, _ := strings.Cut(info, ":")
-	secrets := []string{info, password, user}
-	for _, s := range []string{password, user} {
-		if plain, err := url.QueryUnescape(s); err == nil {
-			secrets = append(secrets, plain)
-		}
-		if plain, err := url.PathUnescape(s); err == nil {
-			secrets = append(secrets, plain)
-		}
+	_, password, _ := strings.Cut(info, ":")
+	secrets := []string{info, password}
+	if plain, err := url.QueryUnescape(password); err == nil {
+		secrets = append(secrets, plain)
+	}
+	if plain, err := url.PathUnescape(password); err == nil {
+		secrets = append(secrets, plain)
 	}
 	for _, s := range secrets {
 		if s != "" {

@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"mongodlm/catalog"
@@ -31,14 +32,17 @@ const (
 	codeDocumentValidation      = 121
 	codeNotWritablePrimary      = 10107
 	codeNotPrimaryNoSecondaryOk = 13435
+	codeCannotGrowCapped        = 10003
 	codeDuplicateKey            = 11000
+	codeNoUserDatabase          = 14037
+	codeAPIStrict               = 323
 )
 
 // refused are the codes with which a server says that it has not carried out the command: it was
 // not understood, not allowed, or met a document that does not take it.
 var refused = []int{
 	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
-	codeCommandNotSupportedView, codeDuplicateKey,
+	codeCommandNotSupportedView, codeDuplicateKey, codeCannotGrowCapped, codeNoUserDatabase,
 }
 
 // An outcome is what an error says of a command.
@@ -64,7 +68,10 @@ func classify(err error) outcome {
 	}
 	var server mongo.ServerError
 	answered := errors.As(err, &server)
+	var login *auth.Error
 	switch {
+	case errors.As(err, &login):
+		return notApplied // waiting does not mend a password
 	case neverSent(err):
 		return unavailable
 	case answered && server.HasErrorCode(codeUnauthorized):

@@ -32,7 +32,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	b := c.build.Load()
 	if b == nil {
 		info, err := c.ask(ctx, o, "buildInfo")
-		if err != nil {
+		if err != nil && !hasCode(err, codeAPIStrict) { // a client that is bound to API version 1
 			return catalog.Server{}, err
 		}
 		known := parseBuild(info)
@@ -98,6 +98,9 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	if front, ok := hello.Lookup("mongodlmFront").BooleanOK(); ok {
 		s.Front = s.Front || front
 	}
+	if s.Version == "" {
+		s.Version = wireVersion(hello)
+	}
 	// configsvr is a number, the version of that protocol.
 	s.ConfigServer = hello.Lookup("configsvr").Type != 0
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind != catalog.Mongos {
@@ -112,6 +115,21 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	s.ChangeStreams = replicated && !system && !s.ConfigServer
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
+}
+
+// wireVersion tells the version from the wire protocol, to a client that may not ask for it.
+func wireVersion(hello bson.Raw) string {
+	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
+	version := ""
+	for _, v := range []struct {
+		wire    int64
+		version string
+	}{{7, "4.0"}, {8, "4.2"}, {9, "4.4"}, {13, "5.0"}, {17, "6.0"}, {21, "7.0"}, {25, "8.0"}} {
+		if wire >= v.wire {
+			version = v.version
+		}
+	}
+	return version
 }
 
 func kindOf(b build, hello bson.Raw) catalog.Kind {

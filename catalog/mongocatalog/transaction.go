@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,6 +21,16 @@ import (
 // codeNoTransactions are the codes with which servers refuse a transaction: a standalone (20), a
 // replica set for database config (263).
 var codeNoTransactions = []int{20, 263}
+
+// After a conflict the next run waits, from runPause up to runPauseMost. A transaction that the
+// server has ended in runsWithout runs is not tried again.
+const (
+	runPause     = 5 * time.Millisecond
+	runPauseMost = 500 * time.Millisecond
+	runsWithout  = 3
+
+	codeNoSuchTransaction = 251
+)
 
 // commitPause is the time between two tries to commit while nobody knows the outcome.
 const commitPause = 100 * time.Millisecond
@@ -45,16 +56,26 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 		return o.wrap(err)
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	for {
+	for runs, pause := 1, runPause; ; runs, pause = runs+1, min(2*pause, runPauseMost) {
 		err := c.transactOnce(ctx, session, o, s, run)
 		if err == nil || !transient(err) {
 			return err
 		}
-		if ctx.Err() != nil {
-			return o.wrap(fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		if hasCode(err, codeNoSuchTransaction) && runs >= runsWithout {
+			return o.wrap(fmt.Errorf("%w: the server had ended the transaction in each of %d runs: work "+
+				"kept back an error of one of its commands, or takes longer than the server's "+
+				"transactionLifetimeLimitSeconds", withoutLabels{err}, runs))
+		}
+		select {
+		case <-ctx.Done():
+			return o.wrap(fmt.Errorf("%w: %w", context.Cause(ctx), withoutLabels{err}))
+		case <-time.After(pause/2 + rand.N(pause)/2):
 		}
 	}
 }
+
+// withoutLabels hides the driver's labels, so that nobody above runs the transaction again.
+type withoutLabels struct{ error }
 
 // transactOnce is one run. Its errors are: those of run, untouched; ErrNoMatch when the lock is not
 // held by s; transient ones, after which everything was undone; ErrUnknownOutcome of a commit.
@@ -89,23 +110,26 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 }
 
 // commit commits, and tries again as long as the outcome is unknown and ctx lasts. Committing again
-// is harmless: the server knows the transaction.
+// is harmless: the server knows the transaction. What is neither transient nor certainly refused is
+// unknown: a write concern error comes after the commit.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
-		var labeled mongo.LabeledError
-		if err == nil || !errors.As(err, &labeled) {
-			if err != nil && ctx.Err() != nil {
-				return o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, err))
-			}
+		switch kind := classify(err); {
+		case err == nil:
+			return nil
+		case transient(err) || kind == notApplied || kind == denied || hasCode(err, codeNoTransactions...):
 			return o.transacted(err)
 		}
-		if !labeled.HasErrorLabel(driver.UnknownTransactionCommitResult) {
-			return o.transacted(err)
+		var labeled mongo.LabeledError
+		again := errors.As(err, &labeled) && labeled.HasErrorLabel(driver.UnknownTransactionCommitResult)
+		unknown := o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, withoutLabels{err}))
+		if !again {
+			return unknown
 		}
 		select {
 		case <-ctx.Done():
-			return o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, err))
+			return unknown
 		case <-time.After(commitPause):
 		}
 	}

@@ -172,6 +172,9 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 		shown.At = d.since()
 		d.screen.event(shown)
 	}
+	if e.Kind == balancer.Entered {
+		delete(d.ledger.failed, e.Number)
+	}
 	switch e.Kind {
 	case balancer.Balanced:
 		if now, err := d.meta.Read(ctx); err == nil && len(balancing.Candidates(now)) == 0 && !d.balanced {
@@ -179,6 +182,10 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 			d.say(0, "balanced", "no chunk is left to move")
 		}
 	case balancer.Failed:
+		if d.ledger.failed[e.Number] == e.Text {
+			break // the same again
+		}
+		d.ledger.failed[e.Number] = e.Text
 		d.screen.event(demoview.Event{At: d.since(), Balancer: e.Number, Kind: "error", Text: e.Text})
 	}
 	d.faults.note(ctx, e)

@@ -123,11 +123,12 @@ func (f *faults) tick(context.Context) {
 // list is the faults for the report.
 func (f *faults) list() []demoview.Fault {
 	var all []demoview.Fault
-	if f.kill.planned {
+	asked := f.d.o.rounds == 0 // with a number of rounds only what happened counts
+	if f.kill.planned && (asked || f.kill.process != "") {
 		all = append(all, demoview.Fault{
 			At: f.kill.at, Kind: "kill", Target: f.kill.process, Survived: f.kill.survived})
 	}
-	if f.stop.planned {
+	if f.stop.planned && (asked || f.stop.process != "") {
 		all = append(all, demoview.Fault{
 			At: f.stop.at, Kind: "stop", Target: f.stop.process, Survived: f.stop.survived})
 	}

@@ -23,13 +23,14 @@ type ledger struct {
 	refused   int
 	rounds    int
 	deaths    int
-	holder    string // process of the last round begun
+	failed    map[int]string // last error told by a balancer, until its next round
+	holder    string         // process of the last round begun
 }
 
 func newLedger() *ledger {
 	return &ledger{
 		balancers: map[int]*demoview.Balancer{}, process: map[string]int{},
-		perID: map[string]*demoview.Rounds{},
+		perID: map[string]*demoview.Rounds{}, failed: map[int]string{},
 	}
 }
 
@@ -86,7 +87,8 @@ func (d *demo) report(ctx context.Context) (demoview.Report, error) {
 	}
 	r := demoview.Report{
 		Balanced: len(balancing.Candidates(after)) == 0, Duration: d.since(),
-		Handovers: handovers(rounds, d.ledger.takeovers), Takeovers: d.ledger.takeovers,
+		RoundsOnly: d.o.rounds > 0,
+		Handovers:  handovers(rounds, d.ledger.takeovers), Takeovers: d.ledger.takeovers,
 		Migrations: migrations(changes), Faults: d.faults.list(), Refused: d.ledger.refused,
 		Before: loadsOf(d.before), After: loadsOf(after), Violations: d.ledger.breaches,
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"mongodlm/distlock"
 )
 
 // Timing of the demo. It is shortened so that a takeover takes seconds; the defaults of the library
@@ -82,12 +84,23 @@ func (o opts) check(command string, rest []string) error {
 		return fmt.Errorf("--rounds is %d, must not be negative", o.rounds)
 	case command != "load" && (o.roundPause <= 0 || o.movePause < 0):
 		return errors.New("--round-pause must be positive and --move-pause must not be negative")
+	case command != "load" && o.timing() != nil:
+		return o.timing()
 	case command != "demo" && o.uri == "":
 		return errors.New("--uri is missing: give the connection string of a MongoDB, or set MONGODLM_URI")
 	case command == "demo" && o.keep && o.uri == "":
 		return errors.New("--keep needs --uri: the embedded config server begins empty")
 	case command == "demo" && o.keep && o.cluster != "":
 		return errors.New("--keep and --cluster exclude each other")
+	}
+	return nil
+}
+
+// timing refuses what the lock would refuse, before anything is started.
+func (o opts) timing() error {
+	err := distlock.Config{URI: "mongodb://localhost", Ping: o.ping, Takeover: o.takeover}.Validate()
+	if err != nil {
+		return fmt.Errorf("--ping and --takeover: %w", err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (w *world) arm(faults []Fault) {
 	}
 }
 
-// fault returns the faults that strike a command, each once.
+// strikes returns the faults that strike a command, each once.
 func (w *world) strikes(c *call) []Fault {
 	var found []Fault
 	for _, f := range w.faults {
@@ -170,9 +170,14 @@ func (w *world) carryOut(c *call, k course) {
 	if c.op != opWrite && k.request+k.reply > limit {
 		w.at(w.now()+limit, p.index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
 	}
-	w.pending++
+	inTime := !k.late && k.request <= limit
+	if inTime {
+		w.underWay++
+	}
 	w.at(w.now()+k.request, p.index, func() {
-		w.pending--
+		if inTime {
+			w.underWay--
+		}
 		err := c.carry()
 		if w.s.Trace && (k.late || k.request+k.reply > 0 && c.note != "") {
 			w.log.applied(c, err)
@@ -198,19 +203,17 @@ func (w *world) carryOut(c *call, k course) {
 func (w *world) strike(f Fault) {
 	p := w.slots[f.Process]
 	now := w.now()
+	if p == nil || f.Kind.ofProcess() && p.dead != (f.Kind == Restart) {
+		return // nobody there whom it could happen to
+	}
 	w.done.Faults[f.Kind]++
 	w.log.add("fault: %s", f)
-	if p == nil {
-		return
-	}
 	w.judge.trouble(p)
 	switch f.Kind {
 	case Crash:
 		p.crash()
 	case Restart:
-		if p.dead {
-			w.launch(f.Process)
-		}
+		w.launch(f.Process)
 	case Pause:
 		p.pause(f.For, false)
 	case Suspend:
@@ -232,7 +235,5 @@ func (w *world) strike(f Fault) {
 		w.judge.elected()
 	case RemoveFree:
 		w.removeFree()
-	case Heal:
-		p.heal()
 	}
 }

@@ -92,7 +92,8 @@ func outlived(how Kind) Schedule {
 // twoHeirs: A dies; B and C both see that its lock may be taken, and C's overtake arrives after
 // B's.
 func twoHeirs() Schedule {
-	s := scene(holdFor("a", minute), from(5*sec, holdFor("a", minute)), from(5*sec, holdFor("a", minute)))
+	heir := from(5*sec, holdFor("a", minute))
+	s := scene(holdFor("a", minute), heir, heir)
 	s.Faults = []Fault{
 		{Kind: Crash, Process: 0, At: 12 * sec},
 		{Kind: DelayRequest, Process: 2, Op: fault.Overtake, Nth: 1, For: sec},
@@ -225,7 +226,8 @@ func withoutState() Schedule {
 	s := scene(from(sec, func(u *User) { u.Release(u.Try("a")); u.Sleep(time.Hour) }))
 	s.World = func(o *Outside) {
 		o.Put(catalog.LocksCollection, "a", bson.D{
-			{Key: "_id", Value: "a"}, {Key: "process", Value: "somebody"}, {Key: "ts", Value: bson.NewObjectID()},
+			{Key: "_id", Value: "a"}, {Key: "process", Value: "somebody"},
+			{Key: "ts", Value: bson.NewObjectID()},
 		})
 	}
 	return s

@@ -128,7 +128,10 @@ func (o *oracle) closed() {
 	}
 	for _, p := range o.w.lives {
 		raw := o.w.mem.Document(catalog.PingsCollection, p.id())
-		if ping, bad := catalog.ParsePing(raw); !p.dead && raw != nil && bad == nil && ping.Condemned == nil {
+		if p.dead || raw == nil {
+			continue
+		}
+		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {
 			o.violated("I8", "%s has closed and its ping is still there", p)
 		}
 	}

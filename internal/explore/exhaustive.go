@@ -41,8 +41,8 @@ func Coarse() Timing {
 	return t
 }
 
-// variants are the faults that every command meets, one at a time. The lengths are: within the limit
-// of a command, beyond it, beyond the deadline of a holder, beyond the takeover time.
+// variants are the faults that every command meets, one at a time. The lengths are: within the
+// limit of a command, beyond it, beyond the deadline of a holder, beyond the takeover time.
 func variants() []Fault {
 	var all []Fault
 	add := func(k Kind, lengths ...time.Duration) {

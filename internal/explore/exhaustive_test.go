@@ -10,8 +10,10 @@ import (
 )
 
 var (
-	every      = flag.Int("explore.every", 12, "of the schedules with one fault play every n-th, 1 for all")
-	deviations = flag.Int("explore.orders", 1, "number of choices in which an order may differ")
+	every = flag.Int("explore.every", 25,
+		"of the schedules with one fault play every n-th, 1 for all")
+	deviations = flag.Int("explore.orders", 1,
+		"number of choices in which an order of events may differ")
 )
 
 // base learns how many commands each process sends when only the scene's own fault strikes.

@@ -61,7 +61,8 @@ func (s *store) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, err
 	if s.w.s.Mistakes.Has(mutant.LenientDecode) { // mutant 17
 		var doc bson.D
 		raw := s.Document(catalog.LocksCollection, g.Name)
-		if _, err := raw.LookupErr("state"); raw != nil && err != nil && bson.Unmarshal(raw, &doc) == nil {
+		_, missing := raw.LookupErr("state")
+		if raw != nil && missing != nil && bson.Unmarshal(raw, &doc) == nil {
 			doc = append(doc, bson.E{Key: "state", Value: int32(0)})
 			if err := s.Put(catalog.LocksCollection, doc); err != nil {
 				return catalog.Lock{}, err
@@ -73,7 +74,8 @@ func (s *store) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, err
 
 // lenient makes of a lock without a state a free one, as a lenient decoder does (mutant 17).
 func (s *store) lenient(name string, look catalog.Look) catalog.Look {
-	if look.LockErr != nil && look.LockErr.Field == "state" && s.w.s.Mistakes.Has(mutant.LenientDecode) {
+	lenient := s.w.s.Mistakes.Has(mutant.LenientDecode)
+	if lenient && look.LockErr != nil && look.LockErr.Field == "state" {
 		look.Lock, look.LockErr = &catalog.Lock{Name: name}, nil
 	}
 	return look

@@ -21,7 +21,8 @@ type port struct {
 var _ catalog.Catalog = (*port)(nil)
 
 // sendFor sends a command that has a result.
-func sendFor[T any](ctx context.Context, c *call, show func(T) string, do func() (T, error)) (T, error) {
+func sendFor[T any](ctx context.Context, c *call, show func(T) string,
+	do func() (T, error)) (T, error) {
 	var result, none T
 	c.do = func() error {
 		got, err := do()

@@ -66,7 +66,8 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	}
 	first := now
 	for i := len(looks) - 2; i >= 0; i-- {
-		if !sameSubject(looks[i], now) || looks[i].received > first.sent { // replies that crossed
+		crossed := looks[i].received > first.sent // the replies did, or the looks are of two users
+		if !sameSubject(looks[i], now) || crossed && disturbed(looks[i], first) {
 			continue
 		}
 		if disturbed(looks[i], first) || first.sent-looks[i].received > t.MaxGap {
@@ -114,7 +115,10 @@ func disturbed(a, b seen) bool {
 
 // witnessed is the shorter rule.
 func witnessed(l seen, need, watched time.Duration, t Timing) bool {
-	if t.Mode == takeover.WatchOnly || !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
+	if t.Mode == takeover.WatchOnly || !sequenced(l) {
+		return false
+	}
+	if l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
 		return false
 	}
 	trip := l.received - l.sent

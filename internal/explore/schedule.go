@@ -41,7 +41,6 @@ const (
 	StepServer                  // the server's clock steps by For
 	Elect                       // another primary; its clock differs from the last one's by For
 	RemoveFree                  // free lock documents are deleted
-	Heal                        // every fault of long duration ends
 )
 
 var kindNames = map[Kind]string{
@@ -51,12 +50,17 @@ var kindNames = map[Kind]string{
 	PauseAfter: "pause after", Crash: "crash", Restart: "restart", Pause: "pause",
 	Suspend: "suspend", Cut: "cut", Deaf: "deaf", OldPrimary: "old primary",
 	StepWall: "step wall clock", StepServer: "step server's clock", Elect: "elect",
-	RemoveFree: "remove free locks", Heal: "heal",
+	RemoveFree: "remove free locks",
 }
 
 func (k Kind) String() string { return kindNames[k] }
 
 func (k Kind) onCall() bool { return k <= PauseAfter }
+
+// ofProcess reports whether it happens to one process and not to the whole world.
+func (k Kind) ofProcess() bool {
+	return k != StepServer && k != Elect && k != RemoveFree
+}
 
 // A Fault is one thing that goes wrong, once. It strikes the Call-th command of the process; or,
 // with Op, the Nth command of that kind, or without Nth the first one at or after At; or, for a

@@ -55,8 +55,8 @@ func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
 	return raw
 }
 
-// look reads a lock and its holder's ping, as they are or as an old picture shows them. The clock is
-// that of the server that answers.
+// look reads a lock and its holder's ping, as they are or as an old picture shows them. The clock
+// is that of the server that answers.
 func (s *store) look(name string, old *picture) (catalog.Look, error) {
 	look, err := s.Catalog.Look(background, name)
 	if err != nil {
@@ -94,7 +94,9 @@ func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error
 			sessions = append(sessions, catalog.HeldSession{Session: l.Session(), Fence: l.Fence})
 		}
 	}
-	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	return sessions, nil
 }
 

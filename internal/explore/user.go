@@ -19,7 +19,6 @@ type User struct {
 	p      *process
 	m      *distlock.Manager
 	label  string
-	doing  *attempt
 }
 
 // An attempt is one call of Lock or TryLock that is under way. Its fields belong to world.mu.
@@ -51,9 +50,6 @@ func (u *User) Sleep(d time.Duration) bool {
 
 // Until waits until an instant of true time, as far as the process runs.
 func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.now()) }
-
-// Running reports whether the run goes on.
-func (u *User) Running() bool { return u.p.ctx.Err() == nil }
 
 // Try acquires a lock if it is free or may be taken; nil when not.
 func (u *User) Try(name string) *Held {
@@ -124,14 +120,6 @@ func (u *User) Release(h *Held) {
 	}
 	err := h.guard.Release()
 	u.p.w.judge.released(h, err)
-}
-
-// Close closes the whole process before the end of the run.
-func (u *User) Close() {
-	u.p.w.log.add("%s closes", u.p)
-	if err := u.m.Close(context.Background()); err != nil {
-		u.p.w.log.add("%s closed: %v", u.p, err)
-	}
 }
 
 // Outside is what happens in the world beside the processes.

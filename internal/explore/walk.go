@@ -2,6 +2,7 @@ package explore
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"mongodlm/internal/fault"
@@ -45,10 +46,10 @@ func (u *User) some(d time.Duration) time.Duration {
 // Walk makes the schedule of a random walk. The same seed makes the same schedule.
 //
 // It keeps the assumptions of the promise: rates of clocks differ by less than 1.2; a process that
-// is suspended has a wall clock that goes on; and, since the shorter takeover rule promises to stand
-// any SINGLE wrong clock, either the server's clock steps or those of processes are wrong, not both,
-// unless only watching may decide. A free document is not deleted where the server's clock goes
-// back, since its fence starts from that clock.
+// is suspended has a wall clock that goes on; and, since the shorter takeover rule promises to
+// stand any SINGLE wrong clock, either the server's clock steps or those of processes are wrong,
+// not both, unless only watching may decide. A free document is not deleted where the server's
+// clock goes back, since its fence starts from that clock.
 func Walk(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := Schedule{Seed: seed, Timing: Small(), Length: time.Duration(8+r.IntN(16)) * time.Minute}
@@ -79,22 +80,36 @@ func Walk(seed uint64) Schedule {
 // kinds are what may go wrong in one walk.
 type kinds struct {
 	kinds         []Kind
-	processClocks bool
+	serverClock   bool // it may step
+	processClocks bool // they may be wrong
+}
+
+// always are the kinds of every walk; a kind that stands twice is twice as likely.
+var always = []Kind{
+	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
+	ApplyLate, ApplyLate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
+	Crash, Pause, Pause, Cut, Cut, Deaf, OldPrimary, Elect,
+}
+
+// Walked returns every kind of fault that a walk may have.
+func Walked() map[Kind]bool {
+	all := map[Kind]bool{
+		Restart: true, StepServer: true, StepWall: true, Suspend: true, RemoveFree: true,
+	}
+	for _, k := range always {
+		all[k] = true
+	}
+	return all
 }
 
 func kindsOf(r *rand.Rand, s *Schedule) kinds {
-	k := kinds{kinds: []Kind{
-		DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
-		ApplyLate, ApplyLate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
-		Crash, Pause, Pause, Cut, Cut, Deaf, OldPrimary, Elect,
-	}}
-	serverClock := r.IntN(2) == 0
-	k.processClocks = !serverClock
+	k := kinds{kinds: slices.Clone(always), serverClock: r.IntN(2) == 0}
+	k.processClocks = !k.serverClock
 	if r.IntN(3) == 0 {
 		s.Timing.Mode = takeover.WatchOnly
-		serverClock, k.processClocks = true, true
+		k.serverClock, k.processClocks = true, true
 	}
-	if serverClock {
+	if k.serverClock {
 		k.kinds = append(k.kinds, StepServer)
 	} else {
 		k.kinds = append(k.kinds, RemoveFree)
@@ -124,7 +139,7 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	case StepWall, StepServer:
 		f.For = time.Duration(r.Int64N(int64(4*t))) - 2*t
 	case Elect:
-		if k.kinds[len(k.kinds)-2] == StepServer {
+		if k.serverClock {
 			f.For = time.Duration(r.Int64N(int64(2*t))) - t
 		}
 	default:

@@ -26,10 +26,11 @@ type world struct {
 	judge *oracle
 	done  Result
 
-	faults  []*armed
-	healed  bool
-	pending int // late applications that are still to come
-	primary int
+	faults []*armed
+	healed bool
+	// underWay counts requests on their way to the store that are not later than their limit.
+	underWay int
+	primary  int
 
 	mu      sync.Mutex // guards agenda, posts, running
 	agenda  agenda
@@ -115,7 +116,7 @@ func (w *world) finish() {
 		}
 	}
 	failed := w.done.Failed()
-	for w.alive() > 0 && w.now() < limit {
+	for (w.alive() > 0 || w.underWay > 0) && w.now() < limit {
 		w.step(limit)
 	}
 	switch {
