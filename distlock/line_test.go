@@ -2,7 +2,6 @@ package distlock_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -71,7 +70,7 @@ func TestLock_WaitersGiveUp_TheLineGoesOn(t *testing.T) {
 		}
 		last := make(chan error, 1)
 		go func() {
-			g, err := b.Lock("a").Lock(t.Context(), distlock.Why(fmt.Sprint("last")))
+			g, err := b.Lock("a").Lock(t.Context(), distlock.Why("last"))
 			if err == nil {
 				err = g.Release()
 			}
