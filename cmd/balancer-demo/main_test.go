@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"mongodlm/internal/demoview"
+)
+
+// TestMain is a balancer, too: the demo starts its own program again for each of them.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "balancer" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func call(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), args, strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+// A wrong call is refused before anything is started, in words that name the flag.
+func TestRun_WrongCall_Exit2(t *testing.T) {
+	t.Setenv("MONGODLM_URI", "")
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no such command":       {[]string{"dance"}, "dance"},
+		"no processes":          {[]string{"--processes", "0"}, "--processes"},
+		"too many processes":    {[]string{"--processes", "51"}, "--processes"},
+		"negative rounds":       {[]string{"--rounds", "-1"}, "--rounds"},
+		"timing contradicts":    {[]string{"--ping", "3s"}, "--ping"},
+		"unknown flag":          {[]string{"--nonsense"}, "nonsense"},
+		"argument left over":    {[]string{"extra-word", "x"}, "extra-word"},
+		"balancer without URI":  {[]string{"balancer"}, "--uri"},
+		"load without URI":      {[]string{"load"}, "--uri"},
+		"keep without URI":      {[]string{"--keep"}, "--keep"},
+		"pause is not positive": {[]string{"--round-pause", "0s"}, "--round-pause"},
+	} {
+		code, _, errOut := call(t, c.args...)
+		if code != 2 || !strings.Contains(errOut, c.want) {
+			t.Errorf("%s: exit %d, %q; want 2 and %q named", name, code, errOut, c.want)
+		}
+	}
+}
+
+// G11: the password of a connection string is in no help text and no error.
+func TestRun_PasswordIsNeverPrinted(t *testing.T) {
+	t.Setenv("MONGODLM_URI", "mongodb://user:s3cret@127.0.0.1:1/?serverSelectionTimeoutMS=100")
+	for _, args := range [][]string{{"-h"}, {"load", "-h"}, {"balancer", "-h"}, {"load"}, {"--nonsense"}} {
+		if _, out, errOut := call(t, args...); strings.Contains(out+errOut, "s3cret") {
+			t.Errorf("%v prints the password:\n%s%s", args, out, errOut)
+		}
+	}
+}
+
+// A cluster file that cannot be read is named, with what is wrong in it, and nothing is started.
+func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
+	t.Setenv("MONGODLM_URI", "")
+	path := filepath.Join(t.TempDir(), "broken.json")
+	if err := os.WriteFile(path, []byte("{\"_id\": \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{path, path + ".missing"} {
+		code, _, errOut := call(t, "--cluster", file)
+		if code != 1 || !strings.Contains(errOut, file) {
+			t.Errorf("exit %d, %q; want 1 and the file named", code, errOut)
+		}
+	}
+}
+
+// Two balancer processes do a few rounds on the embedded server, and the judge finds nothing.
+func TestRun_FewRounds_NothingViolated(t *testing.T) {
+	t.Setenv("MONGODLM_URI", "")
+	code, out, errOut := call(t, "--processes", "2", "--rounds", "2", "--no-faults", "--json")
+	var report demoview.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("exit %d, no report: %v\n%s%s", code, err, out, errOut)
+	}
+	rounds, moves := 0, 0
+	for _, b := range report.Balancers {
+		rounds, moves = rounds+b.Rounds, moves+b.Moves
+	}
+	if code != 0 || len(report.Violations) > 0 || rounds < 2 || moves == 0 {
+		t.Errorf("exit %d, %d rounds, %d moves, violations %v\n%s", code, rounds, moves, report.Violations, errOut)
+	}
+}
