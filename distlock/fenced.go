@@ -19,6 +19,9 @@ const FenceField = "_fence"
 // nothing although the document is there was refused: a newer holder has been at it. With upsert
 // a refused write fails with DuplicateKey.
 //
+// Whoever reads a document, computes, and writes it back must read it by a fenced FindOneAndUpdate
+// too: that leaves the fence before the computing begins.
+//
 // The limit: a stale holder is stopped on documents that a newer holder has already written, and
 // not on others. What must be stopped everywhere belongs into [TryGuard.InTransaction].
 //

@@ -216,15 +216,15 @@ func (h *holding) release(ctx context.Context, why error) error {
 }
 
 // tryRelease frees the document by its session, three tries by default, as mongos. A try after one
-// of unknown outcome that matches nothing means that the unknown one was applied: nobody else can
-// free this session while the guard is trusted, and release judges the rest.
+// of unknown outcome that matches nothing means that the unknown one was applied, as long as the
+// term lasts: nobody else may have taken the lock by then.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := h.m.closing()
 	for pause := h.m.cfg.ReleasePause; ; pause *= 2 {
 		tries++
 		err = h.releaseOnce(ctx)
-		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) {
+		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) && h.term.Err() == nil {
 			return tries, nil
 		}
 		if errors.Is(err, catalog.ErrNoMatch) {

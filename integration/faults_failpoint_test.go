@@ -121,12 +121,12 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 		app += "-ping"
 	}
 	data := append(bson.D{field("failCommands", bson.A{command}), field("appName", app)}, f.data...)
+	before := p.entered(t) // switches it off, so before it may be switched on
 	p.mu.Lock()
 	p.op = op
 	p.point = bson.D{field("configureFailPoint", "failCommand"),
 		field("mode", bson.D{field("times", 1)}), field("data", data)}
 	p.mu.Unlock()
-	before := p.entered(t)
 	return func() {
 		t.Helper()
 		if n := p.entered(t) - before; n != 1 {

@@ -13,7 +13,7 @@ import (
 )
 
 var histories = flag.Int("histories", 20, "how many histories are recorded on the embedded server and "+
-	"checked; a quarter of it on each other deployment")
+	"checked; fewer on each other deployment")
 
 // What a lock with fences can be asked. Trust is a guard that says of itself that it may be trusted.
 type lockOp string
@@ -139,7 +139,7 @@ func TestHistories_AreThoseOfALock(t *testing.T) {
 	t.Run("runs", func(t *testing.T) {
 		for run := range (*histories + historiesAtOnce - 1) / historiesAtOnce {
 			these := named("embedded")
-			if run%4 == 0 {
+			if run%8 == 0 {
 				these = wired
 			}
 			t.Run(fmt.Sprintf("%03d", run), func(t *testing.T) {
