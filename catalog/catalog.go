@@ -21,12 +21,13 @@ type Catalog interface {
 	Pings
 	Operator
 	Transactions
+	Queues
 }
 
 // Locks is what a contender and a holder need.
 type Locks interface {
-	// Acquire takes the lock if it is free or has no document yet: one command, filter
-	// {_id, state: 0}, upsert. It returns the document as written, with g's ts and the new
+	// Acquire takes the lock if it is free and nobody waits for it, or has no document yet: one
+	// command, filter {_id, state: 0, no waiters}, upsert. It returns the document as written, with g's ts and the new
 	// fence. Errors: ErrNotFree when the document exists and is not free, *MalformedError for
 	// a fence that cannot be raised, ErrUnknownOutcome.
 	Acquire(ctx context.Context, g Grant) (Lock, error)
@@ -51,12 +52,13 @@ type Locks interface {
 	Condemn(ctx context.Context, process string, watched *Ping, c Condemnation) error
 
 	// Overtake takes a held lock away from exactly the session and process that were watched,
-	// filter {_id, ts, process, state > 0}, no upsert. Errors: ErrNoMatch when the document is
-	// not as watched any more, *MalformedError as for Acquire, ErrUnknownOutcome.
+	// filter {_id, ts, process, state > 0, no waiters, not shared}, no upsert; where it is otherwise
+	// [Queues.Bury] is the way. Errors: ErrNoMatch when the document is not as watched any more, *MalformedError as for Acquire, ErrUnknownOutcome.
 	Overtake(ctx context.Context, g Grant, from Holder) (Lock, error)
 
-	// Release frees the lock if s still holds it and touches nothing otherwise. Everything but
-	// the state stays in the document. Errors: ErrNoMatch when s does not hold it,
+	// Release frees the lock if s still holds it, or takes s out of the line, and grants it to
+	// whoever is next, in one step; it touches nothing otherwise. When nobody waits everything but
+	// the state stays in the document. Errors: ErrNoMatch when s neither holds it nor waits,
 	// ErrUnknownOutcome.
 	Release(ctx context.Context, s Session) error
 
@@ -108,15 +110,15 @@ type Operator interface {
 	List(ctx context.Context) iter.Seq2[Holding, error]
 
 	// Break frees a held lock that still carries the fence the operator saw: state 0, a new
-	// ts, fence + 1, so that the old session matches nothing any more. Errors: ErrNoMatch,
-	// *MalformedError, ErrUnknownOutcome.
+	// ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
+	// sharers [Queues.Bury] is the way. Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
 	Break(ctx context.Context, name string, fence int64, why string) (Lock, error)
 }
 
 // Transactions is what a holder needs to write under its lock.
 type Transactions interface {
 	// Transact runs run in a transaction of the store whose last write changes the lock document,
-	// filter {_id, ts, state > 0}. So either the transaction commits while s holds the lock, and a
+	// filter {_id, s among the holders}. So either the transaction commits while s holds the lock, and a
 	// takeover waits for it; or the takeover came first, and nothing of the transaction remains.
 	// run may be called several times; its context carries the transaction. Everything is bounded
 	// by ctx. Errors: those of run as they are; ErrNoMatch when s does not hold the lock;
@@ -137,6 +139,9 @@ type Grant struct {
 	Who      string
 	Why      string
 	Takeover time.Duration // written as takeoverMS
+	Mode     Mode
+	Limit    int32           // in mode Permit the number of permits, at least 1
+	Holds    []bson.ObjectID // the sessions that the caller holds, written into a waiter's entry
 }
 
 // A Holder is what a contender watched and wants to overtake.
@@ -183,6 +188,8 @@ type Look struct {
 	// process, or when PingErr says what is wrong with it.
 	Ping    *Ping
 	PingErr *MalformedError
+	// Pulses are the pings of all holders and waiters, by process.
+	Pulses map[string]Pulse
 	// ServerTime is the server's clock at the look, zero when the server could not be asked.
 	ServerTime time.Time
 	// Primary names the server's term (election id, or the start of a standalone process);
@@ -195,6 +202,7 @@ type Holding struct {
 	Lock       Lock
 	Ping       *Ping
 	PingErr    *MalformedError
+	Pulses     map[string]Pulse // of all holders and waiters, by process
 	ServerTime time.Time
 }
 

@@ -29,6 +29,16 @@ type Lock struct {
 	Fence   int64
 	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds.
 	Takeover time.Duration
+	// Mode and Limit say how the lock is held or, when it is free, waited for.
+	Mode  Mode
+	Limit int32
+	// Sharers are all holders of a lock in mode Shared or Permit, the first of which stands in the
+	// fields above as well; empty for an exclusive holder.
+	Sharers []Party
+	// Waiters are those who queue, first come first.
+	Waiters []Party
+	// Awards are whom the last grant from the queue went to; see [Award].
+	Awards []Award
 }
 
 // Session returns the session that holds, or last held, the lock.
@@ -53,7 +63,8 @@ type Ping struct {
 
 // ParseLock understands a document of locks. The rule of what is malformed: a state that is no
 // number, or is negative or not integral; a held lock whose ts is no ObjectID or is all zero; a
-// process or fence of a wrong type. Fields that only inform (when, who, why) never make a document
+// process or fence of a wrong type; sharers or waiters that are no arrays of documents with a ts
+// and a process. Fields that only inform (when, who, why) never make a document
 // malformed, and a free document needs nothing but its state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
@@ -93,6 +104,9 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	l.Why, _ = doc.lookup("why").StringValueOK()
 	l.When = date(doc.lookup("when"))
 	l.Takeover = bounded(doc.lookup("takeoverMS"))
+	if bad := l.parseQueue(doc); bad != nil {
+		return Lock{}, bad
+	}
 	return l, nil
 }
 

@@ -1,6 +1,8 @@
 package catalog_test
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,7 +17,12 @@ func FuzzParse(f *testing.F) {
 		lock("state", int32(0)), lock("state", 2.0), lock("state", nil), lock("state", "0"),
 		lock("ts", nil), lock("ts", ts.Hex()), lock("fence", 1.5), lock("_id", int32(5)),
 		lock("x", bson.D{field("y", bson.A{1, "z"})}), ping("seq", "x"), ping("ping", nil),
-		ping("condemned", true),
+		ping("condemned", true), lock("waiters", bson.A{party("x", 1), party("ts", ts)}),
+		lock("waiters", int32(5)), lock("waiters", bson.A{bson.D{}, 7}), lock("waiters", nil),
+		lock("sharers", bson.A{party("process", nil)}), lock("grants", catalog.AwardLine(ts, 7, "p")),
+		replace(replace(lock("mode", "permit"), "limit", int32(2)), "sharers", bson.A{party("ts", ts)}),
+		replace(replace(lock("state", int32(0)), "limit", 2.0), "waiters", bson.A{party("mode", "x")}),
+		lock("grants", "x 1\n"+ts.Hex()+" 9 p"), lock("limit", int64(1)<<40),
 	} {
 		raw := marshal(f, doc)
 		f.Add([]byte(raw))
@@ -28,7 +35,7 @@ func FuzzParse(f *testing.F) {
 		l, bad := catalog.ParseLock(data)
 		switch {
 		case bad != nil:
-			if l != (catalog.Lock{}) {
+			if !reflect.DeepEqual(l, catalog.Lock{}) {
 				t.Errorf("a malformed document gave %+v", l)
 			}
 			if bad.Error() == "" || bad.Field == "" {
@@ -39,11 +46,33 @@ func FuzzParse(f *testing.F) {
 		case l.Held && (l.TS.IsZero() || l.State <= 0 || l.Fence < 0):
 			t.Errorf("held without a session: %+v", l)
 		}
+		wantOrderly(t, l)
 		p, bad := catalog.ParsePing(data)
 		if bad != nil && p != (catalog.Ping{}) {
 			t.Errorf("a malformed document gave %+v", p)
 		}
 	})
+}
+
+// wantOrderly checks what everybody who reads a queue relies on.
+func wantOrderly(t *testing.T, l catalog.Lock) {
+	t.Helper()
+	for _, p := range slices.Concat(l.Sharers, l.Waiters) {
+		if p.TS.IsZero() || p.Process == "" || p.Limit < 0 || p.Takeover < 0 ||
+			p.Mode != catalog.Exclusive && p.Mode != catalog.Shared && p.Mode != catalog.Permit {
+			t.Errorf("a party without a session or process: %+v", p)
+		}
+	}
+	shared := l.Mode == catalog.Shared || l.Mode == catalog.Permit
+	if shared != (len(l.Sharers) > 0) || shared && (!l.Held || l.Sharers[0].TS != l.TS) ||
+		l.Held != (len(l.Holders()) > 0) || l.Limit < 0 {
+		t.Errorf("holders: %+v", l)
+	}
+	for _, a := range slices.Concat(l.Awards, l.AwardsOf(l.Process)) {
+		if a.Name != l.Name {
+			t.Errorf("award %+v", a)
+		}
+	}
 }
 
 // numericZero reads the state in another way than the parser: through the driver's iteration.

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestParseLock_State(t *testing.T) { // F1, F2
 			case bad != nil:
 				got = malformed
 				wantField(t, bad, catalog.LocksCollection, "balancer", "state")
-				if l != (catalog.Lock{}) {
+				if !reflect.DeepEqual(l, catalog.Lock{}) {
 					t.Errorf("a malformed document gave %+v", l)
 				}
 			case l.Held:

@@ -11,7 +11,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
-	"mongodlm/takeover"
 )
 
 // unseeded bounds the fences that were counted up from nothing. A fence below it is raised to the
@@ -28,6 +27,7 @@ type attempt struct {
 	m     *Manager
 	term  *pinger.Term
 	grant catalog.Grant
+	line  catalog.Line
 }
 
 // begin makes the session of an attempt and enters it in the table. The caller must call leave.
@@ -44,7 +44,9 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Process:  term.Process(),
 		Why:      o.why,
 		Takeover: m.cfg.Takeover,
-	}}
+		Mode:     o.mode,
+		Limit:    o.limit,
+	}, line: o.line}
 	a.grant.Who = fmt.Sprintf("%s:%s:%08x", a.grant.Process, o.label, rand.Uint32())
 	if !m.mistakes.Has(mutant.PendingAfterSend) { // mutant 12
 		m.table.enter(a.grant.TS)
@@ -66,11 +68,11 @@ func (m *Manager) noHeartbeat(name string) error {
 	return err
 }
 
-// run is one whole try: acquire, and if the lock is not free look, decide, and perhaps take over.
-// It returns a guard, a *HeldError, or another error.
+// run is one whole try: take the lock, and if it is not to be had look, decide, and perhaps take it
+// over. It returns a guard, a *HeldError, or another error.
 func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 	for race := 0; ; race++ {
-		lock, err := a.m.locks.Acquire(ctx, a.grant)
+		lock, err := a.take(ctx)
 		if err == nil {
 			return a.hand(ctx, lock, "")
 		}
@@ -88,59 +90,98 @@ func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 	}
 }
 
-// errFree says that a lock that was not free is free now.
+// take acquires a lock that is to be had at once.
+func (a *attempt) take(ctx context.Context) (catalog.Lock, error) {
+	if a.grant.Mode == catalog.Exclusive && a.line == catalog.Try {
+		return a.m.locks.Acquire(ctx, a.grant)
+	}
+	lock, err := a.m.locks.Enter(ctx, a.grant, a.line)
+	if err != nil {
+		return lock, err
+	}
+	return a.mine(lock), nil
+}
+
+// mine shows a lock with the fence of this attempt, which is one of several holders perhaps.
+func (a *attempt) mine(lock catalog.Lock) catalog.Lock {
+	if p, ok := lock.HeldBy(a.grant.TS); ok {
+		lock.Fence, lock.When = p.Fence, p.Since
+	}
+	return lock
+}
+
+// errFree says that a lock that was not free is free now, or that its line moved.
 var errFree = errors.New("free")
 
 // contend looks at a lock that was not free and decides. It returns a guard, errFree, a *HeldError,
 // or another error.
 func (a *attempt) contend(ctx context.Context) (*TryGuard, error) {
 	for race := 0; ; race++ {
-		look, decision, err := a.m.look(ctx, a.grant.Name)
+		s, err := a.m.look(ctx, a.grant.Name)
 		if err != nil {
 			return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
 		}
-		switch decision.Verdict {
-		case takeover.Free:
-			return nil, errFree
-		case takeover.Malformed:
-			return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), look.malformed())
-		case takeover.Take:
-			guard, err := a.overtake(ctx, look, decision)
-			if !errors.Is(err, catalog.ErrNoMatch) {
-				return guard, err
-			}
-			if race >= maxRaces {
-				return nil, a.m.heldError(look, decision)
-			}
-		default:
-			return nil, a.m.heldError(look, decision)
+		if err := s.malformed(); err != nil {
+			return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+		}
+		if s.free() {
+			return nil, a.settle(ctx, s)
+		}
+		guard, err := a.clear(ctx, s)
+		if err == nil || !errors.Is(err, catalog.ErrNoMatch) {
+			return guard, err
+		}
+		if race >= maxRaces {
+			return nil, a.m.heldError(s)
 		}
 	}
 }
 
-// overtake carries a verdict Take out: make sure of the primary, condemn, overtake. An error that
-// matches catalog.ErrNoMatch says that somebody was faster or the holder lives: look again.
-func (a *attempt) overtake(ctx context.Context, look observed, d takeover.Decision) (*TryGuard, error) {
-	ping, lock := look.Ping, look.Lock
-	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
-	blind := a.m.mistakes.Has(mutant.StaleLastLook) // mutant 23
-	if err := a.m.samePrimary(ctx, look); err != nil && !blind {
+// settle decides on a lock that nobody holds. A foreign release may have left a line in it: then it
+// is the first one's, and this attempt does not overtake.
+func (a *attempt) settle(ctx context.Context, s scene) error {
+	if s.Lock == nil || len(s.Lock.Waiters) == 0 || a.line == catalog.Barge {
+		return errFree
+	}
+	awards, err := a.m.locks.Settle(ctx, a.grant.Name)
+	if err == nil || errors.Is(err, catalog.ErrNoMatch) {
+		a.m.room.deliver(awards)
+		return a.m.heldError(s)
+	}
+	return fmt.Errorf("distlock: acquire %s: settle its line: %w", quoted(a.grant.Name), err)
+}
+
+// clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an error
+// that matches catalog.ErrNoMatch when the picture changed, a *HeldError, or another error.
+func (a *attempt) clear(ctx context.Context, s scene) (*TryGuard, error) {
+	moved := false
+	for _, one := range s.suspects {
+		switch {
+		case !one.dead():
+			continue
+		case a.grant.Mode == catalog.Exclusive && len(s.suspects) == 1 && len(s.Lock.Sharers) == 0:
+			return a.overtake(ctx, s, one)
+		}
+		if err := a.m.bury(ctx, s, one); err != nil {
+			return nil, err
+		}
+		moved = true
+	}
+	if moved {
+		return nil, errFree
+	}
+	return nil, a.m.heldError(s)
+}
+
+// overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the
+// session that was watched. An error that matches catalog.ErrNoMatch says that somebody was faster
+// or the holder lives: look again.
+func (a *attempt) overtake(ctx context.Context, s scene, dead suspect) (*TryGuard, error) {
+	evidence, err := a.m.condemn(ctx, s, dead)
+	if err != nil {
 		return nil, err
 	}
-	if lock.Process != "" && !blind && (ping == nil || ping.HasSeq && ping.Condemned == nil) {
-		err := a.m.locks.Condemn(ctx, lock.Process, ping, catalog.Condemnation{
-			By: a.grant.Process, Evidence: evidence,
-		})
-		if err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
-			return nil, a.m.before(look, "condemn", err)
-		}
-		if err != nil { // perhaps condemned: the next look tells
-			return nil, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
-		}
-		a.m.log.Warn().Str("process", catalog.Printable(lock.Process, 200)).
-			Str("evidence", evidence).Msg("condemned")
-	}
-	taken, err := a.m.locks.Overtake(ctx, a.grant, lock.Holder())
+	taken, err := a.m.locks.Overtake(ctx, a.grant, holderOf(s.name, dead.Party))
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		return nil, err
@@ -172,7 +213,7 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	}
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.m.cfg.CommandTimeout)
 	defer cancel()
-	lock, err := a.m.locks.Confirm(ask, a.grant)
+	lock, err := a.confirm(ask)
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		a.m.pinger.Doubt()
@@ -186,6 +227,19 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 		return nil, failed
 	}
 	return a.hand(ctx, lock, evidence)
+}
+
+// confirm asks, by a write, whether this attempt holds the lock. A shared holder may enter again: it
+// finds itself, or gets what it wanted.
+func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
+	if a.grant.Mode == catalog.Exclusive {
+		return a.m.locks.Confirm(ctx, a.grant)
+	}
+	lock, err := a.m.locks.Enter(ctx, a.grant, a.line)
+	if errors.Is(err, catalog.ErrNotFree) {
+		return lock, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
+	}
+	return a.mine(lock), err
 }
 
 // hand makes a guard of a lock document that the server wrote for this attempt.
@@ -206,9 +260,9 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	}
 	h := &holding{
 		m: a.m, session: a.grant.Session, process: a.grant.Process, why: a.grant.Why,
-		fence: lock.Fence, evidence: evidence, term: a.term,
+		fence: lock.Fence, evidence: evidence, term: a.term, guards: 1,
 	}
-	h.ctx, h.cancel = context.WithCancelCause(ctx)
+	h.ctx, h.cancel = context.WithCancelCause(a.lineage(ctx, h))
 	a.m.table.add(h) // before the term is asked: whoever ends the term then finds the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
@@ -231,12 +285,14 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	return newGuard(h), nil
 }
 
-// undo frees what this attempt may have acquired. It tries once and leaves the rest to the
-// late-release list.
+// undo takes this attempt out of the lock, whether it holds or waits. It tries once and leaves the
+// rest to the late-release list.
 func (a *attempt) undo() {
 	ctx, cancel := context.WithTimeout(context.Background(), a.m.cfg.CommandTimeout)
 	defer cancel()
-	if err := a.m.locks.Release(ctx, a.grant.Session); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+	awards, err := a.m.locks.Leave(ctx, a.grant.Session)
+	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		a.m.pinger.ReleaseLater(a.grant.Session)
 	}
+	a.m.room.deliver(awards)
 }

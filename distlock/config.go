@@ -83,11 +83,11 @@ type Config struct {
 	// ForeignTakeover is the least takeover time for a holder that is not ours. Default 15 min.
 	ForeignTakeover time.Duration
 
-	// Poll is the first pause of a waiting Lock; the pauses grow to PollMax while the holder
-	// lives, each give or take a fifth. Default 500 ms, as mongos 3.2, or Takeover/30 if that is
-	// less.
+	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each
+	// give or take a fifth. Where there are no change streams a waiting process asks for its grants
+	// at least Poll/50 apart. Default 500 ms, as mongos 3.2, or Takeover/30 if that is less.
 	Poll time.Duration
-	// PollMax is the longest pause. Default the smaller of 5 s and Takeover/30, at least Poll.
+	// PollMax is the longest pause, also of the questions for grants. Default the smaller of 5 s and Takeover/30, at least Poll.
 	PollMax time.Duration
 	// CommandTimeout bounds one command. Default 5 s.
 	CommandTimeout time.Duration

@@ -63,6 +63,7 @@
 // # Reading the source
 //
 // attempt.go is one acquisition from the first command to the guard; watch.go turns looks into
-// evidence; package takeover decides on it; guard.go is the held lock; table.go is what the
-// process owns. The heartbeat is package pinger.
+// evidence; package takeover decides on it; guard.go is the held lock; waiting.go is one call of Lock
+// that has to wait, attendant.go what a process does for all of them, and package catalog/queue the
+// rule of the line; table.go is what the process owns. The heartbeat is package pinger.
 package distlock

@@ -27,6 +27,10 @@ var (
 	ErrBadOption = errors.New("distlock: bad option")
 	// ErrMalformed is matched by *MalformedError.
 	ErrMalformed = catalog.ErrMalformed
+	// ErrLimit is matched by *LimitError: the lock is in use with another number of permits.
+	ErrLimit = catalog.ErrLimit
+	// ErrDeadlock is matched by *DeadlockError: to wait on would be to wait for ever.
+	ErrDeadlock = errors.New("distlock: deadlock")
 	// ErrUnavailable: the server could not be reached, and nothing was done.
 	ErrUnavailable = catalog.ErrUnavailable
 )
@@ -54,6 +58,33 @@ var ErrConfig = errors.New("distlock: bad configuration")
 // taken for free and never taken over.
 type MalformedError = catalog.MalformedError
 
+// A LimitError says that a lock is in use with another number of permits than asked for, or as a
+// lock and not as a semaphore.
+type LimitError = catalog.LimitError
+
+// A DeadlockError says that waiting for Name would never end, because whoever is in the way waits,
+// directly or by others, for what this caller holds. It is given to the waiter of the circle that
+// came last; the others go on once it gives up what it holds.
+type DeadlockError struct {
+	Name string
+	// Chain is the circle in words, one step each, from this waiter back to itself.
+	Chain []string
+	// Presumed is true when the circle closes over a caller of whom is not known what it holds,
+	// see [Holding].
+	Presumed bool
+}
+
+func (e *DeadlockError) Error() string {
+	text := fmt.Sprintf("distlock: acquire %s: deadlock: %s", quoted(e.Name), strings.Join(e.Chain, "; "))
+	if e.Presumed {
+		text += " (what the callers hold is presumed; pass the guard's context on, or say Holding)"
+	}
+	return text
+}
+
+// Is reports whether target is ErrDeadlock.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
 // A HeldError tells who holds a lock and what is known of him. Times of the holder are by the
 // server's clock.
 type HeldError struct {
@@ -71,6 +102,10 @@ type HeldError struct {
 	// TakeoverIn is how much longer the holder must be seen silent before the lock may be
 	// taken over; the whole takeover time while it is alive.
 	TakeoverIn time.Duration
+	// Mode is "exclusive", "shared" or "permit".
+	Mode string
+	// Waiters is how many queue for the lock.
+	Waiters int
 	// Reason is the verdict of the takeover rule in words, with the figures.
 	Reason string
 }

@@ -27,8 +27,9 @@ import (
 // garbage collector, logged with its why, and released after the next ping; keep the guard, not just
 // its context.
 type TryGuard struct {
-	h       *holding
-	cleanup runtime.Cleanup
+	h        *holding
+	cleanup  runtime.Cleanup
+	released atomic.Bool
 }
 
 // holding is a guard without the handle that its user has.
@@ -49,6 +50,9 @@ type holding struct {
 
 	releasing sync.Mutex // held while a release is under way
 	released  bool
+
+	mu     sync.Mutex // guards guards
+	guards int        // how many guards there are of it, see Reenter
 }
 
 // Name returns the lock's name.
@@ -79,7 +83,13 @@ func (g *TryGuard) Context() context.Context { return g.h.ctx }
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, ErrReleased or
 // ErrClosed afterwards. It computes from the clock on every call, so a process that was paused sees
 // the loss before any timer has run. No I/O.
-func (g *TryGuard) Err() error { return g.h.err() }
+func (g *TryGuard) Err() error {
+	err := g.h.err()
+	if err == nil && g.released.Load() {
+		return ErrReleased // another guard of the same acquisition still holds the lock
+	}
+	return err
+}
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
 // acknowledged: the send time of the last acknowledged ping plus takeover minus margin. It is for
@@ -109,15 +119,64 @@ func (g *TryGuard) Check(ctx context.Context) error {
 // looked at.
 //
 // mongos 1.8 freed by _id alone and could free the next holder's lock; this names the session.
+//
+// Where [TryGuard.Reenter] was used the lock is freed by the last release.
 func (g *TryGuard) Release() error {
-	if g == nil {
+	if g == nil || g.released.Swap(true) {
 		return nil
 	}
 	g.cleanup.Stop()
+	if !g.h.lastGuard() {
+		if err := g.h.err(); errors.Is(err, ErrLockLost) {
+			return err
+		}
+		return nil
+	}
 	err := g.h.release(context.Background(), ErrReleased)
 	runtime.KeepAlive(g)
 	return err
 }
+
+// Reenter acquires the lock once more for whoever has this guard, and returns a guard of its own: as
+// many releases as acquisitions, as PostgreSQL counts its advisory locks. Only who has a guard can
+// do that, so nothing is entered again by accident. Session, fence, deadline and context are those
+// of the first acquisition; the context ends with the last release. No I/O.
+//
+// Errors: those of Err.
+func (g *TryGuard) Reenter() (*TryGuard, error) {
+	if g == nil {
+		return nil, fmt.Errorf("%w: the guard is nil", ErrBadOption)
+	}
+	if err := g.Err(); err != nil {
+		return nil, err
+	}
+	if !g.h.anotherGuard() {
+		return nil, ErrReleased
+	}
+	return newGuard(g.h), nil
+}
+
+// anotherGuard counts a further guard; false when the last one has been released.
+func (h *holding) anotherGuard() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.guards == 0 {
+		return false
+	}
+	h.guards++
+	return true
+}
+
+// lastGuard takes one guard off the count and reports whether it was the last.
+func (h *holding) lastGuard() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.guards--
+	return h.guards == 0
+}
+
+// over reports whether the lock was released or lost.
+func (h *holding) over() bool { return h.ended.Load() != nil }
 
 func (h *holding) err() error {
 	if h.m.mistakes.Has(mutant.LateReplyRevives) { // mutant 6
@@ -170,7 +229,7 @@ func (h *holding) check(ctx context.Context) error {
 		h.lose(err)
 	case err != nil:
 		return fmt.Errorf("distlock: check %s: %w", quoted(h.session.Name), err)
-	case !lock.Held || lock.TS != h.session.TS || lock.Process != h.process:
+	case !lock.Held || !lock.HeldAs(h.session.TS, h.process):
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
 	case h.m.mistakes.Has(mutant.RevalidateByReading) && h.m.pinger.Term() != nil: // mutant 24
 		h.term = h.m.pinger.Term()
@@ -241,7 +300,9 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 func (h *holding) releaseOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
 	defer cancel()
-	return h.m.locks.Release(ctx, h.session)
+	awards, err := h.m.locks.Leave(ctx, h.session)
+	h.m.room.deliver(awards)
+	return err
 }
 
 // newGuard hands a holding out. From here on the table and the garbage collector watch it.
@@ -254,6 +315,9 @@ func newGuard(h *holding) *TryGuard {
 // dropped runs when the garbage collector finds a guard that was not released. It only takes note:
 // it runs on the collector's goroutine. The next Sweep does the rest.
 func dropped(h *holding) {
+	if !h.lastGuard() {
+		return
+	}
 	h.m.table.mu.Lock()
 	defer h.m.table.mu.Unlock()
 	h.m.table.dropped = append(h.m.table.dropped, h)

@@ -14,57 +14,131 @@ import (
 type LockInfo struct {
 	Name    string
 	Held    bool
+	Mode    string // "exclusive", "shared" or "permit"
+	Limit   int    // the permits there are; 0 but in mode permit
 	Process string // last holder's when the lock is free
 	Who     string
 	Why     string
 	Since   time.Time // server's clock; zero when unknown
-	Fence   int64
+	Fence   int64     // this holder's; the last one's when the lock is free
+	Waiters int       // how many queue for the lock
 	// Takeover is the holder's recorded takeover time; zero when unknown.
 	Takeover time.Duration
-	// HasPing is false when the holder has no ping document that can be understood.
+	PingInfo
+}
+
+// WaiterInfo is one row of [Manager.Waiters]. Texts are as stored: escape them before showing them.
+type WaiterInfo struct {
+	Name    string // of the lock
+	Place   int    // 1 is the next in line
+	Mode    string // "exclusive", "shared" or "permit"
+	Limit   int    // the permits asked for; 0 but in mode permit
+	Process string
+	Who     string
+	Why     string
+	Since   time.Time // server's clock when it came; zero when unknown
+	// Takeover is the waiter's recorded takeover time; zero when unknown.
+	Takeover time.Duration
+	PingInfo
+}
+
+// PingInfo is what a listing knows of the process of a holder or waiter.
+type PingInfo struct {
+	// HasPing is false when the process has no ping document that can be understood.
 	HasPing bool
-	// PingAge is how old the holder's ping is by the server's clock; negative when unknown.
+	// PingAge is how old its ping is by the server's clock; negative when unknown.
 	PingAge time.Duration
 	// Foreign is true when the ping is not one of ours: a mongos, or MongoDB's own manager.
 	Foreign bool
-	// Condemned is true when a contender has declared the holder dead.
+	// Condemned is true when a contender has declared the process dead.
 	Condemned bool
-	// Self is true when the holder is this Manager's process.
+	// Self is true when it is this Manager's process.
 	Self bool
 }
 
-// Locks lists all lock documents by name, held or not, with what is known of their holders. A
-// document that cannot be understood is yielded as a *MalformedError, and the listing goes on; any
-// other error ends it. One command for each page of the server's answer.
+// Locks lists all lock documents by name, held or not, with what is known of their holders: one row
+// for each holder, so several for a lock that is shared. A document that cannot be understood is
+// yielded as a *MalformedError, and the listing goes on; any other error ends it. One command for
+// each page of the server's answer. PostgreSQL: pg_locks, granted.
 func (m *Manager) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
-	return func(yield func(LockInfo, error) bool) {
+	return listed(ctx, m.locks.List, func(row catalog.Holding) []LockInfo {
+		l := row.Lock
+		if !l.Held {
+			l.Held = true // the last holder stays readable
+			last := m.lockInfo(row, l, l.Holders()[0])
+			last.Held = false
+			return []LockInfo{last}
+		}
+		var infos []LockInfo
+		for _, p := range l.Holders() {
+			infos = append(infos, m.lockInfo(row, l, p))
+		}
+		return infos
+	})
+}
+
+// Waiters lists who queues for which lock, by name and place. Errors and cost are those of Locks.
+// Those of a process who wait inside it, because a line is full, are not in it. PostgreSQL: pg_locks,
+// not granted.
+func (m *Manager) Waiters(ctx context.Context) iter.Seq2[WaiterInfo, error] {
+	return listed(ctx, m.locks.Waiting, func(row catalog.Holding) []WaiterInfo {
+		var infos []WaiterInfo
+		for i, p := range row.Lock.Waiters {
+			infos = append(infos, WaiterInfo{
+				Name: row.Lock.Name, Place: i + 1, Mode: modeWord(p.Mode), Limit: int(p.Limit),
+				Process: p.Process, Who: p.Who, Why: p.Why, Since: p.Since, Takeover: p.Takeover,
+				PingInfo: m.pingInfo(row, p.Process),
+			})
+		}
+		return infos
+	})
+}
+
+// listed turns the rows of a reading into rows of a listing.
+func listed[T any](ctx context.Context, read func(context.Context) iter.Seq2[catalog.Holding, error],
+	rows func(catalog.Holding) []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
 		if err := usable(ctx); err != nil {
-			yield(LockInfo{}, fmt.Errorf("distlock: list: %w", err))
+			yield(none, fmt.Errorf("distlock: list: %w", err))
 			return
 		}
-		for row, err := range m.locks.List(ctx) {
+		for row, err := range read(ctx) {
 			if err != nil {
-				err = fmt.Errorf("distlock: list: %w", err)
+				if !yield(none, fmt.Errorf("distlock: list: %w", err)) {
+					return
+				}
+				continue
 			}
-			if !yield(m.info(row), err) {
-				return
+			for _, info := range rows(row) {
+				if !yield(info, nil) {
+					return
+				}
 			}
 		}
 	}
 }
 
-func (m *Manager) info(row catalog.Holding) LockInfo {
-	l := row.Lock
-	info := LockInfo{
-		Name: l.Name, Held: l.Held, Process: l.Process, Who: l.Who, Why: l.Why, Since: l.When,
-		Fence: l.Fence, Takeover: l.Takeover, PingAge: -1,
-		Self: l.Process != "" && l.Process == m.Process(),
+func (m *Manager) lockInfo(row catalog.Holding, l catalog.Lock, p catalog.Party) LockInfo {
+	return LockInfo{
+		Name: l.Name, Held: l.Held, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process,
+		Who: p.Who, Why: p.Why, Since: p.Since, Fence: p.Fence, Waiters: len(l.Waiters),
+		Takeover: p.Takeover, PingInfo: m.pingInfo(row, p.Process),
 	}
-	if p := row.Ping; p != nil {
-		info.HasPing, info.Foreign, info.Condemned = true, !p.HasSeq, p.Condemned != nil
-		if !row.ServerTime.IsZero() {
-			info.PingAge = max(0, row.ServerTime.Sub(p.At))
-		}
+}
+
+func (m *Manager) pingInfo(row catalog.Holding, process string) PingInfo {
+	info := PingInfo{PingAge: -1, Self: process != "" && process == m.Process()}
+	ping := row.Pulses[process].Ping
+	if process == row.Lock.Process {
+		ping = row.Ping
+	}
+	if ping == nil {
+		return info
+	}
+	info.HasPing, info.Foreign, info.Condemned = true, !ping.HasSeq, ping.Condemned != nil
+	if !row.ServerTime.IsZero() {
+		info.PingAge = max(0, row.ServerTime.Sub(ping.At))
 	}
 	return info
 }
@@ -76,6 +150,8 @@ func (m *Manager) info(row catalog.Holding) LockInfo {
 // It is the one operation that can let two holders in: it does not wait. A holder that lives learns
 // of it with its next ping, at most Ping plus one command later; until then it trusts its guard.
 // Make sure that the holder is dead or stopped, or that what the lock protects checks the fence.
+// Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
+// with that fence is taken out.
 //
 // Errors: [ErrChanged] when the lock is free or has another fence by now; [ErrBadName];
 // [ErrBadOption] for a why that is empty or too long; [ErrOutcomeUnknown]: list the lock again;
@@ -96,7 +172,7 @@ func (m *Manager) Break(ctx context.Context, name string, fence int64, why strin
 	if m.closing() {
 		return fmt.Errorf("distlock: break %s: %w", quoted(name), ErrClosed)
 	}
-	lock, err := m.locks.Break(ctx, name, fence, why)
+	lock, err := m.breakLock(ctx, name, fence, why)
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		return fmt.Errorf("distlock: break %s: %w: it is not held with fence %d; list it again",
@@ -110,4 +186,30 @@ func (m *Manager) Break(ctx context.Context, name string, fence int64, why strin
 		Str("process", catalog.Printable(lock.Process, 200)).Str("why", catalog.Printable(why, 200)).
 		Msg("broken by hand")
 	return nil
+}
+
+// breakLock frees a lock that one holder has to himself, or takes one of several holders out, or the
+// holder whom a line of waiters follows; then the next in line is granted the lock at once.
+func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why string) (
+	catalog.Lock, error,
+) {
+	look, err := m.locks.Look(ctx, name)
+	if err != nil {
+		return catalog.Lock{}, err
+	}
+	l := look.Lock
+	if l == nil || len(l.Waiters) == 0 && len(l.Sharers) == 0 {
+		lock, err := m.locks.Break(ctx, name, fence, why)
+		if l == nil || !errors.Is(err, catalog.ErrNoMatch) {
+			return lock, err
+		}
+	}
+	for _, p := range l.Holders() {
+		if p.Fence == fence {
+			awards, err := m.locks.Bury(ctx, holderOf(name, p), "broken: "+why)
+			m.room.deliver(awards)
+			return *l, err
+		}
+	}
+	return catalog.Lock{}, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+
+	"mongodlm/catalog"
 )
 
 // A DistributedLock is one name on which processes exclude each other. It holds nothing: a held
@@ -40,37 +41,46 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 }
 
 // Lock acquires the lock and waits while somebody else holds it, until ctx ends or as long as
-// [WaitAtMost] says. It polls: a waiter that sees a live holder only reads, and of several waiters of
-// this Manager for one name only the first does; they get it in the order in which they came. Between
-// processes there is no order. A server that cannot be reached is waited for too.
+// [WaitAtMost] says: first come, first served, across processes and inside one. The line stands in
+// the lock document, and whoever releases, gives up, or takes a dead holder out of it grants the
+// lock to the next in the same command. No mongos had that; they polled.
 //
-// Errors: those of TryLock. When ctx ended, the error matches its cause and the last reason for
-// waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
+// A waiter that sees a live holder sends nothing: its process hears of grants by one change stream,
+// or asks by one read an interval where there are none, for all its waiters together. A dead waiter
+// is taken out of the line by those behind it, by the takeover rule. A server that cannot be reached
+// is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most
+// [catalog.MaxWaiters] stand in a document; more wait inside their processes and contend for places.
+//
+// Errors: those of TryLock; a *DeadlockError. When ctx ended, the error matches its cause and the
+// last reason for waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
+//
+// Round trips: one to take or to queue on MongoDB, four to queue on the embedded server; one to give
+// up.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	w := waiting{m: l.m, o: o, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
-	guard, err := l.try(ctx, o)
-	if guard != nil || !w.worthwhile(err) {
-		return guard, err
+	if o.bounded && o.wait == 0 {
+		return l.try(ctx, o)
 	}
-	place := l.m.lines.join(l.name)
-	defer l.m.lines.leave(l.name, place)
-	cause := w.stand(ctx, place)
-	for w.worthwhile(err) {
-		if cause == nil {
-			cause = w.sleep(ctx, err)
-		}
-		if cause != nil {
-			return nil, fmt.Errorf("distlock: acquire %s: %w while waiting: %w", quoted(l.name), cause, err)
-		}
-		if guard, err = l.poll(ctx, o); guard != nil {
-			return guard, nil
+	if o.line == catalog.Barge {
+		if guard, err := l.try(ctx, o); guard != nil || !worthWaiting(err) {
+			return guard, err
 		}
 	}
-	return nil, err
+	w := &waiting{m: l.m, o: o, name: l.name, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
+	defer w.end()
+	for {
+		guard, err := w.stay(ctx)
+		if guard != nil || !w.worthwhile(err) {
+			return guard, err
+		}
+		w.last = err
+		if cause := w.sleep(ctx); cause != nil {
+			return nil, w.stopped(cause)
+		}
+	}
 }
 
 func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOptions, error) {
@@ -92,20 +102,6 @@ func (l *DistributedLock) try(ctx context.Context, o acquireOptions) (*TryGuard,
 	return a.run(ctx)
 }
 
-// poll looks first and writes only when the lock is free or may be taken over.
-func (l *DistributedLock) poll(ctx context.Context, o acquireOptions) (*TryGuard, error) {
-	a, err := l.m.begin(l.name, o)
-	if err != nil {
-		return nil, err
-	}
-	defer a.leave()
-	guard, err := a.contend(ctx)
-	if errors.Is(err, errFree) {
-		return a.run(ctx)
-	}
-	return guard, err
-}
-
 // worthWaiting reports whether an error may pass by itself.
 func worthWaiting(err error) bool {
 	for _, passing := range []error{ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost} {
@@ -114,68 +110,6 @@ func worthWaiting(err error) bool {
 		}
 	}
 	return errors.Is(err, context.DeadlineExceeded) // of one command; the caller's is seen by sleep
-}
-
-// waiting is one call of Lock.
-type waiting struct {
-	m     *Manager
-	o     acquireOptions
-	start Reading
-	pause time.Duration
-}
-
-// worthwhile reports whether there is time left, and reason to wait after err.
-func (w *waiting) worthwhile(err error) bool {
-	return worthWaiting(err) && (!w.o.bounded || w.left() > 0)
-}
-
-// stand waits until the place is the first of its line or the time is up, and returns why there will
-// be no turn.
-func (w *waiting) stand(ctx context.Context, p *place) error {
-	var up <-chan time.Time
-	if w.o.bounded {
-		timer := w.m.cfg.Clock.NewTimer(max(w.left(), time.Millisecond))
-		defer timer.Stop()
-		up = timer.C()
-	}
-	select {
-	case <-p.turn:
-		return nil
-	case <-up:
-		return nil // worthwhile sees it
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-w.m.closed:
-		return ErrClosed
-	}
-}
-
-func (w *waiting) left() time.Duration {
-	return w.o.wait - (w.m.cfg.Clock.Now().Mono - w.start.Mono)
-}
-
-// sleep pauses before the next look, and returns why there will be none. The pauses grow while the
-// holder lives; a holder that is being watched is looked at when its time is up.
-func (w *waiting) sleep(ctx context.Context, last error) error {
-	pause := w.m.pinger.Jitter(w.pause, 0.2)
-	var held *HeldError
-	if errors.As(last, &held) && held.TakeoverIn > 0 {
-		pause = min(pause, max(held.TakeoverIn, time.Millisecond))
-	}
-	w.pause = min(w.pause+w.pause/2, w.m.cfg.PollMax)
-	if w.o.bounded {
-		pause = min(pause, max(w.left(), time.Millisecond))
-	}
-	timer := w.m.cfg.Clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-w.m.closed:
-		return ErrClosed
-	}
 }
 
 // usable refuses a context with which nothing could be done.

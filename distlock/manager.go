@@ -26,7 +26,7 @@ type Manager struct {
 	pinger  *pinger.LockPinger
 	table   *table
 	watches watches
-	lines   lines
+	room    *room
 	hangUp  func(context.Context) error // disconnects the clients that New made
 
 	mistakes mutant.Set // none in production
@@ -88,7 +88,7 @@ func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
 		mistakes: mutant.Of(cfg.Clock),
 	}
-	m.table = newTable(m)
+	m.table, m.room = newTable(m), newRoom(m)
 	m.pinger, err = pinger.New(pinger.Config{
 		Store: s.pings, Owner: m.table, Clock: cfg.Clock,
 		NewProcess: func() (string, error) { return newProcess(cfg) },

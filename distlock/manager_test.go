@@ -121,23 +121,28 @@ func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
 	})
 }
 
-// The waiting loop: woken within one poll of the release, reads while the holder lives, bounded.
-func TestLock_Waits_ReadsOnly_AndGetsIt(t *testing.T) {
+// A waiter enters the line with one command, sends nothing but one look a ping interval while the
+// holder lives, and has the lock in the instant of its release.
+func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		g := a.mustTry("a")
-		acquires := b.store.Count(fault.Acquire)
-		go func() { time.Sleep(time.Minute); _ = g.Release() }()
+		before := b.store.Total()
+		go func() { time.Sleep(10 * time.Minute); _ = g.Release() }()
 		start := time.Now()
 		got, err := b.Lock("a").Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took < time.Minute || took > time.Minute+6*time.Second {
-			t.Errorf("waited %v, want a minute and one poll", took)
+		if took := time.Since(start); took != 10*time.Minute {
+			t.Errorf("waited %v, want the ten minutes of the holder and no poll", took)
 		}
-		if n := b.store.Count(fault.Acquire) - acquires; n != 2 {
-			t.Errorf("%d writes while waiting, want the first and the last", n)
+		if n := b.store.Count(fault.Enter); n != 1 {
+			t.Errorf("%d commands to enter the line, want 1", n)
+		}
+		// Ping, reaper, hello and the look: four an interval, of at least 27 s.
+		if n := b.store.Total() - before; n > 4*23+8 {
+			t.Errorf("%d commands in ten minutes", n)
 		}
 		if got.TakenOver() != "" {
 			t.Error("a released lock was taken over")

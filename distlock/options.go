@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"mongodlm/catalog"
 )
 
 // Limits of what a caller may pass.
@@ -22,6 +24,12 @@ type acquireOptions struct {
 	label   string
 	wait    time.Duration
 	bounded bool
+	mode    catalog.Mode
+	limit   int32
+	limits  int // as asked for, to be checked
+	line    catalog.Line
+	holding []*TryGuard
+	says    bool // the caller says what it holds
 }
 
 type optionFunc func(*acquireOptions)
@@ -43,8 +51,40 @@ func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
+// Shared acquires for reading: any number may hold the lock so, or one without this option. A shared
+// contender that comes after a waiting exclusive one waits behind it, so that nobody starves.
+func Shared() Option {
+	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
+}
+
+// Permits acquires one of n permits: at most n guards of the name at a time, 1 to 1,000,000. The
+// number stands in the document while anybody holds or waits; who asks for another one meanwhile,
+// or for the lock without Permits, gets a *LimitError. Consul's semaphores do the same.
+func Permits(n int) Option {
+	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
+}
+
+// maxPermits bounds Permits.
+const maxPermits = 1_000_000
+
+// Barge lets a try overtake those who queue, when the holders allow it: a free lock that an older
+// client left with a line of waiters, a reader beside readers although a writer waits, a permit that
+// is left. Without it nobody is overtaken. With [DistributedLock.Lock] it counts for the first try;
+// who has to wait waits at the end of the line.
+func Barge() Option {
+	return optionFunc(func(o *acquireOptions) { o.line = catalog.Barge })
+}
+
+// Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
+// search for deadlocks; without arguments: none. It is not needed where the context given to Lock
+// comes from [TryGuard.Context], which says the same. Where nothing is said, and the call is the
+// only one of its Manager that waits, it is presumed to hold what the Manager holds.
+func Holding(guards ...*TryGuard) Option {
+	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
+}
+
 func newAcquireOptions(opts []Option) (acquireOptions, error) {
-	o := acquireOptions{label: "go"}
+	o := acquireOptions{label: "go", line: catalog.Try}
 	for _, opt := range opts {
 		if opt == nil {
 			return o, fmt.Errorf("%w: an Option is nil; leave it out", ErrBadOption)
@@ -62,6 +102,20 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 	}
 	if o.bounded && o.wait < 0 {
 		return o, fmt.Errorf("%w: WaitAtMost is negative (%v); use 0 for one try", ErrBadOption, o.wait)
+	}
+	if o.limits != 0 || o.mode == catalog.Permit {
+		if o.limits < 1 || o.limits > maxPermits {
+			return o, fmt.Errorf("%w: Permits is %d; it must be 1 to %d", ErrBadOption, o.limits, maxPermits)
+		}
+		if o.mode != catalog.Permit {
+			return o, fmt.Errorf("%w: Shared and Permits exclude each other", ErrBadOption)
+		}
+		o.limit = int32(o.limits)
+	}
+	for _, g := range o.holding {
+		if g == nil {
+			return o, fmt.Errorf("%w: Holding was given a nil guard; leave it out", ErrBadOption)
+		}
 	}
 	return o, nil
 }

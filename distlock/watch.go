@@ -9,57 +9,129 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/mutant"
 	"mongodlm/takeover"
 )
 
-// observed is one look and what it is worth as evidence.
-type observed struct {
+// A scene is one look at a lock, judged.
+type scene struct {
 	catalog.Look
+	name     string
+	suspects []suspect // the holders, then the waiters, in their order
+}
+
+// A suspect is a holder or a waiter, what is known of its process, and what may be done about it.
+type suspect struct {
+	catalog.Party
+	pulse    catalog.Pulse
+	waits    bool
 	evidence takeover.Evidence
+	decision takeover.Decision
 }
 
-func (o observed) malformed() error {
-	if o.LockErr != nil {
-		return o.LockErr
+func (s *suspect) dead() bool { return s.decision.Verdict == takeover.Take }
+
+// holders are the suspects that hold the lock.
+func (s *scene) holders() []suspect {
+	n := 0
+	for n < len(s.suspects) && !s.suspects[n].waits {
+		n++
 	}
-	return o.PingErr
+	return s.suspects[:n]
 }
 
-// look reads a lock, adds the look to the watch of its holder and decides.
-func (m *Manager) look(ctx context.Context, name string) (observed, takeover.Decision, error) {
+// free reports whether nobody holds the lock.
+func (s *scene) free() bool { return s.LockErr == nil && len(s.holders()) == 0 }
+
+// malformed says what of the lock or its holders cannot be understood; nil when all can.
+func (s *scene) malformed() error {
+	if s.LockErr != nil {
+		return s.LockErr
+	}
+	for _, h := range s.holders() {
+		if h.pulse.Err != nil {
+			return h.pulse.Err
+		}
+	}
+	return nil
+}
+
+// find returns the suspect with that session and process.
+func (s *scene) find(p catalog.Party) (suspect, bool) {
+	for _, other := range s.suspects {
+		if other.TS == p.TS && other.Process == p.Process {
+			return other, true
+		}
+	}
+	return suspect{}, false
+}
+
+// look reads a lock and judges it.
+func (m *Manager) look(ctx context.Context, name string) (scene, error) {
 	sent := m.cfg.Clock.Now() // R2: before the look is sent
 	seen, err := m.locks.Look(ctx, name)
 	if err != nil {
-		return observed{}, takeover.Decision{}, err
+		return scene{}, err
 	}
-	received := m.cfg.Clock.Now() // R1: after the reply
+	return m.judge(name, seen, sent, m.cfg.Clock.Now()), nil // R1: after the reply
+}
+
+// judge adds a look to the watches of the processes that it shows, and decides on each.
+func (m *Manager) judge(name string, seen catalog.Look, sent, received clock.Reading) scene {
 	if seen.Primary == "" {
 		seen.Primary = m.pinger.Server().Primary
 	}
-	o := observed{Look: seen, evidence: evidenceOf(name, seen, sent, received)}
-	policy := m.cfg.policy()
-	mistaken(m.mistakes, &o.evidence, &policy)
-	return o, m.watches.look(o, policy), nil
+	s := scene{Look: seen, name: name}
+	if seen.Lock == nil {
+		return s
+	}
+	judged := map[likeness]suspect{}
+	add := func(parties []catalog.Party, waits bool) {
+		for _, p := range parties {
+			like := likeness{p.Process, p.Takeover}
+			one, known := judged[like]
+			if !known || one.evidence.Subject().Lock != "" {
+				one = m.suspect(name, seen, p, sent, received)
+				judged[like] = one
+			}
+			one.Party, one.waits = p, waits
+			s.suspects = append(s.suspects, one)
+		}
+	}
+	add(seen.Lock.Holders(), false)
+	add(seen.Lock.Waiters, true)
+	return s
 }
 
-func evidenceOf(name string, look catalog.Look, sent, received clock.Reading) takeover.Evidence {
+// A likeness is what makes two parties of one look one case: the safety of a takeover hangs on the
+// ping of the process.
+type likeness struct {
+	process  string
+	takeover time.Duration
+}
+
+func (m *Manager) suspect(name string, seen catalog.Look, p catalog.Party,
+	sent, received clock.Reading) suspect {
+	one := suspect{pulse: seen.Pulses[p.Process]}
+	one.evidence = evidenceOf(name, seen, p, sent, received)
+	policy := m.cfg.policy()
+	mistaken(m.mistakes, &one.evidence, &policy)
+	one.decision = m.watches.look(&one.evidence, policy)
+	return one
+}
+
+func evidenceOf(name string, look catalog.Look, party catalog.Party, sent, received clock.Reading,
+) takeover.Evidence {
 	e := takeover.Evidence{
 		Name: name, Server: look.ServerTime, Primary: look.Primary,
 		Wall: received.Wall, Sent: sent.Mono, Received: received.Mono,
+		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
 	}
-	switch {
-	case look.LockErr != nil:
-		e.Malformed = look.LockErr.Error()
-	case look.Lock == nil:
-		return e
-	default:
-		e.Held, e.Process, e.TS = look.Lock.Held, look.Lock.Process, look.Lock.TS
-		e.Recorded = look.Lock.Takeover
+	pulse := look.Pulses[party.Process]
+	if pulse.Err != nil {
+		e.Malformed = pulse.Err.Error()
 	}
-	if look.PingErr != nil && e.Held {
-		e.Malformed = look.PingErr.Error()
-	}
-	if p := look.Ping; p != nil {
+	if p := pulse.Ping; p != nil {
 		e.HasPing, e.Ping, e.Local = true, p.At, p.Local
 		e.Seq, e.HasSeq = p.Seq, p.HasSeq
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
@@ -90,12 +162,8 @@ type watched struct {
 // dropped.
 const maxWatches = 256
 
-// look adds one look to the observation it belongs to and decides. A lock that nobody holds says
-// nothing about the process that held it last, and leaves its observation alone.
-func (w *watches) look(o observed, p takeover.Policy) takeover.Decision {
-	if !o.evidence.Held {
-		return takeover.Decide(o.evidence, o.evidence, p)
-	}
+// look adds one look to the observation it belongs to and decides.
+func (w *watches) look(e *takeover.Evidence, p takeover.Policy) takeover.Decision {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.seen == nil {
@@ -103,25 +171,75 @@ func (w *watches) look(o observed, p takeover.Policy) takeover.Decision {
 	}
 	if len(w.seen) > maxWatches {
 		for subject, old := range w.seen {
-			if o.evidence.Sent-old.last > p.MaxGap {
+			if e.Sent-old.last > p.MaxGap {
 				delete(w.seen, subject)
 			}
 		}
 	}
-	subject := o.evidence.Subject()
+	subject := e.Subject()
 	before := w.seen[subject]
-	if first, begun := before.First(); begun && o.evidence.Sent < before.last {
+	if first, begun := before.First(); begun && e.Sent < before.last {
 		// Replies may come in another order than the looks were sent, when several goroutines
-		// wait. A look that overlaps the last one is judged and does not disturb the observation.
-		o.evidence.LongestGap = 0
-		if o.evidence.Server.Before(first.Server) {
-			o.evidence.Server = first.Server
+		// wait, and one look may show a process several times. A look that overlaps the last one
+		// is judged and does not disturb the observation.
+		e.LongestGap = 0
+		if e.Server.Before(first.Server) {
+			e.Server = first.Server
 		}
-		return takeover.Decide(first, o.evidence, p)
+		return takeover.Decide(first, *e, p)
 	}
-	next, decision := before.Look(o.evidence, p)
-	w.seen[subject] = watched{Observation: next, last: o.evidence.Received}
+	next, decision := before.Look(*e, p)
+	w.seen[subject] = watched{Observation: next, last: e.Received}
 	return decision
+}
+
+// bury takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the
+// primary, condemn its process, and take it out, by which the next in line is granted the lock. An
+// error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
+func (m *Manager) bury(ctx context.Context, s scene, dead suspect) error {
+	evidence, err := m.condemn(ctx, s, dead)
+	if err != nil {
+		return err
+	}
+	awards, err := m.locks.Bury(ctx, holderOf(s.name, dead.Party), evidence)
+	if err != nil {
+		return m.before(s, "bury", err)
+	}
+	m.log.Warn().Str("lock", catalog.Printable(s.name, 200)).
+		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.waits).
+		Str("evidence", evidence).Msg("buried")
+	m.room.deliver(awards)
+	return nil
+}
+
+func holderOf(name string, p catalog.Party) catalog.Holder {
+	return catalog.Holder{Session: catalog.Session{Name: name, TS: p.TS}, Process: p.Process}
+}
+
+// condemn carries out the steps between a verdict Take and the taking, and returns the evidence in
+// words.
+func (m *Manager) condemn(ctx context.Context, s scene, dead suspect) (string, error) {
+	d, ping := dead.decision, dead.pulse.Ping
+	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
+	blind := m.mistakes.Has(mutant.StaleLastLook) // mutant 23
+	if err := m.samePrimary(ctx, s, dead); err != nil && !blind {
+		return "", err
+	}
+	if dead.Process == "" || blind || ping != nil && (!ping.HasSeq || ping.Condemned != nil) {
+		return evidence, nil
+	}
+	err := m.locks.Condemn(ctx, dead.Process, ping, catalog.Condemnation{
+		By: m.Process(), Evidence: evidence,
+	})
+	switch {
+	case errors.Is(err, catalog.ErrUnknownOutcome): // perhaps condemned: the next look tells
+		return "", fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
+	case err != nil:
+		return "", m.before(s, "condemn", err)
+	}
+	m.log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
+		Str("evidence", evidence).Msg("condemned")
+	return evidence, nil
 }
 
 // samePrimary makes sure, right before a takeover, that the server that answered the watch is
@@ -129,56 +247,76 @@ func (w *watches) look(o observed, p takeover.Policy) takeover.Decision {
 // of ours is condemned afterwards, by a write that only the true primary can carry out. For a
 // foreign one, which cannot be condemned, the last look is made once more between two questions for
 // the primary and before a linearizable read, so that it is the true primary's (R5).
-func (m *Manager) samePrimary(ctx context.Context, o observed) error {
-	if err := m.isPrimary(ctx, o); err != nil || o.Ping == nil || o.Ping.HasSeq {
+func (m *Manager) samePrimary(ctx context.Context, s scene, dead suspect) error {
+	if err := m.isPrimary(ctx, s); err != nil || dead.pulse.Ping == nil || dead.pulse.Ping.HasSeq {
 		return err
 	}
-	again, decision, err := m.look(ctx, o.Lock.Name)
+	again, err := m.look(ctx, s.name)
 	if err != nil {
-		return m.before(o, "look", err)
+		return m.before(s, "look", err)
 	}
-	if decision.Verdict != takeover.Take || again.Lock.Session() != o.Lock.Session() {
+	if now, there := again.find(dead.Party); !there || !now.dead() || now.waits != dead.waits {
 		return fmt.Errorf("%w: the last look showed another picture", catalog.ErrNoMatch)
 	}
-	lock, err := m.locks.Read(ctx, o.Lock.Name)
-	if errors.Is(err, catalog.ErrNotFound) || err == nil && lock.Session() != o.Lock.Session() {
+	lock, err := m.locks.Read(ctx, s.name)
+	_, holds := lock.HeldBy(dead.TS)
+	_, waits := lock.WaitedBy(dead.TS)
+	if errors.Is(err, catalog.ErrNotFound) || err == nil && !holds && !waits {
 		return fmt.Errorf("%w: the lock changed before the takeover", catalog.ErrNoMatch)
 	}
 	if err != nil {
-		return m.before(o, "read", err)
+		return m.before(s, "read", err)
 	}
-	return m.isPrimary(ctx, o)
+	return m.isPrimary(ctx, s)
 }
 
-func (m *Manager) isPrimary(ctx context.Context, o observed) error {
+func (m *Manager) isPrimary(ctx context.Context, s scene) error {
 	server, err := m.locks.Hello(ctx)
 	if err != nil {
-		return m.before(o, "hello", err)
+		return m.before(s, "hello", err)
 	}
 	m.pinger.SetServer(server)
-	if server.Primary != o.Primary {
+	if server.Primary != s.Primary {
 		return fmt.Errorf("%w: another primary was elected during the watch", catalog.ErrNoMatch)
 	}
 	return nil
 }
 
 // before words an error of the last steps before a takeover.
-func (m *Manager) before(o observed, step string, err error) error {
-	return fmt.Errorf("distlock: acquire %s: %s before the takeover: %w", quoted(o.Lock.Name), step, err)
+func (m *Manager) before(s scene, step string, err error) error {
+	return fmt.Errorf("distlock: acquire %s: %s before the takeover: %w", quoted(s.name), step, err)
 }
 
-// heldError tells the caller what is known of the holder.
-func (m *Manager) heldError(o observed, d takeover.Decision) *HeldError {
-	e := &HeldError{
-		Name: o.evidence.Name, PingAge: -1, TakeoverIn: d.Remaining, Reason: d.Reason,
+// heldError tells the caller what is known of whoever is in the way: the first holder that lives as
+// far as anybody can tell, or the first in line.
+func (m *Manager) heldError(s scene) *HeldError {
+	e := &HeldError{Name: s.name, PingAge: -1}
+	if s.Lock != nil {
+		e.Waiters, e.Mode = len(s.Lock.Waiters), modeWord(s.Lock.Mode)
+		e.Fence = s.Lock.Fence
 	}
-	if l := o.Lock; l != nil {
-		e.Process, e.Who, e.Why, e.Since, e.Fence = l.Process, l.Who, l.Why, l.When, l.Fence
-		last := m.pinger.Last()
-		e.Self = last != nil && l.Process == last.Process()
+	if len(s.suspects) == 0 {
+		e.Reason = "it was free a moment ago"
+		return e
 	}
-	if o.Ping != nil && !o.ServerTime.IsZero() {
-		e.PingAge = max(0, o.ServerTime.Sub(o.Ping.At))
+	in := s.suspects[0]
+	for _, h := range s.holders() {
+		if !h.dead() {
+			in = h
+			break
+		}
+	}
+	e.Process, e.Who, e.Why, e.Since = in.Process, in.Who, in.Why, in.Since
+	e.TakeoverIn, e.Reason = in.decision.Remaining, in.decision.Reason
+	if in.waits {
+		e.Reason = "nobody holds it, but others wait: " + e.Reason
+	} else {
+		e.Fence = in.Fence
+	}
+	last := m.pinger.Last()
+	e.Self = last != nil && in.Process == last.Process()
+	if in.pulse.Ping != nil && !s.ServerTime.IsZero() {
+		e.PingAge = max(0, s.ServerTime.Sub(in.pulse.Ping.At))
 	}
 	return e
 }

@@ -117,6 +117,8 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 			a.Fence, a.Taken, a.Process = c.guard.Fence(), c.guard.TakenOver(), c.guard.Process()
 		}
 		return err
+	case "who": // the answer names the process
+		return nil
 	case "state":
 		a.Ended = c.guard.Context().Err() != nil
 		if a.Ended && !errors.Is(context.Cause(c.guard.Context()), distlock.ErrLockLost) {

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -123,7 +124,7 @@ func TestRelease_ThenAcquire_FenceRises(t *testing.T) {
 				t.Fatal(err)
 			}
 			free := w.lock(t, name)
-			if held.State, held.Held = 0, false; free != held {
+			if held.State, held.Held = 0, false; !reflect.DeepEqual(free, held) {
 				t.Errorf("a release changes the state alone\nbefore %+v\nafter  %+v", held, free)
 			}
 		}

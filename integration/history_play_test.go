@@ -102,7 +102,7 @@ func (p *player) spoil(ctx context.Context) {
 		}
 	}
 	defer p.link.set(passing)
-	for _, op := range []string{"acquire", "release", "ping", "overtake", "confirm"} {
+	for _, op := range []string{"acquire", "enter", "swap", "release", "ping", "overtake", "confirm"} {
 		what, called := replyLost, "reply lost"
 		if rand.IntN(2) == 0 {
 			what, called = requestCut, "request cut"
@@ -137,14 +137,23 @@ func (p *player) spoil(ctx context.Context) {
 	p.clings.Store(false)
 }
 
-// turn tries a lock once, and holds it for a moment, or until it is lost if it clings.
+// acquire tries a lock once, or waits for it for a while in its line.
+func (p *player) acquire(ctx context.Context, name string) (*distlock.TryGuard, error) {
+	if rand.IntN(2) == 0 {
+		return p.m.Lock(name).TryLock(ctx)
+	}
+	most := time.Duration(rand.Int64N(int64(2 * historyTakeover)))
+	return p.m.Lock(name).Lock(ctx, distlock.WaitAtMost(most), distlock.Holding())
+}
+
+// turn acquires a lock, and holds it for a moment, or until it is lost if it clings.
 func (p *player) turn(ctx context.Context, name string) {
 	h, e := p.h, lockEvent{Lock: name, Op: opAcquired}
 	add := func(op lockOp, call, end int64) {
 		h.add(p.client, lockEvent{name, op, e.Session, e.Fence}, call, end)
 	}
 	call := h.now()
-	g, err := p.m.Lock(name).TryLock(ctx)
+	g, err := p.acquire(ctx, name)
 	if errors.Is(err, distlock.ErrOutcomeUnknown) {
 		add(opNobody, call, open)
 	}

@@ -233,7 +233,14 @@ func operationOf(m []byte) string {
 		}
 		return "condemn"
 	case "findAndModify " + catalog.LocksCollection:
+		update, _ := d.LookupErr("update") // a pipeline where the server has those
 		switch {
+		case update.Type == bson.TypeArray && has("query", "$expr"):
+			return "release"
+		case update.Type == bson.TypeArray:
+			return "enter"
+		case has("query", "rev"):
+			return "swap"
 		case has("query", "process"):
 			return "overtake"
 		case !has("query", "ts"):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -45,21 +46,29 @@ var acquireCases = []testCase{
 			Name: "balancer", Held: true, State: 1, Process: alice, Who: g.Who, Why: g.Why,
 			TS: g.TS, Fence: 1, Takeover: takeover,
 		}
-		if l != want {
+		if !reflect.DeepEqual(l, want) {
 			b.Errorf("lock\nwant %+v\ngot  %+v", want, l)
 		}
 	}},
 	{"FreeDocument_KeepsForeignFieldsAndRaisesFence", func(b *bench) {
-		waiters := bson.A{bson.D{field("ts", bson.NewObjectID()), field("process", bob)}}
+		none := bson.A{}
 		g := grant("balancer", alice)
 		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
-			field("waiters", waiters), field("x", bson.D{field("y", "z")}), field("rev", int64(7)),
+			field("waiters", none), field("x", bson.D{field("y", "z")}), field("rev", int64(7)),
 			field("when", bson.DateTime(5)), field("who", "old")))
 		if l := b.acquire(g); l.Fence != 42 {
 			b.Errorf("fence: want 42, got %d", l.Fence)
 		}
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 42, 8),
-			field("waiters", waiters), field("x", bson.D{field("y", "z")})))
+			field("waiters", none), field("x", bson.D{field("y", "z")})))
+	}},
+	{"FreeDocumentWithWaiters_IsNotFreeAndUntouched", func(b *bench) {
+		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
+			field("waiters", bson.A{waiting(grant("balancer", bob))})))
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			b.wantErr(err, catalog.ErrNotFree)
+		})
 	}},
 	{"HeldDocument_IsNotFreeAndUntouched", func(b *bench) {
 		b.acquire(grant("balancer", alice))
@@ -271,5 +280,29 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			return nil
 		},
 		"Break": func(ctx context.Context) error { _, err := c.Break(ctx, g.Name, 1, "x"); return err },
+		"Enter": func(ctx context.Context) error {
+			_, err := c.Enter(ctx, g, catalog.Queue)
+			return err
+		},
+		"Leave": func(ctx context.Context) error { _, err := c.Leave(ctx, g.Session); return err },
+		"Bury": func(ctx context.Context) error {
+			_, err := c.Bury(ctx, catalog.Holder{Session: g.Session, Process: g.Process}, "x")
+			return err
+		},
+		"Settle": func(ctx context.Context) error { _, err := c.Settle(ctx, g.Name); return err },
+		"Attend": func(ctx context.Context) error {
+			_, err := c.Attend(ctx, []string{g.Name})
+			return err
+		},
+		"Awarded": func(ctx context.Context) error {
+			_, _, err := c.Awarded(ctx, g.Process, []string{g.Name})
+			return err
+		},
+		"Waiting": func(ctx context.Context) error {
+			for _, err := range c.Waiting(ctx) {
+				return err
+			}
+			return nil
+		},
 	}
 }

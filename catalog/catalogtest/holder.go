@@ -2,6 +2,7 @@ package catalogtest
 
 import (
 	"errors"
+	"reflect"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -91,7 +92,7 @@ var holderCases = []testCase{
 		g := grant("balancer", alice)
 		want := b.acquire(g)
 		got, err := b.Catalog.Confirm(b.ctx, g)
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			b.Fatalf("confirm\nwant %+v\ngot  %+v, %v", want, got, err)
 		}
 		b.wantDocument(b.document("locks", "balancer"), acquired(g, 1, 2))
@@ -158,7 +159,7 @@ var holderCases = []testCase{
 		g := grant("balancer", alice)
 		want := b.acquire(g)
 		got, err := b.Catalog.Read(b.ctx, "balancer")
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			b.Errorf("read\nwant %+v\ngot  %+v, %v", want, got, err)
 		}
 	}},

@@ -149,15 +149,18 @@ var operatorCases = []testCase{
 			}
 		}
 	}},
-	{"Break_KeepsWaiters", func(b *bench) {
-		waiters := bson.A{bson.D{field("process", bob)}}
-		b.insert("locks", append(held("balancer", alice), field("waiters", waiters),
-			field("fence", int64(4))))
-		if _, err := b.Catalog.Break(b.ctx, "balancer", 4, "x"); err != nil {
-			b.Fatal(err)
-		}
-		if b.document("locks", "balancer").Lookup("waiters").Type != bson.TypeArray {
-			b.Error("the waiters are gone")
+	{"Break_WhereSomebodyWaitsOrShares_TouchesNothing", func(b *bench) {
+		waiter, sharer := grant("waited for", bob), grant("shared", alice)
+		b.insert("locks", append(held("waited for", alice), field("fence", int64(4)),
+			field("waiters", bson.A{waiting(waiter)})))
+		b.insert("locks", with(held("shared", alice), field("ts", sharer.TS),
+			field("fence", int64(4)), field("mode", "shared"),
+			field("sharers", bson.A{with(sharing(sharer, 4), field("when", bson.DateTime(5)))})))
+		for _, name := range []string{"waited for", "shared"} {
+			b.wantUntouched("locks", name, func() {
+				_, err := b.Catalog.Break(b.ctx, name, 4, "x")
+				b.wantErr(err, catalog.ErrNoMatch)
+			})
 		}
 	}},
 }

@@ -2,6 +2,7 @@ package catalogtest
 
 import (
 	"math"
+	"reflect"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -117,6 +118,36 @@ var overtakeCases = []testCase{
 			b.wantErr(b.Catalog.Release(b.ctx, s), catalog.ErrNoMatch)
 		})
 	}},
+	{"WhereSomebodyWaitsOrShares_TouchesNothing", func(b *bench) {
+		g := b.party("waited for", 2)
+		b.enter(g[0])
+		b.enter(g[1])
+		s := b.party("shared", 2)
+		for i := range s {
+			s[i].Mode = catalog.Shared
+			b.enter(s[i])
+		}
+		for _, first := range []catalog.Grant{g[0], s[0], s[1]} {
+			b.wantUntouched("locks", first.Name, func() {
+				from := catalog.Holder{Session: first.Session, Process: first.Process}
+				_, err := b.Catalog.Overtake(b.ctx, grant(first.Name, bob), from)
+				b.wantErr(err, catalog.ErrNoMatch)
+			})
+		}
+	}},
+	{"StaleSharers_AreNotInTheWay", func(b *bench) {
+		s := b.readers("balancer", 2)
+		b.rewrite("balancer", field("state", int32(2)), field("ts", historicalTS),
+			field("process", "ConfigServer"))
+		g := grant("balancer", bob)
+		from := catalog.Holder{Session: catalog.Session{Name: "balancer", TS: historicalTS}}
+		from.Process = "ConfigServer"
+		l, err := b.Catalog.Overtake(b.ctx, g, from)
+		if err != nil || l.TS != g.TS || l.Mode != catalog.Exclusive || len(l.Holders()) != 1 {
+			b.Errorf("overtake: %+v, %v", l, err)
+		}
+		b.wantHeld(s[0].Process, nil)
+	}},
 	{"LargestFence_IsMalformed", func(b *bench) { // F8
 		doc := append(held("balancer", alice), field("fence", int64(math.MaxInt64)))
 		b.insert("locks", doc)
@@ -139,7 +170,7 @@ var lookCases = []testCase{
 		p := b.ping(alice)
 		l := b.acquire(grant("balancer", alice))
 		look := b.look("balancer")
-		if look.Lock == nil || *look.Lock != l {
+		if look.Lock == nil || !reflect.DeepEqual(*look.Lock, l) {
 			b.Errorf("lock\nwant %+v\ngot  %+v", l, look.Lock)
 		}
 		if look.Ping == nil || *look.Ping != p {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Operator", operatorCases},
 		{"Race", raceCases},
 		{"Transact", transactCases},
+		{"Queue", queueCases},
+		{"Notices", noticesCases},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
@@ -169,6 +172,7 @@ func sentinels(err error) []string {
 	for _, k := range []error{
 		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrNotFound, catalog.ErrUnknownOutcome,
 		catalog.ErrUnavailable, catalog.ErrCondemned, catalog.ErrMalformed,
+		catalog.ErrQueueFull, catalog.ErrLimit, catalog.ErrNoNotices, catalog.ErrNoTransactions,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, k) {
@@ -181,7 +185,8 @@ func sentinels(err error) []string {
 // serverDate stands in a wanted document for a Date by the server's clock of this moment.
 type serverDate struct{}
 
-// wantDocument compares a document with what is wanted, types included, in any order of fields.
+// wantDocument compares a document with what is wanted, types included, in any order of fields, at
+// every depth where want is a bson.D or a bson.A.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
 	if raw == nil {
@@ -211,6 +216,15 @@ func wantedLines(t *testing.T, e bson.E) []string {
 			lines = append(lines, wantedLines(t, inner)...)
 		}
 		return lines
+	case bson.A:
+		lines := []string{e.Key + " = array"}
+		for _, inner := range numbered(v) {
+			inner.Key = e.Key + "." + inner.Key
+			lines = append(lines, wantedLines(t, inner)...)
+		}
+		return lines
+	case nil:
+		return []string{e.Key + " = " + bson.RawValue{Type: bson.TypeNull}.String()}
 	default:
 		typ, data, err := bson.MarshalValue(v)
 		if err != nil {
@@ -218,6 +232,15 @@ func wantedLines(t *testing.T, e bson.E) []string {
 		}
 		return []string{e.Key + " = " + bson.RawValue{Type: typ, Value: data}.String()}
 	}
+}
+
+// numbered is an array as the document that it is in BSON.
+func numbered(list bson.A) bson.D {
+	doc := make(bson.D, len(list))
+	for i, v := range list {
+		doc[i] = bson.E{Key: strconv.Itoa(i), Value: v}
+	}
+	return doc
 }
 
 // lines writes a document one field a line, sorted, with Dates of now named as such where want has
@@ -239,8 +262,13 @@ func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
 		}
 		inner, nested := v.DocumentOK()
 		innerWant, ok := wanted.(bson.D)
+		list, isList := v.ArrayOK()
+		listWant, ofList := wanted.(bson.A)
 		_, clock := wanted.(serverDate)
 		switch {
+		case isList && ofList:
+			lines = append(lines, path+" = array")
+			lines = append(lines, b.lines(path+".", bson.Raw(list), numbered(listWant))...)
 		case nested && ok:
 			lines = append(lines, b.lines(path+".", inner, innerWant)...)
 		case clock && b.isNow(v):

@@ -68,6 +68,26 @@ var transactCases = []testCase{
 			}
 		})
 	}},
+	{"AnySharer_Commits_AndAWaiterDoesNot", func(b *bench) {
+		g := b.readers("balancer", 2)
+		writer := grant("balancer", bob)
+		b.enter(writer)
+		run := func(s catalog.Session) (none bool, err error) {
+			runs := 0
+			err = b.Catalog.Transact(b.ctx, s, func(context.Context) error { runs++; return nil })
+			return b.noTransactions(err, runs), err
+		}
+		for _, one := range g {
+			if none, err := run(one.Session); err != nil && !none {
+				b.Errorf("%s: %v", one.Process, err)
+			}
+		}
+		b.wantUntouched("locks", "balancer", func() {
+			if none, err := run(writer.Session); !none {
+				b.wantErr(err, catalog.ErrNoMatch)
+			}
+		})
+	}},
 	{"LockDocumentStaysAsItIs_ForeignFields", func(b *bench) {
 		ts := bson.NewObjectID()
 		doc := bson.D{

@@ -24,7 +24,7 @@ func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 	case doc == nil:
 		// As an upsert does: what the filter says equals comes first.
 		doc = fields{{"_id", text(g.Name)}, {"state", int32Of(0)}}
-	case !zero(doc.get("state")):
+	case !zero(doc.get("state")) || queued(doc):
 		return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNotFree)
 	}
 	return c.grant(verb, doc, g, now)
@@ -32,8 +32,8 @@ func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 
 // Confirm is documented in [catalog.Locks].
 func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	return c.writeHeld(ctx, "confirm", g.Session, func(fields) []change {
-		return []change{inc("rev"), set("who", text(g.Who))}
+	return c.writeHeld(ctx, "confirm", g.Session, func(fields) []edit {
+		return []edit{inc("rev"), set("who", text(g.Who))}
 	})
 }
 
@@ -41,12 +41,12 @@ func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
 	catalog.Lock, error,
 ) {
-	return c.writeHeld(ctx, "seed the fence of", s, func(doc fields) []change {
-		changes := []change{inc("rev")}
+	return c.writeHeld(ctx, "seed the fence of", s, func(doc fields) []edit {
+		changes := []edit{inc("rev")}
 		fence := doc.get("fence")
 		n, ok := fence.AsInt64OK()
 		if isNull(fence) || ok && n < atLeast {
-			changes = append([]change{set("fence", int64Of(atLeast))}, changes...)
+			changes = append([]edit{set("fence", int64Of(atLeast))}, changes...)
 		}
 		return changes
 	})
@@ -64,30 +64,10 @@ func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Ho
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(g.Name)])
-	if !heldBy(doc, from.Session) || !holds(doc.get("process"), isProcess(from.Process)) {
+	if queued(doc) || sharedBy(doc, from.TS) || !heldBy(doc, from.Session) || !holds(doc.get("process"), isProcess(from.Process)) {
 		return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNoMatch)
 	}
 	return c.grant(verb, doc, g, now)
-}
-
-// Release is documented in [catalog.Locks].
-func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
-	const verb = "release"
-	if err := ctx.Err(); err != nil {
-		return failed(verb, s.Name, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	doc := take(c.locks[stringKey(s.Name)])
-	if !heldBy(doc, s) {
-		return failed(verb, s.Name, catalog.ErrNoMatch)
-	}
-	raw, bad := doc.apply(catalog.LocksCollection, inc("rev"), set("state", int32Of(0)))
-	if bad != nil {
-		return failed(verb, s.Name, bad)
-	}
-	c.putLock(stringKey(s.Name), raw)
-	return nil
 }
 
 // Look is documented in [catalog.Locks]. Lock, ping and clock are of one instant.
@@ -95,24 +75,26 @@ func (c *Catalog) Look(ctx context.Context, name string) (catalog.Look, error) {
 	if err := ctx.Err(); err != nil {
 		return catalog.Look{}, failed("look at", name, err)
 	}
-	now := serverDate(c.now())
 	c.mu.Lock()
-	look := catalog.Look{ServerTime: now, Primary: c.primary}
-	raw := c.locks[stringKey(name)]
-	process, _ := take(raw).get("process").StringValueOK()
-	ping := c.pings[stringKey(process)]
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	return c.lookAt(name), nil
+}
 
+// lookAt is Look. The caller holds mu.
+func (c *Catalog) lookAt(name string) catalog.Look {
+	look := catalog.Look{ServerTime: serverDate(c.now()), Primary: c.primary}
+	raw := c.locks[stringKey(name)]
 	if raw == nil {
-		return look, nil
+		return look
 	}
 	l, bad := catalog.ParseLock(raw)
 	if look.LockErr = bad; bad != nil {
-		return look, nil
+		return look
 	}
 	look.Lock = &l
-	look.Ping, look.PingErr = parsePing(l.Process, ping)
-	return look, nil
+	look.Pulses = c.pulses(l)
+	look.Ping, look.PingErr = parsePing(l.Process, c.pings[stringKey(l.Process)])
+	return look
 }
 
 // Read is documented in [catalog.Locks].
@@ -176,7 +158,7 @@ func (c *Catalog) written(verb, name string, raw bson.Raw) (catalog.Lock, error)
 
 // writeHeld changes the document of a lock that s holds.
 func (c *Catalog) writeHeld(
-	ctx context.Context, verb string, s catalog.Session, changes func(fields) []change,
+	ctx context.Context, verb string, s catalog.Session, changes func(fields) []edit,
 ) (catalog.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return catalog.Lock{}, failed(verb, s.Name, err)

@@ -39,11 +39,12 @@ type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
 
-	mu      sync.Mutex // guards locks, pings, holders, primary
+	mu      sync.Mutex // guards locks, pings, holders, primary, streams
 	locks   table
 	pings   table
 	holders holders // the held locks in locks, by process
 	primary string
+	streams map[*stream]bool
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -67,6 +68,7 @@ func New(opts Options) *Catalog {
 		pings:   table{},
 		holders: newHolders(),
 		primary: opts.Primary,
+		streams: map[*stream]bool{},
 	}
 }
 
@@ -108,7 +110,7 @@ func (c *Catalog) Remove(collection, id string) {
 	defer c.mu.Unlock()
 	switch collection {
 	case catalog.LocksCollection:
-		c.holders.forget(stringKey(id))
+		c.holders.forget(stringKey(id), id)
 		delete(c.locks, stringKey(id))
 	case catalog.PingsCollection:
 		delete(c.pings, stringKey(id))
@@ -146,6 +148,8 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 		Version: "memory",
 		Time:    now,
 		Primary: c.primary,
+
+		ChangeStreams: true,
 	}, nil
 }
 
@@ -166,10 +170,11 @@ func (c *Catalog) table(collection string) table {
 func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	c.locks[key] = raw
 	l, bad := catalog.ParseLock(raw)
+	name, _ := raw.Lookup("_id").StringValueOK()
 	if bad != nil {
-		c.holders.forget(key)
+		c.holders.forget(key, name)
 	} else {
-		c.holders.remember(key, l)
+		c.holders.remember(key, name, l)
 	}
 	return l, bad
 }

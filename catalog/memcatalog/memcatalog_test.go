@@ -119,6 +119,116 @@ func TestCatalog_Put_RefusesWhatNoServerHas(t *testing.T) {
 	}
 }
 
+func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{})
+	ctx := t.Context()
+	var streams [2]catalog.Notices
+	for i := range streams {
+		n, err := c.Notices(ctx, "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams[i] = n
+	}
+	next := make(chan error)
+	go func() {
+		_, err := streams[0].Next(ctx)
+		next <- err
+	}()
+	c.BreakStreams()
+	if err := <-next; err == nil || ctx.Err() != nil {
+		t.Errorf("of one that waits: %v", err)
+	}
+	for range 2 {
+		if awards, err := streams[1].Next(ctx); err == nil {
+			t.Errorf("of one that did not wait: %+v", awards)
+		}
+	}
+	n, err := c.Notices(ctx, "p") // one that is opened afterwards
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grant("a", 1)
+	if _, err := c.Enter(ctx, g, catalog.Queue); err != nil {
+		t.Fatal(err)
+	}
+	if awards, err := n.Next(ctx); err != nil || len(awards) != 1 || awards[0].Session != g.Session {
+		t.Errorf("%+v, %v", awards, err)
+	}
+	for _, n := range append(streams[:], n) {
+		n.Close(ctx)
+	}
+}
+
+func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{})
+	n, err := c.Notices(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range byte(2) {
+		if _, err := c.Enter(t.Context(), grant(fmt.Sprint("lock-", i), i+1), catalog.Queue); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.BreakStreams()
+	if awards, err := n.Next(t.Context()); err != nil || len(awards) != 2 {
+		t.Errorf("want both, got %+v, %v", awards, err)
+	}
+	if awards, err := n.Next(t.Context()); err == nil {
+		t.Errorf("want the end, got %+v", awards)
+	}
+}
+
+func TestNotices_Close_WakesOneThatWaits(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{})
+	n, err := c.Notices(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := make(chan error)
+	go func() {
+		_, err := n.Next(t.Context())
+		next <- err
+	}()
+	n.Close(t.Context())
+	if err := <-next; err == nil {
+		t.Error("want an error")
+	}
+}
+
+// A foreign hand can write one sharer twice; the index of holders must survive it.
+func TestCatalog_Put_SharerTwice_IsCountedOnce(t *testing.T) {
+	t.Parallel()
+	c := memcatalog.New(memcatalog.Options{})
+	g := grant("a", 1)
+	sharer := bson.D{
+		{Key: "ts", Value: g.TS}, {Key: "process", Value: "p"}, {Key: "fence", Value: int64(7)},
+	}
+	for range 2 {
+		if err := c.Put("locks", bson.D{
+			{Key: "_id", Value: "a"}, {Key: "state", Value: 1}, {Key: "process", Value: "p"},
+			{Key: "ts", Value: g.TS}, {Key: "mode", Value: "shared"},
+			{Key: "sharers", Value: bson.A{sharer, sharer}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		tally, err := c.Tally(t.Context(), "p")
+		if want := (catalog.Tally{Count: 1, FenceSum: 7}); err != nil || tally != want {
+			t.Errorf("tally\nwant %+v\ngot  %+v, %v", want, tally, err)
+		}
+	}
+	if err := c.Release(t.Context(), g.Session); err != nil {
+		t.Error(err)
+	}
+	if tally, err := c.Tally(t.Context(), "p"); err != nil || tally.Count != 0 {
+		t.Errorf("%+v, %v", tally, err)
+	}
+}
+
 func TestCatalog_DecimalZero_IsAcquiredAsByAServer(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})

@@ -10,48 +10,57 @@ import (
 	"mongodlm/catalog"
 )
 
-// List is documented in [catalog.Operator]. The rows are of one instant.
+// List is documented in [catalog.Operator]. The locks are of one instant.
 func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	return c.list(ctx, func(bson.Raw) bool { return true })
+}
+
+// Waiting is documented in [catalog.Queues]. The locks are of one instant.
+func (c *Catalog) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	return c.list(ctx, func(raw bson.Raw) bool { return queued(take(raw)) })
+}
+
+// list yields the lock documents that a filter lets through, whether or not they are understood.
+func (c *Catalog) list(ctx context.Context, filter func(bson.Raw) bool) iter.Seq2[
+	catalog.Holding, error] {
 	return func(yield func(catalog.Holding, error) bool) {
 		if err := ctx.Err(); err != nil {
 			yield(catalog.Holding{}, fmt.Errorf("list: %w", err))
 			return
 		}
-		now := serverDate(c.now())
-		locks, pings := c.snapshot()
-		for i, raw := range locks {
+		for _, raw := range c.documents() {
 			if err := ctx.Err(); err != nil {
 				yield(catalog.Holding{}, fmt.Errorf("list: %w", err))
 				return
 			}
-			l, bad := catalog.ParseLock(raw)
-			if bad != nil {
-				if !yield(catalog.Holding{}, fmt.Errorf("list: %w", bad)) {
-					return
-				}
+			if !filter(raw) {
 				continue
 			}
-			row := catalog.Holding{Lock: l, ServerTime: now}
-			row.Ping, row.PingErr = parsePing(l.Process, pings[i])
-			if !yield(row, nil) {
+			row, err := c.row(raw)
+			if !yield(row, err) {
 				return
 			}
 		}
 	}
 }
 
-// snapshot returns the lock documents in order, each with the ping document of its process.
-func (c *Catalog) snapshot() (locks, pings []bson.Raw) {
+// documents returns the lock documents in order. They are never changed in place.
+func (c *Catalog) documents() []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	locks = c.locks.sorted()
-	pings = make([]bson.Raw, len(locks))
-	for i, raw := range locks {
-		if process, ok := take(raw).get("process").StringValueOK(); ok {
-			pings[i] = c.pings[stringKey(process)]
-		}
+	return c.locks.sorted()
+}
+
+func (c *Catalog) row(raw bson.Raw) (catalog.Holding, error) {
+	l, bad := catalog.ParseLock(raw)
+	if bad != nil {
+		return catalog.Holding{}, fmt.Errorf("list: %w", bad)
 	}
-	return locks, pings
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	row := catalog.Holding{Lock: l, ServerTime: serverDate(c.now()), Pulses: c.pulses(l)}
+	row.Ping, row.PingErr = parsePing(l.Process, c.pings[stringKey(l.Process)])
+	return row, nil
 }
 
 // Break is documented in [catalog.Operator].
@@ -66,6 +75,9 @@ func (c *Catalog) Break(ctx context.Context, name string, fence int64, why strin
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
+	if queued(doc) || shared(doc) {
+		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
+	}
 	seen := holds(doc.get("fence"), equalsNumber(fence)) || fence == 0 && isNull(doc.get("fence"))
 	if !seen || !holds(doc.get("state"), positive) {
 		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)

@@ -1,6 +1,7 @@
 package memcatalog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -67,7 +68,7 @@ func (c *Catalog) Condemn(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := take(c.pings[key])
-	changes := []change{set("condemned", mark)}
+	changes := []edit{set("condemned", mark)}
 	if watched == nil {
 		for _, taken := range []string{"seq", "ping", "condemned"} {
 			if doc.at(taken) >= 0 {
@@ -117,11 +118,11 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 		return nil, nil
 	}
 	sessions := make([]catalog.HeldSession, 0, len(p.sessions))
-	for _, s := range p.sessions {
-		sessions = append(sessions, s)
+	for s, fence := range p.sessions {
+		sessions = append(sessions, catalog.HeldSession{Session: s, Fence: fence})
 	}
 	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
-		return cmp.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
 	})
 	return sessions, nil
 }
@@ -149,7 +150,7 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 	defer c.mu.Unlock()
 	named := map[string]bool{}
 	for _, raw := range c.locks {
-		if process, ok := take(raw).get("process").StringValueOK(); ok {
+		for _, process := range standing(take(raw)) {
 			named[process] = true
 		}
 	}
@@ -163,6 +164,33 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 		}
 	}
 	return pruned, nil
+}
+
+// standing returns the processes that a lock document names, whether or not it is understood.
+func standing(doc fields) []string {
+	values := []bson.RawValue{doc.get("process")}
+	for _, line := range []string{"sharers", "waiters"} {
+		list, ok := doc.get(line).ArrayOK()
+		if !ok {
+			continue
+		}
+		parties, err := list.Values()
+		if err != nil {
+			continue // damaged: it names nobody
+		}
+		for _, p := range parties {
+			if party, ok := p.DocumentOK(); ok {
+				values = append(values, take(party).get("process"))
+			}
+		}
+	}
+	var named []string
+	for _, v := range values {
+		if process, ok := v.StringValueOK(); ok {
+			named = append(named, process)
+		}
+	}
+	return named
 }
 
 // olderThan is the filter {field: {$lt: before}}, which only Dates match.

@@ -63,50 +63,55 @@ func rank(t bson.Type) int {
 	return len(order)
 }
 
-// holders is the index of held locks by process. Documents that cannot be understood are not in
-// it, nor are those without a process.
+// holders is the index of the sessions that hold locks, by process. Documents that cannot be
+// understood are not in it, nor are holders without a process.
 type holders struct {
-	process map[string]string // by the key of the lock document
+	parties map[string][]catalog.Party // by the key of the lock document
 	holding map[string]*holding
 }
 
 type holding struct {
-	sessions map[string]catalog.HeldSession // by the key of the lock document
-	fences   int64                          // sum of their fences, wrapping around
+	sessions map[catalog.Session]int64 // with their fences
+	fences   int64                     // their sum, wrapping around
 }
 
 func newHolders() holders {
-	return holders{process: map[string]string{}, holding: map[string]*holding{}}
+	return holders{parties: map[string][]catalog.Party{}, holding: map[string]*holding{}}
 }
 
 // remember puts a lock in, in place of what the document said before.
-func (h holders) remember(key string, l catalog.Lock) {
-	h.forget(key)
-	if !l.Held || l.Process == "" {
-		return
+func (h holders) remember(key string, name string, l catalog.Lock) {
+	h.forget(key, name)
+	for _, p := range l.Holders() {
+		if p.Process == "" {
+			continue
+		}
+		of := h.holding[p.Process]
+		if of == nil {
+			of = &holding{sessions: map[catalog.Session]int64{}}
+			h.holding[p.Process] = of
+		}
+		s := catalog.Session{Name: name, TS: p.TS}
+		if _, twice := of.sessions[s]; twice {
+			continue // a foreign hand wrote it so
+		}
+		h.parties[key] = append(h.parties[key], p)
+		of.sessions[s] = p.Fence
+		of.fences += p.Fence
 	}
-	h.process[key] = l.Process
-	p := h.holding[l.Process]
-	if p == nil {
-		p = &holding{sessions: map[string]catalog.HeldSession{}}
-		h.holding[l.Process] = p
-	}
-	p.sessions[key] = catalog.HeldSession{Session: l.Session(), Fence: l.Fence}
-	p.fences += l.Fence
 }
 
-func (h holders) forget(key string) {
-	process, ok := h.process[key]
-	if !ok {
-		return
+func (h holders) forget(key, name string) {
+	for _, p := range h.parties[key] {
+		of := h.holding[p.Process]
+		s := catalog.Session{Name: name, TS: p.TS}
+		of.fences -= of.sessions[s]
+		delete(of.sessions, s)
+		if len(of.sessions) == 0 {
+			delete(h.holding, p.Process)
+		}
 	}
-	delete(h.process, key)
-	p := h.holding[process]
-	p.fences -= p.sessions[key].Fence
-	delete(p.sessions, key)
-	if len(p.sessions) == 0 {
-		delete(h.holding, process)
-	}
+	delete(h.parties, key)
 }
 
 func clone(raw bson.Raw) bson.Raw { return slices.Clone(raw) }

@@ -21,7 +21,8 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(s.Name)])
-	if !heldBy(doc, s) {
+	l, _ := catalog.ParseLock(doc.raw())
+	if _, holds := l.HeldBy(s.TS); !holds {
 		return failed(verb, s.Name, catalog.ErrNoMatch)
 	}
 	raw, bad := doc.apply(catalog.LocksCollection, inc("rev"))

@@ -194,22 +194,28 @@ func (f fields) get(key string) bson.RawValue {
 	return missing
 }
 
-// A change writes one field: the value, or the value found plus inc.
-type change struct {
+// An edit writes one field: the value, or the value found plus inc.
+type edit struct {
 	key   string
 	value bson.RawValue
 	inc   int64
+	unset bool
 }
 
-func set(key string, v bson.RawValue) change { return change{key: key, value: v} }
-func inc(key string) change                  { return change{key: key, inc: 1} }
+func unset(key string) edit                { return edit{key: key, unset: true} }
+func set(key string, v bson.RawValue) edit { return edit{key: key, value: v} }
+func inc(key string) edit                  { return edit{key: key, inc: 1} }
 
 // apply returns the document with the changes made. New fields follow the old ones in the order of
 // the changes; a server appends them in the order of their names, and so do the callers.
-func (f fields) apply(collection string, changes ...change) (bson.Raw, *catalog.MalformedError) {
+func (f fields) apply(collection string, changes ...edit) (bson.Raw, *catalog.MalformedError) {
 	out := slices.Clone(f)
 	for _, c := range changes {
 		i := out.at(c.key)
+		if c.unset {
+			out = slices.DeleteFunc(out, func(f field) bool { return f.key == c.key })
+			continue
+		}
 		v := c.value
 		if c.inc != 0 {
 			var problem string

@@ -31,8 +31,9 @@ var fenced = bson.D{{Key: "fence", Value: int64(1)}, {Key: "rev", Value: int64(1
 // A modification is one findAndModify.
 type modification struct {
 	filter bson.D
-	update bson.D
+	update any // bson.D, or bson.A for a pipeline
 	upsert bool
+	fields bson.D // what of the document comes back; empty for all of it
 }
 
 func (m modification) command(collection string) bson.D {
@@ -44,6 +45,9 @@ func (m modification) command(collection string) bson.D {
 	}
 	if m.upsert {
 		d = append(d, bson.E{Key: "upsert", Value: true})
+	}
+	if m.fields != nil {
+		d = append(d, bson.E{Key: "fields", Value: m.fields})
 	}
 	return append(d, bson.E{Key: "writeConcern", Value: majority})
 }
@@ -95,11 +99,19 @@ func granted(g catalog.Grant) bson.D {
 	}
 }
 
-// acquisition takes a free lock. The filter {state: 0} alone would match an array that holds a 0.
+// unwaited and unshared are the conditions that a document has no waiters and no sharers.
+var (
+	unwaited = bson.E{Key: "waiters.0", Value: absent}
+	unshared = bson.E{Key: "sharers.0", Value: absent}
+)
+
+// acquisition takes a free lock for which nobody waits. The filter {state: 0} alone would match an
+// array that holds a 0.
 func acquisition(g catalog.Grant) modification {
 	return modification{
 		filter: bson.D{
 			{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}, {Key: "state.0", Value: absent},
+			unwaited,
 		},
 		update: granted(g),
 		upsert: true,
@@ -120,13 +132,16 @@ func seeding(s catalog.Session, atLeast int64) modification {
 	}}
 }
 
-// takeover names the session and the process that were watched.
+// takeover names the session and the process that were watched. Sharers that an exclusive holder has
+// left standing are not in the way.
 func takeover(g catalog.Grant, from catalog.Holder) modification {
 	filter := bson.D{
 		{Key: "_id", Value: g.Name},
 		{Key: "ts", Value: from.TS},
 		{Key: "process", Value: from.Process},
 		{Key: "state", Value: positive},
+		unwaited,
+		{Key: "sharers.0.ts", Value: bson.D{{Key: "$ne", Value: from.TS}}},
 	}
 	if from.Process == "" {
 		// null matches a missing field as well.
@@ -154,6 +169,7 @@ func breaking(name string, fence int64, ts bson.ObjectID, why string) modificati
 			{Key: "_id", Value: name},
 			{Key: "fence", Value: seen},
 			{Key: "state", Value: positive},
+			unwaited, unshared,
 		},
 		update: bson.D{
 			{Key: "$set", Value: bson.D{
@@ -218,69 +234,6 @@ func condemning(
 		update = append(update, bson.E{Key: "$currentDate", Value: dates})
 	}
 	return modification{filter: filter, update: update, upsert: watched == nil}
-}
-
-// heldBy is the filter for the locks that name process as the holder.
-func heldBy(process string) bson.D {
-	return bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}}
-}
-
-// wellFormed is heldBy without the documents that package catalog does not understand.
-// $bitsAllClear matches whole numbers only. The types are asked for by expression, because a filter
-// looks into arrays.
-func wellFormed(process string) bson.D {
-	one := func(field string, types ...string) bson.D {
-		typeOf := bson.D{{Key: "$type", Value: "$" + field}}
-		return bson.D{{Key: "$in", Value: bson.A{typeOf, types}}}
-	}
-	return bson.D{
-		{Key: "process", Value: process},
-		{Key: "state", Value: bson.D{
-			{Key: "$gt", Value: int32(0)},
-			{Key: "$bitsAllClear", Value: int64(0)},
-		}},
-		{Key: "ts", Value: bson.D{{Key: "$ne", Value: bson.NilObjectID}}},
-		{Key: "fence", Value: bson.D{
-			{Key: "$not", Value: bson.D{{Key: "$lt", Value: int32(0)}}},
-		}},
-		{Key: "$expr", Value: bson.D{{Key: "$and", Value: bson.A{
-			one("process", "string"),
-			one("state", "int", "long", "double"),
-			one("ts", "objectId"),
-			one("fence", "missing", "null", "undefined", "int", "long"),
-		}}}},
-	}
-}
-
-// tally counts the locks of a process and sums their fences.
-func tally(process string) bson.A {
-	return bson.A{
-		bson.D{{Key: "$match", Value: wellFormed(process)}},
-		bson.D{{Key: "$group", Value: bson.D{
-			{Key: "_id", Value: nil},
-			{Key: "count", Value: bson.D{{Key: "$sum", Value: int64(1)}}},
-			{Key: "fences", Value: bson.D{{Key: "$sum", Value: "$fence"}}},
-		}}},
-	}
-}
-
-// observation brings lock documents, each with the ping of its process and the server's clock. The
-// documents stand below fields of our own, so that no field of theirs is in the way.
-func observation(first bson.D) bson.A {
-	return bson.A{
-		first,
-		bson.D{{Key: "$project", Value: bson.D{
-			{Key: "_id", Value: int32(0)},
-			{Key: "lock", Value: "$$ROOT"},
-		}}},
-		bson.D{{Key: "$lookup", Value: bson.D{
-			{Key: "from", Value: catalog.PingsCollection},
-			{Key: "localField", Value: "lock.process"},
-			{Key: "foreignField", Value: "_id"},
-			{Key: "as", Value: "pings"},
-		}}},
-		bson.D{{Key: "$addFields", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
-	}
 }
 
 // olderThan is the filter for pings before an instant of the server's clock.

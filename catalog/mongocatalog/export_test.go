@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
 )
 
 // Redact is the last thing that an error's text goes through.
@@ -41,7 +42,9 @@ func Commands(
 		"seed":            seeding(g.Session, 9).command("locks"),
 		"overtake":        takeover(g, from).command("locks"),
 		"overtakeUnnamed": takeover(g, unnamed).command("locks"),
-		"release":         updateOne("locks", held(g.Session), freed()),
+		"release":         departure(g.Session).command("locks"),
+		"releaseDamaged":  rescue(g.Session),
+		"releasePlain":    plainRelease(g.Session),
 		"break":           breaking(g.Name, 3, ts, "stuck").command("locks"),
 		"breakZero":       breaking(g.Name, 0, ts, "stuck").command("locks"),
 		"ping":            beating(b).command("lockpings"),
@@ -50,6 +53,49 @@ func Commands(
 		"condemnDated":    condemning(b.Process, &p, how, date).command("lockpings"),
 		"removePing":      deletion("lockpings", alive(b.Process), 1),
 	}
+}
+
+// Turns are the commands of the queue, as they are sent.
+func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
+	permit := g
+	permit.Mode, permit.Limit, permit.Holds = catalog.Permit, 3, []bson.ObjectID{dead.TS}
+	change := queue.Change{
+		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
+	}
+	read, _ := bson.Marshal(bson.D{
+		{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}, {Key: "rev", Value: int64(7)},
+	})
+	return map[string]bson.D{
+		"enter":       entry(permit, catalog.Queue).command("locks"),
+		"bury":        burial(dead, "silent").command("locks"),
+		"settle":      settlement(g.Name).command("locks"),
+		"swap":        swap(g.Name, read, change).command("locks"),
+		"swapNone":    swap(g.Name, nil, change).command("locks"),
+		"passage":     passage(g, read, 9).inTransaction("locks"),
+		"tally":       {{Key: "pipeline", Value: tally(g.Process)}},
+		"awarded":     {{Key: "filter", Value: awarded(g.Process, []string{g.Name})}},
+		"naming":      {{Key: "filter", Value: naming([]string{g.Process})}},
+		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},
+		"notices":     {{Key: "pipeline", Value: notable("$host.1:" + g.Process)}},
+	}
+}
+
+// Entry, Departure, Burial and Settlement are the condition and the pipeline of a transition.
+func Entry(g catalog.Grant, how catalog.Line) (bson.D, bson.A) { return parts(entry(g, how)) }
+func Departure(s catalog.Session) (bson.D, bson.A)             { return parts(departure(s)) }
+func Burial(dead catalog.Holder, evidence string) (bson.D, bson.A) {
+	return parts(burial(dead, evidence))
+}
+func Settlement(name string) (bson.D, bson.A) { return parts(settlement(name)) }
+
+func parts(m modification) (bson.D, bson.A) {
+	pipeline, _ := m.update.(bson.A)
+	return m.filter, pipeline
+}
+
+// Entered is what Enter says of the document that came back.
+func Entered(doc bson.Raw, g catalog.Grant, how catalog.Line) (catalog.Lock, error) {
+	return entered(onLock("enter", g.Name), doc, g, how)
 }
 
 // CommandTimeout is the limit in force.

@@ -88,22 +88,6 @@ func (c *Catalog) revise(ctx context.Context, o operation, m modification) (cata
 	return l, err
 }
 
-// Release is documented in [catalog.Locks]. One command.
-func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
-	o := onLock("release", s.Name)
-	reply, err := c.write(ctx, o, updateOne(o.collection, held(s), freed()))
-	if bad := notRaised(err, o.collection, s.Name, "rev"); bad != nil {
-		return o.wrap(bad)
-	}
-	if err != nil {
-		return err
-	}
-	if matched(reply) == 0 {
-		return o.wrap(catalog.ErrNoMatch)
-	}
-	return nil
-}
-
 // Condemn is documented in [catalog.Locks]. One command; a FerretDB is asked for its clock first. A
 // foreign ping, without seq, cannot be condemned.
 func (c *Catalog) Condemn(

@@ -2,102 +2,144 @@ package mongocatalog
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 )
 
 // Look is documented in [catalog.Locks]. One command on a replica set or a standalone: an
-// aggregate that brings the lock, the ping of its process and the server's clock. A FerretDB knows
-// no such aggregate: it is asked for its clock, the lock and the ping, in that order. A mongos has
-// a clock of its own, so behind one the clock is that of this process's latest ping.
+// aggregate that brings the lock, the pings of its processes and the server's clock. A FerretDB
+// knows no such aggregate: it is asked for its clock, the lock and the pings, in that order. A
+// mongos has a clock of its own, so behind one the clock is that of this process's latest ping.
 func (c *Catalog) Look(ctx context.Context, name string) (catalog.Look, error) {
-	o := onLock("look at", name)
-	s, err := c.known(ctx)
-	if err != nil {
-		return catalog.Look{}, o.wrap(err)
-	}
-	if joins(s) {
-		return c.lookAtOnce(ctx, o)
-	}
-	look := catalog.Look{ServerTime: c.pingTime.at()}
-	if s.Kind != catalog.Mongos {
-		if s, err = c.Hello(ctx); err != nil {
-			return catalog.Look{}, o.wrap(err)
-		}
-		look.ServerTime, look.Primary = s.Time, s.Primary
-	}
-	lock, err := c.findOne(ctx, o, c.locks, name)
-	if err != nil || lock == nil {
+	looks, nothing, err := c.attend(ctx, onLock("look at", name), []string{name})
+	if look, ok := looks[name]; ok {
 		return look, err
 	}
-	l, bad := catalog.ParseLock(lock)
-	var ping bson.Raw
-	if bad == nil && l.Process != "" {
-		ping, err = c.findOne(ctx, onPing("look at", l.Process), c.pings, l.Process)
-		if err != nil {
-			return catalog.Look{}, err
-		}
-	}
-	fill(&look, lock, ping)
-	return look, nil
+	return nothing, err
 }
 
-// joins reports whether the server can bring lock, ping and its own clock in one command.
+// Attend is documented in [catalog.Queues]. It costs what Look does, whatever the number of names.
+func (c *Catalog) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
+	if len(names) == 0 {
+		return map[string]catalog.Look{}, ctx.Err()
+	}
+	looks, _, err := c.attend(ctx, operation{
+		verb: "attend", collection: catalog.LocksCollection, actions: "find",
+	}, names)
+	return looks, err
+}
+
+// attend looks at the named locks. nothing is the look at a lock without a document.
+func (c *Catalog) attend(ctx context.Context, o operation, names []string) (
+	looks map[string]catalog.Look, nothing catalog.Look, err error,
+) {
+	o.database = c.database
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, nothing, o.wrap(err)
+	}
+	looks = make(map[string]catalog.Look, len(names))
+	if joins(s) {
+		err := c.attendAtOnce(ctx, o, names, looks)
+		return looks, nothing, err
+	}
+	nothing.ServerTime = c.pingTime.at()
+	if s.Kind != catalog.Mongos {
+		if s, err = c.Hello(ctx); err != nil {
+			return nil, nothing, o.wrap(err)
+		}
+		nothing.ServerTime, nothing.Primary = s.Time, s.Primary
+	}
+	var locks []bson.Raw
+	err = c.find(ctx, o, c.locks, among("_id", names), options.Find(), func(raw bson.Raw) {
+		locks = append(locks, slices.Clone(raw))
+	})
+	if err != nil {
+		return nil, nothing, err
+	}
+	pings, err := c.pingsOf(ctx, o, locks)
+	if err != nil {
+		return nil, nothing, err
+	}
+	for _, raw := range locks {
+		look := nothing
+		fill(&look, raw, pings)
+		id, _ := raw.Lookup("_id").StringValueOK() // it was asked for
+		looks[id] = look
+	}
+	return looks, nothing, nil
+}
+
+// joins reports whether the server can bring lock, pings and its own clock in one command.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
 
-func (c *Catalog) lookAtOnce(ctx context.Context, o operation) (catalog.Look, error) {
-	o.database = c.database
-	ctx, cancel, err := c.begin(ctx)
-	if err != nil {
-		return catalog.Look{}, o.wrap(err)
+func (c *Catalog) attendAtOnce(
+	ctx context.Context, o operation, names []string, looks map[string]catalog.Look,
+) error {
+	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+		return c.locks.Aggregate(ctx, observation(matching(among("_id", names))))
+	})
+	defer r.close(ctx)
+	for r.next(ctx) {
+		lock, pings, now := observed(r.row())
+		look := catalog.Look{ServerTime: now}
+		fill(&look, lock, pings)
+		id, _ := lock.Lookup("_id").StringValueOK() // it was asked for
+		looks[id] = look
 	}
-	defer cancel()
-	match := bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: o.name}}}}
-	cursor, err := c.locks.Aggregate(ctx, observation(match))
-	if err != nil {
-		return catalog.Look{}, o.failed(err)
-	}
-	rows, err := all(ctx, cursor)
-	if err != nil {
-		return catalog.Look{}, o.failed(err)
-	}
-	var look catalog.Look
-	if len(rows) > 0 {
-		lock, ping, now := observed(rows[0])
-		look.ServerTime = now
-		fill(&look, lock, ping)
-	}
-	return look, nil
+	return r.err
 }
 
-// observed takes a row of an observation apart. The ping is nil when there is none.
-func observed(row bson.Raw) (lock, ping bson.Raw, now time.Time) {
+// observed takes a row of an observation apart: the lock, the pings by process, and the clock.
+func observed(row bson.Raw) (lock bson.Raw, pings map[string]bson.Raw, now time.Time) {
 	lock, _ = row.Lookup("lock").DocumentOK()
-	if pings, ok := row.Lookup("pings").ArrayOK(); ok {
-		if values, err := pings.Values(); err == nil && len(values) > 0 {
-			ping, _ = values[0].DocumentOK()
+	pings = map[string]bson.Raw{}
+	if list, ok := row.Lookup("pings").ArrayOK(); ok {
+		values, _ := list.Values() // the server made the array
+		for _, v := range values {
+			ping, _ := v.DocumentOK()
+			if id, ok := ping.Lookup("_id").StringValueOK(); ok {
+				pings[id] = ping
+			}
 		}
 	}
 	if ms, ok := row.Lookup("now").DateTimeOK(); ok {
 		now = time.UnixMilli(ms).UTC()
 	}
-	return lock, ping, now
+	return lock, pings, now
 }
 
-func fill(look *catalog.Look, lock, ping bson.Raw) {
+func fill(look *catalog.Look, lock bson.Raw, pings map[string]bson.Raw) {
 	l, bad := catalog.ParseLock(lock)
 	if bad != nil {
 		look.LockErr = bad
 		return
 	}
 	look.Lock = &l
-	look.Ping, look.PingErr = parsePing(l.Process, ping)
+	look.Ping, look.PingErr = parsePing(l.Process, pings[l.Process])
+	look.Pulses = pulses(l, pings)
+}
+
+// pulses are the pings of all holders and waiters.
+func pulses(l catalog.Lock, pings map[string]bson.Raw) map[string]catalog.Pulse {
+	parties := slices.Concat(l.Holders(), l.Waiters)
+	if len(parties) == 0 {
+		return nil
+	}
+	found := make(map[string]catalog.Pulse, len(parties))
+	for _, p := range parties {
+		ping, bad := parsePing(p.Process, pings[p.Process])
+		found[p.Process] = catalog.Pulse{Ping: ping, Err: bad}
+	}
+	return found
 }
 
 // parsePing understands the ping document of a process; nothing when the process has no name or
@@ -111,16 +153,4 @@ func parsePing(process string, raw bson.Raw) (*catalog.Ping, *catalog.MalformedE
 		return nil, bad
 	}
 	return &p, nil
-}
-
-// all reads a short cursor to its end and closes it.
-func all(ctx context.Context, cursor *mongo.Cursor) ([]bson.Raw, error) {
-	var rows []bson.Raw
-	for cursor.Next(ctx) {
-		rows = append(rows, append(bson.Raw(nil), cursor.Current...))
-	}
-	err := cursor.Err()
-	// The rows are here; a cursor that could not be closed ends by itself on the server.
-	_ = cursor.Close(ctx)
-	return rows, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -88,7 +89,9 @@ func TestCommands_AreAsRecorded(t *testing.T) {
 		Interval: 30 * time.Second,
 	}
 	ping := catalog.Ping{Process: g.Process, Seq: 4, HasSeq: true}
-	for name, command := range mongocatalog.Commands(g, from, beat, ping, bson.ObjectID{11: 3}) {
+	commands := mongocatalog.Commands(g, from, beat, ping, bson.ObjectID{11: 3})
+	maps.Copy(commands, mongocatalog.Turns(g, from))
+	for name, command := range commands {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, err := bson.MarshalExtJSON(command, true, false)
@@ -203,6 +206,16 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 			return err
 		},
 		"Release": func(ctx context.Context, c c) error { return c.Release(ctx, g.Session) },
+		"Enter": func(ctx context.Context, c c) error {
+			_, err := c.Enter(ctx, g, catalog.Queue)
+			return err
+		},
+		"Leave": func(ctx context.Context, c c) error { _, err := c.Leave(ctx, g.Session); return err },
+		"Bury": func(ctx context.Context, c c) error {
+			_, err := c.Bury(ctx, catalog.Holder{Session: g.Session}, "silent")
+			return err
+		},
+		"Settle": func(ctx context.Context, c c) error { _, err := c.Settle(ctx, g.Name); return err },
 		"Condemn": func(ctx context.Context, c c) error {
 			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
 		},
@@ -250,6 +263,20 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 		"Tally": func(ctx context.Context, c catalog.Catalog) error {
 			_, err := c.Tally(ctx, "x")
 			return err
+		},
+		"Attend": func(ctx context.Context, c catalog.Catalog) error {
+			_, err := c.Attend(ctx, []string{"x"})
+			return err
+		},
+		"Awarded": func(ctx context.Context, c catalog.Catalog) error {
+			_, _, err := c.Awarded(ctx, "p", []string{"x"})
+			return err
+		},
+		"Waiting": func(ctx context.Context, c catalog.Catalog) error {
+			for _, err := range c.Waiting(ctx) {
+				return err
+			}
+			return nil
 		},
 		"List": func(ctx context.Context, c catalog.Catalog) error {
 			for _, err := range c.List(ctx) {

@@ -3,6 +3,9 @@ package mongocatalog
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -31,9 +34,20 @@ func (c *Catalog) Break(ctx context.Context, name string, fence int64, why strin
 // List is documented in [catalog.Operator]. One aggregate on a replica set or a standalone, else
 // two finds for each 500 locks.
 func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	return c.list(ctx, "list", bson.D{})
+}
+
+// Waiting is documented in [catalog.Queues]. It costs what List does.
+func (c *Catalog) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	return c.list(ctx, "list those who wait", queued())
+}
+
+func (c *Catalog) list(ctx context.Context, verb string, filter bson.D) (
+	rows iter.Seq2[catalog.Holding, error],
+) {
 	return func(yield func(catalog.Holding, error) bool) {
 		o := operation{
-			verb: "list", database: c.database,
+			verb: verb, database: c.database,
 			collection: catalog.LocksCollection, actions: "find",
 		}
 		s, err := c.known(ctx)
@@ -41,24 +55,24 @@ func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
 		case err != nil:
 			yield(catalog.Holding{}, o.wrap(err))
 		case joins(s):
-			c.listAtOnce(ctx, o, yield)
+			c.listAtOnce(ctx, o, filter, yield)
 		default:
-			c.listInBatches(ctx, o, yield)
+			c.listInBatches(ctx, o, filter, yield)
 		}
 	}
 }
 
 func (c *Catalog) listAtOnce(
-	ctx context.Context, o operation, yield func(catalog.Holding, error) bool,
+	ctx context.Context, o operation, filter bson.D, yield func(catalog.Holding, error) bool,
 ) {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.locks.Aggregate(ctx, observation(bson.D{{Key: "$sort", Value: byID}}))
+		return c.locks.Aggregate(ctx,
+			observation(matching(filter), bson.D{{Key: "$sort", Value: byID}}))
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {
-		lock, ping, now := observed(r.row())
-		row := catalog.Holding{ServerTime: now}
-		if !yieldRow(o, row, lock, ping, yield) {
+		lock, pings, now := observed(r.row())
+		if !yieldRow(o, lock, pings, now, yield) {
 			return
 		}
 	}
@@ -68,27 +82,27 @@ func (c *Catalog) listAtOnce(
 }
 
 func (c *Catalog) listInBatches(
-	ctx context.Context, o operation, yield func(catalog.Holding, error) bool,
+	ctx context.Context, o operation, filter bson.D, yield func(catalog.Holding, error) bool,
 ) {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.locks.Find(ctx, bson.D{}, options.Find().SetSort(byID).SetBatchSize(listBatch))
+		return c.locks.Find(ctx, filter, options.Find().SetSort(byID).SetBatchSize(listBatch))
 	})
 	defer r.close(ctx)
 	for {
 		var batch []bson.Raw
 		for len(batch) < listBatch && r.next(ctx) {
-			batch = append(batch, append(bson.Raw(nil), r.row()...))
+			batch = append(batch, slices.Clone(r.row()))
 		}
 		if r.err != nil || len(batch) == 0 {
 			break
 		}
-		row, pings, err := c.pingsOf(ctx, o, batch)
+		now, pings, err := c.timedPingsOf(ctx, o, batch)
 		if err != nil {
 			yield(catalog.Holding{}, err)
 			return
 		}
 		for _, lock := range batch {
-			if !yieldRow(o, row, lock, pings[processOf(lock)], yield) {
+			if !yieldRow(o, lock, pings, now, yield) {
 				return
 			}
 		}
@@ -98,59 +112,62 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// pingsOf returns the ping documents of the processes that lock documents name, and a row with the
-// server's clock of that moment.
-func (c *Catalog) pingsOf(ctx context.Context, o operation, locks []bson.Raw) (
-	catalog.Holding, map[string]bson.Raw, error,
+// timedPingsOf is pingsOf with the server's clock of a moment before.
+func (c *Catalog) timedPingsOf(ctx context.Context, o operation, locks []bson.Raw) (
+	time.Time, map[string]bson.Raw, error,
 ) {
-	row := catalog.Holding{ServerTime: c.pingTime.at()}
+	now := c.pingTime.at()
 	s, err := c.Hello(ctx)
 	if err != nil {
-		return row, nil, o.wrap(err)
+		return now, nil, o.wrap(err)
 	}
 	if s.Kind != catalog.Mongos {
-		row.ServerTime = s.Time
+		now = s.Time
 	}
-	processes := bson.A{}
-	seen := map[string]bool{"": true}
-	for _, raw := range locks {
-		if process := processOf(raw); !seen[process] {
-			seen[process] = true
-			processes = append(processes, process)
-		}
-	}
-	pings := map[string]bson.Raw{}
-	if len(processes) == 0 {
-		return row, pings, nil
-	}
-	o.collection = catalog.PingsCollection
-	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: processes}}}}
-	err = c.find(ctx, o, c.pings, filter, options.Find(), func(raw bson.Raw) {
-		if id, ok := raw.Lookup("_id").StringValueOK(); ok {
-			pings[id] = append(bson.Raw(nil), raw...)
-		}
-	})
-	return row, pings, err
+	pings, err := c.pingsOf(ctx, o, locks)
+	return now, pings, err
 }
 
-// processOf returns the process that a lock document names; empty when it cannot be understood.
-func processOf(raw bson.Raw) string {
-	l, bad := catalog.ParseLock(raw)
-	if bad != nil {
-		return ""
+// pingsOf returns the ping documents of all processes that stand in lock documents. Documents that
+// cannot be understood name none.
+func (c *Catalog) pingsOf(ctx context.Context, o operation, locks []bson.Raw) (
+	map[string]bson.Raw, error,
+) {
+	seen := map[string]bool{}
+	for _, raw := range locks {
+		l, bad := catalog.ParseLock(raw)
+		if bad != nil {
+			continue
+		}
+		seen[l.Process] = true
+		for _, p := range slices.Concat(l.Sharers, l.Waiters) {
+			seen[p.Process] = true
+		}
 	}
-	return l.Process
+	delete(seen, "")
+	pings := map[string]bson.Raw{}
+	if len(seen) == 0 {
+		return pings, nil
+	}
+	o.collection = catalog.PingsCollection
+	filter := among("_id", slices.Sorted(maps.Keys(seen)))
+	err := c.find(ctx, o, c.pings, filter, options.Find(), func(raw bson.Raw) {
+		if id, ok := raw.Lookup("_id").StringValueOK(); ok {
+			pings[id] = slices.Clone(raw)
+		}
+	})
+	return pings, err
 }
 
 func yieldRow(
-	o operation, row catalog.Holding, lock, ping bson.Raw,
+	o operation, lock bson.Raw, pings map[string]bson.Raw, now time.Time,
 	yield func(catalog.Holding, error) bool,
 ) bool {
 	l, bad := catalog.ParseLock(lock)
 	if bad != nil {
 		return yield(catalog.Holding{}, o.wrap(bad))
 	}
-	row.Lock = l
-	row.Ping, row.PingErr = parsePing(l.Process, ping)
+	row := catalog.Holding{Lock: l, ServerTime: now, Pulses: pulses(l, pings)}
+	row.Ping, row.PingErr = parsePing(l.Process, pings[l.Process])
 	return yield(row, nil)
 }

@@ -1,6 +1,7 @@
 package mongocatalog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -72,25 +73,38 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 		verb: "read the locks of", name: process, quoted: true, database: c.database,
 		collection: catalog.LocksCollection, actions: "find",
 	}
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	filter, find := understoodOnly(s, heldBy(process))
 	var sessions []catalog.HeldSession
-	collect := func(raw bson.Raw) {
-		l, bad := catalog.ParseLock(raw)
-		if bad == nil && l.Held {
-			sessions = append(sessions, catalog.HeldSession{Session: l.Session(), Fence: l.Fence})
+	err = c.find(ctx, o, c.locks, filter, find, func(raw bson.Raw) {
+		l, _ := catalog.ParseLock(raw) // one that is malformed has no holders
+		for _, p := range l.Holders() {
+			if p.Process == process {
+				sessions = append(sessions, catalog.HeldSession{
+					Session: catalog.Session{Name: l.Name, TS: p.TS}, Fence: p.Fence,
+				})
+			}
 		}
-	}
-	fields := bson.D{
-		{Key: "ts", Value: 1}, {Key: "fence", Value: 1},
-		{Key: "process", Value: 1}, {Key: "state", Value: 1},
-	}
-	find := options.Find().SetProjection(fields)
-	if err := c.find(ctx, o, c.locks, heldBy(process), find, collect); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
-		return cmp.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
 	})
 	return sessions, nil
+}
+
+// understoodOnly adds to a filter that package catalog understands the document, so that the waiters
+// need not travel. A server that cannot tell sends them.
+func understoodOnly(s catalog.Server, filter bson.D) (bson.D, *options.FindOptionsBuilder) {
+	if !s.PipelineUpdates {
+		return filter, options.Find()
+	}
+	return append(filter, whole()), options.Find().SetProjection(bson.D{{Key: "waiters", Value: 0}})
 }
 
 // find calls collect with every document; raw is valid during the call only.
@@ -184,13 +198,15 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 func (c *Catalog) pruneBatch(
 	ctx context.Context, o operation, batch []string, before time.Time,
 ) (int, error) {
-	among := bson.D{{Key: "process", Value: bson.D{{Key: "$in", Value: batch}}}}
-	find := options.Find().SetProjection(bson.D{{Key: "process", Value: 1}})
+	find := options.Find().SetProjection(bson.D{
+		{Key: "process", Value: 1}, {Key: "sharers.process", Value: 1},
+		{Key: "waiters.process", Value: 1},
+	})
 	named := map[string]bool{}
 	reading := o
 	reading.collection = catalog.LocksCollection
-	err := c.find(ctx, reading, c.locks, among, find, func(raw bson.Raw) {
-		if process, ok := raw.Lookup("process").StringValueOK(); ok {
+	err := c.find(ctx, reading, c.locks, naming(batch), find, func(raw bson.Raw) {
+		for _, process := range processesIn(raw) {
 			named[process] = true
 		}
 	})
@@ -201,11 +217,29 @@ func (c *Catalog) pruneBatch(
 	if len(batch) == 0 {
 		return 0, nil
 	}
-	filter := append(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: batch}}}},
-		olderThan(before)...)
+	filter := append(among("_id", batch), olderThan(before)...)
 	reply, err := c.write(ctx, o, deletion(o.collection, filter, 0))
 	if err != nil {
 		return 0, err
 	}
 	return matched(reply), nil
+}
+
+// processesIn returns every process that stands in a lock document, understood or not.
+func processesIn(raw bson.Raw) []string {
+	var found []string
+	if process, ok := raw.Lookup("process").StringValueOK(); ok {
+		found = append(found, process)
+	}
+	for _, field := range []string{"sharers", "waiters"} {
+		list, _ := raw.Lookup(field).ArrayOK() // nobody stands in what is no array
+		values, _ := list.Values()
+		for _, v := range values {
+			party, _ := v.DocumentOK()
+			if process, ok := party.Lookup("process").StringValueOK(); ok {
+				found = append(found, process)
+			}
+		}
+	}
+	return found
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 )
@@ -19,12 +20,13 @@ const (
 	codeCommandNotSupportedView = 166
 )
 
-// Prepare is documented in [catalog.Pings]. Four commands. An index that exists under another name
+// Prepare is documented in [catalog.Pings]. Five commands. An index that exists under another name
 // serves as well. It creates what it can, and returns the warnings even when something failed.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	err := errors.Join(
-		c.createIndex(ctx, c.locks, "process"),
-		c.createIndex(ctx, c.pings, "ping"),
+		c.createIndex(ctx, c.locks, "process", options.Index()),
+		c.createIndex(ctx, c.locks, "sharers.process", options.Index().SetSparse(true)),
+		c.createIndex(ctx, c.pings, "ping", options.Index()),
 	)
 	var warnings []string
 	for _, collection := range []*mongo.Collection{c.locks, c.pings} {
@@ -35,7 +37,8 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return warnings, err
 }
 
-func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, field string) error {
+func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, field string,
+	how *options.IndexOptionsBuilder) error {
 	o := operation{
 		verb: "create the index on " + field + " of", name: on.Name(), quoted: true,
 		database: c.database, collection: on.Name(), actions: "createIndex",
@@ -46,7 +49,7 @@ func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, field s
 	}
 	defer cancel()
 	keys := bson.D{{Key: field, Value: int32(1)}}
-	_, err = on.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys})
+	_, err = on.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: how})
 	if hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict) || err == nil {
 		return nil
 	}

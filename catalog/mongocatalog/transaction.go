@@ -36,7 +36,7 @@ const (
 const commitPause = 100 * time.Millisecond
 
 // Transact is documented in [catalog.Transactions]. The last write of every run is an update of
-// the lock document with the filter {_id, ts, state > 0} that raises rev: a real change, since a
+// the lock document with a filter for s among the holders that raises rev: a real change, since a
 // write that changes nothing conflicts with nothing (measured on 4.4). The driver's own loop is not
 // used: it goes on for two minutes whatever the lock does.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
@@ -98,7 +98,7 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	if err := run(within); err != nil {
 		return err
 	}
-	result, err := c.locks.UpdateOne(within, held(s), bson.D{{Key: "$inc", Value: revised}})
+	result, err := c.locks.UpdateOne(within, holdsWith(s), bson.D{{Key: "$inc", Value: revised}})
 	if err != nil {
 		return o.transacted(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/balancer"
 	"mongodlm/internal/balancing"
+	"mongodlm/internal/clock"
 )
 
 // closeLimit bounds how long a process takes to give its lock back when it is told to end.
@@ -40,6 +41,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 	defer closeLog()
 	manager, err := distlock.New(ctx, distlock.Config{
 		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover, Logger: logger,
+		Poll: o.poll(), PollMax: o.poll(),
 	})
 	if err != nil {
 		return err
@@ -52,8 +54,8 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 	b := balancer.New(balancer.Config{
 		Manager: manager, Store: balancer.NewStore(client, o.database, manager.Server()),
 		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Number: o.number, PID: os.Getpid(),
-		RoundPause: o.roundPause, MovePause: o.movePause,
-		Now: wallClock, Tell: teller(out),
+		RoundPause: o.roundPause, MovePause: o.movePause, Wait: o.wait,
+		Clock: clock.System(), Tell: teller(out),
 	})
 	b.Run(ctx)
 	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)

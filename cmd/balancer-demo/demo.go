@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/configserver"
 	"mongodlm/internal/balancer"
 	"mongodlm/internal/balancing"
@@ -33,13 +34,13 @@ type demo struct {
 	before    balancing.Cluster
 	processes []*process
 	ledger    *ledger
+	look      catalog.Look // the latest of the lock
+	line      []demoview.Waiter
 	faults    *faults
 	events    chan balancer.Event
 	restart   chan int // numbers of balancers that are due to be started again
 	balanced  bool
 }
-
-func wallClock() time.Time { return clock.System().Now().Wall.Local() }
 
 // demonstrate runs the whole demo and reports whether it showed what it should.
 func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
@@ -129,6 +130,7 @@ func (d *demo) play(ctx context.Context) (demoview.Report, error) {
 		report.Violations = append(report.Violations, demoview.Violation{
 			Breach: "unfinished", Subject: "demo", Evidence: loopErr.Error() + d.complaints()})
 	}
+	d.observe(judge)
 	d.screen.finish(d.picture(judge))
 	return report, nil
 }
@@ -152,6 +154,7 @@ func (d *demo) loop(ctx context.Context) error {
 				return err
 			}
 			d.faults.tick(ctx)
+			d.observe(ctx)
 			d.screen.draw(func() demoview.State { return d.picture(ctx) })
 			ticker.Reset(refresh)
 		}
@@ -168,7 +171,10 @@ func (d *demo) done() bool {
 
 func (d *demo) handle(ctx context.Context, e balancer.Event) {
 	d.ledger.note(d.since(), e)
-	if shown, ok := describe(e); ok {
+	if e.Kind == balancer.Entered {
+		d.observe(ctx)
+	}
+	if shown, ok := describe(e, d.line); ok {
 		shown.At = d.since()
 		d.screen.event(shown)
 	}

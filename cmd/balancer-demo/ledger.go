@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"mongodlm/internal/balancer"
@@ -25,6 +27,7 @@ type ledger struct {
 	deaths    int
 	failed    map[int]string // last error told by a balancer, until its next round
 	holder    string         // process of the last round begun
+	longest   int            // how many were seen in line at most
 }
 
 func newLedger() *ledger {
@@ -58,20 +61,45 @@ func (l *ledger) note(at time.Duration, e balancer.Event) {
 		l.rounds++
 		b.Rounds++
 		b.Fence = e.Fence
-		l.perID[e.Process].Rounds++
+		done := l.perID[e.Process]
+		done.Rounds++
+		done.Waited += e.Waited
+		done.LongestWait = max(done.LongestWait, e.Waited)
 		l.holder = e.Process
 	case balancer.MovedOne:
 		b.Moves++
 		l.perID[e.Process].Moves++
 	case balancer.TookOver:
 		l.takeovers = append(l.takeovers, demoview.Takeover{
-			At: at, From: l.holder, To: e.Process, Fence: e.Fence, Evidence: e.Text})
+			At: at, From: l.dead(e.Text), To: e.Process, Fence: e.Fence, Waited: e.Waited,
+			Evidence: e.Text})
 	case balancer.Refused:
 		l.refused++
 	case balancer.Breach:
 		l.breaches = append(l.breaches, demoview.Violation{
 			Breach: string(balancing.StaleWrite), Subject: e.Chunk,
 			Evidence: fmt.Sprintf("%s wrote with fence %d after it had lost the lock", e.Process, e.Fence)})
+	}
+}
+
+// dead is the process of which the evidence of a takeover speaks; the last holder when it names none
+// that is known.
+func (l *ledger) dead(evidence string) string {
+	for process := range l.process {
+		if strings.Contains(evidence, strconv.Quote(process)) {
+			return process
+		}
+	}
+	return l.holder
+}
+
+// stood notes in which places of the line the balancers were seen.
+func (l *ledger) stood(line []demoview.Waiter) {
+	l.longest = max(l.longest, len(line))
+	for i, w := range line {
+		if known := l.perID[w.Process]; known != nil {
+			known.Place = max(known.Place, i+1)
+		}
 	}
 }
 
@@ -88,8 +116,9 @@ func (d *demo) report(ctx context.Context) (demoview.Report, error) {
 	r := demoview.Report{
 		Balanced: len(balancing.Candidates(after)) == 0, Duration: d.since(),
 		RoundsOnly: d.o.rounds > 0,
-		Handovers:  handovers(rounds, d.ledger.takeovers), Takeovers: d.ledger.takeovers,
-		Migrations: migrations(changes), Faults: d.faults.list(), Refused: d.ledger.refused,
+		Handovers:  handovers(rounds, d.ledger.takeovers), LongestLine: d.ledger.longest,
+		Takeovers: d.ledger.takeovers, Migrations: migrations(changes),
+		Faults: d.faults.list(), Refused: d.ledger.refused,
 		Before: loadsOf(d.before), After: loadsOf(after), Violations: d.ledger.breaches,
 	}
 	for _, v := range balancing.Judge(balancing.History{

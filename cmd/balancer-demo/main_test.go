@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -46,6 +47,7 @@ func TestRun_WrongCall_Exit2(t *testing.T) {
 		"balancer without URI":  {[]string{"balancer"}, "--uri"},
 		"load without URI":      {[]string{"load"}, "--uri"},
 		"keep without URI":      {[]string{"--keep"}, "--keep"},
+		"wait is not positive":  {[]string{"--wait", "0s"}, "--wait"},
 		"pause is not positive": {[]string{"--round-pause", "0s"}, "--round-pause"},
 	} {
 		code, _, errOut := call(t, c.args...)
@@ -88,11 +90,12 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("exit %d, no report: %v\n%s%s", code, err, out, errOut)
 	}
-	rounds, moves := 0, 0
+	rounds, moves, waited := 0, 0, time.Duration(0)
 	for _, b := range report.Balancers {
-		rounds, moves = rounds+b.Rounds, moves+b.Moves
+		rounds, moves, waited = rounds+b.Rounds, moves+b.Moves, waited+b.Waited
 	}
-	if code != 0 || len(report.Violations) > 0 || rounds < 2 || moves == 0 {
-		t.Errorf("exit %d, %d rounds, %d moves, violations %v\n%s", code, rounds, moves, report.Violations, errOut)
+	if code != 0 || len(report.Violations) > 0 || rounds < 2 || moves == 0 || waited == 0 {
+		t.Errorf("exit %d, %d rounds, %d moves, waited %v, violations %v\n%s", code, rounds, moves, waited,
+			report.Violations, errOut)
 	}
 }

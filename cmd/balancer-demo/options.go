@@ -17,6 +17,8 @@ const (
 	demoPing     = 300 * time.Millisecond
 	demoTakeover = 4 * time.Second
 	roundPause   = 100 * time.Millisecond
+	grantPoll    = 40 * time.Millisecond
+	lineWait     = 10 * time.Second // mongos slept as long between two rounds
 	movePause    = 12 * time.Millisecond
 	demoLimit    = 3 * time.Minute
 )
@@ -26,7 +28,7 @@ type opts struct {
 	uri, database, cluster, log string
 	processes, rounds, number   int
 	ping, takeover              time.Duration
-	roundPause, movePause       time.Duration
+	roundPause, movePause, wait time.Duration
 	noFaults, json, keep        bool
 	ifEmpty, untilEOF           bool
 }
@@ -62,6 +64,8 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 		f.DurationVar(&o.ping, "ping", demoPing, "time between two pings; shortened for the demo (mongos: 30s)")
 		f.DurationVar(&o.takeover, "takeover", demoTakeover, "takeover time; shortened for the demo (mongos: 15m)")
 		f.DurationVar(&o.roundPause, "round-pause", roundPause, "time between two rounds of a balancer")
+		f.DurationVar(&o.wait, "wait", lineWait,
+			"how long a balancer stands in line for the lock before it reads the settings again")
 		f.DurationVar(&o.movePause, "move-pause", movePause, "time that stands for the copying of a chunk")
 		f.StringVar(&o.log, "log", "", "append the lock's events of all processes to this file")
 	}
@@ -84,6 +88,8 @@ func (o opts) check(command string, rest []string) error {
 		return fmt.Errorf("--rounds is %d, must not be negative", o.rounds)
 	case command != "load" && (o.roundPause <= 0 || o.movePause < 0):
 		return errors.New("--round-pause must be positive and --move-pause must not be negative")
+	case command != "load" && o.wait <= 0:
+		return errors.New("--wait must be positive: a balancer stands in line for the lock")
 	case command != "load" && o.timing() != nil:
 		return o.timing()
 	case command != "demo" && o.uri == "":
@@ -96,9 +102,15 @@ func (o opts) check(command string, rest []string) error {
 	return nil
 }
 
+// poll is the longest pause between two questions of a waiting balancer for its grant, on a server
+// that has no change streams. It is short, as the rounds of the demo are; the lock wants it to be at
+// most a thirtieth of the takeover time.
+func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }
+
 // timing refuses what the lock would refuse, before anything is started.
 func (o opts) timing() error {
-	err := distlock.Config{URI: "mongodb://localhost", Ping: o.ping, Takeover: o.takeover}.Validate()
+	err := distlock.Config{URI: "mongodb://localhost", Ping: o.ping, Takeover: o.takeover,
+		Poll: o.poll(), PollMax: o.poll()}.Validate()
 	if err != nil {
 		return fmt.Errorf("--ping and --takeover: %w", err)
 	}

@@ -63,8 +63,8 @@ func (s screen) finish(state demoview.State) {
 	s.draw(func() demoview.State { return state })
 }
 
-// describe words an event of a balancer; ok is false for what is not worth a line.
-func describe(e balancer.Event) (shown demoview.Event, ok bool) {
+// describe words an event of a balancer; ok is false for what is not worth a line. line is who waits.
+func describe(e balancer.Event, line []demoview.Waiter) (shown demoview.Event, ok bool) {
 	shown = demoview.Event{Balancer: e.Number, Kind: string(e.Kind)}
 	if e.Fence != 0 {
 		shown.Fields = append(shown.Fields, demoview.Field{Key: "fence", Value: fmt.Sprint(e.Fence)})
@@ -73,8 +73,14 @@ func describe(e balancer.Event) (shown demoview.Event, ok bool) {
 	case balancer.Started:
 		shown.Text = "ready"
 		shown.Fields = append(shown.Fields, demoview.Field{Key: "process", Value: e.Process})
+	case balancer.Entered:
+		shown.Kind, shown.Text = "round", "has the lock after "+demoview.Short(e.Waited)
+		shown.Fields = append(shown.Fields, demoview.Field{Key: "line", Value: demoview.Line(line)})
+	case balancer.Waiting:
+		shown.Text = "leaves the line for a look at the settings: " + e.Text
 	case balancer.TookOver:
-		shown.Kind, shown.Text = "takeover", "took the lock of a dead holder"
+		shown.Kind, shown.Text = "takeover", "took the lock of a dead holder after "+
+			demoview.Short(e.Waited)
 		shown.Fields = append(shown.Fields, demoview.Field{Key: "evidence", Value: e.Text})
 	case balancer.MovedOne:
 		shown.Kind, shown.Text = "move", fmt.Sprintf("%s from %s to %s", e.Chunk, e.From, e.To)
@@ -92,6 +98,28 @@ func describe(e balancer.Event) (shown demoview.Event, ok bool) {
 	return shown, true
 }
 
+// observe looks at the lock and at who waits for it. What cannot be read is shown as it was.
+func (d *demo) observe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	look, err := d.meta.catalog.Look(ctx, balancer.LockName)
+	if err != nil {
+		return
+	}
+	d.look, d.line = look, nil
+	if look.Lock == nil {
+		return
+	}
+	for _, w := range look.Lock.Waiters {
+		one := demoview.Waiter{Number: d.ledger.process[w.Process], Process: w.Process, Waited: -1}
+		if !look.ServerTime.IsZero() && !w.Since.IsZero() {
+			one.Waited = max(0, look.ServerTime.Sub(w.Since))
+		}
+		d.line = append(d.line, one)
+	}
+	d.ledger.stood(d.line)
+}
+
 // picture is the present state for the live table.
 func (d *demo) picture(ctx context.Context) demoview.State {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -103,17 +131,22 @@ func (d *demo) picture(ctx context.Context) demoview.State {
 	for n := 1; n <= d.o.processes; n++ {
 		state.Balancers = append(state.Balancers, *d.ledger.of(n))
 	}
-	look, err := d.meta.catalog.Look(ctx, balancer.LockName)
-	if err == nil && look.Lock != nil {
+	if l := d.look.Lock; l != nil {
 		state.Lock = demoview.Lock{
-			Name: look.Lock.Name, Held: look.Lock.Held, Process: look.Lock.Process,
-			Number: d.ledger.process[look.Lock.Process], Fence: look.Lock.Fence, Why: look.Lock.Why,
+			Name: l.Name, Held: l.Held, Process: l.Process, Number: d.ledger.process[l.Process],
+			Fence: l.Fence, Why: l.Why,
 		}
-		if !look.ServerTime.IsZero() {
-			state.Lock.Since = max(0, look.ServerTime.Sub(look.Lock.When))
+		if !d.look.ServerTime.IsZero() {
+			state.Lock.Since = max(0, d.look.ServerTime.Sub(l.When))
 		}
 	}
-	d.pingAges(ctx, state, look.ServerTime)
+	state.Line = d.line
+	for i, w := range d.line {
+		if w.Number > 0 {
+			state.Balancers[w.Number-1].Place = i + 1
+		}
+	}
+	d.pingAges(ctx, state, d.look.ServerTime)
 	if now, err := d.meta.Read(ctx); err == nil {
 		for _, l := range loadsOf(now) {
 			state.Shards = append(state.Shards, demoview.Shard{

@@ -72,43 +72,84 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return b.explain(err)
 	}
-	if err := b.breakable(look, s.out); err != nil {
+	target, err := b.breakable(look, s.out)
+	if err != nil {
 		return err
 	}
 	if !b.yes {
 		fmt.Fprintf(s.out, "\nNothing was changed. %s\nMake sure that it is dead or stopped; then "+
-			"repeat the command with --yes.\n", learns(look))
+			"repeat the command with --yes.\n", learns(target))
 		return exit{code: exitFailed}
 	}
-	lock, err := st.Break(ctx, b.name, b.fence, b.why)
+	what, err := b.free(ctx, st, look, target)
 	if err != nil {
 		return b.failed(ctx, st, err, s.out)
 	}
-	log.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", lock.Fence).
-		Str("process", catalog.Printable(lock.Process, 200)).
+	log.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
+		Str("process", catalog.Printable(target.Process, 200)).
 		Str("why", catalog.Printable(b.why, 200)).Msg("broken by hand")
-	fmt.Fprintf(s.out, "\nThe lock is free now, fence %d. %s\n", lock.Fence, learns(look))
+	fmt.Fprintf(s.out, "\n%s%s\n", what, learns(target))
 	return nil
 }
 
-// breakable shows the lock and refuses what is not as the operator saw it.
-func (b *breaker) breakable(look catalog.Look, out io.Writer) error {
-	switch l := look.Lock; {
+// breakable shows the lock and returns the holder that is to be taken out. It refuses what is not as
+// the operator saw it.
+func (b *breaker) breakable(look catalog.Look, out io.Writer) (standing, error) {
+	l := look.Lock
+	switch {
 	case look.LockErr != nil:
-		return fmt.Errorf("%w (%s)", look.LockErr, remedy(look.LockErr))
+		return standing{}, fmt.Errorf("%w (%s)", look.LockErr, remedy(look.LockErr))
 	case l == nil:
-		return fmt.Errorf("there is no lock %q", shown(b.name, 200))
-	default:
-		describe(out, look)
-		if !l.Held {
-			return errors.New("the lock is free, nothing was changed")
-		}
-		if l.Fence != b.fence {
-			return fmt.Errorf("the lock has fence %d, not %d: it is not as you saw it, nothing was "+
-				"changed", l.Fence, b.fence)
+		return standing{}, fmt.Errorf("there is no lock %q", shown(b.name, 200))
+	}
+	describe(out, look)
+	if !l.Held {
+		return standing{}, errors.New("the lock is free, nothing was changed")
+	}
+	holders := holdersOf(holding(look))
+	for _, h := range holders {
+		if h.Fence == b.fence {
+			return h, nil
 		}
 	}
-	return nil
+	has := fmt.Sprintf("the lock has fence %d, not %d", l.Fence, b.fence)
+	if len(holders) > 1 {
+		has = fmt.Sprintf("none of the %d holders has fence %d", len(holders), b.fence)
+	}
+	return standing{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
+}
+
+// free takes the holder out and says what came of it. A lock that it has to itself, and nobody waits
+// for, is freed; else the holder is buried, by which the next in line is granted the lock.
+func (b *breaker) free(ctx context.Context, st *store, look catalog.Look, target standing) (
+	string, error,
+) {
+	others := len(look.Lock.Holders()) - 1
+	if others == 0 && len(look.Lock.Waiters) == 0 {
+		lock, err := st.Break(ctx, b.name, b.fence, b.why)
+		if err == nil {
+			return fmt.Sprintf("The lock is free now, fence %d. ", lock.Fence), nil
+		}
+		if !errors.Is(err, catalog.ErrNoMatch) { // else somebody came to wait
+			return "", err
+		}
+	}
+	awards, err := st.Bury(ctx, catalog.Holder{
+		Session: catalog.Session{Name: b.name, TS: target.TS}, Process: target.Process,
+	}, "broken: "+b.why)
+	switch {
+	case err != nil:
+		return "", err
+	case len(awards) > 0:
+		what := "The lock was granted to whoever was next in line:"
+		for _, a := range awards {
+			what += fmt.Sprintf("\n  %s, fence %d", shown(a.Process, 200), a.Fence)
+		}
+		return what + "\n", nil
+	case others > 0:
+		return "That holder is out of the lock; others hold it still. ", nil
+	}
+	return "The lock is free now. ", nil
 }
 
 // failed explains why a break was not carried out, and shows what is there now.
@@ -126,34 +167,73 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-// describe shows one lock.
+// holding is a look as a row of a listing.
+func holding(look catalog.Look) catalog.Holding {
+	return catalog.Holding{
+		Lock: *look.Lock, Ping: look.Ping, PingErr: look.PingErr, Pulses: look.Pulses,
+		ServerTime: look.ServerTime,
+	}
+}
+
+// describe shows one lock: its holders, and who is next.
 func describe(w io.Writer, look catalog.Look) {
-	l := look.Lock
-	if !l.Held {
-		fmt.Fprintf(w, "lock %q is free\n", shown(l.Name, 200))
-		fmt.Fprintf(w, "  last by   %s\n", shown(l.Process, 200))
-	} else {
-		fmt.Fprintf(w, "lock %q is held\n", shown(l.Name, 200))
-		fmt.Fprintf(w, "  by        %s\n", shown(l.Process, 200))
-		fmt.Fprintf(w, "  who       %s\n", shown(l.Who, 300))
+	h := holding(look)
+	holders := holdersOf(h)
+	state := "held"
+	switch {
+	case !h.Lock.Held:
+		state = "free"
+	case len(holders) > 1:
+		state = fmt.Sprintf("held by %d", len(holders))
 	}
-	h := catalog.Holding{
-		Lock: *l, Ping: look.Ping, PingErr: look.PingErr, ServerTime: look.ServerTime,
+	fmt.Fprintf(w, "lock %q is %s\n", shown(h.Lock.Name, 200), state)
+	for i, s := range holders {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		by := "by     "
+		if !h.Lock.Held {
+			by = "last by"
+		}
+		fmt.Fprintf(w, "  %s   %s\n", by, shown(s.Process, 200))
+		if h.Lock.Held {
+			fmt.Fprintf(w, "  who       %s\n", shown(s.Who, 300))
+			fmt.Fprintf(w, "  mode      %s\n", modeOf(mode(s.Mode), s.Limit))
+		}
+		fmt.Fprintf(w, "  why       %s\n", shown(s.Why, 300))
+		fmt.Fprintf(w, "  since     %s\n", instant(s.Since))
+		fmt.Fprintf(w, "  ping age  %s\n", age(s.pingAge()))
+		fmt.Fprintf(w, "  fence     %d\n", s.Fence)
+		for _, mark := range s.marks() {
+			fmt.Fprintf(w, "  mark      %s\n", mark)
+		}
 	}
-	fmt.Fprintf(w, "  why       %s\n", shown(l.Why, 300))
-	fmt.Fprintf(w, "  since     %s\n", instant(l.When))
-	fmt.Fprintf(w, "  ping age  %s\n", age(pingAge(h)))
-	fmt.Fprintf(w, "  fence     %d\n", l.Fence)
-	for _, mark := range marks(h) {
+	describeLine(w, waitersOf(h))
+}
+
+// describeLine shows who would be granted the lock if its holder were out of it.
+func describeLine(w io.Writer, line []standing) {
+	if len(line) == 0 {
+		fmt.Fprintln(w, "nobody waits for it")
+		return
+	}
+	fmt.Fprintf(w, "%d in line for it, the next is\n", len(line))
+	next := line[0]
+	fmt.Fprintf(w, "  who       %s\n", shown(orElse(next.Who, next.Process), 300))
+	fmt.Fprintf(w, "  mode      %s\n", modeOf(mode(next.Mode), next.Limit))
+	fmt.Fprintf(w, "  why       %s\n", shown(next.Why, 300))
+	fmt.Fprintf(w, "  waited    %s\n", age(next.lasts()))
+	fmt.Fprintf(w, "  ping age  %s\n", age(next.pingAge()))
+	for _, mark := range next.marks() {
 		fmt.Fprintf(w, "  mark      %s\n", mark)
 	}
 }
 
 // learns says when a holder that lives hears of a break.
-func learns(look catalog.Look) string {
+func learns(holder standing) string {
 	within := ""
-	if look.Ping != nil && look.Ping.Interval > 0 {
-		within = fmt.Sprintf(", about every %v", look.Ping.Interval)
+	if ping := holder.pulse.Ping; ping != nil && ping.Interval > 0 {
+		within = fmt.Sprintf(", about every %v", ping.Interval)
 	}
 	return fmt.Sprintf("A holder that lives learns of it only with its next ping%s, and until then "+
 		"works on as if it held the lock.", within)

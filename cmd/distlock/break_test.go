@@ -1,6 +1,7 @@
 package main
 
 import (
+	"reflect"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,7 +16,7 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 	cli(t, b.flags("break", "balancer", "--fence", "41", "--why", "stuck")...).
 		want(t, exitFailed, "host:1:1700000000:id", "doing a balance round", "ping age", "--yes",
 			"only with its next ping")
-	if after := b.lock("balancer"); after != before {
+	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
 		t.Errorf("lock is %+v, was %+v", after, before)
 	}
 }
@@ -26,7 +27,7 @@ func TestBreak_WrongFence_ShowsTheStateAndChangesNothing(t *testing.T) {
 	before := b.lock("balancer")
 	cli(t, b.flags("break", "balancer", "--fence", "40", "--why", "stuck", "--yes")...).
 		want(t, exitFailed, "has fence 41, not 40", "host:1:1700000000:id")
-	if after := b.lock("balancer"); after != before {
+	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
 		t.Errorf("lock is %+v, was %+v", after, before)
 	}
 }

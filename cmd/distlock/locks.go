@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
 )
 
 // locks lists the locks. It only reads: it is no process of the lock subsystem and pings nothing.
@@ -52,14 +51,16 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 
 // A listing is what the collections hold.
 type listing struct {
-	Locks     []row     `json:"locks"`
-	Malformed []problem `json:"malformed"`
+	Locks     []row       `json:"locks"`
+	Malformed problemList `json:"malformed"`
 }
 
-// A row is one lock. Its texts are as stored.
+// A row is one holder of a lock, or the last one of a lock that is free. Its texts are as stored.
 type row struct {
 	Name    string     `json:"name"`
 	Held    bool       `json:"held"`
+	Mode    string     `json:"mode"`    // exclusive, shared or permit; empty when the lock is free
+	Limit   int32      `json:"limit"`   // the permits there are; 0 but in mode permit
 	Process string     `json:"process"` // the last holder's when the lock is free
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
@@ -67,6 +68,7 @@ type row struct {
 	// PingAgeMS is by the server's clock; null when unknown.
 	PingAgeMS *int64   `json:"pingAgeMS"`
 	Fence     int64    `json:"fence"`
+	Waiters   int      `json:"waiters"` // how many wait for the lock
 	Marks     []string `json:"marks"`
 }
 
@@ -80,77 +82,36 @@ type problem struct {
 }
 
 func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
-	found := listing{Locks: []row{}, Malformed: []problem{}}
-	pings := map[string]bool{} // malformed pings that were noted: one may serve many locks
+	found := listing{Locks: []row{}, Malformed: problemList{}}
 	for h, err := range st.List(ctx) {
 		var bad *catalog.MalformedError
 		switch {
 		case errors.As(err, &bad):
-			found.Malformed = append(found.Malformed, problemOf(bad))
+			found.Malformed.add(bad)
 			continue
 		case err != nil:
 			return found, err
 		case l.held && !h.Lock.Held:
 			continue
 		}
-		if h.PingErr != nil && !pings[h.PingErr.ID] {
-			pings[h.PingErr.ID] = true
-			found.Malformed = append(found.Malformed, problemOf(h.PingErr))
+		for _, s := range holdersOf(h) {
+			found.Malformed.add(s.pulse.Err)
+			found.Locks = append(found.Locks, rowOf(h.Lock, s))
 		}
-		found.Locks = append(found.Locks, rowOf(h))
 	}
 	return found, nil
 }
 
-func rowOf(h catalog.Holding) row {
+func rowOf(l catalog.Lock, s standing) row {
 	r := row{
-		Name: h.Lock.Name, Held: h.Lock.Held, Process: h.Lock.Process, Who: h.Lock.Who,
-		Why: h.Lock.Why, Fence: h.Lock.Fence, Marks: marks(h),
+		Name: l.Name, Held: l.Held, Process: s.Process, Who: s.Who, Why: s.Why,
+		Since: moment(s.Since), PingAgeMS: milliseconds(s.pingAge()), Fence: s.Fence,
+		Waiters: len(l.Waiters), Marks: s.marks(),
 	}
-	if !h.Lock.When.IsZero() {
-		r.Since = &h.Lock.When
-	}
-	if d := pingAge(h); d >= 0 {
-		ms := d.Milliseconds()
-		r.PingAgeMS = &ms
+	if l.Held {
+		r.Mode, r.Limit = mode(s.Mode), s.Limit
 	}
 	return r
-}
-
-// pingAge is how old the holder's ping is by the server's clock; negative when unknown.
-func pingAge(h catalog.Holding) time.Duration {
-	if h.Ping == nil || h.ServerTime.IsZero() {
-		return -1
-	}
-	return max(0, h.ServerTime.Sub(h.Ping.At))
-}
-
-// marks says what is peculiar about the holder; nothing for a lock that is free.
-func marks(h catalog.Holding) []string {
-	m := []string{}
-	if !h.Lock.Held {
-		return m
-	}
-	switch {
-	case h.PingErr != nil:
-		return append(m, "bad ping")
-	case h.Ping == nil:
-		return append(m, "no ping")
-	}
-	if !h.Ping.HasSeq {
-		m = append(m, "foreign")
-	}
-	if h.Ping.Condemned != nil {
-		m = append(m, "condemned")
-	}
-	takeover := max(h.Lock.Takeover, h.Ping.Takeover)
-	if takeover == 0 {
-		takeover = distlock.DefaultTakeover
-	}
-	if pingAge(h) > takeover {
-		m = append(m, "silent")
-	}
-	return m
 }
 
 func problemOf(e *catalog.MalformedError) problem {
@@ -164,6 +125,11 @@ func remedy(e *catalog.MalformedError) string {
 		return "remove the document"
 	case e.Collection == catalog.PingsCollection:
 		return "stop the process, then remove its ping document"
+	case strings.HasPrefix(e.Field, "waiters"):
+		return "remove the field waiters; those who wait enter the line again"
+	case strings.HasPrefix(e.Field, "sharers"):
+		return "make sure that nobody works under this lock, then set state to the int 0 and remove " +
+			"the field sharers"
 	case e.Field == "fence":
 		return "set it to a long that is larger than every fence handed out before"
 	default:
@@ -177,17 +143,22 @@ func (l listing) print(w io.Writer) {
 		fmt.Fprintln(w, "no locks")
 	} else {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "NAME\tHELD\tBY\tWHY\tSINCE\tPING AGE\tFENCE\tMARKS")
+		fmt.Fprintln(t, "NAME\tHELD\tMODE\tBY\tWHY\tSINCE\tPING AGE\tFENCE\tWAITING\tMARKS")
 		for _, r := range l.Locks {
 			fmt.Fprintln(t, strings.Join(r.columns(), "\t"))
 		}
 		_ = t.Flush() // a reader that has gone needs no table
 	}
-	if len(l.Malformed) == 0 {
+	l.Malformed.print(w)
+}
+
+// print writes what cannot be understood, below a table.
+func (l problemList) print(w io.Writer) {
+	if len(l) == 0 {
 		return
 	}
 	fmt.Fprint(w, "\nmalformed, never taken for free and never taken over:\n")
-	for _, p := range l.Malformed {
+	for _, p := range l {
 		fmt.Fprintf(w, "  %s \"%s\": field %q %s\n    remedy: %s\n", p.Collection,
 			shown(p.ID, 200), p.Field, shown(p.Problem, 400), p.Remedy)
 	}
@@ -195,15 +166,13 @@ func (l listing) print(w io.Writer) {
 
 // columns are the cells of a row, fit for a terminal.
 func (r row) columns() []string {
-	since, ping := time.Time{}, time.Duration(-1)
+	since := time.Time{}
 	if r.Since != nil {
 		since = *r.Since
 	}
-	if r.PingAgeMS != nil {
-		ping = time.Duration(*r.PingAgeMS) * time.Millisecond
-	}
 	return []string{
-		shown(r.Name, 60), yesNo(r.Held), shown(r.Process, 100), shown(r.Why, 60), instant(since),
-		age(ping), fmt.Sprint(r.Fence), shown(strings.Join(r.Marks, ", "), 60),
+		shown(r.Name, 60), yesNo(r.Held), modeOf(r.Mode, r.Limit), shown(r.Process, 100),
+		shown(r.Why, 60), instant(since), age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
+		fmt.Sprint(r.Waiters), shown(strings.Join(r.Marks, ", "), 60),
 	}
 }

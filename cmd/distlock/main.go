@@ -2,6 +2,7 @@
 //
 //	distlock doctor                  is this server fit to keep locks, and what can it do
 //	distlock locks                   who holds what, why, since when, how old is the ping
+//	distlock waiters [NAME]          who waits for what, in which place, since when
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock run NAME -- COMMAND     run a command while holding a lock
 //	distlock serve --dir FOLDER      be a config server, for those who have none
@@ -12,9 +13,11 @@
 // # Exit codes
 //
 //	0    done; for run: the command ended with 0
-//	1    not done: the server is unfit or unreachable, the lock was not as seen, the lock was lost
+//	1    not done: the server is unfit or unreachable, the lock was not as seen, it was lost, or it
+//	     is in use with another number of permits
 //	2    wrong call
-//	75   run: somebody else holds the lock; try again later (EX_TEMPFAIL of sysexits.h)
+//	75   run: somebody else holds the lock, or waiting for it would be a deadlock; try again later
+//	     (EX_TEMPFAIL of sysexits.h)
 //	126  run: the command cannot be executed; 127: there is none of that name
 //
 // Otherwise run ends with the code of its command, 128 plus the signal when that was killed by one

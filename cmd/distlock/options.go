@@ -45,6 +45,8 @@ func topics() []topic {
 			func() command { return &doctor{} }},
 		{"locks", "[flags]", "who holds what, why, since when, how old is the ping", locksText,
 			func() command { return &locks{} }},
+		{"waiters", "[NAME] [flags]", "who waits for what, in which place, since when", waitersText,
+			func() command { return &waiters{} }},
 		{"break", "NAME --fence N --why TEXT [flags]",
 			"free a lock by force, if it still is as you saw it", breakText,
 			func() command { return &breaker{} }},
@@ -164,9 +166,10 @@ func (t topic) help(w io.Writer, f *flag.FlagSet) {
 
 const exitText = `Exit codes:
   0    done; for run: the command ended with 0
-  1    not done: the server is unfit or unreachable, the lock was not as seen, or it was lost
+  1    not done: the server is unfit or unreachable, the lock was not as seen, it was lost, or it
+       is in use with another number of permits
   2    wrong call
-  75   run: somebody else holds the lock; try again later
+  75   run: somebody else holds the lock, or waiting for it would be a deadlock; try again later
   126  run: the command cannot be executed; 127: there is none of that name
 Otherwise run ends with the code of its command, 128 plus the signal when that was killed by one
 or when run was interrupted before it began. A command whose lock was lost counts as 1.
@@ -180,8 +183,9 @@ are not atomic, is refused with exit code 1.
 `
 
 const locksText = `
-Lists the locks: the holder, why and since when (server's clock), how old its ping is, the fence.
-A free lock shows its last holder. Reads only; starts no heartbeat.
+Lists the locks: the holder and its mode, why and since when (server's clock), how old its ping is,
+the fence, how many wait. A lock with several holders has a line for each. A free lock shows its
+last holder. Reads only; starts no heartbeat.
 
 Marks: foreign (not one of ours: a mongos, or MongoDB's own lock manager), condemned (a contender
 declared the holder dead), silent (the ping is older than the takeover time), no ping, bad ping.
@@ -189,9 +193,17 @@ Documents that cannot be understood are listed below the table; they are never t
 never taken over.
 `
 
+const waitersText = `
+Lists who stands in line for locks, or for the lock NAME: the place (1 is the next), the mode, who
+and why, how long it has waited and how old its ping is (server's clock). Whoever releases the lock
+grants it to the next in the same command. Those who wait inside their processes because a line is
+full are not shown. Reads only; starts no heartbeat. The marks are those of "distlock locks".
+`
+
 const breakText = `
 Frees a lock by force, if it is still held with the fence that "distlock locks" showed. Without
---yes it only shows what is held, and ends with 1.
+--yes it only shows what is held and who is next in line, and ends with 1. Where others wait, the
+next in line is granted the lock at once. Of several holders the one with that fence is taken out.
 
 This is the one operation that can let two holders in: it does not wait. A holder that lives
 learns of it only with its next ping, and until then works on. Make sure that it is dead or
@@ -212,6 +224,10 @@ the command leaves running when it ends is ended in the same way before the lock
 
 If distlock itself is stopped or killed with SIGKILL, nobody ends the command. Let what it changes
 check the fence.
+
+With --wait it stands in line for the lock, first come first served; "distlock waiters" shows the
+line. With --shared any number may hold the lock at a time, as long as nobody holds it without. With
+--permits N at most N may, and all who use the lock at a time must say the same N.
 
 A dead holder is taken over only after it has been watched for three of its ping intervals at
 least, so --wait must be longer than that.

@@ -19,6 +19,9 @@ const (
 	envFence = "DISTLOCK_FENCE"
 )
 
+// maxPermits is the most that distlock.Permits takes.
+const maxPermits = 1_000_000
+
 // defaultGrace is how long a command may wind down; less when the takeover time is short.
 const defaultGrace = 5 * time.Second
 
@@ -32,6 +35,8 @@ type runner struct {
 	name, why                   string
 	wait, grace, ping, takeover time.Duration
 	margin                      time.Duration
+	shared                      bool
+	permits                     int
 	command                     []string
 }
 
@@ -39,7 +44,9 @@ func (r *runner) flags(f *flag.FlagSet) {
 	r.connection.flags(f)
 	r.logging.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
-	f.DurationVar(&r.wait, "wait", 0, "how long to wait for the lock; 0: try once")
+	f.DurationVar(&r.wait, "wait", 0, "how long to stand in line for the lock; 0: try once")
+	f.BoolVar(&r.shared, "shared", false, "hold the lock with others who say the same")
+	f.IntVar(&r.permits, "permits", 0, "hold the lock with others, `N` at most; all must say the same")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
 		"time between SIGTERM and SIGKILL; the default is less for a short --takeover")
 	f.DurationVar(&r.ping, "ping", distlock.DefaultPing, "time between two heartbeats")
@@ -56,6 +63,10 @@ func (r *runner) accept(c call) error {
 		return errors.New("there is no command after \"--\"")
 	case r.wait < 0:
 		return fmt.Errorf("--wait is %v, must not be negative", r.wait)
+	case r.shared && c.given["permits"]:
+		return errors.New("--shared and --permits exclude each other: leave one of them out")
+	case c.given["permits"] && (r.permits < 1 || r.permits > maxPermits):
+		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
 	case r.grace < 0:
 		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
 	}
@@ -156,13 +167,26 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
+// options are those of the acquisition.
+func (r *runner) options() []distlock.Option {
+	opts := []distlock.Option{
+		distlock.Why(r.why), distlock.Label("distlock run"), distlock.WaitAtMost(r.wait),
+	}
+	switch {
+	case r.shared:
+		opts = append(opts, distlock.Shared())
+	case r.permits > 0:
+		opts = append(opts, distlock.Permits(r.permits))
+	}
+	return opts
+}
+
 // acquire gets the lock. ctx ends the waiting, but not the guard: a signal is the command's to
 // obey, and until it has the lock must stay.
 func (r *runner) acquire(ctx context.Context, m *distlock.Manager) (*distlock.TryGuard, error) {
 	hold, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	guard, err := m.Lock(r.name).Lock(hold, distlock.Why(r.why), distlock.Label("distlock run"),
-		distlock.WaitAtMost(r.wait))
+	guard, err := m.Lock(r.name).Lock(hold, r.options()...)
 	if stop() || err != nil {
 		return guard, err
 	}
@@ -172,13 +196,31 @@ func (r *runner) acquire(ctx context.Context, m *distlock.Manager) (*distlock.Tr
 // refused maps the errors of acquiring to exit codes.
 func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
+	var circle *distlock.DeadlockError
+	var limit *distlock.LimitError
 	switch {
 	case errors.As(context.Cause(ctx), &by):
 		return exit{exitSignal + int(by.signal), by}
+	case errors.As(err, &circle):
+		return exit{exitHeld, deadlock(circle)}
+	case errors.As(err, &limit):
+		return exit{exitFailed, limit}
 	case errors.Is(err, distlock.ErrHeld):
 		return exit{exitHeld, err}
 	case errors.Is(err, distlock.ErrConfig):
 		return exit{exitUsage, problems(err)}
 	}
 	return r.explain(err)
+}
+
+// deadlock words a circle with one step a line.
+func deadlock(d *distlock.DeadlockError) error {
+	text := fmt.Sprintf("lock %q: waiting for it would be a deadlock", shown(d.Name, 200))
+	for _, step := range d.Chain {
+		text += "\n  " + shown(step, 1000)
+	}
+	if d.Presumed {
+		text += "\nwhat the callers hold is presumed"
+	}
+	return errors.New(text)
 }

@@ -20,6 +20,14 @@ func (b *base) under(flags string, helper ...string) []string {
 	return append(append(args, "--"), self(b.t, helper...)...)
 }
 
+// terminate asks a process to end.
+func terminate(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // dead reports whether a process has ended and was waited for.
 func dead(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 

@@ -11,6 +11,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/balancing"
+	"mongodlm/internal/clock"
 )
 
 // LockName and LockWhy are what mongos used.
@@ -26,7 +27,7 @@ type Kind string
 const (
 	Started  Kind = "started"  // the process has its first term
 	Idle     Kind = "idle"     // settings forbid a round; Text says why
-	Waiting  Kind = "waiting"  // somebody else holds the lock
+	Waiting  Kind = "waiting"  // the time to wait in line was over; Text says who holds the lock
 	TookOver Kind = "tookover" // got the lock from a dead holder; Text is the evidence
 	Entered  Kind = "entered"  // a round has begun
 	MovedOne Kind = "moved"    // a chunk was moved
@@ -50,6 +51,8 @@ type Event struct {
 	From    string `json:"from,omitempty"`
 	To      string `json:"to,omitempty"`
 	Text    string `json:"text,omitempty"`
+	// Waited is how long it waited for the lock that it has got; of Entered and TookOver.
+	Waited time.Duration `json:"waitedNanos,omitempty"`
 }
 
 // Config is what a Balancer needs.
@@ -62,8 +65,10 @@ type Config struct {
 	PID     int
 	// RoundPause is the time between two rounds; MovePause stands for the copying of a chunk.
 	RoundPause, MovePause time.Duration
-	Now                   func() time.Time
-	Tell                  func(Event)
+	// Wait is how long a balancer stands in line for the lock before it reads the settings again.
+	Wait  time.Duration
+	Clock clock.Clock
+	Tell  func(Event)
 }
 
 // Balancer is one balancer process.
@@ -102,28 +107,47 @@ func (b *Balancer) tell(e Event) {
 	b.cfg.Tell(e)
 }
 
-// once is one pass of the loop: at most one round.
-func (b *Balancer) once(ctx context.Context) error {
+func (b *Balancer) now() time.Time { return b.cfg.Clock.Now().Wall.Local() }
+
+// may reads the settings and reports whether they allow a round now.
+func (b *Balancer) may(ctx context.Context) (bool, error) {
 	settings, err := b.cfg.Store.Settings(ctx)
 	if err != nil {
+		return false, err
+	}
+	ok, why := settings.MayRun(b.now())
+	if !ok {
+		b.tell(Event{Kind: Idle, Text: why})
+	}
+	return ok, nil
+}
+
+// once is one pass of the loop: at most one round. A balancer that has to wait stands in line, and
+// the release of whoever is before it grants it the lock.
+func (b *Balancer) once(ctx context.Context) error {
+	if ok, err := b.may(ctx); err != nil || !ok {
 		return err
 	}
-	if ok, why := settings.MayRun(b.cfg.Now()); !ok {
-		b.tell(Event{Kind: Idle, Text: why})
+	start := b.cfg.Clock.Now().Mono
+	guard, err := b.lock.Lock(ctx, distlock.Why(LockWhy), distlock.Label("Balancer"),
+		distlock.WaitAtMost(b.cfg.Wait))
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return nil
-	}
-	guard, err := b.lock.TryLock(ctx, distlock.Why(LockWhy), distlock.Label("Balancer"))
-	if errors.Is(err, distlock.ErrHeld) {
+	case errors.Is(err, distlock.ErrHeld):
 		b.tell(Event{Kind: Waiting, Text: err.Error()})
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
+	waited := b.cfg.Clock.Now().Mono - start
 	if evidence := guard.TakenOver(); evidence != "" {
-		b.tell(Event{Kind: TookOver, Fence: guard.Fence(), Text: evidence})
+		b.tell(Event{Kind: TookOver, Fence: guard.Fence(), Text: evidence, Waited: waited})
 	}
-	err = b.round(guard)
+	ok, err := b.may(guard.Context()) // it may have waited for long
+	if ok && err == nil {
+		err = b.round(guard, waited)
+	}
 	if guard.Err() != nil {
 		b.tell(Event{Kind: LostLock, Fence: guard.Fence(), Text: guard.Err().Error()})
 		b.probe(ctx, guard.Fence())
@@ -135,8 +159,8 @@ func (b *Balancer) once(ctx context.Context) error {
 	return err
 }
 
-// round is the work under the lock.
-func (b *Balancer) round(guard *distlock.TryGuard) error {
+// round is the work under the lock, for which the balancer has waited.
+func (b *Balancer) round(guard *distlock.TryGuard, waited time.Duration) error {
 	ctx := guard.Context()
 	r := balancing.Round{Process: guard.Process(), Fence: guard.Fence()}
 	var err error
@@ -149,7 +173,7 @@ func (b *Balancer) round(guard *distlock.TryGuard) error {
 	if err := b.cfg.Store.Begin(ctx, r); err != nil {
 		return err
 	}
-	b.tell(Event{Kind: Entered, Fence: r.Fence})
+	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: waited})
 	err = b.migrate(ctx, guard, &r)
 	if err == nil && guard.Err() == nil {
 		r.Left, err = b.cfg.Store.Tick(ctx)
@@ -206,7 +230,7 @@ func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m balanci
 		From: m.From, To: m.To, Text: m.Why,
 	})
 	return b.cfg.Store.Record(ctx, balancing.Change{
-		Host: b.cfg.Host, Server: b.cfg.Server, ClientAddr: b.cfg.Server, Time: b.cfg.Now(),
+		Host: b.cfg.Host, Server: b.cfg.Server, ClientAddr: b.cfg.Server, Time: b.now(),
 		Serial: bson.NewObjectID(), NS: m.Chunk.NS, Chunk: m.Chunk.Name(),
 		Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To,
 		Process: guard.Process(), Fence: guard.Fence(), MovedAt: at,

@@ -21,7 +21,7 @@ func Plain(e Event) string {
 		who = fmt.Sprintf("#%d", e.Balancer)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s: %s", short(e.At), who, catalog.Printable(e.Kind, 20),
+	fmt.Fprintf(&b, "%s %s %s: %s", Short(e.At), who, catalog.Printable(e.Kind, 20),
 		catalog.Printable(e.Text, 300))
 	for _, f := range e.Fields {
 		fmt.Fprintf(&b, " %s=%s", catalog.Printable(f.Key, 40), value(f.Value))

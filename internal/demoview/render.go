@@ -14,24 +14,24 @@ const (
 	maxWidth  = 160
 	minHeight = 24
 	maxHeight = 40
-	minEvents = 3
+	minEvents = 2
 	maxEvents = 12
 	// fixedLines is what is drawn beside the rows of balancers and shards: the header, four empty
-	// lines, three headings, the lock, three lines on takeovers, and the fewest events.
-	fixedLines = 12 + minEvents
+	// lines, three headings, the lock, its line, three lines on takeovers, and the fewest events.
+	fixedLines = 13 + minEvents
 )
 
 // Render draws the table in lines of at most width columns (80 to 160; less is drawn as 80, more
 // as 160), without control sequences, ending in a newline. It has one line less than s.Height, so
 // that the cursor below it does not scroll a terminal. Rows that do not fit are counted in a line
-// of their own; the events get what is left, three at least.
+// of their own; the events get what is left, two at least.
 func Render(s State, width int) string {
 	width = min(max(width, minWidth), maxWidth)
 	height := min(max(s.Height, minHeight), maxHeight) - 1
 	rowsOfBalancers, rowsOfShards := share(len(s.Balancers), len(s.Shards), height-fixedLines)
 	lines := []string{header(s, width), ""}
 	lines = append(lines, balancers(s, rowsOfBalancers)...)
-	lines = append(lines, "", "lock      "+lockLine(s.Lock))
+	lines = append(lines, "", "lock      "+lockLine(s.Lock), "in line   "+Line(s.Line))
 	lines = append(lines, takeovers(s)...)
 	lines = append(lines, "")
 	lines = append(lines, bars(s, rowsOfShards, width)...)
@@ -86,14 +86,14 @@ func header(s State, width int) string {
 	if s.Finished {
 		state = "balanced"
 	}
-	left := fmt.Sprintf("%s  %s  config server %s", clean(s.Title, 40), short(s.Elapsed),
+	left := fmt.Sprintf("%s  %s  config server %s", clean(s.Title, 40), Short(s.Elapsed),
 		clean(s.Server, 40))
 	gap := max(2, width-columns(left)-len(state))
 	return left + strings.Repeat(" ", gap) + state
 }
 
 func balancers(s State, rows int) []string {
-	lines := []string{fmt.Sprintf("%-10s%8s  %-18s%8s%7s%10s%8s  %s",
+	lines := []string{fmt.Sprintf("%-9s%8s  %-18s%7s%6s%9s%14s %s",
 		"balancer", "pid", "state", "rounds", "moves", "ping age", "fence", "lock")}
 	for i, b := range s.Balancers {
 		if i == rows {
@@ -102,15 +102,18 @@ func balancers(s State, rows int) []string {
 		}
 		ping, fence, mark := "none", "-", ""
 		if b.PingAge >= 0 {
-			ping = short(b.PingAge)
+			ping = Short(b.PingAge)
 		}
 		if b.Fence > 0 {
 			fence = fmt.Sprint(b.Fence)
 		}
-		if b.Holder {
+		switch {
+		case b.Holder:
 			mark = "HOLDER"
+		case b.Place > 0:
+			mark = fmt.Sprintf("line %d", b.Place)
 		}
-		lines = append(lines, fmt.Sprintf("#%-9d%8d  %-18s%8d%7d%10s%8s  %s", b.Number, b.PID,
+		lines = append(lines, fmt.Sprintf("#%-8d%8d  %-18s%7d%6d%9s%14s %s", b.Number, b.PID,
 			clean(string(b.Condition), 18), b.Rounds, b.Moves, ping, fence, mark))
 	}
 	return lines
@@ -125,18 +128,42 @@ func lockLine(l Lock) string {
 	switch {
 	case l.Held:
 		return fmt.Sprintf("\"%s\" held by %s, fence %d, for %s: %s%s", name, holder, l.Fence,
-			short(l.Since), clean(l.Why, 60), process)
+			Short(l.Since), clean(l.Why, 60), process)
 	case l.Process == "":
 		return fmt.Sprintf("\"%s\" was never held", name)
 	}
 	return fmt.Sprintf("\"%s\" free, last held by %s, fence %d%s", name, holder, l.Fence, process)
 }
 
+// Line words who waits, the next one first: "#3 for 412ms, #1 for 8ms".
+func Line(line []Waiter) string {
+	const shown = 12
+	var all []string
+	for i, w := range line {
+		if i == shown {
+			all = append(all, fmt.Sprintf("and %d more", len(line)-shown))
+			break
+		}
+		who := fmt.Sprintf("#%d", w.Number)
+		if w.Number == 0 {
+			who = clean(w.Process, 30)
+		}
+		if w.Waited >= 0 {
+			who += " for " + Short(w.Waited)
+		}
+		all = append(all, who)
+	}
+	if len(all) == 0 {
+		return "nobody"
+	}
+	return strings.Join(all, ", ")
+}
+
 // takeovers shows how many there were and what the last two rested on.
 func takeovers(s State) []string {
 	lines := []string{fmt.Sprintf("takeovers %d", len(s.Takeovers))}
 	for _, t := range s.Takeovers[max(0, len(s.Takeovers)-2):] {
-		lines = append(lines, fmt.Sprintf("  %7s  fence %d  %s", short(t.At), t.Fence,
+		lines = append(lines, fmt.Sprintf("  %7s  fence %d  %s", Short(t.At), t.Fence,
 			clean(t.Evidence, 130)))
 	}
 	return lines
@@ -145,7 +172,7 @@ func takeovers(s State) []string {
 func events(s State, count int) []string {
 	lines := []string{"events"}
 	for _, e := range s.Events[max(0, len(s.Events)-count):] {
-		lines = append(lines, fmt.Sprintf("  %7s  %-4s%-10s%s", short(e.At), actor(e.Balancer),
+		lines = append(lines, fmt.Sprintf("  %7s  %-4s%-10s%s", Short(e.At), actor(e.Balancer),
 			clean(e.Kind, 9), clean(e.Text, 130)))
 	}
 	return lines
@@ -158,8 +185,8 @@ func actor(number int) string {
 	return fmt.Sprintf("#%d", number)
 }
 
-// short is a duration of at most seven characters: "12ms", "3.4s", "2m05s".
-func short(d time.Duration) string {
+// Short is a duration of at most seven characters: "12ms", "3.4s", "2m05s".
+func Short(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())

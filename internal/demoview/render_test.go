@@ -16,12 +16,14 @@ func picture() demoview.State {
 		Lock: demoview.Lock{Name: "balancer", Held: true, Number: 2, Fence: 42,
 			Process: "host:4712:1460419200:5f0c", Why: "doing balance round",
 			Since: 130 * time.Millisecond},
+		Line: []demoview.Waiter{{Number: 3, Waited: 412 * time.Millisecond},
+			{Process: "other:1:1460419200:aa", Waited: -1}},
 		Balancers: []demoview.Balancer{
 			{Number: 1, PID: 4711, Condition: demoview.Stopped, Rounds: 17, Moves: 61,
-				PingAge: 3200 * time.Millisecond, Fence: 39},
+				PingAge: 3200 * time.Millisecond, Fence: 1795240019095},
 			{Number: 2, PID: 4712, Condition: demoview.Running, Rounds: 20, Moves: 77,
 				PingAge: 40 * time.Millisecond, Fence: 42, Holder: true},
-			{Number: 3, PID: 4713, Condition: demoview.Restarting, PingAge: -1},
+			{Number: 3, PID: 4713, Condition: demoview.Restarting, PingAge: -1, Place: 1},
 		},
 		Takeovers: []demoview.Takeover{
 			{At: 9 * time.Second, From: "host:4711:1460419200:77aa", To: "host:4712:1460419200:5f0c",
@@ -63,6 +65,7 @@ func TestRender_AnyNumberOfRows_FitsTheTerminal(t *testing.T) {
 				s := picture()
 				s.Height = height
 				s.Balancers = repeat(s.Balancers, rows)
+				s.Line = repeat(s.Line, rows)
 				s.Shards = repeat(s.Shards, rows)
 				s.Takeovers = repeat(s.Takeovers, rows)
 				wantFits(t, s, width)
@@ -101,6 +104,7 @@ func TestRender_ForeignText_IsEscaped(t *testing.T) {
 	s.Title, s.Server = evil, evil
 	s.Lock.Name, s.Lock.Process, s.Lock.Why = evil, evil, evil
 	s.Lock.Number = 0
+	s.Line[1].Process = evil
 	s.Balancers[0].Condition = evil
 	s.Takeovers[0].Evidence = evil
 	s.Shards[0].ID = evil
@@ -156,5 +160,20 @@ func TestFrame_Table_IsWrappedInCursorEraseAndBold(t *testing.T) {
 	want := "\x1b[H\x1b[1mone\x1b[0m\x1b[K\ntwo\x1b[K\n\x1b[J"
 	if got := demoview.Frame("one\ntwo\n"); got != want {
 		t.Errorf("want %q, got %q", want, got)
+	}
+}
+
+func TestLine_Waiters_AreInTheirOrder(t *testing.T) {
+	t.Parallel()
+	three := demoview.Waiter{Number: 3, Waited: 412 * time.Millisecond}
+	strange := demoview.Waiter{Process: "other:1:\x1b[2J", Waited: -1}
+	for want, line := range map[string][]demoview.Waiter{
+		"nobody":                          nil,
+		`#3 for 412ms, other:1:\u001b[2J`: {three, strange},
+		strings.Repeat("#3 for 412ms, ", 12) + "and 8 more": repeat([]demoview.Waiter{three}, 20),
+	} {
+		if got := demoview.Line(line); got != want {
+			t.Errorf("want %s\n got %s", want, got)
+		}
 	}
 }

@@ -20,13 +20,15 @@ type Report struct {
 	Duration   time.Duration `json:"durationNanos"`
 	Balancers  []Rounds      `json:"balancers"`
 	Handovers  int           `json:"handovers"` // the lock went to another process after a release
-	Takeovers  []Takeover    `json:"takeovers"`
-	Migrations []Migrations  `json:"migrations"`
-	Faults     []Fault       `json:"faults"`
-	Refused    int           `json:"refused"` // writes of a stale holder that matched nothing
-	Before     []Load        `json:"before"`
-	After      []Load        `json:"after"`
-	Violations []Violation   `json:"violations"`
+	// LongestLine is how many were seen waiting at a time.
+	LongestLine int          `json:"longestLine"`
+	Takeovers   []Takeover   `json:"takeovers"`
+	Migrations  []Migrations `json:"migrations"`
+	Faults      []Fault      `json:"faults"`
+	Refused     int          `json:"refused"` // writes of a stale holder that matched nothing
+	Before      []Load       `json:"before"`
+	After       []Load       `json:"after"`
+	Violations  []Violation  `json:"violations"`
 }
 
 // Rounds is what one process did.
@@ -35,6 +37,10 @@ type Rounds struct {
 	Process string `json:"process"`
 	Rounds  int    `json:"rounds"`
 	Moves   int    `json:"moves"`
+	// Waited is how long it waited for the lock of all its rounds together, LongestWait for one.
+	Waited      time.Duration `json:"waitedNanos"`
+	LongestWait time.Duration `json:"longestWaitNanos"`
+	Place       int           `json:"place"` // the last one in the line where it was seen; 0: none
 }
 
 // Migrations is how many chunks of a collection were moved.
@@ -108,7 +114,7 @@ func (r Report) Text() string {
 	if !r.Balanced {
 		state = "the cluster is NOT balanced"
 	}
-	add("%s after %s", state, short(r.Duration))
+	add("%s after %s", state, Short(r.Duration))
 	add("")
 	add("rounds per balancer")
 	rounds, moves := 0, 0
@@ -117,10 +123,11 @@ func (r Report) Text() string {
 		rounds, moves = rounds+b.Rounds, moves+b.Moves
 	}
 	add("  all  %5d rounds %5d moves, %d handovers by release", rounds, moves, r.Handovers)
+	lines = append(lines, r.waits()...)
 	add("")
 	add("takeovers %d", len(r.Takeovers))
 	for _, t := range r.Takeovers {
-		add("  %7s  fence %d", short(t.At), t.Fence)
+		add("  %7s  fence %d, after a wait of %s", Short(t.At), t.Fence, Short(t.Waited))
 		add("           from %s", clean(t.From, 80))
 		add("           to   %s", clean(t.To, 80))
 		for _, line := range wrap(catalog.Printable(t.Evidence, 1000), 87) {
@@ -139,6 +146,27 @@ func (r Report) Text() string {
 		lines[i] = strings.TrimRight(cut(line, 100), " ")
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// waits is how long the balancers waited in line for the lock.
+func (r Report) waits() []string {
+	lines := []string{"", "waits for the lock, first come first served"}
+	line := func(who string, total, most time.Duration, rounds int) string {
+		return fmt.Sprintf("  %-4s %7s on average %7s at most", who, Short(total/time.Duration(max(1, rounds))),
+			Short(most))
+	}
+	var total, most time.Duration
+	rounds := 0
+	for _, b := range r.Balancers {
+		where := ", never seen in line"
+		if b.Place > 0 {
+			where = fmt.Sprintf(", seen as far back as place %d", b.Place)
+		}
+		lines = append(lines, line(fmt.Sprintf("#%d", b.Number), b.Waited, b.LongestWait, b.Rounds)+where)
+		total, most, rounds = total+b.Waited, max(most, b.LongestWait), rounds+b.Rounds
+	}
+	return append(lines, line("all", total, most, rounds)+
+		fmt.Sprintf(", seen in line at a time: %d", r.LongestLine))
 }
 
 // shards is the table of chunks before and after.
@@ -176,7 +204,7 @@ func (r Report) faults() []string {
 			continue
 		}
 		lost = append(lost, fmt.Sprintf("  NOT survived: %s of %s at %s", clean(f.Kind, 20),
-			clean(f.Target, 50), short(f.At)))
+			clean(f.Target, 50), Short(f.At)))
 	}
 	return append([]string{"", fmt.Sprintf("faults survived %d of %d, writes of a stale holder refused %d",
 		survived, len(r.Faults), r.Refused)}, lost...)

@@ -15,12 +15,13 @@ func report() demoview.Report {
 		Balanced: true,
 		Duration: 41200 * time.Millisecond,
 		Balancers: []demoview.Rounds{
-			{Number: 1, Process: "host:4711:1460419200:77aa", Rounds: 30, Moves: 118},
+			{Number: 1, Process: "host:4711:1460419200:77aa", Rounds: 30, Moves: 118,
+				Waited: 24 * time.Second, LongestWait: 4400 * time.Millisecond, Place: 2},
 			{Number: 2, Process: "host:4712:1460419200:5f0c", Rounds: 57, Moves: 230},
 		},
-		Handovers: 61,
+		Handovers: 61, LongestLine: 2,
 		Takeovers: []demoview.Takeover{{At: 9 * time.Second, From: "host:4711:1460419200:77aa",
-			To: "host:4712:1460419200:5f0c", Fence: 40,
+			To: "host:4712:1460419200:5f0c", Fence: 40, Waited: 4100 * time.Millisecond,
 			Evidence: "ping 3.1s old by server and by own clock, limit 3s, skew 2ms"}},
 		Migrations: []demoview.Migrations{
 			{Namespace: "shop.events", Chunks: 80}, {Namespace: "shop.orders", Chunks: 87}},

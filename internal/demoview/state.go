@@ -10,6 +10,7 @@ type State struct {
 	Elapsed  time.Duration
 	Finished bool // the cluster is balanced
 	Lock     Lock
+	Line     []Waiter // who waits for the lock, the next one first
 	// Balancers are drawn in this order.
 	Balancers []Balancer
 	Takeovers []Takeover // oldest first
@@ -28,6 +29,13 @@ type Lock struct {
 	Fence   int64
 	Why     string
 	Since   time.Duration // how long it has been held
+}
+
+// A Waiter is who stands in line for the lock.
+type Waiter struct {
+	Number  int // of the balancer; 0 when the process is none of ours
+	Process string
+	Waited  time.Duration // negative when unknown
 }
 
 // A Condition is what the demo knows of a balancer's process.
@@ -51,6 +59,7 @@ type Balancer struct {
 	Moves     int
 	PingAge   time.Duration // negative when it has not pinged
 	Holder    bool
+	Place     int   // in the line for the lock, from 1; 0 when it does not wait
 	Fence     int64 // of its last round; 0 when it had none
 }
 
@@ -60,6 +69,7 @@ type Takeover struct {
 	From     string        `json:"from"`    // process id
 	To       string        `json:"to"`      // process id
 	Fence    int64         `json:"fence"`
+	Waited   time.Duration `json:"waitedNanos"` // how long To had waited
 	Evidence string        `json:"evidence"`
 }
 

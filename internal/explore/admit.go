@@ -228,7 +228,10 @@ func (w *world) strike(f Fault) {
 		p.clock.step(f.For)
 	case StepServer:
 		w.stepServer(f.For)
+	case Sever:
+		w.after(f.For, func() { w.breakStreams(p) })
 	case Elect:
+		w.breakStreams(nil)
 		w.primary++
 		w.mem.SetPrimary(w.primaryName())
 		w.stepServer(f.For)

@@ -95,6 +95,7 @@ func (w *world) choose(due []*event) int {
 	if len(heads) > 1 {
 		n := len(w.options)
 		w.options = append(w.options, len(heads))
+		w.when = append(w.when, due[0].at)
 		switch {
 		case n < len(w.s.Choices):
 			pick = w.s.Choices[n] % len(heads)

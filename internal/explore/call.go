@@ -27,18 +27,19 @@ type call struct {
 	writes  bool
 	ts      bson.ObjectID // session that it names, if it does
 	grant   catalog.Grant
+	how     catalog.Line
 	from    catalog.Holder
 	watched *catalog.Ping
 	why     catalog.Condemnation
 
-	n    int // it is the n-th command of its process
-	opN  int // and the n-th of its kind
-	sent time.Duration
-	mono time.Duration // of its process's clock when a look was sent
-	do   func() error  // carries it out on the store
-	look catalog.Look  // what it showed
-	old  func(at time.Duration, primary string)
-	show func() string // what it answered, for the timeline
+	n     int // it is the n-th command of its process
+	opN   int // and the n-th of its kind
+	sent  time.Duration
+	mono  time.Duration           // of its process's clock when a look was sent
+	do    func() error            // carries it out on the store
+	looks map[string]catalog.Look // what it showed, by lock
+	old   func(at time.Duration, primary string)
+	show  func() string // what it answered, for the timeline
 
 	err      error // of do; set before done is closed
 	done     chan struct{}
@@ -150,6 +151,9 @@ func (c *call) carry() error {
 	before := w.judge.before(c)
 	err := c.do()
 	w.judge.applied(c, before, err)
+	if c.writes && c.op != opWrite && before.collection == catalog.LocksCollection {
+		w.store.tell(c.subject, before.raw, w.mem.Document(before.collection, c.subject))
+	}
 	return err
 }
 
@@ -175,6 +179,10 @@ func (c *call) answer(err error) string {
 		return "outcome unknown"
 	case errors.Is(err, catalog.ErrUnavailable):
 		return "unavailable"
+	case errors.Is(err, catalog.ErrQueueFull):
+		return "the line is full"
+	case errors.Is(err, catalog.ErrLimit):
+		return "another limit"
 	}
 	text, _, _ := strings.Cut(err.Error(), ": ")
 	return "error: " + text

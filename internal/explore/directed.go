@@ -46,6 +46,10 @@ var directed = map[mutant.Mistake]func() Schedule{
 	mutant.FenceNotSeeded:           deleted,
 	mutant.StaleLastLook:            oldPrimary,
 	mutant.RevalidateByReading:      readAgain,
+	mutant.ReleaseForgetsLine:       func() Schedule { return line(20 * sec) },
+	mutant.NewcomerFirst:            func() Schedule { return line(20 * sec) },
+	mutant.BuryByProcess:            twoBury,
+	mutant.QuitterStays:             quitter,
 }
 
 // scene is a schedule of seconds in which nothing is left to chance.
@@ -57,10 +61,10 @@ func scene(users ...func(*User)) Schedule {
 	return s
 }
 
-// holdFor acquires a lock and works under it for d.
+// holdFor acquires a lock, by tries without a place in line, and works under it for d.
 func holdFor(name string, d time.Duration) func(*User) {
 	return func(u *User) {
-		if h := u.Lock(name, time.Hour); h != nil {
+		if h := u.Poll(name, time.Hour); h != nil {
 			u.Work(h, d)
 			u.Release(h)
 		}
@@ -143,7 +147,7 @@ func slowLastLook() Schedule {
 // timer is first, then comes the reply.
 func lateReply() Schedule {
 	s := scene(func(u *User) {
-		if h := u.Lock("a", minute); h != nil {
+		if h := u.Poll("a", minute); h != nil {
 			u.Sleep(2 * minute) // whatever the guard says
 			u.Release(h)
 		}
@@ -210,7 +214,7 @@ func lostAcquire(how Kind) Schedule {
 		h := u.Try("a")
 		if h == nil {
 			u.Sleep(sec)
-			h = u.Lock("a", minute)
+			h = u.Poll("a", minute)
 		}
 		if h != nil {
 			u.Work(h, 30*sec)
@@ -280,7 +284,7 @@ func oldPrimary() Schedule {
 // asks the server whether the lock is still its own.
 func readAgain() Schedule {
 	s := scene(func(u *User) {
-		if h := u.Lock("a", minute); h != nil {
+		if h := u.Poll("a", minute); h != nil {
 			for u.Sleep(sec / 2) {
 				_ = u.Check(h)
 			}

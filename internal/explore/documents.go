@@ -38,6 +38,9 @@ func (o *oracle) applied(c *call, before state, err error) {
 		return
 	}
 	after := o.w.mem.Document(before.collection, c.subject)
+	if before.collection == catalog.LocksCollection && err == nil {
+		o.done(c, after)
+	}
 	if bytes.Equal(before.raw, after) {
 		return
 	}
@@ -46,31 +49,19 @@ func (o *oracle) applied(c *call, before state, err error) {
 		o.pingChanged(c, before.raw)
 		return
 	}
-	var held catalog.Lock
+	was := catalog.Lock{Name: c.subject}
 	readable := true
 	if before.raw != nil {
 		var bad *catalog.MalformedError
-		held, bad = catalog.ParseLock(before.raw)
+		was, bad = catalog.ParseLock(before.raw)
 		readable = bad == nil
 	}
 	now, bad := catalog.ParseLock(after)
-	switch {
-	case !readable || bad != nil:
+	if !readable || bad != nil {
 		o.violated("I3", "%s changed a document that nobody can read", c.who())
-	case c.op == fault.Acquire && held.Held:
-		o.violated("I3", "%s took %q, which was not free", c.who(), c.subject)
-	case c.op == fault.Overtake && (held.TS != c.from.TS || held.Process != c.from.Process):
-		o.violated("I3", "%s took %q from another session than it had watched", c.who(), c.subject)
-	case c.op != fault.Acquire && c.op != fault.Overtake && held.TS != c.ts:
-		o.violated("I3", "%s changed the document of another session of %q", c.who(), c.subject)
+		return
 	}
-	if (c.op == fault.Acquire || c.op == fault.Overtake) && now.Fence <= held.Fence {
-		o.violated("I2", "%s raised the fence of %q from %d to %d", c.who(), c.subject,
-			held.Fence, now.Fence)
-	}
-	if c.op == fault.Overtake {
-		o.overtaken(c, held)
-	}
+	o.turned(turn{c, was, now})
 }
 
 // pingChanged judges a change of a ping document: a condemned one stays as it is, and only the
@@ -90,12 +81,19 @@ func (o *oracle) pingChanged(c *call, raw bson.Raw) {
 	}
 }
 
-// overtaken is I4: whoever loses a lock by a takeover has stopped trusting it before.
-func (o *oracle) overtaken(c *call, held catalog.Lock) {
-	o.w.done.Takeovers++
+// overtaken is I4: whoever loses a lock, or a place in its line, by a takeover has stopped trusting
+// it before.
+func (o *oracle) overtaken(c *call, held catalog.Party, holds bool) {
+	if holds {
+		o.w.done.Takeovers++
+	} else {
+		o.w.done.Buried++
+	}
 	if h := o.guardOf(held.TS); h != nil && o.trusted(h) {
 		o.violated("I4", "%s took %q, which %s trusts with fence %d, from before its deadline",
 			c.p, c.subject, h.p, h.guard.Fence())
+	} else if p := o.living(held.Process); p != nil && h == nil {
+		o.violated("I4", "%s took %s out of %q, who lives by its own clock", c.who(), p, c.subject)
 	}
 	sign, foreign := o.foreign[held.Process]
 	silent := o.w.now() - sign
@@ -117,12 +115,20 @@ func (o *oracle) foreignLock(process string, _ bson.ObjectID) { o.foreign[proces
 func (o *oracle) closed() {
 	for _, raw := range o.w.mem.Documents(catalog.LocksCollection) {
 		l, bad := catalog.ParseLock(raw)
-		if bad != nil || !l.Held {
+		if bad != nil {
 			continue
 		}
 		for _, p := range o.w.lives {
-			if !p.dead && p.named(l.Process) {
-				o.violated("I8", "%s has closed and still holds %q", p, l.Name)
+			if p.dead {
+				continue
+			}
+			for i, party := range partiesOf(l) {
+				if does := "holds"; p.named(party.Process) {
+					if i >= len(l.Holders()) {
+						does = "waits for"
+					}
+					o.violated("I8", "%s has closed and still %s %q", p, does, l.Name)
+				}
 			}
 		}
 	}

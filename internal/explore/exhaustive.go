@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Scenes are the small worlds that are explored exhaustively: two contenders, one lock, clocks that
-// tick together, so that many events fall on the same instants. The times are coarse, so that a
+// Scenes are the small worlds that are explored exhaustively: two contenders that try, or a holder and
+// two who wait in line, one lock, clocks that tick together, so that many events fall on the same instants. The times are coarse, so that a
 // takeover takes few commands.
 func Scenes() []Schedule {
 	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
@@ -26,7 +26,12 @@ func Scenes() []Schedule {
 	cut.Name, cut.Length = "cut", 130*sec
 	cut.Faults = []Fault{{Kind: Cut, Process: 0, At: 12 * sec, For: 80 * sec}}
 
-	scenes := []Schedule{handover, death, absence, cut}
+	inLine := line(20 * sec)
+	inLine.Name, inLine.Length = "line", 75*sec
+	streams := inLine
+	streams.Name, streams.Streams = "line with streams", true
+
+	scenes := []Schedule{handover, death, absence, cut, inLine, streams}
 	for i := range scenes {
 		scenes[i].Timing = Coarse()
 		scenes[i].Quiet = 45 * sec
@@ -71,6 +76,7 @@ func variants() []Fault {
 	add(StepWall, -20*minute, 50*sec, 20*minute)
 	add(StepServer, -20*minute, 50*sec, 20*minute)
 	add(Elect, 0, 10*minute)
+	add(Sever, time.Millisecond)
 	return all
 }
 
@@ -94,9 +100,29 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
+// Others are the orders of the events of equal instants that differ in one choice from the order that
+// a schedule has by itself; at an instant other than 0 only its events. r is its run.
+func Others(base Schedule, r Result, at time.Duration) iter.Seq[Schedule] {
+	return func(yield func(Schedule) bool) {
+		for n := len(base.Choices); n < len(r.Options); n++ {
+			for other := 1; other < r.Options[n] && (at == 0 || r.When[n] == at); other++ {
+				s := base
+				s.Choices = make([]int, n+1)
+				copy(s.Choices, base.Choices)
+				s.Choices[n] = other
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Orders plays every order of the events of equal instants that differs from the first one in at
-// most so many choices. run plays a schedule and reports whether to go on.
-func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bool {
+// most so many choices; at an instant other than 0 only of its events. run plays a schedule and
+// reports whether to go on.
+func Orders(base Schedule, at time.Duration, deviations int,
+	run func(Schedule) (Result, bool)) bool {
 	r, on := run(base)
 	if !on {
 		return false
@@ -104,15 +130,9 @@ func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bo
 	if deviations == 0 {
 		return true
 	}
-	for at := len(base.Choices); at < len(r.Options); at++ {
-		for other := 1; other < r.Options[at]; other++ {
-			s := base
-			s.Choices = make([]int, at+1)
-			copy(s.Choices, base.Choices)
-			s.Choices[at] = other
-			if !Orders(s, deviations-1, run) {
-				return false
-			}
+	for s := range Others(base, r, at) {
+		if !Orders(s, at, deviations-1, run) {
+			return false
 		}
 	}
 	return true

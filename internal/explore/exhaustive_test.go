@@ -58,7 +58,7 @@ func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	t.Parallel()
 	n, start := 0, time.Now()
 	for _, scene := range explore.Scenes() {
-		explore.Orders(scene, *deviations, func(s explore.Schedule) (explore.Result, bool) {
+		explore.Orders(scene, 0, *deviations, func(s explore.Schedule) (explore.Result, bool) {
 			n++
 			r := explore.Run(t, s)
 			if r.Failed() {

@@ -22,16 +22,6 @@ func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Hold
 	return s.Catalog.Overtake(ctx, g, from)
 }
 
-// Release carries a release out. Mutant 2 frees the lock whoever holds it.
-func (s *store) Release(ctx context.Context, session catalog.Session) error {
-	if s.w.s.Mistakes.Has(mutant.ReleaseByName) { // mutant 2
-		if now, err := s.Catalog.Read(ctx, session.Name); err == nil && now.Held {
-			session = now.Session()
-		}
-	}
-	return s.Catalog.Release(ctx, session)
-}
-
 // Ping carries a ping out. Mutant 13 lets a condemned process live.
 func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
 	if s.w.s.Mistakes.Has(mutant.UpsertingPing) { // mutant 13

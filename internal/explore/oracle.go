@@ -30,6 +30,7 @@ func (v Violation) String() string {
 type Stats struct {
 	Events, Calls        int
 	Guards, Takeovers    int
+	Granted, Buried      int // guards of a waiter that stood in line; dead waiters taken out of it
 	Refused, StaleWrites int // fenced writes that were refused; unfenced ones that were not
 	Simulated            time.Duration
 	Faults               map[Kind]int
@@ -41,6 +42,8 @@ func (s *Stats) Add(o Stats) {
 	s.Calls += o.Calls
 	s.Guards += o.Guards
 	s.Takeovers += o.Takeovers
+	s.Granted += o.Granted
+	s.Buried += o.Buried
 	s.Refused += o.Refused
 	s.StaleWrites += o.StaleWrites
 	s.Simulated += o.Simulated
@@ -57,8 +60,8 @@ type oracle struct {
 	w     *world
 	names []string // of the locks that somebody asked for
 
-	handed   map[string]int64 // largest fence of a guard, by name
-	accepted map[string]int64 // largest fence that the resource has seen, by name
+	handed   map[string][]int64 // fences of the guards, by name: the largest, the largest exclusive
+	accepted map[string]int64   // largest fence that the resource has seen, by name
 	looks    map[*process][]seen
 	foreign  map[string]time.Duration // last sign of life of a foreign process
 	troubles time.Duration            // when the world was last disturbed
@@ -84,7 +87,7 @@ type news struct {
 func newOracle(w *world) *oracle {
 	w.done.Faults = map[Kind]int{}
 	return &oracle{
-		w: w, handed: map[string]int64{}, accepted: map[string]int64{},
+		w: w, handed: map[string][]int64{}, accepted: map[string]int64{},
 		looks: map[*process][]seen{}, foreign: map[string]time.Duration{},
 		troubled: map[*process]time.Duration{}, slow: map[string]waitingFor{},
 		attempts: map[*process]map[string]*attempt{},
@@ -172,11 +175,10 @@ func (o *oracle) learn(n news) {
 		return
 	case n.got != nil:
 		o.w.done.Guards++
-		fence := n.got.guard.Fence()
-		if last := o.handed[n.got.name]; fence <= last {
-			o.violated("I2", "%s holds %q with fence %d after fence %d", n.p, n.got.name, fence, last)
+		if n.a.stood {
+			o.w.done.Granted++
 		}
-		o.handed[n.got.name] = max(o.handed[n.got.name], fence)
+		o.fenceOf(n)
 		return
 	case n.a == nil || n.p.dead || n.p.struck-n.a.struck != 1:
 		return
@@ -184,10 +186,34 @@ func (o *oracle) learn(n news) {
 	// One fault has struck, so whoever asked the store was answered: it must not hold the lock
 	// for an attempt that said it had nothing.
 	l, bad := catalog.ParseLock(o.w.mem.Document(catalog.LocksCollection, n.a.name))
-	if errors.Is(n.err, distlock.ErrOutcomeUnknown) && bad == nil && l.Held &&
-		slices.Contains(n.a.sessions, l.TS) {
-		o.violated("I6", "%s was told it has not got %q, which the store holds for it", n.p, n.a.name)
+	if !errors.Is(n.err, distlock.ErrOutcomeUnknown) || bad != nil {
+		return
 	}
+	for _, holder := range l.Holders() {
+		if slices.Contains(n.a.sessions, holder.TS) {
+			o.violated("I6", "%s was told it has not got %q, which the store holds for it",
+				n.p, n.a.name)
+		}
+	}
+}
+
+// fenceOf is I2: the fence of an exclusive guard is larger than that of every guard before it. Those
+// who share a lock may be told in another order than they were granted it.
+func (o *oracle) fenceOf(n news) {
+	fence, handed := n.got.guard.Fence(), o.handed[n.got.name]
+	if handed == nil {
+		handed = []int64{0, 0}
+		o.handed[n.got.name] = handed
+	}
+	last := handed[1]
+	if n.got.how.mode() == catalog.Exclusive {
+		last = handed[0]
+		handed[1] = max(last, fence)
+	}
+	if fence <= last {
+		o.violated("I2", "%s holds %q with fence %d after fence %d", n.p, n.got.name, fence, last)
+	}
+	handed[0] = max(handed[0], fence)
 }
 
 // trusted asks a guard whether it may be trusted, by the clock of its process. An answer no is
@@ -204,12 +230,19 @@ func (o *oracle) trusted(h *Held) bool {
 // and makes the guard notice its loss.
 func (o *oracle) oneTrusted(open []*Held) {
 	for i, h := range open {
+		permits := 1
 		for _, other := range open[i+1:] {
 			if h.name != other.name || o.w.done.Failed() || !o.trusted(h) || !o.trusted(other) {
 				continue
 			}
-			o.violated("I1", "two guards of %q are trusted: %s with fence %d and %s with fence %d",
-				h.name, h.p, h.guard.Fence(), other.p, other.guard.Fence())
+			permits++
+			switch mode := h.how.mode(); {
+			case mode == catalog.Shared && other.how.mode() == mode:
+			case mode == catalog.Permit && other.how.mode() == mode && permits <= h.how.Permits:
+			default:
+				o.violated("I1", "two guards of %q are trusted: %s with fence %d and %s with fence %d",
+					h.name, h.p, h.guard.Fence(), other.p, other.guard.Fence())
+			}
 		}
 	}
 }
@@ -254,7 +287,7 @@ func (o *oracle) wrote(h *Held) bool {
 
 // sent is told of every command when it is sent.
 func (o *oracle) sent(c *call) {
-	if c.op == fault.Acquire || c.op == fault.Overtake {
+	if c.op == fault.Acquire || c.op == fault.Overtake || c.op == fault.Enter {
 		o.mu.Lock()
 		if a := o.attempts[c.p][labelOf(c.grant.Who)]; a != nil {
 			a.sessions = append(a.sessions, c.ts)
@@ -262,9 +295,9 @@ func (o *oracle) sent(c *call) {
 		o.mu.Unlock()
 	}
 	switch c.op {
-	case fault.Look:
+	case fault.Look, fault.Attend:
 		c.mono = c.p.clock.Now().Mono
-	case fault.Overtake:
+	case fault.Overtake, fault.Bury:
 		o.byTheRule(c)
 	}
 }

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -46,21 +47,17 @@ func (o *oracle) slowThings(open []*Held) {
 
 // inTime judges one lock.
 func (o *oracle) inTime(name string, open []*Held) {
-	raw := o.w.mem.Document(catalog.LocksCollection, name)
-	var l catalog.Lock
-	if raw != nil {
-		var bad *catalog.MalformedError
-		if l, bad = catalog.ParseLock(raw); bad != nil {
-			return
-		}
-	}
-	what, limit := o.expect(name, l, open)
-	was := o.slow[name]
-	if what == "" || was.what != what || was.ts != l.TS {
-		o.slow[name] = waitingFor{what: what, ts: l.TS, since: o.w.now()}
+	l, ok := o.w.store.lockAsOf(name, nil)
+	if !ok && o.w.mem.Document(catalog.LocksCollection, name) != nil {
 		return
 	}
-	if waited := o.w.now() - max(was.since, o.troubles); what != "" && waited > limit {
+	what, ts, limit := o.expect(name, l, open)
+	was := o.slow[name]
+	if what == "" || was.what != what || was.ts != ts {
+		o.slow[name] = waitingFor{what: what, ts: ts, since: o.w.now()}
+		return
+	}
+	if waited := o.w.now() - max(was.since, o.troubles); waited > limit {
 		rule := "I7"
 		if what == ghost {
 			rule = "I6"
@@ -73,40 +70,81 @@ func (o *oracle) inTime(name string, open []*Held) {
 // What a lock may be that should change.
 const (
 	ghost    = "held for a living process that does not know of it"
+	untold   = "granted to a waiter that is not told"
 	deadHeld = "held by the dead and waited for"
 	freeHeld = "free and waited for"
 )
 
-// expect says what should happen to a lock and within which time; "" when nothing need happen.
-func (o *oracle) expect(name string, l catalog.Lock, open []*Held) (string, time.Duration) {
+// expect says what should happen to a lock, because of which session, and within which time; "" when
+// nothing need happen.
+func (o *oracle) expect(name string, l catalog.Lock, open []*Held) (
+	what string, ts bson.ObjectID, limit time.Duration) {
 	t := o.w.s.Timing
+	tick := scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
 	if !l.Held {
 		if o.contender(name) == nil {
-			return "", 0
+			return "", ts, 0
 		}
-		return freeHeld, scaled(t.PollMax*12/10 + 2*t.Limit + o.slack())
+		return freeHeld, l.TS, scaled(max(t.PollMax*12/10, t.Ping*11/10) + 2*t.Limit + o.slack())
 	}
+	known := false
+	for _, h := range l.Holders() {
+		switch what := o.knows(h, open); what {
+		case ghost:
+			return what, h.TS, tick
+		case untold:
+			return what, h.TS, o.telling()
+		case "":
+			known = true
+		}
+	}
+	if known || o.contender(name) == nil {
+		return "", ts, 0
+	}
+	need := t.Takeover
+	for _, h := range l.Holders() {
+		need = max(need, h.Takeover)
+		if _, foreign := o.foreign[h.Process]; foreign {
+			return "", ts, 0
+		}
+	}
+	return deadHeld, l.TS, scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
+}
+
+// knows says what is wrong with a holder: that its process does not know of it, that its waiter is
+// not told, or that it is dead; "" when it is well.
+func (o *oracle) knows(holder catalog.Party, open []*Held) string {
 	for _, h := range open {
-		if h.guard.Session() == l.TS && !h.p.dead {
-			return "", 0
+		if h.guard.Session() == holder.TS && !h.p.dead {
+			return ""
 		}
 	}
-	if o.underWay(l.TS) {
-		return "", 0
+	if a := o.underWay(holder.TS); a != nil {
+		if a.stood {
+			return untold
+		}
+		return ""
 	}
 	for _, p := range o.w.slots {
-		if p != nil && !p.dead && p.id() == l.Process {
-			return ghost, scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
+		if p != nil && !p.dead && p.id() == holder.Process {
+			return ghost
 		}
 	}
-	if o.contender(name) == nil {
-		return "", 0
+	return deadHeld
+}
+
+// telling is how long it may take until a waiter knows of its grant: as long as the pause between
+// two questions, and with a stream no time at all, but where a notice is late the next look at the
+// lock tells of it.
+func (o *oracle) telling() time.Duration {
+	t := o.w.s.Timing
+	pause := t.PollMax * 12 / 10
+	for _, p := range o.w.slots {
+		if p != nil && o.w.store.undelivered(p) {
+			pause = max(pause, t.Ping*11/10)
+		}
 	}
-	need := max(t.Takeover, l.Takeover)
-	if _, foreign := o.foreign[l.Process]; foreign {
-		return "", 0
-	}
-	return deadHeld, scaled(need + t.MaxGap + 3*t.PollMax + t.Ping + 2*t.Limit + o.slack())
+	return scaled(pause + 2*t.Limit + o.slack())
 }
 
 // scaled allows for the slowest clock.
@@ -126,8 +164,8 @@ func (o *oracle) contender(name string) *process {
 	return nil
 }
 
-// underWay reports whether an attempt that has not ended names a session.
-func (o *oracle) underWay(ts bson.ObjectID) bool {
+// underWay returns the attempt that has not ended and names a session; nil when there is none.
+func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p, attempts := range o.attempts {
@@ -135,12 +173,10 @@ func (o *oracle) underWay(ts bson.ObjectID) bool {
 			continue
 		}
 		for _, a := range attempts {
-			for _, own := range a.sessions {
-				if own == ts {
-					return true
-				}
+			if slices.Contains(a.sessions, ts) {
+				return a
 			}
 		}
 	}
-	return false
+	return nil
 }

@@ -91,7 +91,7 @@ func (o *port) Look(ctx context.Context, name string) (catalog.Look, error) {
 			if o.p.w.s.NoServerTime {
 				l.ServerTime = time.Time{}
 			}
-			c.look = l
+			c.looks = map[string]catalog.Look{name: l}
 			return l, err
 		})
 }
@@ -119,7 +119,10 @@ func (o *port) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holde
 // Release implements [catalog.Locks].
 func (o *port) Release(ctx context.Context, s catalog.Session) error {
 	c := o.write(fault.Release, s.Name, s.TS)
-	c.do = func() error { return o.store().Release(background, s) }
+	c.do = func() error {
+		_, err := o.store().Leave(background, s)
+		return err
+	}
 	return c.submit(ctx)
 }
 
@@ -186,7 +189,9 @@ func (o *port) Prepare(ctx context.Context) ([]string, error) {
 func (o *port) Hello(ctx context.Context) (catalog.Server, error) {
 	show := func(s catalog.Server) string { return s.Primary }
 	return sendFor(ctx, o.read(fault.Hello, ""), show, func() (catalog.Server, error) {
-		return o.store().Hello(background)
+		s, err := o.store().Hello(background)
+		s.ChangeStreams = o.p.w.s.Streams
+		return s, err
 	})
 }
 

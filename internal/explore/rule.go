@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"mongodlm/catalog"
@@ -8,9 +10,10 @@ import (
 	"mongodlm/takeover"
 )
 
-// seen is a look that a contender was answered.
+// seen is a look that a contender was answered. About one of its parties it is when there is one.
 type seen struct {
 	catalog.Look
+	about          catalog.Party
 	name           string
 	sent, received time.Duration // monotonic clock of the contender
 	wall           time.Time     // its wall clock at the reply
@@ -18,13 +21,49 @@ type seen struct {
 
 // replied is told of every command that its process was answered.
 func (o *oracle) replied(c *call) {
-	if c.op != fault.Look || c.look.Lock == nil || !c.look.Lock.Held {
-		return
+	if c.op == fault.Enter {
+		o.stands(c)
 	}
 	now := c.p.clock.Now()
-	o.looks[c.p] = append(o.looks[c.p], seen{
-		Look: c.look, name: c.subject, sent: c.mono, received: now.Mono, wall: now.Wall,
-	})
+	for _, name := range slices.Sorted(maps.Keys(c.looks)) {
+		look := c.looks[name]
+		if look.Lock == nil || len(partiesOf(*look.Lock)) == 0 {
+			continue
+		}
+		o.looks[c.p] = append(o.looks[c.p], seen{
+			Look: look, name: name, sent: c.mono, received: now.Mono, wall: now.Wall,
+		})
+	}
+}
+
+// stands notes that an attempt has entered a line.
+func (o *oracle) stands(c *call) {
+	l, _ := o.w.store.lockAsOf(c.subject, nil)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a := o.attempts[c.p][labelOf(c.grant.Who)]; a != nil && placeOf(l, c.ts) >= 0 {
+		a.stood = true
+	}
+}
+
+// about returns the looks that show a process, as those of the party given, or else of another one
+// of its sessions.
+func about(looks []seen, from catalog.Holder) []seen {
+	var shown []seen
+	for _, l := range looks {
+		parties := partiesOf(*l.Lock)
+		i := slices.IndexFunc(parties, func(p catalog.Party) bool { return p.Process == from.Process })
+		if i < 0 {
+			continue
+		}
+		l.about = parties[i]
+		if p, ok := find(parties, from.TS); ok && l.name == from.Name && p.Process == from.Process {
+			l.about = p
+		}
+		l.Ping = l.Pulses[from.Process].Ping
+		shown = append(shown, l)
+	}
+	return shown
 }
 
 // byTheRule judges an overtake by the looks of its contender.
@@ -43,12 +82,13 @@ func (o *oracle) byTheRule(c *call) {
 // users of a process look at once.
 func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
 	why := "nobody has looked at that session"
+	looks = about(looks, from)
 	for i := len(looks) - 1; i >= 0; i-- {
 		l := looks[i]
 		if looks[len(looks)-1].received-l.received > t.MaxGap {
 			break
 		}
-		if l.Lock.Session() != from.Session || l.Lock.Process != from.Process {
+		if l.name != from.Name || l.about.TS != from.TS {
 			continue
 		}
 		if why = allows(looks[:i+1], own, t); why == "" {
@@ -79,7 +119,7 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	if !now.ServerTime.IsZero() && !first.ServerTime.IsZero() {
 		watched = min(watched, now.ServerTime.Sub(first.ServerTime))
 	}
-	need := max(own, now.Lock.Takeover)
+	need := max(own, now.about.Takeover)
 	if p := now.Ping; p != nil {
 		need = max(need, p.Takeover)
 	}
@@ -96,15 +136,14 @@ func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
 
 // sameSubject reports whether two looks belong to one watch.
 func sameSubject(a, b seen) bool {
-	return a.Lock.Process == b.Lock.Process && sequenced(a) == sequenced(b) &&
-		(sequenced(a) || a.name == b.name)
+	return sequenced(a) == sequenced(b) && (sequenced(a) || a.name == b.name)
 }
 
 // disturbed reports whether something between two looks restarts a watch.
 func disturbed(a, b seen) bool {
 	switch {
 	case (a.Ping == nil) != (b.Ping == nil), a.Primary != b.Primary,
-		a.name == b.name && a.Lock.TS != b.Lock.TS,
+		!sequenced(b) && a.name == b.name && a.about.TS != b.about.TS,
 		!a.ServerTime.IsZero() && !b.ServerTime.IsZero() && b.ServerTime.Before(a.ServerTime):
 		return true
 	case a.Ping == nil:

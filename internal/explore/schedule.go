@@ -41,6 +41,7 @@ const (
 	StepServer                  // the server's clock steps by For
 	Elect                       // another primary; its clock differs from the last one's by For
 	RemoveFree                  // free lock documents are deleted
+	Sever                       // its streams of notices break, For later
 )
 
 var kindNames = map[Kind]string{
@@ -50,7 +51,7 @@ var kindNames = map[Kind]string{
 	PauseAfter: "pause after", Crash: "crash", Restart: "restart", Pause: "pause",
 	Suspend: "suspend", Cut: "cut", Deaf: "deaf", OldPrimary: "old primary",
 	StepWall: "step wall clock", StepServer: "step server's clock", Elect: "elect",
-	RemoveFree: "remove free locks",
+	RemoveFree: "remove free locks", Sever: "sever streams",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -160,6 +161,8 @@ type Schedule struct {
 	Quiet time.Duration
 	// Mistakes are switched on in every process and in the store.
 	Mistakes mutant.Set
+	// Streams lets streams of notices work; without them waiters ask.
+	Streams bool
 	// NoServerTime leaves the server's clock out of every look, as behind a mongos.
 	NoServerTime bool
 	// HarmOnly leaves out the oracle that tells the takeover rule again, so that only harm counts.
@@ -169,6 +172,8 @@ type Schedule struct {
 	// Choices settles which process is first where several have an event at one instant; 0 is
 	// the first. What it does not reach is settled by Seed.
 	Choices []int
+	// Instant is where the order of events matters most, if anywhere.
+	Instant time.Duration
 	// Trace keeps the timeline.
 	Trace bool
 }

@@ -17,6 +17,8 @@ type store struct {
 	*memcatalog.Catalog
 	w    *world
 	past map[string][]version // of every document that was written, by collection and _id
+
+	streams []*stream // that are open, in the order of their opening
 }
 
 // A version is a document from an instant on; nil when it was deleted.
@@ -72,9 +74,10 @@ func (s *store) look(name string, old *picture) (catalog.Look, error) {
 			l, bad := catalog.ParseLock(raw)
 			if look.LockErr = bad; bad == nil {
 				look.Lock = &l
-				ping := s.asOf(catalog.PingsCollection, l.Process, old.at)
-				if p, bad := catalog.ParsePing(ping); ping != nil && bad == nil {
-					look.Ping = &p
+				look.Ping = s.pingAsOf(l.Process, old.at)
+				look.Pulses = map[string]catalog.Pulse{}
+				for _, p := range partiesOf(l) {
+					look.Pulses[p.Process] = catalog.Pulse{Ping: s.pingAsOf(p.Process, old.at)}
 				}
 			}
 		}
@@ -89,15 +92,74 @@ func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error
 	}
 	var sessions []catalog.HeldSession
 	for _, name := range s.w.judge.names {
-		l, bad := catalog.ParseLock(s.asOf(catalog.LocksCollection, name, old.at))
-		if bad == nil && l.Held && l.Process == process {
-			sessions = append(sessions, catalog.HeldSession{Session: l.Session(), Fence: l.Fence})
+		l, _ := s.lockAsOf(name, old)
+		for _, a := range l.AwardsOf(process) {
+			sessions = append(sessions, catalog.HeldSession{Session: a.Session, Fence: a.Fence})
 		}
 	}
 	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
 		return cmp.Compare(a.Name, b.Name)
 	})
 	return sessions, nil
+}
+
+// pingAsOf returns the ping of a process as it was; nil when there was none.
+func (s *store) pingAsOf(process string, at time.Duration) *catalog.Ping {
+	raw := s.asOf(catalog.PingsCollection, process, at)
+	if p, bad := catalog.ParsePing(raw); raw != nil && bad == nil {
+		return &p
+	}
+	return nil
+}
+
+// lockAsOf returns a lock as it is or as an old picture shows it. ok is false when there is no
+// document that can be read.
+func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
+	raw := s.Document(catalog.LocksCollection, name)
+	if old != nil {
+		raw = s.asOf(catalog.LocksCollection, name, old.at)
+	}
+	if raw == nil {
+		return catalog.Lock{Name: name}, false
+	}
+	l, bad := catalog.ParseLock(raw)
+	return l, bad == nil
+}
+
+// attend looks at several locks.
+func (s *store) attend(names []string, old *picture) (map[string]catalog.Look, error) {
+	looks := map[string]catalog.Look{}
+	for _, name := range names {
+		l, err := s.look(name, old)
+		if err != nil {
+			return nil, err
+		}
+		if l.Lock != nil || l.LockErr != nil {
+			looks[name] = l
+		}
+	}
+	return looks, nil
+}
+
+// awarded tells what a process holds of the locks named, and which of them are free.
+func (s *store) awarded(process string, names []string, old *picture) awarded {
+	var a awarded
+	for _, name := range names {
+		l, ok := s.lockAsOf(name, old)
+		if ok && !l.Held {
+			a.free = append(a.free, name)
+		}
+		a.awards = append(a.awards, l.AwardsOf(process)...)
+	}
+	return a
+}
+
+// partiesOf returns the holders of a lock, then its waiters.
+func partiesOf(l catalog.Lock) []catalog.Party { return slices.Concat(l.Holders(), l.Waiters) }
+
+// placeOf returns the place of a session in the line, -1 when it does not wait.
+func placeOf(l catalog.Lock, ts bson.ObjectID) int {
+	return slices.IndexFunc(l.Waiters, func(p catalog.Party) bool { return p.TS == ts })
 }
 
 // put writes a document as a hand or a foreign program would.

@@ -26,6 +26,7 @@ type attempt struct {
 	name     string
 	p        *process
 	waits    bool
+	stood    bool // it has stood in a line
 	since    time.Duration
 	sessions []bson.ObjectID
 	struck   int // faults that had struck the process when it began
@@ -35,6 +36,7 @@ type attempt struct {
 type Held struct {
 	p     *process
 	name  string
+	how   How
 	guard *distlock.TryGuard
 	at    time.Duration
 
@@ -51,29 +53,91 @@ func (u *User) Sleep(d time.Duration) bool {
 // Until waits until an instant of true time, as far as the process runs.
 func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.now()) }
 
-// Try acquires a lock if it is free or may be taken; nil when not.
-func (u *User) Try(name string) *Held {
-	done := u.begin(name, false)
-	g, err := u.m.Lock(name).TryLock(u.p.ctx, distlock.Label(u.label))
-	return done(g, err)
+// How says how a user acquires a lock.
+type How struct {
+	// Wait is how long it waits in line; 0 is one try.
+	Wait time.Duration
+	// Context lets the end of its context end the wait, and not WaitAtMost.
+	Context bool
+	// Shared acquires for reading.
+	Shared bool
+	// Permits acquires one of so many permits.
+	Permits int
+	// Barge lets a try overtake those who wait.
+	Barge bool
 }
 
-// Lock acquires a lock and waits at most that long; nil when it did not get it.
+func (h How) mode() catalog.Mode {
+	switch {
+	case h.Shared:
+		return catalog.Shared
+	case h.Permits > 0:
+		return catalog.Permit
+	}
+	return catalog.Exclusive
+}
+
+// Try acquires a lock if it is free or may be taken; nil when not.
+func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
+
+// Lock acquires a lock and waits in line at most that long; nil when it did not get it.
 func (u *User) Lock(name string, wait time.Duration) *Held {
-	done := u.begin(name, true)
-	g, err := u.m.Lock(name).Lock(u.p.ctx, distlock.Label(u.label), distlock.WaitAtMost(wait))
-	return done(g, err)
+	return u.Acquire(name, How{Wait: wait})
+}
+
+// Poll tries to acquire a lock again and again, for that long; nil when it did not get it.
+func (u *User) Poll(name string, wait time.Duration) *Held {
+	t := u.p.w.s.Timing
+	pause, end := t.Poll, u.p.w.now()+wait
+	for {
+		if h := u.Try(name); h != nil {
+			return h
+		}
+		left := end - u.p.w.now()
+		if left <= 0 || !u.Sleep(min(pause, left)) {
+			return nil
+		}
+		pause = min(pause+pause/2, t.PollMax)
+	}
+}
+
+// Acquire acquires a lock; nil when it did not get it.
+func (u *User) Acquire(name string, how How) *Held {
+	opts := []distlock.Option{distlock.Label(u.label)}
+	if how.Shared {
+		opts = append(opts, distlock.Shared())
+	}
+	if how.Permits > 0 {
+		opts = append(opts, distlock.Permits(how.Permits))
+	}
+	if how.Barge {
+		opts = append(opts, distlock.Barge())
+	}
+	done := u.begin(name, how)
+	switch {
+	case how.Wait == 0:
+		return done(u.m.Lock(name).TryLock(u.p.ctx, opts...))
+	case !how.Context:
+		return done(u.m.Lock(name).Lock(u.p.ctx, append(opts, distlock.WaitAtMost(how.Wait))...))
+	}
+	ctx, cancel := context.WithCancel(u.p.ctx)
+	defer cancel()
+	go func() { // ends with ctx
+		clock.Sleep(u.p.clock, how.Wait, ctx.Done())
+		cancel()
+	}()
+	return done(u.m.Lock(name).Lock(ctx, opts...))
 }
 
 // begin tells the oracles of an attempt; what it returns tells them of its end.
-func (u *User) begin(name string, waits bool) func(*distlock.TryGuard, error) *Held {
+func (u *User) begin(name string, how How) func(*distlock.TryGuard, error) *Held {
 	w := u.p.w
-	a := &attempt{name: name, p: u.p, waits: waits, since: w.now(), struck: u.p.struck}
+	a := &attempt{name: name, p: u.p, waits: how.Wait > 0, since: w.now(), struck: u.p.struck}
 	w.judge.begin(u.p, u.label, a)
 	return func(g *distlock.TryGuard, err error) *Held {
 		var h *Held
 		if g != nil {
-			h = &Held{p: u.p, name: name, guard: g, at: w.now()}
+			h = &Held{p: u.p, name: name, how: how, guard: g, at: w.now()}
 		}
 		w.judge.end(u.p, u.label, a, h, err)
 		if h == nil && !errors.Is(err, distlock.ErrHeld) {
@@ -154,4 +218,16 @@ func (o *Outside) ForeignLock(name, process string) {
 		{Key: "when", Value: o.w.serverNow()},
 	})
 	o.w.judge.foreignLock(process, ts)
+}
+
+// ForeignRelease frees a lock as a mongos would: it knows nothing of a line.
+func (o *Outside) ForeignRelease(name string) {
+	o.w.log.add("foreign release of %q", name)
+	err := o.w.store.edit(name, func(doc bson.D) bson.D {
+		return append(without(doc, "state"), bson.E{Key: "state", Value: int32(0)})
+	})
+	if err != nil {
+		o.w.judge.violated("setup", "%v", err)
+	}
+	o.w.store.note(catalog.LocksCollection, name, o.w.mem.Document(catalog.LocksCollection, name))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/internal/fault"
 	"mongodlm/takeover"
 )
@@ -16,11 +17,12 @@ func Wander(names ...string) func(*User) {
 		t := u.p.w.s.Timing
 		for u.Sleep(u.some(t.Takeover / 8)) {
 			name := names[u.Chance.IntN(len(names))]
+			how := u.how(name)
 			var h *Held
-			if u.Chance.IntN(4) == 0 {
-				h = u.Try(name)
+			if how.Wait == 0 && how.mode() == catalog.Exclusive && !how.Barge && u.Chance.IntN(2) == 0 {
+				h = u.Poll(name, u.some(3*t.Takeover))
 			} else {
-				h = u.Lock(name, u.some(3*t.Takeover))
+				h = u.Acquire(name, how)
 			}
 			if h == nil {
 				continue
@@ -36,6 +38,29 @@ func Wander(names ...string) func(*User) {
 			u.Release(h)
 		}
 	}
+}
+
+// permitted is a name whose users ask for permits.
+const permitted = "permits"
+
+// how chooses how a lock is acquired: two thirds wait in line.
+func (u *User) how(name string) How {
+	var how How
+	switch u.Chance.IntN(6) {
+	case 0:
+	case 1:
+		how.Barge = u.Chance.IntN(2) == 0
+	case 2, 3:
+		how.Wait, how.Context = u.some(3*u.p.w.s.Timing.Takeover), true
+	default:
+		how.Wait = u.some(3 * u.p.w.s.Timing.Takeover)
+	}
+	if name == permitted {
+		how.Permits = 2
+	} else {
+		how.Shared = u.Chance.IntN(4) == 0
+	}
+	return how
 }
 
 // some is a random time up to about d.
@@ -58,6 +83,10 @@ func Walk(seed uint64) Schedule {
 	}
 	s.Quiet = 2 * s.Timing.Takeover
 	names := []string{"a", "b", "c"}[:1+r.IntN(3)]
+	if r.IntN(3) == 0 {
+		names = append(names, permitted)
+	}
+	s.Streams = r.IntN(2) == 0
 	k := kindsOf(r, &s)
 	for range 2 + r.IntN(3) {
 		p := Process{Rate: 1, Start: time.Duration(r.IntN(5)) * time.Second}
@@ -88,7 +117,7 @@ type kinds struct {
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
-	Crash, Pause, Pause, Cut, Cut, Deaf, OldPrimary, Elect,
+	Crash, Pause, Pause, Cut, Cut, Deaf, OldPrimary, Elect, Sever,
 }
 
 // Walked returns every kind of fault that a walk may have.
@@ -125,7 +154,9 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 // ops are the commands at which a fault is of most interest.
 var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Overtake, fault.Release, fault.Ping, fault.Held,
-	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read,
+	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
+	fault.Bury, fault.Settle, fault.Attend, fault.Attend, fault.Awarded, fault.Waiting,
+	fault.Notices, fault.Notice, fault.Notice,
 }
 
 // fault makes one fault, with a restart for one that kills.

@@ -39,6 +39,7 @@ type world struct {
 
 	wake    chan struct{} // something was entered into the agenda or posted
 	options []int         // number of choices at every instant with several processes
+	when    []time.Duration
 
 	server struct {
 		mu   sync.Mutex // guards step
@@ -53,8 +54,10 @@ type Result struct {
 	Stats
 	// CallsOf is the number of commands of the first process in each place.
 	CallsOf []int
-	// Options is the number of choices at every instant at which several processes had an event.
+	// Options is the number of choices at every instant at which several processes had an event, and
+	// When those instants.
 	Options []int
+	When    []time.Duration
 }
 
 // Failed reports whether an oracle fired.
@@ -91,7 +94,7 @@ func play(s Schedule) Result {
 	w.loop(func() bool { return end })
 	w.finish()
 	w.done.Timeline = w.log.lines
-	w.done.Options = w.options
+	w.done.Options, w.done.When = w.options, w.when
 	for _, p := range w.lives {
 		if p.life == 1 {
 			w.done.CallsOf = append(w.done.CallsOf, p.calls)

@@ -36,6 +36,16 @@ const (
 	List       Op = "list"
 	Break      Op = "break"
 	Transact   Op = "transact"
+
+	Enter            Op = "enter"
+	Bury             Op = "bury"
+	Settle           Op = "settle"
+	Attend           Op = "attend"
+	Awarded          Op = "awarded"
+	Waiting          Op = "waiting"
+	Notices          Op = "notices" // the opening of a stream
+	Notice           Op = "notice"  // each Next of one
+	EnterTransaction Op = "enter transaction"
 )
 
 // A Call is one operation about to happen.

@@ -38,6 +38,10 @@ const (
 	FenceNotSeeded                              // 22: a new document starts with fence 1
 	StaleLastLook                               // 23: no condemning, no question who is primary
 	RevalidateByReading                         // 24: a lost guard is restored by a read
+	ReleaseForgetsLine                          // 25, store: a release frees the lock for nobody
+	NewcomerFirst                               // 26, store: a newcomer stands before the others
+	BuryByProcess                               // 27, store: a burial names only the process
+	QuitterStays                                // 28, store: who gives up stays in the line
 	end
 )
 
@@ -66,6 +70,10 @@ var names = [end]string{
 	FenceNotSeeded:           "fence starts anew with the document",
 	StaleLastLook:            "last look from a stale primary, not condemned",
 	RevalidateByReading:      "revalidation by reading",
+	ReleaseForgetsLine:       "release forgets the line",
+	NewcomerFirst:            "newcomer overtakes the line",
+	BuryByProcess:            "burial by process alone",
+	QuitterStays:             "a waiter that gave up stays in line",
 }
 
 // String returns the mistake in words.
@@ -86,7 +94,7 @@ func All() []Mistake {
 }
 
 // A Set is the mistakes that are switched on. The zero value is none.
-type Set uint32
+type Set uint64
 
 // Only returns the set of the mistakes given.
 func Only(mistakes ...Mistake) Set {

@@ -1,0 +1,231 @@
+package catalogtest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"mongodlm/catalog"
+)
+
+// queueSteps are the steps of a line that nothing else disturbs but foreign releases and overtakes.
+func (m *machine) queueSteps() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"":                m.compareDocuments,
+		"enter":           m.enter,
+		"crowd":           m.enter, // more often than anybody leaves
+		"leave":           m.leave,
+		"bury":            m.bury,
+		"settle":          m.settle,
+		"awarded":         m.awarded,
+		"attend":          m.attend,
+		"waiting":         m.waiting,
+		"foreignRelease":  m.foreignRelease,
+		"foreignOvertake": m.foreignOvertake,
+	}
+}
+
+// undated is a line without what the server's clock says.
+func undated(parties []catalog.Party) []catalog.Party {
+	parties = slices.Clone(parties)
+	for i := range parties {
+		parties[i].Since = time.Time{}
+	}
+	return parties
+}
+
+// lift makes the fence of a lock document large in both stores, if it is small, so that a grant
+// gives the next one and not the clock of the store.
+func (m *machine) lift(t *rapid.T, name string) {
+	m.both(t, "lift the fence", func(s Store) string {
+		raw, err := s.Document(m.ctx, catalog.LocksCollection, name)
+		if err != nil {
+			return err.Error()
+		}
+		doc := free(name)
+		if raw != nil {
+			doc = nil
+			if err := bson.Unmarshal(raw, &doc); err != nil {
+				return err.Error()
+			}
+			v := raw.Lookup("fence")
+			n, whole := v.AsInt64OK()
+			if v.Type != 0 && (!whole || n < 0 || n >= 1<<31) {
+				return "left"
+			}
+		}
+		doc = with(doc, field("fence", planted))
+		return fmt.Sprint("lifted ", s.Delete(m.ctx, catalog.LocksCollection, name),
+			s.Insert(m.ctx, catalog.LocksCollection, doc))
+	})
+}
+
+// rewrite changes fields of a lock document in both stores, as a foreign hand would.
+func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
+	m.both(t, fmt.Sprint("rewrite ", fields), func(s Store) string {
+		raw, err := s.Document(m.ctx, catalog.LocksCollection, name)
+		if raw == nil || err != nil {
+			return fmt.Sprint("nothing ", err)
+		}
+		var doc bson.D
+		if err := bson.Unmarshal(raw, &doc); err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(s.Delete(m.ctx, catalog.LocksCollection, name),
+			s.Insert(m.ctx, catalog.LocksCollection, with(doc, fields...)))
+	})
+}
+
+func (m *machine) foreignRelease(t *rapid.T) { m.rewrite(t, m.name(t), field("state", int32(0))) }
+
+func (m *machine) foreignOvertake(t *rapid.T) {
+	g := m.newGrant(t)
+	m.rewrite(t, g.Name, field("state", int32(2)), field("ts", g.TS), field("process", g.Process),
+		field("when", bson.DateTime(7)))
+}
+
+// kind draws how a lock is wanted.
+func (m *machine) kind(t *rapid.T, g catalog.Grant) catalog.Grant {
+	modes := []catalog.Mode{
+		catalog.Exclusive, catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit,
+	}
+	if g.Mode = rapid.SampledFrom(modes).Draw(t, "mode"); g.Mode == catalog.Permit {
+		g.Limit = rapid.SampledFrom([]int32{1, 2, 2}).Draw(t, "limit")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "holds others") == 0 {
+		g.Holds = []bson.ObjectID{historicalTS, g.TS}
+	}
+	return g
+}
+
+// waiter is the entry of a new attempt, as a hand plants it, and sharer that of a holder.
+func (m *machine) waiter(t *rapid.T, name string) bson.D {
+	g := m.kind(t, m.newGrant(t))
+	g.Name = name
+	m.grants[len(m.grants)-1] = g
+	return plantedWaiter(g)
+}
+
+func sharer(g catalog.Grant, fence int64) bson.D {
+	return with(sharing(g, fence), field("when", bson.DateTime(5)))
+}
+
+func awardsText(awards []catalog.Award, err error) string {
+	if err != nil {
+		return verdict(err)
+	}
+	return fmt.Sprintf("%+v", awards)
+}
+
+func (m *machine) enter(t *rapid.T) {
+	g := m.kind(t, m.newGrant(t))
+	if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
+		old := m.oldGrant(t)
+		g.Session = old.Session
+	}
+	m.grants[len(m.grants)-1] = g
+	lines := []catalog.Line{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
+	how := rapid.SampledFrom(lines).Draw(t, "how")
+	m.lift(t, g.Name)
+	m.both(t, fmt.Sprintf("enter %d %q %d", how, g.Mode, g.Limit), func(s Store) string {
+		return m.lock(s.Catalog.Enter(m.ctx, g, how))
+	})
+}
+
+func (m *machine) leave(t *rapid.T) {
+	g := m.oldGrant(t)
+	m.lift(t, g.Name)
+	m.both(t, "leave", func(s Store) string {
+		return awardsText(s.Catalog.Leave(m.ctx, g.Session))
+	})
+}
+
+func (m *machine) bury(t *rapid.T) {
+	g := m.oldGrant(t)
+	dead := catalog.Holder{Session: g.Session, Process: g.Process}
+	if rapid.IntRange(0, 4).Draw(t, "other process") == 0 {
+		dead.Process = rapid.SampledFrom([]string{"", m.prefix + "p"}).Draw(t, "process")
+	}
+	evidence := rapid.SampledFrom([]string{"silent", "$fence", ""}).Draw(t, "evidence")
+	m.lift(t, g.Name)
+	m.both(t, "bury", func(s Store) string {
+		return awardsText(s.Catalog.Bury(m.ctx, dead, evidence))
+	})
+}
+
+func (m *machine) settle(t *rapid.T) {
+	name := m.name(t)
+	m.lift(t, name)
+	m.both(t, "settle", func(s Store) string { return awardsText(s.Catalog.Settle(m.ctx, name)) })
+}
+
+func (m *machine) names() []string {
+	return []string{m.prefix + "x", m.prefix + "$y.z", m.prefix + "missing"}
+}
+
+func (m *machine) awarded(t *rapid.T) {
+	process := m.process(t)
+	m.both(t, "awarded", func(s Store) string {
+		awards, free, err := s.Catalog.Awarded(m.ctx, process, m.names())
+		var lines []string
+		for _, a := range awards {
+			lines = append(lines, fmt.Sprintf("%+v", a))
+		}
+		slices.Sort(lines)
+		slices.Sort(free)
+		return fmt.Sprint(lines, free, verdict(err))
+	})
+}
+
+func (m *machine) attend(t *rapid.T) {
+	m.both(t, "attend", func(s Store) string {
+		looks, err := s.Catalog.Attend(m.ctx, m.names())
+		text := []string{verdict(err)}
+		for _, name := range slices.Sorted(maps.Keys(looks)) {
+			text = append(text, name+": "+m.lookText(looks[name]))
+		}
+		return strings.Join(text, "\n  ")
+	})
+}
+
+func (m *machine) waiting(t *rapid.T) {
+	m.both(t, "waiting", func(s Store) string {
+		var text []string
+		for row, err := range s.Catalog.Waiting(m.ctx) {
+			var bad *catalog.MalformedError
+			switch {
+			case errors.As(err, &bad):
+				if strings.HasPrefix(bad.ID, m.prefix) {
+					text = append(text, verdict(err))
+				}
+			case err != nil:
+				text = append(text, verdict(err))
+			case strings.HasPrefix(row.Lock.Name, m.prefix):
+				text = append(text, m.lock(row.Lock, nil)+"; "+pingText(row.Ping)+"; "+
+					pulsesText(row.Pulses))
+			}
+		}
+		return strings.Join(text, "\n  ")
+	})
+}
+
+// pulsesText leaves out processes without a ping document: a store may name them or not.
+func pulsesText(pulses map[string]catalog.Pulse) string {
+	var text []string
+	for _, process := range slices.Sorted(maps.Keys(pulses)) {
+		p := pulses[process]
+		if p.Err != nil {
+			text = append(text, process+" "+verdict(p.Err))
+		}
+		if p.Ping != nil {
+			text = append(text, pingText(p.Ping))
+		}
+	}
+	return strings.Join(text, ", ")
+}

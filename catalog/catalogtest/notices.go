@@ -1,0 +1,230 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// noticesWithin bounds the wait for one notice. A server needs far less.
+const noticesWithin = 20 * time.Second
+
+// notices opens a stream. It is not ok where the store has none, and then it must say so.
+func (b *bench) notices(process string) (n catalog.Notices, ok bool) {
+	b.Helper()
+	s, err := b.Catalog.Hello(b.ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err = b.Catalog.Notices(b.ctx, process)
+	if !s.ChangeStreams {
+		b.wantErr(err, catalog.ErrNoNotices)
+		return nil, false
+	}
+	if err != nil {
+		b.Fatalf("notices: %v", err)
+	}
+	b.Cleanup(func() { n.Close(context.WithoutCancel(b.ctx)) })
+	return n, true
+}
+
+// wantNotices reads until all that is wanted has come. Everything must be for that process.
+func (b *bench) wantNotices(n catalog.Notices, process string, want ...catalog.Award) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
+	defer cancel()
+	left := slices.Clone(want)
+	for len(left) > 0 {
+		awards, err := n.Next(ctx)
+		if err != nil || len(awards) == 0 {
+			b.Fatalf("next: %+v, %v, still want %+v", awards, err, left)
+		}
+		for _, a := range awards {
+			if a.Process != process || !slices.Contains(want, a) {
+				b.Errorf("notice\nwant one of %+v\ngot  %+v", want, a)
+			}
+			left = slices.DeleteFunc(left, func(w catalog.Award) bool { return w == a })
+		}
+	}
+}
+
+var noticesCases = []testCase{
+	{"LeaveBuryAndSettle_AreTold", func(b *bench) {
+		g := b.inLine("balancer", 4)
+		for i := range g {
+			n, ok := b.notices(process(i))
+			if !ok {
+				return
+			}
+			fence := planted + int64(i) + 1
+			switch i {
+			case 1:
+				b.leave(g[0].Session, award(g[1], fence))
+				b.wantNotices(n, process(1), award(g[1], fence))
+			case 2:
+				if _, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent"); err != nil {
+					b.Fatal(err)
+				}
+				want := award(g[2], fence)
+				want.Evidence = "silent"
+				b.wantNotices(n, process(2), want)
+			case 3:
+				b.rewrite("balancer", field("state", int32(0)))
+				if _, err := b.Catalog.Settle(b.ctx, "balancer"); err != nil {
+					b.Fatal(err)
+				}
+				b.wantNotices(n, process(3), award(g[3], fence))
+			}
+		}
+	}},
+	{"ReleaseIsTold", func(b *bench) {
+		g := b.inLine("balancer", 2)
+		n, ok := b.notices(process(1))
+		if !ok {
+			return
+		}
+		if err := b.Catalog.Release(b.ctx, g[0].Session); err != nil {
+			b.Fatal(err)
+		}
+		b.wantNotices(n, process(1), award(g[1], planted+2))
+	}},
+	{"OthersAreNotTold", func(b *bench) {
+		g := b.inLine("balancer", 4)
+		other := b.inLine("other", 3)
+		n, ok := b.notices(process(2))
+		if !ok {
+			return
+		}
+		b.leave(g[0].Session, award(g[1], planted+2))
+		b.leave(other[0].Session, award(other[1], planted+2))
+		b.leave(g[1].Session, award(g[2], planted+3))
+		b.leave(g[2].Session, award(g[3], planted+4))
+		b.leave(other[1].Session, award(other[2], planted+3))
+		b.wantNotices(n, process(2), award(g[2], planted+3), award(other[2], planted+3))
+	}},
+	{"SeveralAwardsInOneWrite_AreTold", func(b *bench) {
+		g := b.party("balancer", 5)
+		for i := range g[1:] {
+			g[i+1].Mode, g[i+1].Process = catalog.Shared, process(i%2)
+		}
+		for _, one := range g {
+			b.enter(one)
+		}
+		first, ok := b.notices(process(0))
+		if !ok {
+			return
+		}
+		second, _ := b.notices(process(1))
+		f := planted + 1
+		b.leave(g[0].Session,
+			award(g[1], f+1), award(g[2], f+2), award(g[3], f+3), award(g[4], f+4))
+		b.wantNotices(first, process(0), award(g[1], f+1), award(g[3], f+3))
+		b.wantNotices(second, process(1), award(g[2], f+2), award(g[4], f+4))
+	}},
+	{"ProcessWithCharactersOfAPattern_IsData", func(b *bench) {
+		for i, id := range []string{
+			"a.c", "a*", "(a", "[b]", "a|b", "^a$", `a\d`, "a{2}", "$a", "a b", "ä🔒", "a'\"b", "a+", ".*",
+		} {
+			name := label(i)
+			g := b.party(name, 3)
+			g[1].Process, g[2].Process = "abc", id
+			for _, one := range g {
+				b.enter(one)
+			}
+			n, ok := b.notices(id)
+			if !ok {
+				return
+			}
+			b.leave(g[0].Session, award(g[1], planted+2)) // which the pattern would match
+			b.leave(g[1].Session, award(g[2], planted+3))
+			b.wantNotices(n, id, award(g[2], planted+3))
+			n.Close(b.ctx)
+		}
+	}},
+	{"ProcessThatIsAnEndOfAnother_IsNotIt", func(b *bench) {
+		g := b.party("balancer", 4)
+		g[1].Process, g[2].Process, g[3].Process = "x p", "p x", "p"
+		for _, one := range g {
+			b.enter(one)
+		}
+		n, ok := b.notices("p")
+		if !ok {
+			return
+		}
+		for i := range 3 {
+			b.leave(g[i].Session, award(g[i+1], planted+int64(i)+2))
+		}
+		b.wantNotices(n, "p", award(g[3], planted+4))
+	}},
+	{"EndedContext_IsTheError", func(b *bench) {
+		n, ok := b.notices(alice)
+		if !ok {
+			return
+		}
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		if awards, err := n.Next(ctx); !errors.Is(err, context.Canceled) || len(awards) > 0 {
+			b.Errorf("want context.Canceled, got %+v, %v", awards, err)
+		}
+	}},
+	{"ContextEndsMeanwhile_IsTheError", func(b *bench) {
+		n, ok := b.notices(alice)
+		if !ok {
+			return
+		}
+		ctx, cancel := context.WithTimeout(b.ctx, 50*time.Millisecond)
+		defer cancel()
+		if _, err := n.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			b.Errorf("want context.DeadlineExceeded, got %v", err)
+		}
+	}},
+	{"AfterClose_NothingHangs", func(b *bench) {
+		g := b.inLine("balancer", 2)
+		n, ok := b.notices(process(1))
+		if !ok {
+			return
+		}
+		n.Close(b.ctx)
+		n.Close(b.ctx)
+		ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
+		defer cancel()
+		if awards, err := n.Next(ctx); err == nil || ctx.Err() != nil {
+			b.Errorf("want an error at once, got %+v, %v", awards, err)
+		}
+		b.leave(g[0].Session, award(g[1], planted+2))
+	}},
+	{"ManyStreams_EachIsToldItsOwn", func(b *bench) {
+		const n = 4
+		g := b.inLine("balancer", n+1)
+		streams := make([]catalog.Notices, n)
+		for i := range streams {
+			s, ok := b.notices(process(i + 1))
+			if !ok {
+				return
+			}
+			streams[i] = s
+		}
+		ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
+		defer cancel()
+		errs := together(n+1, func(i int) error {
+			if i == n { // one leaves after the other
+				for _, one := range g[:n] {
+					if _, err := b.Catalog.Leave(ctx, one.Session); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			awards, err := streams[i].Next(ctx)
+			if want := award(g[i+1], planted+int64(i)+2); err == nil && !slices.Contains(awards, want) {
+				return fmt.Errorf("want %+v, got %+v", want, awards)
+			}
+			return err
+		})
+		b.wantAllDone(errs)
+	}},
+}

@@ -1,0 +1,348 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// queueCases are about the line that stands in the lock document.
+var queueCases = slices.Concat(
+	enterCases, lineCases, leaveCases, sharedCases, buryCases, queueReadCases, queueRaceCases,
+)
+
+// planted is a fence that no grant raises to the server's clock, so that the next is known.
+const planted = int64(1) << 40
+
+// party plants a free lock with the fence planted, and returns attempts of n processes on it.
+func (b *bench) party(name string, n int) []catalog.Grant {
+	b.Helper()
+	b.insert("locks", append(free(name), field("fence", planted)))
+	grants := make([]catalog.Grant, n)
+	for i := range grants {
+		grants[i] = grant(name, process(i))
+		grants[i].Why = fmt.Sprint("round ", i)
+	}
+	return grants
+}
+
+func (b *bench) enter(g catalog.Grant) catalog.Lock {
+	b.Helper()
+	l, err := b.Catalog.Enter(b.ctx, g, catalog.Queue)
+	if err != nil {
+		b.Fatalf("enter: %v", err)
+	}
+	return l
+}
+
+// leave takes s out and checks whom that granted the lock.
+func (b *bench) leave(s catalog.Session, want ...catalog.Award) {
+	b.Helper()
+	awards, err := b.Catalog.Leave(b.ctx, s)
+	b.wantAwards(awards, err, want...)
+}
+
+func (b *bench) wantAwards(got []catalog.Award, err error, want ...catalog.Award) {
+	b.Helper()
+	if err != nil || !slices.Equal(want, got) {
+		b.Errorf("awards\nwant %+v\ngot  %+v, %v", want, got, err)
+	}
+}
+
+// award is what g gets with that fence.
+func award(g catalog.Grant, fence int64) catalog.Award {
+	return catalog.Award{Session: g.Session, Process: g.Process, Fence: fence}
+}
+
+func line(g catalog.Grant, fence int64) string {
+	return catalog.AwardLine(g.TS, fence, g.Process)
+}
+
+// holding is the document in which g holds the lock alone since it was granted that fence.
+func holding(g catalog.Grant, fence, rev int64) bson.D {
+	return with(acquired(g, fence, rev), field("grants", line(g, fence)))
+}
+
+// waiting is the entry of a waiter, and sharing that of a holder among others.
+func waiting(g catalog.Grant) bson.D {
+	d := bson.D{
+		field("ts", g.TS), field("process", g.Process), field("who", g.Who), field("why", g.Why),
+		field("takeoverMS", g.Takeover.Milliseconds()), field("mode", string(g.Mode)),
+		field("since", serverDate{}),
+	}
+	if g.Mode == catalog.Permit {
+		d = append(d, field("limit", g.Limit))
+	}
+	if len(g.Holds) > 0 {
+		d = append(d, field("holds", g.Holds))
+	}
+	return d
+}
+
+func sharing(g catalog.Grant, fence int64) bson.D {
+	return bson.D{
+		field("ts", g.TS), field("process", g.Process), field("who", g.Who), field("why", g.Why),
+		field("takeoverMS", g.Takeover.Milliseconds()), field("when", serverDate{}),
+		field("fence", fence),
+	}
+}
+
+// plantedWaiter is the entry of a waiter as a hand can plant it.
+func plantedWaiter(g catalog.Grant) bson.D {
+	return with(waiting(g), field("since", bson.DateTime(5)))
+}
+
+// waiters are the line in a wanted document.
+func waiters(grants ...catalog.Grant) bson.E {
+	list := bson.A{}
+	for _, g := range grants {
+		list = append(list, waiting(g))
+	}
+	return field("waiters", list)
+}
+
+// rewrite changes fields of a lock document as a foreign hand would.
+func (b *bench) rewrite(name string, fields ...bson.E) {
+	b.Helper()
+	var doc bson.D
+	if err := bson.Unmarshal(b.document("locks", name), &doc); err != nil {
+		b.Fatal(err)
+	}
+	if err := b.Delete(b.ctx, "locks", name); err != nil {
+		b.Fatal(err)
+	}
+	b.insert("locks", with(doc, fields...))
+}
+
+// refused enters in that way and checks that the document is untouched by it.
+func (b *bench) refused(g catalog.Grant, how catalog.Line, want error) {
+	b.Helper()
+	b.wantUntouched("locks", g.Name, func() {
+		_, err := b.Catalog.Enter(b.ctx, g, how)
+		b.wantErr(err, want)
+	})
+}
+
+// wantLimit enters and checks that the lock is in use with another limit.
+func (b *bench) wantLimit(g catalog.Grant, recorded int32) {
+	b.Helper()
+	for _, how := range []catalog.Line{catalog.Queue, catalog.Try, catalog.Barge} {
+		b.wantUntouched("locks", g.Name, func() {
+			_, err := b.Catalog.Enter(b.ctx, g, how)
+			b.wantErr(err, catalog.ErrLimit)
+			var other *catalog.LimitError
+			want := catalog.LimitError{Name: g.Name, Recorded: recorded, Asked: g.Limit}
+			if !errors.As(err, &other) || *other != want {
+				b.Errorf("limit\nwant %+v\ngot  %+v", want, other)
+			}
+		})
+	}
+}
+
+var enterCases = []testCase{
+	{"Enter_NewName_HoldsWithAFenceOfTheClock", func(b *bench) {
+		g := grant("balancer", alice)
+		l := b.enter(g)
+		p, ok := l.HeldBy(g.TS)
+		if !ok || !l.Held || p.Fence != l.Fence || len(l.Waiters) > 0 || l.Mode != catalog.Exclusive {
+			b.Fatalf("lock: %+v", l)
+		}
+		b.wantClockFence(l.Fence)
+		b.wantAwards(l.AwardsOf(alice), nil, award(g, l.Fence))
+		b.wantDocument(b.document("locks", "balancer"), holding(g, l.Fence, 1))
+	}},
+	{"Enter_SmallFence_IsRaisedToTheClock", func(b *bench) {
+		for _, fence := range []any{int32(41), int64(1)<<31 - 1, int32(0), nil} {
+			name := label(fence)
+			b.insert("locks", append(free(name), field("fence", fence)))
+			b.wantClockFence(b.enter(grant(name, alice)).Fence)
+		}
+		b.insert("locks", append(free("large"), field("fence", int64(1)<<31)))
+		if l := b.enter(grant("large", alice)); l.Fence != 1<<31+1 {
+			b.Errorf("fence: want %d, got %d", int64(1)<<31+1, l.Fence)
+		}
+	}},
+	{"Enter_FreeDocument_KeepsForeignFields", func(b *bench) {
+		g := grant("balancer", alice)
+		b.insert("locks", append(free("balancer"), field("fence", planted), field("waiters", bson.A{}),
+			field("x", bson.D{field("y", "z")}), field("rev", int64(7)), field("who", "old"),
+			field("when", bson.DateTime(5))))
+		b.enter(g)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g, planted+1, 8), field("x", bson.D{field("y", "z")})))
+	}},
+	{"Enter_Held_StandsAtTheEnd", func(b *bench) {
+		g := b.party("balancer", 3)
+		g[1].Takeover, g[2].Holds = takeover/3, []bson.ObjectID{historicalTS, bson.NewObjectID()}
+		b.enter(g[0])
+		l := b.enter(g[1])
+		if p, ok := l.WaitedBy(g[1].TS); !ok || p.Process != g[1].Process || !b.near(p.Since) ||
+			p.Takeover != takeover/3 || p.Fence != 0 || l.TS != g[0].TS || l.Fence != planted+1 {
+			b.Errorf("lock: %+v", l)
+		}
+		l = b.enter(g[2])
+		if len(l.Waiters) != 2 || !slices.Equal(l.Waiters[1].Holds, g[2].Holds) {
+			b.Errorf("lock: %+v", l)
+		}
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 3), waiters(g[1], g[2])))
+	}},
+	{"Enter_HeldByAnAcquisition_Waits", func(b *bench) {
+		g, h := grant("balancer", alice), grant("balancer", bob)
+		b.acquire(g)
+		if l := b.enter(h); l.TS != g.TS || len(l.Waiters) != 1 {
+			b.Errorf("lock: %+v", l)
+		}
+		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 2), waiters(h)))
+	}},
+	{"Enter_ForeignHolder_LeavesItsFieldsAlone", func(b *bench) {
+		for _, old := range generations() {
+			doc := with(old.held, field("_id", old.name))
+			b.insert("locks", doc)
+			h := grant(old.name, bob)
+			if l := b.enter(h); !l.Held || l.TS != historicalTS {
+				b.Errorf("%s: %+v", old.name, l)
+			}
+			rev, _ := old.held[len(old.held)-2].Value.(int64) // of the one over our fields
+			b.wantDocument(b.document("locks", old.name),
+				with(doc, field("rev", rev+1), waiters(h)))
+		}
+	}},
+	{"Enter_Twice_ChangesNothing", func(b *bench) {
+		g := b.party("balancer", 3)
+		for _, one := range g {
+			b.enter(one)
+		}
+		for i, one := range g {
+			for _, how := range []catalog.Line{catalog.Queue, catalog.Try, catalog.Barge} {
+				again := one
+				again.Why, again.Mode, again.Limit = "again", catalog.Permit, 5
+				b.wantUntouched("locks", "balancer", func() {
+					l, err := b.Catalog.Enter(b.ctx, again, how)
+					_, holds := l.HeldBy(one.TS)
+					_, waits := l.WaitedBy(one.TS)
+					if err != nil || holds != (i == 0) || waits != (i > 0) {
+						b.Errorf("%d again: %+v, %v", i, l, err)
+					}
+				})
+			}
+		}
+	}},
+	{"Enter_TheHundredAndFirstWaiter_IsErrQueueFull", func(b *bench) {
+		holder := grant("balancer", alice)
+		list := bson.A{}
+		var first catalog.Grant
+		for i := range catalog.MaxWaiters - 1 {
+			g := grant("balancer", process(i))
+			if i == 0 {
+				first = g
+			}
+			list = append(list, plantedWaiter(g))
+		}
+		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
+			field("fence", planted), field("waiters", list)))
+		last := grant("balancer", bob)
+		if l := b.enter(last); len(l.Waiters) != catalog.MaxWaiters {
+			b.Fatalf("want %d waiters, got %d", catalog.MaxWaiters, len(l.Waiters))
+		}
+		b.refused(grant("balancer", bob), catalog.Queue, catalog.ErrQueueFull)
+		b.refused(grant("balancer", bob), catalog.Try, catalog.ErrNotFree)
+		b.refused(grant("balancer", bob), catalog.Barge, catalog.ErrNotFree)
+		b.wantUntouched("locks", "balancer", func() { b.enter(last) })
+		b.leave(holder.Session, award(first, planted+1))
+		b.enter(grant("balancer", bob))
+	}},
+	{"Enter_FreeWithAFullLine_TakesOneMore", func(b *bench) {
+		list := bson.A{}
+		for i := range catalog.MaxWaiters {
+			list = append(list, plantedWaiter(grant("balancer", process(i))))
+		}
+		b.insert("locks", append(free("balancer"), field("fence", planted), field("waiters", list)))
+		if l := b.enter(grant("balancer", bob)); !l.Held || len(l.Waiters) != catalog.MaxWaiters ||
+			l.Process != process(0) {
+			b.Errorf("%d waiters, held by %q", len(l.Waiters), l.Process)
+		}
+	}},
+	{"Enter_FreeWithWaiters_TheFirstIsGranted", func(b *bench) {
+		g := b.party("balancer", 3)
+		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0]), plantedWaiter(g[1])}))
+		l := b.enter(g[2])
+		if l.TS != g[0].TS || len(l.Waiters) != 2 || l.Waiters[1].TS != g[2].TS {
+			b.Errorf("lock: %+v", l)
+		}
+		b.wantAwards(l.AwardsOf(g[0].Process), nil, award(g[0], planted+1))
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+1, 1),
+			field("waiters", bson.A{plantedWaiter(g[1]), waiting(g[2])})))
+	}},
+	{"Enter_TooLargeAFence_IsMalformed", func(b *bench) { // F8
+		for _, fence := range []int64{1<<62 + 1, 1<<63 - 1} {
+			name := label(fence)
+			b.insert("locks", append(free(name), field("fence", fence)))
+			for _, how := range []catalog.Line{catalog.Queue, catalog.Try, catalog.Barge} {
+				b.wantUntouched("locks", name, func() {
+					_, err := b.Catalog.Enter(b.ctx, grant(name, alice), how)
+					b.wantMalformed(err, "locks", name, "fence")
+				})
+			}
+		}
+	}},
+	{"Enter_MalformedDocument_SaysSoAndTouchesNothing", func(b *bench) { // F1 to F5, F8
+		for i, f := range []bson.E{
+			field("state", "0"), field("state", nil), field("state", true), field("state", 2.7),
+			field("state", int32(-1)), field("state", bson.A{int32(0)}), field("fence", "7"),
+			field("fence", 1.5), field("fence", int64(-1)), field("ts", nil), field("ts", "x"),
+			field("process", int32(5)),
+		} {
+			name := label(i)
+			b.insert("locks", with(held(name, alice), f))
+			b.wantUntouched("locks", name, func() {
+				_, err := b.Catalog.Enter(b.ctx, grant(name, bob), catalog.Queue)
+				b.wantMalformed(err, "locks", name, f.Key)
+			})
+		}
+	}},
+	{"Enter_AnyNameAndText_IsData", func(b *bench) { // G4
+		for _, name := range []string{"$set", "a.b", "$$NOW", "$waiters.0", " ", "🔒", `{"$gt": ""}`} {
+			for _, mode := range []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Permit} {
+				b.anyText(name+string(mode), mode)
+			}
+		}
+	}},
+	{"EnterTransaction_WithoutATransaction_IsErrNoTransactions", func(b *bench) {
+		_, err := b.Catalog.EnterTransaction(b.ctx, grant("balancer", alice))
+		b.wantErr(err, catalog.ErrNoTransactions)
+		if raw := b.document("locks", "balancer"); raw != nil {
+			b.Errorf("created %v", raw)
+		}
+	}},
+	{"Queue_EndedContext_WritesNothing", func(b *bench) {
+		g := b.party("balancer", 3)
+		b.enter(g[0])
+		b.enter(g[1])
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Enter(ctx, g[2], catalog.Queue)
+			b.wantErr(err, context.Canceled)
+			_, err = b.Catalog.Leave(ctx, g[0].Session)
+			b.wantErr(err, context.Canceled)
+			_, err = b.Catalog.Bury(ctx, dead(g[0]), "silent")
+			b.wantErr(err, context.Canceled)
+			_, err = b.Catalog.Settle(ctx, "balancer")
+			b.wantErr(err, context.Canceled)
+		})
+	}},
+}
+
+// wantClockFence checks that a fence was raised to the server's clock in milliseconds.
+func (b *bench) wantClockFence(fence int64) {
+	b.Helper()
+	if !b.nearMillis(fence) {
+		b.Errorf("fence %d is not the server's clock", fence)
+	}
+}

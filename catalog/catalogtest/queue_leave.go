@@ -1,0 +1,307 @@
+package catalogtest
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// inLine lets n processes enter one after the other; the first of them holds the lock.
+func (b *bench) inLine(name string, n int) []catalog.Grant {
+	b.Helper()
+	g := b.party(name, n)
+	for _, one := range g {
+		b.enter(one)
+	}
+	return g
+}
+
+var leaveCases = []testCase{
+	{"Leave_NobodyWaits_ChangesStateAndRevOnly", func(b *bench) {
+		g := b.inLine("balancer", 1)
+		b.leave(g[0].Session)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 2), field("state", int32(0))))
+		if l := b.enter(grant("balancer", bob)); l.Fence != planted+2 {
+			b.Errorf("fence: want %d, got %d", planted+2, l.Fence)
+		}
+	}},
+	{"Leave_OneWaits_ItHolds", func(b *bench) {
+		g := b.party("balancer", 2)
+		g[1].Takeover, g[1].Who, g[1].Holds = takeover/3, "another who", []bson.ObjectID{historicalTS}
+		b.enter(g[0])
+		b.enter(g[1])
+		b.leave(g[0].Session, award(g[1], planted+2))
+		b.wantDocument(b.document("locks", "balancer"), holding(g[1], planted+2, 3))
+	}},
+	{"Leave_ManyWait_OneAfterTheOther", func(b *bench) {
+		g := b.inLine("balancer", 5)
+		for i := range g[1:] {
+			fence := planted + int64(i) + 2
+			b.leave(g[i].Session, award(g[i+1], fence))
+			want := with(holding(g[i+1], fence, 6+int64(i)), waiters(g[i+2:]...))
+			if len(g[i+2:]) == 0 {
+				want = without(want, "waiters")
+			}
+			b.wantDocument(b.document("locks", "balancer"), want)
+		}
+		b.leave(g[4].Session)
+	}},
+	{"Leave_ForeignHolder_GrantsAndReplacesItsFields", func(b *bench) {
+		for _, old := range generations() {
+			b.insert("locks", with(old.held, field("_id", old.name), field("fence", planted)))
+			h := grant(old.name, bob)
+			rev := b.revOf(old.name)
+			b.enter(h)
+			b.leave(catalog.Session{Name: old.name, TS: historicalTS}, award(h, planted+1))
+			b.wantDocument(b.document("locks", old.name), holding(h, planted+1, rev+2))
+		}
+	}},
+	{"Leave_WaiterInTheMiddle_ChangesTheLineOnly", func(b *bench) {
+		g := b.inLine("balancer", 4)
+		b.leave(g[2].Session)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 5), waiters(g[1], g[3])))
+		b.leave(g[1].Session)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 6), waiters(g[3])))
+		b.leave(g[3].Session)
+		b.wantDocument(b.document("locks", "balancer"), holding(g[0], planted+1, 7))
+		b.leave(g[0].Session)
+	}},
+	{"Leave_WaiterOfAFreeLock_GrantsToTheNext", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		b.rewrite("balancer", field("state", int32(0))) // a foreign release
+		b.leave(g[1].Session, award(g[2], planted+2))
+		b.wantDocument(b.document("locks", "balancer"), holding(g[2], planted+2, 4))
+	}},
+	{"Leave_OnlyWaiterOfAFreeLock_LeavesItFree", func(b *bench) {
+		g := b.inLine("balancer", 2)
+		b.rewrite("balancer", field("state", int32(0)))
+		b.leave(g[1].Session)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 3), field("state", int32(0))))
+	}},
+	{"Leave_Unknown_TouchesNothing", func(b *bench) {
+		g := b.inLine("balancer", 2)
+		for _, s := range []catalog.Session{
+			grant("balancer", alice).Session, {Name: "balancer"}, {Name: "balancer", TS: historicalTS},
+		} {
+			b.wantUntouched("locks", "balancer", func() {
+				_, err := b.Catalog.Leave(b.ctx, s)
+				b.wantErr(err, catalog.ErrNoMatch)
+			})
+		}
+		_, err := b.Catalog.Leave(b.ctx, catalog.Session{Name: "other", TS: g[0].TS})
+		b.wantErr(err, catalog.ErrNoMatch)
+		if raw := b.document("locks", "other"); raw != nil {
+			b.Errorf("created %v", raw)
+		}
+	}},
+	{"LeaveTwice_SecondMatchesNothing", func(b *bench) {
+		g := b.inLine("balancer", 4)
+		b.leave(g[2].Session)
+		b.leave(g[0].Session, award(g[1], planted+2))
+		for _, one := range []catalog.Grant{g[0], g[2]} {
+			b.wantUntouched("locks", "balancer", func() {
+				_, err := b.Catalog.Leave(b.ctx, one.Session)
+				b.wantErr(err, catalog.ErrNoMatch)
+			})
+		}
+	}},
+	{"Leave_TooLargeAFence_GrantsNobody", func(b *bench) { // F8
+		holder, next := grant("balancer", alice), grant("balancer", bob)
+		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
+			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
+		b.leave(holder.Session)
+		l := b.look("balancer").Lock
+		if l == nil || l.Held || len(l.Waiters) != 1 || l.Fence != 1<<62+1 {
+			b.Errorf("lock: %+v", l)
+		}
+	}},
+	{"Release_DoesAsLeave", func(b *bench) {
+		g := b.inLine("balancer", 4)
+		for _, one := range []catalog.Grant{g[2], g[0]} {
+			if err := b.Catalog.Release(b.ctx, one.Session); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[1], planted+2, 6), waiters(g[3])))
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(b.Catalog.Release(b.ctx, g[0].Session), catalog.ErrNoMatch)
+			b.wantErr(b.Catalog.Release(b.ctx, g[2].Session), catalog.ErrNoMatch)
+		})
+	}},
+}
+
+// revOf is the rev that a lock document has.
+func (b *bench) revOf(name string) int64 {
+	b.Helper()
+	rev, _ := b.document("locks", name).Lookup("rev").AsInt64OK()
+	return rev
+}
+
+var buryCases = []testCase{
+	{"Bury_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		awards, err := b.Catalog.Bury(b.ctx, dead(g[0]), "silent for 15m")
+		want := award(g[1], planted+2)
+		want.Evidence = "silent for 15m"
+		b.wantAwards(awards, err, want)
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[1], planted+2, 4),
+			field("evidence", want.Evidence), waiters(g[2])))
+		b.wantAwards(b.look("balancer").Lock.AwardsOf(g[1].Process), nil, want)
+		b.leave(g[1].Session, award(g[2], planted+3))
+		b.wantDocument(b.document("locks", "balancer"), holding(g[2], planted+3, 5))
+	}},
+	{"Bury_WhatIsNotAsWatched_TouchesNothing", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		b.leave(g[1].Session)
+		for _, one := range []catalog.Holder{
+			{Session: g[0].Session, Process: bob}, {Session: g[0].Session},
+			{Session: g[2].Session, Process: g[0].Process}, {Session: g[2].Session}, dead(g[1]),
+			{Session: catalog.Session{Name: "balancer"}, Process: g[0].Process},
+			dead(grant("balancer", g[0].Process)),
+		} {
+			b.wantUntouched("locks", "balancer", func() {
+				_, err := b.Catalog.Bury(b.ctx, one, "silent")
+				b.wantErr(err, catalog.ErrNoMatch)
+			})
+		}
+		_, err := b.Catalog.Bury(b.ctx, dead(grant("other", alice)), "silent")
+		b.wantErr(err, catalog.ErrNoMatch)
+		if raw := b.document("locks", "other"); raw != nil {
+			b.Errorf("created %v", raw)
+		}
+	}},
+	{"Bury_ReleasedHolder_TouchesNothing", func(b *bench) {
+		g := b.inLine("balancer", 1)
+		b.leave(g[0].Session)
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Bury(b.ctx, dead(g[0]), "silent")
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+	}},
+	{"Bury_DeadWaiter_ChangesTheLineOnly", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+		b.wantAwards(awards, err)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 4), waiters(g[2])))
+	}},
+	{"Bury_HolderWithoutWaiters_FreesTheLock", func(b *bench) {
+		g := b.inLine("balancer", 1)
+		awards, err := b.Catalog.Bury(b.ctx, dead(g[0]), "silent")
+		b.wantAwards(awards, err)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 2), field("state", int32(0))))
+	}},
+	{"Bury_HolderWithoutProcess_GrantsToTheNext", func(b *bench) { // F5
+		for name, doc := range map[string]bson.D{
+			"missing": without(held("missing", ""), "process"),
+			"null":    with(held("null", ""), field("process", nil)),
+			"empty":   held("empty", ""),
+		} {
+			b.insert("locks", append(doc, field("fence", planted)))
+			g := grant(name, bob)
+			l := b.enter(g)
+			awards, err := b.Catalog.Bury(b.ctx, l.Holder(), "silent")
+			want := award(g, planted+1)
+			want.Evidence = "silent"
+			b.wantAwards(awards, err, want)
+		}
+	}},
+	{"Bury_OneSharerAmongSeveral_LeavesTheOthers", func(b *bench) {
+		g := b.readers("balancer", 3)
+		awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+		b.wantAwards(awards, err)
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+3, 4),
+			field("grants", line(g[2], planted+3)), field("mode", "shared"),
+			field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[2], planted+3)})))
+	}},
+	{"Bury_WaitingWriter_GrantsTheReadersBehindIt", func(b *bench) {
+		g := b.party("balancer", 4)
+		g[0].Mode, g[2].Mode, g[3].Mode = catalog.Shared, catalog.Shared, catalog.Shared
+		for _, one := range g {
+			b.enter(one)
+		}
+		awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+		want := []catalog.Award{award(g[2], planted+2), award(g[3], planted+3)}
+		for i := range want {
+			want[i].Evidence = "silent"
+		}
+		b.wantAwards(awards, err, want...)
+		l := b.look("balancer").Lock
+		b.wantAwards(l.Awards, nil, want...)
+		b.wantAwards(l.AwardsOf(g[0].Process), nil, award(g[0], planted+1))
+	}},
+	{"Settle_FreeWithWaiters_GrantsToTheFirst", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		b.rewrite("balancer", field("state", int32(0))) // a foreign release
+		awards, err := b.Catalog.Settle(b.ctx, "balancer")
+		b.wantAwards(awards, err, award(g[1], planted+2))
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[1], planted+2, 4), waiters(g[2])))
+	}},
+	{"Settle_FreeWithReaders_GrantsTheRun", func(b *bench) {
+		g := b.party("balancer", 4)
+		g[1].Mode, g[2].Mode = catalog.Shared, catalog.Shared
+		for _, one := range g {
+			b.enter(one)
+		}
+		b.rewrite("balancer", field("state", int64(0)))
+		awards, err := b.Catalog.Settle(b.ctx, "balancer")
+		b.wantAwards(awards, err, award(g[1], planted+2), award(g[2], planted+3))
+	}},
+	{"Settle_ForeignReleaseOfPermits_GrantsUpToTheLimit", func(b *bench) {
+		g := b.permits("balancer", 5, 2)
+		b.rewrite("balancer", field("state", int32(0)))
+		awards, err := b.Catalog.Settle(b.ctx, "balancer")
+		b.wantAwards(awards, err, award(g[2], planted+3), award(g[3], planted+4))
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[2], planted+4, 6),
+			field("grants", line(g[2], planted+3)+line(g[3], planted+4)), field("mode", "permit"),
+			field("limit", int32(2)), waiters(g[4]),
+			field("sharers", bson.A{sharing(g[2], planted+3), sharing(g[3], planted+4)})))
+	}},
+	{"Settle_NothingToGrant_TouchesNothing", func(b *bench) {
+		b.inLine("held", 2)
+		g := b.inLine("free", 1)
+		b.leave(g[0].Session)
+		b.readers("shared", 2)
+		b.enter(grant("shared", bob))
+		b.permits("permits", 3, 2)
+		b.insert("locks", append(free("too large"), field("fence", int64(1)<<62+1),
+			field("waiters", bson.A{plantedWaiter(grant("too large", bob))})))
+		for _, name := range []string{"held", "free", "shared", "permits", "too large"} {
+			b.wantUntouched("locks", name, func() {
+				_, err := b.Catalog.Settle(b.ctx, name)
+				b.wantErr(err, catalog.ErrNoMatch)
+			})
+		}
+		_, err := b.Catalog.Settle(b.ctx, "other")
+		b.wantErr(err, catalog.ErrNoMatch)
+		if raw := b.document("locks", "other"); raw != nil {
+			b.Errorf("created %v", raw)
+		}
+	}},
+}
+
+// readers lets n processes share a lock, and permits lets n enter one of that many permits.
+func (b *bench) readers(name string, n int) []catalog.Grant {
+	return b.sharing(name, n, catalog.Shared, 0)
+}
+
+func (b *bench) permits(name string, n int, limit int32) []catalog.Grant {
+	return b.sharing(name, n, catalog.Permit, limit)
+}
+
+func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []catalog.Grant {
+	b.Helper()
+	g := b.party(name, n)
+	for i := range g {
+		g[i].Mode, g[i].Limit = mode, limit
+		b.enter(g[i])
+	}
+	return g
+}

@@ -1,0 +1,256 @@
+package catalogtest
+
+import (
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+func dead(g catalog.Grant) catalog.Holder {
+	return catalog.Holder{Session: g.Session, Process: g.Process}
+}
+
+// nearMillis reports whether n are milliseconds within a minute of the server's clock.
+func (b *bench) nearMillis(n int64) bool {
+	b.Helper()
+	return b.near(time.UnixMilli(n)) && n > planted
+}
+
+// try enters in that way and wants to hold the lock at once.
+func (b *bench) try(g catalog.Grant, how catalog.Line) catalog.Lock {
+	b.Helper()
+	l, err := b.Catalog.Enter(b.ctx, g, how)
+	if _, ok := l.HeldBy(g.TS); err != nil || !ok {
+		b.Fatalf("enter: %+v, %v", l, err)
+	}
+	return l
+}
+
+// lineCases are about the ways to enter, and about documents that others wrote.
+var lineCases = []testCase{
+	{"Try_Free_Holds", func(b *bench) {
+		for _, how := range []catalog.Line{catalog.Try, catalog.Barge} {
+			name := label(how)
+			g := b.party(name, 1)[0]
+			b.try(g, how)
+			b.wantDocument(b.document("locks", name), holding(g, planted+1, 1))
+			fresh := grant("new "+name, alice)
+			b.wantClockFence(b.try(fresh, how).Fence)
+		}
+	}},
+	{"Try_Held_IsNotFreeAndLeavesNoWaiter", func(b *bench) {
+		g := b.party("balancer", 3)
+		b.enter(g[0])
+		b.refused(g[1], catalog.Try, catalog.ErrNotFree)
+		b.refused(g[1], catalog.Barge, catalog.ErrNotFree)
+		b.enter(g[2])
+		b.refused(g[1], catalog.Try, catalog.ErrNotFree)
+		b.refused(g[1], catalog.Barge, catalog.ErrNotFree)
+	}},
+	{"Try_FreeWithWaiters_OvertakesNobody", func(b *bench) {
+		g := b.party("balancer", 2)
+		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0])}))
+		b.refused(g[1], catalog.Try, catalog.ErrNotFree)
+	}},
+	{"Barge_FreeWithWaiters_OvertakesThem", func(b *bench) {
+		g := b.party("balancer", 3)
+		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0]), plantedWaiter(g[1])}))
+		if l := b.try(g[2], catalog.Barge); len(l.Waiters) != 2 || l.Waiters[0].TS != g[0].TS {
+			b.Errorf("lock: %+v", l)
+		}
+		b.leave(g[2].Session, award(g[0], planted+2))
+	}},
+	{"Barge_ReaderBesideReaders_OvertakesAWriter", func(b *bench) {
+		g := b.party("balancer", 4)
+		g[0].Mode, g[2].Mode = catalog.Shared, catalog.Shared
+		b.enter(g[0])
+		b.enter(g[1])
+		b.refused(g[2], catalog.Try, catalog.ErrNotFree)
+		b.try(g[2], catalog.Barge)
+		b.refused(g[3], catalog.Barge, catalog.ErrNotFree)
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+2, 3),
+			field("grants", line(g[2], planted+2)), field("mode", "shared"), waiters(g[1]),
+			field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[2], planted+2)})))
+	}},
+	{"Try_ReaderBesideReaders_Holds", func(b *bench) {
+		g := b.party("balancer", 2)
+		for _, one := range g {
+			one.Mode = catalog.Shared
+			b.try(one, catalog.Try)
+		}
+	}},
+	{"Try_Permits_HoldsUpToTheLimit", func(b *bench) {
+		g := b.party("balancer", 3)
+		for i, one := range g {
+			if one.Mode, one.Limit = catalog.Permit, 2; i < 2 {
+				b.try(one, catalog.Try)
+				continue
+			}
+			b.refused(one, catalog.Try, catalog.ErrNotFree)
+			b.refused(one, catalog.Barge, catalog.ErrNotFree)
+		}
+	}},
+	{"Malformed_Queue_IsNamedAndUntouched", func(b *bench) {
+		good := plantedWaiter(grant("x", bob))
+		for i, c := range []struct {
+			key   string
+			value any
+			at    string
+		}{
+			{"waiters", int32(5), ""}, {"waiters", "x", ""}, {"waiters", good, ""},
+			{"waiters", bson.A{int32(5)}, ".0"}, {"waiters", bson.A{good, "x"}, ".1"},
+			{"waiters", bson.A{without(good, "ts")}, ".0.ts"},
+			{"waiters", bson.A{with(good, field("ts", bson.NilObjectID))}, ".0.ts"},
+			{"waiters", bson.A{with(good, field("ts", historicalTS.Hex()))}, ".0.ts"},
+			{"waiters", bson.A{good, without(good, "process")}, ".1.process"},
+			{"waiters", bson.A{with(good, field("process", ""))}, ".0.process"},
+			{"waiters", bson.A{with(good, field("process", int32(5)))}, ".0.process"},
+			{"sharers", int32(5), ""}, {"sharers", bson.A{nil}, ".0"},
+			{"sharers", bson.A{without(good, "ts")}, ".0.ts"},
+			{"sharers", bson.A{without(good, "process")}, ".0.process"},
+		} {
+			b.malformedQueue(label(i), c.key, c.value, c.key+c.at)
+		}
+	}},
+	{"AbsentQueue_IsEmpty", func(b *bench) {
+		for i, none := range []any{nil, bson.A{}} {
+			g := grant(label(i), alice)
+			b.insert("locks", append(free(g.Name), field("fence", planted), field("waiters", none),
+				field("sharers", none), field("mode", nil), field("limit", none)))
+			b.enter(g)
+			b.wantDocument(b.document("locks", g.Name), holding(g, planted+1, 1))
+		}
+	}},
+	{"StaleSharers_CountForNothing", func(b *bench) {
+		g := b.party("balancer", 4)
+		for i := range 3 {
+			g[i].Mode = catalog.Shared
+		}
+		b.enter(g[0])
+		b.enter(g[1])
+		foreign := catalog.Holder{
+			Session: catalog.Session{Name: "balancer", TS: historicalTS}, Process: "ConfigServer",
+		}
+		b.rewrite("balancer", field("state", int32(2)), field("ts", foreign.TS),
+			field("process", foreign.Process))
+		l := b.look("balancer").Lock
+		if l == nil || l.Mode != catalog.Exclusive || len(l.Sharers) > 0 || len(l.Holders()) != 1 {
+			b.Fatalf("lock: %+v", l)
+		}
+		b.wantHeld(g[0].Process, nil)
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Leave(b.ctx, g[0].Session)
+			b.wantErr(err, catalog.ErrNoMatch)
+			_, err = b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+		if l := b.enter(g[2]); len(l.Waiters) != 1 {
+			b.Errorf("lock: %+v", l)
+		}
+		b.enter(g[3])
+		awards, err := b.Catalog.Bury(b.ctx, foreign, "silent")
+		granted := award(g[2], planted+3)
+		granted.Evidence = "silent"
+		b.wantAwards(awards, err, granted)
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[2], planted+3, 5),
+			field("mode", "shared"), field("sharers", bson.A{sharing(g[2], planted+3)}),
+			field("evidence", "silent"), waiters(g[3])))
+	}},
+	{"UnknownFields_SurviveEveryTransition", func(b *bench) {
+		g := b.party("balancer", 4)
+		g[2].Mode, g[3].Mode = catalog.Shared, catalog.Shared
+		b.rewrite("balancer", field("x", bson.D{field("y", bson.A{int32(1), "z"})}))
+		survived := func(step string) {
+			b.Helper()
+			if got := b.document("locks", "balancer").Lookup("x", "y", "1").String(); got != `"z"` {
+				b.Errorf("%s: x.y.1 is %s", step, got)
+			}
+		}
+		for _, one := range g {
+			b.enter(one)
+			survived("enter")
+		}
+		b.leave(g[0].Session, award(g[1], planted+2))
+		survived("leave")
+		if _, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent"); err != nil {
+			b.Error(err)
+		}
+		survived("bury")
+		b.leave(g[2].Session)
+		b.leave(g[3].Session)
+		survived("leave of the last")
+		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0])}))
+		if _, err := b.Catalog.Settle(b.ctx, "balancer"); err != nil {
+			b.Error(err)
+		}
+		survived("settle")
+	}},
+}
+
+// malformedQueue checks what each transition says of a document with that field, held and free.
+func (b *bench) malformedQueue(name, key string, value any, where string) {
+	b.Helper()
+	holder := catalog.Holder{
+		Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: alice,
+	}
+	b.insert("locks", with(held(name, alice), field("ts", holder.TS), field(key, value)))
+	b.insert("locks", append(free("free "+name), field(key, value)))
+	for _, name := range []string{name, "free " + name} {
+		b.wantUntouched("locks", name, func() {
+			_, err := b.Catalog.Enter(b.ctx, grant(name, bob), catalog.Queue)
+			b.wantMalformed(err, "locks", name, where)
+			holder := holder
+			holder.Name = name
+			_, err = b.Catalog.Bury(b.ctx, holder, "silent")
+			b.wantMalformed(err, "locks", name, where)
+			_, err = b.Catalog.Settle(b.ctx, name)
+			b.wantMalformed(err, "locks", name, where)
+			_, err = b.Catalog.Leave(b.ctx, grant(name, bob).Session)
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+		look := b.look(name)
+		if look.LockErr == nil {
+			b.Errorf("%s: want LockErr, got %+v", name, look)
+			continue
+		}
+		b.wantMalformed(look.LockErr, "locks", name, where)
+	}
+	b.leave(holder.Session)
+	b.wantDocument(b.document("locks", name), with(held(name, alice), field("ts", holder.TS),
+		field(key, value), field("state", int32(0)), field("rev", int64(1))))
+}
+
+// anyText runs a life whose texts are all expressions, to whoever evaluates them.
+func (b *bench) anyText(name string, mode catalog.Mode) {
+	b.Helper()
+	g := b.party(name, 3)
+	for i, text := range []string{"$who", "$$ROOT.ts", "a.$.b"} {
+		g[i].Mode, g[i].Process, g[i].Who, g[i].Why = mode, "$"+text, text, "$$NOW"
+		if mode == catalog.Permit {
+			g[i].Limit = 1
+		}
+	}
+	if mode == catalog.Shared {
+		g[1].Mode = catalog.Exclusive // so that the others do wait
+	}
+	for _, one := range g {
+		b.enter(one)
+	}
+	b.leave(g[0].Session, award(g[1], planted+2))
+	awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "$evidence.$x")
+	want := award(g[2], planted+3)
+	want.Evidence = "$evidence.$x"
+	b.wantAwards(awards, err, want)
+	doc := with(holding(g[2], planted+3, 5), field("evidence", want.Evidence))
+	switch mode {
+	case catalog.Permit:
+		doc = with(doc, field("limit", int32(1)))
+		fallthrough
+	case catalog.Shared:
+		doc = with(doc, field("mode", string(mode)),
+			field("sharers", bson.A{sharing(g[2], planted+3)}))
+	}
+	b.wantDocument(b.document("locks", name), doc)
+}

@@ -1,0 +1,228 @@
+package catalogtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// rounds are fewer where each costs a round trip.
+func (b *bench) rounds(memory, server int) int {
+	b.Helper()
+	if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
+		return memory
+	}
+	return server
+}
+
+func (b *bench) wantAllDone(errs []error) {
+	b.Helper()
+	for i, err := range errs {
+		if err != nil {
+			b.Fatalf("%d: %v", i, err)
+		}
+	}
+}
+
+// A relay hands the awards that leaving brings to the goroutines that wait for them.
+type relay struct {
+	b       *bench
+	holders atomic.Int32
+	limit   int32
+
+	mu     sync.Mutex // guards told, fences
+	told   map[bson.ObjectID]chan int64
+	fences map[int64]bool
+}
+
+func (r *relay) expect(ts bson.ObjectID) chan int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	told := make(chan int64, 1)
+	r.told[ts] = told
+	return told
+}
+
+// tell passes awards on. One session is awarded once.
+func (r *relay) tell(awards []catalog.Award) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range awards {
+		told := r.told[a.TS]
+		delete(r.told, a.TS)
+		if told == nil {
+			r.b.Errorf("awarded twice, or to nobody: %+v", a)
+			continue
+		}
+		told <- a.Fence
+	}
+}
+
+// turn enters, waits for the lock, and leaves it again.
+func (r *relay) turn(ctx context.Context, g catalog.Grant) error {
+	told := r.expect(g.TS)
+	l, err := r.b.Catalog.Enter(ctx, g, catalog.Queue)
+	if err != nil {
+		return err
+	}
+	var fence int64
+	if p, ok := l.HeldBy(g.TS); ok {
+		fence = p.Fence
+		r.mu.Lock()
+		delete(r.told, g.TS)
+		r.mu.Unlock()
+	} else {
+		select {
+		case fence = <-told:
+		case <-ctx.Done():
+			return fmt.Errorf("never awarded: %w", ctx.Err())
+		}
+	}
+	if n := r.holders.Add(1); n > r.limit {
+		r.b.Errorf("%d holders at a time", n)
+	}
+	r.mu.Lock()
+	if r.fences[fence] || fence <= planted {
+		r.b.Errorf("fence %d came twice or is none", fence)
+	}
+	r.fences[fence] = true
+	r.mu.Unlock()
+	r.holders.Add(-1)
+	awards, err := r.b.Catalog.Leave(ctx, g.Session)
+	r.tell(awards)
+	return err
+}
+
+// relayRace lets 8 goroutines enter and leave one lock in a loop.
+func (b *bench) relayRace(mode catalog.Mode, limit int32) {
+	b.Helper()
+	rounds := b.rounds(50, 5)
+	b.party("balancer", 0)
+	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
+	defer cancel()
+	r := &relay{
+		b: b, limit: max(limit, 1), told: map[bson.ObjectID]chan int64{}, fences: map[int64]bool{},
+	}
+	b.wantAllDone(together(8, func(i int) error {
+		for range rounds {
+			g := grant("balancer", process(i))
+			g.Mode, g.Limit = mode, limit
+			if err := r.turn(ctx, g); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	l, err := b.Catalog.Read(b.ctx, "balancer")
+	grants := int64(8 * rounds)
+	if err != nil || l.Held || len(l.Waiters) > 0 || l.Fence != planted+grants {
+		b.Errorf("in the end: %+v, %v", l, err)
+	}
+	if rev := b.revOf("balancer"); rev != 2*grants || int64(len(r.fences)) != grants {
+		b.Errorf("want rev %d and %d fences, got %d and %d", 2*grants, grants, rev, len(r.fences))
+	}
+}
+
+var queueRaceCases = []testCase{
+	{"Race_Enters_OneHoldsAndTheRestWait", func(b *bench) {
+		for round := range b.rounds(20, 2) {
+			name := fmt.Sprint("lock-", round)
+			grants := make([]catalog.Grant, contenders)
+			for i := range grants {
+				grants[i] = grant(name, process(i))
+			}
+			b.wantAllDone(together(contenders, func(i int) error {
+				l, err := b.Catalog.Enter(b.ctx, grants[i], catalog.Queue)
+				_, holds := l.HeldBy(grants[i].TS)
+				_, waits := l.WaitedBy(grants[i].TS)
+				if err == nil && holds == waits {
+					return fmt.Errorf("holds %v, waits %v", holds, waits)
+				}
+				return err
+			}))
+			l := b.look(name).Lock
+			there := map[bson.ObjectID]int{}
+			for _, p := range append(l.Holders(), l.Waiters...) {
+				there[p.TS]++
+			}
+			if len(l.Holders()) != 1 || len(l.Waiters) != contenders-1 || len(there) != contenders ||
+				b.revOf(name) != contenders {
+				b.Fatalf("rev %d, lock %+v", b.revOf(name), l)
+			}
+			for _, g := range grants {
+				if there[g.TS] != 1 {
+					b.Errorf("%s stands there %d times", g.Process, there[g.TS])
+				}
+			}
+		}
+	}},
+	{"Race_OneSessionEnters_StandsThereOnce", func(b *bench) {
+		g := b.inLine("balancer", 1)
+		again := grant("balancer", bob)
+		b.wantAllDone(together(8, func(int) error {
+			_, err := b.Catalog.Enter(b.ctx, again, catalog.Queue)
+			return err
+		}))
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[0], planted+1, 2), waiters(again)))
+	}},
+	{"Race_EnterAndLeave_NeverTwoHolders", func(b *bench) { b.relayRace(catalog.Exclusive, 0) }},
+	{"Race_Permits_NeverMoreThanTheLimit", func(b *bench) { b.relayRace(catalog.Permit, 3) }},
+	{"Race_LeavesOfOneSession_OneWins", func(b *bench) {
+		g := b.inLine("balancer", 11)
+		for i := range 10 {
+			var mu sync.Mutex // guards awards
+			var awards []catalog.Award
+			b.wantOneWinner(together(2, func(int) error {
+				got, err := b.Catalog.Leave(b.ctx, g[i].Session)
+				mu.Lock()
+				defer mu.Unlock()
+				awards = append(awards, got...)
+				return err
+			}), catalog.ErrNoMatch)
+			b.wantAwards(awards, nil, award(g[i+1], planted+int64(i)+2))
+		}
+	}},
+	{"Race_BuryAndLeave_OneWins", func(b *bench) {
+		g := b.inLine("balancer", 11)
+		for i := range 10 {
+			b.wantOneWinner(together(2, func(n int) error {
+				if n == 0 {
+					_, err := b.Catalog.Leave(b.ctx, g[i].Session)
+					return err
+				}
+				_, err := b.Catalog.Bury(b.ctx, dead(g[i]), "silent")
+				return err
+			}), catalog.ErrNoMatch)
+			if l := b.look("balancer").Lock; l.TS != g[i+1].TS || l.Fence != planted+int64(i)+2 {
+				b.Fatalf("round %d: %+v", i, l)
+			}
+		}
+	}},
+	{"Race_Settles_OneWins", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		b.rewrite("balancer", field("state", int32(0)))
+		b.wantOneWinner(together(4, func(int) error {
+			_, err := b.Catalog.Settle(b.ctx, "balancer")
+			return err
+		}), catalog.ErrNoMatch)
+		b.wantDocument(b.document("locks", "balancer"),
+			with(holding(g[1], planted+2, 4), waiters(g[2])))
+	}},
+	{"Race_Tries_OneWinsAndNobodyWaits", func(b *bench) {
+		b.party("balancer", 0)
+		b.wantOneWinner(together(contenders, func(i int) error {
+			_, err := b.Catalog.Enter(b.ctx, grant("balancer", process(i)), catalog.Try)
+			return err
+		}), catalog.ErrNotFree)
+		if l := b.look("balancer").Lock; len(l.Waiters) > 0 || b.revOf("balancer") != 1 {
+			b.Errorf("lock: %+v", l)
+		}
+	}},
+}

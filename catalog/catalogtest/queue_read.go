@@ -1,0 +1,349 @@
+package catalogtest
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// wantPulses checks whose pings a reading brought: of pinging that there is one, of silent none.
+func (b *bench) wantPulses(what string, got map[string]catalog.Pulse, pinging, silent []string) {
+	b.Helper()
+	want := slices.Sorted(slices.Values(slices.Concat(pinging, silent)))
+	if names := slices.Sorted(maps.Keys(got)); len(want) > 0 && !slices.Equal(want, names) {
+		b.Fatalf("%s: pulses\nwant %q\ngot  %q", what, want, names)
+	}
+	for _, process := range pinging {
+		if p := got[process].Ping; p == nil || p.Process != process || p.Seq != 1 {
+			b.Errorf("%s: ping of %s: %+v", what, process, got[process])
+		}
+	}
+	for _, process := range silent {
+		if got[process] != (catalog.Pulse{}) {
+			b.Errorf("%s: ping of %s: %+v", what, process, got[process])
+		}
+	}
+}
+
+// attend reads several locks at once.
+func (b *bench) attend(names ...string) map[string]catalog.Look {
+	b.Helper()
+	looks, err := b.Catalog.Attend(b.ctx, names)
+	if err != nil {
+		b.Fatalf("attend: %v", err)
+	}
+	return looks
+}
+
+// awarded asks what process holds, and sorts the answer.
+func (b *bench) awarded(process string, names ...string) ([]catalog.Award, []string) {
+	b.Helper()
+	awards, free, err := b.Catalog.Awarded(b.ctx, process, names)
+	if err != nil {
+		b.Fatalf("awarded: %v", err)
+	}
+	slices.SortFunc(awards, func(a, b catalog.Award) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
+	})
+	slices.Sort(free)
+	return awards, free
+}
+
+// rows collects a listing and the names of what is malformed in it.
+func (b *bench) rows() (rows []catalog.Holding, malformed []string) {
+	b.Helper()
+	for row, err := range b.Catalog.Waiting(b.ctx) {
+		var bad *catalog.MalformedError
+		switch {
+		case errors.As(err, &bad):
+			malformed = append(malformed, bad.ID+" "+bad.Field)
+		case err != nil:
+			b.Fatal(err)
+		default:
+			rows = append(rows, row)
+		}
+	}
+	return rows, malformed
+}
+
+var queueReadCases = []testCase{
+	{"Attend_SeveralNames_AreLookedAtOnce", func(b *bench) {
+		b.ping(process(0))
+		b.ping(process(2))
+		b.inLine("held", 3)
+		b.inLine("$y.z", 1)
+		b.insert("locks", free("free"))
+		b.insert("locks", with(held("bad", alice), field("waiters", int32(5))))
+		b.inLine("not asked for", 2)
+		looks := b.attend("held", "missing", "free", "bad", "$y.z")
+		names := slices.Sorted(maps.Keys(looks))
+		if want := []string{"$y.z", "bad", "free", "held"}; !slices.Equal(want, names) {
+			b.Fatalf("names\nwant %q\ngot  %q", want, names)
+		}
+		for _, name := range names {
+			one, alone := looks[name], b.look(name)
+			if !reflect.DeepEqual(one.Lock, alone.Lock) || !reflect.DeepEqual(one.Ping, alone.Ping) {
+				b.Errorf("%s\nlook   %+v\nattend %+v", name, alone, one)
+			}
+			if one.ServerTime.IsZero() != alone.ServerTime.IsZero() || !b.near(one.ServerTime) {
+				b.Errorf("%s: server's clock %v", name, one.ServerTime)
+			}
+		}
+		b.wantPulses("held", looks["held"].Pulses, []string{process(0), process(2)},
+			[]string{process(1)})
+		if looks["bad"].Lock != nil || looks["bad"].LockErr == nil {
+			b.Fatalf("want LockErr, got %+v", looks["bad"])
+		}
+		b.wantMalformed(looks["bad"].LockErr, "locks", "bad", "waiters")
+	}},
+	{"Attend_Nothing_IsEmpty", func(b *bench) {
+		b.inLine("balancer", 2)
+		if looks := b.attend(); len(looks) > 0 {
+			b.Errorf("got %+v", looks)
+		}
+		if looks := b.attend("missing"); len(looks) > 0 {
+			b.Errorf("got %+v", looks)
+		}
+	}},
+	{"Attend_ManyNames_AllThere", func(b *bench) {
+		var names []string
+		for i := range 60 {
+			name := "lock " + label(i)
+			names = append(names, name)
+			b.insert("locks", held(name, process(i)))
+			b.insert("lockpings", bson.D{field("_id", process(i)), field("ping", bson.DateTime(5))})
+		}
+		looks := b.attend(names...)
+		for i, name := range names {
+			if l := looks[name]; l.Lock == nil || l.Ping == nil || l.Ping.Process != process(i) {
+				b.Errorf("%s: %+v", name, l)
+			}
+		}
+	}},
+	{"Pulses_OfHoldersAndWaiters", func(b *bench) {
+		b.ping(process(0))
+		b.ping(process(2))
+		b.insert("lockpings", bson.D{field("_id", process(4)), field("ping", "x")})
+		g := b.readers("balancer", 3)
+		writer, last := grant("balancer", process(3)), grant("balancer", process(4))
+		b.enter(writer)
+		b.enter(last)
+		var listed catalog.Holding
+		for row, err := range b.Catalog.List(b.ctx) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			listed = row
+		}
+		rows, _ := b.rows()
+		if len(rows) != 1 {
+			b.Fatalf("want one row, got %+v", rows)
+		}
+		for what, got := range map[string]map[string]catalog.Pulse{
+			"look": b.look("balancer").Pulses, "attend": b.attend("balancer")["balancer"].Pulses,
+			"list": listed.Pulses, "waiting": rows[0].Pulses,
+		} {
+			bad := got[process(4)]
+			if bad.Ping != nil || bad.Err == nil {
+				b.Errorf("%s: malformed ping: %+v", what, bad)
+				continue
+			}
+			b.wantMalformed(bad.Err, "lockpings", process(4), "ping")
+			delete(got, process(4))
+			b.wantPulses(what, got, []string{g[0].Process, g[2].Process},
+				[]string{g[1].Process, writer.Process})
+		}
+	}},
+	{"Pulses_OfAFreeLockWithWaiters", func(b *bench) {
+		b.ping(process(1))
+		g := b.inLine("balancer", 3)
+		b.rewrite("balancer", field("state", int32(0)))
+		b.wantPulses("look", b.look("balancer").Pulses, []string{g[1].Process},
+			[]string{g[2].Process})
+	}},
+	{"Readings_ShowTheQueue", func(b *bench) {
+		g := b.permits("balancer", 4, 2)
+		l, err := b.Catalog.Read(b.ctx, "balancer")
+		if err != nil || l.Mode != catalog.Permit || l.Limit != 2 || len(l.Sharers) != 2 ||
+			len(l.Waiters) != 2 || l.Fence != planted+2 {
+			b.Fatalf("read: %+v, %v", l, err)
+		}
+		for i, p := range slices.Concat(l.Sharers, l.Waiters) {
+			want := catalog.Party{
+				TS: g[i].TS, Process: g[i].Process, Who: g[i].Who, Why: g[i].Why, Since: p.Since,
+				Mode: catalog.Permit, Limit: 2, Takeover: takeover,
+			}
+			if i < 2 {
+				want.Fence = planted + int64(i) + 1
+			}
+			if !b.near(p.Since) || !reflect.DeepEqual(want, p) {
+				b.Errorf("party %d\nwant %+v\ngot  %+v", i, want, p)
+			}
+		}
+		if look := b.look("balancer").Lock; !reflect.DeepEqual(*look, l) {
+			b.Errorf("look\nwant %+v\ngot  %+v", l, look)
+		}
+		for row, err := range b.Catalog.List(b.ctx) {
+			if err != nil || !reflect.DeepEqual(row.Lock, l) {
+				b.Errorf("list\nwant %+v\ngot  %+v, %v", l, row.Lock, err)
+			}
+		}
+	}},
+	{"Enter_ReturnsWhatIsRead", func(b *bench) {
+		g := b.party("balancer", 4)
+		g[1].Mode, g[2].Mode = catalog.Shared, catalog.Shared
+		for _, one := range append(g, g[2]) {
+			l := b.enter(one)
+			if read, err := b.Catalog.Read(b.ctx, "balancer"); err != nil || !reflect.DeepEqual(l, read) {
+				b.Errorf("enter\nwant %+v\ngot  %+v, %v", read, l, err)
+			}
+		}
+	}},
+	{"Awarded_TellsMineAndFree", func(b *bench) {
+		mine, other := b.inLine("mine", 2), b.inLine("other", 2)
+		next := b.party("next", 2)
+		next[0].Process, next[1].Process = process(1), process(0)
+		b.enter(next[0])
+		b.enter(next[1])
+		if _, err := b.Catalog.Bury(b.ctx, dead(next[0]), "silent"); err != nil {
+			b.Fatal(err)
+		}
+		other[0].Process = ""
+		b.insert("locks", free("free"))
+		b.inLine("left", 2)
+		b.rewrite("left", field("state", int32(0)))
+		b.insert("locks", with(held("bad", process(0)), field("waiters", int32(5))))
+		b.acquire(grant("acquired", process(0)))
+		b.inLine("not asked for", 1)
+		awards, unheld := b.awarded(process(0), "mine", "next", "free", "left", "bad", "missing")
+		got := award(next[1], planted+2)
+		got.Evidence = "silent"
+		b.wantAwards(awards, nil, award(mine[0], planted+1), got)
+		if want := []string{"free", "left"}; !slices.Equal(want, unheld) {
+			b.Errorf("free\nwant %q\ngot  %q", want, unheld)
+		}
+		awards, unheld = b.awarded(process(1), "mine", "other", "next")
+		b.wantAwards(awards, nil)
+		if len(unheld) > 0 {
+			b.Errorf("free: %q", unheld)
+		}
+	}},
+	{"Awarded_Sharers_EachOfMine", func(b *bench) {
+		g := b.party("balancer", 3)
+		for i := range g {
+			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
+			b.enter(g[i])
+		}
+		awards, _ := b.awarded(process(0), "balancer")
+		b.wantAwards(awards, nil, award(g[0], planted+1), award(g[2], planted+3))
+		awards, _ = b.awarded(process(1), "balancer")
+		b.wantAwards(awards, nil, award(g[1], planted+2))
+		awards, unheld := b.awarded(process(0))
+		if len(awards)+len(unheld) > 0 {
+			b.Errorf("asked for nothing, got %+v, %q", awards, unheld)
+		}
+	}},
+	{"Waiting_YieldsWhereSomebodyWaits", func(b *bench) {
+		b.ping(process(0))
+		for _, name := range []string{"b", "a", "c"} {
+			b.inLine(name, 2)
+		}
+		b.inLine("alone", 1)
+		b.readers("shared", 2)
+		b.insert("locks", free("free"))
+		b.insert("locks", append(free("none"), field("waiters", bson.A{})))
+		b.rewrite("c", field("state", int32(0)))
+		b.insert("locks", with(held("bad", alice), field("waiters", bson.A{bson.D{}})))
+		b.insert("locks", with(held("bad and alone", alice), field("state", "1")))
+		rows, malformed := b.rows()
+		var names []string
+		for _, row := range rows {
+			names = append(names, row.Lock.Name)
+			if len(row.Lock.Waiters) != 1 || row.ServerTime.IsZero() || !b.near(row.ServerTime) {
+				b.Errorf("row %+v", row)
+			}
+			if row.Ping == nil || row.Ping.Process != process(0) {
+				b.Errorf("%s: ping %+v", row.Lock.Name, row.Ping)
+			}
+		}
+		if want := []string{"a", "b", "c"}; !slices.Equal(want, names) {
+			b.Errorf("names\nwant %q\ngot  %q", want, names)
+		}
+		if want := []string{"bad waiters.0.ts"}; !slices.Equal(want, malformed) {
+			b.Errorf("malformed\nwant %q\ngot  %q", want, malformed)
+		}
+	}},
+	{"Waiting_StopsWhenAskedTo", func(b *bench) {
+		for _, name := range []string{"a", "b", "c"} {
+			b.inLine(name, 2)
+		}
+		n := 0
+		for range b.Catalog.Waiting(b.ctx) {
+			if n++; n == 2 {
+				break
+			}
+		}
+		if n != 2 {
+			b.Errorf("want 2 rows, got %d", n)
+		}
+	}},
+	{"Held_Sharers_EachWithItsFence", func(b *bench) {
+		g := b.party("balancer", 4)
+		for i := range g {
+			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
+			b.enter(g[i])
+		}
+		b.enter(grant("balancer", process(0))) // it waits
+		session := func(i int) catalog.HeldSession {
+			return catalog.HeldSession{Session: g[i].Session, Fence: planted + int64(i) + 1}
+		}
+		b.wantHeld(process(0), []catalog.HeldSession{session(0), session(2)})
+		b.wantHeld(process(1), []catalog.HeldSession{session(1), session(3)})
+		b.leave(g[0].Session)
+		b.wantHeld(process(0), []catalog.HeldSession{session(2)})
+		b.wantHeld(process(1), []catalog.HeldSession{session(1), session(3)})
+	}},
+	{"Held_FollowsGrants", func(b *bench) {
+		g := b.inLine("balancer", 2)
+		b.wantHeld(process(1), nil)
+		b.leave(g[0].Session, award(g[1], planted+2))
+		b.wantHeld(process(0), nil)
+		b.wantHeld(process(1), []catalog.HeldSession{{Session: g[1].Session, Fence: planted + 2}})
+	}},
+	{"Prune_SparesWaitersAndSharers", func(b *bench) {
+		g := append(b.readers("shared", 3), b.inLine("line", 6)[3:]...)
+		old := bson.NewDateTimeFromTime(b.ago(100 * time.Hour))
+		for _, one := range append(g, grant("x", alice), grant("x", bob)) {
+			b.insert("lockpings", bson.D{field("_id", one.Process), field("ping", old)})
+		}
+		if n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour)); err != nil || n != 2 {
+			b.Errorf("want 2, got %d, %v", n, err)
+		}
+		for _, one := range g {
+			if b.document("lockpings", one.Process) == nil {
+				b.Errorf("the ping of %s is gone", one.Process)
+			}
+		}
+	}},
+	{"Prune_SparesWhomAMalformedDocumentNames", func(b *bench) {
+		good, nobody := plantedWaiter(grant("x", alice)), without(plantedWaiter(grant("x", bob)), "ts")
+		b.insert("locks", append(free("x"), field("waiters", bson.A{good, nobody})))
+		for _, id := range []string{alice, bob, "other"} {
+			b.insert("lockpings", bson.D{field("_id", id), field("ping", bson.DateTime(5))})
+		}
+		if n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour)); err != nil || n != 1 {
+			b.Errorf("want 1, got %d, %v", n, err)
+		}
+		if b.document("lockpings", "other") != nil {
+			b.Error("the wrong ping is gone")
+		}
+	}},
+}

@@ -1,0 +1,328 @@
+package memcatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// Enter is documented in [catalog.Queues].
+func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+	catalog.Lock, error,
+) {
+	const verb = "enter"
+	if err := ctx.Err(); err != nil {
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
+	now := serverDate(c.now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc := take(c.locks[stringKey(g.Name)])
+	l := catalog.Lock{Name: g.Name}
+	if doc == nil {
+		doc = fields{{"_id", text(g.Name)}, {"state", int32Of(0)}}
+	} else {
+		var bad *catalog.MalformedError
+		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
+			return catalog.Lock{}, failed(verb, g.Name, bad)
+		}
+	}
+	change, changed, err := queue.Enter(l, g, how, now)
+	switch {
+	case err != nil:
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	case !changed:
+		return l, nil
+	}
+	return c.turn(verb, g.Name, doc, change)
+}
+
+// Release is documented in [catalog.Locks].
+func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
+	_, err := c.leave(ctx, "release", s)
+	return err
+}
+
+// Leave is documented in [catalog.Queues].
+func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
+	return c.leave(ctx, "leave", s)
+}
+
+func (c *Catalog) leave(ctx context.Context, verb string, s catalog.Session) (
+	[]catalog.Award, error,
+) {
+	if err := ctx.Err(); err != nil {
+		return nil, failed(verb, s.Name, err)
+	}
+	now := serverDate(c.now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc := take(c.locks[stringKey(s.Name)])
+	l, bad := catalog.ParseLock(doc.raw())
+	if heldBy(doc, s) && (bad != nil || len(l.Waiters) == 0 && len(l.Sharers) == 0) {
+		raw, bad := doc.apply(catalog.LocksCollection, inc("rev"), set("state", int32Of(0)))
+		if bad != nil {
+			return nil, failed(verb, s.Name, bad)
+		}
+		c.putLock(stringKey(s.Name), raw)
+		return nil, nil
+	}
+	if bad != nil {
+		return nil, failed(verb, s.Name, catalog.ErrNoMatch)
+	}
+	change, err := queue.Leave(l, s.TS, now, "")
+	if err != nil {
+		return nil, failed(verb, s.Name, err)
+	}
+	_, err = c.turn(verb, s.Name, doc, change)
+	return change.Awards, err
+}
+
+// Bury is documented in [catalog.Queues].
+func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+	[]catalog.Award, error,
+) {
+	const verb = "bury"
+	now := serverDate(c.now())
+	return c.change(ctx, verb, dead.Name, func(l catalog.Lock) (queue.Change, error) {
+		same := func(p catalog.Party) bool { return p.TS == dead.TS && p.Process == dead.Process }
+		if !slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), same) {
+			return queue.Change{}, catalog.ErrNoMatch
+		}
+		return queue.Leave(l, dead.TS, now, evidence)
+	})
+}
+
+// Settle is documented in [catalog.Queues].
+func (c *Catalog) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
+	now := serverDate(c.now())
+	return c.change(ctx, "settle", name, func(l catalog.Lock) (queue.Change, error) {
+		return queue.Settle(l, now)
+	})
+}
+
+// change carries out a transition on a document that must be there and be understood.
+func (c *Catalog) change(ctx context.Context, verb, name string,
+	transition func(catalog.Lock) (queue.Change, error)) ([]catalog.Award, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, failed(verb, name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc := take(c.locks[stringKey(name)])
+	if doc == nil {
+		return nil, failed(verb, name, catalog.ErrNoMatch)
+	}
+	l, bad := catalog.ParseLock(doc.raw())
+	if bad != nil {
+		return nil, failed(verb, name, bad)
+	}
+	change, err := transition(l)
+	if err != nil {
+		return nil, failed(verb, name, err)
+	}
+	_, err = c.turn(verb, name, doc, change)
+	return change.Awards, err
+}
+
+// turn writes a change of the queue and tells whom it granted the lock. The caller holds mu.
+func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (catalog.Lock, error) {
+	changes := []edit{inc("rev")}
+	for _, e := range change.Set {
+		t, value, err := bson.MarshalValue(e.Value)
+		if err != nil {
+			return catalog.Lock{}, failed(verb, name, err)
+		}
+		changes = append(changes, set(e.Key, bson.RawValue{Type: t, Value: value}))
+	}
+	for _, key := range change.Unset {
+		changes = append(changes, unset(key))
+	}
+	raw, bad := doc.apply(catalog.LocksCollection, changes...)
+	if bad != nil {
+		return catalog.Lock{}, failed(verb, name, bad)
+	}
+	l, err := c.written(verb, name, raw)
+	c.tell(change.Awards)
+	return l, err
+}
+
+// Attend is documented in [catalog.Queues]. All is of one instant.
+func (c *Catalog) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("attend: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	looks := make(map[string]catalog.Look, len(names))
+	for _, name := range names {
+		if c.locks[stringKey(name)] != nil {
+			looks[name] = c.lookAt(name)
+		}
+	}
+	return looks, nil
+}
+
+// Awarded is documented in [catalog.Queues].
+func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
+	awards []catalog.Award, free []string, err error,
+) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("ask for awards: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		raw := c.locks[stringKey(name)]
+		l, bad := catalog.ParseLock(raw)
+		if raw == nil || bad != nil {
+			continue
+		}
+		if !l.Held {
+			free = append(free, name)
+		}
+		awards = append(awards, l.AwardsOf(process)...)
+	}
+	return awards, free, nil
+}
+
+// EnterTransaction is documented in [catalog.Queues]. A store in memory has no transactions that a
+// caller could begin.
+func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	return catalog.Lock{}, failed("enter in a transaction", g.Name,
+		fmt.Errorf("%w: the store is in memory", catalog.ErrNoTransactions))
+}
+
+// pulses are the pings of all holders and waiters. The caller holds mu.
+func (c *Catalog) pulses(l catalog.Lock) map[string]catalog.Pulse {
+	parties := slices.Concat(l.Holders(), l.Waiters)
+	if len(parties) == 0 {
+		return nil
+	}
+	pulses := make(map[string]catalog.Pulse, len(parties))
+	for _, p := range parties {
+		ping, bad := parsePing(p.Process, c.pings[stringKey(p.Process)])
+		pulses[p.Process] = catalog.Pulse{Ping: ping, Err: bad}
+	}
+	return pulses
+}
+
+// sharedBy is the filter {"sharers.0.ts": ts}: the lock is shared, and ts is the first who shares it.
+// Sharers that a foreign manager left behind do not count.
+func sharedBy(doc fields, ts bson.ObjectID) bool {
+	list, ok := doc.get("sharers").ArrayOK()
+	if !ok {
+		return false
+	}
+	first, err := list.IndexErr(0)
+	if err != nil {
+		return false
+	}
+	sharer, ok := first.DocumentOK()
+	id, isID := sharer.Lookup("ts").ObjectIDOK()
+	return ok && isID && id == ts
+}
+
+// queued is the filter {"waiters.0": {$exists: true}}, and shared that for sharers.
+func queued(doc fields) bool { return hasElements(doc.get("waiters")) }
+func shared(doc fields) bool { return hasElements(doc.get("sharers")) }
+
+func hasElements(v bson.RawValue) bool {
+	list, ok := v.ArrayOK()
+	if !ok {
+		doc, isDocument := v.DocumentOK()
+		return isDocument && doc.Lookup("0").Type != 0
+	}
+	values, err := list.Values()
+	return err == nil && len(values) > 0
+}
+
+// errStreamOver is what Next says when the stream was ended by the store.
+var errStreamOver = errors.New("the stream of notices is over")
+
+// A stream tells one process what is granted to it.
+type stream struct {
+	c       *Catalog
+	process string
+	wake    chan struct{}
+	pending []catalog.Award // guarded by c.mu
+	over    bool            // guarded by c.mu
+}
+
+// Notices is documented in [catalog.Queues].
+func (c *Catalog) Notices(ctx context.Context, process string) (catalog.Notices, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, failed("open notices for", process, err)
+	}
+	s := &stream{c: c, process: process, wake: make(chan struct{}, 1)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams[s] = true
+	return s, nil
+}
+
+// BreakStreams ends every open stream of notices, as an election or an invalidation would.
+func (c *Catalog) BreakStreams() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.streams {
+		s.over = true
+		s.signal()
+		delete(c.streams, s)
+	}
+}
+
+// tell passes awards on to the streams of their processes. The caller holds mu.
+func (c *Catalog) tell(awards []catalog.Award) {
+	for s := range c.streams {
+		for _, a := range awards {
+			if a.Process == s.process {
+				s.pending = append(s.pending, a)
+				s.signal()
+			}
+		}
+	}
+}
+
+func (s *stream) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// Next is documented in [catalog.Notices].
+func (s *stream) Next(ctx context.Context) ([]catalog.Award, error) {
+	for {
+		s.c.mu.Lock()
+		awards, over := s.pending, s.over
+		s.pending = nil
+		s.c.mu.Unlock()
+		switch {
+		case len(awards) > 0:
+			return awards, nil
+		case over:
+			return nil, failed("notices for", s.process, errStreamOver)
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return nil, failed("notices for", s.process, ctx.Err())
+		}
+	}
+}
+
+// Close is documented in [catalog.Notices].
+func (s *stream) Close(context.Context) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.over, s.pending = true, nil
+	s.signal()
+	delete(s.c.streams, s)
+}

@@ -1,0 +1,134 @@
+package mongocatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// EnterTransaction is documented in [catalog.Queues]. Two commands inside the transaction, and one
+// outside for the server's clock where the lock has no fence yet. The document stays free: the write
+// that nobody else sees before the transaction ends is what keeps others away, and a write of theirs
+// waits for it or conflicts with it. What is refused is refused by a read, for a write that fails
+// would end the transaction.
+func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	o := onLock("enter in a transaction", g.Name)
+	server, err := c.known(ctx)
+	if err != nil {
+		return catalog.Lock{}, o.wrap(err)
+	}
+	if !server.Transactions {
+		return catalog.Lock{}, o.wrap(fmt.Errorf("%w: database %s of a %s has none; use a database of "+
+			"your own on a replica set", catalog.ErrNoTransactions, c.database, server.Kind))
+	}
+	session := mongo.SessionFromContext(ctx)
+	if session == nil || !session.TransactionRunning() {
+		return catalog.Lock{}, o.wrap(fmt.Errorf("%w: the context carries no running transaction; call "+
+			"it with the context that Session.WithTransaction passes", catalog.ErrNoTransactions))
+	}
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	raw, err := c.locks.FindOne(within, bson.D{{Key: "_id", Value: g.Name}}).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		raw, err = nil, nil
+	}
+	if err != nil {
+		return catalog.Lock{}, o.inTransaction(err)
+	}
+	l := catalog.Lock{Name: g.Name}
+	if raw != nil {
+		var bad *catalog.MalformedError
+		if l, bad = catalog.ParseLock(raw); bad != nil {
+			return catalog.Lock{}, o.wrap(bad)
+		}
+	}
+	if l.Held || len(l.Waiters) > 0 {
+		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
+	}
+	fence, err := c.nextFence(ctx, o, l)
+	if err != nil {
+		return catalog.Lock{}, err
+	}
+	reply, err := c.db.RunCommand(within, passage(g, raw, fence).inTransaction(o.collection)).Raw()
+	if err != nil {
+		return catalog.Lock{}, o.inTransaction(err)
+	}
+	return passed(o, reply)
+}
+
+// passed understands the reply to a passage. Where nothing matched, the transaction saw a document
+// that its own client changed meanwhile.
+func passed(o operation, reply bson.Raw) (catalog.Lock, error) {
+	doc, ok := reply.Lookup("value").DocumentOK()
+	if !ok {
+		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
+	}
+	l, bad := catalog.ParseLock(doc)
+	if bad != nil {
+		return catalog.Lock{}, o.wrap(bad)
+	}
+	return l, nil
+}
+
+// nextFence is the fence that package queue would give.
+func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (int64, error) {
+	fence := l.Fence
+	if fence > queue.Highest {
+		return 0, o.wrap(&catalog.MalformedError{
+			Collection: o.collection, ID: l.Name, Field: "fence",
+			Problem: "cannot be raised: it is too large",
+		})
+	}
+	if fence < queue.Seeded {
+		s, err := c.Hello(ctx)
+		if err != nil {
+			return 0, o.wrap(err)
+		}
+		now := s.Time
+		if now.IsZero() {
+			now = c.pingTime.at()
+		}
+		if !now.IsZero() {
+			fence = max(fence, now.UnixMilli()-1)
+		}
+	}
+	return fence + 1, nil
+}
+
+// passage is the write of a session that holds the lock for its transaction only.
+func passage(g catalog.Grant, read bson.Raw, fence int64) modification {
+	m := swap(g.Name, read, queue.Change{Set: bson.D{
+		{Key: "fence", Value: fence},
+		{Key: "process", Value: g.Process},
+		{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+		{Key: "ts", Value: g.TS},
+		{Key: "who", Value: g.Who},
+		{Key: "why", Value: g.Why},
+	}})
+	update, _ := m.update.(bson.D) // swap makes no pipeline
+	m.update = append(update, bson.E{
+		Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}},
+	})
+	return m
+}
+
+// inTransaction is the command without a write concern, which only a commit has.
+func (m modification) inTransaction(collection string) bson.D {
+	command := m.command(collection)
+	return command[:len(command)-1]
+}
+
+// inTransaction words an error of a transaction. The driver's error, and with it the label by which
+// its loop runs the transaction again, stays reachable.
+func (o operation) inTransaction(err error) error {
+	if hasCode(err, codeNoTransactions...) {
+		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, redacted{redact(err.Error()), err}))
+	}
+	return o.wrap(redacted{redact(err.Error()), err})
+}

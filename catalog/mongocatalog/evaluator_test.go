@@ -1,0 +1,650 @@
+package mongocatalog_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// An evaluator runs update pipelines and conditions of the few stages and operators that ours are
+// made of, as the manual of MongoDB 4.4 describes them. It is stricter than a server: every branch
+// is evaluated, also that which is not chosen, so that nothing depends on a server's order.
+type evaluator struct {
+	now  time.Time
+	root bson.D
+	vars map[string]any
+}
+
+// missing is the value of a field that is not there.
+type missing struct{}
+
+// wrong is what an expression panics with whose arguments the server would refuse.
+type wrong string
+
+func fail(format string, args ...any) { panic(wrong(fmt.Sprintf(format, args...))) }
+
+// runPipeline runs a pipeline on a document.
+func runPipeline(doc bson.D, pipeline bson.A, now time.Time) (after bson.D, err error) {
+	defer refusal(&err)
+	for _, stage := range pipeline {
+		e := onlyOf(stage)
+		before := evaluator{now: now, root: doc}
+		switch e.Key {
+		case "$set":
+			doc = before.set(e.Value.(bson.D))
+		case "$unset":
+			doc = remove(doc, strings.Split(e.Value.(string), "."))
+		default:
+			fail("unknown stage %s", e.Key)
+		}
+	}
+	return doc, nil
+}
+
+// matches looks whether a filter holds for a document.
+func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
+	defer refusal(&err)
+	ev := evaluator{now: now, root: doc}
+	for _, e := range filter {
+		v := at(doc, strings.Split(e.Key, "."))
+		switch want := e.Value.(type) {
+		case bson.D:
+			if e.Key == "$expr" {
+				ok = truth(ev.eval(want))
+				break
+			}
+			least := onlyOf(want)
+			if least.Key != "$gte" {
+				fail("unknown condition %s", least.Key)
+			}
+			ok = matchesAtLeast(v, least.Value)
+		default:
+			ok = compare(v, want) == 0
+		}
+		if !ok {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// matchesAtLeast is $gte of a filter: of the same kind, and an array has one element that does.
+func matchesAtLeast(v, least any) bool {
+	if list, ok := v.(bson.A); ok {
+		for _, one := range list {
+			if rank(one) == rank(least) && compare(one, least) >= 0 {
+				return true
+			}
+		}
+		return false
+	}
+	return rank(v) == rank(least) && compare(v, least) >= 0
+}
+
+func refusal(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case wrong:
+		*err = fmt.Errorf("%s", string(r))
+	default:
+		panic(r)
+	}
+}
+
+func onlyOf(v any) bson.E {
+	d, ok := v.(bson.D)
+	if !ok || len(d) != 1 {
+		fail("want a document of one field, got %v", v)
+	}
+	return d[0]
+}
+
+func (ev evaluator) set(fields bson.D) bson.D {
+	doc := ev.root
+	for _, e := range fields {
+		if d, ok := e.Value.(bson.D); ok && (len(d) != 1 || !strings.HasPrefix(d[0].Key, "$")) {
+			fail("a document in $set is merged, which is not known here")
+		}
+		path := strings.Split(e.Key, ".")
+		if v := ev.eval(e.Value); v == (missing{}) {
+			doc = remove(doc, path)
+		} else {
+			doc = put(doc, path, v)
+		}
+	}
+	return doc
+}
+
+func put(doc bson.D, path []string, v any) bson.D {
+	out := append(bson.D(nil), doc...)
+	for i, e := range out {
+		if e.Key != path[0] {
+			continue
+		}
+		if len(path) > 1 {
+			inner, _ := e.Value.(bson.D)
+			v = put(inner, path[1:], v)
+		}
+		out[i].Value = v
+		return out
+	}
+	if len(path) > 1 {
+		v = put(nil, path[1:], v)
+	}
+	return append(out, bson.E{Key: path[0], Value: v})
+}
+
+func remove(doc bson.D, path []string) bson.D {
+	out := bson.D{}
+	for _, e := range doc {
+		inner, nested := e.Value.(bson.D)
+		switch {
+		case e.Key != path[0]:
+		case len(path) == 1:
+			continue
+		case nested:
+			e.Value = remove(inner, path[1:])
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// at follows a path; in an array it goes into every document.
+func at(v any, path []string) any {
+	if len(path) == 0 {
+		return v
+	}
+	switch v := v.(type) {
+	case bson.D:
+		for _, e := range v {
+			if e.Key == path[0] {
+				return at(e.Value, path[1:])
+			}
+		}
+	case bson.A:
+		found := bson.A{}
+		for _, one := range v {
+			if inner := at(one, path); inner != (missing{}) {
+				found = append(found, inner)
+			}
+		}
+		return found
+	}
+	return missing{}
+}
+
+func (ev evaluator) eval(x any) any {
+	switch x := x.(type) {
+	case string:
+		return ev.reference(x)
+	case bson.A:
+		out := make(bson.A, 0, len(x))
+		for _, one := range x {
+			v := ev.eval(one)
+			if v == any(missing{}) {
+				v = nil
+			}
+			out = append(out, v)
+		}
+		return out
+	case bson.D:
+		if len(x) == 1 && strings.HasPrefix(x[0].Key, "$") {
+			return ev.call(x[0].Key, x[0].Value)
+		}
+		out := bson.D{}
+		for _, e := range x {
+			if v := ev.eval(e.Value); v != any(missing{}) {
+				out = append(out, bson.E{Key: e.Key, Value: v})
+			}
+		}
+		return out
+	default:
+		return x
+	}
+}
+
+func (ev evaluator) reference(text string) any {
+	name, isVar := strings.CutPrefix(text, "$$")
+	if !isVar {
+		if path, ok := strings.CutPrefix(text, "$"); ok {
+			return at(ev.root, strings.Split(path, "."))
+		}
+		return text
+	}
+	path := strings.Split(name, ".")
+	switch path[0] {
+	case "NOW":
+		return bson.NewDateTimeFromTime(ev.now)
+	case "REMOVE":
+		return missing{}
+	}
+	v, ok := ev.vars[path[0]]
+	if !ok {
+		fail("unknown variable %s", path[0])
+	}
+	return at(v, path[1:])
+}
+
+// with evaluates x with some variables more.
+func (ev evaluator) with(x any, vars ...any) any {
+	inner := ev
+	inner.vars = map[string]any{}
+	for name, v := range ev.vars {
+		inner.vars[name] = v
+	}
+	for i := 0; i < len(vars); i += 2 {
+		inner.vars[vars[i].(string)] = vars[i+1]
+	}
+	return inner.eval(x)
+}
+
+// call evaluates an operator: those that bind variables here, the others on evaluated arguments.
+func (ev evaluator) call(operator string, argument any) any {
+	named, _ := argument.(bson.D)
+	arg := func(name string) any { return at(named, []string{name}) }
+	switch operator {
+	case "$literal":
+		return argument
+	case "$let":
+		vars := []any{}
+		for _, e := range arg("vars").(bson.D) {
+			vars = append(vars, e.Key, ev.eval(e.Value))
+		}
+		return ev.with(arg("in"), vars...)
+	case "$map":
+		out := bson.A{}
+		for _, one := range list(operator, ev.eval(arg("input"))) {
+			v := ev.with(arg("in"), arg("as"), one)
+			if v == any(missing{}) {
+				v = nil
+			}
+			out = append(out, v)
+		}
+		return out
+	case "$filter":
+		out := bson.A{}
+		for _, one := range list(operator, ev.eval(arg("input"))) {
+			if truth(ev.with(arg("cond"), arg("as"), one)) {
+				out = append(out, one)
+			}
+		}
+		return out
+	case "$reduce":
+		v := ev.eval(arg("initialValue"))
+		for _, one := range list(operator, ev.eval(arg("input"))) {
+			v = ev.with(arg("in"), "value", v, "this", one)
+		}
+		return v
+	case "$convert":
+		return convert(ev.eval(arg("input")), ev.eval(arg("to")), ev.eval(arg("onError")),
+			ev.eval(arg("onNull")))
+	}
+	args, many := argument.(bson.A)
+	if !many {
+		args = bson.A{argument}
+	}
+	values := make([]any, 0, len(args))
+	for _, one := range args {
+		values = append(values, ev.eval(one))
+	}
+	return apply(operator, values)
+}
+
+// apply is an operator on values; missing is still missing here.
+func apply(operator string, v []any) any {
+	switch operator {
+	case "$and", "$or":
+		for _, one := range v {
+			if truth(one) == (operator == "$or") {
+				return operator == "$or"
+			}
+		}
+		return operator == "$and"
+	case "$not":
+		return !truth(v[0])
+	case "$cond":
+		if truth(v[0]) {
+			return v[1]
+		}
+		return v[2]
+	case "$ifNull":
+		if null(v[0]) {
+			return v[1]
+		}
+		return v[0]
+	case "$eq":
+		return compare(v[0], v[1]) == 0
+	case "$ne":
+		return compare(v[0], v[1]) != 0
+	case "$gt":
+		return compare(v[0], v[1]) > 0
+	case "$gte":
+		return compare(v[0], v[1]) >= 0
+	case "$lt":
+		return compare(v[0], v[1]) < 0
+	case "$lte":
+		return compare(v[0], v[1]) <= 0
+	case "$type":
+		return typeName(v[0])
+	case "$add", "$subtract":
+		return sum(operator, v)
+	case "$min", "$max":
+		return extreme(operator, v)
+	case "$concat":
+		return concat(v)
+	case "$toLong":
+		return convert(v[0], "long", wrong("$toLong"), nil)
+	case "$toString":
+		return convert(v[0], "string", wrong("$toString"), nil)
+	default:
+		return applyToArray(operator, v)
+	}
+}
+
+func applyToArray(operator string, v []any) any {
+	switch operator {
+	case "$isArray":
+		_, ok := v[0].(bson.A)
+		return ok
+	case "$size":
+		return int32(len(list(operator, v[0])))
+	case "$in":
+		return indexOf(list(operator, v[1]), v[0]) >= 0
+	case "$indexOfArray":
+		return int32(indexOf(list(operator, v[0]), v[1]))
+	case "$allElementsTrue", "$anyElementTrue":
+		for _, one := range list(operator, v[0]) {
+			if truth(one) == (operator == "$anyElementTrue") {
+				return operator == "$anyElementTrue"
+			}
+		}
+		return operator == "$allElementsTrue"
+	case "$arrayElemAt":
+		if null(v[0]) {
+			return nil
+		}
+		elements, i := list(operator, v[0]), whole(operator, v[1])
+		if i < 0 || i >= len(elements) {
+			return missing{}
+		}
+		return elements[i]
+	case "$concatArrays":
+		out := bson.A{}
+		for _, one := range v {
+			out = append(out, list(operator, one)...)
+		}
+		return out
+	case "$slice":
+		elements, from, n := list(operator, v[0]), whole(operator, v[1]), whole(operator, v[2])
+		if from < 0 || n < 1 {
+			fail("$slice from %d, %d elements", from, n)
+		}
+		from = min(from, len(elements))
+		return append(bson.A{}, elements[from:min(len(elements), from+n)]...)
+	case "$range":
+		out := bson.A{}
+		for i := whole(operator, v[0]); i < whole(operator, v[1]); i++ {
+			out = append(out, int32(i))
+		}
+		return out
+	default:
+		fail("unknown operator %s", operator)
+		return nil
+	}
+}
+
+func list(operator string, v any) bson.A {
+	elements, ok := v.(bson.A)
+	if !ok {
+		fail("%s of %v, which is no array", operator, v)
+	}
+	return elements
+}
+
+func whole(operator string, v any) int {
+	n, ok := v.(int32)
+	if !ok {
+		fail("%s wants an int, not %T %v", operator, v, v)
+	}
+	return int(n)
+}
+
+func indexOf(elements bson.A, v any) int {
+	for i, one := range elements {
+		if compare(one, v) == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+func null(v any) bool { return v == nil || v == any(missing{}) || v == any(bson.Undefined{}) }
+
+func truth(v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return v
+	case int32:
+		return v != 0
+	case int64:
+		return v != 0
+	case float64:
+		return v != 0
+	default:
+		return !null(v)
+	}
+}
+
+func concat(v []any) any {
+	var b strings.Builder
+	for _, one := range v {
+		if null(one) {
+			return nil
+		}
+		text, ok := one.(string)
+		if !ok {
+			fail("$concat of %T", one)
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+func sum(operator string, v []any) any {
+	total, long := int64(0), false
+	for i, one := range v {
+		n := int64(0)
+		switch one := one.(type) {
+		case int32:
+			n = int64(one)
+		case int64:
+			n, long = one, true
+		default:
+			if null(one) {
+				return nil
+			}
+			fail("%s of %T", operator, one)
+		}
+		if operator == "$subtract" && i > 0 {
+			n = -n
+		}
+		total += n
+	}
+	if long {
+		return total
+	}
+	return int32(total)
+}
+
+func extreme(operator string, v []any) any {
+	if len(v) == 1 {
+		if elements, ok := v[0].(bson.A); ok {
+			v = elements
+		}
+	}
+	var best any
+	for _, one := range v {
+		if null(one) {
+			continue
+		}
+		if best == nil || (compare(one, best) < 0) == (operator == "$min") {
+			best = one
+		}
+	}
+	return best
+}
+
+func convert(v, to, onError, onNull any) any {
+	if null(v) {
+		return onNull
+	}
+	least, most := int64(math.MinInt32), int64(math.MaxInt32)
+	if to == "long" {
+		least, most = math.MinInt64, math.MaxInt64
+	}
+	n, ok := int64(0), true
+	switch v := v.(type) {
+	case int32:
+		n = int64(v)
+	case int64:
+		n = v
+	case float64:
+		n, ok = int64(v), v > float64(least)-1 && v < float64(most)
+	case bool:
+		n = map[bool]int64{true: 1}[v]
+	case bson.DateTime:
+		n, ok = int64(v), to == "long"
+	case string:
+		var err error
+		n, err = strconv.ParseInt(v, 10, 64)
+		ok = err == nil
+	case bson.ObjectID:
+		if to == "string" {
+			return v.Hex()
+		}
+		ok = false
+	default:
+		ok = false
+	}
+	switch {
+	case ok && to == "string":
+		return strconv.FormatInt(n, 10)
+	case !ok || n < least || n > most:
+		if refused, is := onError.(wrong); is {
+			fail("%s of %v", refused, v)
+		}
+		return onError
+	case to == "int":
+		return int32(n)
+	}
+	return n
+}
+
+// kinds are the types in the order in which the server sorts them.
+func rank(v any) int {
+	switch v.(type) {
+	case missing, bson.Undefined:
+		return 0
+	case nil:
+		return 1
+	case int32, int64, float64:
+		return 2
+	case string:
+		return 3
+	case bson.D:
+		return 4
+	case bson.A:
+		return 5
+	case bson.ObjectID:
+		return 6
+	case bool:
+		return 7
+	case bson.DateTime:
+		return 8
+	}
+	fail("a value of type %T is not known", v)
+	return 0
+}
+
+func typeName(v any) string {
+	switch v.(type) {
+	case int32:
+		return "int"
+	case int64:
+		return "long"
+	case float64:
+		return "double"
+	case bson.Undefined:
+		return "undefined"
+	}
+	return []string{"missing", "null", "", "string", "object", "array", "objectId", "bool",
+		"date"}[rank(v)]
+}
+
+func compare(a, b any) int {
+	if d := cmp.Compare(rank(a), rank(b)); d != 0 {
+		return d
+	}
+	switch a := a.(type) {
+	case int32, int64, float64:
+		x, whole := integer(a)
+		y, both := integer(b)
+		if whole && both {
+			return cmp.Compare(x, y)
+		}
+		return cmp.Compare(float(a), float(b))
+	case string:
+		return strings.Compare(a, b.(string))
+	case bson.D:
+		b := b.(bson.D)
+		for i := range min(len(a), len(b)) {
+			d := cmp.Or(cmp.Compare(rank(a[i].Value), rank(b[i].Value)),
+				strings.Compare(a[i].Key, b[i].Key), compare(a[i].Value, b[i].Value))
+			if d != 0 {
+				return d
+			}
+		}
+		return cmp.Compare(len(a), len(b))
+	case bson.A:
+		b := b.(bson.A)
+		for i := range min(len(a), len(b)) {
+			if d := compare(a[i], b[i]); d != 0 {
+				return d
+			}
+		}
+		return cmp.Compare(len(a), len(b))
+	case bson.ObjectID:
+		o := b.(bson.ObjectID)
+		return bytes.Compare(a[:], o[:])
+	case bool:
+		return cmp.Compare(map[bool]int{true: 1}[a], map[bool]int{true: 1}[b.(bool)])
+	case bson.DateTime:
+		return cmp.Compare(a, b.(bson.DateTime))
+	}
+	return 0
+}
+
+func integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int32:
+		return int64(v), true
+	case int64:
+		return v, true
+	}
+	return 0, false
+}
+
+func float(v any) float64 {
+	if f, ok := v.(float64); ok {
+		return f
+	}
+	n, _ := integer(v)
+	return float64(n)
+}

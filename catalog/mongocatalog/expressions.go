@@ -1,0 +1,174 @@
+package mongocatalog
+
+import (
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// This file says in the server's expressions what package catalog understands of a lock document.
+// Whatever stands in a document, an expression here has a value and is no error, because an error in
+// the middle of an update says nothing about the document.
+
+// call is an operator with its arguments. One argument stands alone.
+func call(operator string, args ...any) bson.D {
+	if len(args) == 1 {
+		return bson.D{{Key: operator, Value: args[0]}}
+	}
+	return bson.D{{Key: operator, Value: bson.A(args)}}
+}
+
+func every(conditions ...any) bson.D { return bson.D{{Key: "$and", Value: bson.A(conditions)}} }
+func either(conditions ...any) bson.D {
+	return bson.D{{Key: "$or", Value: bson.A(conditions)}}
+}
+func not(condition any) bson.D { return call("$not", bson.A{condition}) }
+
+// choose is then if the condition holds, and else otherwise.
+func choose(condition, then, otherwise any) bson.D {
+	return call("$cond", condition, then, otherwise)
+}
+
+// literal keeps a "$" in a text from being read as a field.
+func literal(v any) bson.D { return call("$literal", v) }
+
+func typeIs(field any, types ...string) bson.D {
+	return call("$in", call("$type", field), types)
+}
+
+// array is the field if it is an array, and else an empty one.
+func array(field any) bson.D { return choose(call("$isArray", bson.A{field}), field, bson.A{}) }
+
+// each maps an array; the element is "$$p".
+func each(input, in any) bson.D {
+	return call("$map", bson.D{
+		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "in", Value: in},
+	})
+}
+
+// where keeps the elements of an array for which the condition on "$$p" holds.
+func where(input, condition any) bson.D {
+	return call("$filter", bson.D{
+		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "cond", Value: condition},
+	})
+}
+
+func first(list any) bson.D { return call("$arrayElemAt", list, int32(0)) }
+
+func isHeld() bson.D { return call("$gt", "$state", int32(0)) }
+
+// isShared reports whether the sharers of a document count, see [catalog.ParseLock].
+func isShared() bson.D {
+	return every(
+		isHeld(),
+		call("$in", "$mode", shareable),
+		call("$gt", call("$size", array("$sharers")), int32(0)),
+		call("$eq", first(each(array("$sharers"), "$$p.ts")), "$ts"),
+	)
+}
+
+var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
+
+// modeOf and limitOf read a mode and a limit as [catalog.ParseLock] does.
+func modeOf(field string) bson.D { return choose(call("$in", field, shareable), field, "") }
+
+func limitOf(field string) bson.D {
+	number := converted(field, "int")
+	valid := every(
+		call("$eq", number, field),
+		call("$gt", number, int32(0)),
+		typeIs(field, "int", "long", "double"),
+	)
+	return choose(valid, number, int32(0))
+}
+
+// converted is a number as one of another type, null when it has no such value.
+func converted(field any, to string) bson.D {
+	return call("$convert", bson.D{
+		{Key: "input", Value: field}, {Key: "to", Value: to},
+		{Key: "onError", Value: nil}, {Key: "onNull", Value: nil},
+	})
+}
+
+// understood is the condition under which [catalog.ParseLock] understands a document.
+func understood() bson.A {
+	return bson.A{
+		typeIs("$state", "int", "long", "double"),
+		call("$gte", "$state", int32(0)),
+		call("$eq", "$state", converted("$state", "long")),
+		either(
+			not(typeIs("$state", "double")),
+			call("$lte", "$state", int64(1<<53)),
+		),
+		either(absentIn("$fence"), every(
+			typeIs("$fence", "int", "long"),
+			call("$gte", "$fence", int32(0)),
+		)),
+		either(not(isHeld()), every(
+			typeIs("$process", "string", "missing", "null", "undefined"),
+			typeIs("$ts", "objectId"),
+			call("$ne", "$ts", bson.NilObjectID),
+		)),
+		parties("$waiters"),
+		parties("$sharers"),
+	}
+}
+
+func absentIn(field string) bson.D { return typeIs(field, "missing", "null", "undefined") }
+
+// parties is the condition that a field is absent or an array of holders or waiters.
+func parties(field string) bson.D {
+	return either(absentIn(field), every(
+		call("$isArray", bson.A{field}),
+		call("$allElementsTrue", bson.A{each(array(field), every(
+			typeIs("$$p.ts", "objectId"),
+			call("$ne", "$$p.ts", bson.NilObjectID),
+			typeIs("$$p.process", "string"),
+			call("$ne", "$$p.process", ""),
+		))}),
+	))
+}
+
+// raisable is the condition that rev can be raised.
+func raisable() bson.D {
+	return either(
+		typeIs("$rev", "missing"),
+		every(typeIs("$rev", "int", "long", "double"), call("$lt", "$rev", int64(math.MaxInt64))),
+	)
+}
+
+// grantable is the condition that a fence can be raised.
+func grantable() bson.D { return call("$lte", fenceOf(), int64(queue.Highest)) }
+
+func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
+
+// stands is the condition that a session holds the lock or waits for it.
+func stands(ts bson.ObjectID) bson.D {
+	return either(
+		call("$in", ts, holding("$$p.ts", "$ts")),
+		call("$in", ts, each(array("$waiters"), "$$p.ts")),
+	)
+}
+
+// standsAs is stands for a session of one process; no process is none in the document, or "".
+func standsAs(h catalog.Holder) bson.D {
+	same := func(ts, process string) bson.D {
+		return every(
+			call("$eq", ts, h.TS),
+			call("$eq", call("$ifNull", process, ""), literal(h.Process)),
+		)
+	}
+	return either(
+		call("$anyElementTrue", bson.A{holding(same("$$p.ts", "$$p.process"), same("$ts", "$process"))}),
+		call("$anyElementTrue", bson.A{each(array("$waiters"), same("$$p.ts", "$$p.process"))}),
+	)
+}
+
+// holding maps the holders: sharer with "$$p", or the fields of the one that stands there alone.
+func holding(sharer, alone any) bson.D {
+	return choose(isShared(), each(array("$sharers"), sharer),
+		choose(isHeld(), bson.A{alone}, bson.A{}))
+}

@@ -1,0 +1,181 @@
+package mongocatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+)
+
+// codeNoNotices are the codes with which servers refuse a change stream: a standalone (40573, 20), a
+// database of the server's own (73).
+var codeNoNotices = []int{20, 73, 40573}
+
+// noticeAwait is how long the server keeps a question open when it has nothing to tell.
+const noticeAwait = time.Second
+
+// toldAtMost bounds what a stream remembers.
+const toldAtMost = 1000
+
+// A notices is a change stream on the locks.
+type notices struct {
+	c       *Catalog
+	o       operation
+	process string
+	stream  *mongo.ChangeStream
+	// told is the latest text of grants by lock. A 4.4 sends the whole document with every change,
+	// so one grant would be told again whenever somebody queues behind it.
+	told map[string]string
+}
+
+var _ catalog.Notices = (*notices)(nil)
+
+// Notices is documented in [catalog.Queues]. One command. The stream keeps one connection busy while
+// Next waits. The driver opens it again by itself where it ended after a failure of the network.
+func (c *Catalog) Notices(ctx context.Context, process string) (catalog.Notices, error) {
+	o := operation{
+		verb: "open notices for", name: process, quoted: true, database: c.database,
+		collection: catalog.LocksCollection, actions: "changeStream, find",
+	}
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	if !s.ChangeStreams {
+		return nil, o.wrap(fmt.Errorf("%w: database %s of a %s has no change streams; use a database of "+
+			"your own on a replica set", catalog.ErrNoNotices, c.database, s.Kind))
+	}
+	ctx, cancel, err := c.begin(ctx)
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	defer cancel()
+	stream, err := c.locks.Watch(ctx, notable(process),
+		options.ChangeStream().SetMaxAwaitTime(min(noticeAwait, c.timeout/2)))
+	if hasCode(err, codeNoNotices...) {
+		return nil, o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoNotices, redacted{redact(err.Error()), err}))
+	}
+	if err != nil {
+		return nil, o.failed(err)
+	}
+	o.verb = "wait for notices for"
+	return &notices{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
+}
+
+// notable lets the server send what concerns a process: events of a grant to it. A change of a
+// document comes as a whole document (4.4), or as the fields that were changed. An invalidation is
+// sent as well, since it ends the stream.
+func notable(process string) bson.A {
+	line := bson.D{
+		{Key: "$regex", Value: "^[0-9a-f]{24} [0-9]+ " + regexp.QuoteMeta(process) + "$"},
+		{Key: "$options", Value: "m"},
+	}
+	whole := bson.D{
+		{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"insert", "replace"}}}},
+		{Key: "fullDocument.state", Value: positive},
+		{Key: "fullDocument.grants", Value: line},
+		{Key: "$or", Value: bson.A{
+			bson.D{{Key: "fullDocument.process", Value: process}},
+			bson.D{{Key: "fullDocument.sharers.process", Value: process}},
+		}},
+	}
+	return bson.A{
+		matching(bson.D{{Key: "$or", Value: bson.A{
+			whole,
+			bson.D{
+				{Key: "operationType", Value: "update"},
+				{Key: "updateDescription.updatedFields.grants", Value: line},
+			},
+			bson.D{{Key: "operationType", Value: "invalidate"}},
+		}}}),
+		bson.D{{Key: "$project", Value: bson.D{
+			{Key: "operationType", Value: int32(1)},
+			{Key: "documentKey", Value: int32(1)},
+			{Key: "fullDocument.grants", Value: int32(1)},
+			{Key: "fullDocument.evidence", Value: int32(1)},
+			{Key: "updateDescription.updatedFields.grants", Value: int32(1)},
+			{Key: "updateDescription.updatedFields.evidence", Value: int32(1)},
+		}}},
+	}
+}
+
+// errStreamOver is what Next says when the server has ended the stream.
+var errStreamOver = errors.New("the change stream is over")
+
+// Next is documented in [catalog.Notices]. One command a second while there is nothing to tell.
+func (n *notices) Next(ctx context.Context) ([]catalog.Award, error) {
+	for {
+		found, err := n.step(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			continue
+		}
+		event := n.stream.Current
+		if kind, _ := event.Lookup("operationType").StringValueOK(); kind == "invalidate" {
+			return nil, n.o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnavailable, errStreamOver))
+		}
+		if awards := n.awards(event); len(awards) > 0 {
+			return awards, nil
+		}
+	}
+}
+
+// step waits for an event for as long as one command may take.
+func (n *notices) step(ctx context.Context) (found bool, err error) {
+	ctx, cancel, err := n.c.begin(ctx)
+	if err != nil {
+		return false, n.o.wrap(err)
+	}
+	defer cancel()
+	if n.stream.TryNext(ctx) {
+		return true, nil
+	}
+	if err := n.stream.Err(); err != nil {
+		return false, n.o.failed(err)
+	}
+	if n.stream.ID() == 0 {
+		return false, n.o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnavailable, errStreamOver))
+	}
+	return false, nil
+}
+
+// awards are those of an event that are for the process of the stream and were not told yet.
+func (n *notices) awards(event bson.Raw) []catalog.Award {
+	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
+	at := []string{"fullDocument"}
+	if kind, _ := event.Lookup("operationType").StringValueOK(); kind == "update" {
+		at = []string{"updateDescription", "updatedFields"}
+	}
+	grants, _ := event.Lookup(append(at, "grants")...).StringValueOK()
+	evidence, _ := event.Lookup(append(at, "evidence")...).StringValueOK()
+	if n.told[name] == grants {
+		return nil
+	}
+	if len(n.told) >= toldAtMost {
+		clear(n.told)
+	}
+	n.told[name] = grants
+	var awards []catalog.Award
+	for _, a := range catalog.ParseAwards(name, grants, evidence) {
+		if a.Process == n.process {
+			awards = append(awards, a)
+		}
+	}
+	return awards
+}
+
+// Close is documented in [catalog.Notices]. It takes as long as one command may.
+func (n *notices) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.timeout)
+	defer cancel()
+	_ = n.stream.Close(ctx) // what stays open the server closes by itself
+}

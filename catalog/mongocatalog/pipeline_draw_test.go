@@ -1,0 +1,156 @@
+package mongocatalog_test
+
+import (
+	"fmt"
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// This file draws lock documents and steps for the pipelines: ours, foreign and damaged ones.
+
+var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
+
+func drawStep(t *rapid.T) step {
+	n := byte(rapid.IntRange(1, 8).Draw(t, "session"))
+	switch rapid.IntRange(0, 9).Draw(t, "verb") {
+	case 0, 1, 2, 3, 4:
+		mode := rapid.SampledFrom(modes).Draw(t, "mode")
+		limit := int32(0)
+		if mode == catalog.Permit {
+			limit = rapid.SampledFrom([]int32{1, 2, 2, 2, 3}).Draw(t, "limit")
+		}
+		how := rapid.SampledFrom([]catalog.Line{catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge})
+		return enter(n, mode, limit, how.Draw(t, "line"))
+	case 5, 6, 7:
+		return leave(n)
+	case 8:
+		process := rapid.SampledFrom([]string{fmt.Sprint("process-", n), "process-1", ""})
+		return bury(n, process.Draw(t, "process"))
+	default:
+		return step{verb: "settle"}
+	}
+}
+
+// document draws one, or nil. plain says that only we can have written it.
+func document(t *rapid.T) (doc bson.D, plain bool) {
+	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
+	if kind == 0 {
+		return nil, true
+	}
+	plain = kind < 6
+	doc = bson.D{e("_id", "x")}
+	add := func(key string, values ...any) {
+		if v := rapid.SampledFrom(values).Draw(t, key); v != any(missing{}) {
+			doc = append(doc, e(key, v))
+		}
+	}
+	none := any(missing{})
+	add("state", int32(0), int32(1), int32(1), int32(2), int64(1), 1.0)
+	n := byte(rapid.IntRange(1, 8).Draw(t, "holder"))
+	doc = append(doc, e("ts", id(n)))
+	add("process", fmt.Sprint("process-", n), fmt.Sprint("process-", n), none, nil, "")
+	add("fence", none, nil, int32(7), int64(7), int64(queue.Seeded-1), int64(queue.Seeded),
+		int64(1)<<45, int64(queue.Highest), int64(queue.Highest)+1)
+	add("rev", none, none, int32(3), int64(4))
+	add("who", none, "somebody")
+	add("grants", none, catalog.AwardLine(id(n), 7, fmt.Sprint("process-", n)))
+	add("evidence", none, "old")
+	add("takeoverMS", none, int64(1000))
+	add("mode", none, none, "shared", "permit")
+	add("limit", none, none, int32(1), int32(2), int32(3))
+	if rapid.Bool().Draw(t, "sharers") {
+		doc = append(doc, e("sharers", parties(t, "sharers", plain, n)))
+	}
+	if rapid.Bool().Draw(t, "waiters") {
+		doc = append(doc, e("waiters", parties(t, "waiters", plain, 0)))
+	}
+	doc = append(doc, e("x", bson.D{e("y", "z")}))
+	if kind == 9 {
+		doc = damaged(t, doc)
+	}
+	return decoded(doc), plain
+}
+
+// parties draws holders or waiters. The first is that with the number first, mostly, if it is not 0.
+func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
+	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
+	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
+		count = catalog.MaxWaiters - rapid.IntRange(-1, 2).Draw(t, "less")
+	}
+	list := bson.A{}
+	for i := range count {
+		n := byte(rapid.IntRange(1, 8).Draw(t, "party"))
+		if i >= 4 {
+			n = byte(100 + i)
+		}
+		if i == 0 && first != 0 && rapid.IntRange(0, 4).Draw(t, "stale") > 0 {
+			n = first
+		}
+		mode := rapid.SampledFrom(modes).Draw(t, "mode")
+		limit := int32(0)
+		if mode == catalog.Permit {
+			limit = rapid.SampledFrom([]int32{1, 2, 2, 3}).Draw(t, "limit")
+		}
+		party := entry(enter(n, mode, limit, catalog.Queue))
+		if field == "sharers" {
+			party = remove(remove(remove(party, []string{"mode"}), []string{"limit"}), []string{"since"})
+			party = append(party, e("when", bson.DateTime(5)), e("fence", int64(50+i)))
+		}
+		if !plain {
+			party = foreign(t, party)
+		}
+		list = append(list, party)
+	}
+	return list
+}
+
+// foreign changes an entry in a way in which it is still understood.
+func foreign(t *rapid.T, party bson.D) bson.D {
+	switch rapid.IntRange(0, 7).Draw(t, "foreign") {
+	case 0:
+		return remove(party, []string{"who"})
+	case 1:
+		return put(party, []string{"why"}, int32(5))
+	case 2:
+		return put(party, []string{"mode"}, "odd")
+	case 3:
+		return put(party, []string{"mode"}, bson.A{"shared"})
+	case 4:
+		limits := []any{2.0, int64(2), 2.5, "2", int32(-1), int64(math.MaxInt64), math.NaN(), true, nil}
+		return put(party, []string{"limit"}, rapid.SampledFrom(limits).Draw(t, "odd limit"))
+	case 5:
+		return put(party, []string{"takeoverMS"}, "long")
+	case 6:
+		return remove(party, []string{"since"})
+	}
+	return party
+}
+
+// damaged breaks a document in one place.
+func damaged(t *rapid.T, doc bson.D) bson.D {
+	breaks := []bson.E{
+		e("state", "1"), e("state", int32(-1)), e("state", 1.5), e("state", bson.A{int32(1)}),
+		e("state", nil), e("state", math.NaN()), e("state", math.Inf(1)), e("state", true),
+		e("fence", "7"), e("fence", 7.0), e("fence", int32(-1)), e("fence", bson.A{}),
+		e("process", int32(5)), e("process", bson.A{"process-1"}), e("ts", "7"),
+		e("ts", bson.NilObjectID), e("ts", nil), e("rev", "7"), e("rev", bson.A{}),
+		e("waiters", "none"), e("waiters", bson.D{e("0", int32(1))}), e("waiters", nil),
+		e("waiters", bson.A{int32(5)}), e("waiters", bson.A{bson.D{}}),
+		e("waiters", bson.A{bson.A{bson.D{e("ts", id(1)), e("process", "process-1")}}}),
+		e("waiters", bson.A{bson.D{e("ts", bson.NilObjectID), e("process", "p")}}),
+		e("sharers", bson.D{e("ts", id(1))}), e("sharers", bson.A{bson.D{e("ts", id(1))}}),
+		e("sharers", bson.A{bson.D{e("ts", id(1)), e("process", "")}}),
+		e("sharers", bson.A{bson.D{e("ts", "1"), e("process", "p")}}), e("sharers", nil),
+		e("mode", int32(5)), e("limit", "x"), e("limit", 2.0), e("limit", int64(1)<<40),
+	}
+	broken := rapid.SampledFrom(breaks).Draw(t, "damage")
+	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
+		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})
+	}
+	return put(doc, []string{broken.Key}, broken.Value)
+}

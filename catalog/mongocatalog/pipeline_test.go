@@ -1,0 +1,358 @@
+package mongocatalog_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/catalog/queue"
+)
+
+// A step is one transition: who enters or leaves, and how.
+type step struct {
+	verb     string // enter, leave, bury, settle
+	grant    catalog.Grant
+	how      catalog.Line
+	dead     catalog.Holder
+	evidence string
+}
+
+func (s step) String() string {
+	switch s.verb {
+	case "enter":
+		return fmt.Sprintf("enter %s %q %d, line %d", s.grant.TS.Hex(), s.grant.Mode, s.grant.Limit, s.how)
+	case "settle":
+		return "settle"
+	}
+	return fmt.Sprintf("%s %s of %q", s.verb, s.dead.TS.Hex(), s.dead.Process)
+}
+
+// command is the condition and the pipeline of the step.
+func (s step) command() (bson.D, bson.A) {
+	switch s.verb {
+	case "enter":
+		return mongocatalog.Entry(s.grant, s.how)
+	case "leave":
+		return mongocatalog.Departure(s.dead.Session)
+	case "bury":
+		return mongocatalog.Burial(s.dead, s.evidence)
+	default:
+		return mongocatalog.Settlement("x")
+	}
+}
+
+// rule is the document after the step by package queue, the same document when nothing changes.
+func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
+	l := catalog.Lock{Name: "x"}
+	if doc != nil {
+		var bad *catalog.MalformedError
+		if l, bad = catalog.ParseLock(encoded(doc)); bad != nil {
+			return doc, bad
+		}
+	}
+	var c queue.Change
+	changed, err := true, error(nil)
+	switch s.verb {
+	case "enter":
+		c, changed, err = queue.Enter(l, s.grant, s.how, now)
+	case "settle":
+		if err = catalog.ErrNoMatch; !l.Held {
+			c, err = queue.Settle(l, now)
+		}
+	case "bury":
+		watched := func(p catalog.Party) bool { return p.TS == s.dead.TS && p.Process == s.dead.Process }
+		if err = catalog.ErrNoMatch; slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), watched) {
+			c, err = queue.Leave(l, s.dead.TS, now, s.evidence)
+		}
+	default:
+		c, err = queue.Leave(l, s.dead.TS, now, "")
+		if err == nil && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
+			c = queue.Change{Set: bson.D{e("state", int32(0))}} // the rest stays, as mongos left it
+		}
+	}
+	if err != nil || !changed {
+		return doc, err
+	}
+	rev, ok := revOf(doc)
+	if !ok {
+		return doc, catalog.ErrMalformed
+	}
+	if doc == nil {
+		doc = bson.D{e("_id", "x"), e("state", int32(0))}
+	}
+	for _, set := range append(c.Set, e("rev", rev+1)) {
+		doc = put(doc, []string{set.Key}, set.Value)
+	}
+	for _, field := range c.Unset {
+		doc = remove(doc, []string{field})
+	}
+	return doc, nil
+}
+
+func elements(doc bson.D, field string) int {
+	list, _ := at(doc, []string{field}).(bson.A)
+	return len(list)
+}
+
+func revOf(doc bson.D) (int64, bool) {
+	switch rev := at(doc, []string{"rev"}).(type) {
+	case missing:
+		return 0, true
+	case int32:
+		return int64(rev), true
+	case int64:
+		return rev, true
+	}
+	return 0, false
+}
+
+func encoded(doc bson.D) bson.Raw {
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// decoded is a document of plain values, whatever it was made of.
+func decoded(doc bson.D) bson.D {
+	var plain bson.D
+	if err := bson.Unmarshal(encoded(doc), &plain); err != nil {
+		panic(err)
+	}
+	return plain
+}
+
+// A runner carries out a condition and a pipeline on a document, nil for none. It returns the
+// document after it, whether the condition held, and the clock of the run.
+type runner func(doc bson.D, filter bson.D, pipeline bson.A, upsert bool) (
+	after bson.D, ok bool, now time.Time, err error)
+
+// evaluated is the runner without a server.
+func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
+	now := time.UnixMilli(1_800_000_000_000).UTC()
+	plain := decoded(bson.D{e("filter", filter), e("pipeline", pipeline)})
+	if doc == nil {
+		if doc = (bson.D{e("_id", "x")}); !upsert {
+			return nil, false, now, nil
+		}
+	} else if ok, err := matches(doc, plain[0].Value.(bson.D), now); !ok || err != nil {
+		return doc, false, now, err
+	}
+	after, err := runPipeline(doc, plain[1].Value.(bson.A), now)
+	return after, true, now, err
+}
+
+// check runs a step both ways and returns the document after it. plain says that the document is as
+// we write it, so that every byte counts; of a foreign one what it means.
+func check(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, run runner, s step, doc bson.D, plain bool) bson.D {
+	t.Helper()
+	filter, pipeline := s.command()
+	got, ok, now, err := run(doc, filter, pipeline, s.verb == "enter")
+	if err != nil {
+		t.Fatalf("%v\non  %s\nthe pipeline fails: %v", s, text(doc), err)
+	}
+	want, refusal := s.rule(doc, now)
+	if doc == nil && refusal != nil && s.verb == "enter" {
+		want = bson.D{e("_id", "x"), e("state", int32(0))} // the upsert has made it
+	}
+	switch s.verb {
+	case "enter":
+		checkReply(t, s, got, ok, refusal)
+	case "leave", "bury":
+		if ok != (refusal == nil) {
+			t.Fatalf("%v\non  %s\nthe condition holds: %v, the rule says %v", s, text(doc), ok, refusal)
+		}
+	}
+	if text(want) == text(got) {
+		return got
+	}
+	meaning, _ := catalog.ParseLock(encoded(want))
+	found, bad := catalog.ParseLock(encoded(got))
+	rev, _ := revOf(want)
+	revised, _ := revOf(got)
+	if plain || refusal != nil || bad != nil || rev != revised || !reflect.DeepEqual(meaning, found) {
+		t.Fatalf("%v (%v)\non   %s\nwant %s\ngot  %s", s, refusal, text(doc), text(want), text(got))
+	}
+	return got
+}
+
+// checkReply checks what Enter says of the document that came back.
+func checkReply(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, s step, got bson.D, ok bool, refusal error) {
+	t.Helper()
+	if !ok {
+		if !errors.Is(refusal, catalog.ErrMalformed) {
+			t.Fatalf("%v\non %s\nis not matched, the rule says %v", s, text(got), refusal)
+		}
+		return
+	}
+	_, err := mongocatalog.Entered(encoded(got), s.grant, s.how)
+	for _, kind := range []error{
+		catalog.ErrNotFree, catalog.ErrQueueFull, catalog.ErrLimit, catalog.ErrMalformed,
+	} {
+		if errors.Is(err, kind) != errors.Is(refusal, kind) || (err == nil) != (refusal == nil) {
+			t.Fatalf("%v\non %s\nwant %v\ngot  %v", s, text(got), refusal, err)
+		}
+	}
+}
+
+// text is a document with its fields in the order of their names.
+func text(doc bson.D) string {
+	if doc == nil {
+		return "no document"
+	}
+	out, err := bson.MarshalExtJSON(sorted(decoded(doc)), true, false)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+func sorted(v any) any {
+	switch v := v.(type) {
+	case bson.D:
+		out := bson.D{}
+		for _, one := range v {
+			out = append(out, bson.E{Key: one.Key, Value: sorted(one.Value)})
+		}
+		slices.SortFunc(out, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
+		return out
+	case bson.A:
+		out := bson.A{}
+		for _, one := range v {
+			out = append(out, sorted(one))
+		}
+		return out
+	}
+	return v
+}
+
+// One of the rules that only a pipeline could break is in every row: it does as package queue does.
+func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
+	t.Parallel()
+	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
+	reader := func(n byte) step { return enter(n, catalog.Shared, 0, catalog.Queue) }
+	permit := func(n byte) step { return enter(n, catalog.Permit, 2, catalog.Queue) }
+	with := func(s step, how catalog.Line) step { s.how = how; return s }
+	state := func(n int32) bson.E { return e("state", n) }
+	for _, c := range []struct {
+		name  string
+		doc   bson.D
+		steps []step
+	}{
+		{"FirstEver", nil, []step{writer(1), writer(1), leave(1), leave(1)}},
+		{"InLine", nil, []step{writer(1), writer(2), writer(3), leave(1), leave(3), leave(2)}},
+		{"WaiterGivesUp", nil, []step{writer(1), writer(2), writer(3), leave(2), leave(1)}},
+		{"Readers", nil, []step{reader(1), reader(2), writer(3), reader(4), leave(1), leave(2), leave(3)}},
+		{"ReadersBehindAWriter", nil, []step{writer(1), reader(2), reader(3), writer(4), leave(1), leave(2)}},
+		{"WriterGivesUpAndReadersPass", nil, []step{reader(1), writer(2), reader(3), reader(4), leave(2)}},
+		{"Permits", nil, []step{permit(1), permit(2), permit(3), permit(4), leave(2), leave(1), leave(3)}},
+		{"OtherLimit", nil, []step{permit(1), writer(2), enter(3, catalog.Permit, 3, catalog.Queue), leave(1)}},
+		{"TryAndBarge", nil, []step{writer(1), with(writer(2), catalog.Try), writer(3),
+			with(writer(4), catalog.Barge), leave(1), with(reader(5), catalog.Barge)}},
+		{"BargingReaderTakesReadersAlong", nil, []step{writer(1), reader(2), with(reader(3), catalog.Barge),
+			leave(1), writer(4), reader(5), with(reader(6), catalog.Barge)}},
+		{"BargingPermit", nil, []step{permit(1), permit(2), permit(3),
+			with(permit(4), catalog.Barge), leave(1), with(permit(5), catalog.Barge)}},
+		{"Buried", nil, []step{writer(1), reader(2), bury(1, "wrong"), bury(1, "process-1"),
+			reader(3), bury(2, "process-2"), bury(3, "process-3")}},
+		{"DollarsInTexts", nil, []step{writer(1), dollars(2), dollars(3), leave(1), bury(2, "$process")}},
+		{"ForeignRelease", bson.D{e("_id", "x"), state(0), e("fence", int64(5)),
+			e("waiters", bson.A{entry(reader(2)), entry(reader(3)), entry(writer(4))})},
+			[]step{with(writer(9), catalog.Try), {verb: "settle"}, leave(2), {verb: "settle"}}},
+		{"ForeignOvertake", bson.D{e("_id", "x"), state(2), e("ts", id(7)), e("process", "process-7"),
+			e("mode", "shared"), e("limit", int32(3)), e("sharers", bson.A{entry(reader(1))}),
+			e("waiters", bson.A{entry(reader(2))})},
+			[]step{reader(3), leave(1), bury(1, "process-1"), leave(7)}},
+		{"StateAlone", bson.D{e("_id", "x"), state(0)}, []step{{verb: "settle"}, leave(1), permit(1)}},
+		{"HandMadeFence", bson.D{e("_id", "x"), state(0), e("fence", int64(queue.Highest)+1),
+			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), {verb: "settle"}, leave(2)}},
+		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(queue.Highest))},
+			[]step{writer(1), writer(2), leave(1), leave(2)}},
+		{"NoRoomForPermitsOfZero", nil, []step{enter(1, catalog.Permit, 0, catalog.Try)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			doc := c.doc
+			for _, s := range c.steps {
+				doc = check(t, evaluated, s, doc, true)
+			}
+		})
+	}
+}
+
+func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
+	t.Parallel()
+	waiters := bson.A{}
+	for i := range catalog.MaxWaiters - 1 {
+		waiters = append(waiters, entry(enter(byte(i+100), catalog.Exclusive, 0, catalog.Queue)))
+	}
+	doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", "process-1"), e("ts", id(1)),
+		e("waiters", waiters)}
+	for _, s := range []step{
+		enter(2, catalog.Exclusive, 0, catalog.Queue), enter(3, catalog.Exclusive, 0, catalog.Queue),
+		enter(2, catalog.Exclusive, 0, catalog.Queue), leave(1),
+		enter(3, catalog.Exclusive, 0, catalog.Queue), enter(4, catalog.Shared, 0, catalog.Queue),
+	} {
+		doc = check(t, evaluated, s, doc, true)
+	}
+}
+
+func TestPipeline_AnyDocument_DoesAsPackageQueue(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) { walk(t, evaluated) })
+}
+
+// walk takes a random document through random steps.
+func walk(t *rapid.T, run runner) {
+	doc, plain := document(t)
+	for range rapid.IntRange(1, 6).Draw(t, "steps") {
+		doc = check(t, run, drawStep(t), doc, plain)
+	}
+}
+
+func id(n byte) bson.ObjectID { return bson.ObjectID{0x50, 11: n} }
+
+func enter(n byte, mode catalog.Mode, limit int32, how catalog.Line) step {
+	return step{verb: "enter", how: how, grant: catalog.Grant{
+		Session: catalog.Session{Name: "x", TS: id(n)}, Process: fmt.Sprint("process-", n),
+		Who: "who", Why: "why", Takeover: time.Minute, Mode: mode, Limit: limit,
+	}}
+}
+
+func dollars(n byte) step {
+	s := enter(n, catalog.Exclusive, 0, catalog.Queue)
+	s.grant.Process, s.grant.Who, s.grant.Why = "$process", "$$NOW", "$why.x"
+	s.grant.Holds = []bson.ObjectID{id(n)}
+	return s
+}
+
+func leave(n byte) step {
+	return step{verb: "leave", dead: catalog.Holder{Session: catalog.Session{Name: "x", TS: id(n)}}}
+}
+
+func bury(n byte, process string) step {
+	s := leave(n)
+	s.verb, s.dead.Process, s.evidence = "bury", process, "$silent since noon"
+	return s
+}
+
+// entry is the waiter that the step would make.
+func entry(s step) bson.D {
+	return queue.Entry(s.grant, time.UnixMilli(1_700_000_000_000))
+}

@@ -1,0 +1,341 @@
+package mongocatalog_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"pgregory.net/rapid"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// serverStore returns a store on the server, and what the server is.
+func serverStore(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.Server) {
+	t.Helper()
+	client := connect(t)
+	db := database(t, client)
+	c, err := mongocatalog.New(client, mongocatalog.Options{
+		Database: db.Name(), CommandTimeout: 20 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Hello(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, db, s
+}
+
+// The evaluator could share a mistake with the pipelines; a server does not.
+func TestPipeline_OnServer_AnyDocument_DoesAsPackageQueue(t *testing.T) {
+	t.Parallel()
+	_, db, s := serverStore(t)
+	if !s.PipelineUpdates {
+		t.Skip("this server has no pipeline updates")
+	}
+	run := func(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
+		return served(t.Context(), db.Collection("locks"), doc, filter, pipeline, upsert)
+	}
+	rapid.Check(t, func(t *rapid.T) { walk(t, run) })
+}
+
+// served is the runner on a server, which tells its clock in a field more.
+func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
+	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
+	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {
+		return nil, false, now, err
+	}
+	if doc != nil {
+		if _, err := locks.InsertOne(ctx, doc); err != nil {
+			return nil, false, now, err
+		}
+	}
+	clock := bson.D{e("$set", bson.D{e("now", "$$NOW")})}
+	reply, err := locks.Database().RunCommand(ctx, bson.D{
+		e("findAndModify", locks.Name()), e("query", filter), e("upsert", upsert), e("new", true),
+		e("update", append(append(bson.A{}, pipeline...), clock)),
+	}).Raw()
+	if mongo.IsDuplicateKeyError(err) {
+		return doc, false, now, nil
+	}
+	if err != nil {
+		return nil, false, now, err
+	}
+	raw, ok := reply.Lookup("value").DocumentOK()
+	if !ok {
+		return doc, false, now, nil
+	}
+	if err := bson.Unmarshal(raw, &after); err != nil {
+		return nil, false, now, err
+	}
+	ms, _ := raw.Lookup("now").DateTimeOK()
+	return remove(after, []string{"now"}), true, time.UnixMilli(ms).UTC(), nil
+}
+
+// Two first upserts at one instant: one of them gets DuplicateKey, and must still stand in the line.
+func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testing.T) {
+	t.Parallel()
+	c, _, _ := serverStore(t)
+	for round := range 5 {
+		const contenders = 12
+		name := "balancer" + string(rune('a'+round))
+		errs := make([]error, contenders)
+		var entering sync.WaitGroup
+		for i := range contenders {
+			entering.Go(func() {
+				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).grant
+				g.Name = name
+				_, errs[i] = c.Enter(t.Context(), g, catalog.Queue)
+			})
+		}
+		entering.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Read(t.Context(), name)
+		if err != nil || !l.Held || len(l.Waiters) != contenders-1 {
+			t.Errorf("want one holder and %d waiters: %+v, %v", contenders-1, l, err)
+		}
+	}
+}
+
+// transaction runs work in a transaction of the driver, with the driver's own loop around it.
+func transaction(t *testing.T, db *mongo.Database, work func(context.Context) error) error {
+	t.Helper()
+	session, err := db.Client().StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.EndSession(context.WithoutCancel(t.Context()))
+	_, err = session.WithTransaction(t.Context(), func(ctx context.Context) (any, error) {
+		return nil, work(ctx)
+	})
+	return err
+}
+
+func needTransactions(t *testing.T) (*mongocatalog.Catalog, *mongo.Database) {
+	t.Helper()
+	c, db, s := serverStore(t)
+	if !s.Transactions {
+		t.Skip("this server has no transactions")
+	}
+	for _, name := range []string{"work", "locks"} {
+		if err := db.CreateCollection(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, db
+}
+
+func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *testing.T) {
+	t.Parallel()
+	c, db := needTransactions(t)
+	g := grant()
+	before := int64(0)
+	for _, planted := range []bool{false, true, true} { // no document, then ours
+		var inside catalog.Lock
+		err := transaction(t, db, func(ctx context.Context) (err error) {
+			inside, err = c.EnterTransaction(ctx, g)
+			return err
+		})
+		if err != nil || inside.Held || inside.Fence <= before || inside.Who != g.Who {
+			t.Fatalf("document there: %v: %+v, %v", planted, inside, err)
+		}
+		after, err := c.Read(t.Context(), g.Name)
+		if err != nil || after.Held || after.Fence != inside.Fence || after.TS != g.TS {
+			t.Fatalf("after the transaction: %+v, %v", after, err)
+		}
+		before = inside.Fence
+	}
+	if l, err := c.Enter(t.Context(), g, catalog.Try); err != nil || l.Fence <= before {
+		t.Errorf("the next holder's fence must be above %d: %+v, %v", before, l, err)
+	}
+}
+
+func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t *testing.T) {
+	t.Parallel()
+	c, db := needTransactions(t)
+	holder, waiter := enter(1, catalog.Exclusive, 0, 0).grant, enter(2, catalog.Exclusive, 0, 0).grant
+	damaged := bson.D{e("_id", "damaged"), e("state", "free")}
+	left := bson.D{e("_id", "left"), e("state", int32(0)), e("waiters", bson.A{entry(step{grant: waiter})})}
+	for _, doc := range []bson.D{damaged, left} {
+		if _, err := db.Collection("locks").InsertOne(t.Context(), doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Enter(t.Context(), holder, catalog.Queue); err != nil {
+		t.Fatal(err)
+	}
+	err := transaction(t, db, func(ctx context.Context) error {
+		for name, want := range map[string]error{
+			"x": catalog.ErrNotFree, "left": catalog.ErrNotFree, "damaged": catalog.ErrMalformed,
+		} {
+			g := grant()
+			g.Name = name
+			if _, err := c.EnterTransaction(ctx, g); !errors.Is(err, want) {
+				t.Errorf("%s: want %v, got %v", name, want, err)
+			}
+		}
+		_, err := db.Collection("work").InsertOne(ctx, bson.D{e("_id", "done")})
+		return err
+	})
+	if err != nil {
+		t.Fatalf("the transaction did not live on: %v", err)
+	}
+	if n, err := db.Collection("work").CountDocuments(t.Context(), bson.D{}); err != nil || n != 1 {
+		t.Errorf("%d documents, %v", n, err)
+	}
+}
+
+// Each of many transactions reads a number and writes the next one. Without exclusion some would be
+// lost; and a conflict that did not reach the driver's loop would end a transaction.
+func TestCatalog_OnServer_EnterTransaction_ManyAtOnce_OneAtATime(t *testing.T) {
+	t.Parallel()
+	c, db := needTransactions(t)
+	const each, loops = 5, 4
+	work := db.Collection("work")
+	if _, err := work.InsertOne(t.Context(), bson.D{e("_id", "n"), e("n", int32(0))}); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, loops)
+	var looping sync.WaitGroup
+	for i := range loops {
+		looping.Go(func() {
+			for range each {
+				g := grant()
+				g.TS = bson.NewObjectID()
+				errs[i] = errors.Join(errs[i], transaction(t, db, func(ctx context.Context) error {
+					if _, err := c.EnterTransaction(ctx, g); err != nil {
+						return err
+					}
+					_, err := work.UpdateByID(ctx, "n", bson.D{e("$inc", bson.D{e("n", int32(1))})})
+					return err
+				}))
+			}
+		})
+	}
+	looping.Wait()
+	raw, err := work.FindOne(t.Context(), bson.D{e("_id", "n")}).Raw()
+	if n := raw.Lookup("n").Int32(); n != each*loops || errors.Join(append(errs, err)...) != nil {
+		t.Errorf("want %d, got %d, %v", each*loops, n, errors.Join(append(errs, err)...))
+	}
+}
+
+func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) {
+	t.Parallel()
+	c, db := needTransactions(t)
+	inside, taken, fence := grant(), error(nil), int64(0)
+	err := transaction(t, db, func(ctx context.Context) error {
+		l, err := c.EnterTransaction(ctx, inside)
+		if err != nil {
+			return err
+		}
+		fence = l.Fence
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		g := enter(3, catalog.Exclusive, 0, 0).grant
+		g.Name = inside.Name
+		_, taken = c.Enter(short, g, catalog.Try)
+		return nil
+	})
+	if err != nil || taken == nil {
+		t.Fatalf("entered beside an open transaction: %v, %v", taken, err)
+	}
+	after := enter(4, catalog.Exclusive, 0, 0).grant
+	after.Name = inside.Name
+	if l, err := c.Enter(t.Context(), after, catalog.Queue); err != nil || l.Fence <= fence {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+func TestCatalog_OnServer_EnterTransaction_WithoutOne_SaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	c, _, s := serverStore(t)
+	_, err := c.EnterTransaction(t.Context(), grant())
+	if !errors.Is(err, catalog.ErrNoTransactions) ||
+		s.Transactions && !strings.Contains(err.Error(), "WithTransaction") {
+		t.Errorf("%v", err)
+	}
+}
+
+func needNotices(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.Notices) {
+	t.Helper()
+	c, db, s := serverStore(t)
+	n, err := c.Notices(t.Context(), "process-2")
+	if !s.ChangeStreams {
+		if !errors.Is(err, catalog.ErrNoNotices) {
+			t.Errorf("want ErrNoNotices, got %v", err)
+		}
+		t.Skip("this server has no change streams")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close(context.Background()) })
+	return c, db, n
+}
+
+func TestCatalog_OnServer_Notices_CancelledNextReturnsSoon(t *testing.T) {
+	t.Parallel()
+	_, _, n := needNotices(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := n.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("want the context's error, got %v", err)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
+	t.Parallel()
+	c, db, n := needNotices(t)
+	if _, err := c.Enter(t.Context(), grant(), catalog.Queue); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Collection("locks").Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if awards, err := n.Next(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("want the end of the stream, got %v, %v", awards, err)
+	}
+}
+
+// A 4.4 sends the whole document whenever somebody queues behind the holder.
+func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
+	t.Parallel()
+	c, _, n := needNotices(t)
+	for i := range 4 { // the second waits for the first, and two more behind it
+		if _, err := c.Enter(t.Context(), enter(byte(i+1), "", 0, 0).grant, catalog.Queue); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			if err := c.Release(t.Context(), leave(1).dead.Session); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	other := enter(2, "", 0, 0).grant
+	other.Name = "other"
+	if _, err := c.Enter(t.Context(), other, catalog.Queue); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"x", "other"} {
+		awards, err := n.Next(t.Context())
+		if err != nil || len(awards) != 1 || awards[0].Name != want || awards[0].TS != id(2) {
+			t.Fatalf("want one award of %s, got %+v, %v", want, awards, err)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package mongocatalog
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// This file builds what is read, as commands.go builds what is written.
+
+// heldBy is the filter for the locks that name process as a holder.
+func heldBy(process string) bson.D {
+	return bson.D{
+		{Key: "state", Value: positive},
+		{Key: "$or", Value: bson.A{
+			bson.D{{Key: "process", Value: process}},
+			bson.D{{Key: "sharers.process", Value: process}},
+		}},
+	}
+}
+
+// tally counts the sessions of a process that hold locks and sums their fences.
+func tally(process string) bson.A {
+	mine := call("$eq", "$$p.process", literal(process))
+	alone := call("$eq", "$process", literal(process))
+	fences := choose(isShared(),
+		each(where(array("$sharers"), mine), "$$p.fence"),
+		choose(alone, bson.A{"$fence"}, bson.A{}))
+	return bson.A{
+		bson.D{{Key: "$match", Value: append(heldBy(process), whole())}},
+		bson.D{{Key: "$project", Value: bson.D{{Key: "fences", Value: fences}}}},
+		bson.D{{Key: "$group", Value: bson.D{
+			{Key: "_id", Value: nil},
+			{Key: "count", Value: call("$sum", call("$size", "$fences"))},
+			{Key: "fences", Value: call("$sum", call("$sum", "$fences"))},
+		}}},
+	}
+}
+
+// whole leaves out the documents that package catalog does not understand.
+func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
+
+// observation brings lock documents, each with the pings of its holders and waiters and the server's
+// clock. The documents stand below fields of our own, so that no field of theirs is in the way.
+func observation(which ...any) bson.A {
+	processes := call("$setUnion", bson.A{"$lock.process"},
+		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))
+	return append(bson.A(which),
+		bson.D{{Key: "$project", Value: bson.D{
+			{Key: "_id", Value: int32(0)},
+			{Key: "lock", Value: "$$ROOT"},
+		}}},
+		bson.D{{Key: "$addFields", Value: bson.D{{Key: "processes", Value: processes}}}},
+		bson.D{{Key: "$lookup", Value: bson.D{
+			{Key: "from", Value: catalog.PingsCollection},
+			{Key: "localField", Value: "processes"},
+			{Key: "foreignField", Value: "_id"},
+			{Key: "as", Value: "pings"},
+		}}},
+		bson.D{{Key: "$addFields", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
+	)
+}
+
+func matching(filter bson.D) bson.D { return bson.D{{Key: "$match", Value: filter}} }
+
+// among is the condition that a field is one of some texts.
+func among(field string, texts []string) bson.D {
+	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: texts}}}}
+}
+
+// queued is the filter for the locks for which somebody waits.
+func queued() bson.D {
+	return bson.D{{Key: "waiters.0", Value: bson.D{{Key: "$exists", Value: true}}}}
+}
+
+// awarded is the filter for the locks of those named that process holds, or nobody.
+func awarded(process string, names []string) bson.D {
+	return append(among("_id", names), bson.E{Key: "$or", Value: bson.A{
+		bson.D{{Key: "process", Value: process}},
+		bson.D{{Key: "sharers.process", Value: process}},
+		bson.D{{Key: "state", Value: int32(0)}},
+	}})
+}
+
+// naming is the filter for the locks in which one of the processes stands.
+func naming(processes []string) bson.D {
+	return bson.D{{Key: "$or", Value: bson.A{
+		among("process", processes), among("sharers.process", processes),
+		among("waiters.process", processes),
+	}}}
+}

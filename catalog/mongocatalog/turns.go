@@ -1,0 +1,141 @@
+package mongocatalog
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// This file builds the commands of the queue, as commands.go does the others.
+
+// entry lets g enter. What is no lock document is not matched and stays as it is: the upsert fails
+// with DuplicateKey then. The condition on state adds nothing to a document that is made.
+func entry(g catalog.Grant, how catalog.Line) modification {
+	return modification{
+		filter: bson.D{
+			{Key: "_id", Value: g.Name},
+			{Key: "state", Value: bson.D{{Key: "$gte", Value: int32(0)}}},
+		},
+		update: turn{enters: &g, how: how}.pipeline(),
+		upsert: true,
+	}
+}
+
+// departure lets a holder or a waiter go.
+func departure(s catalog.Session) modification {
+	return modification{
+		filter: understoodAnd(s.Name, stands(s.TS)),
+		update: turn{leaves: &s.TS, plain: true}.pipeline(),
+		fields: answer(),
+	}
+}
+
+// burial is the departure of a dead holder or waiter that still stands there as it was watched.
+func burial(dead catalog.Holder, evidence string) modification {
+	return modification{
+		filter: understoodAnd(dead.Name, standsAs(dead)),
+		update: turn{leaves: &dead.TS, granted: evidence}.pipeline(),
+		fields: answer(),
+	}
+}
+
+// settlement grants a free lock to the first who wait for it.
+func settlement(name string) modification {
+	return modification{
+		filter: understoodAnd(name, not(isHeld()),
+			call("$gt", call("$size", array("$waiters")), int32(0))),
+		update: turn{}.pipeline(),
+		fields: answer(),
+	}
+}
+
+func understoodAnd(name string, conditions ...any) bson.D {
+	conditions = append(append(bson.A(conditions), understood()...), raisable())
+	return bson.D{{Key: "_id", Value: name}, {Key: "$expr", Value: every(conditions...)}}
+}
+
+// answer is what comes back of a document that was changed: not the whole line of waiters.
+func answer() bson.D {
+	d := bson.D{}
+	for _, field := range []string{
+		"state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts", "sharers.process",
+		"sharers.when", "sharers.fence", "grants", "evidence",
+	} {
+		d = append(d, bson.E{Key: field, Value: int32(1)})
+	}
+	return append(d, bson.E{Key: "now", Value: "$$NOW"})
+}
+
+// holdsWith is the filter for the lock that s holds, alone or with others.
+func holdsWith(s catalog.Session) bson.D {
+	return bson.D{
+		{Key: "_id", Value: s.Name},
+		{Key: "$expr", Value: call("$in", s.TS, holding("$$p.ts", "$ts"))},
+	}
+}
+
+// rescue is the release of a lock whose document no transition applies to.
+func rescue(s catalog.Session) bson.D {
+	damaged := not(every(append(understood(), raisable())...))
+	return updateOne(catalog.LocksCollection,
+		append(held(s), bson.E{Key: "$expr", Value: damaged}), freed())
+}
+
+// plainRelease is the release of a lock that one session holds and nobody waits for.
+func plainRelease(s catalog.Session) bson.D {
+	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared), freed())
+}
+
+// swap writes a change into a document that still is as it was read, nil for none. Foreign writers
+// change state and ts, ours rev.
+func swap(name string, read bson.Raw, change queue.Change) modification {
+	set, unset := change.Set, bson.D{}
+	filter := bson.D{{Key: "_id", Value: name}}
+	if read != nil {
+		filter = append(filter, unchanged(read)...)
+	} else {
+		for _, field := range []string{"fence", "process", "rev", "state", "ts"} {
+			filter = append(filter, bson.E{Key: field, Value: absent})
+		}
+		if !has(set, "state") {
+			set = append(bson.D{{Key: "state", Value: int32(0)}}, set...)
+		}
+	}
+	for _, field := range change.Unset {
+		unset = append(unset, bson.E{Key: field, Value: ""})
+	}
+	update := bson.D{{Key: "$inc", Value: revised}}
+	if len(set) > 0 {
+		update = append(update, bson.E{Key: "$set", Value: set})
+	}
+	if len(unset) > 0 {
+		update = append(update, bson.E{Key: "$unset", Value: unset})
+	}
+	return modification{filter: filter, update: update, upsert: read == nil}
+}
+
+// unchanged is the condition that nobody has written a document since it was read.
+func unchanged(read bson.Raw) bson.D {
+	return bson.D{as(read, "ts"), as(read, "state"), unrevised(read)}
+}
+
+// unrevised is the condition that none of ours has.
+func unrevised(read bson.Raw) bson.E { return as(read, "rev") }
+
+// as is the condition that a field is as it was read.
+func as(read bson.Raw, field string) bson.E {
+	if v := read.Lookup(field); v.Type != 0 {
+		return bson.E{Key: field, Value: v}
+	}
+	return bson.E{Key: field, Value: absent}
+}
+
+func has(d bson.D, key string) bool {
+	for _, e := range d {
+		if e.Key == key {
+			return true
+		}
+	}
+	return false
+}

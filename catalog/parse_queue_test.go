@@ -1,0 +1,290 @@
+package catalog_test
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"mongodlm/catalog"
+)
+
+var ts2 = bson.ObjectID{0: 0x4d, 11: 0x5d}
+
+// party returns a whole entry of waiters or sharers with one field set, or left out for missing.
+func party(key string, value any) bson.D {
+	return replace(bson.D{
+		field("ts", ts2), field("process", "q"), field("who", "q:1"), field("why", "because"),
+		field("takeoverMS", int64(60_000)), field("mode", "permit"), field("limit", int32(3)),
+		field("since", bson.DateTime(5)), field("holds", bson.A{ts}),
+	}, key, value)
+}
+
+func TestParseLock_Waiter_FieldsAreUnderstood(t *testing.T) {
+	t.Parallel()
+	whole := catalog.Party{
+		TS: ts2, Process: "q", Who: "q:1", Why: "because", Mode: catalog.Permit, Limit: 3,
+		Takeover: time.Minute, Since: time.UnixMilli(5).UTC(), Holds: []bson.ObjectID{ts},
+	}
+	for _, c := range []struct {
+		name, key string
+		value     any
+		change    func(p *catalog.Party)
+	}{
+		{"Whole", "why", "because", func(*catalog.Party) {}},
+		{"WhoOfAnotherType", "who", 5, func(p *catalog.Party) { p.Who = "" }},
+		{"WhyMissing", "why", missing{}, func(p *catalog.Party) { p.Why = "" }},
+		{"ModeMissing", "mode", missing{}, func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
+		{"ModeEmpty", "mode", "", func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
+		{"ModeUnknown", "mode", "Shared", func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
+		{"ModeOfAnotherType", "mode", 5, func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
+		{"ModeShared", "mode", "shared", func(p *catalog.Party) { p.Mode = catalog.Shared }},
+		{"LimitLong", "limit", int64(3), func(*catalog.Party) {}},
+		{"LimitDouble", "limit", 3.0, func(*catalog.Party) {}},
+		{"LimitZero", "limit", int32(0), func(p *catalog.Party) { p.Limit = 0 }},
+		{"LimitNegative", "limit", int32(-3), func(p *catalog.Party) { p.Limit = 0 }},
+		{"LimitTooLarge", "limit", int64(1) << 31, func(p *catalog.Party) { p.Limit = 0 }},
+		{"LimitText", "limit", "3", func(p *catalog.Party) { p.Limit = 0 }},
+		{"TakeoverText", "takeoverMS", "x", func(p *catalog.Party) { p.Takeover = 0 }},
+		{"TakeoverNegative", "takeoverMS", -1, func(p *catalog.Party) { p.Takeover = 0 }},
+		{"SinceText", "since", "x", func(p *catalog.Party) { p.Since = time.Time{} }},
+		{"HoldsMissing", "holds", missing{}, func(p *catalog.Party) { p.Holds = nil }},
+		{"HoldsText", "holds", "x", func(p *catalog.Party) { p.Holds = nil }},
+		{"HoldsMixed", "holds", bson.A{1, ts, "x"}, func(*catalog.Party) {}},
+		{"FenceText", "fence", "x", func(*catalog.Party) {}},
+		{"Fence", "fence", int64(9), func(p *catalog.Party) { p.Fence = 9 }},
+		{"When", "when", bson.DateTime(9), func(*catalog.Party) {}},
+		{"Unknown", "x", bson.D{}, func(*catalog.Party) {}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l, bad := catalog.ParseLock(marshal(t, lock("waiters", bson.A{party(c.key, c.value)})))
+			want := whole
+			c.change(&want)
+			if bad != nil || len(l.Waiters) != 1 || !reflect.DeepEqual(l.Waiters[0], want) {
+				t.Errorf("waiter\nwant %+v\ngot  %+v, %v", want, l.Waiters, bad)
+			}
+		})
+	}
+}
+
+func TestParseLock_Parties_MalformedAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		value any
+		at    string
+	}{
+		{"Number", int32(5), ""}, {"Text", "x", ""}, {"Bool", false, ""}, {"Document", bson.D{}, ""},
+		{"OfNumbers", bson.A{1}, ".0"}, {"OfNull", bson.A{nil}, ".0"},
+		{"OfArrays", bson.A{bson.A{}}, ".0"}, {"Second", bson.A{party("x", 1), "x"}, ".1"},
+		{"EmptyParty", bson.A{bson.D{}}, ".0.ts"},
+		{"TSMissing", bson.A{party("ts", missing{})}, ".0.ts"},
+		{"TSNull", bson.A{party("ts", nil)}, ".0.ts"},
+		{"TSHex", bson.A{party("ts", ts.Hex())}, ".0.ts"},
+		{"TSZero", bson.A{party("ts", bson.NilObjectID)}, ".0.ts"},
+		{"ProcessMissing", bson.A{party("process", missing{})}, ".0.process"},
+		{"ProcessEmpty", bson.A{party("process", "")}, ".0.process"},
+		{"ProcessNumber", bson.A{party("x", 1), party("process", 5)}, ".1.process"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for _, key := range []string{"waiters", "sharers"} {
+				for _, state := range []int32{0, 1, 2} {
+					doc := replace(lock(key, c.value), "state", state)
+					l, bad := catalog.ParseLock(marshal(t, doc))
+					wantField(t, bad, catalog.LocksCollection, "balancer", key+c.at)
+					if !reflect.DeepEqual(l, catalog.Lock{}) {
+						t.Errorf("a malformed document gave %+v", l)
+					}
+				}
+			}
+		})
+	}
+	for _, none := range []any{missing{}, nil, bson.A{}, bson.Undefined{}} {
+		for _, key := range []string{"waiters", "sharers"} {
+			l, bad := catalog.ParseLock(marshal(t, lock(key, none)))
+			if bad != nil || l.Waiters != nil || l.Sharers != nil {
+				t.Errorf("%s %v: %+v, %v", key, none, l, bad)
+			}
+		}
+	}
+}
+
+func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
+	t.Parallel()
+	first := bson.D{
+		field("ts", ts), field("process", "p"), field("when", bson.DateTime(5)),
+		field("fence", int64(6)),
+	}
+	second := replace(replace(first, "ts", ts2), "fence", int64(7))
+	for _, c := range []struct {
+		name      string
+		key       string
+		value     any
+		wantMode  catalog.Mode
+		wantLimit int32
+		sharers   int
+	}{
+		{"Shared", "x", 1, catalog.Shared, 0, 2},
+		{"Permit", "mode", "permit", catalog.Permit, 2, 2},
+		{"Foreign", "ts", bson.ObjectID{11: 1}, catalog.Exclusive, 0, 0},
+		{"OtherOrder", "sharers", bson.A{second, first}, catalog.Exclusive, 0, 0},
+		{"NoMode", "mode", missing{}, catalog.Exclusive, 0, 0},
+		{"UnknownMode", "mode", "x", catalog.Exclusive, 0, 0},
+		{"ModeOfAnotherType", "mode", 5, catalog.Exclusive, 0, 0},
+		{"NoSharers", "sharers", bson.A{}, catalog.Exclusive, 0, 0},
+		{"Free", "state", int32(0), catalog.Exclusive, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			doc := replace(lock("mode", "shared"), "sharers", bson.A{first, second})
+			doc = replace(replace(doc, "limit", int32(2)), c.key, c.value)
+			l, bad := catalog.ParseLock(marshal(t, doc))
+			if bad != nil || l.Mode != c.wantMode || l.Limit != c.wantLimit ||
+				len(l.Sharers) != c.sharers {
+				t.Fatalf("lock: %+v, %v", l, bad)
+			}
+			holders := l.Holders()
+			switch {
+			case !l.Held:
+				if len(holders) > 0 {
+					t.Errorf("holders of a free lock: %+v", holders)
+				}
+			case c.sharers == 0:
+				if len(holders) != 1 || holders[0].TS != l.TS || holders[0].Fence != l.Fence {
+					t.Errorf("holders: %+v", holders)
+				}
+			default:
+				if p, ok := l.HeldBy(ts2); !ok || p.Fence != 7 || p.Mode != l.Mode ||
+					!p.Since.Equal(time.UnixMilli(5)) {
+					t.Errorf("second holder: %+v", p)
+				}
+			}
+		})
+	}
+}
+
+func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		state   int32
+		limit   any
+		waiters bson.A
+		want    int32
+	}{
+		{"FreeLine", 0, int32(3), bson.A{party("x", 1)}, 3},
+		{"FreeLineDouble", 0, 3.0, bson.A{party("x", 1)}, 3},
+		{"FreeLineText", 0, "3", bson.A{party("x", 1)}, 0},
+		{"Free", 0, int32(3), nil, 0},
+		{"HeldExclusively", 1, int32(3), bson.A{party("x", 1)}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			doc := replace(replace(lock("limit", c.limit), "waiters", c.waiters), "state", c.state)
+			if l, bad := catalog.ParseLock(marshal(t, doc)); bad != nil || l.Limit != c.want {
+				t.Errorf("want %d, got %+v, %v", c.want, l, bad)
+			}
+		})
+	}
+}
+
+func TestParseLock_Grants_AreAwards(t *testing.T) {
+	t.Parallel()
+	doc := lock("grants", catalog.AwardLine(ts, 7, "p")+catalog.AwardLine(ts2, 8, "q"))
+	doc = replace(doc, "evidence", "silent")
+	l, bad := catalog.ParseLock(marshal(t, doc))
+	award := func(ts bson.ObjectID, fence int64, process string) catalog.Award {
+		return catalog.Award{
+			Session: catalog.Session{Name: "balancer", TS: ts}, Process: process, Fence: fence,
+			Evidence: "silent",
+		}
+	}
+	if want := []catalog.Award{award(ts, 7, "p"), award(ts2, 8, "q")}; bad != nil ||
+		!slices.Equal(l.Awards, want) {
+		t.Errorf("awards\nwant %+v\ngot  %+v, %v", want, l.Awards, bad)
+	}
+	if got := l.AwardsOf("p"); !slices.Equal(got, []catalog.Award{award(ts, 7, "p")}) {
+		t.Errorf("of the holder: %+v", got)
+	}
+	if got := l.AwardsOf("q"); len(got) > 0 {
+		t.Errorf("of one that holds nothing: %+v", got)
+	}
+	for _, odd := range []any{nil, int32(5), bson.A{"x"}, bson.D{}, missing{}} {
+		if l, bad := catalog.ParseLock(marshal(t, lock("grants", odd))); bad != nil || l.Awards != nil {
+			t.Errorf("%v: %+v, %v", odd, l.Awards, bad)
+		}
+	}
+}
+
+func TestParseAwards_LinesOfOthers_AreLeftOut(t *testing.T) {
+	t.Parallel()
+	hex := ts.Hex()
+	for _, c := range []struct {
+		name, text string
+		want       int
+	}{
+		{"Empty", "", 0}, {"One", hex + " 7 p\n", 1}, {"NoNewline", hex + " 7 p", 1},
+		{"EmptyProcess", hex + " 7 \n", 1}, {"NoProcess", hex + " 7\n", 0}, {"Bare", hex + "\n", 0},
+		{"NoFence", hex + "  p\n", 0}, {"FenceText", hex + " x p\n", 0},
+		{"FenceTooLarge", hex + " 9223372036854775808 p\n", 0},
+		{"NegativeFence", hex + " -7 p\n", 1}, {"ShortHex", hex[1:] + " 7 p\n", 0},
+		{"NoHex", strings.Repeat("x", 24) + " 7 p\n", 0}, {"BlankLines", "\n\n" + hex + " 7 p\n\n", 1},
+		{"BadThenGood", "x\n" + hex + " 7 p\n" + hex + " 8 q\n", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if got := catalog.ParseAwards("balancer", c.text, ""); len(got) != c.want {
+				t.Errorf("want %d, got %+v", c.want, got)
+			}
+		})
+	}
+}
+
+func TestAwardLine_RoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var want []catalog.Award
+		var text strings.Builder
+		for i := range rapid.IntRange(0, 4).Draw(t, "awards") {
+			a := catalog.Award{
+				Session:  catalog.Session{Name: "balancer", TS: bson.ObjectID{0: 7, 11: byte(i)}},
+				Fence:    rapid.Int64Range(0, math.MaxInt64).Draw(t, "fence"),
+				Process:  rapid.StringMatching(`[^\n]*`).Draw(t, "process"),
+				Evidence: "silent",
+			}
+			want = append(want, a)
+			text.WriteString(catalog.AwardLine(a.TS, a.Fence, a.Process))
+		}
+		if got := catalog.ParseAwards("balancer", text.String(), "silent"); !slices.Equal(want, got) {
+			t.Fatalf("awards\nwant %q\ngot  %q", fmt.Sprint(want), fmt.Sprint(got))
+		}
+	})
+}
+
+func TestLimitError_SaysBothUses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		recorded, asked int32
+		want            string
+	}{
+		{2, 3, "as a semaphore of 2 permits, not as a semaphore of 3 permits"},
+		{0, 3, "as an exclusive or shared lock, not as a semaphore of 3 permits"},
+		{2, 0, "as a semaphore of 2 permits, not as an exclusive or shared lock"},
+	} {
+		err := &catalog.LimitError{Name: "a\nb", Recorded: c.recorded, Asked: c.asked}
+		if text := err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "\n") {
+			t.Errorf("text\nwant %s\ngot  %s", c.want, text)
+		}
+		if !err.Is(catalog.ErrLimit) || err.Is(catalog.ErrNotFree) {
+			t.Error("it must be ErrLimit and nothing else")
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// A life is one lock document under random transitions and foreign hands. The rule is written down
+// here a second time, in the plainest way.
+type life struct {
+	doc      bson.D
+	now      time.Time
+	sessions int
+	fences   map[int64]bool // of all grants so far
+	highest  int64
+	settled  bool // the last step was ours, so that the line has moved up
+}
+
+func TestQueue_AnyLife(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := &life{doc: document(t, "|"), now: noon, fences: map[int64]bool{}}
+		start := rapid.SampledFrom([]int64{0, 3, queue.Seeded - 1, queue.Seeded, planted})
+		m.highest = start.Draw(t, "fence")
+		m.doc = put(m.doc, "fence", m.highest)
+		t.Repeat(map[string]func(*rapid.T){
+			"":         m.invariants,
+			"enter":    m.enter,
+			"crowd":    m.enter, // more often than anybody leaves
+			"again":    m.enterAgain,
+			"leave":    m.leave,
+			"settle":   m.settle,
+			"release":  m.foreignRelease,
+			"overtake": m.foreignOvertake,
+			"clock":    m.clock,
+		})
+	})
+}
+
+func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
+
+// fits is the rule of who may hold beside whom.
+func fits(holders []catalog.Party, p catalog.Party) bool {
+	if len(holders) == 0 {
+		return true
+	}
+	if holders[0].Mode != p.Mode || p.Mode == catalog.Exclusive {
+		return false
+	}
+	return p.Mode == catalog.Shared || len(holders) < int(p.Limit)
+}
+
+// moveUp lets the front of the line in, one after the other.
+func moveUp(holders, line []catalog.Party) (granted, rest []catalog.Party) {
+	holders = slices.Clone(holders)
+	for len(line) > 0 && fits(holders, line[0]) {
+		holders, granted, line = append(holders, line[0]), append(granted, line[0]), line[1:]
+	}
+	return granted, line
+}
+
+func names(parties []catalog.Party) []string {
+	out := []string{}
+	for _, p := range parties {
+		out = append(out, fmt.Sprint(number(p.TS)))
+	}
+	return out
+}
+
+// invariants is the check after each step.
+func (m *life) invariants(t *rapid.T) {
+	l := m.lock(t)
+	holders := l.Holders()
+	for i, p := range holders {
+		if !fits(holders[:i], p) {
+			t.Fatalf("these hold it together: %s", short(l))
+		}
+	}
+	seen := map[bson.ObjectID]bool{}
+	for _, p := range slices.Concat(holders, l.Waiters) {
+		if seen[p.TS] {
+			t.Fatalf("%d stands there twice: %s", number(p.TS), short(l))
+		}
+		seen[p.TS] = true
+	}
+	if len(l.Waiters) > catalog.MaxWaiters || l.Fence < m.highest {
+		t.Fatalf("%d waiters, fence %d after %d", len(l.Waiters), l.Fence, m.highest)
+	}
+	if m.settled && len(l.Waiters) > 0 && fits(holders, l.Waiters[0]) {
+		t.Fatalf("the line stands still: %s", short(l))
+	}
+}
+
+// step carries out a change of ours, and compares it with the plain rule: who leaves or enters, and
+// who is let in.
+func (m *life) step(t *rapid.T, c queue.Change, holders, line []catalog.Party, evidence string) {
+	before := m.lock(t)
+	granted, rest := moveUp(holders, line)
+	m.doc = apply(t, m.doc, c)
+	l := m.lock(t)
+	t.Logf("%s -> %s", short(before), short(l))
+	if want := names(slices.Concat(holders, granted)); !slices.Equal(want, names(l.Holders())) {
+		t.Fatalf("holders\nwant %v\ngot  %v", want, names(l.Holders()))
+	}
+	if want := names(rest); !slices.Equal(want, names(l.Waiters)) {
+		t.Fatalf("waiters\nwant %v\ngot  %v", want, names(l.Waiters))
+	}
+	if len(c.Awards) != len(granted) {
+		t.Fatalf("awards\nwant %v\ngot  %+v", names(granted), c.Awards)
+	}
+	for i, a := range c.Awards {
+		p, ok := l.HeldBy(granted[i].TS)
+		if a.TS != granted[i].TS || a.Process != granted[i].Process || a.Evidence != evidence || !ok ||
+			p.Fence != a.Fence || !p.Since.Equal(m.now) || p.Who != granted[i].Who {
+			t.Fatalf("award %+v for %+v, who holds as %+v", a, granted[i], p)
+		}
+		if m.fences[a.Fence] || a.Fence <= m.highest || a.Fence < queue.Seeded {
+			t.Fatalf("fence %d after %d", a.Fence, m.highest)
+		}
+		m.fences[a.Fence], m.highest = true, a.Fence
+	}
+	for _, p := range before.Holders() { // who stays keeps its fence
+		if now, ok := l.HeldBy(p.TS); ok && now.Fence != p.Fence {
+			t.Fatalf("fence of %d was %d and is %d", number(p.TS), p.Fence, now.Fence)
+		}
+	}
+	m.settled = true
+}
+
+func (m *life) newGrant(t *rapid.T) catalog.Grant {
+	m.sessions++
+	kinds := []string{"x", "x", "s", "s", "p2", "p2", "p3"}
+	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
+	case "p2", "p3":
+		return entrant(t, fmt.Sprintf("p%d/%s", m.sessions, kind[1:]))
+	default:
+		return entrant(t, fmt.Sprint(kind, m.sessions))
+	}
+}
+
+func (m *life) enter(t *rapid.T) {
+	g := m.newGrant(t)
+	lines := []catalog.Line{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
+	how := rapid.SampledFrom(lines).Draw(t, "how")
+	l := m.lock(t)
+	c, changed, err := queue.Enter(l, g, how, m.now)
+	entry := catalog.Party{
+		TS: g.TS, Process: g.Process, Who: g.Who, Mode: g.Mode, Limit: g.Limit,
+	}
+	line := append(slices.Clone(l.Waiters), entry)
+	if how == catalog.Barge && fits(l.Holders(), entry) {
+		line = append([]catalog.Party{entry}, l.Waiters...)
+	}
+	granted, rest := moveUp(l.Holders(), line)
+	in := slices.ContainsFunc(granted, func(p catalog.Party) bool { return p.TS == g.TS })
+	var want error
+	switch {
+	case (l.Held || len(l.Waiters) > 0) && l.Limit != g.Limit:
+		want = catalog.ErrLimit
+	case !in && how != catalog.Queue:
+		want = catalog.ErrNotFree
+	case !in && len(rest) > catalog.MaxWaiters:
+		want = catalog.ErrQueueFull
+	}
+	if !errors.Is(err, want) || changed != (err == nil) {
+		t.Fatalf("enter of %s %d (%d) into %s: want %v, got %v", g.Mode, m.sessions, how, short(l),
+			want, err)
+	}
+	if err == nil {
+		m.step(t, c, l.Holders(), line, "")
+	}
+}
+
+// someone draws a party of the document.
+func (m *life) someone(t *rapid.T) catalog.Party {
+	l := m.lock(t)
+	all := slices.Concat(l.Holders(), l.Waiters)
+	if len(all) == 0 {
+		t.Skip("nobody is there")
+	}
+	return rapid.SampledFrom(all).Draw(t, "who")
+}
+
+func (m *life) enterAgain(t *rapid.T) {
+	g := m.newGrant(t)
+	g.TS = m.someone(t).TS
+	how := catalog.Line(rapid.IntRange(0, 2).Draw(t, "how"))
+	c, changed, err := queue.Enter(m.lock(t), g, how, m.now)
+	if err != nil || changed || len(c.Set)+len(c.Unset)+len(c.Awards) > 0 {
+		t.Fatalf("entered twice: %+v, %v, %v", c, changed, err)
+	}
+}
+
+func (m *life) leave(t *rapid.T) {
+	p := m.someone(t)
+	evidence := rapid.SampledFrom([]string{"", "silent"}).Draw(t, "evidence")
+	l := m.lock(t)
+	c, err := queue.Leave(l, p.TS, m.now, evidence)
+	if err != nil {
+		t.Fatalf("leave: %v", err)
+	}
+	others := func(list []catalog.Party) []catalog.Party {
+		return slices.DeleteFunc(slices.Clone(list), func(o catalog.Party) bool { return o.TS == p.TS })
+	}
+	m.step(t, c, others(l.Holders()), others(l.Waiters), evidence)
+	if _, err := queue.Leave(m.lock(t), p.TS, m.now, ""); !errors.Is(err, catalog.ErrNoMatch) {
+		t.Fatalf("left twice: %v", err)
+	}
+}
+
+func (m *life) settle(t *rapid.T) {
+	l := m.lock(t)
+	c, err := queue.Settle(l, m.now)
+	if granted, _ := moveUp(l.Holders(), l.Waiters); len(granted) == 0 {
+		if !errors.Is(err, catalog.ErrNoMatch) {
+			t.Fatalf("settle of %s: %v", short(l), err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("settle of %s: %v", short(l), err)
+	}
+	m.step(t, c, l.Holders(), l.Waiters, "")
+}
+
+// foreignRelease is what a mongos does: the state, and nothing else.
+func (m *life) foreignRelease(t *rapid.T) {
+	if !m.lock(t).Held {
+		t.Skip("nobody holds it")
+	}
+	m.doc, m.settled = put(m.doc, "state", int32(0)), false
+}
+
+// foreignOvertake is what a config server's manager does: the fields that mongos had.
+func (m *life) foreignOvertake(t *rapid.T) {
+	m.sessions++
+	m.doc = put(m.doc, "state", int32(2))
+	m.doc = put(m.doc, "ts", session(m.sessions))
+	m.doc = put(m.doc, "process", "ConfigServer")
+	m.doc = put(m.doc, "when", bson.DateTime(7))
+	m.settled = false
+}
+
+func (m *life) clock(t *rapid.T) {
+	ms := rapid.Int64Range(-5000, 20_000).Draw(t, "ms")
+	m.now = m.now.Add(time.Duration(ms) * time.Millisecond)
+}

@@ -1,0 +1,280 @@
+package queue
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// Seeded bounds the fences that were counted up from nothing, see package distlock. A grant raises a
+// smaller one to the server's clock in milliseconds.
+const Seeded = 1 << 31
+
+// Highest is the largest fence that is raised. A larger one was written by a hand.
+const Highest = 1 << 62
+
+// A Change is what a transition writes: fields to set in the order of their names, and fields to
+// remove. rev is left to the store.
+type Change struct {
+	Set   bson.D
+	Unset []string
+	// Awards are the sessions that became holders.
+	Awards []catalog.Award
+}
+
+// Enter is the transition of [catalog.Queues.Enter]. l is the document, or the zero Lock with a name
+// when there is none. changed is false when g stands in the document already.
+func Enter(l catalog.Lock, g catalog.Grant, how catalog.Line, now time.Time) (
+	c Change, changed bool, err error,
+) {
+	_, holds := l.HeldBy(g.TS)
+	_, waits := l.WaitedBy(g.TS)
+	if holds || waits {
+		return Change{}, false, nil
+	}
+	if l.Fence > Highest {
+		return Change{}, false, &catalog.MalformedError{
+			Collection: catalog.LocksCollection, ID: l.Name, Field: "fence",
+			Problem: "cannot be raised: it is too large",
+		}
+	}
+	s := stateOf(l)
+	if s.used() && s.limit != g.Limit {
+		return Change{}, false, &catalog.LimitError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
+	}
+	entry := catalog.Party{
+		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
+		Takeover: g.Takeover, Since: now, Holds: g.Holds,
+	}
+	if how == catalog.Barge && s.room(entry) > 0 {
+		s.waiters = slices.Insert(slices.Clone(s.waiters), 0, entry)
+	} else {
+		s.waiters = append(slices.Clone(s.waiters), entry)
+	}
+	s.grant(now, "")
+	if _, got := find(s.holders, g.TS); !got {
+		if how != catalog.Queue {
+			return Change{}, false, catalog.ErrNotFree
+		}
+		if len(s.waiters) > catalog.MaxWaiters {
+			return Change{}, false, catalog.ErrQueueFull
+		}
+	}
+	return s.change(), true, nil
+}
+
+// Leave is the transition of [catalog.Queues.Leave] and, with evidence, of [catalog.Queues.Bury].
+func Leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (Change, error) {
+	s := stateOf(l)
+	gone := func(p catalog.Party) bool { return p.TS == ts }
+	holders := slices.DeleteFunc(slices.Clone(s.holders), gone)
+	waiters := slices.DeleteFunc(slices.Clone(s.waiters), gone)
+	if len(holders) == len(s.holders) && len(waiters) == len(s.waiters) {
+		return Change{}, catalog.ErrNoMatch
+	}
+	s.moved = len(holders) < len(s.holders)
+	s.holders, s.waiters = holders, waiters
+	s.grant(now, evidence)
+	return s.change(), nil
+}
+
+// Settle is the transition of [catalog.Queues.Settle].
+func Settle(l catalog.Lock, now time.Time) (Change, error) {
+	s := stateOf(l)
+	s.grant(now, "")
+	if len(s.awards) == 0 {
+		return Change{}, catalog.ErrNoMatch
+	}
+	return s.change(), nil
+}
+
+// state is a lock document at work.
+type state struct {
+	name     string
+	holders  []catalog.Party
+	waiters  []catalog.Party
+	limit    int32
+	fence    int64
+	evidence string
+	awards   []catalog.Award
+	moved    bool // the holders are not those that the document had
+}
+
+func stateOf(l catalog.Lock) state {
+	return state{
+		name: l.Name, holders: l.Holders(), waiters: l.Waiters, fence: l.Fence, limit: l.Limit,
+	}
+}
+
+// used reports whether anybody holds the lock or waits for it, so that its limit counts.
+func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
+
+// room returns how many parties like next the holders allow besides themselves.
+func (s *state) room(next catalog.Party) int {
+	held := len(s.holders)
+	switch {
+	case held == 0 && next.Mode == catalog.Exclusive:
+		return 1
+	case held > 0 && (next.Mode == catalog.Exclusive || s.holders[0].Mode != next.Mode):
+		return 0
+	case next.Mode == catalog.Shared:
+		return int(^uint(0) >> 1)
+	}
+	return max(0, int(next.Limit)-held)
+}
+
+// grant makes holders of as many from the front of the line as the holders allow: one that wants the
+// lock for itself, or a run of the same mode.
+func (s *state) grant(now time.Time, evidence string) {
+	if len(s.waiters) == 0 || s.fence > Highest {
+		return
+	}
+	first := s.waiters[0]
+	run := slices.IndexFunc(s.waiters, func(p catalog.Party) bool {
+		return p.Mode != first.Mode || p.Limit != first.Limit
+	})
+	if run < 0 {
+		run = len(s.waiters)
+	}
+	n := min(run, s.room(first))
+	if n == 0 {
+		return
+	}
+	if s.fence < Seeded {
+		s.fence = max(s.fence, now.UnixMilli()-1)
+	}
+	holders := slices.Clone(s.holders)
+	for _, p := range s.waiters[:n] {
+		s.fence++
+		p.Fence, p.Since, p.Holds = s.fence, now, nil
+		holders = append(holders, p)
+		s.awards = append(s.awards, catalog.Award{
+			Session: catalog.Session{Name: s.name, TS: p.TS}, Process: p.Process, Fence: p.Fence,
+			Evidence: evidence,
+		})
+	}
+	s.holders, s.waiters, s.moved, s.evidence = holders, s.waiters[n:], true, evidence
+}
+
+// change says what to write, in the order of the names.
+func (s *state) change() Change {
+	var c Change
+	set := func(key string, v any) { c.Set = append(c.Set, bson.E{Key: key, Value: v}) }
+	unset := func(key string) { c.Unset = append(c.Unset, key) }
+	limit, mode := int32(0), catalog.Exclusive
+	switch {
+	case len(s.holders) > 0:
+		mode, limit = s.holders[0].Mode, s.holders[0].Limit
+	case len(s.waiters) > 0:
+		limit = s.waiters[0].Limit
+	}
+	if len(s.awards) > 0 {
+		if s.evidence != "" {
+			set("evidence", s.evidence)
+		} else {
+			unset("evidence")
+		}
+		set("fence", s.fence)
+		set("grants", awardLines(s.awards))
+	}
+	if limit != 0 {
+		set("limit", limit)
+	} else {
+		unset("limit")
+	}
+	if s.moved {
+		s.setHolders(mode, set, unset)
+	}
+	if len(s.waiters) > 0 {
+		set("waiters", parties(s.waiters, false))
+	} else {
+		unset("waiters")
+	}
+	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
+	slices.Sort(c.Unset)
+	c.Awards = s.awards
+	return c
+}
+
+// setHolders writes who holds the lock. When nobody does the last holder stays readable.
+func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(string)) {
+	if len(s.holders) == 0 {
+		set("state", int32(0))
+		unset("mode")
+		unset("sharers")
+		return
+	}
+	first := s.holders[0]
+	set("state", int32(1))
+	set("process", first.Process)
+	set("takeoverMS", first.Takeover.Milliseconds())
+	set("ts", first.TS)
+	set("when", bson.NewDateTimeFromTime(first.Since))
+	set("who", first.Who)
+	set("why", first.Why)
+	if mode == catalog.Exclusive {
+		unset("mode")
+		unset("sharers")
+		return
+	}
+	set("mode", string(mode))
+	set("sharers", parties(s.holders, true))
+}
+
+// parties are the documents of holders or waiters. What is the same for all holders stands beside
+// them, in mode and limit.
+func parties(list []catalog.Party, holders bool) bson.A {
+	docs := make(bson.A, 0, len(list))
+	for _, p := range list {
+		docs = append(docs, party(p, holders))
+	}
+	return docs
+}
+
+func party(p catalog.Party, holder bool) bson.D {
+	d := bson.D{
+		{Key: "ts", Value: p.TS}, {Key: "process", Value: p.Process},
+		{Key: "who", Value: p.Who}, {Key: "why", Value: p.Why},
+		{Key: "takeoverMS", Value: p.Takeover.Milliseconds()},
+	}
+	since := bson.NewDateTimeFromTime(p.Since)
+	if holder {
+		return append(d, bson.E{Key: "when", Value: since}, bson.E{Key: "fence", Value: p.Fence})
+	}
+	d = append(d, bson.E{Key: "mode", Value: string(p.Mode)}, bson.E{Key: "since", Value: since})
+	if p.Limit > 0 {
+		d = append(d, bson.E{Key: "limit", Value: p.Limit})
+	}
+	if len(p.Holds) > 0 {
+		d = append(d, bson.E{Key: "holds", Value: p.Holds})
+	}
+	return d
+}
+
+// Entry is the document of a waiter, as it stands in the line.
+func Entry(g catalog.Grant, since time.Time) bson.D {
+	return party(catalog.Party{
+		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
+		Takeover: g.Takeover, Since: since, Holds: g.Holds,
+	}, false)
+}
+
+func awardLines(awards []catalog.Award) string {
+	var b strings.Builder
+	for _, a := range awards {
+		b.WriteString(catalog.AwardLine(a.TS, a.Fence, a.Process))
+	}
+	return b.String()
+}
+
+func find(parties []catalog.Party, ts bson.ObjectID) (catalog.Party, bool) {
+	i := slices.IndexFunc(parties, func(p catalog.Party) bool { return p.TS == ts })
+	if i < 0 {
+		return catalog.Party{}, false
+	}
+	return parties[i], true
+}

@@ -1,0 +1,388 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// A transition is one step of a table, at noon.
+type transition func(f failer, l catalog.Lock) (queue.Change, bool, error)
+
+func enter(text string, how catalog.Line) transition {
+	return func(f failer, l catalog.Lock) (queue.Change, bool, error) {
+		return queue.Enter(l, entrant(f, text), how, noon)
+	}
+}
+
+func leave(n int) transition {
+	return func(_ failer, l catalog.Lock) (queue.Change, bool, error) {
+		c, err := queue.Leave(l, session(n), noon, "")
+		return c, err == nil, err
+	}
+}
+
+func settle(_ failer, l catalog.Lock) (queue.Change, bool, error) {
+	c, err := queue.Settle(l, noon)
+	return c, err == nil, err
+}
+
+func TestTransitions(t *testing.T) {
+	t.Parallel()
+	const wait, try, barge = catalog.Queue, catalog.Try, catalog.Barge
+	for _, c := range []struct {
+		name, before string
+		step         transition
+		after        string // empty: nothing is changed
+		awards       string
+		err          error
+	}{
+		{"Free_Holds", "|", enter("x1", wait), "x1 |", "1", nil},
+		{"Free_ReaderHolds", "|", enter("s1", wait), "s1 |", "1", nil},
+		{"Free_PermitHolds", "|", enter("p1/2", wait), "p1/2 |", "1", nil},
+		{"Held_Waits", "x1 |", enter("x2", wait), "x1 | x2", "", nil},
+		{"Held_WaitsAtTheEnd", "x1 | x2", enter("s3", wait), "x1 | x2 s3", "", nil},
+		{"Foreign_Waits", "f1 |", enter("x2", wait), "x1 | x2", "", nil},
+		{"Foreign_ReaderWaits", "f1 |", enter("s2", wait), "x1 | s2", "", nil},
+		{"Reader_BesideReader_Holds", "s1 |", enter("s2", wait), "s1 s2 |", "2", nil},
+		{"Reader_BehindWriter_Waits", "s1 | x2", enter("s3", wait), "s1 | x2 s3", "", nil},
+		{"Writer_BesideReader_Waits", "s1 |", enter("x2", wait), "s1 | x2", "", nil},
+		{"Permit_Room_Holds", "p1/2 |", enter("p2/2", wait), "p1/2 p2/2 |", "2", nil},
+		{"Permit_NoRoom_Waits", "p1/2 p2/2 |", enter("p3/2", wait), "p1/2 p2/2 | p3/2", "", nil},
+		{"Permit_OtherLimit", "p1/2 |", enter("p2/3", wait), "", "", catalog.ErrLimit},
+		{"Permit_BesideReader", "s1 |", enter("p2/3", wait), "", "", catalog.ErrLimit},
+		{"Permit_BesideHolder", "x1 |", enter("p2/3", wait), "", "", catalog.ErrLimit},
+		{"Holder_BesidePermit", "p1/2 |", enter("x2", wait), "", "", catalog.ErrLimit},
+		{"Reader_BesidePermit", "p1/2 |", enter("s2", wait), "", "", catalog.ErrLimit},
+		{"Permit_FreeLine_OtherLimit", "| p1/2", enter("p2/3", wait), "", "", catalog.ErrLimit},
+		{"Permit_FreeLine", "| p1/2", enter("p2/2", wait), "p1/2 p2/2 |", "1 2", nil},
+		{"FreeLine_FirstHolds", "| x1", enter("x2", wait), "x1 | x2", "1", nil},
+		{"FreeLine_ReadersHold", "| s1 s2 x3", enter("s4", wait), "s1 s2 | x3 s4", "1 2", nil},
+		{"Holder_Again", "x1 | x2", enter("x1", wait), "", "", nil},
+		{"Waiter_Again", "x1 | x2", enter("x2", try), "", "", nil},
+		{"Sharer_Again", "s1 s2 | x3", enter("p2/7", barge), "", "", nil},
+		{"WaiterOfAFreeLock_Again", "| x1 x2", enter("x2", wait), "", "", nil},
+
+		{"Try_Free_Holds", "|", enter("x1", try), "x1 |", "1", nil},
+		{"Try_Held", "x1 |", enter("x2", try), "", "", catalog.ErrNotFree},
+		{"Try_FreeLine", "| x1", enter("x2", try), "", "", catalog.ErrNotFree},
+		{"Try_FreeLineOfReaders_Holds", "| s1", enter("s2", try), "s1 s2 |", "1 2", nil},
+		{"Try_Reader_Holds", "s1 |", enter("s2", try), "s1 s2 |", "2", nil},
+		{"Try_ReaderBehindWriter", "s1 | x2", enter("s3", try), "", "", catalog.ErrNotFree},
+		{"Try_LastPermit_Holds", "p1/2 |", enter("p2/2", try), "p1/2 p2/2 |", "2", nil},
+		{"Try_NoPermit", "p1/1 |", enter("p2/1", try), "", "", catalog.ErrNotFree},
+		{"Barge_FreeLine_Holds", "| x1", enter("x2", barge), "x2 | x1", "2", nil},
+		{"Barge_Held", "x1 | x2", enter("x3", barge), "", "", catalog.ErrNotFree},
+		{"Barge_ReaderOverWriter", "s1 | x2", enter("s3", barge), "s1 s3 | x2", "3", nil},
+		{"Barge_WriterOverReaders", "s1 | x2", enter("x3", barge), "", "", catalog.ErrNotFree},
+		{"Barge_NoPermit", "p1/1 |", enter("p2/1", barge), "", "", catalog.ErrNotFree},
+		{"Barge_FreeLineOfReaders", "| s1 x2", enter("s3", barge), "s3 s1 | x2", "3 1", nil},
+
+		{"Leave_Alone_Frees", "x1 |", leave(1), "|", "", nil},
+		{"Leave_Foreign_Grants", "f1 | x2", leave(1), "x2 |", "2", nil},
+		{"Leave_NextHolds", "x1 | x2 x3", leave(1), "x2 | x3", "2", nil},
+		{"Leave_RunOfReaders", "x1 | s2 s3 x4 s5", leave(1), "s2 s3 | x4 s5", "2 3", nil},
+		{"Leave_RunOfPermits", "p1/2 p2/2 | p3/2 p4/2", leave(2), "p1/2 p3/2 | p4/2", "3", nil},
+		{"Leave_Waiter", "x1 | x2 x3 x4", leave(3), "x1 | x2 x4", "", nil},
+		{"Leave_LastWaiter", "x1 | x2", leave(2), "x1 |", "", nil},
+		{"Leave_FirstReader", "s1 s2 |", leave(1), "s2 |", "", nil},
+		{"Leave_ReaderOfSome", "s1 s2 | x3", leave(2), "s1 | x3", "", nil},
+		{"Leave_LastReader", "s1 | x2 s3", leave(1), "x2 | s3", "2", nil},
+		{"Leave_WaitingWriter", "s1 | x2 s3 s4", leave(2), "s1 s3 s4 |", "3 4", nil},
+		{"Leave_SecondWriter", "s1 | x2 x3 s4", leave(3), "s1 | x2 s4", "", nil},
+		{"Leave_WaiterOfAFreeLock", "| x1 x2", leave(1), "x2 |", "2", nil},
+		{"Leave_OnlyWaiterOfAFreeLock", "| x1", leave(1), "|", "", nil},
+		{"Leave_Unknown", "x1 | x2", leave(3), "", "", catalog.ErrNoMatch},
+		{"Leave_Free", "|", leave(1), "", "", catalog.ErrNoMatch},
+
+		{"Settle_FreeLine", "| x1 x2", settle, "x1 | x2", "1", nil},
+		{"Settle_FreeReaders", "| s1 s2 x3", settle, "s1 s2 | x3", "1 2", nil},
+		{"Settle_FreePermits", "| p1/2 p2/2 p3/2", settle, "p1/2 p2/2 | p3/2", "1 2", nil},
+		{"Settle_Held", "x1 | x2", settle, "", "", catalog.ErrNoMatch},
+		{"Settle_Full", "p1/1 | p2/1", settle, "", "", catalog.ErrNoMatch},
+		{"Settle_Readers", "s1 | x2", settle, "", "", catalog.ErrNoMatch},
+		{"Settle_Free", "|", settle, "", "", catalog.ErrNoMatch},
+		{"Settle_RoomLeft", "p1/3 | p2/3 p3/3 p4/3", settle, "p1/3 p2/3 p3/3 | p4/3", "2 3", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			doc := document(t, c.before)
+			change, changed, err := c.step(t, parse(t, doc))
+			if !errors.Is(err, c.err) || changed != (c.after != "") {
+				t.Fatalf("error\nwant %v\ngot  %v, changed %v", c.err, err, changed)
+			}
+			if !changed {
+				if !reflect.DeepEqual(change, queue.Change{}) {
+					t.Errorf("nothing changed, and yet %+v", change)
+				}
+				return
+			}
+			l := parse(t, apply(t, doc, change))
+			if got := short(l); strings.TrimSpace(got) != c.after {
+				t.Errorf("lock\nwant %s\ngot  %s", c.after, got)
+			}
+			var awarded []string
+			for i, a := range change.Awards {
+				awarded = append(awarded, fmt.Sprint(number(a.TS)))
+				if a.Name != "balancer" || a.Process != process(number(a.TS)) ||
+					a.Fence != parse(t, doc).Fence+int64(i)+1 {
+					t.Errorf("award %+v", a)
+				}
+			}
+			if got := strings.Join(awarded, " "); got != c.awards {
+				t.Errorf("awards\nwant %s\ngot  %s", c.awards, got)
+			}
+			if len(change.Awards) > 0 && !slices.Equal(l.Awards, change.Awards) {
+				t.Errorf("grants\nwant %+v\ngot  %+v", change.Awards, l.Awards)
+			}
+		})
+	}
+}
+
+func TestEnter_NoDocument_HoldsWithAFenceOfTheClock(t *testing.T) {
+	t.Parallel()
+	g := entrant(t, "x1")
+	c, changed, err := queue.Enter(catalog.Lock{Name: "balancer"}, g, catalog.Queue, noon)
+	if err != nil || !changed {
+		t.Fatalf("changed %v: %v", changed, err)
+	}
+	want := bson.D{
+		{Key: "fence", Value: noon.UnixMilli()},
+		{Key: "grants", Value: catalog.AwardLine(g.TS, noon.UnixMilli(), g.Process)},
+		{Key: "process", Value: g.Process}, {Key: "state", Value: int32(1)},
+		{Key: "takeoverMS", Value: int64(60_000)}, {Key: "ts", Value: g.TS},
+		{Key: "when", Value: bson.NewDateTimeFromTime(noon)},
+		{Key: "who", Value: g.Who}, {Key: "why", Value: g.Why},
+	}
+	if !reflect.DeepEqual(c.Set, want) {
+		t.Errorf("set\nwant %v\ngot  %v", want, c.Set)
+	}
+	gone := []string{"evidence", "limit", "mode", "sharers", "waiters"}
+	if !slices.Equal(c.Unset, gone) {
+		t.Errorf("unset\nwant %q\ngot  %q", gone, c.Unset)
+	}
+}
+
+func TestEnter_Fence_RisesAndIsRaisedToTheClock(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name         string
+		before, want int64
+	}{
+		{"None", 0, noon.UnixMilli()},
+		{"CountedUp", 7, noon.UnixMilli()},
+		{"LargestThatIsRaised", queue.Seeded - 1, noon.UnixMilli()},
+		{"SmallestThatIsNot", queue.Seeded, queue.Seeded + 1},
+		{"OfAnEarlierClock", noon.UnixMilli() - 1000, noon.UnixMilli() - 999},
+		{"OfALaterClock", noon.UnixMilli() + 1000, noon.UnixMilli() + 1001},
+		{"Highest", queue.Highest, queue.Highest + 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := parse(t, put(document(t, "|"), "fence", c.before))
+			change, _, err := queue.Enter(l, entrant(t, "x1"), catalog.Queue, noon)
+			if got := value(change.Set, "fence"); err != nil || got != c.want {
+				t.Errorf("fence: want %d, got %v, %v", c.want, got, err)
+			}
+		})
+	}
+}
+
+func TestFence_ClockBeforeIt_StillRises(t *testing.T) {
+	t.Parallel()
+	l := parse(t, put(document(t, "|"), "fence", int64(500)))
+	c, _, err := queue.Enter(l, entrant(t, "x1"), catalog.Queue, time.UnixMilli(100))
+	if got := value(c.Set, "fence"); err != nil || got != int64(501) {
+		t.Errorf("fence: want 501, got %v, %v", got, err)
+	}
+}
+
+func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
+	t.Parallel()
+	for _, fence := range []int64{queue.Highest + 1, math.MaxInt64} {
+		free := parse(t, put(document(t, "| x1"), "fence", fence))
+		_, _, err := queue.Enter(free, entrant(t, "x2"), catalog.Queue, noon)
+		var bad *catalog.MalformedError
+		if !errors.As(err, &bad) || bad.Field != "fence" || bad.ID != "balancer" ||
+			bad.Collection != catalog.LocksCollection {
+			t.Errorf("enter: %v", err)
+		}
+		if _, err := queue.Settle(free, noon); !errors.Is(err, catalog.ErrNoMatch) {
+			t.Errorf("settle: %v", err)
+		}
+		doc := put(document(t, "x1 | x2"), "fence", fence)
+		c, err := queue.Leave(parse(t, doc), session(1), noon, "")
+		if err != nil || len(c.Awards) > 0 {
+			t.Errorf("leave: %+v, %v", c, err)
+		}
+		if l := parse(t, apply(t, doc, c)); short(l) != "| x2" || l.Fence != fence {
+			t.Errorf("lock: %s, fence %d", short(l), l.Fence)
+		}
+	}
+}
+
+func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
+	t.Parallel()
+	line := ""
+	for i := range catalog.MaxWaiters {
+		line += fmt.Sprint(" x", i+10)
+	}
+	full := parse(t, document(t, "x1 |"+line))
+	for how, want := range map[catalog.Line]error{
+		catalog.Queue: catalog.ErrQueueFull, catalog.Try: catalog.ErrNotFree,
+		catalog.Barge: catalog.ErrNotFree,
+	} {
+		if _, changed, err := queue.Enter(full, entrant(t, "x2"), how, noon); changed ||
+			!errors.Is(err, want) {
+			t.Errorf("how %d: want %v, got %v", how, want, err)
+		}
+	}
+	if _, changed, err := queue.Enter(full, entrant(t, "x10"), catalog.Queue, noon); changed ||
+		err != nil {
+		t.Errorf("a waiter again: changed %v, %v", changed, err)
+	}
+	free := parse(t, document(t, "|"+line))
+	for _, how := range []catalog.Line{catalog.Queue, catalog.Barge} {
+		doc := document(t, "|"+line)
+		c, _, err := queue.Enter(free, entrant(t, "x2"), how, noon)
+		if err != nil {
+			t.Fatalf("how %d: %v", how, err)
+		}
+		if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {
+			t.Errorf("how %d: %s", how, short(l))
+		}
+	}
+}
+
+func TestEnter_OtherLimit_ErrorHasTheFacts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		before, enter   string
+		recorded, asked int32
+	}{
+		{"p1/2 |", "p2/3", 2, 3}, {"p1/2 |", "x2", 2, 0}, {"p1/2 |", "s2", 2, 0},
+		{"x1 |", "p2/3", 0, 3}, {"s1 |", "p2/3", 0, 3}, {"f1 |", "p2/3", 0, 3},
+		{"| p1/2", "p2/3", 2, 3}, {"| x1", "p2/3", 0, 3},
+	} {
+		_, _, err := queue.Enter(parse(t, document(t, c.before)), entrant(t, c.enter),
+			catalog.Queue, noon)
+		var got *catalog.LimitError
+		want := catalog.LimitError{Name: "balancer", Recorded: c.recorded, Asked: c.asked}
+		if !errors.As(err, &got) || *got != want {
+			t.Errorf("%s beside %s\nwant %+v\ngot  %v", c.enter, c.before, want, err)
+		}
+	}
+}
+
+func TestForeignHolder_KeepsItsFieldsUntilItLeaves(t *testing.T) {
+	t.Parallel()
+	doc := document(t, "f1 |")
+	c, _, err := queue.Enter(parse(t, doc), entrant(t, "s2"), catalog.Queue, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Set) != 1 || c.Set[0].Key != "waiters" {
+		t.Errorf("want the waiters alone, got %v", c.Set)
+	}
+	doc = apply(t, doc, c)
+	if c, err = queue.Leave(parse(t, doc), session(1), noon, "silent"); err != nil {
+		t.Fatal(err)
+	}
+	doc = apply(t, doc, c)
+	l := parse(t, doc)
+	if short(l) != "s2 |" || l.State != 1 || l.Fence != planted+1 || l.Awards[0].Evidence != "silent" ||
+		value(doc, "evidence") != "silent" {
+		t.Errorf("%s: %+v", short(l), l)
+	}
+}
+
+func TestStaleSharers_CountForNothing(t *testing.T) {
+	t.Parallel()
+	stale := put(put(put(document(t, "s1 s2 | x3 s4"), "ts", session(9)), "state", int32(2)),
+		"process", process(9))
+	l := parse(t, stale)
+	if short(l) != "x9 | x3 s4" {
+		t.Fatalf("lock: %s", short(l))
+	}
+	for _, n := range []int{1, 2} {
+		if _, err := queue.Leave(l, session(n), noon, ""); !errors.Is(err, catalog.ErrNoMatch) {
+			t.Errorf("leave of %d: %v", n, err)
+		}
+	}
+	for step, want := range map[string]string{
+		"x9": "x3 | s4", "x3": "x9 | s4", "s5": "x9 | x3 s4 s5", "s1": "x9 | x3 s4 s1",
+	} {
+		var c queue.Change
+		var err error
+		if step[0] == 'x' {
+			c, err = queue.Leave(l, entrant(t, step).TS, noon, "")
+		} else {
+			c, _, err = queue.Enter(l, entrant(t, step), catalog.Queue, noon)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc := apply(t, stale, c)
+		if got := short(parse(t, doc)); got != want {
+			t.Errorf("%s\nwant %s\ngot  %s", step, want, got)
+		}
+		if step == "x9" && (value(doc, "sharers") != nil || value(doc, "mode") != nil) {
+			t.Errorf("the stale sharers are still there: %v", doc)
+		}
+	}
+}
+
+func TestEvidence_IsThatOfTheLastGrant(t *testing.T) {
+	t.Parallel()
+	doc := document(t, "x1 | s2 s3 x4 x5")
+	c, err := queue.Leave(parse(t, doc), session(1), noon, "silent for 15m")
+	if err != nil || len(c.Awards) != 2 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	for _, a := range c.Awards {
+		if a.Evidence != "silent for 15m" {
+			t.Errorf("award %+v", a)
+		}
+	}
+	doc = apply(t, doc, c)
+	for _, n := range []int{5, 2} { // nothing is granted, so the evidence stays true
+		if c, err = queue.Leave(parse(t, doc), session(n), noon, "another"); err != nil {
+			t.Fatal(err)
+		}
+		if doc = apply(t, doc, c); value(doc, "evidence") != "silent for 15m" {
+			t.Errorf("evidence: %v", value(doc, "evidence"))
+		}
+	}
+	if c, err = queue.Leave(parse(t, doc), session(3), noon, ""); err != nil {
+		t.Fatal(err)
+	}
+	if doc = apply(t, doc, c); value(doc, "evidence") != nil || c.Awards[0].Evidence != "" {
+		t.Errorf("evidence: %v", value(doc, "evidence"))
+	}
+}
+
+func TestEntry_IsWhatEnterWrites(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"x2", "s2", "p2/3"} {
+		g := entrant(t, text)
+		g.Holds = []bson.ObjectID{session(7)}
+		before := map[byte]string{'x': "x1 |", 's': "x1 |", 'p': "p1/3 p8/3 p9/3 |"}[text[0]]
+		c, _, err := queue.Enter(parse(t, document(t, before)), g, catalog.Queue, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := (bson.A{queue.Entry(g, noon)}); !reflect.DeepEqual(value(c.Set, "waiters"), want) {
+			t.Errorf("%s\nwant %v\ngot  %v", text, want, value(c.Set, "waiters"))
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// MaxWaiters is how many contenders may queue in a lock document; more wait inside their processes.
+const MaxWaiters = 100
+
+// A Mode says how a lock is held. The modes of one name do not mix, but for Exclusive and Shared.
+type Mode string
+
+// The modes, as they stand in the documents.
+const (
+	// Exclusive: one holder. Documents have no mode then, as mongos wrote them.
+	Exclusive Mode = ""
+	// Shared: any number of holders, or one exclusive one.
+	Shared Mode = "shared"
+	// Permit: at most as many holders as the limit in the document says.
+	Permit Mode = "permit"
+)
+
+// A Party is a holder or a waiter of a lock, as its document tells.
+type Party struct {
+	TS      bson.ObjectID
+	Process string
+	Who     string
+	Why     string
+	Mode    Mode
+	// Limit is the number of permits asked for; zero but in mode Permit.
+	Limit int32
+	// Takeover is the recorded takeover time; zero when absent or out of bounds.
+	Takeover time.Duration
+	// Since is the server's clock when the party came, or was granted the lock; zero when unknown.
+	Since time.Time
+	// Fence is that of a holder, zero for a waiter.
+	Fence int64
+	// Holds are the sessions that the caller of a waiter holds while it waits.
+	Holds []bson.ObjectID
+}
+
+// Queues is what contenders that wait in line need. The line stands in the lock document, first
+// come first, so that the very command that frees a lock grants it to the next. The transitions are
+// those of package queue, in every implementation.
+type Queues interface {
+	// Enter takes the lock for g if nobody is before it, and else puts g at the end of the line, in
+	// one step. Entering again with the same session changes nothing. It returns the document as
+	// it is then: [Lock.Held] by g or [Lock.Waits] with g. Errors: ErrNotFree when g did not get it
+	// and how says not to queue; ErrQueueFull; *LimitError; *MalformedError; ErrUnknownOutcome.
+	Enter(ctx context.Context, g Grant, how Line) (Lock, error)
+
+	// Leave takes a session out of the lock, holder or waiter, and grants the lock to whoever is
+	// next. It is Release that tells who was granted. Errors: those of Release.
+	Leave(ctx context.Context, s Session) ([]Award, error)
+
+	// Bury is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
+	// the document with that process. The evidence is written for whoever is granted by it.
+	// Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
+	Bury(ctx context.Context, dead Holder, evidence string) ([]Award, error)
+
+	// Settle grants a free lock that somebody else left with a line of waiters to the first of
+	// them. Errors: ErrNoMatch when there is nothing to grant, *MalformedError, ErrUnknownOutcome.
+	Settle(ctx context.Context, name string) ([]Award, error)
+
+	// Attend is Look for several locks at once, in one command where the server can. Locks
+	// without a document are left out.
+	Attend(ctx context.Context, names []string) (map[string]Look, error)
+
+	// Awarded reads which of the named locks process holds, and which of them are free. It is the
+	// question of a process that waits for them.
+	Awarded(ctx context.Context, process string, names []string) (awards []Award, free []string,
+		err error)
+
+	// Waiting yields every lock document in which somebody waits, as List does.
+	Waiting(ctx context.Context) iter.Seq2[Holding, error]
+
+	// Notices opens a stream of what is granted to process from now on. Errors: ErrNoNotices where
+	// the deployment or the database has none.
+	Notices(ctx context.Context, process string) (Notices, error)
+
+	// EnterTransaction takes a free lock inside the transaction that ctx carries: until it ends
+	// nobody else can take it, and afterwards it is free. Errors: ErrNoTransactions when ctx
+	// carries none or there are none here; ErrNotFree, after which the transaction still lives;
+	// others, such as a conflict, as the driver worded them, so that its loop runs again.
+	EnterTransaction(ctx context.Context, g Grant) (Lock, error)
+}
+
+// A Line says how to enter a lock that is not to be had at once.
+type Line int
+
+// The ways.
+const (
+	// Queue: stand at the end of the line.
+	Queue Line = iota
+	// Try: do not queue, and do not overtake those who do.
+	Try
+	// Barge: do not queue, but overtake those who do if the holders allow it.
+	Barge
+)
+
+// An Award says that a session holds a lock because somebody else's step granted it.
+type Award struct {
+	Session
+	Process string
+	Fence   int64
+	// Evidence is not empty when a dead holder or waiter was buried for it.
+	Evidence string
+}
+
+// Notices is an open stream. Next blocks until there is something, ctx ends or the stream is over;
+// after an error the stream is of no use and must be closed. What happened while no stream was
+// open is not told: ask [Queues.Awarded] after opening one.
+type Notices interface {
+	Next(ctx context.Context) ([]Award, error)
+	Close(ctx context.Context)
+}
+
+// A Pulse is the ping document of one process, or what is wrong with it; both are nil when there is
+// none.
+type Pulse struct {
+	Ping *Ping
+	Err  *MalformedError
+}
+
+// Outcomes of queueing.
+var (
+	// ErrQueueFull is returned by Enter when MaxWaiters wait already.
+	ErrQueueFull = errors.New("catalog: the queue is full")
+	// ErrLimit is matched by *LimitError.
+	ErrLimit = errors.New("catalog: another limit")
+	// ErrNoNotices is returned by Notices where the deployment has no change streams, or the
+	// database has none.
+	ErrNoNotices = errors.New("catalog: no notices here")
+)
+
+// A LimitError says that a lock is in use with another number of permits than asked for.
+type LimitError struct {
+	Name     string
+	Recorded int32 // 0: as an exclusive or shared lock
+	Asked    int32 // likewise
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("lock %q is in use %s, not %s; all who use it at a time must ask for the same",
+		Printable(e.Name, 200), limitWords(e.Recorded), limitWords(e.Asked))
+}
+
+func limitWords(limit int32) string {
+	if limit == 0 {
+		return "as an exclusive or shared lock"
+	}
+	return fmt.Sprintf("as a semaphore of %d permits", limit)
+}
+
+// Is reports whether target is ErrLimit.
+func (e *LimitError) Is(target error) bool { return target == ErrLimit }
+
+// Holders returns who holds the lock, in the order in which they were granted.
+func (l Lock) Holders() []Party {
+	switch {
+	case !l.Held:
+		return nil
+	case len(l.Sharers) > 0:
+		return l.Sharers
+	}
+	return []Party{{
+		TS: l.TS, Process: l.Process, Who: l.Who, Why: l.Why, Takeover: l.Takeover, Since: l.When,
+		Fence: l.Fence,
+	}}
+}
+
+// AwardsOf returns what process holds of the lock, as awards.
+func (l Lock) AwardsOf(process string) []Award {
+	var awards []Award
+	for _, p := range l.Holders() {
+		if p.Process != process {
+			continue
+		}
+		a := Award{Session: Session{Name: l.Name, TS: p.TS}, Process: process, Fence: p.Fence}
+		for _, told := range l.Awards {
+			if told.TS == p.TS {
+				a.Evidence = told.Evidence
+			}
+		}
+		awards = append(awards, a)
+	}
+	return awards
+}
+
+// HeldBy returns the holder with that session.
+func (l Lock) HeldBy(ts bson.ObjectID) (Party, bool) { return find(l.Holders(), ts) }
+
+// HeldAs reports whether that session holds the lock for that process.
+func (l Lock) HeldAs(ts bson.ObjectID, process string) bool {
+	p, ok := l.HeldBy(ts)
+	return ok && p.Process == process
+}
+
+// WaitedBy returns the waiter with that session.
+func (l Lock) WaitedBy(ts bson.ObjectID) (Party, bool) { return find(l.Waiters, ts) }
+
+func find(parties []Party, ts bson.ObjectID) (Party, bool) {
+	for _, p := range parties {
+		if p.TS == ts {
+			return p, true
+		}
+	}
+	return Party{}, false
+}

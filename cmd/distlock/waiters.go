@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// waiters lists who waits for locks. Like locks it only reads.
+type waiters struct {
+	connection
+	name string // empty: of all locks
+	json bool
+}
+
+func (v *waiters) flags(f *flag.FlagSet) {
+	v.connection.flags(f)
+	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
+}
+
+func (v *waiters) accept(c call) error {
+	if args := append(c.args, c.after...); len(args) > 0 {
+		var err error
+		if v.name, err = lockName(args); err != nil {
+			return err
+		}
+	}
+	return v.connection.accept()
+}
+
+func (v *waiters) run(ctx context.Context, s stdio) error {
+	st, err := v.connection.open(0)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	found, err := v.collect(ctx, st)
+	if err != nil {
+		return v.explain(err)
+	}
+	if v.json {
+		return writeJSON(s.out, found)
+	}
+	found.print(s.out)
+	return nil
+}
+
+// A queue is who waits in the collection of locks.
+type queue struct {
+	Waiters   []waiterRow `json:"waiters"`
+	Malformed problemList `json:"malformed"`
+}
+
+// A waiterRow is one who waits. Its texts are as stored.
+type waiterRow struct {
+	Name    string     `json:"name"`  // of the lock
+	Place   int        `json:"place"` // 1 is the next in line
+	Mode    string     `json:"mode"`  // exclusive, shared or permit
+	Limit   int32      `json:"limit"` // the permits asked for; 0 but in mode permit
+	Process string     `json:"process"`
+	Who     string     `json:"who"`
+	Why     string     `json:"why"`
+	Since   *time.Time `json:"since"` // server's clock when it came; null when unknown
+	// WaitedMS and PingAgeMS are by the server's clock; null when unknown.
+	WaitedMS  *int64   `json:"waitedMS"`
+	PingAgeMS *int64   `json:"pingAgeMS"`
+	Marks     []string `json:"marks"`
+}
+
+func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
+	found := queue{Waiters: []waiterRow{}, Malformed: problemList{}}
+	for h, err := range st.Waiting(ctx) {
+		var bad *catalog.MalformedError
+		switch {
+		case errors.As(err, &bad):
+			if v.name == "" || v.name == bad.ID {
+				found.Malformed.add(bad)
+			}
+			continue
+		case err != nil:
+			return found, err
+		case v.name != "" && v.name != h.Lock.Name:
+			continue
+		}
+		for i, s := range waitersOf(h) {
+			found.Malformed.add(s.pulse.Err)
+			found.Waiters = append(found.Waiters, waiterRow{
+				Name: h.Lock.Name, Place: i + 1, Mode: mode(s.Mode), Limit: s.Limit,
+				Process: s.Process, Who: s.Who, Why: s.Why, Since: moment(s.Since),
+				WaitedMS: milliseconds(s.lasts()), PingAgeMS: milliseconds(s.pingAge()),
+				Marks: s.marks(),
+			})
+		}
+	}
+	return found, nil
+}
+
+// print writes the listing for a person.
+func (q queue) print(w io.Writer) {
+	if len(q.Waiters) == 0 {
+		fmt.Fprintln(w, "nobody waits")
+	} else {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "LOCK\tPLACE\tMODE\tWHO\tWHY\tWAITED\tPING AGE\tMARKS")
+		for _, r := range q.Waiters {
+			fmt.Fprintln(t, strings.Join(r.columns(), "\t"))
+		}
+		_ = t.Flush() // a reader that has gone needs no table
+	}
+	q.Malformed.print(w)
+}
+
+// columns are the cells of a row, fit for a terminal.
+func (r waiterRow) columns() []string {
+	who := r.Who
+	if who == "" {
+		who = r.Process
+	}
+	return []string{
+		shown(r.Name, 60), fmt.Sprint(r.Place), modeOf(r.Mode, r.Limit), shown(who, 120),
+		shown(r.Why, 60), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
+		shown(strings.Join(r.Marks, ", "), 60),
+	}
+}

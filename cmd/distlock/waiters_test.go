@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// longAgo is the age of a party that has held a lock since a fixed day.
+const longAgo = time.Duration(-1)
+
+// party is a holder or a waiter in a lock document, so old.
+func party(process, why string, mode catalog.Mode, limit int32, old time.Duration, extra ...bson.E) bson.D {
+	since := clock.System().Now().Wall.Add(-old)
+	if old == longAgo {
+		since = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	}
+	doc := bson.D{
+		{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: process},
+		{Key: "who", Value: process + ":go:00000001"}, {Key: "why", Value: why},
+		{Key: "since", Value: bson.NewDateTimeFromTime(since)},
+	}
+	if mode != catalog.Exclusive {
+		doc = append(doc, bson.E{Key: "mode", Value: string(mode)})
+	}
+	if limit > 0 {
+		doc = append(doc, bson.E{Key: "limit", Value: limit})
+	}
+	return append(doc, extra...)
+}
+
+// share writes a lock that is held by several.
+func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waiters bson.A) {
+	b.t.Helper()
+	first, _ := holders[0].(bson.D)
+	doc := bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
+		{Key: "mode", Value: string(mode)}, {Key: "sharers", Value: holders},
+		{Key: "waiters", Value: waiters}}
+	if limit > 0 {
+		doc = append(doc, bson.E{Key: "limit", Value: limit})
+	}
+	for _, e := range first {
+		switch e.Key {
+		case "since":
+			doc = append(doc, bson.E{Key: "when", Value: e.Value})
+		case "mode", "limit":
+		default:
+			doc = append(doc, e)
+		}
+	}
+	b.insert(catalog.LocksCollection, doc)
+}
+
+// fillLines writes locks of every mode with waiters.
+func fillLines(b *base) {
+	seq := bson.E{Key: "seq", Value: int64(5)}
+	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
+	b.ping("alive:1:1:a", 3*time.Second, seq)
+	b.ping("silent:2:1:b", 50*time.Hour, seq)
+	b.insert(catalog.PingsCollection, bson.D{
+		{Key: "_id", Value: "bad:5:1:e"}, {Key: "ping", Value: "yesterday"},
+	})
+	b.share("pool", catalog.Permit, 3,
+		bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7)),
+			party("silent:2:1:b", "y", catalog.Permit, 0, longAgo, fence(8))},
+		bson.A{party("gone:6:1:f", "z", catalog.Permit, 3, time.Minute)})
+	b.share("table", catalog.Shared, 0,
+		bson.A{party("alive:1:1:a", foreign, catalog.Shared, 0, longAgo, fence(4)),
+			party("bad:5:1:e", "", catalog.Shared, 0, longAgo, fence(5))},
+		bson.A{party("silent:2:1:b", foreign, catalog.Exclusive, 0, time.Hour),
+			party("alive:1:1:a", "to read", catalog.Shared, 0, 5*time.Second),
+			party("bad:5:1:e", "", catalog.Shared, 0, time.Second)})
+	b.insert(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: "odd"}, {Key: "state", Value: int32(0)},
+		{Key: "waiters", Value: bson.A{bson.D{{Key: "process", Value: "p"}}}},
+	})
+}
+
+func TestWaiters_EveryMode_IsListed(t *testing.T) {
+	b := newBase(t)
+	cli(t, b.flags("waiters")...).want(t, 0, "nobody waits")
+	fillLines(b)
+	golden(t, "waiters.golden", cli(t, b.flags("waiters")...).want(t, 0).out)
+	golden(t, "locks-shared.golden", cli(t, b.flags("locks")...).want(t, 0).out)
+	one := cli(t, b.flags("waiters", "pool")...).want(t, 0, "gone:6:1:f", "permit of 3").out
+	if strings.Contains(one, "table") || strings.Contains(one, "odd") {
+		t.Errorf("others than those of the pool are shown:\n%s", one)
+	}
+}
+
+func TestWaiters_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
+	b := newBase(t)
+	fillLines(b)
+	out := cli(t, b.flags("waiters", "table", "--json")...).want(t, 0).out
+	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
+		t.Errorf("a terminal could obey %q", out[i:min(len(out), i+8)])
+	}
+	var got queue
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if len(got.Waiters) != 3 || len(got.Malformed) != 1 {
+		t.Fatalf("%d waiters and %d malformed, want 3 and 1:\n%s", len(got.Waiters), len(got.Malformed), out)
+	}
+	first, last := got.Waiters[0], got.Waiters[2]
+	if first.Place != 1 || first.Why != foreign || first.Mode != "exclusive" || first.Since == nil ||
+		first.WaitedMS == nil || *first.WaitedMS < time.Hour.Milliseconds() {
+		t.Errorf("the first is %+v", first)
+	}
+	if last.Place != 3 || last.PingAgeMS != nil || len(last.Marks) != 1 {
+		t.Errorf("the last is %+v", last)
+	}
+}
+
+func TestBreak_WithALine_ShowsTheNextAndGrantsHimTheLock(t *testing.T) {
+	b := newBase(t)
+	fillLines(b)
+	b.share("one", catalog.Exclusive, 0,
+		bson.A{party("silent:2:1:b", "stuck", "", 0, time.Hour, bson.E{Key: "fence", Value: int64(41)})},
+		bson.A{party("alive:1:1:a", "patience", "", 0, time.Minute)})
+	args := b.flags("break", "one", "--fence", "41", "--why", "stuck")
+	cli(t, args...).want(t, exitFailed, "1 in line for it, the next is", "alive:1:1:a", "patience")
+	cli(t, append(args, "--yes")...).want(t, 0, "granted to whoever was next in line", "  alive:1:1:a, fence ",
+		"\nA holder that lives learns of it only with its next ping")
+	if l := b.lock("one"); !l.Held || l.Process != "alive:1:1:a" || l.Fence <= 41 || len(l.Waiters) > 0 {
+		t.Errorf("lock is %+v", l)
+	}
+}
+
+func TestBreak_OneOfSeveralHolders_IsTakenOut(t *testing.T) {
+	b := newBase(t)
+	fillLines(b)
+	cli(t, b.flags("break", "table", "--fence", "9", "--why", "x", "--yes")...).
+		want(t, exitFailed, "held by 2", "none of the 2 holders has fence 9")
+	cli(t, b.flags("break", "table", "--fence", "5", "--why", "x", "--yes")...).
+		want(t, 0, "out of the lock; others hold it still")
+	if l := b.lock("table"); len(l.Holders()) != 1 || len(l.Waiters) != 3 {
+		t.Errorf("lock is %+v", l)
+	}
+}
+
+func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
+	b := newBase(t)
+	out, ended := start(t.Context(), t, b.under("--permits 2 --why first", "polite")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	cli(t, b.under("--permits 2", "env", "0")...).want(t, 0, "DISTLOCK_NAME=job")
+	for _, other := range []string{"--permits 3", "--shared", ""} {
+		cli(t, b.under(other+" --wait 1m", "env", "0")...).
+			want(t, exitFailed, "in use as a semaphore of 2 permits", "must ask for the same")
+	}
+	b.signalled(out, ended)
+
+	out, ended = start(t.Context(), t, b.under("--shared --why reading", "polite")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	cli(t, b.under("--shared", "env", "0")...).want(t, 0)
+	cli(t, b.under("", "env", "0")...).want(t, exitHeld, "reading")
+	_, waiter := start(t.Context(), t, b.under("--wait 1m --why writing", "env", "5")...)
+	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) == 1 })
+	cli(t, b.flags("waiters")...).want(t, 0, "job", "1", "exclusive", "writing")
+	cli(t, b.flags("locks")...).want(t, 0, "shared", "reading")
+	b.signalled(out, ended)
+	await(t, waiter).want(t, 5)
+}
+
+// signalled ends a polite helper and waits for it.
+func (b *base) signalled(out *screen, ended <-chan result) {
+	b.t.Helper()
+	terminate(b.t, pidAfter(out.String(), "ready"))
+	await(b.t, ended).want(b.t, 7, "got terminated")
+}
+
+func TestRunner_Refused_DeadlockIsWordedStepByStep(t *testing.T) {
+	t.Parallel()
+	err := (&runner{}).refused(t.Context(), &distlock.DeadlockError{
+		Name: "b", Presumed: true,
+		Chain: []string{`p waits for "b", where q holds it`, `q waits for "a", where p holds it`},
+	})
+	want := "lock \"b\": waiting for it would be a deadlock\n" +
+		"  p waits for \"b\", where q holds it\n" +
+		"  q waits for \"a\", where p holds it\n" +
+		"what the callers hold is presumed"
+	if e, ok := err.(exit); !ok || e.code != exitHeld || e.Error() != want {
+		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitHeld, want, err, err)
+	}
+}

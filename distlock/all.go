@@ -1,0 +1,101 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Guards are the guards of several locks that were acquired together. Safe for concurrent use.
+type Guards struct{ guards []*TryGuard }
+
+// LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does.
+// Two of them cannot deadlock, whatever order the names are given in: they are acquired in the order
+// of their names. What was acquired on the way is given back when one fails. While it waits for one
+// it holds those before it.
+//
+// Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
+// given twice.
+func (m *Manager) LockAll(ctx context.Context, names ...string) (*Guards, error) {
+	return m.LockAllWith(ctx, names)
+}
+
+// LockAllWith is LockAll with options. [WaitAtMost] bounds the whole.
+func (m *Manager) LockAllWith(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
+	names = slices.Sorted(slices.Values(names))
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: LockAll was given no name", ErrBadOption)
+	}
+	for i, name := range names {
+		if err := checkName(name); err != nil {
+			return nil, err
+		}
+		if i > 0 && names[i-1] == name {
+			return nil, fmt.Errorf("%w: LockAll was given %s twice; name each lock once", ErrBadOption,
+				quoted(name))
+		}
+	}
+	o, err := newAcquireOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	start := m.cfg.Clock.Now().Mono
+	all := &Guards{}
+	for _, name := range names {
+		if o.bounded {
+			left := max(0, o.wait-(m.cfg.Clock.Now().Mono-start))
+			opts = append(slices.Clip(opts), WaitAtMost(left))
+		}
+		g, err := m.Lock(name).Lock(ctx, opts...)
+		if err != nil {
+			return nil, errors.Join(err, all.Release())
+		}
+		all.guards = append(all.guards, g)
+		ctx = g.Context() // ends when any of them is lost, and says what this caller holds
+	}
+	if err := all.Err(); err != nil {
+		return nil, errors.Join(err, all.Release())
+	}
+	return all, nil
+}
+
+// All returns the guards in the order of their names.
+func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
+
+// Guard returns the guard of a name, nil when it is none of them.
+func (g *Guards) Guard(name string) *TryGuard {
+	for _, one := range g.guards {
+		if one.Name() == name {
+			return one
+		}
+	}
+	return nil
+}
+
+// Context returns a context that ends when any of the locks is lost or released, see
+// [TryGuard.Context].
+func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
+
+// Err returns nil while all guards may be trusted, else the first one's error. No I/O.
+func (g *Guards) Err() error {
+	for _, one := range g.guards {
+		if err := one.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release releases all of them, the last first, and joins their errors. Releasing again, or nothing,
+// returns nil.
+func (g *Guards) Release() error {
+	if g == nil {
+		return nil
+	}
+	var errs []error
+	for _, one := range slices.Backward(g.guards) {
+		errs = append(errs, one.Release())
+	}
+	return errors.Join(errs...)
+}

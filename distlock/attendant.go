@@ -1,0 +1,378 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// An attendant looks after all waiters of a Manager. There is one at most, and only while somebody
+// waits or did a ping interval ago. What it sends does not depend on how many wait:
+//
+//   - a change stream brings what is granted to the process, where there are change streams;
+//   - where there are none, or while there is none, one read asks for it. Its pauses are a sixteenth
+//     of the time in which nothing has moved, if somebody is near the front, else a quarter; at
+//     least eight round trips, so that they follow the server; at most PollMax;
+//   - one read each ping interval shows who stands before them and how their pings are. It starts
+//     and goes on with the watch of holders and waiters, and finds a grant that was not told;
+//   - one read looks for deadlocks, when somebody who holds a lock has waited for a second.
+type attendant struct {
+	m    *Manager
+	room *room
+
+	asked    time.Duration // monotonic time of the last question for grants
+	attended time.Duration // that of the last look at the locks, and when the next is due
+	next     time.Duration
+	idle     time.Duration // since when nobody waits; -1 while somebody does
+	rtt      time.Duration // of a question, smoothed
+	ask      bool          // ask at once: the stream opened or broke
+	stream   *following
+}
+
+// Bounds of the pauses between two questions, see attendant.
+const (
+	roundTrips  = 8
+	nearFront   = 16
+	farFromIt   = 4
+	pollsInPoll = 50 // the shortest pause is Poll divided by it
+)
+
+func newAttendant(m *Manager) *attendant {
+	now := m.cfg.Clock.Now().Mono
+	return &attendant{m: m, room: m.room, asked: now, attended: now, next: now + m.cfg.Ping, idle: -1}
+}
+
+func (t *attendant) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := make(chan struct{})
+	go func() { // ends with run: commands under way are given up at Close
+		select {
+		case <-t.m.closed:
+		case <-stop:
+		}
+		cancel()
+	}()
+	defer close(stop)
+	t.stream = follow(t.m, t.room)
+	defer func() { t.stream.end() }()
+	for !t.m.closing() {
+		by, names := t.room.waiters()
+		pause := t.due(by)
+		switch {
+		case len(names) == 0:
+			if t.retire() {
+				return
+			}
+			pause = max(t.idle+t.m.cfg.Ping-t.m.cfg.Clock.Now().Mono, time.Millisecond)
+		case pause <= 0:
+			t.work(ctx, by, names)
+			continue
+		}
+		t.sleep(pause)
+	}
+}
+
+// retire notes that nobody waits and reports whether that has been so for a ping interval.
+func (t *attendant) retire() bool {
+	now := t.m.cfg.Clock.Now().Mono
+	if t.idle < 0 {
+		t.idle = now
+	}
+	if now-t.idle < t.m.cfg.Ping {
+		return false
+	}
+	t.room.mu.Lock()
+	defer t.room.mu.Unlock()
+	for _, w := range t.room.inside {
+		if w.stands {
+			return false
+		}
+	}
+	t.room.attends = false
+	return true
+}
+
+func (t *attendant) sleep(pause time.Duration) {
+	timer := t.m.cfg.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-t.room.wake:
+	case <-t.stream.changed:
+		t.ask = true
+	case <-t.m.closed:
+	}
+}
+
+// due returns how long nothing is to be done; zero or less when something is.
+func (t *attendant) due(by map[string][]*waiter) time.Duration {
+	now := t.m.cfg.Clock.Now().Mono
+	next := t.next
+	if len(by) > 0 {
+		t.idle = -1
+	}
+	near := false
+	for _, ws := range by {
+		for _, w := range ws {
+			w.mu.Lock()
+			if !w.looked {
+				next = min(next, max(w.since, t.attended)+t.m.cfg.Poll)
+			}
+			next = min(next, w.searchDue(t.m.cfg.Ping))
+			near = near || w.place <= 1
+			w.mu.Unlock()
+		}
+	}
+	switch {
+	case t.ask:
+		return 0
+	case !t.stream.open.Load():
+		next = min(next, t.asked+t.askPause(near, now))
+	}
+	return next - now
+}
+
+// askPause is the pause after the last question for grants.
+func (t *attendant) askPause(near bool, now time.Duration) time.Duration {
+	t.room.mu.Lock()
+	still := now - t.room.moved
+	t.room.mu.Unlock()
+	share := time.Duration(farFromIt)
+	if near {
+		share = nearFront
+	}
+	least := max(roundTrips*t.rtt, t.m.cfg.Poll/pollsInPoll, time.Millisecond)
+	return t.m.pinger.Jitter(min(max(still/share, least), t.m.cfg.PollMax), 0.2)
+}
+
+// work does what is due.
+func (t *attendant) work(ctx context.Context, by map[string][]*waiter, names []string) {
+	now := t.m.cfg.Clock.Now().Mono
+	attend := now >= t.next
+	var search []*waiter
+	for _, ws := range by {
+		for _, w := range ws {
+			w.mu.Lock()
+			attend = attend || !w.looked && now >= max(w.since, t.attended)+t.m.cfg.Poll
+			if now >= w.searchDue(t.m.cfg.Ping) {
+				search = append(search, w)
+			}
+			w.mu.Unlock()
+		}
+	}
+	switch {
+	case attend:
+		t.attend(ctx, by, names)
+	case len(search) > 0:
+		t.m.searchDeadlocks(ctx, search)
+	default:
+		t.askFor(ctx, names)
+	}
+}
+
+// askFor asks which of the locks were granted to this process, and which were left free.
+func (t *attendant) askFor(ctx context.Context, names []string) {
+	t.ask = false
+	sent := t.m.cfg.Clock.Now().Mono
+	awards, free, err := t.m.locks.Awarded(ctx, t.m.Process(), names)
+	t.asked = t.m.cfg.Clock.Now().Mono
+	if err != nil {
+		t.m.log.Debug().Err(err).Msg("ask for grants")
+		return
+	}
+	took := t.asked - sent
+	t.rtt += (took - t.rtt) / 4
+	t.room.deliver(awards)
+	for _, name := range free {
+		t.settle(ctx, name)
+	}
+}
+
+// settle grants a lock that somebody left free with a line to the first in it.
+func (t *attendant) settle(ctx context.Context, name string) {
+	awards, err := t.m.locks.Settle(ctx, name)
+	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+		t.m.log.Debug().Err(err).Str("lock", catalog.Printable(name, 200)).Msg("settle")
+	}
+	t.room.deliver(awards)
+}
+
+// attend looks at all locks that somebody waits for: who stands before him, and do they live.
+func (t *attendant) attend(ctx context.Context, by map[string][]*waiter, names []string) {
+	sent := t.m.cfg.Clock.Now() // R2
+	looks, err := t.m.locks.Attend(ctx, names)
+	received := t.m.cfg.Clock.Now() // R1
+	t.attended = received.Mono
+	t.next = received.Mono + t.m.cfg.Ping
+	if err != nil {
+		t.m.log.Debug().Err(err).Msg("look at the locks that are waited for")
+		t.next = received.Mono + t.m.pinger.Jitter(min(t.m.cfg.PollMax, t.m.cfg.Ping), 0.2)
+		t.attended = t.next // newcomers wait for it as well
+		return
+	}
+	t.asked = received.Mono
+	for _, name := range names {
+		look, there := looks[name]
+		if !there { // removed by a hand: the waiters' places are gone
+			t.expel(by[name])
+			continue
+		}
+		t.consider(ctx, by[name], t.m.judge(name, look, sent, received))
+	}
+}
+
+// expel sends waiters back whose place is gone; they enter again.
+func (t *attendant) expel(ws []*waiter) {
+	for _, w := range ws {
+		select {
+		case w.gone <- struct{}{}:
+		default: // told before
+		}
+	}
+}
+
+// consider draws the consequences of one look.
+func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
+	if s.LockErr != nil {
+		t.m.log.Debug().Err(s.LockErr).Msg("a lock that is waited for cannot be understood")
+		return
+	}
+	last := -1
+	var missing []*waiter
+	for _, w := range ws {
+		ts := w.a.grant.TS
+		at := slices.IndexFunc(s.suspects, func(p suspect) bool { return p.TS == ts })
+		if at < 0 {
+			missing = append(missing, w)
+			continue
+		}
+		w.mu.Lock()
+		w.looked, w.scene, w.place = true, &s, at-len(s.holders())
+		w.mu.Unlock()
+		last = max(last, at)
+	}
+	t.room.deliver(s.Lock.AwardsOf(t.m.Process()))
+	if len(missing) > 0 {
+		t.expel(missing)
+	}
+	if s.free() && len(s.Lock.Waiters) > 0 {
+		t.settle(ctx, s.name)
+		return
+	}
+	for i := 0; i < last; i++ {
+		one := s.suspects[i]
+		switch {
+		case one.Process == t.m.Process():
+		case one.dead():
+			t.bury(ctx, s, one)
+			t.soon(0)
+		default:
+			t.soon(one.decision.Remaining)
+		}
+	}
+}
+
+// bury takes a dead holder or waiter out of the way.
+func (t *attendant) bury(ctx context.Context, s scene, dead suspect) {
+	err := t.m.bury(ctx, s, dead)
+	switch {
+	case err == nil:
+	case errors.Is(err, catalog.ErrNoMatch):
+		t.m.log.Debug().Err(err).Msg("bury")
+	default:
+		t.m.log.Warn().Err(err).Str("lock", catalog.Printable(s.name, 200)).Msg("bury")
+	}
+}
+
+// soon brings the next look at the locks forward. After a burial, or a failed one, the picture is
+// another; not at once, so that a failure does not make a storm.
+func (t *attendant) soon(in time.Duration) {
+	now := t.m.cfg.Clock.Now().Mono
+	t.next = min(t.next, now+max(in, t.m.cfg.Poll))
+}
+
+// following is one change stream, kept open by a goroutine of its own.
+type following struct {
+	open    atomic.Bool
+	changed chan struct{} // the stream opened or broke: ask what happened meanwhile
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// follow keeps a stream of notices open for the process of m, until end. Where there are none it
+// does nothing.
+func follow(m *Manager, r *room) *following {
+	f := &following{changed: make(chan struct{}, 1), done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	if !m.pinger.Server().ChangeStreams {
+		close(f.done)
+		return f
+	}
+	go func() { // ends with end, which waits for it
+		defer close(f.done)
+		for ctx.Err() == nil {
+			err := f.once(ctx, m, r)
+			var denied *catalog.PrivilegeError
+			switch {
+			case errors.Is(err, catalog.ErrNoNotices):
+				return
+			case errors.As(err, &denied): // asking again would only fill the server's log
+				m.log.Warn().Err(err).Msg("no stream of grants; waiters ask for them")
+				return
+			}
+			m.log.Debug().Err(err).Msg("stream of grants")
+			clock.Sleep(m.cfg.Clock, m.pinger.Jitter(m.cfg.Poll, 0.5), ctx.Done())
+		}
+	}()
+	return f
+}
+
+// once opens a stream and follows it until it breaks or the process takes another id.
+func (f *following) once(ctx context.Context, m *Manager, r *room) error {
+	term := m.pinger.Term()
+	if term == nil {
+		return ErrNoHeartbeat
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with once
+		select {
+		case <-term.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	stream, err := m.locks.Notices(ctx, term.Process())
+	if err != nil {
+		return err
+	}
+	defer stream.Close(context.WithoutCancel(ctx))
+	f.set(true)
+	defer f.set(false)
+	for {
+		awards, err := stream.Next(ctx)
+		if err != nil {
+			return err
+		}
+		r.deliver(awards)
+	}
+}
+
+func (f *following) set(open bool) {
+	f.open.Store(open)
+	select {
+	case f.changed <- struct{}{}:
+	default: // it will be asked
+	}
+}
+
+func (f *following) end() {
+	f.cancel()
+	<-f.done
+}

@@ -1,0 +1,362 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// Readers share, a writer is alone, and a reader that comes after a waiting writer waits behind it.
+func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(nil), w.start(nil), w.start(nil)
+		first := a.mustTry("a", distlock.Shared())
+		second := w.wantTurn(b.queue("a", distlock.Shared()))
+		if first.Fence() == second.Fence() || first.Session() == second.Session() {
+			t.Error("two guards have one fence or session")
+		}
+		writer := c.queue("a")
+		third, fourth := a.queue("a", distlock.Shared()), b.queue("a", distlock.Shared())
+		for _, g := range []*distlock.TryGuard{first, second} {
+			if err := g.Check(t.Context()); err != nil {
+				t.Errorf("Check of a reader: %v", err)
+			}
+			w.wantWaiting(writer)
+			w.release(g)
+		}
+		alone := w.wantTurn(writer)
+		w.wantWaiting(third)
+		w.release(alone)
+		readers := []*distlock.TryGuard{w.wantTurn(third), w.wantTurn(fourth)}
+		if a, b := readers[0].Fence(), readers[1].Fence(); a <= alone.Fence() || b <= a {
+			t.Errorf("fences %d, %d after %d", a, b, alone.Fence())
+		}
+		for _, g := range readers {
+			w.release(g)
+		}
+		if l := w.lock("a"); l.Held || len(l.Waiters) != 0 {
+			t.Errorf("in the end: %+v", l)
+		}
+	})
+}
+
+// A reader that dies is taken over by the rule, and the reader that lives keeps its lock.
+func TestShared_OneReaderDies_OnlyItIsBuried(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
+		lives := a.mustTry("a", distlock.Shared())
+		lost := dead.mustTry("a", distlock.Shared())
+		writer := c.queue("a")
+		dead.kill()
+		time.Sleep(takeoverTime + 3*pingTime)
+		synctest.Wait()
+		if l := w.lock("a"); len(l.Holders()) != 1 || l.Process != a.Process() {
+			t.Errorf("held by %d, first %s; want the living reader alone", len(l.Holders()), l.Process)
+		}
+		wantErr(t, lost.Err(), distlock.ErrLockLost)
+		if err := lives.Err(); err != nil {
+			t.Errorf("the living reader: %v", err)
+		}
+		w.wantWaiting(writer)
+		w.release(lives)
+		w.release(w.wantTurn(writer))
+	})
+}
+
+// At most as many guards as permits, in the order in which they came; another number is an error that
+// names both; a new one is taken once nobody uses the old one.
+func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		one, two := a.mustTry("a", distlock.Permits(2)), b.mustTry("a", distlock.Permits(2))
+		_, err := a.try("a", distlock.Permits(2))
+		if e := held(t, err); e.Mode != "permit" {
+			t.Errorf("error says %+v", e)
+		}
+		third, fourth := a.queue("a", distlock.Permits(2)), b.queue("a", distlock.Permits(2))
+		for _, other := range []distlock.Option{distlock.Permits(3), distlock.Why("alone"), distlock.Shared()} {
+			_, err := b.Lock("a").Lock(t.Context(), other)
+			var limit *distlock.LimitError
+			if !errors.As(err, &limit) || limit.Recorded != 2 || !errors.Is(err, distlock.ErrLimit) {
+				t.Errorf("asked otherwise: %v", err)
+			}
+		}
+		w.release(one)
+		g3 := w.wantTurn(third)
+		w.wantWaiting(fourth)
+		w.release(g3)
+		g4 := w.wantTurn(fourth)
+		if !slices.IsSorted([]int64{one.Fence(), two.Fence(), g3.Fence(), g4.Fence()}) {
+			t.Error("the fences do not rise")
+		}
+		w.release(two)
+		w.release(g4)
+		w.release(a.mustTry("a", distlock.Permits(5)))
+		w.release(a.mustTry("a"))
+	})
+}
+
+// Sixteen users of four permits: never more than four at once, and each has its turn.
+func TestPermits_ManyUsers_NeverMoreThanTheLimit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
+		var mu sync.Mutex
+		inside, most, turns := 0, 0, 0
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				for range 5 {
+					err := procs[i%3].Do(context.Background(), "a", func(context.Context, *distlock.TryGuard) error {
+						mu.Lock()
+						inside, turns = inside+1, turns+1
+						most = max(most, inside)
+						mu.Unlock()
+						time.Sleep(time.Second)
+						mu.Lock()
+						inside--
+						mu.Unlock()
+						return nil
+					}, distlock.Permits(4))
+					if err != nil {
+						t.Errorf("user %d: %v", i, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if most != 4 || turns != 80 {
+			t.Errorf("%d at once in %d turns, want 4 in 80", most, turns)
+		}
+	})
+}
+
+// As many releases as acquisitions, by the guard only; each guard is released once.
+func TestReenter_CountsAsPostgreSQL(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		outer := a.mustTry("a")
+		_, err := a.try("a")
+		if !held(t, err).Self {
+			t.Error("entered again without the guard")
+		}
+		before := a.store.Total()
+		inner, err := outer.Reenter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.store.Total() != before || inner.Fence() != outer.Fence() {
+			t.Error("entering again asked the server, or has another fence")
+		}
+		w.release(inner)
+		w.release(inner) // a second time: nothing
+		wantErr(t, inner.Err(), distlock.ErrReleased)
+		if err := outer.Err(); err != nil || outer.Context().Err() != nil {
+			t.Errorf("the outer guard: %v", err)
+		}
+		_, err = b.try("a")
+		wantErr(t, err, distlock.ErrHeld)
+		again, err := outer.Reenter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.release(outer) // the other way round
+		if err := again.Err(); err != nil {
+			t.Errorf("the inner guard after the release of the outer: %v", err)
+		}
+		_, err = outer.Reenter()
+		wantErr(t, err, distlock.ErrReleased)
+		w.release(again)
+		if again.Context().Err() == nil {
+			t.Error("the context did not end with the last release")
+		}
+		w.release(b.mustTry("a"))
+		_, err = again.Reenter()
+		wantErr(t, err, distlock.ErrReleased)
+	})
+}
+
+// All or none, and what was taken on the way is given back.
+func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		blocks := b.mustTry("m")
+		_, err := a.LockAllWith(t.Context(), []string{"z", "m", "a"}, distlock.WaitAtMost(time.Minute))
+		wantErr(t, err, distlock.ErrHeld)
+		for _, name := range []string{"a", "z"} {
+			w.release(b.mustTry(name))
+		}
+		w.release(blocks)
+		all, err := a.LockAll(t.Context(), "z", "m", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, g := range all.All() {
+			names = append(names, g.Name())
+		}
+		if !slices.Equal(names, []string{"a", "m", "z"}) || all.Guard("m") == nil || all.Guard("q") != nil {
+			t.Errorf("guards of %v", names)
+		}
+		if err := all.Release(); err != nil || all.Err() == nil || all.Context().Err() == nil {
+			t.Errorf("Release: %v", err)
+		}
+		w.release(b.mustTry("m"))
+		for _, names := range [][]string{nil, {"a", "a"}, {"a", ""}} {
+			before := a.store.Total()
+			_, err := a.LockAll(t.Context(), names...)
+			if !errors.Is(err, distlock.ErrBadOption) && !errors.Is(err, distlock.ErrBadName) {
+				t.Errorf("%q: %v", names, err)
+			}
+			if a.store.Total() != before {
+				t.Errorf("%q: the server was asked", names)
+			}
+		}
+	})
+}
+
+// Users who take the same locks in any order, all at once, come through.
+func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
+		names := []string{"a", "b", "c", "d"}
+		var wg sync.WaitGroup
+		for i := range 12 {
+			wg.Go(func() {
+				mine := slices.Concat(names[i%4:], names[:i%4])[:3]
+				for range 5 {
+					all, err := procs[i%3].LockAll(context.Background(), mine...)
+					if err != nil {
+						t.Errorf("user %d: %v", i, err)
+						return
+					}
+					time.Sleep(3 * time.Second)
+					if err := errors.Join(all.Err(), all.Release()); err != nil {
+						t.Errorf("user %d: %v", i, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// One of several locks is lost: the context of all of them ends.
+func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		all, err := a.LockAll(t.Context(), "a", "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := all.Guard("a")
+		if err := b.Break(t.Context(), "a", g.Fence(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * pingTime)
+		wantErr(t, context.Cause(all.Context()), distlock.ErrLockLost)
+		wantErr(t, all.Err(), distlock.ErrLockLost)
+		wantErr(t, all.Release(), distlock.ErrLockLost)
+	})
+}
+
+// Holders and waiters are listed with all that is known of them, and breaking a lock lets the next
+// in line have it.
+func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(nil), w.start(nil), w.start(nil)
+		first := a.mustTry("$a.b", distlock.Shared(), distlock.Why("read"))
+		b.mustTry("$a.b", distlock.Shared())
+		time.Sleep(time.Minute)
+		writer := c.queue("$a.b", distlock.Why("write"), distlock.Label("w"))
+		second := b.queue("$a.b", distlock.Shared())
+		w.release(a.mustTry("free"))
+		time.Sleep(time.Second)
+		var rows []distlock.LockInfo
+		for info, err := range b.Locks(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows = append(rows, info)
+		}
+		if len(rows) != 3 || rows[0].Mode != "shared" || rows[0].Fence != first.Fence() ||
+			rows[0].Self || !rows[1].Self || rows[1].Waiters != 2 || !rows[1].HasPing ||
+			rows[2].Held || rows[2].Name != "free" || rows[2].Mode != "exclusive" {
+			t.Errorf("locks %+v", rows)
+		}
+		var waiters []distlock.WaiterInfo
+		for info, err := range a.Waiters(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiters = append(waiters, info)
+		}
+		if len(waiters) != 2 || waiters[0].Place != 1 || waiters[0].Why != "write" ||
+			waiters[0].Mode != "exclusive" || waiters[0].Process != c.Process() || !waiters[0].HasPing ||
+			waiters[0].PingAge < 0 || time.Since(waiters[0].Since) > 2*time.Second ||
+			waiters[1].Mode != "shared" || waiters[1].Place != 2 || waiters[1].Name != "$a.b" {
+			t.Errorf("waiters %+v", waiters)
+		}
+		for _, row := range rows[:2] {
+			if err := c.Break(t.Context(), row.Name, row.Fence, "test"); err != nil {
+				t.Errorf("Break: %v", err)
+			}
+		}
+		g := w.wantTurn(writer)
+		if g.TakenOver() != "broken: test" {
+			t.Errorf("evidence %q", g.TakenOver())
+		}
+		wantErr(t, c.Break(t.Context(), "$a.b", first.Fence(), "again"), distlock.ErrChanged)
+		w.release(g)
+		w.release(w.wantTurn(second))
+	})
+}
+
+// Options that contradict each other or are out of their bounds are refused before any I/O.
+func TestOptions_OfModes_BadOnesAreRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		before := p.store.Total()
+		for name, opts := range map[string][]distlock.Option{
+			"no permits":           {distlock.Permits(0)},
+			"negative":             {distlock.Permits(-1)},
+			"too many":             {distlock.Permits(1_000_001)},
+			"permits, then shared": {distlock.Permits(2), distlock.Shared()},
+			"nil guard":            {distlock.Holding(nil)},
+		} {
+			_, err := p.try("a", opts...)
+			if !errors.Is(err, distlock.ErrBadOption) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		_, err := p.Lock("a").LockInTransaction(t.Context(), distlock.Shared())
+		wantErr(t, err, distlock.ErrBadOption)
+		if p.store.Total() != before {
+			t.Error("the server was asked")
+		}
+		_, err = p.Lock("a").LockInTransaction(t.Context())
+		wantErr(t, err, distlock.ErrNoTransactions)
+	})
+}
+
+// A reader beside others costs one command, and so does its release.
+func TestShared_RoundTrips(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a", distlock.Shared())
+		before := b.store.Total()
+		g := b.mustTry("a", distlock.Shared())
+		w.release(g)
+		if n := b.store.Total() - before; n != 2 || b.store.Count(fault.Enter) != 1 {
+			t.Errorf("%d commands, want enter and release", n)
+		}
+		_ = fmt.Sprint(g)
+	})
+}

@@ -1,0 +1,272 @@
+package distlock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// room is where the waiters of this Manager are: those who stand in a lock document, waiting to be
+// granted it, and before them those who have yet to enter it, one line for each name. So any number
+// of waiters costs the looks of one, see attendant.go.
+type room struct {
+	m *Manager
+
+	mu      sync.Mutex // guards the fields below
+	lines   map[string][]*place
+	inside  map[bson.ObjectID]*waiter // known before the command is sent
+	past    recent                    // sessions that waited and do no longer
+	waits   int                       // calls of Lock that found the lock taken
+	attends bool                      // the attendant is at work
+	moved   time.Duration             // monotonic time of the last progress
+	wake    chan struct{}
+}
+
+// A waiter is one session that stands in the line of a lock document, or is about to.
+type waiter struct {
+	a        *attempt
+	won      chan catalog.Award // one place: a session is granted once
+	deadlock chan *DeadlockError
+	gone     chan struct{} // its place was removed by a hand
+	presumed bool          // what its caller holds is a guess
+
+	mu     sync.Mutex    // guards the fields below
+	since  time.Duration // monotonic time of its entering
+	search time.Duration // monotonic time of the last search for a deadlock
+	pause  time.Duration // until the next one
+	stands bool          // it stands in its line: the attendant looks after it
+	place  int           // how many stood before it in the line at the last look
+	looked bool          // scene is the attendant's
+	scene  *scene        // the latest picture of the lock
+}
+
+func newWaiter(a *attempt) *waiter {
+	return &waiter{
+		a: a, won: make(chan catalog.Award, 1), deadlock: make(chan *DeadlockError, 1),
+		gone: make(chan struct{}, 1),
+	}
+}
+
+func newRoom(m *Manager) *room {
+	return &room{
+		m: m, lines: map[string][]*place{}, inside: map[bson.ObjectID]*waiter{},
+		wake: make(chan struct{}, 1),
+	}
+}
+
+// calls returns how many calls of Lock wait.
+func (r *room) calls() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waits
+}
+
+// came and went count the calls of Lock that wait.
+func (r *room) came() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waits++
+}
+
+func (r *room) went() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waits--
+}
+
+// A place is one of those who have yet to enter a lock document.
+type place struct {
+	turn chan struct{} // closed when it is the first
+}
+
+// join takes the last place of a name.
+func (r *room) join(name string) *place {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := &place{turn: make(chan struct{})}
+	r.lines[name] = append(r.lines[name], p)
+	if len(r.lines[name]) == 1 {
+		close(p.turn)
+	}
+	return p
+}
+
+// leave gives a place up. If it was the first, the next one has its turn.
+func (r *room) leave(name string, p *place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line := r.lines[name]
+	i := slices.Index(line, p)
+	if i < 0 {
+		return // it has left already
+	}
+	line = slices.Delete(line, i, i+1)
+	switch {
+	case len(line) == 0:
+		delete(r.lines, name)
+		return
+	case i == 0:
+		close(line[0].turn)
+	}
+	r.lines[name] = line
+}
+
+// enter makes a session known before it is sent, so that a grant is never missed.
+func (r *room) enter(w *waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inside[w.a.grant.TS] = w
+}
+
+// exit ends a waiter, whatever became of it. What is told of its session later is no news.
+func (r *room) exit(w *waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.inside, w.a.grant.TS)
+	r.past.add(w.a.grant.TS)
+}
+
+// queued says that a session stands in its line now: from here on the attendant looks after it.
+func (r *room) queued(w *waiter, lock catalog.Lock) {
+	now := r.m.cfg.Clock.Now().Mono
+	w.mu.Lock()
+	w.stands, w.since = true, now
+	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Party) bool { return p.TS == w.a.grant.TS })
+	w.scene = pictured(lock)
+	w.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moved = now
+	if !r.attends && !r.m.closing() {
+		r.attends = true
+		r.m.loops.Go(func() { newAttendant(r.m).run() }) // ends when nobody waits, or with Close
+	}
+	r.poke()
+}
+
+// poke makes the attendant look at its list again.
+func (r *room) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it will
+	}
+}
+
+// deliver tells the waiters of this Manager what was granted to them. A session of this process that
+// nobody owns, and that was no waiter's, is given back.
+func (r *room) deliver(awards []catalog.Award) {
+	if len(awards) == 0 {
+		return
+	}
+	own := r.m.Process()
+	for _, a := range awards {
+		r.mu.Lock()
+		w, past := r.inside[a.TS], r.past.has(a.TS)
+		if w != nil {
+			r.moved = r.m.cfg.Clock.Now().Mono
+		}
+		r.mu.Unlock()
+		switch {
+		case w != nil && w.a.grant.Process == a.Process:
+			select {
+			case w.won <- a:
+			default: // told before
+			}
+		case w == nil && !past && a.Process == own && !r.m.table.Owns(a.TS):
+			r.m.pinger.ReleaseLater(a.Session)
+		}
+	}
+}
+
+// pictured is the scene that a lock document alone shows.
+func pictured(lock catalog.Lock) *scene {
+	s := &scene{Look: catalog.Look{Lock: &lock}, name: lock.Name}
+	for _, p := range lock.Holders() {
+		s.suspects = append(s.suspects, suspect{Party: p})
+	}
+	return s
+}
+
+// held says who is in the way of a waiter, as far as it knows.
+func (w *waiter) held() *HeldError {
+	w.mu.Lock()
+	s := w.scene
+	w.mu.Unlock()
+	if s == nil {
+		return &HeldError{Name: w.a.grant.Name, PingAge: -1, Reason: "its line could not be entered"}
+	}
+	return w.a.m.heldError(*s)
+}
+
+// waiters returns those who stand in line, by lock name, and the names.
+func (r *room) waiters() (map[string][]*waiter, []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	by := map[string][]*waiter{}
+	for _, w := range r.inside {
+		w.mu.Lock()
+		standing := w.stands
+		w.mu.Unlock()
+		if standing {
+			by[w.a.grant.Name] = append(by[w.a.grant.Name], w)
+		}
+	}
+	names := make([]string, 0, len(by))
+	for name := range by {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return by, names
+}
+
+// stand waits until the place is the first of its line, the time is up, or there will be no turn.
+func (w *waiting) stand(ctx context.Context, turn <-chan struct{}) error {
+	select {
+	case <-turn:
+		return nil
+	default:
+	}
+	up, stop := w.timeUp()
+	defer stop()
+	select {
+	case <-turn:
+		return nil
+	case <-up:
+		return nil // worthwhile sees it
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.m.closed:
+		return ErrClosed
+	}
+}
+
+// recent remembers the latest sessions that were added.
+type recent struct {
+	known map[bson.ObjectID]bool
+	order []bson.ObjectID
+	next  int
+}
+
+// maxRecent bounds what is remembered.
+const maxRecent = 1024
+
+func (q *recent) has(ts bson.ObjectID) bool { return q.known[ts] }
+
+func (q *recent) add(ts bson.ObjectID) {
+	if q.known == nil {
+		q.known = map[bson.ObjectID]bool{}
+	}
+	q.known[ts] = true
+	if len(q.order) < maxRecent {
+		q.order = append(q.order, ts)
+		return
+	}
+	delete(q.known, q.order[q.next])
+	q.order[q.next] = ts
+	q.next = (q.next + 1) % maxRecent
+}

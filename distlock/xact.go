@@ -1,0 +1,103 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"mongodlm/catalog"
+)
+
+// LockInTransaction acquires the lock inside the MongoDB transaction that ctx carries, as the driver
+// hands it to the function given to Session.WithTransaction. It is released by the commit or the
+// abort, and by nothing else: there is no guard, no heartbeat, and nothing to forget. PostgreSQL
+// calls that pg_advisory_xact_lock. Call it first in the transaction. It returns the fence.
+//
+// What holds the others off is the uncommitted write to the lock document: whoever wants the lock
+// meanwhile waits in the server until the transaction ends, or meets a write conflict in a
+// transaction of its own. Nothing of it is a matter of clocks, and the commit fails if it does not
+// hold.
+//
+// It waits while a guard holds the lock, until ctx ends or as long as [WaitAtMost] says, by polling
+// outside of the transaction; it takes no place in the line. A dead holder is taken over. A
+// transaction that has read before sees an older picture: then the error is a *HeldError or the
+// driver's write conflict, after which WithTransaction runs the function again.
+//
+// What it costs: the transaction stays open for as long as the lock is held, and MongoDB ends it
+// after 60 s (transactionLifetimeLimitSeconds); contenders keep a connection busy while they wait.
+//
+// Errors: those of Lock but deadlocks; [ErrNoTransactions] when ctx carries no transaction, or the
+// server or the database has none; [ErrBadOption] for [Shared] and [Permits], which need a document
+// that others can see.
+func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) (fence int64, err error) {
+	o, err := l.prepare(ctx, opts)
+	if err != nil {
+		return 0, err
+	}
+	if o.mode != catalog.Exclusive {
+		return 0, fmt.Errorf("%w: a lock of a transaction is exclusive; leave Shared and Permits out",
+			ErrBadOption)
+	}
+	w := &waiting{m: l.m, o: o, name: l.name, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
+	for {
+		lock, err := l.enterTransaction(ctx, o)
+		if err == nil {
+			return lock.Fence, nil
+		}
+		if !errors.Is(err, ErrHeld) || !w.worthwhile(err) {
+			return 0, err
+		}
+		w.last = err
+		if cause := w.sleep(ctx); cause != nil {
+			return 0, w.stopped(cause)
+		}
+	}
+}
+
+// enterTransaction looks from outside of the transaction, and enters the lock inside of it if it is
+// free: a transaction reads one picture only, so waiting in it would be of no use.
+func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions) (catalog.Lock, error) {
+	a, err := l.m.begin(l.name, o)
+	if err != nil {
+		return catalog.Lock{}, err
+	}
+	defer a.leave()
+	fail := func(err error) (catalog.Lock, error) {
+		return catalog.Lock{}, fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(l.name), err)
+	}
+	s, err := l.m.look(ctx, l.name)
+	if err != nil {
+		return fail(err)
+	}
+	if err := s.malformed(); err != nil {
+		return fail(err)
+	}
+	if !s.free() || s.Lock != nil && len(s.Lock.Waiters) > 0 {
+		if err := l.clearDead(ctx, s); err != nil {
+			return catalog.Lock{}, err
+		}
+	}
+	lock, err := l.m.locks.EnterTransaction(ctx, a.grant)
+	if errors.Is(err, catalog.ErrNotFree) {
+		return catalog.Lock{}, fmt.Errorf("%w: the transaction began before the lock was free; "+
+			"run it again: %w", l.m.heldError(s), err)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return lock, nil
+}
+
+// clearDead takes the dead out of the way, and returns a *HeldError when the living are.
+func (l *DistributedLock) clearDead(ctx context.Context, s scene) error {
+	held := l.m.heldError(s)
+	for _, one := range s.suspects {
+		if !one.dead() {
+			return held
+		}
+		if err := l.m.bury(ctx, s, one); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+			return fmt.Errorf("distlock: acquire %s: %w", quoted(l.name), err)
+		}
+	}
+	return nil
+}
