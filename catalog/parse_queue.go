@@ -29,8 +29,11 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 			l.Sharers[i].Mode, l.Sharers[i].Limit = l.Mode, limit
 		}
 	}
-	if l.Mode == Permit || !l.Held && len(l.Waiters) > 0 {
+	switch {
+	case l.Mode == Permit:
 		l.Limit = limit
+	case !l.Held && len(l.Waiters) > 0: // left free by somebody who knows nothing of limits
+		l.Limit = l.Waiters[0].Limit
 	}
 	text, _ := doc.lookup("grants").StringValueOK()
 	evidence, _ := doc.lookup("evidence").StringValueOK()

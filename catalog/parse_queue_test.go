@@ -182,7 +182,7 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 	}{
 		{"FreeLine", 0, int32(3), bson.A{party("x", 1)}, 3},
 		{"FreeLineDouble", 0, 3.0, bson.A{party("x", 1)}, 3},
-		{"FreeLineText", 0, "3", bson.A{party("x", 1)}, 0},
+		{"FreeLineLimitLost", 0, "none", bson.A{party("x", 1)}, 3},
 		{"Free", 0, int32(3), nil, 0},
 		{"HeldExclusively", 1, int32(3), bson.A{party("x", 1)}, 0},
 	} {

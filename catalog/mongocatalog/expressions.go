@@ -75,7 +75,7 @@ var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 // modeOf and limitOf read a mode and a limit as [catalog.ParseLock] does.
 func modeOf(field string) bson.D { return choose(call("$in", field, shareable), field, "") }
 
-func limitOf(field string) bson.D {
+func limitOf(field any) bson.D {
 	number := converted(field, "int")
 	valid := every(
 		call("$eq", number, field),

@@ -91,9 +91,9 @@ func (t turn) entering() bson.D {
 	held := call("$size", worked("holders"))
 	nobody := call("$eq", held, int32(0))
 	unused := every(nobody, call("$eq", call("$size", worked("line")), int32(0)))
-	recorded := choose(
-		either(not(isHeld()), call("$eq", worked("mode"), string(catalog.Permit))),
-		limitOf("$limit"), int32(0),
+	recorded := choose(isHeld(),
+		choose(call("$eq", worked("mode"), string(catalog.Permit)), limitOf("$limit"), int32(0)),
+		limitOf(first(each(worked("line"), "$$p.limit"))),
 	)
 	entry := entryOf(g)
 	line := call("$concatArrays", worked("line"), bson.A{entry})
