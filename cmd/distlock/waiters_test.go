@@ -17,7 +17,8 @@ import (
 const longAgo = time.Duration(-1)
 
 // party is a holder or a waiter in a lock document, so old.
-func party(process, why string, mode catalog.Mode, limit int32, old time.Duration, extra ...bson.E) bson.D {
+func party(process, why string, mode catalog.Mode, limit int32, old time.Duration,
+	extra ...bson.E) bson.D {
 	since := clock.System().Now().Wall.Add(-old)
 	if old == longAgo {
 		since = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -127,7 +128,8 @@ func TestBreak_WithALine_ShowsTheNextAndGrantsHimTheLock(t *testing.T) {
 		bson.A{party("alive:1:1:a", "patience", "", 0, time.Minute)})
 	args := b.flags("break", "one", "--fence", "41", "--why", "stuck")
 	cli(t, args...).want(t, exitFailed, "1 in line for it, the next is", "alive:1:1:a", "patience")
-	cli(t, append(args, "--yes")...).want(t, 0, "granted to whoever was next in line", "  alive:1:1:a, fence ",
+	cli(t, append(args, "--yes")...).want(t, 0, "granted to whoever was next in line",
+		"  alive:1:1:a, fence ",
 		"\nA holder that lives learns of it only with its next ping")
 	if l := b.lock("one"); !l.Held || l.Process != "alive:1:1:a" || l.Fence <= 41 || len(l.Waiters) > 0 {
 		t.Errorf("lock is %+v", l)

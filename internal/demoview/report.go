@@ -152,8 +152,8 @@ func (r Report) Text() string {
 func (r Report) waits() []string {
 	lines := []string{"", "waits for the lock, first come first served"}
 	line := func(who string, total, most time.Duration, rounds int) string {
-		return fmt.Sprintf("  %-4s %7s on average %7s at most", who, Short(total/time.Duration(max(1, rounds))),
-			Short(most))
+		mean := total / time.Duration(max(1, rounds))
+		return fmt.Sprintf("  %-4s %7s on average %7s at most", who, Short(mean), Short(most))
 	}
 	var total, most time.Duration
 	rounds := 0
