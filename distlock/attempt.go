@@ -33,7 +33,7 @@ type attempt struct {
 // begin makes the session of an attempt and enters it in the table. The caller must call leave.
 func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 	if m.closing() {
-		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(name), ErrClosed)
+		return nil, acquiring(name, ErrClosed)
 	}
 	term := m.pinger.Term()
 	if term == nil {
@@ -53,7 +53,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 	}
 	if m.closing() { // Close may have looked at the table before we were in it
 		a.leave()
-		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(name), ErrClosed)
+		return nil, acquiring(name, ErrClosed)
 	}
 	return a, nil
 }
@@ -61,7 +61,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 func (a *attempt) leave() { a.m.table.leave(a.grant.TS) }
 
 func (m *Manager) noHeartbeat(name string) error {
-	err := fmt.Errorf("distlock: acquire %s: %w", quoted(name), ErrNoHeartbeat)
+	err := acquiring(name, ErrNoHeartbeat)
 	if t := m.pinger.Last(); t != nil && t.Err() != nil {
 		return fmt.Errorf("%w: %w", err, t.Err())
 	}
@@ -119,10 +119,10 @@ func (a *attempt) contend(ctx context.Context) (*TryGuard, error) {
 	for race := 0; ; race++ {
 		s, err := a.m.look(ctx, a.grant.Name)
 		if err != nil {
-			return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+			return nil, acquiring(a.grant.Name, err)
 		}
 		if err := s.malformed(); err != nil {
-			return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+			return nil, acquiring(a.grant.Name, err)
 		}
 		if s.free() {
 			return nil, a.settle(ctx, s)
@@ -195,7 +195,7 @@ func (a *attempt) overtake(ctx context.Context, s scene, dead suspect) (*TryGuar
 // is asked for the session, by a write. Found: held. Not found: not held, and the reaper frees it
 // should it appear later. No answer: the late-release list frees it.
 func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
-	failed := fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+	failed := acquiring(a.grant.Name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
 		return nil, failed
 	}
@@ -246,7 +246,7 @@ func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
 func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
 	fail := func(err error) (*TryGuard, error) {
 		a.undo()
-		return nil, fmt.Errorf("distlock: acquire %s: %w", quoted(a.grant.Name), err)
+		return nil, acquiring(a.grant.Name, err)
 	}
 	if lock.Fence < unseeded && !a.m.mistakes.Has(mutant.FenceNotSeeded) { // mutant 22
 		var err error

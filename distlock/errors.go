@@ -176,3 +176,12 @@ func (e *ConfigError) Error() string {
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
+
+// acquiring words an error of an acquisition. A *LimitError names the lock itself.
+func acquiring(name string, err error) error {
+	var limit *LimitError
+	if errors.As(err, &limit) {
+		return fmt.Errorf("distlock: %w", limit)
+	}
+	return fmt.Errorf("distlock: acquire %s: %w", quoted(name), err)
+}

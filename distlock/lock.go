@@ -88,7 +88,7 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOp
 		return acquireOptions{}, err
 	}
 	if err := usable(ctx); err != nil {
-		return acquireOptions{}, fmt.Errorf("distlock: acquire %s: %w", quoted(l.name), err)
+		return acquireOptions{}, acquiring(l.name, err)
 	}
 	return newAcquireOptions(opts)
 }

@@ -142,7 +142,7 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 			return lock, nil
 		}
 		doubtful = doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
-		err = fmt.Errorf("distlock: acquire %s: %w", quoted(w.name), err)
+		err = acquiring(w.name, err)
 		if doubtful {
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}

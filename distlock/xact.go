@@ -96,7 +96,7 @@ func (l *DistributedLock) clearDead(ctx context.Context, s scene) error {
 			return held
 		}
 		if err := l.m.bury(ctx, s, one); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-			return fmt.Errorf("distlock: acquire %s: %w", quoted(l.name), err)
+			return acquiring(l.name, err)
 		}
 	}
 	return nil

@@ -1,0 +1,133 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+)
+
+// exampleManager is a process with a store in memory of its own.
+func exampleManager(ctx context.Context) *distlock.Manager {
+	m, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return m
+}
+
+// A second caller stands in line and is granted the lock by the release of the first.
+func ExampleDistributedLock_Lock() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	manager := exampleManager(ctx)
+	defer manager.Close(ctx)
+	lock := manager.Lock("balancer")
+
+	first, err := lock.Lock(ctx, distlock.WaitAtMost(20*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		second, err := lock.Lock(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("a larger fence:", second.Fence() > first.Fence())
+		_ = second.Release()
+	}()
+	fmt.Println("released:", first.Release())
+	<-done
+	// Output:
+	// released: <nil>
+	// a larger fence: true
+}
+
+// Many may read at a time; who wants to write waits for all of them.
+func ExampleShared() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	manager := exampleManager(ctx)
+	defer manager.Close(ctx)
+	lock := manager.Lock("catalogue")
+
+	one, err := lock.Lock(ctx, distlock.Shared())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer one.Release()
+	two, err := lock.Lock(ctx, distlock.Shared())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer two.Release()
+	_, err = lock.TryLock(ctx)
+	fmt.Println("a writer:", errors.Is(err, distlock.ErrHeld))
+	// Output: a writer: true
+}
+
+// A semaphore: at most so many at a time, and everybody must mean the same number.
+func ExamplePermits() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	manager := exampleManager(ctx)
+	defer manager.Close(ctx)
+
+	guard, err := manager.Lock("downloads").Lock(ctx, distlock.Permits(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer guard.Release()
+	_, err = manager.Lock("downloads").Lock(ctx, distlock.Permits(5))
+	fmt.Println(err)
+	// Output: distlock: lock "downloads" is in use as a semaphore of 3 permits, not as a semaphore of 5 permits; all who use it at a time must ask for the same
+}
+
+// Several locks, all or none, in any order of the names.
+func ExampleManager_LockAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	manager := exampleManager(ctx)
+	defer manager.Close(ctx)
+
+	all, err := manager.LockAll(ctx, "shard2", "shard1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, guard := range all.All() {
+		fmt.Println(guard.Name(), guard.Err())
+	}
+	fmt.Println(all.Release())
+	// Output:
+	// shard1 <nil>
+	// shard2 <nil>
+	// <nil>
+}
+
+// Who has the guard may enter again; the lock is freed by the last release.
+func ExampleTryGuard_Reenter() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	manager := exampleManager(ctx)
+	defer manager.Close(ctx)
+
+	outer, err := manager.Lock("balancer").TryLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	inner, err := outer.Reenter()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(inner.Release(), outer.Err())
+	fmt.Println(outer.Release(), errors.Is(outer.Err(), distlock.ErrReleased))
+	// Output:
+	// <nil> <nil>
+	// <nil> true
+}
