@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/mutant"
 )
 
 // An attendant looks after all waiters of a Manager. There is one at most, and only while somebody
@@ -44,8 +45,14 @@ const (
 
 func newAttendant(m *Manager) *attendant {
 	now := m.cfg.Clock.Now().Mono
-	return &attendant{m: m, room: m.room, asked: now, attended: now, next: now + m.cfg.Ping, idle: -1}
+	t := &attendant{m: m, room: m.room, asked: now, attended: now, idle: -1}
+	t.next = now + t.interval()
+	return t
 }
+
+// interval is the time between two looks at the locks: the ping interval, and never so long that a
+// late look would break the watch.
+func (t *attendant) interval() time.Duration { return min(t.m.cfg.Ping, t.m.cfg.MaxWatchGap/2) }
 
 func (t *attendant) run() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -208,10 +215,10 @@ func (t *attendant) attend(ctx context.Context, by map[string][]*waiter, names [
 	looks, err := t.m.locks.Attend(ctx, names)
 	received := t.m.cfg.Clock.Now() // R1
 	t.attended = received.Mono
-	t.next = received.Mono + t.m.cfg.Ping
+	t.next = received.Mono + t.interval()
 	if err != nil {
 		t.m.log.Debug().Err(err).Msg("look at the locks that are waited for")
-		t.next = received.Mono + t.m.pinger.Jitter(min(t.m.cfg.PollMax, t.m.cfg.Ping), 0.2)
+		t.next = received.Mono + t.m.pinger.Jitter(min(t.m.cfg.PollMax, t.interval()/2), 0.2)
 		t.attended = t.next // newcomers wait for it as well
 		return
 	}
@@ -353,7 +360,11 @@ func (f *following) once(ctx context.Context, m *Manager, r *room) error {
 		return err
 	}
 	defer stream.Close(context.WithoutCancel(ctx))
-	f.set(true)
+	if m.mistakes.Has(mutant.NoQuestionAfterOpening) { // mutant 30
+		f.open.Store(true)
+	} else {
+		f.set(true)
+	}
 	defer f.set(false)
 	for {
 		awards, err := stream.Next(ctx)

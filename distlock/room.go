@@ -21,6 +21,7 @@ type room struct {
 	lines   map[string][]*place
 	inside  map[bson.ObjectID]*waiter // known before the command is sent
 	past    recent                    // sessions that waited and do no longer
+	doubted []catalog.Session         // may enter a line although nobody waits any more
 	waits   int                       // calls of Lock that found the lock taken
 	attends bool                      // the attendant is at work
 	moved   time.Duration             // monotonic time of the last progress
@@ -147,6 +148,32 @@ func (r *room) queued(w *waiter, lock catalog.Lock) {
 		r.m.loops.Go(func() { newAttendant(r.m).run() }) // ends when nobody waits, or with Close
 	}
 	r.poke()
+}
+
+// maxDoubted bounds how many sessions are looked for once more at Close.
+const maxDoubted = 256
+
+// doubt notes a session that gave up while nobody knows whether it entered its line. Should it appear
+// there later, the reaper gives back what it is granted; Close takes it out of the line.
+func (r *room) doubt(s catalog.Session) {
+	r.m.pinger.Doubt()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.doubted) == maxDoubted {
+		r.doubted = slices.Delete(r.doubted, 0, 1)
+	}
+	r.doubted = append(r.doubted, s)
+}
+
+// leaveDoubted hands those sessions to the late-release list.
+func (r *room) leaveDoubted() {
+	r.mu.Lock()
+	doubted := r.doubted
+	r.doubted = nil
+	r.mu.Unlock()
+	for _, s := range doubted {
+		r.m.pinger.ReleaseLater(s)
+	}
 }
 
 // poke makes the attendant look at its list again.

@@ -156,7 +156,7 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 			continue
 		}
 		if doubtful {
-			w.m.pinger.Doubt() // it may be applied later still
+			w.m.room.doubt(me.a.grant.Session) // it may be applied later still
 			me.a.undo()
 		}
 		if errors.Is(cause, errNoMore) {

@@ -56,6 +56,17 @@ func (s *scene) malformed() error {
 	return nil
 }
 
+// mark notes that a process was condemned since the look: its other places need no mark of their own.
+func (s *scene) mark(process string, c catalog.Condemnation) {
+	for i := range s.suspects {
+		if one := &s.suspects[i]; one.Process == process && one.pulse.Ping != nil {
+			marked := *one.pulse.Ping // a look is not changed: others may have it
+			marked.Condemned = &c
+			one.pulse.Ping = &marked
+		}
+	}
+}
+
 // find returns the suspect with that session and process.
 func (s *scene) find(p catalog.Party) (suspect, bool) {
 	for _, other := range s.suspects {
@@ -95,6 +106,10 @@ func (m *Manager) judge(name string, seen catalog.Look, sent, received clock.Rea
 				judged[like] = one
 			}
 			one.Party, one.waits = p, waits
+			if m.mistakes.Has(mutant.BuriedByAge) && waits && // mutant 31
+				seen.ServerTime.Sub(p.Since) >= m.cfg.Takeover {
+				one.decision.Verdict = takeover.Take
+			}
 			s.suspects = append(s.suspects, one)
 		}
 	}
@@ -236,6 +251,9 @@ func (m *Manager) condemn(ctx context.Context, s scene, dead suspect) (string, e
 		return "", fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
 	case err != nil:
 		return "", m.before(s, "condemn", err)
+	}
+	if ping != nil {
+		s.mark(dead.Process, catalog.Condemnation{By: m.Process(), Evidence: evidence})
 	}
 	m.log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
 		Str("evidence", evidence).Msg("condemned")

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
 )
 
@@ -32,14 +33,15 @@ type call struct {
 	watched *catalog.Ping
 	why     catalog.Condemnation
 
-	n     int // it is the n-th command of its process
-	opN   int // and the n-th of its kind
-	sent  time.Duration
-	mono  time.Duration           // of its process's clock when a look was sent
-	do    func() error            // carries it out on the store
-	looks map[string]catalog.Look // what it showed, by lock
-	old   func(at time.Duration, primary string)
-	show  func() string // what it answered, for the timeline
+	n       int // it is the n-th command of its process
+	opN     int // and the n-th of its kind
+	sent    time.Duration
+	mono    time.Duration           // of its process's clock when a look was sent
+	reading clock.Reading           // of its clock when a ping was sent
+	do      func() error            // carries it out on the store
+	looks   map[string]catalog.Look // what it showed, by lock
+	old     func(at time.Duration, primary string)
+	show    func() string // what it answered, for the timeline
 
 	err      error // of do; set before done is closed
 	done     chan struct{}

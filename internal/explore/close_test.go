@@ -1,6 +1,7 @@
 package explore_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -39,5 +40,29 @@ func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 	r := explore.Run(t, closing(5500*time.Millisecond, slow))
 	if r.Failed() || r.Faults[explore.DelayRequest] != 1 {
 		t.Errorf("%v\n%q", r.Violations, r.Timeline)
+	}
+}
+
+// I8, found by the walks of the line: entering it has an unknown outcome, the caller gives up, and the
+// command is applied later. Close used to leave the session in the line.
+func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
+	t.Parallel()
+	s := explore.Schedule{
+		Timing: explore.Small(), Length: 8800 * time.Millisecond, Quiet: 100 * time.Millisecond, Trace: true,
+		Processes: []explore.Process{
+			{Users: []func(*explore.User){func(u *explore.User) { u.Try("a"); u.Sleep(time.Hour) }}},
+			{Users: []func(*explore.User){func(u *explore.User) {
+				u.Sleep(5 * time.Second)
+				u.Acquire("a", explore.How{Wait: time.Second})
+			}}},
+		},
+		Faults: []explore.Fault{
+			{Kind: explore.ApplyLate, Process: 1, Op: fault.Enter, Nth: 1, For: 3 * time.Second},
+			{Kind: explore.Crash, Process: 0, At: 8500 * time.Millisecond},
+		},
+	}
+	r := explore.Run(t, s)
+	if r.Failed() || r.Faults[explore.ApplyLate] != 1 {
+		t.Errorf("%v\n%s", r.Violations, strings.Join(r.Timeline, "\n"))
 	}
 }

@@ -50,6 +50,15 @@ var directed = map[mutant.Mistake]func() Schedule{
 	mutant.NewcomerFirst:            func() Schedule { return line(20 * sec) },
 	mutant.BuryByProcess:            twoBury,
 	mutant.QuitterStays:             quitter,
+	mutant.GrantAfterTerm:           func() Schedule { return streaming(heardTooLate()) },
+	mutant.NoQuestionAfterOpening:   func() Schedule { return streaming(slowStream()) },
+	mutant.BuriedByAge:              func() Schedule { return line(2 * minute) },
+}
+
+// streaming lets streams of notices work.
+func streaming(s Schedule) Schedule {
+	s.Streams = true
+	return s
 }
 
 // scene is a schedule of seconds in which nothing is left to chance.

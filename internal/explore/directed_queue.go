@@ -31,6 +31,7 @@ func Lines() []Schedule {
 		named("granted while cut off", away(Cut)),
 		named("granted while deaf", away(Deaf)),
 		named("granted while paused past the deadline", away(Pause)),
+		named("grant heard first after a pause past the deadline", heardTooLate()),
 		named("granted while suspended past the deadline", away(Suspend)),
 		named("enter applied after giving up", ghostInLine()),
 		named("enter's reply lost", lostEnter(LoseReply, 0)),
@@ -83,13 +84,14 @@ func bothDie() Schedule {
 }
 
 // twoBury: A dies, another user of it waits first in line; B and C bury both of them at one time:
-// C's burial of the holder arrives after B's.
+// C's burial of the holder arrives after B's, and before B's of the waiter.
 func twoBury() Schedule {
 	s := line(2 * minute)
 	s.Processes[0].Users = append(s.Processes[0].Users, from(2*sec, waitFor("a", minute)))
 	s.Faults = []Fault{
 		{Kind: Crash, Process: 0, At: 12 * sec},
 		{Kind: DelayRequest, Process: 1, Op: fault.Bury, Nth: 1, For: 1300 * time.Millisecond},
+		{Kind: DelayRequest, Process: 1, Op: fault.Bury, Nth: 2, For: sec},
 		{Kind: DelayRequest, Process: 2, Op: fault.Bury, Nth: 1, For: 510 * time.Millisecond},
 	}
 	return s
@@ -112,10 +114,10 @@ func deadStream() Schedule {
 	return s
 }
 
-// slowStream: A releases while B's stream is being opened. Pings are rare, so that it is not the look
-// of the ping interval that tells B.
+// slowStream: A releases right before B's stream is open. Pings are rare, so that it is not the look of
+// the ping interval that tells B.
 func slowStream() Schedule {
-	s := line(8 * sec)
+	s := line(8990 * time.Millisecond)
 	s.Length, s.Quiet = 2*minute, minute
 	t := &s.Timing
 	t.Ping, t.Takeover, t.Margin = minute, 10*minute, 2*minute
@@ -163,6 +165,15 @@ func away(how Kind) Schedule {
 	s := line(30 * sec)
 	s.Length = 130 * sec
 	s.Faults = []Fault{{Kind: how, Process: 1, At: 10 * sec, For: 70 * sec}}
+	return s
+}
+
+// heardTooLate: A releases right after B has stopped, and when B runs again, after its deadline, that
+// is the first it hears.
+func heardTooLate() Schedule {
+	s := line(10500 * time.Millisecond)
+	s.Length = 100 * sec
+	s.Faults = []Fault{{Kind: Pause, Process: 1, At: 10200 * time.Millisecond, For: 70 * sec}}
 	return s
 }
 

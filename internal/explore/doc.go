@@ -17,14 +17,22 @@
 // suspended with its monotonic clock, cut off in both directions or in one, its wall clock or the
 // server's may step, another primary may be elected, a free lock document may be deleted.
 //
+// Contenders that wait in line hear of their grants by asking or, where the field Streams of the
+// schedule says so, by a stream of notices. Each notice is an event that meets the faults of a
+// command: it may be late, or the stream breaks and the notice is lost with it. A stream may be
+// severed at any time.
+//
 // # Oracles
 //
-// After every event: at most one guard of a name is trusted, each asked by the clock of its own
-// process (I1); fences rise (I2); no conditional write touches another session's document (I3); the
-// loser of a takeover had lost its trust before (I4); accepted fences do not fall (I5); a ghost
-// lives no longer than a tick and a command (I6); a dead holder's lock and a free lock are taken in
-// time while nothing else goes wrong (I7); an orderly Close leaves nothing (I8); a lost guard stays
-// lost; a takeover stands on looks that the rule allows, told again by [reference].
+// After every event: at most one exclusive guard of a name is trusted and nobody beside it, and no
+// more permits than there are, each asked by the clock of its own process (I1); fences rise (I2); no
+// conditional write touches another session's document or moves another session in it (I3); the
+// loser of a takeover had lost its trust before, and nobody who lives by its own clock is taken out
+// of a line (I4); accepted fences do not fall (I5); a ghost lives no longer than a tick and a command
+// (I6); a dead holder's lock and a free lock are taken, and a waiter hears of its grant, in time
+// while nothing else goes wrong (I7); an orderly Close leaves nothing (I8); nobody in a line is
+// overtaken ("order"); a lost guard stays lost, and none is handed out; a takeover stands on looks
+// that the rule allows, told again by [reference].
 //
 // # What is not shown
 //

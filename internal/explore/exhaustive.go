@@ -8,8 +8,8 @@ import (
 )
 
 // Scenes are the small worlds that are explored exhaustively: two contenders that try, or a holder and
-// two who wait in line, one lock, clocks that tick together, so that many events fall on the same instants. The times are coarse, so that a
-// takeover takes few commands.
+// two who wait in line; one lock, clocks that tick together, so that many events fall on the same
+// instants. The times are coarse, so that a takeover takes few commands.
 func Scenes() []Schedule {
 	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
 	handover.Name, handover.Length = "handover", 60*sec

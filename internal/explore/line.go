@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
 )
 
@@ -58,6 +59,9 @@ func (o *oracle) turned(t turn) {
 		if !has(t.was.Holders(), p.TS) {
 			granted = append(granted, p)
 		}
+	}
+	if len(granted) > 0 {
+		o.due = 0 // patience begins now
 	}
 	o.inOrder(t, granted, in, out)
 	fence := t.was.Fence
@@ -153,16 +157,41 @@ func (o *oracle) done(c *call, after bson.Raw) {
 	}
 }
 
-// living returns the process whose term of that process id lasts by its own clock; nil when none.
+// A lease is how long a process may trust its process id, by the pings that it was answered. It is told
+// here a second time, since asking the process makes it notice the end.
+type lease struct {
+	id   string
+	sent clock.Reading // of the last acknowledged ping
+	over bool
+}
+
+// lasts reports whether a process may trust its process id now, by its own clock (R4: once it may not
+// it never may again).
+func (l *lease) lasts(p *process) bool {
+	c := p.config()
+	l.over = l.over || clock.HolderElapsed(l.sent, p.clock.Now()) >= c.Takeover-c.Margin
+	return !l.over
+}
+
+// acknowledged notes a ping that was answered.
+func (o *oracle) acknowledged(c *call) {
+	l := o.leases[c.p]
+	if l == nil || l.id != c.subject {
+		l = &lease{id: c.subject, sent: c.reading}
+		o.leases[c.p] = l
+	}
+	if l.lasts(c.p) {
+		l.sent = c.reading
+	}
+}
+
+// living returns the process that trusts that process id by its own clock; nil when none does.
 func (o *oracle) living(id string) *process {
 	for _, p := range o.w.slots {
 		if p == nil || p.dead || p.twin != "" {
 			continue
 		}
-		p.mu.Lock()
-		m := p.manager
-		p.mu.Unlock()
-		if m != nil && m.Process() == id && m.Err() == nil {
+		if l := o.leases[p]; l != nil && l.id == id && l.lasts(p) {
 			return p
 		}
 	}

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,7 @@ type oracle struct {
 	foreign  map[string]time.Duration // last sign of life of a foreign process
 	troubles time.Duration            // when the world was last disturbed
 	troubled map[*process]time.Duration
+	leases   map[*process]*lease
 	due      time.Duration // of the next look at what takes time
 	slow     map[string]waitingFor
 
@@ -84,13 +86,21 @@ type news struct {
 	released *Held
 }
 
+// fence is that of a guard that was handed out; 0 for other news.
+func (n news) fence() int64 {
+	if n.got == nil {
+		return 0
+	}
+	return n.got.guard.Fence()
+}
+
 func newOracle(w *world) *oracle {
 	w.done.Faults = map[Kind]int{}
 	return &oracle{
 		w: w, handed: map[string][]int64{}, accepted: map[string]int64{},
 		looks: map[*process][]seen{}, foreign: map[string]time.Duration{},
 		troubled: map[*process]time.Duration{}, slow: map[string]waitingFor{},
-		attempts: map[*process]map[string]*attempt{},
+		attempts: map[*process]map[string]*attempt{}, leases: map[*process]*lease{},
 	}
 }
 
@@ -122,7 +132,7 @@ func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
 	o.news = append(o.news, news{p: p, a: a, got: h, err: err})
 	o.mu.Unlock()
 	if h != nil {
-		o.w.log.add("%s holds %q with fence %d", p, h.name, h.guard.Fence())
+		o.w.log.told("%s holds %q with fence %d", p, h.name, h.guard.Fence())
 	}
 }
 
@@ -130,11 +140,11 @@ func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
 func (o *oracle) released(h *Held, err error) {
 	switch {
 	case err == nil:
-		o.w.log.add("%s has released %q", h.p, h.name)
+		o.w.log.told("%s has released %q", h.p, h.name)
 	case errors.Is(err, distlock.ErrLockLost):
-		o.w.log.add("%s has released %q: it was lost before", h.p, h.name)
+		o.w.log.told("%s has released %q: it was lost before", h.p, h.name)
 	default:
-		o.w.log.add("%s could not release %q yet", h.p, h.name)
+		o.w.log.told("%s could not release %q yet", h.p, h.name)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,7 +164,9 @@ func (o *oracle) look() {
 	}
 	open := slices.Clone(o.open)
 	o.mu.Unlock()
-	slices.SortStableFunc(all, func(a, b news) int { return a.p.index - b.p.index })
+	slices.SortStableFunc(all, func(a, b news) int {
+		return cmp.Or(a.p.index-b.p.index, cmp.Compare(a.fence(), b.fence()))
+	})
 	for _, n := range all {
 		o.learn(n)
 	}
@@ -179,6 +191,9 @@ func (o *oracle) learn(n news) {
 			o.w.done.Granted++
 		}
 		o.fenceOf(n)
+		if err := n.got.guard.Err(); errors.Is(err, distlock.ErrLockLost) {
+			o.violated("lost", "%s was handed a guard of %q that was lost already", n.p, n.got.name)
+		}
 		return
 	case n.a == nil || n.p.dead || n.p.struck-n.a.struck != 1:
 		return
@@ -295,6 +310,8 @@ func (o *oracle) sent(c *call) {
 		o.mu.Unlock()
 	}
 	switch c.op {
+	case fault.Ping:
+		c.reading = c.p.clock.Now()
 	case fault.Look, fault.Attend:
 		c.mono = c.p.clock.Now().Mono
 	case fault.Overtake, fault.Bury:

@@ -112,9 +112,9 @@ func (p *process) live() {
 	}
 	users.Wait()
 	<-p.ctx.Done()
-	p.w.log.add("%s closes", p)
+	p.w.log.told("%s closes", p)
 	if err := m.Close(context.Background()); err != nil {
-		p.w.log.add("%s closed: %v", p, err)
+		p.w.log.told("%s closed: %v", p, err)
 	}
 }
 

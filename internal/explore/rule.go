@@ -21,7 +21,10 @@ type seen struct {
 
 // replied is told of every command that its process was answered.
 func (o *oracle) replied(c *call) {
-	if c.op == fault.Enter {
+	switch c.op {
+	case fault.Ping:
+		o.acknowledged(c)
+	case fault.Enter:
 		o.stands(c)
 	}
 	now := c.p.clock.Now()

@@ -2,6 +2,8 @@ package explore
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,25 +18,56 @@ type timeline struct {
 
 	mu    sync.Mutex // guards what follows
 	lines []string
-	ended bool // what the dead do when they are buried is of no interest
+	news  []string // of users since the last event
+	ended bool     // what the dead do when they are buried is of no interest
 }
 
 func (l *timeline) end() {
+	l.flush()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
 }
 
+// add notes what the loop of the world has seen.
 func (l *timeline) add(format string, args ...any) {
 	if !l.w.s.Trace {
 		return
 	}
-	line := fmt.Sprintf("%12s  ", l.w.now().Round(time.Microsecond)) + fmt.Sprintf(format, args...)
+	l.flush()
+	line := l.line(format, args...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.ended {
-		l.lines = append(l.lines, l.plain(line))
+		l.lines = append(l.lines, line)
 	}
+}
+
+// told notes what a user has seen. One event may wake several users: what they tell is put in order
+// when all of them are blocked again.
+func (l *timeline) told(format string, args ...any) {
+	if !l.w.s.Trace {
+		return
+	}
+	line := l.line(format, args...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.news = append(l.news, line)
+	}
+}
+
+func (l *timeline) line(format string, args ...any) string {
+	return l.plain(fmt.Sprintf("%12s  ", l.w.now().Round(time.Microsecond)) + fmt.Sprintf(format, args...))
+}
+
+// flush puts in order what users have told.
+func (l *timeline) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.news)
+	l.lines = append(l.lines, l.news...)
+	l.news = nil
 }
 
 // plain replaces process ids by letters.
@@ -94,13 +127,16 @@ func (l *timeline) look(look catalog.Look) string {
 	}
 }
 
+// randomPart is the end of the field who.
+var randomPart = regexp.MustCompile(`:[0-9a-f]{8}\b`)
+
 func (l *timeline) failed(u *User, name string, err error) {
 	if !l.w.s.Trace {
 		return
 	}
-	text := err.Error()
+	text := randomPart.ReplaceAllString(l.plain(err.Error()), "")
 	if len(text) > 160 {
 		text = text[:160] + "..."
 	}
-	l.add("%s does not get %q: %s", u.p, name, text)
+	l.told("%s does not get %q: %s", u.p, name, text)
 }

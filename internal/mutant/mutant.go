@@ -42,6 +42,9 @@ const (
 	NewcomerFirst                               // 26, store: a newcomer stands before the others
 	BuryByProcess                               // 27, store: a burial names only the process
 	QuitterStays                                // 28, store: who gives up stays in the line
+	GrantAfterTerm                              // 29: a grant is used although the term ended
+	NoQuestionAfterOpening                      // 30: no question after a stream has opened
+	BuriedByAge                                 // 31: a waiter is buried for having waited long
 	end
 )
 
@@ -74,6 +77,9 @@ var names = [end]string{
 	NewcomerFirst:            "newcomer overtakes the line",
 	BuryByProcess:            "burial by process alone",
 	QuitterStays:             "a waiter that gave up stays in line",
+	GrantAfterTerm:           "grant used although the term ended",
+	NoQuestionAfterOpening:   "no question after the stream opened",
+	BuriedByAge:              "waiter buried by age alone",
 }
 
 // String returns the mistake in words.
