@@ -291,6 +291,12 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 func (a *attempt) undo() {
 	ctx, cancel := context.WithTimeout(context.Background(), a.m.cfg.CommandTimeout)
 	defer cancel()
+	done, free := a.m.room.door(ctx)
+	if !free { // a crowd is leaving
+		a.m.pinger.ReleaseLater(a.grant.Session)
+		return
+	}
+	defer done()
 	awards, err := a.m.locks.Leave(ctx, a.grant.Session)
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		a.m.pinger.ReleaseLater(a.grant.Session)

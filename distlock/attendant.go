@@ -16,10 +16,12 @@ import (
 // waits or did a ping interval ago. What it sends does not depend on how many wait:
 //
 //   - a change stream brings what is granted to the process, where there are change streams;
-//   - where there are none, or while there is none, one read asks for it. Its pauses are a sixteenth
-//     of the time in which nothing has moved, if somebody is near the front, else a quarter; at
-//     least eight round trips, so that they follow the server; at most PollMax;
-//   - one read each ping interval shows who stands before them and how their pings are. It starts
+//   - where there are none, or while there is none, one read asks for it. Its pauses are a small part
+//     of the time in which nothing has moved, a smaller one if somebody is near the front, so that
+//     asking adds the same share to every wait; at least four round trips, so that they follow the
+//     server; at most PollMax;
+//   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
+//     them and how their pings are. It starts
 //     and goes on with the watch of holders and waiters, and finds a grant that was not told;
 //   - one read looks for deadlocks, when somebody who holds a lock has waited for a second.
 type attendant struct {
@@ -37,9 +39,10 @@ type attendant struct {
 
 // Bounds of the pauses between two questions, see attendant.
 const (
-	roundTrips  = 8
-	nearFront   = 16
-	farFromIt   = 4
+	roundTrips  = 4
+	nearFront   = 64 // the pause is this part of the time in which nothing moved
+	farFromIt   = 16 // for those who have more than nearPlaces before them
+	nearPlaces  = 16
 	pollsInPoll = 50 // the shortest pause is Poll divided by it
 )
 
@@ -53,6 +56,10 @@ func newAttendant(m *Manager) *attendant {
 // interval is the time between two looks at the locks: the ping interval, and never so long that a
 // late look would break the watch.
 func (t *attendant) interval() time.Duration { return min(t.m.cfg.Ping, t.m.cfg.MaxWatchGap/2) }
+
+// patience is how long somebody has waited when his lock is looked at for the first time. Most waits
+// are over by then, and cost nothing but entering.
+func (t *attendant) patience() time.Duration { return max(t.m.cfg.Poll, t.interval()/6) }
 
 func (t *attendant) run() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,10 +135,10 @@ func (t *attendant) due(by map[string][]*waiter) time.Duration {
 		for _, w := range ws {
 			w.mu.Lock()
 			if !w.looked {
-				next = min(next, max(w.since, t.attended)+t.m.cfg.Poll)
+				next = min(next, max(w.since, t.attended)+t.patience())
 			}
 			next = min(next, w.searchDue(t.m.cfg.Ping))
-			near = near || w.place <= 1
+			near = near || w.place < nearPlaces
 			w.mu.Unlock()
 		}
 	}
@@ -165,7 +172,7 @@ func (t *attendant) work(ctx context.Context, by map[string][]*waiter, names []s
 	for _, ws := range by {
 		for _, w := range ws {
 			w.mu.Lock()
-			attend = attend || !w.looked && now >= max(w.since, t.attended)+t.m.cfg.Poll
+			attend = attend || !w.looked && now >= max(w.since, t.attended)+t.patience()
 			if now >= w.searchDue(t.m.cfg.Ping) {
 				search = append(search, w)
 			}

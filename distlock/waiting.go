@@ -198,7 +198,7 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		default:
 		}
 		me.a.undo()
-		return nil, me.held()
+		return nil, w.outwaited(ctx, me)
 	case <-ctx.Done():
 		me.a.undo()
 		w.last = me.held()
@@ -221,6 +221,24 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		return nil, fmt.Errorf("distlock: acquire %s: %w: %w", quoted(w.name), ErrNoHeartbeat,
 			me.a.term.Err())
 	}
+}
+
+// outwaited says who was in the way when the time was up. Where the lock was not looked at yet it is
+// now, so that the error has the facts.
+func (w *waiting) outwaited(ctx context.Context, me *waiter) error {
+	me.mu.Lock()
+	looked := me.looked
+	me.mu.Unlock()
+	if looked {
+		return me.held()
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.m.cfg.CommandTimeout)
+	defer cancel()
+	s, err := w.m.look(ctx, w.name)
+	if err != nil || s.malformed() != nil || len(s.suspects) == 0 {
+		return me.held()
+	}
+	return w.m.heldError(s)
 }
 
 // granted makes a guard of a grant. It is worth what the deadline of the last ping says.

@@ -20,8 +20,9 @@ import (
 //
 // It waits while a guard holds the lock, until ctx ends or as long as [WaitAtMost] says, by polling
 // outside of the transaction; it takes no place in the line. A dead holder is taken over. A
-// transaction that has read before sees an older picture: then the error is a *HeldError or the
-// driver's write conflict, after which WithTransaction runs the function again.
+// transaction that has read before sees an older picture: then the error is a *HeldError with the
+// driver's label for it, or a write conflict, after both of which WithTransaction runs the function
+// again.
 //
 // What it costs: the transaction stays open for as long as the lock is held, and MongoDB ends it
 // after 60 s (transactionLifetimeLimitSeconds); contenders keep a connection busy while they wait.
@@ -44,7 +45,8 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 		if err == nil {
 			return lock.Fence, nil
 		}
-		if !errors.Is(err, ErrHeld) || !w.worthwhile(err) {
+		var again *againError
+		if !errors.Is(err, ErrHeld) || errors.As(err, &again) || !w.worthwhile(err) {
 			return 0, err
 		}
 		w.last = err
@@ -79,8 +81,8 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 	}
 	lock, err := l.m.locks.EnterTransaction(ctx, a.grant)
 	if errors.Is(err, catalog.ErrNotFree) {
-		return catalog.Lock{}, fmt.Errorf("%w: the transaction began before the lock was free; "+
-			"run it again: %w", l.m.heldError(s), err)
+		return catalog.Lock{}, &againError{fmt.Errorf("%w: the transaction began before the lock was "+
+			"free; run it again: %w", l.m.heldError(s), err)}
 	}
 	if err != nil {
 		return fail(err)
@@ -101,3 +103,13 @@ func (l *DistributedLock) clearDead(ctx context.Context, s scene) error {
 	}
 	return nil
 }
+
+// An againError says that the transaction sees an old picture. The driver runs a transaction again
+// after an error with this label.
+type againError struct{ error }
+
+// HasErrorLabel implements mongo.LabeledError.
+func (*againError) HasErrorLabel(label string) bool { return label == "TransientTransactionError" }
+
+// Unwrap returns what was refused.
+func (e *againError) Unwrap() error { return e.error }

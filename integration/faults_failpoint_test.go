@@ -114,10 +114,7 @@ func (w *world) failing(t *testing.T) *failing {
 func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	t.Helper()
 	command, app := "findAndModify", p.app
-	switch op {
-	case fault.Release:
-		command = "update"
-	case fault.Ping:
+	if op == fault.Ping {
 		app += "-ping"
 	}
 	data := append(bson.D{field("failCommands", bson.A{command}), field("appName", app)}, f.data...)

@@ -196,9 +196,6 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		app = "" // of the heartbeats of all
 	}
 	command := "findAndModify"
-	if op == fault.Release {
-		command = "update"
-	}
 	back := make(chan func(), 1)
 	gone := false
 	store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {

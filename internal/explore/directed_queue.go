@@ -117,14 +117,16 @@ func deadStream() Schedule {
 // slowStream: A releases right before B's stream is open. Pings are rare, so that it is not the look of
 // the ping interval that tells B.
 func slowStream() Schedule {
-	s := line(8990 * time.Millisecond)
+	s := line(16999 * time.Millisecond)
 	s.Length, s.Quiet = 2*minute, minute
 	t := &s.Timing
 	t.Ping, t.Takeover, t.Margin = minute, 10*minute, 2*minute
 	t.Poll, t.PollMax, t.Limit, t.MaxGap = sec, 4*sec, 5*sec, 3*minute
-	s.Faults = []Fault{
-		{Kind: DelayRequest, Process: 1, Op: fault.Notices, Nth: 1, For: 4 * sec},
+	for nth := range 8 { // a second each, so that B has looked at the lock before
+		s.Faults = append(s.Faults, Fault{Kind: Drop, Process: 1, Op: fault.Notices, Nth: nth + 1})
 	}
+	s.Faults = append(s.Faults,
+		Fault{Kind: DelayRequest, Process: 1, Op: fault.Notices, Nth: 9, For: 4 * sec})
 	return s
 }
 

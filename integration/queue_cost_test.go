@@ -1,0 +1,115 @@
+package integration_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// counted starts a process whose commands are counted, but for its heartbeat.
+func (w *world) counted(t testing.TB, sent *counter) *distlock.Manager {
+	t.Helper()
+	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+	return w.start(t, func(cfg *distlock.Config) { slow(cfg); cfg.Client = client })
+}
+
+// slow are the times of processes whose heartbeats and looks are rare, and whose questions for grants
+// come at even pauses as soon as nothing has moved for some seconds.
+func slow(cfg *distlock.Config) {
+	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
+	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute
+}
+
+// Round trips as promised: to stand in a line and to be handed the lock costs one command each on a
+// MongoDB, however many wait; on the embedded server a read and a compare-and-set each, and what asks
+// for the grants. What tells of grants or asks for them depends on time and is bounded.
+func TestCommands_OfHandOver(t *testing.T) {
+	forEachInTurn(t, func(t *testing.T, w *world) {
+		const waiters = 12
+		name := w.name("balancer")
+		var sent counter
+		a, b := w.counted(t, &sent), w.counted(t, &sent)
+		g := w.mustTry(t, a, name)
+		warm := w.queue(t, b, name) // the streams are opened
+		wantReleased(t, g)
+		g = wantTurn(t, warm)
+		var turns []<-chan turn
+		sent.reset()
+		for i := range waiters {
+			turns = append(turns, w.queue(t, []*distlock.Manager{a, b}[i%2], name))
+		}
+		entering := sent.all()
+		sent.reset()
+		begun := time.Now()
+		for _, done := range turns {
+			wantReleased(t, g)
+			g = wantTurn(t, done)
+		}
+		leaving, took := sent.all(), time.Since(begun)
+		t.Logf("%d hand-overs in %v: entering %v, handing over %v", waiters, took, entering, leaving)
+		wantReleased(t, g)
+		change := "findAndModify " + catalog.LocksCollection
+		if a.Server().Kind == catalog.FerretDB {
+			if n := entering[change]; n != waiters {
+				t.Errorf("%d writes to enter %d times", n, waiters)
+			}
+			return
+		}
+		if n := entering[change]; n != waiters {
+			t.Errorf("%d commands to enter %d times", n, waiters)
+		}
+		if n := leaving[change]; n != waiters {
+			t.Errorf("%d commands to hand over %d times", n, waiters)
+		}
+		looks := 0
+		for command, n := range leaving {
+			if strings.HasPrefix(command, "aggregate") {
+				looks += n
+			}
+		}
+		if most := 2 * (2 + int(took/(400*time.Millisecond))); looks > most {
+			t.Errorf("%d looks in %v, at most %d belong there", looks, took, most)
+		}
+		if a.Server().ChangeStreams && leaving["find "+catalog.LocksCollection] > 4 {
+			t.Errorf("it asked although it is told: %v", leaving)
+		}
+	})
+}
+
+// A thousand waiters of twenty locks in one process send as many commands in the same time as one
+// waiter does.
+func TestCommands_ThousandIdleWaiters_AsManyAsOne(t *testing.T) {
+	forEachInTurn(t, func(t *testing.T, w *world) {
+		waiters, locks := 1000, 20
+		if w.d.name == "embedded" || w.d.name == "configsvr" {
+			waiters = 200 // to enter takes long on the one, and the other is like a standalone here
+		}
+		holder := w.start(t, slow)
+		var one, many counter
+		lone, crowded := w.counted(t, &one), w.counted(t, &many)
+		leaveOne := w.crowd(t, holder, lone, 1, 1)
+		leaveMany := w.crowd(t, holder, crowded, waiters, locks)
+		w.settledDown(t, &many)
+		one.reset()
+		many.reset()
+		select {
+		case <-time.After(12 * time.Second): // a ping interval and more, in which they are counted
+		case <-t.Context().Done():
+		}
+		few, lots := one.total(), many.total()
+		t.Logf("in 12 s: one waiter %v, %d waiters %v", one.all(), waiters, many.all())
+		if lots > few+few/5+4 {
+			t.Errorf("%d waiters sent %d commands, one sent %d", waiters, lots, few)
+		}
+		if few == 0 && lone.Server().ChangeStreams {
+			t.Error("nothing was counted")
+		}
+		leaveMany()
+		leaveOne()
+	})
+}

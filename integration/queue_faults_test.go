@@ -1,0 +1,383 @@
+package integration_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// noticed are the deployments whose servers tell of grants.
+var noticed = named("replicaset", "uri")
+
+// streams follows the change streams of a client: their cursors, and what failed of them.
+type streams struct {
+	mu     sync.Mutex // guards the fields below
+	asked  map[int64]bool
+	opened []int64
+	failed int
+}
+
+func (s *streams) monitor() *event.CommandMonitor {
+	return &event.CommandMonitor{
+		Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			stage, _ := e.Command.Lookup("pipeline", "0", "$changeStream").DocumentOK()
+			if e.CommandName == "aggregate" && stage != nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if s.asked == nil {
+					s.asked = map[int64]bool{}
+				}
+				s.asked[e.RequestID] = true
+			}
+		},
+		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.asked[e.RequestID] {
+				s.opened = append(s.opened, e.Reply.Lookup("cursor", "id").Int64())
+			}
+		},
+		Failed: func(_ context.Context, e *event.CommandFailedEvent) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.asked[e.RequestID] || e.CommandName == "getMore" {
+				s.failed++
+			}
+		},
+	}
+}
+
+// count returns how many were opened, and how many of their commands failed.
+func (s *streams) count() (opened, failed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.opened), s.failed
+}
+
+func (s *streams) latest() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opened[len(s.opened)-1]
+}
+
+// listening starts a process of whose stream is known what becomes of it.
+func (w *world) listening(t testing.TB, app string) (*distlock.Manager, *streams) {
+	t.Helper()
+	s := &streams{}
+	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(app).SetMonitor(s.monitor()))
+	return w.start(t, func(cfg *distlock.Config) { calm(cfg); cfg.Client = client }), s
+}
+
+// calm are the times of processes that are not to be taken over, however slow the machine is.
+func calm(cfg *distlock.Config) {
+	cfg.Ping, cfg.Takeover = paced(time.Second), time.Minute
+	cfg.Margin, cfg.MaxWatchGap = 0, 0 // the defaults
+}
+
+// wantTurns lets waiters have their turns one after the other, from the release of g on, and checks
+// that nobody overtakes and the fences rise.
+func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
+	t.Helper()
+	last := g.Fence()
+	for i, done := range waiters {
+		wantReleased(t, g)
+		if g = wantTurn(t, done); g.Fence() <= last {
+			t.Errorf("turn %d: fence %d after %d", i, g.Fence(), last)
+		}
+		last = g.Fence()
+		for _, later := range waiters[i+1:] {
+			wantWaiting(t, later)
+		}
+	}
+	wantReleased(t, g)
+}
+
+// The cursor of the change stream is killed on the server while a waiter waits, and the lock is
+// granted in the same moment: the grant is found.
+func TestLock_CursorKilled_GrantIsFound(t *testing.T) {
+	t.Parallel()
+	forThese(t, noticed, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		holder := w.start(t, calm)
+		m, s := w.listening(t, "")
+		if !m.Server().ChangeStreams {
+			t.Skip("this deployment has no change streams")
+		}
+		g := w.mustTry(t, holder, name)
+		for round := range 3 {
+			next := w.queue(t, m, name)
+			eventually(t, turnLimit, "a stream is open", func() bool {
+				opened, failed := s.count()
+				return opened > round && (round == 0 || failed > 0)
+			})
+			opened, failed := s.count()
+			if err := w.db.RunCommand(t.Context(), bson.D{
+				field("killCursors", catalog.LocksCollection), field("cursors", bson.A{s.latest()}),
+			}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			wantReleased(t, g)
+			begun := time.Now()
+			g = wantTurn(t, next)
+			t.Logf("the grant was found after %v", time.Since(begun))
+			eventually(t, turnLimit, "the stream failed and another is open", func() bool {
+				o, f := s.count()
+				return o > opened && f > failed
+			})
+			injected.add(w.d.name, "cursor killed", "waiting")
+		}
+		wantReleased(t, g)
+	})
+}
+
+// The connections of a waiting process are cut while the lock is granted to it: it has it when it is
+// back, in order, and without waiting for an interval.
+func TestLock_CutOffWhileGranted_GrantIsFound(t *testing.T) {
+	t.Parallel()
+	forThese(t, wired, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		holder := w.start(t, calm)
+		link := w.d.through(t)
+		m := w.start(t, func(cfg *distlock.Config) {
+			throughWire(cfg, link)
+			calm(cfg)
+			cfg.CommandTimeout = 2 * time.Second
+		})
+		g := w.mustTry(t, holder, name)
+		for _, mode := range []proxyMode{cut, stalling} {
+			first, second := w.queue(t, m, name), w.queue(t, holder, name)
+			link.set(mode)
+			wantReleased(t, g)
+			eventually(t, turnLimit, "it is granted to the one that was cut off", func() bool {
+				return w.lock(t, name).Process == m.Process()
+			})
+			wantWaiting(t, second)
+			link.set(cut) // replies that were held back are lost
+			link.set(passing)
+			injected.add(w.d.name, "cut", "waiting")
+			g = wantTurn(t, first)
+			wantReleased(t, g)
+			g = wantTurn(t, second)
+		}
+		wantReleased(t, g)
+	})
+}
+
+// The locks collection is dropped by a hand while three wait: their stream is over and their places
+// are gone. The holder is told, and all three have their turns.
+func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
+	t.Parallel()
+	forThese(t, noticed, func(t *testing.T, shared *world) {
+		w := shared.elsewhere(t, databaseName())
+		name := w.name("balancer")
+		holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
+		g := w.mustTry(t, holder, name)
+		waiters := []<-chan turn{w.queue(t, a, name), w.queue(t, b, name), w.queue(t, a, name)}
+		if err := w.db.Collection(catalog.LocksCollection).Drop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		injected.add(w.d.name, "collection dropped", "waiting")
+		wantErr(t, g.Release(), distlock.ErrLockLost)
+		for range waiters { // in whatever order they came back
+			var got turn
+			select {
+			case got = <-waiters[0]:
+			case got = <-waiters[1]:
+			case got = <-waiters[2]:
+			case <-time.After(turnLimit):
+				t.Fatal("nobody has the lock")
+			}
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			if got.guard.Fence() <= g.Fence() {
+				t.Errorf("fence %d after %d", got.guard.Fence(), g.Fence())
+			}
+			g = got.guard
+			wantReleased(t, g)
+		}
+	})
+}
+
+// elsewhere is the world of another database on the same deployment.
+func (w *world) elsewhere(t testing.TB, database string) *world {
+	t.Helper()
+	other := &world{d: w.d, db: w.d.app.Database(database, options.Database().
+		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()))}
+	if database == "config" {
+		other.prefix = bson.NewObjectID().Hex() + "-"
+	}
+	t.Cleanup(func() {
+		if err := other.clean(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		w.keepAll(other)
+	})
+	return other
+}
+
+func (w *world) keepAll(other *world) {
+	for _, g := range other.kept {
+		w.keep(g)
+	}
+}
+
+// Between queueing and the opening of the stream, and between its opening and the first thing that
+// it tells, the lock is granted: no gap swallows it.
+func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
+	t.Parallel()
+	forThese(t, noticed, func(t *testing.T, w *world) {
+		for _, c := range []struct {
+			name   string
+			opened bool // the server has opened it, and its reply is on its way
+		}{{"before it is opened", false}, {"before it is known to be open", true}} {
+			t.Run(c.name, func(t *testing.T) {
+				name := w.name(c.name)
+				inner, err := mongocatalog.New(w.d.app, mongocatalog.Options{Database: w.db.Name()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				arrived, goOn := make(chan struct{}, 8), make(chan struct{})
+				store := fault.Wrap(inner)
+				store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+					wait := func() {
+						arrived <- struct{}{}
+						select {
+						case <-goOn:
+						case <-ctx.Done():
+						}
+					}
+					switch {
+					case call.Op == fault.Awarded || call.Op == fault.Attend: // only the stream tells
+						select {
+						case <-goOn:
+						case <-ctx.Done():
+							return fault.Refused(call.Op)
+						}
+					case call.Op == fault.Notices && !c.opened:
+						wait()
+					case call.Op == fault.Notices:
+						err := apply()
+						wait()
+						return err
+					}
+					return apply()
+				})
+				holder := w.start(t, calm)
+				m := w.start(t, func(cfg *distlock.Config) {
+					calm(cfg)
+					cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
+				})
+				g := w.mustTry(t, holder, name)
+				next := w.queue(t, m, name)
+				select {
+				case <-arrived:
+				case <-time.After(turnLimit):
+					t.Fatal("no stream is opened")
+				}
+				wantReleased(t, g)
+				if l := w.lock(t, name); l.Process != m.Process() {
+					t.Fatalf("not granted: %+v", l)
+				}
+				close(goOn)
+				wantReleased(t, wantTurn(t, next))
+				injected.add(w.d.name, "stream opened late", "waiting")
+			})
+		}
+	})
+}
+
+// The server fails what streams are made of, again and again, as its fail point for tests lets it:
+// grants are found all the same. There is one such fail point on a server, so this runs alone.
+func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
+	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
+		for _, c := range []struct {
+			name string
+			data bson.D
+		}{
+			{"getMore fails", bson.D{field("failCommands", bson.A{"getMore"}), field("errorCode", 11601)}},
+			{"getMore cuts", bson.D{field("failCommands", bson.A{"getMore"}), field("closeConnection", true)}},
+			{"history lost", bson.D{field("failCommands", bson.A{"getMore"}), field("errorCode", 286)}},
+			{"no stream opens", bson.D{field("failCommands", bson.A{"aggregate"}), field("errorCode", 8)}},
+			{"opening takes long", bson.D{field("failCommands", bson.A{"aggregate"}),
+				field("blockConnection", true), field("blockTimeMS", 1500)}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				name, app := w.name(c.name), "waits-"+bson.NewObjectID().Hex()
+				holder := w.start(t, calm)
+				m, _ := w.listening(t, app)
+				g := w.mustTry(t, holder, name)
+				failing := func(mode any) int64 {
+					raw, err := w.d.app.Database("admin").RunCommand(t.Context(), bson.D{
+						field("configureFailPoint", "failCommand"), field("mode", mode),
+						field("data", append(slices.Clone(c.data), field("appName", app))),
+					}).Raw()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return raw.Lookup("count").AsInt64()
+				}
+				before := failing("alwaysOn")
+				t.Cleanup(func() {
+					_ = w.d.app.Database("admin").RunCommand(context.WithoutCancel(t.Context()),
+						bson.D{field("configureFailPoint", "failCommand"), field("mode", "off")}).Err()
+				})
+				var waiters []<-chan turn
+				for range 3 {
+					waiters = append(waiters, w.queue(t, m, name))
+				}
+				begun := time.Now()
+				wantTurns(t, g, waiters...)
+				t.Logf("three turns took %v", time.Since(begun))
+				if n := failing("off") - before; n == 0 {
+					t.Error("the server failed nothing")
+				}
+				last := w.mustTry(t, holder, name)
+				wantTurns(t, last, w.queue(t, m, name))
+				injected.add(w.d.name, c.name, "waiting")
+			})
+		}
+	})
+}
+
+// The primary steps down while three wait: the new one has the line as it was, and all have their
+// turns in order.
+func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
+	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		longer := func(cfg *distlock.Config) { cfg.Takeover = 90 * time.Second } // than an election
+		holder, a, b := w.start(t, longer), w.start(t, longer), w.start(t, longer)
+		g := w.mustTry(t, holder, name)
+		waiters := []<-chan turn{w.queue(t, a, name), w.queue(t, b, name), w.queue(t, a, name)}
+		if err := w.d.set.StepDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		injected.add(w.d.name, "primary stepped down", "waiting")
+		released := make(chan error, 1)
+		go func() { released <- g.Release() }() // waited for below
+		if _, err := w.d.set.Primary(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first := wantTurn(t, waiters[0])
+		if err := <-released; err != nil {
+			t.Logf("Release: %v", err) // it goes on in the background
+		}
+		if first.Fence() <= g.Fence() {
+			t.Errorf("fence %d after %d", first.Fence(), g.Fence())
+		}
+		wantTurns(t, first, waiters[1:]...)
+	})
+}

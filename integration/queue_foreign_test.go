@@ -1,0 +1,121 @@
+package integration_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// A manager that knows nothing of lines takes a free lock, writes its six fields and leaves ours, as
+// measured of MongoDB's own. Ours queue behind it; its release leaves state 0 and our line, and the
+// first of the line has it within an interval, then the next.
+func TestLock_ForeignManagerReleases_FirstInLineHasIt(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		a, b := w.start(t, calm), w.start(t, calm)
+		last := w.mustTry(t, a, name)
+		wantReleased(t, last)
+		locks, session := w.db.Collection(catalog.LocksCollection), bson.NewObjectID()
+		r, err := locks.UpdateOne(t.Context(), bson.D{field("_id", name), field("state", 0)},
+			bson.D{field("$set", bson.D{
+				field("ts", session), field("state", int32(2)), field("who", "ConfigServer:conn2"),
+				field("process", "ConfigServer"), field("when", bson.NewDateTimeFromTime(w.now(t))),
+				field("why", "createDatabase"),
+			})})
+		if err != nil || r.MatchedCount != 1 {
+			t.Fatalf("taking the free lock: %v", err)
+		}
+		_, err = w.try(t, a, name)
+		if h := heldError(t, err); h.Process != "ConfigServer" || h.Why != "createDatabase" {
+			t.Errorf("told %+v", h)
+		}
+		first, second := w.queue(t, a, name), w.queue(t, b, name)
+		raw := w.document(t, catalog.LocksCollection, name)
+		wantValues(t, raw, map[string]any{
+			"ts": session, "state": int32(2), "process": "ConfigServer", "who": "ConfigServer:conn2",
+		})
+		r, err = locks.UpdateOne(t.Context(), bson.D{field("ts", session)},
+			bson.D{field("$set", bson.D{field("state", int32(0))})})
+		if err != nil || r.MatchedCount != 1 {
+			t.Fatalf("releasing it: %v", err)
+		}
+		begun := time.Now()
+		g := wantTurn(t, first)
+		took := time.Since(begun)
+		t.Logf("found after %v", took)
+		if most := 2*a.Config().Ping + 5*time.Second; took > most {
+			t.Errorf("found after %v, want an interval of %v", took, a.Config().Ping)
+		}
+		if g.Fence() <= last.Fence() {
+			t.Errorf("fence %d after %d", g.Fence(), last.Fence())
+		}
+		wantTurns(t, g, second)
+	})
+}
+
+// MongoDB's own manager wants a lock for which ours stand in line: it has to wait until nobody of
+// ours wants it, and then has its turn. It polls, and a lock that is handed over is never free.
+func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
+		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that nobody has
+		t.Cleanup(func() { w.forget(t, name) })
+		a, b := w.start(t, calm), w.start(t, calm)
+		g := w.mustTry(t, a, name)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		created := make(chan error, 1)
+		go func() { created <- w.createDatabase(ctx, name) }() // ends with its 20 s, or with ctx
+		for range 4 {
+			next, after := w.queue(t, b, name), w.queue(t, a, name)
+			for _, done := range []<-chan turn{next, after} {
+				wantReleased(t, g)
+				g = wantTurn(t, done)
+				select {
+				case err := <-created:
+					t.Fatalf("createDatabase did not wait for our line: %v", err)
+				case <-time.After(600 * time.Millisecond): // one of its polls
+				}
+				if err := g.Check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		wantReleased(t, g)
+		w.meetTheOther(t, name, created)
+		l := w.lock(t, name)
+		if l.Held || l.Process != "ConfigServer" || l.Why != "createDatabase" {
+			t.Errorf("its document is understood as %+v", l)
+		}
+		if next := w.mustTry(t, a, name); next.Fence() <= g.Fence() {
+			t.Errorf("fence %d after %d", next.Fence(), g.Fence())
+		}
+	})
+}
+
+// Database config of an ordinary replica set has neither change streams nor transactions: there
+// waiting works by reads, and a lock in a transaction is refused.
+func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("replicaset"), func(t *testing.T, own *world) {
+		w := own.elsewhere(t, "config")
+		name := w.name("balancer")
+		a, b := w.start(t, calm), w.start(t, calm)
+		if s := a.Server(); s.ChangeStreams || s.Transactions {
+			t.Fatalf("change streams %v, transactions %v", s.ChangeStreams, s.Transactions)
+		}
+		g := w.mustTry(t, a, name)
+		wantTurns(t, g, w.queue(t, b, name), w.queue(t, a, name), w.queue(t, b, name))
+		err := transact(t.Context(), w.d.app, func(ctx context.Context) error {
+			_, err := a.Lock(name).LockInTransaction(ctx)
+			return err
+		})
+		wantErr(t, err, distlock.ErrNoTransactions)
+	})
+}

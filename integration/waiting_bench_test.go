@@ -1,0 +1,378 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+var (
+	fairFor = flag.Duration("fairfor", 30*time.Second, "how long BenchmarkWaiting lets sixteen "+
+		"contenders run for turns")
+	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
+)
+
+// BenchmarkWaiting shows what waiting in line costs, in least writes: the median of a durable update
+// of one small document on the same server in the same minute. Nothing here is asserted.
+func BenchmarkWaiting(b *testing.B) {
+	for _, d := range named("replicaset", "standalone", "embedded", "uri") {
+		b.Run(d.name, func(b *testing.B) {
+			w := d.open(b)
+			for _, waiters := range []int{1, 16, 64} {
+				w.part(b, fmt.Sprintf("waiting=%d", waiters), func(b *testing.B) {
+					w.timeHandOvers(b, waiters)
+				})
+			}
+			w.part(b, "contending=16", w.timeContention)
+			w.part(b, "idle", w.countIdle)
+		})
+	}
+}
+
+// part is one line of the table.
+func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
+	b.Run(name, func(b *testing.B) {
+		for b.Loop() {
+			measure(b)
+		}
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
+// leastWrite is the median of a durable update.
+func (w *world) leastWrite(b *testing.B) time.Duration {
+	b.Helper()
+	durable := options.Collection().SetWriteConcern(&writeconcern.WriteConcern{
+		W: writeconcern.WCMajority, Journal: new(true)})
+	if w.d.name == "embedded" {
+		durable = options.Collection()
+	}
+	work := w.db.Collection("distlock_it_work", durable)
+	id := w.name("least")
+	w.plant(b, "distlock_it_work", bson.D{field("_id", id), field("n", int64(0))})
+	var took []time.Duration
+	for range 100 {
+		begun := time.Now()
+		_, err := work.UpdateOne(b.Context(), byID(id), bson.D{field("$inc", bson.D{field("n", 1)})})
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(begun))
+	}
+	return quantile(took, 50)
+}
+
+func quantile(took []time.Duration, percent int) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[min(len(took)-1, len(took)*percent/100)]
+}
+
+// A contender is one caller of Lock in a Manager that may be of others as well.
+type contender struct {
+	m       *distlock.Manager
+	entered chan struct{} // of the Manager: somebody has entered the line
+}
+
+// contenders starts processes with the usual times, each with a client of its own.
+func (w *world) contenders(b *testing.B, processes int, sent *counter) []*contender {
+	b.Helper()
+	var all []*contender
+	for range processes {
+		c := &contender{entered: make(chan struct{}, 1024)}
+		client := privateClient(b, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		inner, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		store := fault.Wrap(inner)
+		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			err := apply()
+			if call.Op == fault.Enter && err == nil {
+				c.entered <- struct{}{}
+			}
+			return err
+		})
+		c.m = w.start(b, func(cfg *distlock.Config) {
+			*cfg = distlock.Config{Catalog: store, Database: cfg.Database, Host: cfg.Host}
+		})
+		all = append(all, c)
+	}
+	return all
+}
+
+// A grab is one return of Lock.
+type grab struct {
+	guard *distlock.TryGuard
+	at    time.Time
+	by    int
+}
+
+// timeHandOvers times the way from the call of Release to the return of the next Lock, while a given
+// number of callers stand in the line.
+func (w *world) timeHandOvers(b *testing.B, waiters int) {
+	var sent counter
+	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15, 9
+	name := w.name(fmt.Sprintf("hand-over-%d", waiters))
+	ctx, cancel := context.WithCancel(b.Context())
+	var calls sync.WaitGroup
+	defer func() { cancel(); calls.Wait() }()
+	grabs := make(chan grab, 1)
+	enter := func(i int) { // returns when the caller stands in the line
+		c := all[i%len(all)]
+		calls.Go(func() { // ends with its turn, or with ctx
+			g, err := c.m.Lock(name).Lock(ctx)
+			at := time.Now()
+			if err == nil {
+				grabs <- grab{g, at, i}
+			} else if !errors.Is(err, context.Canceled) {
+				b.Error(err)
+			}
+		})
+		select {
+		case <-c.entered:
+		case <-time.After(time.Minute):
+			b.Error("nobody enters")
+		}
+	}
+	before := w.leastWrite(b)
+	enter(0)
+	for i := range waiters {
+		enter(i + 1)
+	}
+	holder := <-grabs
+	var took []time.Duration
+	rounds := *handOvers
+	warm := 2 * (waiters + 1)
+	for round := range warm + rounds {
+		if round == warm {
+			sent.reset()
+			took = nil
+		}
+		released := make(chan error, 1)
+		begun := time.Now()
+		go func() { released <- holder.guard.Release() }() // waited for below
+		var next grab
+		select {
+		case next = <-grabs:
+		case <-time.After(time.Minute):
+			b.Fatalf("the lock was not handed over: %v", sent.all())
+		}
+		took = append(took, next.at.Sub(begun))
+		if err := <-released; err != nil {
+			b.Error(err)
+		}
+		enter(holder.by)
+		holder = next
+	}
+	counts := sent.all()
+	after := w.leastWrite(b)
+	cancel()
+	calls.Wait()
+	if err := holder.guard.Release(); err != nil {
+		b.Error(err)
+	}
+	w.row(b, (before+after)/2, took, counts, rounds)
+}
+
+// row reports the times in least writes, and the commands of one hand-over. The questions of change
+// streams are told apart: while nothing happens each asks once a second.
+func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
+	rounds int) {
+	b.Helper()
+	commands := 0
+	for command, n := range counts {
+		if command != "getMore" && !strings.HasSuffix(command, catalog.PingsCollection) {
+			commands += n
+		}
+	}
+	for _, percent := range []int{50, 90, 99} {
+		b.ReportMetric(float64(quantile(took, percent))/float64(write), fmt.Sprintf("writes-p%d", percent))
+	}
+	b.ReportMetric(float64(write)/float64(time.Millisecond), "write-ms")
+	b.ReportMetric(float64(commands)/float64(rounds), "commands")
+	b.ReportMetric(float64(counts["getMore"])/float64(rounds), "getMores")
+	b.Logf("%d hand-overs: %v", rounds, counts)
+}
+
+// timeContention lets sixteen processes run for the lock, each of which gives it back at once and
+// comes again.
+func (w *world) timeContention(b *testing.B) {
+	const processes = 16
+	var sent counter
+	all := w.contenders(b, processes, &sent)
+	name := w.name("fair")
+	before := w.leastWrite(b)
+	var (
+		turns    [processes]int
+		mu       sync.Mutex // guards took
+		took     []time.Duration
+		released atomic.Int64
+		running  sync.WaitGroup
+	)
+	sent.reset()
+	begun := time.Now()
+	for i, c := range all {
+		running.Go(func() {
+			for time.Since(begun) < *fairFor {
+				g, err := c.m.Lock(name).Lock(b.Context())
+				at := time.Since(begun)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				<-c.entered
+				turns[i]++
+				if from := released.Load(); from > 0 {
+					mu.Lock()
+					took = append(took, at-time.Duration(from))
+					mu.Unlock()
+				}
+				released.Store(int64(time.Since(begun)))
+				if err := g.Release(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	spent := time.Since(begun)
+	counts := sent.all()
+	after := w.leastWrite(b)
+	total := 0
+	for _, n := range turns {
+		total += n
+	}
+	fewest, most := slices.Min(turns[:]), slices.Max(turns[:])
+	fair := float64(fewest) / float64(max(1, most))
+	b.ReportMetric(fair, "fairness")
+	w.row(b, (before+after)/2, took, counts, total)
+	b.Logf("%d to %d turns of each of %d in %v, %.1f turns/s", fewest, most, processes,
+		spent.Round(time.Second), float64(total)/spent.Seconds())
+}
+
+// countIdle counts what a thousand waiters of twenty locks send while nothing moves, against one.
+func (w *world) countIdle(b *testing.B) {
+	holder := w.start(b, slow)
+	var rates []float64
+	var all []map[string]int
+	for _, crowd := range []struct{ waiters, locks int }{{1, 1}, {1000, 20}} {
+		var sent counter
+		client := privateClient(b, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		m := w.start(b, func(cfg *distlock.Config) { slow(cfg); cfg.Client = client })
+		leave := w.crowd(b, holder, m, crowd.waiters, crowd.locks)
+		w.settledDown(b, &sent)
+		sent.reset()
+		begun := time.Now()
+		select {
+		case <-time.After(max(*benchFor, 10*time.Second)):
+		case <-b.Context().Done():
+		}
+		rates = append(rates, float64(sent.total())/time.Since(begun).Seconds())
+		all = append(all, sent.all())
+		leave()
+	}
+	b.ReportMetric(rates[0], "commands/s-of-1")
+	b.ReportMetric(rates[1], "commands/s-of-1000")
+	b.Logf("one waiter: %v; 1,000 of 20 locks: %v", all[0], all[1])
+}
+
+// settledDown waits until the looks at newcomers are over and the pauses between questions have grown:
+// two seconds in which at most five commands are sent.
+func (w *world) settledDown(t testing.TB, sent *counter) {
+	t.Helper()
+	last := sent.total()
+	eventually(t, time.Minute, "the waiters settle down", func() bool {
+		select {
+		case <-time.After(2 * time.Second):
+		case <-t.Context().Done():
+		}
+		now := sent.total()
+		defer func() { last = now }()
+		return now-last <= 5
+	})
+}
+
+// crowd lets many callers of one Manager wait for locks that another holds, and returns when all
+// stand in their lines. What it returns sends them away.
+func (w *world) crowd(t testing.TB, holder, m *distlock.Manager, waiters, locks int) (leave func()) {
+	t.Helper()
+	var guards []*distlock.TryGuard
+	prefix := fmt.Sprintf("idle-%d-", waiters)
+	for i := range locks {
+		guards = append(guards, w.mustTry(t, holder, w.name(fmt.Sprintf("%s%d", prefix, i))))
+	}
+	const together = 20 // so many leave at once
+	var groups []func()
+	for first := 0; first < waiters; first += together {
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		for i := first; i < min(waiters, first+together); i++ {
+			calls.Go(func() { // ends with ctx
+				_, err := m.Lock(w.name(fmt.Sprintf("%s%d", prefix, i%locks))).Lock(ctx)
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("a waiter of a lock that is held: %v", err)
+				}
+			})
+		}
+		groups = append(groups, func() { cancel(); calls.Wait() })
+	}
+	eventually(t, 3*time.Minute, "all stand in their lines", func() bool {
+		return w.waitersOf(t, prefix) == waiters
+	})
+	return func() {
+		for _, leave := range groups {
+			leave()
+		}
+		for _, g := range guards {
+			if err := g.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// waitersOf counts who stands in the lines of the locks whose names begin so.
+func (w *world) waitersOf(t testing.TB, prefix string) int {
+	t.Helper()
+	filter := bson.D{field("_id", bson.D{field("$regex", "^"+w.name(prefix))})}
+	cursor, err := w.db.Collection(catalog.LocksCollection).Find(t.Context(), filter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs []bson.Raw
+	if err := cursor.All(t.Context(), &docs); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, doc := range docs {
+		line, ok := doc.Lookup("waiters").ArrayOK()
+		if !ok {
+			continue
+		}
+		values, err := line.Values()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(values)
+	}
+	return n
+}
