@@ -56,7 +56,8 @@ type Queues interface {
 	Enter(ctx context.Context, g Grant, how Line) (Lock, error)
 
 	// Leave takes a session out of the lock, holder or waiter, and grants the lock to whoever is
-	// next. It is Release that tells who was granted. Errors: those of Release.
+	// next. It is Release that tells who was granted; it may tell a grant of the same instant again.
+	// Errors: those of Release.
 	Leave(ctx context.Context, s Session) ([]Award, error)
 
 	// Bury is Leave on behalf of a dead holder or waiter that was watched: it must still stand in

@@ -225,6 +225,7 @@ func operationOf(m []byte) string {
 		return ""
 	}
 	collection, _ := first.Value().StringValueOK()
+	isID := func(path ...string) bool { return d.Lookup(path...).Type == bson.TypeObjectID }
 	has := func(path ...string) bool { _, err := d.LookupErr(path...); return err == nil }
 	switch first.Key() + " " + collection {
 	case "findAndModify " + catalog.PingsCollection:
@@ -235,8 +236,8 @@ func operationOf(m []byte) string {
 	case "findAndModify " + catalog.LocksCollection:
 		update, _ := d.LookupErr("update") // a pipeline where the server has those
 		switch {
-		case update.Type == bson.TypeArray && has("query", "$expr"):
-			return "release"
+		case update.Type == bson.TypeArray && (has("query", "$expr") || isID("query", "ts")):
+			return "release" // in general, and in short
 		case update.Type == bson.TypeArray:
 			return "enter"
 		case has("query", "rev"):

@@ -47,46 +47,6 @@ func runPipeline(doc bson.D, pipeline bson.A, now time.Time) (after bson.D, err 
 	return doc, nil
 }
 
-// matches looks whether a filter holds for a document.
-func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
-	defer refusal(&err)
-	ev := evaluator{now: now, root: doc}
-	for _, e := range filter {
-		v := at(doc, strings.Split(e.Key, "."))
-		switch want := e.Value.(type) {
-		case bson.D:
-			if e.Key == "$expr" {
-				ok = truth(ev.eval(want))
-				break
-			}
-			least := onlyOf(want)
-			if least.Key != "$gte" {
-				fail("unknown condition %s", least.Key)
-			}
-			ok = matchesAtLeast(v, least.Value)
-		default:
-			ok = compare(v, want) == 0
-		}
-		if !ok {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// matchesAtLeast is $gte of a filter: of the same kind, and an array has one element that does.
-func matchesAtLeast(v, least any) bool {
-	if list, ok := v.(bson.A); ok {
-		for _, one := range list {
-			if rank(one) == rank(least) && compare(one, least) >= 0 {
-				return true
-			}
-		}
-		return false
-	}
-	return rank(v) == rank(least) && compare(v, least) >= 0
-}
-
 func refusal(err *error) {
 	switch r := recover().(type) {
 	case nil:

@@ -67,6 +67,8 @@ func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
 	})
 	return map[string]bson.D{
 		"enter":       entry(permit, catalog.Queue).command("locks"),
+		"enterShort":  shortEntry(g).command("locks"),
+		"leaveShort":  shortDeparture(g.Session).command("locks"),
 		"bury":        burial(dead, "silent").command("locks"),
 		"settle":      settlement(g.Name).command("locks"),
 		"swap":        swap(g.Name, read, change).command("locks"),
@@ -83,6 +85,11 @@ func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
 // Entry, Departure, Burial and Settlement are the condition and the pipeline of a transition.
 func Entry(g catalog.Grant, how catalog.Line) (bson.D, bson.A) { return parts(entry(g, how)) }
 func Departure(s catalog.Session) (bson.D, bson.A)             { return parts(departure(s)) }
+
+// ShortEntry and ShortDeparture are those of the common case.
+func ShortEntry(g catalog.Grant) (bson.D, bson.A)       { return parts(shortEntry(g)) }
+func ShortDeparture(s catalog.Session) (bson.D, bson.A) { return parts(shortDeparture(s)) }
+
 func Burial(dead catalog.Holder, evidence string) (bson.D, bson.A) {
 	return parts(burial(dead, evidence))
 }

@@ -65,6 +65,8 @@ type Catalog struct {
 	server atomic.Pointer[catalog.Server] // what the latest Hello said
 
 	oldHello atomic.Bool // the server knows isMaster only
+
+	shared sharedNames
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)

@@ -14,7 +14,7 @@ import (
 // operators of MongoDB 4.4. A test without a server runs it beside that package.
 
 // work is the field in which a pipeline keeps what it has worked out. It is gone in the end.
-const work = "__mongodlm"
+const work = "__q"
 
 // worked is a value worked out by an earlier stage.
 func worked(field string) string { return "$" + work + "." + field }
@@ -32,11 +32,12 @@ type turn struct {
 // entered, how many are granted, with which fences, whether anything changes, and the writing.
 func (t turn) pipeline() bson.A {
 	stages := bson.A{
+		setting(bson.D{{Key: "shared", Value: isShared()}}),
 		setting(bson.D{
-			{Key: "holders", Value: choose(isShared(), "$sharers",
+			{Key: "holders", Value: choose(worked("shared"), "$sharers",
 				choose(isHeld(), bson.A{bson.D{{Key: "ts", Value: "$ts"}}}, bson.A{}))},
-			{Key: "mode", Value: choose(isShared(), "$mode", "")},
-			{Key: "limit", Value: choose(isShared(), limitOf("$limit"), int32(0))},
+			{Key: "mode", Value: choose(worked("shared"), "$mode", "")},
+			{Key: "limit", Value: choose(worked("shared"), limitOf("$limit"), int32(0))},
 			{Key: "line", Value: array("$waiters")},
 		}),
 	}

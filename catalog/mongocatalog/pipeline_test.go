@@ -50,6 +50,17 @@ func (s step) command() (bson.D, bson.A) {
 	}
 }
 
+// short is that of the common case, where the step has one.
+func (s step) short() (filter bson.D, pipeline bson.A) {
+	switch {
+	case s.verb == "enter" && s.how == catalog.Queue && s.grant.Mode == catalog.Exclusive:
+		return mongocatalog.ShortEntry(s.grant)
+	case s.verb == "leave":
+		return mongocatalog.ShortDeparture(s.dead.Session)
+	}
+	return nil, nil
+}
+
 // rule is the document after the step by package queue, the same document when nothing changes.
 func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	l := catalog.Lock{Name: "x"}
@@ -159,6 +170,7 @@ func check(t interface {
 	Fatalf(string, ...any)
 }, run runner, s step, doc bson.D, plain bool) bson.D {
 	t.Helper()
+	checkShort(t, s, doc)
 	filter, pipeline := s.command()
 	got, ok, now, err := run(doc, filter, pipeline, s.verb == "enter")
 	if err != nil {
@@ -187,6 +199,30 @@ func check(t interface {
 		t.Fatalf("%v (%v)\non   %s\nwant %s\ngot  %s", s, refusal, text(doc), text(want), text(got))
 	}
 	return got
+}
+
+// checkShort runs the step in its short form without a server: where its condition holds, it must do
+// what the rule says, byte for byte.
+func checkShort(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, s step, doc bson.D) {
+	t.Helper()
+	filter, pipeline := s.short()
+	if filter == nil {
+		return
+	}
+	got, ok, now, err := evaluated(doc, filter, pipeline, s.verb == "enter")
+	if err != nil {
+		t.Fatalf("%v in short\non  %s\nfails: %v", s, text(doc), err)
+	}
+	if !ok {
+		return
+	}
+	want, refusal := s.rule(doc, now)
+	if refusal != nil || text(want) != text(got) {
+		t.Fatalf("%v in short (%v)\non   %s\nwant %s\ngot  %s", s, refusal, text(doc), text(want), text(got))
+	}
 }
 
 // checkReply checks what Enter says of the document that came back.

@@ -15,8 +15,9 @@ import (
 // same moment needs more than one.
 const entryTries = 4
 
-// Enter is documented in [catalog.Queues]. One command where the server has pipeline updates; one
-// more when two make the document of a lock at one instant.
+// Enter is documented in [catalog.Queues]. One command where the server has pipeline updates and g
+// wants the lock for itself, or tries; one more when the lock is shared or its document is not as we
+// write it, and when two make the document of a lock at one instant.
 func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	catalog.Lock, error,
 ) {
@@ -28,14 +29,24 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 	if !s.PipelineUpdates {
 		return c.enterBySwap(ctx, o, g, how)
 	}
+	short := g.Mode == catalog.Exclusive && how == catalog.Queue
+	c.shared.note(g.Name, g.Mode != catalog.Exclusive)
 	for try := 1; ; try++ {
-		doc, err := c.modify(ctx, o, entry(g, how))
+		m := entry(g, how)
+		if short {
+			m = shortEntry(g)
+		}
+		doc, err := c.modify(ctx, o, m)
 		index, duplicate := duplicateKey(err)
 		if !duplicate || index != idIndex {
 			if err != nil {
 				return catalog.Lock{}, err
 			}
 			return entered(o, doc, g, how)
+		}
+		if short { // not the common case
+			short, try = false, 0
+			continue
 		}
 		if try == 1 {
 			continue
@@ -83,7 +94,8 @@ func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) 
 	return raw, nil
 }
 
-// Release is documented in [catalog.Locks]. One command; one more when s is not found.
+// Release is documented in [catalog.Locks]. One command for a holder; one more for a waiter, and for a
+// document that is not as we write it.
 func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
 	_, err := c.leave(ctx, onLock("release", s.Name), s)
 	return err
@@ -104,9 +116,16 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Session) (
 	if !server.PipelineUpdates {
 		return c.leaveBySwap(ctx, o, s)
 	}
-	doc, err := c.modify(ctx, o, departure(s))
-	if err != nil {
-		return nil, err
+	var doc bson.Raw
+	if !c.shared.has(s.Name) {
+		if doc, err = c.modify(ctx, o, shortDeparture(s)); err != nil {
+			return nil, err
+		}
+	}
+	if doc == nil {
+		if doc, err = c.modify(ctx, o, departure(s)); err != nil {
+			return nil, err
+		}
 	}
 	if doc != nil {
 		return fresh(o, doc)

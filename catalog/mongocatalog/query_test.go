@@ -1,0 +1,145 @@
+package mongocatalog_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// This file is the evaluator's other half: exactly the conditions that our filters use.
+
+// matches looks whether a filter holds for a document.
+func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
+	defer refusal(&err)
+	return evaluator{now: now, root: doc}.matches(doc, filter), nil
+}
+
+func (ev evaluator) matches(doc any, filter bson.D) bool {
+	for _, e := range filter {
+		if !ev.holds(doc, e) {
+			return false
+		}
+	}
+	return true
+}
+
+func (ev evaluator) holds(doc any, e bson.E) bool {
+	some := func(branches any) bool {
+		return slices.ContainsFunc(branches.(bson.A), func(b any) bool { return ev.matches(doc, b.(bson.D)) })
+	}
+	switch e.Key {
+	case "$expr":
+		return truth(ev.eval(e.Value))
+	case "$or":
+		return some(e.Value)
+	case "$nor":
+		return !some(e.Value)
+	}
+	found := reached(doc, strings.Split(e.Key, "."))
+	if conditions, ok := e.Value.(bson.D); ok && isOperators(conditions) {
+		return ev.all(found, conditions)
+	}
+	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
+}
+
+func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
+
+// reached are the values at a path: through an array by index, and through each of its documents.
+func reached(v any, path []string) []any {
+	if len(path) == 0 {
+		return []any{v}
+	}
+	list, ok := v.(bson.A)
+	if !ok {
+		return stepped(at(v, path[:1]), path)
+	}
+	var found []any
+	if i, err := strconv.Atoi(path[0]); err == nil && i >= 0 && i < len(list) {
+		found = append(found, reached(list[i], path[1:])...)
+	}
+	for _, one := range list {
+		if _, isDoc := one.(bson.D); isDoc {
+			found = append(found, reached(one, path)...)
+		}
+	}
+	if len(found) == 0 {
+		found = []any{missing{}}
+	}
+	return found
+}
+
+// stepped goes on from the value at the first field of a path.
+func stepped(v any, path []string) []any {
+	if v == any(missing{}) {
+		return []any{missing{}}
+	}
+	return reached(v, path[1:])
+}
+
+// anyOf asks for a value, or an element of one that is an array.
+func anyOf(found []any, is func(any) bool) bool {
+	return slices.ContainsFunc(found, func(v any) bool {
+		list, ok := v.(bson.A)
+		return is(v) || ok && slices.ContainsFunc(list, is)
+	})
+}
+
+// all looks whether every condition holds for what was found at a path.
+func (ev evaluator) all(found []any, conditions bson.D) bool {
+	for _, c := range conditions {
+		if !ev.one(found, c) {
+			return false
+		}
+	}
+	return true
+}
+
+func (ev evaluator) one(found []any, c bson.E) bool {
+	ordered := func(is func(int) bool) bool {
+		return anyOf(found, func(v any) bool { return rank(v) == rank(c.Value) && is(compare(v, c.Value)) })
+	}
+	equal := func(want any) bool { return anyOf(found, func(v any) bool { return compare(v, want) == 0 }) }
+	switch c.Key {
+	case "$exists":
+		there := slices.ContainsFunc(found, func(v any) bool { return v != any(missing{}) })
+		return there == truth(c.Value)
+	case "$type":
+		names, ok := c.Value.(bson.A)
+		if !ok {
+			names = bson.A{c.Value}
+		}
+		return anyOf(found, func(v any) bool { return slices.Contains(names, any(typeName(v))) })
+	case "$gte":
+		return ordered(func(n int) bool { return n >= 0 })
+	case "$gt":
+		return ordered(func(n int) bool { return n > 0 })
+	case "$lte":
+		return ordered(func(n int) bool { return n <= 0 })
+	case "$ne":
+		return !equal(c.Value)
+	case "$nin":
+		return !slices.ContainsFunc(c.Value.(bson.A), equal)
+	case "$not":
+		return !ev.all(found, c.Value.(bson.D))
+	case "$elemMatch":
+		return ev.elemMatch(found, c.Value.(bson.D))
+	}
+	fail("unknown condition %s", c.Key)
+	return false
+}
+
+func (ev evaluator) elemMatch(found []any, condition bson.D) bool {
+	return slices.ContainsFunc(found, func(v any) bool {
+		list, ok := v.(bson.A)
+		return ok && slices.ContainsFunc(list, func(one any) bool {
+			if isOperators(condition) {
+				return ev.all([]any{one}, condition)
+			}
+			_, isDoc := one.(bson.D)
+			return isDoc && ev.matches(one, condition)
+		})
+	})
+}

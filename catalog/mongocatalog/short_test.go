@@ -1,0 +1,77 @@
+package mongocatalog_test
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// The short commands are there for the common case, and leave everything else alone: what is shared,
+// foreign, damaged, full or free with a line.
+func TestShort_CommonCase_AndNothingElse(t *testing.T) {
+	t.Parallel()
+	me, other := enter(1, catalog.Exclusive, 0, catalog.Queue), enter(2, catalog.Exclusive, 0, catalog.Queue)
+	reader := enter(3, catalog.Shared, 0, catalog.Queue)
+	doc := func(state int32, holder step, more ...bson.E) bson.D {
+		d := bson.D{
+			e("_id", "x"), e("state", state), e("process", "p"), e("ts", holder.grant.TS),
+			e("fence", int64(1)<<40), e("rev", int64(7)),
+		}
+		for _, m := range more {
+			d = put(d, []string{m.Key}, m.Value)
+		}
+		return d
+	}
+	line := func(waiters ...any) bson.E { return e("waiters", bson.A(waiters)) }
+	full := bson.A{}
+	for i := range catalog.MaxWaiters {
+		full = append(full, entry(enter(byte(100+i), catalog.Exclusive, 0, catalog.Queue)))
+	}
+	for _, c := range []struct {
+		name         string
+		doc          bson.D
+		enter, leave bool // me enters; me leaves
+	}{
+		{"NoDocument", nil, true, false},
+		{"Free", doc(0, other), true, false},
+		{"FreeAndMineBefore", doc(0, me), false, false},
+		{"HeldByOther", doc(1, other), true, false},
+		{"HeldByMe", doc(1, me), false, true},
+		{"HeldByMeWithALine", doc(1, me, line(entry(other))), false, true},
+		{"HeldByOtherWithALine", doc(1, other, line(entry(reader))), true, false},
+		{"ReaderIsNext", doc(1, me, line(entry(reader))), false, false},
+		{"IWaitAlready", doc(1, other, line(entry(me))), false, false},
+		{"FreeWithALine", doc(0, other, line(entry(reader))), false, false},
+		{"Full", doc(1, other, e("waiters", full)), false, false},
+		{"Shared", doc(1, other, e("mode", "shared"), e("sharers", bson.A{entry(other)})), false, false},
+		{"Permits", doc(1, other, e("limit", int32(3))), false, false},
+		{"StateIsADouble", doc(1, other, e("state", 1.0)), false, false},
+		{"StateIsAnArray", doc(1, other, e("state", bson.A{int32(0)})), false, false},
+		{"NoState", remove(doc(1, other), []string{"state"}), false, false},
+		{"NoFence", remove(doc(1, other), []string{"fence"}), false, false},
+		{"FenceTooLarge", doc(1, me, e("fence", int64(1)<<62+1)), false, false},
+		{"NoRev", remove(doc(1, me), []string{"rev"}), false, false},
+		{"WaitersAreANumber", doc(1, me, e("waiters", int32(5))), false, false},
+		{"WaitersAreADocument", doc(1, me, e("waiters", bson.D{e("0", entry(other))})), false, false},
+		{"AWaiterIsANumber", doc(1, me, line(entry(other), int32(5))), false, false},
+		{"AWaiterHasNoTS", doc(1, me, line(entry(other), remove(entry(other), []string{"ts"}))), false, false},
+		{"AWaiterHasNoProcess", doc(1, me, line(put(entry(other), []string{"process"}, ""))), false, false},
+		{"ProcessIsANumber", doc(1, me, e("process", int32(5))), false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for verb, want := range map[string]bool{"enter": c.enter, "leave": c.leave} {
+				s := me
+				s.verb, s.dead.TS = verb, me.grant.TS
+				s.dead.Name = "x"
+				filter, pipeline := s.short()
+				_, ok, _, err := evaluated(c.doc, filter, pipeline, verb == "enter")
+				if err != nil || ok != want {
+					t.Errorf("%s: matched %v, want %v; %v", verb, ok, want, err)
+				}
+			}
+		})
+	}
+}
