@@ -32,18 +32,18 @@ func ExampleDistributedLock_Lock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	done := make(chan struct{})
+	granted := make(chan *distlock.TryGuard)
 	go func() {
-		defer close(done)
 		second, err := lock.Lock(ctx)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println("a larger fence:", second.Fence() > first.Fence())
-		_ = second.Release()
+		granted <- second
 	}()
 	fmt.Println("released:", first.Release())
-	<-done
+	second := <-granted
+	defer second.Release()
+	fmt.Println("a larger fence:", second.Fence() > first.Fence())
 	// Output:
 	// released: <nil>
 	// a larger fence: true

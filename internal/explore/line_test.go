@@ -34,7 +34,7 @@ func TestLines_FindNothing(t *testing.T) {
 			t.Logf("%s, streams %v: %d guards, %d granted in line, %d takeovers, %d buried in line",
 				s.Name, streams, first.Guards, first.Granted, first.Takeovers, first.Buried)
 			for other := range explore.Others(s, first, 0) {
-				if n++; n%(4**every) == 0 {
+				if n++; n%(4*share()) == 0 {
 					play(other)
 				}
 			}
