@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 )
@@ -43,6 +44,9 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	g := w.mustTry(t, m, name)
 	var answered atomic.Int64
 	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		if call.Op == fault.Acquire { // a contender asks the server for a write before it looks
+			return catalog.ErrNotFree
+		}
 		err := apply()
 		if call.Op == fault.Look && err == nil {
 			answered.Add(1)
@@ -59,10 +63,14 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	go func() { // ends with ctx
 		defer close(asked)
 		for ctx.Err() == nil { // a look is always under way
-			if other, err := contender.Lock(name).Lock(ctx, distlock.WaitAtMost(time.Minute)); err == nil {
+			if other, err := contender.Lock(name).TryLock(ctx); err == nil {
 				t.Errorf("taken over: %s; the holder says %v", other.TakenOver(), g.Err())
 				w.keep(other)
 				return
+			}
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-ctx.Done():
 			}
 		}
 	}()
