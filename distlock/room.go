@@ -154,8 +154,9 @@ func (r *room) queued(w *waiter, lock catalog.Lock) {
 // maxDoubted bounds how many sessions are looked for once more at Close.
 const maxDoubted = 256
 
-// doubt notes a session that gave up while nobody knows whether it entered its line. Should it appear
-// there later, the reaper gives back what it is granted; Close takes it out of the line.
+// doubt notes a session of which a copy of its entering may be applied later, when nobody waits or
+// holds by it any more. Should it appear in the line then, the reaper gives back what it is granted;
+// Close takes it out.
 func (r *room) doubt(s catalog.Session) {
 	r.m.pinger.Doubt()
 	r.mu.Lock()

@@ -139,6 +139,9 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 	for {
 		lock, err := w.m.locks.Enter(ctx, me.a.grant, catalog.Queue)
 		if err == nil {
+			if doubtful {
+				w.m.room.doubt(me.a.grant.Session) // an earlier copy may be applied after all is over
+			}
 			return lock, nil
 		}
 		doubtful = doubtful || errors.Is(err, catalog.ErrUnknownOutcome)

@@ -66,3 +66,40 @@ func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 		t.Errorf("%v\n%s", r.Violations, strings.Join(r.Timeline, "\n"))
 	}
 }
+
+// I8: entering has an unknown outcome, is sent again and succeeds; the lock is had and released, and
+// only then the first copy is applied. Close must not leave the session in the line.
+func TestClose_EnteredTwice_LeavesTheLine(t *testing.T) {
+	t.Parallel()
+	s := explore.Schedule{
+		Timing: explore.Small(), Length: 10800 * time.Millisecond, Quiet: 100 * time.Millisecond, Trace: true,
+		Processes: []explore.Process{
+			{Users: []func(*explore.User){
+				func(u *explore.User) {
+					h := u.Try("a")
+					u.Sleep(7 * time.Second)
+					u.Release(h)
+				},
+				func(u *explore.User) { // holds it when the first copy comes, until it dies
+					u.Sleep(9 * time.Second)
+					u.Try("a")
+					u.Sleep(time.Hour)
+				},
+			}},
+			{Users: []func(*explore.User){func(u *explore.User) {
+				u.Sleep(5 * time.Second)
+				if h := u.Acquire("a", explore.How{Wait: 3 * time.Second}); h != nil {
+					u.Release(h)
+				}
+			}}},
+		},
+		Faults: []explore.Fault{
+			{Kind: explore.ApplyLate, Process: 1, Op: fault.Enter, Nth: 1, For: 5 * time.Second},
+			{Kind: explore.Crash, Process: 0, At: 10500 * time.Millisecond},
+		},
+	}
+	r := explore.Run(t, s)
+	if r.Failed() || r.Faults[explore.ApplyLate] != 1 {
+		t.Errorf("%v\n%s", r.Violations, strings.Join(r.Timeline, "\n"))
+	}
+}
