@@ -109,10 +109,11 @@ type Operator interface {
 	// on; any other error ends it.
 	List(ctx context.Context) iter.Seq2[Holding, error]
 
-	// Break frees a held lock that still carries the fence the operator saw: state 0, a new
+	// Break frees a lock that s still holds with the fence the operator saw: state 0, a new
 	// ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
-	// sharers [Queues.Bury] is the way. Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
-	Break(ctx context.Context, name string, fence int64, why string) (Lock, error)
+	// sharers [Queues.Bury] is the way. A zero ts names no session: it is for a document that has
+	// none, or none that can be understood. Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
+	Break(ctx context.Context, s Session, fence int64, why string) (Lock, error)
 }
 
 // Transactions is what a holder needs to write under its lock.

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 )
 
 // An attendant looks after all waiters of a Manager. There is one at most, and only while somebody
@@ -21,8 +18,8 @@ import (
 //     asking adds the same share to every wait; at least four round trips, so that they follow the
 //     server; at most PollMax;
 //   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
-//     them and how their pings are. It starts
-//     and goes on with the watch of holders and waiters, and finds a grant that was not told;
+//     them and how their pings are. It starts and goes on with the watch of holders and waiters, and
+//     finds a grant that was not told;
 //   - one read looks for deadlocks, when somebody who holds a lock has waited for a second.
 type attendant struct {
 	m    *Manager
@@ -308,89 +305,4 @@ func (t *attendant) bury(ctx context.Context, s scene, dead suspect) {
 func (t *attendant) soon(in time.Duration) {
 	now := t.m.cfg.Clock.Now().Mono
 	t.next = min(t.next, now+max(in, t.m.cfg.Poll))
-}
-
-// following is one change stream, kept open by a goroutine of its own.
-type following struct {
-	open    atomic.Bool
-	changed chan struct{} // the stream opened or broke: ask what happened meanwhile
-	cancel  context.CancelFunc
-	done    chan struct{}
-}
-
-// follow keeps a stream of notices open for the process of m, until end. Where there are none it
-// does nothing.
-func follow(m *Manager, r *room) *following {
-	f := &following{changed: make(chan struct{}, 1), done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
-	f.cancel = cancel
-	if !m.pinger.Server().ChangeStreams {
-		close(f.done)
-		return f
-	}
-	go func() { // ends with end, which waits for it
-		defer close(f.done)
-		for ctx.Err() == nil {
-			err := f.once(ctx, m, r)
-			var denied *catalog.PrivilegeError
-			switch {
-			case errors.Is(err, catalog.ErrNoNotices):
-				return
-			case errors.As(err, &denied): // asking again would only fill the server's log
-				m.log.Warn().Err(err).Msg("no stream of grants; waiters ask for them")
-				return
-			}
-			m.log.Debug().Err(err).Msg("stream of grants")
-			clock.Sleep(m.cfg.Clock, m.pinger.Jitter(m.cfg.Poll, 0.5), ctx.Done())
-		}
-	}()
-	return f
-}
-
-// once opens a stream and follows it until it breaks or the process takes another id.
-func (f *following) once(ctx context.Context, m *Manager, r *room) error {
-	term := m.pinger.Term()
-	if term == nil {
-		return ErrNoHeartbeat
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { // ends with once
-		select {
-		case <-term.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	stream, err := m.locks.Notices(ctx, term.Process())
-	if err != nil {
-		return err
-	}
-	defer stream.Close(context.WithoutCancel(ctx))
-	if m.mistakes.Has(mutant.NoQuestionAfterOpening) { // mutant 30
-		f.open.Store(true)
-	} else {
-		f.set(true)
-	}
-	defer f.set(false)
-	for {
-		awards, err := stream.Next(ctx)
-		if err != nil {
-			return err
-		}
-		r.deliver(awards)
-	}
-}
-
-func (f *following) set(open bool) {
-	f.open.Store(open)
-	select {
-	case f.changed <- struct{}{}:
-	default: // it will be asked
-	}
-}
-
-func (f *following) end() {
-	f.cancel()
-	<-f.done
 }

@@ -198,9 +198,12 @@ func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why s
 		return catalog.Lock{}, err
 	}
 	l := look.Lock
-	if l == nil || len(l.Waiters) == 0 && len(l.Sharers) == 0 {
-		lock, err := m.locks.Break(ctx, name, fence, why)
-		if l == nil || !errors.Is(err, catalog.ErrNoMatch) {
+	if l == nil { // none, or none that can be understood
+		return m.locks.Break(ctx, catalog.Session{Name: name}, fence, why)
+	}
+	if len(l.Waiters) == 0 && len(l.Sharers) == 0 {
+		lock, err := m.locks.Break(ctx, l.Session(), fence, why)
+		if !errors.Is(err, catalog.ErrNoMatch) {
 			return lock, err
 		}
 	}

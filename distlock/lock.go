@@ -54,8 +54,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // Errors: those of TryLock; a *DeadlockError. When ctx ended, the error matches its cause and the
 // last reason for waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
 //
-// Round trips: one to take or to queue on MongoDB, four to queue on the embedded server; one to give
-// up.
+// Round trips: one to take or to queue, and two to give up, on MongoDB; three and four on the embedded
+// server. With [Shared] or [Permits], which the first release of a process in a lock that it has not
+// entered since its start does not know of, that release costs two.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {

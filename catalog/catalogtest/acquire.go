@@ -279,7 +279,10 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			}
 			return nil
 		},
-		"Break": func(ctx context.Context) error { _, err := c.Break(ctx, g.Name, 1, "x"); return err },
+		"Break": func(ctx context.Context) error {
+			_, err := c.Break(ctx, catalog.Session{Name: g.Name}, 1, "x")
+			return err
+		},
 		"Enter": func(ctx context.Context) error {
 			_, err := c.Enter(ctx, g, catalog.Queue)
 			return err

@@ -202,7 +202,7 @@ func (m *machine) release(t *rapid.T) {
 func (m *machine) breakLock(t *rapid.T) {
 	name, fence := m.name(t), rapid.Int64Range(0, 5).Draw(t, "fence")
 	m.both(t, "break", func(s Store) string {
-		return m.lock(s.Catalog.Break(m.ctx, name, fence, "why"))
+		return m.lock(s.Catalog.Break(m.ctx, catalog.Session{Name: name}, fence, "why"))
 	})
 }
 

@@ -127,7 +127,7 @@ func foreign2011(b *bench) { // F19
 	}
 	_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
 	b.wantErr(err, catalog.ErrNotFree)
-	if _, err := b.Catalog.Break(b.ctx, "balancer", 0, "no ts"); err != nil {
+	if _, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"); err != nil {
 		b.Fatal(err)
 	}
 	if l := b.acquire(grant("balancer", alice)); l.Fence != 2 {

@@ -195,7 +195,7 @@ var holderCases = []testCase{
 		}
 		b.wantHeld(alice, nil)
 		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session, Fence: 2}})
-		if _, err := b.Catalog.Break(b.ctx, "a", 2, "test"); err != nil {
+		if _, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"); err != nil {
 			b.Fatal(err)
 		}
 		b.wantHeld(bob, nil)

@@ -149,7 +149,7 @@ var raceCases = []testCase{
 	{"Breaks_OneWins", func(b *bench) {
 		b.acquire(grant("balancer", alice))
 		b.wantOneWinner(together(4, func(int) error {
-			_, err := b.Catalog.Break(b.ctx, "balancer", 1, "x")
+			_, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
 			return err
 		}), catalog.ErrNoMatch)
 	}},

@@ -67,7 +67,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 		for i := range byte(20) {
 			name := fmt.Sprint("lock-", i%7)
 			if _, err := c.Acquire(ctx, grant(name, i)); err != nil {
-				_, err = c.Break(ctx, name, 1, "again")
+				_, err = c.Break(ctx, catalog.Session{Name: name}, 1, "again")
 				t.Log(err)
 			}
 			if _, err := c.Ping(ctx, catalog.Beat{Process: fmt.Sprint("p-", i%3)}); err != nil {

@@ -64,10 +64,11 @@ func (c *Catalog) row(raw bson.Raw) (catalog.Holding, error) {
 }
 
 // Break is documented in [catalog.Operator].
-func (c *Catalog) Break(ctx context.Context, name string, fence int64, why string) (
+func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error,
 ) {
 	const verb = "break"
+	name := s.Name
 	if err := ctx.Err(); err != nil {
 		return catalog.Lock{}, failed(verb, name, err)
 	}
@@ -79,7 +80,8 @@ func (c *Catalog) Break(ctx context.Context, name string, fence int64, why strin
 		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
 	}
 	seen := holds(doc.get("fence"), equalsNumber(fence)) || fence == 0 && isNull(doc.get("fence"))
-	if !seen || !holds(doc.get("state"), positive) {
+	named := s.TS.IsZero() || heldBy(doc, s)
+	if !seen || !named || !holds(doc.get("state"), positive) {
 		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
 	}
 	raw, bad := doc.apply(catalog.LocksCollection,

@@ -158,19 +158,19 @@ func freed() bson.D {
 	}
 }
 
-// breaking frees a held lock that still has the fence which the operator saw.
-func breaking(name string, fence int64, ts bson.ObjectID, why string) modification {
+// breaking frees a lock that s holds with the fence which the operator saw. A zero ts of s names no
+// session.
+func breaking(s catalog.Session, fence int64, ts bson.ObjectID, why string) modification {
 	seen := any(fence)
 	if fence == 0 {
 		seen = bson.D{{Key: "$in", Value: bson.A{int64(0), nil}}}
 	}
+	filter := held(s)
+	if s.TS.IsZero() {
+		filter = bson.D{{Key: "_id", Value: s.Name}, {Key: "state", Value: positive}}
+	}
 	return modification{
-		filter: bson.D{
-			{Key: "_id", Value: name},
-			{Key: "fence", Value: seen},
-			{Key: "state", Value: positive},
-			unwaited, unshared,
-		},
+		filter: append(filter, bson.E{Key: "fence", Value: seen}, unwaited, unshared),
 		update: bson.D{
 			{Key: "$set", Value: bson.D{
 				{Key: "state", Value: int32(0)},

@@ -143,6 +143,13 @@ func raisable() bson.D {
 // grantable is the condition that a fence can be raised.
 func grantable() bson.D { return call("$lte", fenceOf(), int64(queue.Highest)) }
 
+// lastFence is the fence from which the next one counts: the document's, or the server's clock where
+// that was counted up from nothing.
+func lastFence() bson.D {
+	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
+	return choose(call("$lt", fenceOf(), int64(queue.Seeded)), call("$max", fenceOf(), now), fenceOf())
+}
+
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
 // stands is the condition that a session holds the lock or waits for it.

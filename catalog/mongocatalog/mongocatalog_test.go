@@ -225,7 +225,7 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 		},
 		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, g.Process) },
 		"Break": func(ctx context.Context, c c) error {
-			_, err := c.Break(ctx, g.Name, 1, "x")
+			_, err := c.Break(ctx, catalog.Session{Name: g.Name}, 1, "x")
 			return err
 		},
 	}

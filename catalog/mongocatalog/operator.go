@@ -20,12 +20,12 @@ const listBatch = 500
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
 // Break is documented in [catalog.Operator]. One command.
-func (c *Catalog) Break(ctx context.Context, name string, fence int64, why string) (
+func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error,
 ) {
-	o := onLock("break", name)
-	l, err := c.modifyLock(ctx, o, breaking(name, fence, bson.NewObjectID(), why))
-	if bad := notRaised(err, o.collection, name, "fence"); bad != nil {
+	o := onLock("break", s.Name)
+	l, err := c.modifyLock(ctx, o, breaking(s, fence, bson.NewObjectID(), why))
+	if bad := notRaised(err, o.collection, s.Name, "fence"); bad != nil {
 		return catalog.Lock{}, o.wrap(bad)
 	}
 	return l, err

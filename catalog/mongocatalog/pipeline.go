@@ -163,9 +163,6 @@ func counting() bson.A {
 
 // granting makes holders of those who are granted, each with a fence of its own.
 func granting() bson.D {
-	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
-	base := choose(call("$lt", fenceOf(), int64(queue.Seeded)),
-		call("$max", fenceOf(), now), fenceOf())
 	field := func(name string) bson.E {
 		return bson.E{Key: name, Value: call("$let", bson.D{
 			{Key: "vars", Value: bson.D{
@@ -178,7 +175,7 @@ func granting() bson.D {
 		{Key: "granted", Value: each(call("$range", int32(0), worked("count")), bson.D{
 			field("ts"), field("process"), field("who"), field("why"), field("takeoverMS"),
 			{Key: "when", Value: "$$NOW"},
-			{Key: "fence", Value: call("$toLong", call("$add", base, "$$p", int32(1)))},
+			{Key: "fence", Value: call("$toLong", call("$add", lastFence(), "$$p", int32(1)))},
 		})},
 		{Key: "rest", Value: call("$slice",
 			worked("line"), worked("count"), int32(math.MaxInt32))},
@@ -258,8 +255,11 @@ func told() bson.D {
 		{Key: "input", Value: worked("granted")},
 		{Key: "initialValue", Value: ""},
 		{Key: "in", Value: call("$concat", "$$value",
-			call("$toString", "$$this.ts"), " ",
-			call("$toString", "$$this.fence"), " ",
-			"$$this.process", "\n")},
+			grantLine(call("$toString", "$$this.ts"), "$$this.fence", "$$this.process"))},
 	})
+}
+
+// grantLine is one line of the field grants, a catalog.AwardLine.
+func grantLine(ts, fence, process any) bson.D {
+	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }

@@ -1,6 +1,7 @@
 package mongocatalog
 
 import (
+	"fmt"
 	"math"
 	"sync"
 
@@ -85,7 +86,7 @@ func shortEntry(g catalog.Grant) modification {
 }
 
 // fullLine is the element of waiters that is there when nobody else may enter.
-const fullLine = "waiters.99"
+var fullLine = fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1)
 
 // enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line.
 func enteringAlone(g catalog.Grant) bson.A {
@@ -121,6 +122,7 @@ func shortDeparture(s catalog.Session) modification {
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // by a hand only
 			bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)},
 			bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
 		),
@@ -160,17 +162,8 @@ func leavingAlone() bson.A {
 	}
 }
 
-// nextFence is the fence of the next grant, see granting.
-func nextFence() bson.D {
-	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
-	return call("$toLong", call("$add", int64(1), choose(
-		call("$lt", fenceOf(), int64(queue.Seeded)), call("$max", fenceOf(), now), fenceOf())))
-}
-
-// grantLine is one line of the field grants, a catalog.AwardLine.
-func grantLine(ts, fence, process any) bson.D {
-	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
-}
+// nextFence is the fence of the next grant.
+func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }
 
 // A sharedNames remembers which locks are used by several at a time, so that their releases do not try
 // the short way first.

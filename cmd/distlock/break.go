@@ -126,7 +126,7 @@ func (b *breaker) free(ctx context.Context, st *store, look catalog.Look, target
 ) {
 	others := len(look.Lock.Holders()) - 1
 	if others == 0 && len(look.Lock.Waiters) == 0 {
-		lock, err := st.Break(ctx, b.name, b.fence, b.why)
+		lock, err := st.Break(ctx, look.Lock.Session(), b.fence, b.why)
 		if err == nil {
 			return fmt.Sprintf("The lock is free now, fence %d. ", lock.Fence), nil
 		}

@@ -33,16 +33,22 @@ func (l *locks) accept(c call) error {
 }
 
 func (l *locks) run(ctx context.Context, s stdio) error {
-	st, err := l.connection.open(0)
+	return show(ctx, s, &l.connection, l.json, l.collect)
+}
+
+// show reads a listing and prints it, for a person or as JSON.
+func show[T interface{ print(io.Writer) }](ctx context.Context, s stdio, c *connection, asJSON bool,
+	collect func(context.Context, *store) (T, error)) error {
+	st, err := c.open(0)
 	if err != nil {
 		return err
 	}
 	defer st.close()
-	found, err := l.collect(ctx, st)
+	found, err := collect(ctx, st)
 	if err != nil {
-		return l.explain(err)
+		return c.explain(err)
 	}
-	if l.json {
+	if asJSON {
 		return writeJSON(s.out, found)
 	}
 	found.print(s.out)

@@ -36,20 +36,7 @@ func (v *waiters) accept(c call) error {
 }
 
 func (v *waiters) run(ctx context.Context, s stdio) error {
-	st, err := v.connection.open(0)
-	if err != nil {
-		return err
-	}
-	defer st.close()
-	found, err := v.collect(ctx, st)
-	if err != nil {
-		return v.explain(err)
-	}
-	if v.json {
-		return writeJSON(s.out, found)
-	}
-	found.print(s.out)
-	return nil
+	return show(ctx, s, &v.connection, v.json, v.collect)
 }
 
 // A queue is who waits in the collection of locks.

@@ -196,8 +196,8 @@ func (o *port) Hello(ctx context.Context) (catalog.Server, error) {
 }
 
 // Break implements [catalog.Operator].
-func (o *port) Break(ctx context.Context, name string, fence int64, why string) (
+func (o *port) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error) {
-	return sendFor(ctx, o.write(fault.Break, name, bson.ObjectID{}), showLock,
-		func() (catalog.Lock, error) { return o.store().Break(background, name, fence, why) })
+	return sendFor(ctx, o.write(fault.Break, s.Name, bson.ObjectID{}), showLock,
+		func() (catalog.Lock, error) { return o.store().Break(background, s, fence, why) })
 }

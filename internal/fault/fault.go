@@ -234,10 +234,10 @@ func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
 	return c.inner.List(ctx)
 }
 
-func (c *Catalog) Break(ctx context.Context, name string, fence int64, why string) (
+func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error) {
-	return through(ctx, c, Break, name, func(ctx context.Context) (catalog.Lock, error) {
-		return c.inner.Break(ctx, name, fence, why)
+	return through(ctx, c, Break, s.Name, func(ctx context.Context) (catalog.Lock, error) {
+		return c.inner.Break(ctx, s, fence, why)
 	})
 }
 
