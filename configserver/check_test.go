@@ -15,17 +15,22 @@ import (
 	"mongodlm/configserver"
 )
 
-// rounds makes 500 by default, 120 under the race detector; -rounds=500 makes a long run.
+// rounds makes 500 by default, 120 under the race detector, at most 30 with -short; -rounds=500
+// makes a long run.
 var rounds = flag.Int("rounds", defaultRounds, "rounds of each kind of race through the front")
 
 func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
+	rounds := *rounds
+	if testing.Short() {
+		rounds = min(rounds, 30)
+	}
 	client := connect(t, start(t, configserver.Config{}).URI())
-	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: *rounds})
+	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: rounds})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Log(report)
-	want := configserver.Tally{Rounds: *rounds, One: *rounds}
+	want := configserver.Tally{Rounds: rounds, One: rounds}
 	if !report.Atomic || report.Acquire != want || report.CompareAndSet != want {
 		t.Errorf("got %+v", report)
 	}

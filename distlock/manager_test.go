@@ -19,6 +19,9 @@ import (
 
 // J4: 10,000 held locks cost one ping an interval, one tally, and no goroutine.
 func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: ten thousand locks take long")
+	}
 	inBubbleAlone(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		before := runtime.NumGoroutine()

@@ -151,6 +151,9 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 
 // A thousand idle waiters of one process cost what one does, with a stream and without.
 func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a thousand waiters take long")
+	}
 	count := func(t *testing.T, waiters, names int, notices bool) (commands int) {
 		inBubbleAlone(t, func(t *testing.T, w *world) {
 			a, b := w.start(nil), w.start(nil)

@@ -19,6 +19,10 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	flag.Parse()
+	if testing.Short() {
+		fmt.Println("integration: left out by -short: it starts servers and breaks links for minutes")
+		return 0
+	}
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {

@@ -27,13 +27,17 @@ func base(t *testing.T, s explore.Schedule) explore.Result {
 	return r
 }
 
-// share is every n-th schedule that is played. The race detector makes each ten times as long, and
-// has seen all the code after a few.
+// share is every n-th schedule that is played; with -short fewer. The race detector makes each ten
+// times as long, and has seen all the code after a few.
 func share() int {
-	if raceDetector && *every > 1 {
-		return 6 * *every
+	n := *every
+	if raceDetector && n > 1 {
+		n *= 6
 	}
-	return *every
+	if testing.Short() && n > 1 {
+		n *= 8
+	}
+	return n
 }
 
 // Two contenders, one lock, one fault of every kind at every command.
@@ -65,6 +69,9 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 // Two contenders, one lock, every order of the events of one instant.
 func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: the orders of equal instants are many")
+	}
 	n, start := 0, time.Now()
 	for _, scene := range explore.Scenes() {
 		explore.Orders(scene, 0, *deviations, func(s explore.Schedule) (explore.Result, bool) {

@@ -63,6 +63,14 @@ func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	}
 }
 
+// walked is the number of random walks; with -short fewer.
+func walked() int {
+	if testing.Short() {
+		return min(*walks, 6)
+	}
+	return *walks
+}
+
 // Random walks find nothing, and every kind of fault has happened in them.
 func TestWalk_FindsNothing(t *testing.T) {
 	t.Parallel()
@@ -78,7 +86,7 @@ func TestWalk_FindsNothing(t *testing.T) {
 	}
 	var sum explore.Stats
 	n, start := 0, time.Now()
-	for seed := uint64(1); seed <= uint64(*walks) || time.Since(start) < *timeFlag; seed++ {
+	for seed := uint64(1); seed <= uint64(walked()) || time.Since(start) < *timeFlag; seed++ {
 		s := explore.Walk(seed)
 		r := explore.Run(t, s)
 		sum.Add(r.Stats)
@@ -89,7 +97,7 @@ func TestWalk_FindsNothing(t *testing.T) {
 		}
 	}
 	for k := range explore.Walked() {
-		if *walks >= 25 && sum.Faults[k] == 0 {
+		if walked() >= 25 && sum.Faults[k] == 0 {
 			t.Errorf("no %s has happened", k)
 		}
 	}
