@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -79,11 +81,13 @@ type Pings interface {
 	// error when there is none. A condemned document stays.
 	RemovePing(ctx context.Context, process string) error
 
-	// Held returns the sessions of all lock documents that name process as the holder.
-	// Documents that cannot be understood are left out.
+	// Held returns every session with which process stands in a lock document: as a holder, or as
+	// a waiter in the line, of a lock that is held or was left free. They come in the order of
+	// names. Documents that cannot be understood are left out.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// Tally counts the same documents as Held and sums their fences, in one small answer.
+	// Tally counts the holders of Held and sums their fences, and lists the waiters, in one answer
+	// whose size does not depend on the number of holders.
 	Tally(ctx context.Context, process string) (Tally, error)
 
 	// Release is as in Locks.
@@ -133,6 +137,11 @@ type Session struct {
 	TS   bson.ObjectID
 }
 
+// Compare orders sessions by name, and within one lock by session.
+func (s Session) Compare(as Session) int {
+	return cmp.Or(cmp.Compare(s.Name, as.Name), bytes.Compare(s.TS[:], as.TS[:]))
+}
+
 // A Grant is what an acquisition writes.
 type Grant struct {
 	Session
@@ -152,16 +161,49 @@ type Holder struct {
 	Process string
 }
 
-// A HeldSession is one lock that the store says a process holds.
+// A HeldSession is one session with which the store says that a process stands in a lock document.
 type HeldSession struct {
 	Session
-	Fence int64
+	Fence int64 // zero for a waiter
+	// Waits is set for a waiter: the session has a place in the line, and does not hold the lock.
+	Waits bool
+}
+
+// Compare orders by the session; one that holds comes before one that waits.
+func (s HeldSession) Compare(as HeldSession) int {
+	later := func(h HeldSession) int {
+		if h.Waits {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(s.Session.Compare(as.Session), later(s)-later(as))
 }
 
 // A Tally is a short summary of the locks of one process.
 type Tally struct {
-	Count    int64
-	FenceSum int64 // wraps around on overflow
+	Count    int64     // of the sessions that hold
+	FenceSum int64     // of their fences; wraps around on overflow
+	Places   []Session // the sessions that wait, in the order of names
+}
+
+// TallyOf returns what sums sessions up, which are in the order of names.
+func TallyOf(sessions []HeldSession) Tally {
+	var t Tally
+	for _, s := range sessions {
+		if s.Waits {
+			t.Places = append(t.Places, s.Session)
+			continue
+		}
+		t.Count++
+		t.FenceSum += s.Fence
+	}
+	return t
+}
+
+// SameHolders reports whether two tallies agree on the sessions that hold.
+func (t Tally) SameHolders(as Tally) bool {
+	return t.Count == as.Count && t.FenceSum == as.FenceSum
 }
 
 // A Beat is what a ping writes.

@@ -194,6 +194,26 @@ func (l Lock) AwardsOf(process string) []Award {
 	return awards
 }
 
+// SessionsOf returns the sessions with which process stands in the document: those that hold, then
+// those that wait.
+func (l Lock) SessionsOf(process string) []HeldSession {
+	var sessions []HeldSession
+	add := func(parties []Party, waits bool) {
+		for _, p := range parties {
+			if p.Process == process {
+				s := HeldSession{Session: Session{Name: l.Name, TS: p.TS}, Waits: waits}
+				if !waits {
+					s.Fence = p.Fence
+				}
+				sessions = append(sessions, s)
+			}
+		}
+	}
+	add(l.Holders(), false)
+	add(l.Waiters, true)
+	return sessions
+}
+
 // HeldBy returns the holder with that session.
 func (l Lock) HeldBy(ts bson.ObjectID) (Party, bool) { return find(l.Holders(), ts) }
 

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/mutant"
 )
 
-// tallyAbove is the number of guards from which the reaper compares a count and a sum of fences
-// before it reads the list.
+// tallyAbove is the number of guards from which the reaper compares a count and a sum of fences, and
+// reads the list of holders only when they differ.
 const tallyAbove = 64
 
 // A chore is the work that follows an acknowledged ping of a term.
@@ -104,9 +104,10 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 	return err
 }
 
-// Reap compares what the store says this process holds with what the process owns. What nobody
-// owns is a ghost of a reply that was lost: it is released by its session. A guard that the store
-// does not show is reported to the owner. One small read when both agree.
+// Reap compares the sessions with which this process stands in lock documents, as a holder or in a
+// line, with what the process owns. One that nobody owns is a ghost of a command that was lost and
+// carried out all the same: it is released by its session, or taken out of the line. A guard that the
+// store does not show is reported to the owner. One small read when both agree.
 //
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
 // here (H7).
@@ -119,16 +120,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	p.cfg.Owner.Sweep()
 	defer p.cfg.Owner.Swept()
 	before := p.cfg.Owner.Guarded(t)
-	if len(before) > tallyAbove {
-		tally, err := p.cfg.Store.Tally(ctx, t.process)
-		if err != nil {
-			return err
-		}
-		if tally == tallyOf(before) {
-			return nil
-		}
-	}
-	stored, err := p.cfg.Store.Held(ctx, t.process)
+	stored, err := p.standing(ctx, t.process, before)
 	if err != nil {
 		return err
 	}
@@ -147,11 +139,14 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	}
 	seen := make(map[catalog.Session]bool, len(stored))
 	for _, s := range stored {
-		seen[s.Session] = true
+		if !s.Waits {
+			seen[s.Session] = true
+		}
 		if !owns(s.TS) && !guards[s.Session] && !p.queue.has(s.Session) {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
-				Str("process", t.process).Msg("ghost of a lost reply is released")
+				Str("process", t.process).Bool("waits", s.Waits).
+				Msg("ghost of a lost reply is released")
 			p.ReleaseLater(s.Session)
 		}
 	}
@@ -161,6 +156,28 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		p.cfg.Owner.Vanished(ctx, s.Session)
 	}
 	return nil
+}
+
+// standing returns the sessions with which the process stands in lock documents. Where it has many
+// guards and a count of the holders agrees with them, they are not read: then the answer is the guards
+// themselves and those who wait.
+func (p *LockPinger) standing(ctx context.Context, process string, guards []catalog.HeldSession) (
+	[]catalog.HeldSession, error,
+) {
+	if len(guards) > tallyAbove {
+		tally, err := p.cfg.Store.Tally(ctx, process)
+		if err != nil {
+			return nil, err
+		}
+		if tally.SameHolders(catalog.TallyOf(guards)) {
+			sessions := slices.Clone(guards)
+			for _, s := range tally.Places {
+				sessions = append(sessions, catalog.HeldSession{Session: s, Waits: true})
+			}
+			return sessions, nil
+		}
+	}
+	return p.cfg.Store.Held(ctx, process)
 }
 
 // Doubt notes that a lock may be acquired for this process although nobody knows of it: the outcome
@@ -177,14 +194,6 @@ func (p *LockPinger) lastReap(ctx context.Context) {
 		}
 		return p.Reap(ctx, p.Last())
 	})
-}
-
-func tallyOf(sessions []catalog.HeldSession) catalog.Tally {
-	tally := catalog.Tally{Count: int64(len(sessions))}
-	for _, s := range sessions {
-		tally.FenceSum += s.Fence
-	}
-	return tally
 }
 
 // Prune deletes pings that are older than the prune age by the server's clock and that no lock

@@ -116,6 +116,65 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	})
 }
 
+// plantPlace puts a waiter of a process into the line of a lock that stands there already.
+func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session {
+	t.Helper()
+	g := catalog.Grant{
+		Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process,
+		Takeover: takeover,
+	}
+	if _, err := b.mem.Enter(t.Context(), g, catalog.Queue); err != nil {
+		t.Fatal(err)
+	}
+	return g.Session
+}
+
+// Tries to break: a place in a line that no attempt of the process owns, as a command leaves it that
+// was carried out after its caller gave up, is taken out of the line within a ping. Places of attempts
+// that are under way, of queued releases and of other processes stay. It costs one small read a ping
+// when nothing is wrong, however many guards there are.
+func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
+	t.Parallel()
+	for name, guards := range map[string]int{"few guards": 1, "many guards": 100} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, nil)
+				b.start(t)
+				defer b.close(t)
+				b.owner.mu.Lock()
+				for i := range guards {
+					g := b.plantLock(t, fmt.Sprint(i), "process-1", 1, int64(i+1))
+					b.owner.guarded = append(b.owner.guarded, g)
+				}
+				b.plantLock(t, "busy", "process-9", 1, 7)
+				ghost := b.plantPlace(t, "busy", "process-1")
+				owned := b.plantPlace(t, "busy", "process-1")
+				other := b.plantPlace(t, "busy", "process-9")
+				b.owner.attempts = map[bson.ObjectID]bool{owned.TS: true}
+				b.owner.mu.Unlock()
+				time.Sleep(interval * 12 / 10)
+				synctest.Wait()
+				l, _ := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, "busy"))
+				if _, waits := l.WaitedBy(ghost.TS); waits || len(l.Waiters) != 2 || !l.Held {
+					t.Errorf("held %v, waiters %+v, want those of %v and %v", l.Held, l.Waiters, owned, other)
+				}
+				if s := b.p.Stats(); s.Ghosts != 1 || s.Late != 1 {
+					t.Errorf("%d ghosts and %d late releases, want 1 and 1", s.Ghosts, s.Late)
+				}
+				read := b.store.Count(fault.Held) + b.store.Count(fault.Tally)
+				pings := b.store.Count(fault.Ping)
+				time.Sleep(10 * interval)
+				synctest.Wait()
+				read = b.store.Count(fault.Held) + b.store.Count(fault.Tally) - read
+				if pings = b.store.Count(fault.Ping) - pings; read != pings || pings < 8 {
+					t.Errorf("%d reads in %d pings, want one each", read, pings)
+				}
+			})
+		})
+	}
+}
+
 // With many guards a count and a sum of fences are compared first; the list is read when they
 // differ, and what it does not show is reported.
 func TestReap_ManyGuards_TallyFirst(t *testing.T) {

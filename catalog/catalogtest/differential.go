@@ -252,10 +252,13 @@ func (m *machine) observe(t *rapid.T) {
 		text := []string{verdict(err), m.lookText(look), m.lock(s.Catalog.Read(m.ctx, name))}
 		held, err := s.Catalog.Held(m.ctx, process)
 		for _, h := range held {
-			text = append(text, fmt.Sprint(h.Name, " ", m.masked(h.TS), " ", h.Fence))
+			text = append(text, fmt.Sprint(h.Name, " ", m.masked(h.TS), " ", h.Fence, h.Waits))
 		}
 		tally, tallyErr := s.Catalog.Tally(m.ctx, process)
-		text = append(text, verdict(err), fmt.Sprint(tally), verdict(tallyErr))
+		for _, s := range tally.Places {
+			text = append(text, fmt.Sprint("place ", s.Name, " ", m.masked(s.TS)))
+		}
+		text = append(text, verdict(err), fmt.Sprint(tally.Count, tally.FenceSum), verdict(tallyErr))
 		for row, err := range s.Catalog.List(m.ctx) {
 			if err == nil && strings.HasPrefix(row.Lock.Name, m.prefix) {
 				text = append(text, m.lock(row.Lock, nil))

@@ -57,6 +57,11 @@ func (b *bench) awarded(process string, names ...string) ([]catalog.Award, []str
 	return awards, free
 }
 
+// waits is what Held tells of g while it waits.
+func waits(g catalog.Grant) catalog.HeldSession {
+	return catalog.HeldSession{Session: g.Session, Waits: true}
+}
+
 // rows collects a listing and the names of what is malformed in it.
 func (b *bench) rows() (rows []catalog.Holding, malformed []string) {
 	b.Helper()
@@ -301,22 +306,40 @@ var queueReadCases = []testCase{
 			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
 			b.enter(g[i])
 		}
-		b.enter(grant("balancer", process(0))) // it waits
+		next := grant("balancer", process(0))
+		b.enter(next)
 		session := func(i int) catalog.HeldSession {
 			return catalog.HeldSession{Session: g[i].Session, Fence: planted + int64(i) + 1}
 		}
-		b.wantHeld(process(0), []catalog.HeldSession{session(0), session(2)})
+		b.wantHeld(process(0), []catalog.HeldSession{session(0), session(2), waits(next)})
 		b.wantHeld(process(1), []catalog.HeldSession{session(1), session(3)})
 		b.leave(g[0].Session)
-		b.wantHeld(process(0), []catalog.HeldSession{session(2)})
+		b.wantHeld(process(0), []catalog.HeldSession{session(2), waits(next)})
 		b.wantHeld(process(1), []catalog.HeldSession{session(1), session(3)})
 	}},
 	{"Held_FollowsGrants", func(b *bench) {
 		g := b.inLine("balancer", 2)
-		b.wantHeld(process(1), nil)
+		b.wantHeld(process(1), []catalog.HeldSession{waits(g[1])})
 		b.leave(g[0].Session, award(g[1], planted+2))
 		b.wantHeld(process(0), nil)
 		b.wantHeld(process(1), []catalog.HeldSession{{Session: g[1].Session, Fence: planted + 2}})
+	}},
+	{"Held_Places_OfHeldAndFreeLocks_OfOneProcess", func(b *bench) {
+		first, second := b.inLine("b", 4), b.inLine("a", 2)
+		b.rewrite("a", field("state", int32(0))) // left free by a foreign manager
+		b.insert("locks", with(held("bad", process(1)), field("waiters", bson.A{
+			plantedWaiter(grant("bad", process(1))), bson.D{},
+		})))
+		again := grant("b", process(1))
+		b.enter(again)
+		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(first[1]), waits(again)})
+		b.leave(first[1].Session)
+		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(again)})
+		if _, err := b.Catalog.Settle(b.ctx, "a"); err != nil {
+			b.Fatal(err)
+		}
+		got := catalog.HeldSession{Session: second[1].Session, Fence: planted + 2}
+		b.wantHeld(process(1), []catalog.HeldSession{got, waits(again)})
 	}},
 	{"Prune_SparesWaitersAndSharers", func(b *bench) {
 		g := append(b.readers("shared", 3), b.inLine("line", 6)[3:]...)

@@ -39,12 +39,12 @@ type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
 
-	mu      sync.Mutex // guards locks, pings, holders, primary, streams
-	locks   table
-	pings   table
-	holders holders // the held locks in locks, by process
-	primary string
-	streams map[*stream]bool
+	mu       sync.Mutex // guards locks, pings, standing, primary, streams
+	locks    table
+	pings    table
+	standing standings // who holds and waits in locks, by process
+	primary  string
+	streams  map[*stream]bool
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -62,13 +62,13 @@ func New(opts Options) *Catalog {
 		opts.Primary = "memory"
 	}
 	return &Catalog{
-		now:     opts.Now,
-		newID:   opts.NewObjectID,
-		locks:   table{},
-		pings:   table{},
-		holders: newHolders(),
-		primary: opts.Primary,
-		streams: map[*stream]bool{},
+		now:      opts.Now,
+		newID:    opts.NewObjectID,
+		locks:    table{},
+		pings:    table{},
+		standing: newStandings(),
+		primary:  opts.Primary,
+		streams:  map[*stream]bool{},
 	}
 }
 
@@ -110,7 +110,7 @@ func (c *Catalog) Remove(collection, id string) {
 	defer c.mu.Unlock()
 	switch collection {
 	case catalog.LocksCollection:
-		c.holders.forget(stringKey(id), id)
+		c.standing.forget(stringKey(id))
 		delete(c.locks, stringKey(id))
 	case catalog.PingsCollection:
 		delete(c.pings, stringKey(id))
@@ -165,16 +165,15 @@ func (c *Catalog) table(collection string) table {
 	}
 }
 
-// putLock stores a lock document, keeps holders in step, and returns what the document says. The
+// putLock stores a lock document, keeps standing in step, and returns what the document says. The
 // caller holds mu.
 func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	c.locks[key] = raw
 	l, bad := catalog.ParseLock(raw)
-	name, _ := raw.Lookup("_id").StringValueOK()
 	if bad != nil {
-		c.holders.forget(key, name)
+		c.standing.forget(key)
 	} else {
-		c.holders.remember(key, name, l)
+		c.standing.remember(key, l)
 	}
 	return l, bad
 }

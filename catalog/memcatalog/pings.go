@@ -1,8 +1,6 @@
 package memcatalog
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -105,40 +103,45 @@ func (c *Catalog) RemovePing(ctx context.Context, process string) error {
 	return nil
 }
 
-// Held is documented in [catalog.Pings]. The sessions come in the order of names; the cost is
-// that of the locks which the process holds.
+// Held is documented in [catalog.Pings]. The cost is that of the sessions which the process has.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, failed("read the locks of", process, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.holders.holding[process]
-	if p == nil {
+	of := c.standing.of[process]
+	if of == nil {
 		return nil, nil
 	}
-	sessions := make([]catalog.HeldSession, 0, len(p.sessions))
-	for s, fence := range p.sessions {
+	sessions := make([]catalog.HeldSession, 0, len(of.holds)+len(of.waits))
+	for s, fence := range of.holds {
 		sessions = append(sessions, catalog.HeldSession{Session: s, Fence: fence})
 	}
-	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
-	})
+	for s := range of.waits {
+		sessions = append(sessions, catalog.HeldSession{Session: s, Waits: true})
+	}
+	slices.SortFunc(sessions, catalog.HeldSession.Compare)
 	return sessions, nil
 }
 
-// Tally is documented in [catalog.Pings]. Its cost does not depend on the number of locks.
+// Tally is documented in [catalog.Pings]. Its cost is that of the places, not of the locks.
 func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, error) {
 	if err := ctx.Err(); err != nil {
 		return catalog.Tally{}, failed("count the locks of", process, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.holders.holding[process]
-	if p == nil {
+	of := c.standing.of[process]
+	if of == nil {
 		return catalog.Tally{}, nil
 	}
-	return catalog.Tally{Count: int64(len(p.sessions)), FenceSum: p.fences}, nil
+	t := catalog.Tally{Count: int64(len(of.holds)), FenceSum: of.fences}
+	for s := range of.waits {
+		t.Places = append(t.Places, s)
+	}
+	slices.SortFunc(t.Places, catalog.Session.Compare)
+	return t, nil
 }
 
 // Prune is documented in [catalog.Pings].
@@ -150,7 +153,7 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 	defer c.mu.Unlock()
 	named := map[string]bool{}
 	for _, raw := range c.locks {
-		for _, process := range standing(take(raw)) {
+		for _, process := range processesIn(take(raw)) {
 			named[process] = true
 		}
 	}
@@ -166,8 +169,8 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 	return pruned, nil
 }
 
-// standing returns the processes that a lock document names, whether or not it is understood.
-func standing(doc fields) []string {
+// processesIn returns the processes that a lock document names, whether or not it is understood.
+func processesIn(doc fields) []string {
 	values := []bson.RawValue{doc.get("process")}
 	for _, line := range []string{"sharers", "waiters"} {
 		list, ok := doc.get(line).ArrayOK()

@@ -63,55 +63,79 @@ func rank(t bson.Type) int {
 	return len(order)
 }
 
-// holders is the index of the sessions that hold locks, by process. Documents that cannot be
-// understood are not in it, nor are holders without a process.
-type holders struct {
-	parties map[string][]catalog.Party // by the key of the lock document
-	holding map[string]*holding
+// standings is the index of the sessions that hold locks or wait for them, by process. Documents
+// that cannot be understood are not in it, nor are holders without a process.
+type standings struct {
+	parties map[string][]party // by the key of the lock document
+	of      map[string]*standing
 }
 
-type holding struct {
-	sessions map[catalog.Session]int64 // with their fences
-	fences   int64                     // their sum, wrapping around
+// A party is one session with its process.
+type party struct {
+	process string
+	catalog.HeldSession
 }
 
-func newHolders() holders {
-	return holders{parties: map[string][]catalog.Party{}, holding: map[string]*holding{}}
+// A standing is all that one process has.
+type standing struct {
+	holds  map[catalog.Session]int64 // with their fences
+	fences int64                     // their sum, wrapping around
+	waits  map[catalog.Session]bool
+}
+
+func newStandings() standings {
+	return standings{parties: map[string][]party{}, of: map[string]*standing{}}
 }
 
 // remember puts a lock in, in place of what the document said before.
-func (h holders) remember(key string, name string, l catalog.Lock) {
-	h.forget(key, name)
+func (s standings) remember(key string, l catalog.Lock) {
+	s.forget(key)
 	for _, p := range l.Holders() {
-		if p.Process == "" {
-			continue
-		}
-		of := h.holding[p.Process]
-		if of == nil {
-			of = &holding{sessions: map[catalog.Session]int64{}}
-			h.holding[p.Process] = of
-		}
-		s := catalog.Session{Name: name, TS: p.TS}
-		if _, twice := of.sessions[s]; twice {
-			continue // a foreign hand wrote it so
-		}
-		h.parties[key] = append(h.parties[key], p)
-		of.sessions[s] = p.Fence
-		of.fences += p.Fence
+		s.add(key, l.Name, p, false)
+	}
+	for _, p := range l.Waiters {
+		s.add(key, l.Name, p, true)
 	}
 }
 
-func (h holders) forget(key, name string) {
-	for _, p := range h.parties[key] {
-		of := h.holding[p.Process]
-		s := catalog.Session{Name: name, TS: p.TS}
-		of.fences -= of.sessions[s]
-		delete(of.sessions, s)
-		if len(of.sessions) == 0 {
-			delete(h.holding, p.Process)
+func (s standings) add(key, name string, p catalog.Party, waits bool) {
+	if p.Process == "" {
+		return
+	}
+	of := s.of[p.Process]
+	if of == nil {
+		of = &standing{holds: map[catalog.Session]int64{}, waits: map[catalog.Session]bool{}}
+		s.of[p.Process] = of
+	}
+	one := catalog.HeldSession{Session: catalog.Session{Name: name, TS: p.TS}, Waits: waits}
+	_, held := of.holds[one.Session]
+	switch {
+	case waits && !of.waits[one.Session]:
+		of.waits[one.Session] = true
+	case !waits && !held:
+		one.Fence = p.Fence
+		of.holds[one.Session] = p.Fence
+		of.fences += p.Fence
+	default:
+		return // a foreign hand wrote it twice
+	}
+	s.parties[key] = append(s.parties[key], party{p.Process, one})
+}
+
+func (s standings) forget(key string) {
+	for _, p := range s.parties[key] {
+		of := s.of[p.process]
+		if p.Waits {
+			delete(of.waits, p.Session)
+		} else {
+			of.fences -= p.Fence
+			delete(of.holds, p.Session)
+		}
+		if len(of.holds)+len(of.waits) == 0 {
+			delete(s.of, p.process)
 		}
 	}
-	delete(h.parties, key)
+	delete(s.parties, key)
 }
 
 func clone(raw bson.Raw) bson.Raw { return slices.Clone(raw) }

@@ -520,7 +520,7 @@ func rank(v any) int {
 		return 3
 	case bson.D:
 		return 4
-	case bson.A:
+	case bson.A, unread:
 		return 5
 	case bson.ObjectID:
 		return 6

@@ -1,8 +1,6 @@
 package mongocatalog
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -66,8 +64,7 @@ func (c *Catalog) RemovePing(ctx context.Context, process string) error {
 	return err
 }
 
-// Held is documented in [catalog.Pings]. One command, more for thousands of locks. The sessions
-// come in the order of names.
+// Held is documented in [catalog.Pings]. One command, more for thousands of locks.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	o := operation{
 		verb: "read the locks of", name: process, quoted: true, database: c.database,
@@ -77,24 +74,20 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	filter, find := understoodOnly(s, heldBy(process))
+	filter, find := standing(process), options.Find()
+	if s.PipelineUpdates {
+		filter = append(filter, whole())
+		find = find.SetProjection(standingIn(process))
+	}
 	var sessions []catalog.HeldSession
 	err = c.find(ctx, o, c.locks, filter, find, func(raw bson.Raw) {
-		l, _ := catalog.ParseLock(raw) // one that is malformed has no holders
-		for _, p := range l.Holders() {
-			if p.Process == process {
-				sessions = append(sessions, catalog.HeldSession{
-					Session: catalog.Session{Name: l.Name, TS: p.TS}, Fence: p.Fence,
-				})
-			}
-		}
+		l, _ := catalog.ParseLock(raw) // nobody stands in one that is malformed
+		sessions = append(sessions, l.SessionsOf(process)...)
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
-	})
+	slices.SortFunc(sessions, catalog.HeldSession.Compare)
 	return sessions, nil
 }
 
@@ -143,6 +136,13 @@ func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, err
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {
+		if place, ok := r.row().Lookup("_id").DocumentOK(); ok {
+			if name, ok := place.Lookup("name").StringValueOK(); ok {
+				s := catalog.Session{Name: name, TS: place.Lookup("ts").ObjectID()} // it was understood
+				t.Places = append(t.Places, s)
+			}
+			continue
+		}
 		t.Count, _ = r.row().Lookup("count").AsInt64OK()
 		fences := r.row().Lookup("fences")
 		t.FenceSum, _ = fences.AsInt64OK()
@@ -151,17 +151,14 @@ func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, err
 	if r.err == nil && !exact {
 		return c.count(ctx, process) // The server went over to floating point; we wrap around.
 	}
+	slices.SortFunc(t.Places, catalog.Session.Compare)
 	return t, r.err
 }
 
 // count is Tally by way of the whole list.
 func (c *Catalog) count(ctx context.Context, process string) (catalog.Tally, error) {
 	sessions, err := c.Held(ctx, process)
-	t := catalog.Tally{Count: int64(len(sessions))}
-	for _, s := range sessions {
-		t.FenceSum += s.Fence
-	}
-	return t, err
+	return catalog.TallyOf(sessions), err
 }
 
 // Prune is documented in [catalog.Pings]. Three commands for each thousand old pings. The age is

@@ -45,6 +45,9 @@ func (ev evaluator) holds(doc any, e bson.E) bool {
 	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
 }
 
+// unread is a value of which only the type is known: an array.
+type unread struct{}
+
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
 // reached are the values at a path: through an array by index, and through each of its documents.
@@ -135,6 +138,9 @@ func (ev evaluator) elemMatch(found []any, condition bson.D) bool {
 	return slices.ContainsFunc(found, func(v any) bool {
 		list, ok := v.(bson.A)
 		return ok && slices.ContainsFunc(list, func(one any) bool {
+			if _, inner := one.(bson.A); inner && isOperators(condition) {
+				one = unread{} // an array in an array is asked for its own type only
+			}
 			if isOperators(condition) {
 				return ev.all([]any{one}, condition)
 			}

@@ -8,31 +8,55 @@ import (
 
 // This file builds what is read, as commands.go builds what is written.
 
-// heldBy is the filter for the locks that name process as a holder.
-func heldBy(process string) bson.D {
-	return bson.D{
-		{Key: "state", Value: positive},
-		{Key: "$or", Value: bson.A{
-			bson.D{{Key: "process", Value: process}},
-			bson.D{{Key: "sharers.process", Value: process}},
-		}},
-	}
+// standing is the filter for the locks that process holds or waits for.
+func standing(process string) bson.D {
+	return bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
+		bson.D{{Key: "sharers.process", Value: process}, {Key: "state", Value: positive}},
+		bson.D{{Key: "waiters.process", Value: process}},
+	}}}
 }
 
-// tally counts the sessions of a process that hold locks and sums their fences.
+// ownParties keeps of sharers and waiters those of one process.
+func ownParties(field, process string) bson.D {
+	return where(array(field), call("$eq", "$$p.process", literal(process)))
+}
+
+// standingIn is what Held reads of a document: of the waiters, only those of the process travel.
+func standingIn(process string) bson.D {
+	d := bson.D{}
+	for _, field := range []string{
+		"state", "process", "ts", "fence", "mode", "limit", "sharers.ts", "sharers.process",
+		"sharers.fence",
+	} {
+		d = append(d, bson.E{Key: field, Value: int32(1)})
+	}
+	return append(d, bson.E{Key: "waiters", Value: ownParties("$waiters", process)})
+}
+
+// tally counts the sessions of a process that hold locks and sums their fences, in a row without a
+// place, and brings a row for each session that waits.
 func tally(process string) bson.A {
-	mine := call("$eq", "$$p.process", literal(process))
-	alone := call("$eq", "$process", literal(process))
+	alone := every(isHeld(), call("$eq", "$process", literal(process)))
 	fences := choose(isShared(),
-		each(where(array("$sharers"), mine), "$$p.fence"),
+		each(ownParties("$sharers", process), "$$p.fence"),
 		choose(alone, bson.A{"$fence"}, bson.A{}))
+	rows := call("$concatArrays",
+		bson.A{bson.D{
+			{Key: "count", Value: call("$size", fences)},
+			{Key: "fences", Value: call("$sum", fences)},
+		}},
+		each(ownParties("$waiters", process), bson.D{
+			{Key: "place", Value: bson.D{{Key: "name", Value: "$_id"}, {Key: "ts", Value: "$$p.ts"}}},
+		}))
 	return bson.A{
-		bson.D{{Key: "$match", Value: append(heldBy(process), whole())}},
-		bson.D{{Key: "$project", Value: bson.D{{Key: "fences", Value: fences}}}},
+		matching(append(standing(process), whole())),
+		bson.D{{Key: "$project", Value: bson.D{{Key: "rows", Value: rows}}}},
+		bson.D{{Key: "$unwind", Value: "$rows"}},
 		bson.D{{Key: "$group", Value: bson.D{
-			{Key: "_id", Value: nil},
-			{Key: "count", Value: call("$sum", call("$size", "$fences"))},
-			{Key: "fences", Value: call("$sum", call("$sum", "$fences"))},
+			{Key: "_id", Value: "$rows.place"},
+			{Key: "count", Value: call("$sum", "$rows.count")},
+			{Key: "fences", Value: call("$sum", "$rows.fences")},
 		}}},
 	}
 }

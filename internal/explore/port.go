@@ -157,7 +157,7 @@ func (o *port) Held(ctx context.Context, process string) ([]catalog.HeldSession,
 	c := o.read(fault.Held, process)
 	var old *picture
 	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
-	show := func(s []catalog.HeldSession) string { return fmt.Sprintf("%d locks", len(s)) }
+	show := func(s []catalog.HeldSession) string { return fmt.Sprintf("%d sessions", len(s)) }
 	return sendFor(ctx, c, show, func() ([]catalog.HeldSession, error) {
 		return o.store().held(process, old)
 	})

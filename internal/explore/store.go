@@ -1,7 +1,6 @@
 package explore
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -85,7 +84,7 @@ func (s *store) look(name string, old *picture) (catalog.Look, error) {
 	return s.lenient(name, look), nil
 }
 
-// held lists the locks of a process, as they are or as an old picture shows them.
+// held lists the sessions of a process, as they are or as an old picture shows them.
 func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error) {
 	if old == nil {
 		return s.Catalog.Held(background, process)
@@ -93,13 +92,9 @@ func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error
 	var sessions []catalog.HeldSession
 	for _, name := range s.w.judge.names {
 		l, _ := s.lockAsOf(name, old)
-		for _, a := range l.AwardsOf(process) {
-			sessions = append(sessions, catalog.HeldSession{Session: a.Session, Fence: a.Fence})
-		}
+		sessions = append(sessions, l.SessionsOf(process)...)
 	}
-	slices.SortFunc(sessions, func(a, b catalog.HeldSession) int {
-		return cmp.Compare(a.Name, b.Name)
-	})
+	slices.SortFunc(sessions, catalog.HeldSession.Compare)
 	return sessions, nil
 }
 
