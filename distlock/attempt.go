@@ -154,7 +154,7 @@ func (a *attempt) settle(ctx context.Context, s scene) error {
 // clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an error
 // that matches catalog.ErrNoMatch when the picture changed, a *HeldError, or another error.
 func (a *attempt) clear(ctx context.Context, s scene) (*TryGuard, error) {
-	moved := false
+	moved, done := false, condemned{}
 	for _, one := range s.suspects {
 		switch {
 		case !one.dead():
@@ -162,7 +162,7 @@ func (a *attempt) clear(ctx context.Context, s scene) (*TryGuard, error) {
 		case a.grant.Mode == catalog.Exclusive && len(s.suspects) == 1 && len(s.Lock.Sharers) == 0:
 			return a.overtake(ctx, s, one)
 		}
-		if err := a.m.bury(ctx, s, one); err != nil {
+		if err := a.m.bury(ctx, s, one, done); err != nil {
 			return nil, err
 		}
 		moved = true
@@ -177,7 +177,7 @@ func (a *attempt) clear(ctx context.Context, s scene) (*TryGuard, error) {
 // session that was watched. An error that matches catalog.ErrNoMatch says that somebody was faster
 // or the holder lives: look again.
 func (a *attempt) overtake(ctx context.Context, s scene, dead suspect) (*TryGuard, error) {
-	evidence, err := a.m.condemn(ctx, s, dead)
+	evidence, err := a.m.condemn(ctx, s, dead, condemned{})
 	if err != nil {
 		return nil, err
 	}

@@ -275,12 +275,13 @@ func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
 		t.settle(ctx, s.name)
 		return
 	}
+	done := condemned{}
 	for i := 0; i < last; i++ {
 		one := s.suspects[i]
 		switch {
 		case one.Process == t.m.Process():
 		case one.dead():
-			t.bury(ctx, s, one)
+			t.bury(ctx, s, one, done)
 			t.soon(0)
 		default:
 			t.soon(one.decision.Remaining)
@@ -289,8 +290,8 @@ func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
 }
 
 // bury takes a dead holder or waiter out of the way.
-func (t *attendant) bury(ctx context.Context, s scene, dead suspect) {
-	err := t.m.bury(ctx, s, dead)
+func (t *attendant) bury(ctx context.Context, s scene, dead suspect, done condemned) {
+	err := t.m.bury(ctx, s, dead, done)
 	switch {
 	case err == nil:
 	case errors.Is(err, catalog.ErrNoMatch):

@@ -13,7 +13,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// A scene is one look at a lock, judged.
+// A scene is one look at a lock, judged. It is never written to: waiters share it with the attendant.
 type scene struct {
 	catalog.Look
 	name     string
@@ -54,17 +54,6 @@ func (s *scene) malformed() error {
 		}
 	}
 	return nil
-}
-
-// mark notes that a process was condemned since the look: its other places need no mark of their own.
-func (s *scene) mark(process string, c catalog.Condemnation) {
-	for i := range s.suspects {
-		if one := &s.suspects[i]; one.Process == process && one.pulse.Ping != nil {
-			marked := *one.pulse.Ping // a look is not changed: others may have it
-			marked.Condemned = &c
-			one.pulse.Ping = &marked
-		}
-	}
 }
 
 // find returns the suspect with that session and process.
@@ -211,8 +200,8 @@ func (w *watches) look(e *takeover.Evidence, p takeover.Policy) takeover.Decisio
 // bury takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the
 // primary, condemn its process, and take it out, by which the next in line is granted the lock. An
 // error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
-func (m *Manager) bury(ctx context.Context, s scene, dead suspect) error {
-	evidence, err := m.condemn(ctx, s, dead)
+func (m *Manager) bury(ctx context.Context, s scene, dead suspect, done condemned) error {
+	evidence, err := m.condemn(ctx, s, dead, done)
 	if err != nil {
 		return err
 	}
@@ -231,16 +220,21 @@ func holderOf(name string, p catalog.Party) catalog.Holder {
 	return catalog.Holder{Session: catalog.Session{Name: name, TS: p.TS}, Process: p.Process}
 }
 
+// condemned are the processes that were condemned on one scene: their other places need no mark
+// of their own.
+type condemned map[string]bool
+
 // condemn carries out the steps between a verdict Take and the taking, and returns the evidence in
 // words.
-func (m *Manager) condemn(ctx context.Context, s scene, dead suspect) (string, error) {
+func (m *Manager) condemn(ctx context.Context, s scene, dead suspect, done condemned) (string, error) {
 	d, ping := dead.decision, dead.pulse.Ping
 	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
 	blind := m.mistakes.Has(mutant.StaleLastLook) // mutant 23
 	if err := m.samePrimary(ctx, s, dead); err != nil && !blind {
 		return "", err
 	}
-	if dead.Process == "" || blind || ping != nil && (!ping.HasSeq || ping.Condemned != nil) {
+	if dead.Process == "" || blind || done[dead.Process] ||
+		ping != nil && (!ping.HasSeq || ping.Condemned != nil) {
 		return evidence, nil
 	}
 	err := m.locks.Condemn(ctx, dead.Process, ping, catalog.Condemnation{
@@ -252,9 +246,7 @@ func (m *Manager) condemn(ctx context.Context, s scene, dead suspect) (string, e
 	case err != nil:
 		return "", m.before(s, "condemn", err)
 	}
-	if ping != nil {
-		s.mark(dead.Process, catalog.Condemnation{By: m.Process(), Evidence: evidence})
-	}
+	done[dead.Process] = true
 	m.log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
 		Str("evidence", evidence).Msg("condemned")
 	return evidence, nil

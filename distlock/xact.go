@@ -92,12 +92,12 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 
 // clearDead takes the dead out of the way, and returns a *HeldError when the living are.
 func (l *DistributedLock) clearDead(ctx context.Context, s scene) error {
-	held := l.m.heldError(s)
+	held, done := l.m.heldError(s), condemned{}
 	for _, one := range s.suspects {
 		if !one.dead() {
 			return held
 		}
-		if err := l.m.bury(ctx, s, one); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+		if err := l.m.bury(ctx, s, one, done); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 			return acquiring(l.name, err)
 		}
 	}
