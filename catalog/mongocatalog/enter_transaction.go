@@ -24,8 +24,7 @@ func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalo
 		return catalog.Lock{}, o.wrap(err)
 	}
 	if !server.Transactions {
-		return catalog.Lock{}, o.wrap(fmt.Errorf("%w: database %s of a %s has none; use a database of "+
-			"your own on a replica set", catalog.ErrNoTransactions, c.database, server.Kind))
+		return catalog.Lock{}, o.wrap(noTransactions(server, c.database))
 	}
 	session := mongo.SessionFromContext(ctx)
 	if session == nil || !session.TransactionRunning() {

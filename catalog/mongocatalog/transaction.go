@@ -48,8 +48,7 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 		return o.wrap(err)
 	}
 	if !server.Transactions {
-		return o.wrap(fmt.Errorf("%w: database %s of a %s has none; use a database of your own on a "+
-			"replica set", catalog.ErrNoTransactions, c.database, server.Kind))
+		return o.wrap(noTransactions(server, c.database))
 	}
 	session, err := c.db.Client().StartSession()
 	if err != nil {
@@ -72,6 +71,19 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 		case <-time.After(pause/2 + rand.N(pause)/2):
 		}
 	}
+}
+
+// noTransactions says what a deployment lacks for transactions.
+func noTransactions(s catalog.Server, database string) error {
+	if s.Kind == catalog.ReplicaSet {
+		return fmt.Errorf("%w: database %s of a replica set has none; use a database of your own",
+			catalog.ErrNoTransactions, database)
+	}
+	kind := "a " + string(s.Kind)
+	if s.Front {
+		kind = "the embedded server"
+	}
+	return fmt.Errorf("%w: %s has none; use a replica set", catalog.ErrNoTransactions, kind)
 }
 
 // withoutLabels hides the driver's labels, so that nobody above runs the transaction again.

@@ -116,6 +116,7 @@ func (d *demo) play(ctx context.Context) (demoview.Report, error) {
 			return demoview.Report{}, err
 		}
 		d.processes = append(d.processes, p)
+		d.ledger.restarted(n, p.pid())
 	}
 	loopErr := d.loop(ctx)
 	d.endAll(context.WithoutCancel(ctx))
@@ -126,7 +127,10 @@ func (d *demo) play(ctx context.Context) (demoview.Report, error) {
 	if err != nil {
 		return report, errors.Join(loopErr, err)
 	}
-	if loopErr != nil {
+	var signal interrupted
+	if errors.As(loopErr, &signal) {
+		report.Interrupted = signal.String()
+	} else if loopErr != nil {
 		report.Violations = append(report.Violations, demoview.Violation{
 			Breach: "unfinished", Subject: "demo", Evidence: loopErr.Error() + d.complaints()})
 	}
@@ -210,7 +214,7 @@ func (d *demo) respawn(n int) error {
 		return err
 	}
 	d.processes[n-1] = p
-	d.ledger.condition(n, demoview.Running)
+	d.ledger.restarted(n, p.pid())
 	d.say(n, "restart", fmt.Sprintf("started again as process %d", p.pid()))
 	return nil
 }
@@ -239,7 +243,7 @@ func (d *demo) endAll(ctx context.Context) {
 		defer close(done)
 		for _, p := range d.processes {
 			_ = p.stdin.Close()
-			p.signal(sigCont)
+			resume(p)
 		}
 		for _, p := range d.processes {
 			p.end(ctx)

@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"time"
 
 	"mongodlm/internal/balancer"
 	"mongodlm/internal/demoview"
 )
-
-const sigCont = syscall.SIGCONT
 
 // The rounds after which the demo begins to do harm, so that there is something to interrupt.
 const (
@@ -41,9 +38,12 @@ type fault struct {
 func newFaults(d *demo) *faults {
 	harm := !d.o.noFaults && d.o.processes > 1
 	if !d.o.noFaults && !harm {
-		d.say(0, "start", "no faults with a single balancer: nobody could take over")
+		d.say(0, "start", "no faults with a single balancer: no other could take over")
 	}
-	return &faults{d: d, kill: fault{planned: harm}, stop: fault{planned: harm}}
+	if harm && !canStop {
+		d.say(0, "start", "no process is stopped: this system cannot stop and continue one")
+	}
+	return &faults{d: d, kill: fault{planned: harm}, stop: fault{planned: harm && canStop}}
 }
 
 func (f *faults) over() bool {
@@ -79,17 +79,17 @@ func (f *faults) harm(ctx context.Context, e balancer.Event) {
 	}
 	switch {
 	case f.kill.planned && f.kill.process == "" && f.d.ledger.rounds >= killAfter:
-		p.signal(syscall.SIGKILL)
+		p.kill()
 		<-p.exited
 		f.d.ledger.condition(e.Number, demoview.Killed)
 		f.hit(ctx, &f.kill, e, "kill", "the holder was killed (SIGKILL)")
 		time.AfterFunc(restartPause, func() { f.d.restart <- e.Number })
 	case f.stop.planned && f.stop.process == "" && f.kill.survived && f.d.ledger.rounds >= stopAfter:
-		p.signal(syscall.SIGSTOP)
+		stop(p)
 		if f.hit(ctx, &f.stop, e, "stop", "the holder was stopped (SIGSTOP)") {
 			f.d.ledger.condition(e.Number, demoview.Stopped)
 		} else {
-			p.signal(sigCont)
+			resume(p)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (f *faults) tick(context.Context) {
 	if !stopped || !f.taken || f.d.since() < f.wait {
 		return
 	}
-	f.d.processes[f.stop.number-1].signal(sigCont)
+	resume(f.d.processes[f.stop.number-1])
 	f.d.ledger.condition(f.stop.number, demoview.Running)
 	f.d.say(f.stop.number, "resume", "the stopped balancer goes on (SIGCONT)")
 }
@@ -123,14 +123,13 @@ func (f *faults) tick(context.Context) {
 // list is the faults for the report.
 func (f *faults) list() []demoview.Fault {
 	var all []demoview.Fault
-	asked := f.d.o.rounds == 0 // with a number of rounds only what happened counts
-	if f.kill.planned && (asked || f.kill.process != "") {
-		all = append(all, demoview.Fault{
-			At: f.kill.at, Kind: "kill", Target: f.kill.process, Survived: f.kill.survived})
+	add := func(kind string, one fault) {
+		if one.planned {
+			all = append(all, demoview.Fault{At: one.at, Kind: kind, Target: one.process,
+				Happened: one.process != "", Survived: one.survived})
+		}
 	}
-	if f.stop.planned && (asked || f.stop.process != "") {
-		all = append(all, demoview.Fault{
-			At: f.stop.at, Kind: "stop", Target: f.stop.process, Survived: f.stop.survived})
-	}
+	add("kill", f.kill)
+	add("stop", f.stop)
 	return all
 }

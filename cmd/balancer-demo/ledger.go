@@ -18,6 +18,7 @@ import (
 type ledger struct {
 	balancers map[int]*demoview.Balancer
 	process   map[string]int // process id to number
+	pid       map[string]int // process id to that of the system
 	order     []string       // process ids as they came
 	perID     map[string]*demoview.Rounds
 	takeovers []demoview.Takeover
@@ -32,7 +33,7 @@ type ledger struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		balancers: map[int]*demoview.Balancer{}, process: map[string]int{},
+		balancers: map[int]*demoview.Balancer{}, process: map[string]int{}, pid: map[string]int{},
 		perID: map[string]*demoview.Rounds{}, failed: map[int]string{},
 	}
 }
@@ -48,11 +49,26 @@ func (l *ledger) of(number int) *demoview.Balancer {
 
 func (l *ledger) condition(number int, c demoview.Condition) { l.of(number).Condition = c }
 
+// restarted notes that a number is another process now, which has not pinged yet.
+func (l *ledger) restarted(number, pid int) {
+	b := l.of(number)
+	b.PID, b.Condition, b.PingAge = pid, demoview.Running, -1
+}
+
+// now reports whether a process id belongs to the process that has its number at present, and not
+// to a dead one before it.
+func (l *ledger) now(process string) bool {
+	n, known := l.process[process]
+	return known && l.pid[process] == l.of(n).PID
+}
+
 func (l *ledger) note(at time.Duration, e balancer.Event) {
 	b := l.of(e.Number)
-	b.PID = e.PID
+	if b.PID == 0 {
+		b.PID = e.PID
+	}
 	if e.Process != "" && l.perID[e.Process] == nil {
-		l.process[e.Process] = e.Number
+		l.process[e.Process], l.pid[e.Process] = e.Number, e.PID
 		l.order = append(l.order, e.Process)
 		l.perID[e.Process] = &demoview.Rounds{Number: e.Number, Process: e.Process}
 	}

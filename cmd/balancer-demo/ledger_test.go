@@ -48,3 +48,21 @@ func TestLedger_Takeover_NamesTheDead(t *testing.T) {
 		}
 	}
 }
+
+// A balancer that was started again is not the process that died: what the dead one holds it does not.
+func TestLedger_Restarted_IsAnotherProcess(t *testing.T) {
+	t.Parallel()
+	const dead, heir = "host:11:1:a", "host:22:9:b"
+	l := newLedger()
+	l.restarted(1, 11)
+	l.note(0, balancer.Event{Kind: balancer.Started, Number: 1, PID: 11, Process: dead})
+	if !l.now(dead) {
+		t.Error("the living process does not count as its number's")
+	}
+	l.restarted(1, 22)
+	l.note(0, balancer.Event{Kind: balancer.MovedOne, Number: 1, PID: 11, Process: dead}) // told late
+	l.note(0, balancer.Event{Kind: balancer.Started, Number: 1, PID: 22, Process: heir})
+	if l.now(dead) || !l.now(heir) || l.now("host:33:1:stranger") {
+		t.Errorf("now: dead %v, heir %v", l.now(dead), l.now(heir))
+	}
+}

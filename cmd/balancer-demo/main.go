@@ -7,7 +7,9 @@
 //	balancer-demo balancer     be one balancer
 //
 // Run it with -h for the flags. The exit code is 0 when the cluster was balanced, every fault was
-// survived and nothing was violated; 1 when not, with the evidence; 2 for a wrong call.
+// survived and nothing was violated; 1 when not, with the evidence; 2 for a wrong call; 128 and the
+// number of the signal when a signal ended it (Ctrl-C: 130). Stopping a process is a fault that
+// Windows does not have: the demo only kills one there.
 package main
 
 import (
@@ -22,10 +24,26 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	// A terminal that is closed sends SIGHUP, a reader that has gone SIGPIPE.
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	go func() { // ends with the process
+		cancel(interrupted{<-signals})
+		signal.Reset(os.Interrupt, syscall.SIGTERM) // the second one ends it at once
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// interrupted says that a signal ended the demo.
+type interrupted struct{ os.Signal }
+
+func (i interrupted) Error() string { return "ended by a signal: " + i.String() }
+
+// code is the exit code of a shell for a process that a signal ended.
+func (i interrupted) code() int {
+	number, _ := i.Signal.(syscall.Signal)
+	return 128 + int(number)
 }
 
 // errUsage marks an error that is already printed with the flags.
@@ -54,6 +72,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		err = beBalancer(ctx, o, in, out)
 	default:
 		ok, err = demonstrate(ctx, o, out)
+		var signal interrupted
+		if errors.As(context.Cause(ctx), &signal) {
+			fmt.Fprintf(errOut, "balancer-demo: %v\n", signal)
+			return signal.code()
+		}
 	}
 	if err != nil {
 		fmt.Fprintf(errOut, "balancer-demo: %v\n", err)

@@ -8,9 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"mongodlm/internal/balancer"
@@ -69,11 +69,17 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start balancer %d: %w", number, err)
-	}
+	started := make(chan error, 1)
 	go func() { // ends with the process; end and kill wait for it
 		defer close(p.exited)
+		runtime.LockOSThread() // the process dies with the thread that started it, see dieWithUs
+		defer runtime.UnlockOSThread()
+		dieWithUs(cmd)
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			var e balancer.Event
 			if json.Unmarshal(lines.Bytes(), &e) == nil {
@@ -82,12 +88,16 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 		}
 		_ = cmd.Wait() // how it ended shows in what it told
 	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start balancer %d: %w", number, err)
+	}
 	return p, nil
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+// kill ends the process at once, as a crash does.
+func (p *process) kill() { _ = p.cmd.Process.Kill() }
 
 func (p *process) running() bool {
 	select {
@@ -101,7 +111,7 @@ func (p *process) running() bool {
 // end asks the process to give its lock back and end, and kills it when it does not.
 func (p *process) end(ctx context.Context) {
 	_ = p.stdin.Close()
-	p.signal(syscall.SIGCONT)
+	resume(p)
 	t := time.NewTimer(closeLimit)
 	defer t.Stop()
 	select {
@@ -110,6 +120,6 @@ func (p *process) end(ctx context.Context) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	p.signal(syscall.SIGKILL)
+	p.kill()
 	<-p.exited
 }

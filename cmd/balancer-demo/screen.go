@@ -134,15 +134,22 @@ func (d *demo) picture(ctx context.Context) demoview.State {
 	if l := d.look.Lock; l != nil {
 		state.Lock = demoview.Lock{
 			Name: l.Name, Held: l.Held, Process: l.Process, Number: d.ledger.process[l.Process],
-			Fence: l.Fence, Why: l.Why,
+			Fence: l.Fence, Why: l.Why, Silent: -1, Takeover: d.o.takeover,
+			Dead: d.ledger.process[l.Process] > 0 && !d.ledger.now(l.Process),
 		}
 		if !d.look.ServerTime.IsZero() {
 			state.Lock.Since = max(0, d.look.ServerTime.Sub(l.When))
 		}
+		if ping := d.look.Ping; ping != nil && !d.look.ServerTime.IsZero() {
+			state.Lock.Silent = max(0, d.look.ServerTime.Sub(ping.At))
+		}
+		if l.Held && d.ledger.now(l.Process) {
+			state.Balancers[state.Lock.Number-1].Holder = true
+		}
 	}
 	state.Line = d.line
 	for i, w := range d.line {
-		if w.Number > 0 {
+		if w.Number > 0 && d.ledger.now(w.Process) {
 			state.Balancers[w.Number-1].Place = i + 1
 		}
 	}
@@ -168,13 +175,12 @@ func (d *demo) pingAges(ctx context.Context, state demoview.State, now time.Time
 	for cursor.Next(ctx) {
 		ping, bad := catalog.ParsePing(cursor.Current)
 		n := d.ledger.process[ping.Process]
-		if bad != nil || n == 0 {
+		if bad != nil || n == 0 || !d.ledger.now(ping.Process) {
 			continue
 		}
 		b := &state.Balancers[n-1]
 		if age := max(0, now.Sub(ping.At)); b.PingAge < 0 || age < b.PingAge {
 			b.PingAge = age
 		}
-		b.Holder = b.Holder || state.Lock.Held && state.Lock.Process == ping.Process
 	}
 }

@@ -16,9 +16,12 @@ const (
 	maxHeight = 40
 	minEvents = 2
 	maxEvents = 12
-	// fixedLines is what is drawn beside the rows of balancers and shards: the header, four empty
-	// lines, three headings, the lock, its line, three lines on takeovers, and the fewest events.
-	fixedLines = 13 + minEvents
+	// evidenceLines is how many lines the evidence of the latest takeover may take.
+	evidenceLines = 3
+	// fixedLines is what is drawn beside the rows of balancers and shards: the header, three empty
+	// lines, three headings, the lock, its line, a line on takeovers and their evidence, and the
+	// fewest events.
+	fixedLines = 10 + evidenceLines + minEvents
 )
 
 // Render draws the table in lines of at most width columns (80 to 160; less is drawn as 80, more
@@ -29,10 +32,10 @@ func Render(s State, width int) string {
 	width = min(max(width, minWidth), maxWidth)
 	height := min(max(s.Height, minHeight), maxHeight) - 1
 	rowsOfBalancers, rowsOfShards := share(len(s.Balancers), len(s.Shards), height-fixedLines)
-	lines := []string{header(s, width), ""}
+	lines := []string{header(s, width)}
 	lines = append(lines, balancers(s, rowsOfBalancers)...)
 	lines = append(lines, "", "lock      "+lockLine(s.Lock), "in line   "+Line(s.Line))
-	lines = append(lines, takeovers(s)...)
+	lines = append(lines, takeovers(s, width)...)
 	lines = append(lines, "")
 	lines = append(lines, bars(s, rowsOfShards, width)...)
 	lines = append(lines, "")
@@ -125,7 +128,15 @@ func lockLine(l Lock) string {
 	if l.Number > 0 {
 		holder, process = fmt.Sprintf("#%d", l.Number), ", "+holder
 	}
+	silence := ""
+	if l.Held && (l.Dead || l.Takeover > 0 && l.Silent > l.Takeover/4) {
+		silence = fmt.Sprintf(", silent for %s of %s", Short(max(l.Silent, 0)), Short(l.Takeover))
+	}
 	switch {
+	case l.Held && l.Dead:
+		return fmt.Sprintf("\"%s\" held by the DEAD %s%s, fence %d%s", name, holder, silence, l.Fence, process)
+	case silence != "":
+		return fmt.Sprintf("\"%s\" held by %s%s, fence %d%s", name, holder, silence, l.Fence, process)
 	case l.Held:
 		return fmt.Sprintf("\"%s\" held by %s, fence %d, for %s: %s%s", name, holder, l.Fence,
 			Short(l.Since), clean(l.Why, 60), process)
@@ -159,12 +170,21 @@ func Line(line []Waiter) string {
 	return strings.Join(all, ", ")
 }
 
-// takeovers shows how many there were and what the last two rested on.
-func takeovers(s State) []string {
-	lines := []string{fmt.Sprintf("takeovers %d", len(s.Takeovers))}
-	for _, t := range s.Takeovers[max(0, len(s.Takeovers)-2):] {
-		lines = append(lines, fmt.Sprintf("  %7s  fence %d  %s", Short(t.At), t.Fence,
-			clean(t.Evidence, 130)))
+// takeovers shows how many there were and what the last one rested on.
+func takeovers(s State, width int) []string {
+	if len(s.Takeovers) == 0 {
+		return []string{"takeovers 0"}
+	}
+	t := s.Takeovers[len(s.Takeovers)-1]
+	lines := []string{fmt.Sprintf("takeovers %d, the last at %s with fence %d:", len(s.Takeovers),
+		Short(t.At), t.Fence)}
+	evidence := wrap(catalog.Printable(t.Evidence, 1000), width-2)
+	if len(evidence) > evidenceLines {
+		rest := strings.Join(evidence[evidenceLines-1:], " ")
+		evidence = append(evidence[:evidenceLines-1], cut(rest, width-2))
+	}
+	for _, line := range evidence {
+		lines = append(lines, "  "+line)
 	}
 	return lines
 }

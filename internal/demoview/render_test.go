@@ -57,6 +57,30 @@ func TestRender_Golden(t *testing.T) {
 	golden(t, "table-empty.txt", demoview.Render(demoview.State{Title: "balancer-demo"}, 80))
 }
 
+// The seconds between the death of a holder and the takeover are what the demo is about: the table
+// shows the dead one, and how long it has been silent, and nobody else as the holder.
+func TestRender_DeadHolder_IsShownSilent(t *testing.T) {
+	t.Parallel()
+	s := picture()
+	s.Lock.Dead, s.Lock.Silent, s.Lock.Takeover = true, 2100*time.Millisecond, 4*time.Second
+	s.Balancers[1].Holder = false
+	s.Takeovers[0].Evidence = strings.Repeat("all clocks say that it is silent ", 9)
+	table := demoview.Render(s, 120)
+	golden(t, "table-dead.txt", table)
+	if !strings.Contains(table, "held by the DEAD #2, silent for 2.1s of 4.0s") ||
+		strings.Contains(table, "HOLDER") {
+		t.Errorf("the dead holder is not shown:\n%s", table)
+	}
+	whole := strings.ReplaceAll(table, "\n  ", " ")
+	if n := strings.Count(whole, "all clocks say that it is silent"); n != 9 {
+		t.Errorf("%d of 9 parts of the evidence can be read:\n%s", n, table)
+	}
+	s.Lock.Dead = false // a holder that is stopped
+	if table = demoview.Render(s, 120); !strings.Contains(table, "held by #2, silent for 2.1s of 4.0s") {
+		t.Errorf("the silence of a stopped holder is not shown:\n%s", table)
+	}
+}
+
 func TestRender_AnyNumberOfRows_FitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	for _, height := range []int{0, 24, 30, 40, 99} {

@@ -15,11 +15,13 @@ import (
 // nanoseconds. Missing lists are written as empty ones.
 type Report struct {
 	// Balanced is true when no candidate for a migration was left.
-	Balanced   bool          `json:"balanced"`
-	RoundsOnly bool          `json:"roundsOnly"` // a number of rounds was asked for, not balance
-	Duration   time.Duration `json:"durationNanos"`
-	Balancers  []Rounds      `json:"balancers"`
-	Handovers  int           `json:"handovers"` // the lock went to another process after a release
+	Balanced   bool `json:"balanced"`
+	RoundsOnly bool `json:"roundsOnly"` // a number of rounds was asked for, not balance
+	// Interrupted names the signal that ended the demo before it had shown everything.
+	Interrupted string        `json:"interrupted,omitempty"`
+	Duration    time.Duration `json:"durationNanos"`
+	Balancers   []Rounds      `json:"balancers"`
+	Handovers   int           `json:"handovers"` // the lock went to another process after a release
 	// LongestLine is how many were seen waiting at a time.
 	LongestLine int          `json:"longestLine"`
 	Takeovers   []Takeover   `json:"takeovers"`
@@ -54,6 +56,7 @@ type Fault struct {
 	At       time.Duration `json:"atNanos"`
 	Kind     string        `json:"kind"` // kill, stop, restart, disconnect
 	Target   string        `json:"target"`
+	Happened bool          `json:"happened"` // false: the demo ended before it came to it
 	Survived bool          `json:"survived"`
 }
 
@@ -72,10 +75,10 @@ type Violation struct {
 	Evidence string `json:"evidence"`
 }
 
-// OK reports whether the demo showed what it should: nothing was violated, every fault was
-// survived, and the cluster is balanced.
+// OK reports whether the demo showed what it should: nothing was violated, every fault that happened
+// was survived, and the cluster is balanced.
 func (r Report) OK() bool {
-	survived := !slices.ContainsFunc(r.Faults, func(f Fault) bool { return !f.Survived })
+	survived := !slices.ContainsFunc(r.Faults, func(f Fault) bool { return f.Happened && !f.Survived })
 	return (r.Balanced || r.RoundsOnly) && survived && len(r.Violations) == 0
 }
 
@@ -113,6 +116,9 @@ func (r Report) Text() string {
 	state := "the cluster is balanced"
 	if !r.Balanced {
 		state = "the cluster is NOT balanced"
+	}
+	if r.Interrupted != "" {
+		state = fmt.Sprintf("ended early (%s): %s", clean(r.Interrupted, 40), state)
 	}
 	add("%s after %s", state, Short(r.Duration))
 	add("")
@@ -196,18 +202,26 @@ func (r Report) shards() []string {
 }
 
 func (r Report) faults() []string {
-	survived := 0
-	var lost []string
+	survived, happened := 0, 0
+	var rest []string
 	for _, f := range r.Faults {
-		if f.Survived {
-			survived++
+		switch {
+		case !f.Happened:
+			rest = append(rest, fmt.Sprintf("  not come to: %s", clean(f.Kind, 20)))
 			continue
+		case f.Survived:
+			survived++
+		case r.Interrupted != "":
+			rest = append(rest, fmt.Sprintf("  not seen to its end: %s of %s at %s", clean(f.Kind, 20),
+				clean(f.Target, 50), Short(f.At)))
+		default:
+			rest = append(rest, fmt.Sprintf("  NOT survived: %s of %s at %s", clean(f.Kind, 20),
+				clean(f.Target, 50), Short(f.At)))
 		}
-		lost = append(lost, fmt.Sprintf("  NOT survived: %s of %s at %s", clean(f.Kind, 20),
-			clean(f.Target, 50), Short(f.At)))
+		happened++
 	}
 	return append([]string{"", fmt.Sprintf("faults survived %d of %d, writes of a stale holder refused %d",
-		survived, len(r.Faults), r.Refused)}, lost...)
+		survived, happened, r.Refused)}, rest...)
 }
 
 // wrap breaks a text at spaces into lines of at most width columns; a longer word is cut.

@@ -26,8 +26,8 @@ func report() demoview.Report {
 		Migrations: []demoview.Migrations{
 			{Namespace: "shop.events", Chunks: 80}, {Namespace: "shop.orders", Chunks: 87}},
 		Faults: []demoview.Fault{
-			{At: 6 * time.Second, Kind: "kill", Target: "#1", Survived: true},
-			{At: 15 * time.Second, Kind: "stop", Target: "#2", Survived: true}},
+			{At: 6 * time.Second, Kind: "kill", Target: "#1", Happened: true, Survived: true},
+			{At: 15 * time.Second, Kind: "stop", Target: "#2", Happened: true, Survived: true}},
 		Before: []demoview.Load{
 			{Shard: "shard0", Chunks: 200, Collections: map[string]int{"shop.orders": 200}},
 			{Shard: "shard4", Draining: true, Chunks: 9, Collections: map[string]int{"shop.events": 9}}},
@@ -58,6 +58,21 @@ func TestReport_Text_Golden(t *testing.T) {
 		}
 	}
 	wantHarmless(t, strings.ReplaceAll(bad().Text(), "\n", ""))
+}
+
+// A fault that the demo did not come to is neither survived nor not; a signal is no violation.
+func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
+	t.Parallel()
+	r := report()
+	r.Faults[1] = demoview.Fault{Kind: "stop"}
+	if !r.OK() {
+		t.Error("a fault that did not happen spoils the report")
+	}
+	r.Interrupted, r.Faults[0].Survived = "interrupt", false
+	golden(t, "report-interrupted.txt", r.Text())
+	if text := r.Text(); strings.Contains(text, "NOT survived") || strings.Contains(text, "VIOLATION") {
+		t.Errorf("an interrupted demo accuses the lock:\n%s", text)
+	}
 }
 
 func TestReport_JSON_Golden(t *testing.T) {

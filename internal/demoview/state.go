@@ -29,6 +29,12 @@ type Lock struct {
 	Fence   int64
 	Why     string
 	Since   time.Duration // how long it has been held
+	// Dead is true when the holder is a process that has ended, although another runs under its
+	// number again.
+	Dead bool
+	// Silent is how old the holder's ping is, negative when unknown; after Takeover of silence the
+	// lock may be taken over.
+	Silent, Takeover time.Duration
 }
 
 // A Waiter is who stands in line for the lock.

@@ -246,12 +246,6 @@ func (d *Deployment) Restart(ctx context.Context, node int) error {
 	return errors.Join(d.nodes[node].start(ctx), d.watch())
 }
 
-// Pause stops a member with SIGSTOP: its connections stay open and nothing is answered.
-func (d *Deployment) Pause(node int) error { return d.nodes[node].signal(syscall.SIGSTOP) }
-
-// Continue lets a paused member go on.
-func (d *Deployment) Continue(node int) error { return d.nodes[node].signal(syscall.SIGCONT) }
-
 // Close kills all members and removes their data.
 func (d *Deployment) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -1,0 +1,116 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// started is what a balancer tells when it is ready; its process id has the system's in it.
+var started = regexp.MustCompile(`started: ready process="?[^:]*:(\d+):`)
+
+// A signal, a terminal that is closed and a reader that goes leave no process and no folder behind,
+// and are no violation.
+func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
+	t.Setenv("MONGODLM_URI", "")
+	for _, how := range []struct {
+		name string
+		end  func(demo *os.Process, out *os.File)
+		code int
+	}{
+		{"interrupt", func(p *os.Process, _ *os.File) { _ = p.Signal(os.Interrupt) }, 130},
+		{"terminal closed", func(p *os.Process, _ *os.File) { _ = p.Signal(syscall.SIGHUP) }, 129},
+		{"reader gone", func(_ *os.Process, out *os.File) { _ = out.Close() }, 141},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
+			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
+			cmd.Stderr = os.Stderr
+			out, in, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stdout = in
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			_ = in.Close()
+			var pids []int
+			lines := bufio.NewScanner(out)
+			for len(pids) < 3 && lines.Scan() {
+				if found := started.FindStringSubmatch(lines.Text()); found != nil {
+					pid, _ := strconv.Atoi(found[1]) // digits only
+					pids = append(pids, pid)
+				}
+			}
+			if len(pids) != 3 {
+				t.Fatalf("%d balancers told that they are ready", len(pids))
+			}
+			how.end(cmd.Process, out)
+			if how.code != 141 {
+				for lines.Scan() { // or it could not write its report
+				}
+			}
+			_ = cmd.Wait() // the code tells
+			if code := cmd.ProcessState.ExitCode(); code != how.code {
+				t.Errorf("exit code %d, want %d", code, how.code)
+			}
+			for _, pid := range pids {
+				if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+					t.Errorf("balancer %d is left: %v", pid, err)
+				}
+			}
+			left, err := os.ReadDir(folder)
+			if err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// Killed with SIGKILL, the demo takes its balancers with it, also one that is stopped.
+func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
+	t.Setenv("MONGODLM_URI", "")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
+		if found := started.FindStringSubmatch(lines.Text()); found != nil {
+			pid, _ = strconv.Atoi(found[1]) // digits only
+		}
+	}
+	if pid == 0 {
+		t.Fatal("no balancer told that it is ready")
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+			return
+		}
+		if time.Now().After(limit) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatalf("the stopped balancer %d is left", pid)
+		}
+	}
+}
