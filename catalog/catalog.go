@@ -94,10 +94,12 @@ type Pings interface {
 	Release(ctx context.Context, s Session) error
 
 	// Prune deletes ping documents older than before (by the server's clock) whose process
-	// stands in no lock document, and returns how many.
+	// neither holds a lock nor waits for one, and returns how many. mongos kept those of the last
+	// holders of free locks too, for ever.
 	Prune(ctx context.Context, before time.Time) (int, error)
 
-	// Prepare creates the indexes {ping: 1} on lockpings and {process: 1} on locks. It is safe
+	// Prepare creates the indexes that keep reads from growing with the names that were ever
+	// locked: on locks those who hold and who wait by process, on lockpings {ping: 1}. It is safe
 	// to run in a hundred processes at once and returns what an operator should know, such as
 	// a TTL index that would delete living pings.
 	Prepare(ctx context.Context) (warnings []string, err error)

@@ -78,7 +78,7 @@ type Queues interface {
 	Awarded(ctx context.Context, process string, names []string) (awards []Award, free []string,
 		err error)
 
-	// Waiting yields every lock document in which somebody waits, as List does.
+	// Waiting yields every lock document in which some process waits, as List does.
 	Waiting(ctx context.Context) iter.Seq2[Holding, error]
 
 	// Notices opens a stream of what is granted to process from now on. Errors: ErrNoNotices where

@@ -37,20 +37,23 @@ func (b *bundle) plantLock(t *testing.T, name, process string, state int, fence 
 	return s
 }
 
-// The first tick prunes, later ones rarely; young pings and those that a lock names stay, held or
-// not (SERVER-1880).
+// The first tick prunes, later ones rarely; young pings and those of holders stay (SERVER-1880).
 func TestPrune_FirstTickThenRarely(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, nil)
 		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
-		b.plantPing(t, "old but named", 5*24*time.Hour)
+		b.plantPing(t, "old but holds", 5*24*time.Hour)
+		b.plantPing(t, "last holder", 5*24*time.Hour)
 		b.plantPing(t, "young", 4*24*time.Hour-time.Minute)
-		b.plantLock(t, "a", "old but named", 0, 1)
+		b.plantLock(t, "a", "old but holds", 1, 1)
+		b.plantLock(t, "b", "last holder", 0, 1)
 		b.start(t)
 		defer b.close(t)
 		synctest.Wait()
-		for process, want := range map[string]bool{"old": false, "old but named": true, "young": true} {
+		for process, want := range map[string]bool{
+			"old": false, "old but holds": true, "young": true, "last holder": false,
+		} {
 			if there := b.mem.Document(catalog.PingsCollection, process) != nil; there != want {
 				t.Errorf("%s: there %v, want %v", process, there, want)
 			}

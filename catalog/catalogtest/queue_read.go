@@ -266,7 +266,9 @@ var queueReadCases = []testCase{
 		b.insert("locks", free("free"))
 		b.insert("locks", append(free("none"), field("waiters", bson.A{})))
 		b.rewrite("c", field("state", int32(0)))
-		b.insert("locks", with(held("bad", alice), field("waiters", bson.A{bson.D{}})))
+		b.insert("locks", with(held("bad", alice), field("waiters", bson.A{
+			plantedWaiter(grant("bad", alice)), bson.D{},
+		})))
 		b.insert("locks", with(held("bad and alone", alice), field("state", "1")))
 		rows, malformed := b.rows()
 		var names []string
@@ -282,7 +284,7 @@ var queueReadCases = []testCase{
 		if want := []string{"a", "b", "c"}; !slices.Equal(want, names) {
 			b.Errorf("names\nwant %q\ngot  %q", want, names)
 		}
-		if want := []string{"bad waiters.0.ts"}; !slices.Equal(want, malformed) {
+		if want := []string{"bad waiters.1.ts"}; !slices.Equal(want, malformed) {
 			b.Errorf("malformed\nwant %q\ngot  %q", want, malformed)
 		}
 	}},

@@ -17,7 +17,7 @@ func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
 
 // Waiting is documented in [catalog.Queues]. The locks are of one instant.
 func (c *Catalog) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return c.list(ctx, func(raw bson.Raw) bool { return queued(take(raw)) })
+	return c.list(ctx, func(raw bson.Raw) bool { return awaited(take(raw)) })
 }
 
 // list yields the lock documents that a filter lets through, whether or not they are understood.

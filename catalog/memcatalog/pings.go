@@ -169,10 +169,15 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 	return pruned, nil
 }
 
-// processesIn returns the processes that a lock document names, whether or not it is understood.
+// processesIn returns the processes that hold or wait in a lock document, whether or not it is
+// understood.
 func processesIn(doc fields) []string {
-	values := []bson.RawValue{doc.get("process")}
-	for _, line := range []string{"sharers", "waiters"} {
+	var values []bson.RawValue
+	lines := []string{"waiters"}
+	if holds(doc.get("state"), positive) {
+		values, lines = append(values, doc.get("process")), append(lines, "sharers")
+	}
+	for _, line := range lines {
 		list, ok := doc.get(line).ArrayOK()
 		if !ok {
 			continue

@@ -229,6 +229,21 @@ func sharedBy(doc fields, ts bson.ObjectID) bool {
 	return ok && isID && id == ts
 }
 
+// awaited is the filter {"waiters.process": {$exists: true}}.
+func awaited(doc fields) bool {
+	line := doc.get("waiters")
+	named := func(v bson.RawValue) bool {
+		party, ok := v.DocumentOK()
+		return ok && party.Lookup("process").Type != 0
+	}
+	list, ok := line.ArrayOK()
+	if !ok {
+		return named(line)
+	}
+	values, err := list.Values()
+	return err == nil && slices.ContainsFunc(values, named)
+}
+
 // queued is the filter {"waiters.0": {$exists: true}}, and shared that for sharers.
 func queued(doc fields) bool { return hasElements(doc.get("waiters")) }
 func shared(doc fields) bool { return hasElements(doc.get("sharers")) }

@@ -76,7 +76,8 @@ func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
 		"passage":     passage(g, read, 9).inTransaction("locks"),
 		"tally":       {{Key: "pipeline", Value: tally(g.Process)}},
 		"awarded":     {{Key: "filter", Value: awarded(g.Process, []string{g.Name})}},
-		"naming":      {{Key: "filter", Value: naming([]string{g.Process})}},
+		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{g.Process})}},
+		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{g.Process})}},
 		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},
 		"notices":     {{Key: "pipeline", Value: notable("$host.1:" + g.Process)}},
 	}

@@ -67,7 +67,8 @@ func (c *Catalog) listAtOnce(
 ) {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Aggregate(ctx,
-			observation(matching(filter), bson.D{{Key: "$sort", Value: byID}}))
+			observation(matching(filter), bson.D{{Key: "$sort", Value: byID}}),
+			options.Aggregate().SetAllowDiskUse(true)) // 100 waiters each for thousands of locks
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {

@@ -91,13 +91,15 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
-// understoodOnly adds to a filter that package catalog understands the document, so that the waiters
-// need not travel. A server that cannot tell sends them.
+// understoodOnly adds to a filter for names that package catalog understands the document, so that the
+// waiters need not travel. A server that cannot tell sends them. The hint keeps the server from
+// another index, which holds more than what was asked for.
 func understoodOnly(s catalog.Server, filter bson.D) (bson.D, *options.FindOptionsBuilder) {
 	if !s.PipelineUpdates {
 		return filter, options.Find()
 	}
-	return append(filter, whole()), options.Find().SetProjection(bson.D{{Key: "waiters", Value: 0}})
+	return append(filter, whole()), options.Find().SetHint(byID).
+		SetProjection(bson.D{{Key: "waiters", Value: 0}})
 }
 
 // find calls collect with every document; raw is valid during the call only.
@@ -161,7 +163,7 @@ func (c *Catalog) count(ctx context.Context, process string) (catalog.Tally, err
 	return catalog.TallyOf(sessions), err
 }
 
-// Prune is documented in [catalog.Pings]. Three commands for each thousand old pings. The age is
+// Prune is documented in [catalog.Pings]. Four commands for each thousand old pings. The age is
 // asked for again in the delete, so a process that pings meanwhile keeps its document.
 func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 	o := operation{
@@ -195,18 +197,39 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 func (c *Catalog) pruneBatch(
 	ctx context.Context, o operation, batch []string, before time.Time,
 ) (int, error) {
-	find := options.Find().SetProjection(bson.D{
-		{Key: "process", Value: 1}, {Key: "sharers.process", Value: 1},
-		{Key: "waiters.process", Value: 1},
-	})
 	named := map[string]bool{}
-	reading := o
-	reading.collection = catalog.LocksCollection
-	err := c.find(ctx, reading, c.locks, naming(batch), find, func(raw bson.Raw) {
-		for _, process := range processesIn(raw) {
+	note := func(v bson.RawValue) {
+		if process, ok := v.StringValueOK(); ok {
 			named[process] = true
 		}
-	})
+	}
+	parties := func(v bson.RawValue) {
+		list, _ := v.ArrayOK() // nobody stands in what is no array
+		values, _ := list.Values()
+		for _, v := range values {
+			party, _ := v.DocumentOK()
+			note(party.Lookup("process"))
+		}
+	}
+	reading := o
+	reading.collection = catalog.LocksCollection
+	read := func(filter bson.D, collect func(bson.Raw), fields ...string) error {
+		only := bson.D{}
+		for _, field := range fields {
+			only = append(only, bson.E{Key: field, Value: int32(1)})
+		}
+		return c.find(ctx, reading, c.locks, filter, options.Find().SetProjection(only), collect)
+	}
+	err := read(heldByAny(batch), func(raw bson.Raw) {
+		note(raw.Lookup("process"))
+		parties(raw.Lookup("sharers"))
+	}, "process", "sharers.process")
+	if err != nil {
+		return 0, err
+	}
+	err = read(awaitedByAny(batch), func(raw bson.Raw) {
+		parties(raw.Lookup("waiters"))
+	}, "waiters.process")
 	if err != nil {
 		return 0, err
 	}
@@ -220,23 +243,4 @@ func (c *Catalog) pruneBatch(
 		return 0, err
 	}
 	return matched(reply), nil
-}
-
-// processesIn returns every process that stands in a lock document, understood or not.
-func processesIn(raw bson.Raw) []string {
-	var found []string
-	if process, ok := raw.Lookup("process").StringValueOK(); ok {
-		found = append(found, process)
-	}
-	for _, field := range []string{"sharers", "waiters"} {
-		list, _ := raw.Lookup(field).ArrayOK() // nobody stands in what is no array
-		values, _ := list.Values()
-		for _, v := range values {
-			party, _ := v.DocumentOK()
-			if process, ok := party.Lookup("process").StringValueOK(); ok {
-				found = append(found, process)
-			}
-		}
-	}
-	return found
 }

@@ -1,9 +1,11 @@
 package mongocatalog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -12,35 +14,153 @@ import (
 	"mongodlm/catalog"
 )
 
-// Codes of createIndexes when the keys have an index of another name or with other options.
+// Codes of createIndexes when the keys have an index of another name or with other options, and of
+// the others.
 const (
 	codeIndexOptionsConflict    = 85
 	codeIndexKeySpecsConflict   = 86
 	codeNamespaceNotFound       = 26
+	codeIndexNotFound           = 27
 	codeCommandNotSupportedView = 166
 )
 
-// Prepare is documented in [catalog.Pings]. Five commands. An index that exists under another name
-// serves as well. It creates what it can, and returns the warnings even when something failed.
-func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
-	err := errors.Join(
-		c.createIndex(ctx, c.locks, "process", options.Index()),
-		c.createIndex(ctx, c.locks, "sharers.process", options.Index().SetSparse(true)),
-		c.createIndex(ctx, c.pings, "ping", options.Index()),
-	)
-	var warnings []string
-	for _, collection := range []*mongo.Collection{c.locks, c.pings} {
-		found, listErr := c.expiring(ctx, collection)
-		warnings = append(warnings, found...)
-		err = errors.Join(err, listErr)
-	}
-	return warnings, err
+// An index is one that our queries need. Lock documents are never deleted, and a free one keeps its
+// last holder: so the indexes on locks hold only those that somebody holds or waits for, and what a
+// query reads does not grow with the names that were ever locked.
+//
+// What they cost: an acquisition writes one entry and a release removes it. Another is written for a
+// process that enters a line, or shares, and removed when it leaves. A grant to the next in line does
+// both.
+type index struct {
+	field  string
+	only   bson.D // the documents that are in it; nil for all
+	sparse bool   // documents without the field are not in it
+	// instead are the keys of an index that serves as well: MongoDB's own manager makes it on a
+	// config server.
+	instead []string
 }
 
-func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, field string,
-	how *options.IndexOptionsBuilder) error {
+// indexesOn are the indexes that a collection should have. A FerretDB v1 knows neither partial nor
+// sparse ones, and reads everything anyway.
+func indexesOn(collection string, s catalog.Server) []index {
+	switch {
+	case collection == catalog.PingsCollection:
+		return []index{{field: "ping"}}
+	case s.Kind == catalog.FerretDB:
+		return []index{{field: "process"}, {field: "sharers.process"}, {field: "waiters.process"}}
+	}
+	return []index{
+		{field: "process", only: bson.D{{Key: "state", Value: positive}},
+			instead: []string{"state", "process"}},
+		{field: "sharers.process", sparse: true},
+		{field: "waiters.process", sparse: true},
+	}
+}
+
+// Prepare is documented in [catalog.Pings]. Two commands when everything is there, and one for each
+// index that is not. It creates what it can, and returns the warnings even when something failed.
+//
+// An index on process that an earlier version of this package made, which holds the free locks too, is
+// dropped and made anew. One with the same keys that somebody else made stays, with a warning where it
+// is in the way.
+func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	var warnings []string
+	var errs []error
+	for _, on := range []*mongo.Collection{c.locks, c.pings} {
+		found, err := c.indexes(ctx, on)
+		errs = append(errs, err)
+		warnings = append(warnings, c.expiring(on, found)...)
+		for _, want := range indexesOn(on.Name(), s) {
+			warning, err := c.provide(ctx, on, want, found)
+			errs = append(errs, err)
+			if warning != "" {
+				warnings = append(warnings, warning)
+			}
+		}
+	}
+	return warnings, errors.Join(errs...)
+}
+
+// provide creates an index unless one of those found serves.
+func (c *Catalog) provide(ctx context.Context, on *mongo.Collection, want index, found []bson.Raw) (
+	warning string, err error,
+) {
+	if slices.ContainsFunc(found, want.servedBy) {
+		return "", nil
+	}
+	if slices.ContainsFunc(found, want.outdated) {
+		if err := c.dropIndex(ctx, on, want.field+"_1"); err != nil {
+			return "", err
+		}
+	}
+	err = c.createIndex(ctx, on, want)
+	if !hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict) {
+		return "", err
+	}
+	for _, spec := range found {
+		if name, _ := spec.Lookup("name").StringValueOK(); keysAre(spec, want.field) && !want.outdated(spec) {
+			return fmt.Sprintf("index %q on %s.%s has the keys of one that is needed, but other "+
+				"options: reading it takes longer with every name that was ever locked; drop it, and "+
+				"the right one is made at the next start", catalog.Printable(name, 200), c.database,
+				on.Name()), nil
+		}
+	}
+	return "", nil // another process was faster
+}
+
+// servedBy reports whether an index that is there serves.
+func (i index) servedBy(spec bson.Raw) bool {
+	if len(i.instead) > 0 && keysAre(spec, i.instead...) && plain(spec) {
+		return true
+	}
+	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
+		return false
+	}
+	sparse, _ := spec.Lookup("sparse").BooleanOK()
+	only, partial := spec.Lookup("partialFilterExpression").DocumentOK()
+	if partial || i.only != nil {
+		wanted, _ := bson.Marshal(i.only) // it is a constant
+		return partial && bytes.Equal(only, wanted)
+	}
+	return sparse == i.sparse
+}
+
+// outdated reports whether an index is one that an earlier version made.
+func (i index) outdated(spec bson.Raw) bool {
+	name, _ := spec.Lookup("name").StringValueOK()
+	return i.only != nil && name == i.field+"_1" && keysAre(spec, i.field) && plain(spec)
+}
+
+// keysAre reports whether the keys of an index are these fields, ascending.
+func keysAre(spec bson.Raw, fields ...string) bool {
+	keys, _ := spec.Lookup("key").DocumentOK()
+	elements, err := keys.Elements()
+	if err != nil || len(elements) != len(fields) {
+		return false
+	}
+	for n, e := range elements {
+		if order, ok := e.Value().AsInt64OK(); e.Key() != fields[n] || !ok || order != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// plain reports whether an index has no options.
+func plain(spec bson.Raw) bool {
+	elements, err := spec.Elements()
+	return err == nil && !slices.ContainsFunc(elements, func(e bson.RawElement) bool {
+		return !slices.Contains([]string{"v", "key", "name", "ns", "background"}, e.Key())
+	})
+}
+
+func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, want index) error {
 	o := operation{
-		verb: "create the index on " + field + " of", name: on.Name(), quoted: true,
+		verb: "create the index on " + want.field + " of", name: on.Name(), quoted: true,
 		database: c.database, collection: on.Name(), actions: "createIndex",
 	}
 	ctx, cancel, err := c.begin(ctx)
@@ -48,36 +168,70 @@ func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, field s
 		return o.wrap(err)
 	}
 	defer cancel()
-	keys := bson.D{{Key: field, Value: int32(1)}}
-	_, err = on.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: how})
-	if hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict) || err == nil {
-		return nil
+	how := options.Index()
+	if want.sparse {
+		how.SetSparse(true)
 	}
-	return o.failed(err)
+	if want.only != nil {
+		how.SetPartialFilterExpression(want.only)
+	}
+	keys := bson.D{{Key: want.field, Value: int32(1)}}
+	_, err = on.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: how})
+	if err != nil {
+		return o.failed(err)
+	}
+	return nil
 }
 
-// expiring warns of indexes that delete documents by their age.
-func (c *Catalog) expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
+// dropIndex drops an index of ours. It is no error when another process was faster.
+func (c *Catalog) dropIndex(ctx context.Context, on *mongo.Collection, name string) error {
+	o := operation{
+		verb: "drop the outdated index " + name + " of", name: on.Name(), quoted: true,
+		database: c.database, collection: on.Name(), actions: "dropIndex",
+	}
+	ctx, cancel, err := c.begin(ctx)
+	if err != nil {
+		return o.wrap(err)
+	}
+	defer cancel()
+	err = on.Indexes().DropOne(ctx, name)
+	if err != nil && !hasCode(err, codeIndexNotFound) {
+		return o.failed(err)
+	}
+	return nil
+}
+
+// indexes lists the indexes of a collection; none when there is no such collection.
+func (c *Catalog) indexes(ctx context.Context, on *mongo.Collection) ([]bson.Raw, error) {
 	o := operation{
 		verb: "list the indexes of", name: on.Name(), quoted: true,
 		database: c.database, collection: on.Name(), actions: "listIndexes",
 	}
-	var warnings []string
+	var found []bson.Raw
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return on.Indexes().List(ctx)
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {
-		if r.row().Lookup("expireAfterSeconds").Type == 0 {
-			continue
-		}
-		index, _ := r.row().Lookup("name").StringValueOK()
-		warnings = append(warnings, fmt.Sprintf("index %q on %s.%s deletes documents by their "+
-			"age, and with them the locks of living processes; drop it",
-			catalog.Printable(index, 200), c.database, on.Name()))
+		found = append(found, slices.Clone(r.row()))
 	}
 	if hasCode(r.err, codeNamespaceNotFound) {
 		return nil, nil
 	}
-	return warnings, r.err
+	return found, r.err
+}
+
+// expiring warns of indexes that delete documents by their age.
+func (c *Catalog) expiring(on *mongo.Collection, found []bson.Raw) []string {
+	var warnings []string
+	for _, spec := range found {
+		if spec.Lookup("expireAfterSeconds").Type == 0 {
+			continue
+		}
+		name, _ := spec.Lookup("name").StringValueOK()
+		warnings = append(warnings, fmt.Sprintf("index %q on %s.%s deletes documents by their "+
+			"age, and with them the locks of living processes; drop it",
+			catalog.Printable(name, 200), c.database, on.Name()))
+	}
+	return warnings
 }

@@ -8,7 +8,9 @@ import (
 
 // This file builds what is read, as commands.go builds what is written.
 
-// standing is the filter for the locks that process holds or waits for.
+// standing is the filter for the locks that process holds or waits for. Each branch has an index, in
+// which the locks are that somebody holds or waits for: the condition on state must be that of the
+// index on process.
 func standing(process string) bson.D {
 	return bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
@@ -92,9 +94,10 @@ func among(field string, texts []string) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: texts}}}}
 }
 
-// queued is the filter for the locks for which somebody waits.
+// queued is the filter for the locks for which somebody waits. An index serves it, and so it asks for
+// a waiter's process.
 func queued() bson.D {
-	return bson.D{{Key: "waiters.0", Value: bson.D{{Key: "$exists", Value: true}}}}
+	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
 // awarded is the filter for the locks of those named that process holds, or nobody.
@@ -106,10 +109,13 @@ func awarded(process string, names []string) bson.D {
 	}})
 }
 
-// naming is the filter for the locks in which one of the processes stands.
-func naming(processes []string) bson.D {
+// heldByAny and awaitedByAny are the filters for the locks that one of the processes holds, or waits
+// for.
+func heldByAny(processes []string) bson.D {
+	held := bson.E{Key: "state", Value: positive}
 	return bson.D{{Key: "$or", Value: bson.A{
-		among("process", processes), among("sharers.process", processes),
-		among("waiters.process", processes),
+		append(among("process", processes), held), append(among("sharers.process", processes), held),
 	}}}
 }
+
+func awaitedByAny(processes []string) bson.D { return among("waiters.process", processes) }

@@ -1,0 +1,149 @@
+package mongocatalog_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// spec is an index as listIndexes tells of it.
+func spec(name string, keys bson.D, more ...bson.E) bson.D {
+	return append(bson.D{e("v", int32(2)), e("key", keys), e("name", name)}, more...)
+}
+
+// up is an ascending key.
+func up(fields ...string) bson.D {
+	keys := bson.D{}
+	for _, f := range fields {
+		keys = append(keys, e(f, int32(1)))
+	}
+	return keys
+}
+
+// indexServer answers as a server whose locks have these indexes. It refuses to make what is there
+// with other options, and to drop anything if it is told so.
+func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
+	t.Helper()
+	failed := func(code int32) bson.D {
+		return bson.D{e("ok", 0.0), e("code", code), e("errmsg", "refused")}
+	}
+	dropped := false
+	return serve(t, func(command bson.Raw) bson.D {
+		if on := command.Lookup("listIndexes"); on.Type != 0 {
+			batch := bson.A{spec("_id_", up("_id"))}
+			if on.StringValue() == "locks" {
+				for _, d := range locks {
+					batch = append(batch, d)
+				}
+			} else {
+				batch = append(batch, spec("ping_1", up("ping")))
+			}
+			return bson.D{e("ok", 1.0), e("cursor", bson.D{
+				e("id", int64(0)), e("ns", "config.x"), e("firstBatch", batch),
+			})}
+		}
+		if command.Lookup("dropIndexes").Type != 0 {
+			if denied {
+				return failed(13)
+			}
+			dropped = true
+		}
+		if command.Lookup("createIndexes").Type != 0 {
+			key := command.Lookup("indexes", "0", "key").Document().String()
+			there := slices.ContainsFunc(locks, func(d bson.D) bool {
+				raw, _ := bson.Marshal(d[1].Value)
+				return bson.Raw(raw).String() == key
+			})
+			if there && !dropped {
+				return failed(85)
+			}
+		}
+		return bson.D{e("ok", 1.0)}
+	})
+}
+
+// Tries to break: Prepare makes indexes that hold only what somebody holds or waits for, replaces the
+// one that an earlier version made, and leaves alone what others made.
+func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
+	t.Parallel()
+	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
+	sparse := e("sparse", true)
+	sharers := spec("sharers.process_1", up("sharers.process"), sparse)
+	waiters := spec("waiters.process_1", up("waiters.process"), sparse)
+	const (
+		process = "create process"
+		parties = "create sharers.process, create waiters.process"
+	)
+	for name, c := range map[string]struct {
+		locks   []bson.D
+		denied  bool
+		want    string // what is sent to change indexes
+		warning string // a part of the only warning
+	}{
+		"none": {want: process + ", " + parties},
+		"all":  {locks: []bson.D{spec("process_1", up("process"), live), sharers, waiters}},
+		"all under others' names": {locks: []bson.D{spec("a", up("process"), live),
+			spec("b", up("sharers.process"), sparse), spec("c", up("waiters.process"), sparse)}},
+		"an earlier version's": {locks: []bson.D{spec("process_1", up("process")), sharers},
+			want: "drop process_1, " + process + ", create waiters.process"},
+		"an earlier version's, not to be dropped": {denied: true,
+			locks: []bson.D{spec("process_1", up("process")), sharers, waiters}, want: "drop process_1"},
+		"a hand's with the same keys": {locks: []bson.D{spec("mine", up("process")), sharers, waiters},
+			want: process, warning: `"mine"`},
+		"a hand's that is unique": {want: process, warning: `"process_1"`,
+			locks: []bson.D{spec("process_1", up("process"), e("unique", true)), sharers, waiters}},
+		"a config server's own": {want: parties,
+			locks: []bson.D{spec("ts_1", up("ts")), spec("state_1_process_1", up("state", "process"))}},
+		"the keys in another order": {locks: []bson.D{spec("x", up("process", "state")), sharers, waiters},
+			want: process},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := indexServer(t, c.locks, c.denied)
+			store, err := mongocatalog.New(server.client(t), mongocatalog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			warnings, err := store.Prepare(t.Context())
+			var refused *catalog.PrivilegeError
+			if c.denied != errors.As(err, &refused) || err != nil && !c.denied {
+				t.Errorf("error %v", err)
+			}
+			if c.warning == "" && len(warnings) > 0 ||
+				c.warning != "" && (len(warnings) != 1 || !strings.Contains(warnings[0], c.warning)) {
+				t.Errorf("warnings %q, want %q", warnings, c.warning)
+			}
+			if got := indexChanges(server.sent()); got != c.want {
+				t.Errorf("sent\nwant %s\ngot  %s", c.want, got)
+			}
+		})
+	}
+}
+
+// indexChanges says in words which indexes were made and dropped, and refuses one that free locks
+// would be in.
+func indexChanges(sent []bson.Raw) string {
+	var changes []string
+	for _, command := range sent {
+		if name, ok := command.Lookup("index").StringValueOK(); ok {
+			changes = append(changes, "drop "+name)
+		}
+		made, ok := command.Lookup("indexes", "0").DocumentOK()
+		if !ok {
+			continue
+		}
+		keys, _ := made.Lookup("key").Document().Elements()
+		change := "create " + keys[0].Key()
+		if made.Lookup("sparse").Type == 0 && made.Lookup("partialFilterExpression").Type == 0 {
+			change += " over free locks"
+		}
+		changes = append(changes, change)
+	}
+	return strings.Join(changes, ", ")
+}

@@ -1,0 +1,272 @@
+package integration_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+var freeNames = flag.Int("freenames", 2000,
+	"how many free lock documents stand beside those that TestQueries_FreeNames_CostNothing reads")
+
+// A tape keeps the commands that a client sends, as they can be sent again to be explained.
+type tape struct {
+	mu       sync.Mutex // guards commands
+	commands []bson.D
+}
+
+func (p *tape) monitor() *event.CommandMonitor {
+	reads := []string{"find", "aggregate", "findAndModify", "update", "delete"}
+	leaveOut := []string{
+		"lsid", "$db", "$clusterTime", "txnNumber", "writeConcern", "readConcern", "$readPreference",
+		"maxTimeMS",
+	}
+	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		if !slices.Contains(reads, e.CommandName) {
+			return
+		}
+		elements, _ := e.Command.Elements() // the driver made it
+		var command bson.D
+		for _, one := range elements {
+			if !slices.Contains(leaveOut, one.Key()) {
+				v := one.Value()
+				v.Value = slices.Clone(v.Value)
+				command = append(command, bson.E{Key: one.Key(), Value: v})
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.commands = append(p.commands, command)
+	}}
+}
+
+// take returns what was sent since the last time.
+func (p *tape) take() []bson.D {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	commands := p.commands
+	p.commands = nil
+	return commands
+}
+
+// Tries to break: what a server reads for each command of ours does not depend on how many names were
+// ever locked. Their documents are never deleted, and a free one keeps its last holder: 2,000 of them
+// of the very process that asks (100,000 with -freenames) may cost it not one key and not one document
+// more. Only the listing of all locks reads them all.
+func TestQueries_FreeNames_CostNothing(t *testing.T) {
+	inTurn(t, named("standalone", "replicaset", "configsvr"), func(t *testing.T, w *world) {
+		var sent tape
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		c, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		few := w.examined(t, c, &sent)
+		w.plantFree(t, *freeNames)
+		many := w.examined(t, c, &sent)
+		for _, verb := range slices.Sorted(keysOf(few)) {
+			t.Logf("%-12s keys and documents read: %v, with %d free names %v",
+				verb, few[verb], *freeNames, many[verb])
+			if slices.Compare(few[verb], many[verb]) != 0 {
+				t.Errorf("%s: read %v keys and documents, and %v with %d free names", verb, few[verb],
+					many[verb], *freeNames)
+			}
+		}
+	})
+}
+
+func keysOf(m map[string][]int64) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for key := range m {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// plantFree plants free locks that the process of the test held last, as releases leave them.
+func (w *world) plantFree(t *testing.T, n int) {
+	t.Helper()
+	locks := w.db.Collection(catalog.LocksCollection)
+	for from := 0; from < n; from += 1000 {
+		var docs []any
+		for i := from; i < min(n, from+1000); i++ {
+			docs = append(docs, bson.D{
+				field("_id", w.name(fmt.Sprint("free-", i))), field("state", int32(0)),
+				field("process", w.name("p")), field("ts", bson.NewObjectID()),
+				field("fence", int64(1)<<40), field("rev", int64(2)), field("takeoverMS", int64(900_000)),
+			})
+		}
+		if _, err := locks.InsertMany(t.Context(), docs); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// examined runs every operation of a store and returns how many keys and documents the server reads
+// for its commands, by the name of the operation.
+func (w *world) examined(t *testing.T, c *mongocatalog.Catalog, sent *tape) map[string][]int64 {
+	t.Helper()
+	costs := map[string][]int64{}
+	for _, one := range w.operations(t, c) {
+		sent.take()
+		if err := one.run(t.Context()); err != nil {
+			t.Fatalf("%s: %v", one.verb, err)
+		}
+		commands := sent.take()
+		if len(commands) == 0 {
+			t.Fatalf("%s sent nothing", one.verb)
+		}
+		for _, command := range commands {
+			var plan bson.Raw
+			err := w.db.RunCommand(t.Context(), bson.D{
+				field("explain", command), field("verbosity", "executionStats"),
+			}).Decode(&plan)
+			if err != nil {
+				t.Fatalf("explain %v: %v", command, err)
+			}
+			costs[one.verb] = append(costs[one.verb], total(plan, "totalKeysExamined"),
+				total(plan, "totalDocsExamined"))
+		}
+	}
+	return costs
+}
+
+// total sums a number wherever it stands in a document.
+func total(doc bson.Raw, key string) int64 {
+	elements, err := doc.Elements()
+	if err != nil {
+		return 0
+	}
+	sum := int64(0)
+	for _, e := range elements {
+		v := e.Value()
+		switch v.Type {
+		case bson.TypeEmbeddedDocument:
+			sum += total(v.Document(), key)
+		case bson.TypeArray:
+			sum += total(bson.Raw(v.Array()), key)
+		default:
+			if n, ok := v.AsInt64OK(); ok && e.Key() == key {
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+type operation struct {
+	verb string
+	run  func(ctx context.Context) error
+}
+
+// operations plants a small world, the same each time, and returns everything that the chores, the
+// holders, the waiters and the contenders of a process send. A ping names its document by its _id.
+func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
+	t.Helper()
+	me, other := w.name("p"), w.name("other")
+	grant := func(name, process string) catalog.Grant {
+		return catalog.Grant{Session: catalog.Session{Name: w.name(name), TS: bson.NewObjectID()},
+			Process: process, Who: "who", Why: "why", Takeover: time.Minute}
+	}
+	for _, name := range []string{"mine", "theirs", "line", "shared", "seeded", "broken", "left", "new"} {
+		if _, err := w.db.Collection(catalog.LocksCollection).DeleteOne(t.Context(), byID(w.name(name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enter := func(g catalog.Grant) catalog.Grant {
+		if _, err := c.Enter(t.Context(), g, catalog.Queue); err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	mine, theirs := enter(grant("mine", me)), enter(grant("theirs", other))
+	enter(grant("line", other))
+	waiting, behind := enter(grant("line", me)), enter(grant("line", other))
+	reader := grant("shared", me)
+	reader.Mode = catalog.Shared
+	enter(reader)
+	broken, seeded := enter(grant("broken", me)), enter(grant("seeded", me))
+	enter(grant("left", other))
+	enter(grant("left", me))
+	left := w.document(t, catalog.LocksCollection, w.name("left"))
+	w.plant(t, catalog.LocksCollection, freed(left))
+	for _, id := range []string{"dead", "old"} {
+		w.plant(t, catalog.PingsCollection, bson.D{field("_id", w.name(id)),
+			field("ping", bson.DateTime(5)), field("seq", int64(1))})
+	}
+	names := []string{w.name("line"), w.name("mine"), w.name("left")}
+	fresh := grant("new", me)
+	return []operation{
+		{"Held", func(ctx context.Context) error { _, err := c.Held(ctx, me); return err }},
+		{"Tally", func(ctx context.Context) error { _, err := c.Tally(ctx, me); return err }},
+		{"Waiting", func(ctx context.Context) error {
+			for _, err := range c.Waiting(ctx) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"Awarded", func(ctx context.Context) error { _, _, err := c.Awarded(ctx, me, names); return err }},
+		{"Attend", func(ctx context.Context) error { _, err := c.Attend(ctx, names); return err }},
+		{"Look", func(ctx context.Context) error { _, err := c.Look(ctx, names[0]); return err }},
+		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
+		{"Acquire", func(ctx context.Context) error { _, err := c.Acquire(ctx, fresh); return err }},
+		{"Confirm", func(ctx context.Context) error { _, err := c.Confirm(ctx, fresh); return err }},
+		{"SeedFence", func(ctx context.Context) error {
+			_, err := c.SeedFence(ctx, seeded.Session, 1<<41)
+			return err
+		}},
+		{"Overtake", func(ctx context.Context) error {
+			_, err := c.Overtake(ctx, grant("theirs", me), catalog.Holder{Session: theirs.Session, Process: other})
+			return err
+		}},
+		{"Release", func(ctx context.Context) error { return c.Release(ctx, mine.Session) }},
+		{"Leave", func(ctx context.Context) error { _, err := c.Leave(ctx, waiting.Session); return err }},
+		{"Bury", func(ctx context.Context) error {
+			_, err := c.Bury(ctx, catalog.Holder{Session: behind.Session, Process: other}, "silent")
+			return err
+		}},
+		{"Settle", func(ctx context.Context) error { _, err := c.Settle(ctx, names[2]); return err }},
+		{"Break", func(ctx context.Context) error {
+			l := w.lock(t, broken.Name)
+			_, err := c.Break(ctx, broken.Session, l.Fence, "why")
+			return err
+		}},
+		{"Condemn", func(ctx context.Context) error {
+			return c.Condemn(ctx, w.name("dead"), &catalog.Ping{Seq: 1, HasSeq: true}, catalog.Condemnation{})
+		}},
+		{"Prune", func(ctx context.Context) error {
+			_, err := c.Prune(ctx, time.UnixMilli(1_000_000))
+			return err
+		}},
+	}
+}
+
+// freed is a lock document as a manager leaves it that knows nothing of lines.
+func freed(raw bson.Raw) bson.D {
+	var doc bson.D
+	_ = bson.Unmarshal(raw, &doc) // it came from the server
+	for i := range doc {
+		if doc[i].Key == "state" {
+			doc[i].Value = int32(0)
+		}
+	}
+	return doc
+}
