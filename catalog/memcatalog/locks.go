@@ -17,7 +17,9 @@ func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 		return catalog.Lock{}, failed(verb, g.Name, err)
 	}
 	now := c.now()
-	c.mu.Lock()
+	if err := c.forWrite(ctx, g.Name); err != nil {
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(g.Name)])
 	switch {
@@ -61,7 +63,9 @@ func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Ho
 		return catalog.Lock{}, failed(verb, g.Name, err)
 	}
 	now := c.now()
-	c.mu.Lock()
+	if err := c.forWrite(ctx, g.Name); err != nil {
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(g.Name)])
 	if queued(doc) || sharedBy(doc, from.TS) || !heldBy(doc, from.Session) || !holds(doc.get("process"), isProcess(from.Process)) {
@@ -163,7 +167,9 @@ func (c *Catalog) writeHeld(
 	if err := ctx.Err(); err != nil {
 		return catalog.Lock{}, failed(verb, s.Name, err)
 	}
-	c.mu.Lock()
+	if err := c.forWrite(ctx, s.Name); err != nil {
+		return catalog.Lock{}, failed(verb, s.Name, err)
+	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(s.Name)])
 	if !heldBy(doc, s) {

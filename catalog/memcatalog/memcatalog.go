@@ -34,17 +34,20 @@ type Options struct {
 }
 
 // A Catalog is a store in memory. Make it with New. Safe for concurrent use; no operation waits
-// for anything but the mutex.
+// for anything but the mutex and, if it writes a lock, the transaction that has written it.
 type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
 
-	mu       sync.Mutex // guards locks, pings, standing, primary, streams
+	mu       sync.Mutex // guards the fields below
 	locks    table
 	pings    table
 	standing standings // who holds and waits in locks, by process
 	primary  string
 	streams  map[*stream]bool
+	writes   uint64                  // how many writes of lock documents there were
+	changed  map[string]uint64       // which of them was the last, by the key of the document
+	locked   map[string]*Transaction // which transaction has written the document and not ended
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -69,6 +72,8 @@ func New(opts Options) *Catalog {
 		standing: newStandings(),
 		primary:  opts.Primary,
 		streams:  map[*stream]bool{},
+		changed:  map[string]uint64{},
+		locked:   map[string]*Transaction{},
 	}
 }
 
@@ -112,6 +117,7 @@ func (c *Catalog) Remove(collection, id string) {
 	case catalog.LocksCollection:
 		c.standing.forget(stringKey(id))
 		delete(c.locks, stringKey(id))
+		c.wrote(stringKey(id))
 	case catalog.PingsCollection:
 		delete(c.pings, stringKey(id))
 	}
@@ -149,6 +155,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 		Time:    now,
 		Primary: c.primary,
 
+		Transactions:  true,
 		ChangeStreams: true,
 	}, nil
 }
@@ -169,6 +176,7 @@ func (c *Catalog) table(collection string) table {
 // caller holds mu.
 func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	c.locks[key] = raw
+	c.wrote(key)
 	l, bad := catalog.ParseLock(raw)
 	if bad != nil {
 		c.standing.forget(key)
@@ -176,6 +184,12 @@ func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.Malf
 		c.standing.remember(key, l)
 	}
 	return l, bad
+}
+
+// wrote notes that a lock document was written. The caller holds mu.
+func (c *Catalog) wrote(key string) {
+	c.writes++
+	c.changed[key] = c.writes
 }
 
 // serverDate cuts t to what a BSON Date can hold.

@@ -73,7 +73,9 @@ func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why
 		return catalog.Lock{}, failed(verb, name, err)
 	}
 	ts := c.newID()
-	c.mu.Lock()
+	if err := c.forWrite(ctx, name); err != nil {
+		return catalog.Lock{}, failed(verb, name, err)
+	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
 	if queued(doc) || shared(doc) {

@@ -21,7 +21,9 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 		return catalog.Lock{}, failed(verb, g.Name, err)
 	}
 	now := serverDate(c.now())
-	c.mu.Lock()
+	if err := c.forWrite(ctx, g.Name); err != nil {
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(g.Name)])
 	l := catalog.Lock{Name: g.Name}
@@ -61,7 +63,9 @@ func (c *Catalog) leave(ctx context.Context, verb string, s catalog.Session) (
 		return nil, failed(verb, s.Name, err)
 	}
 	now := serverDate(c.now())
-	c.mu.Lock()
+	if err := c.forWrite(ctx, s.Name); err != nil {
+		return nil, failed(verb, s.Name, err)
+	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(s.Name)])
 	l, bad := catalog.ParseLock(doc.raw())
@@ -113,7 +117,9 @@ func (c *Catalog) change(ctx context.Context, verb, name string,
 	if err := ctx.Err(); err != nil {
 		return nil, failed(verb, name, err)
 	}
-	c.mu.Lock()
+	if err := c.forWrite(ctx, name); err != nil {
+		return nil, failed(verb, name, err)
+	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
 	if doc == nil {
@@ -190,13 +196,6 @@ func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
 		awards = append(awards, l.AwardsOf(process)...)
 	}
 	return awards, free, nil
-}
-
-// EnterTransaction is documented in [catalog.Queues]. A store in memory has no transactions that a
-// caller could begin.
-func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	return catalog.Lock{}, failed("enter in a transaction", g.Name,
-		fmt.Errorf("%w: the store is in memory", catalog.ErrNoTransactions))
 }
 
 // pulses are the pings of all holders and waiters. The caller holds mu.

@@ -2,33 +2,289 @@ package memcatalog
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+	"mongodlm/internal/clock"
 )
 
-// Transact is documented in [catalog.Transactions]. A store in memory has no documents of others,
-// so what run does is not undone; only whether the lock is still held at the end is decided here,
-// in one step with the raising of rev.
-func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
-	run func(ctx context.Context) error) error {
-	const verb = "transaction under"
-	if err := run(ctx); err != nil {
+// TransactionLifetime is how long a transaction may take. Then the first who waits for it ends it, as
+// a server does (transactionLifetimeLimitSeconds).
+const TransactionLifetime = time.Minute
+
+// ErrConflict is matched by the error of a transaction that has to run again: another one has written
+// the document, or somebody has since it began. It carries the driver's label for that.
+var ErrConflict = errors.New("memcatalog: write conflict")
+
+// conflictError is an ErrConflict as a server's error looks to the driver.
+type conflictError struct{ why string }
+
+func (e conflictError) Error() string             { return "memcatalog: write conflict: " + e.why }
+func (e conflictError) Is(target error) bool      { return target == ErrConflict }
+func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
+
+// A Transaction sees the locks as they were when it began, and what it writes nobody else sees before
+// it commits. Whoever wants to write a document that it has written waits until it has ended. Its
+// methods belong to one goroutine.
+type Transaction struct {
+	c     *Catalog
+	begun uint64    // how many writes there had been
+	start time.Time // by the server's clock
+	seen  table     // the locks as they were
+
+	over   chan struct{} // closed when it has ended
+	writes table         // guarded by c.mu; nil when it has ended
+}
+
+// transactionKey is the key of a context's transaction.
+type transactionKey struct{}
+
+// Begin begins a transaction. It must be ended by Commit or Abort.
+func (c *Catalog) Begin() *Transaction {
+	start := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &Transaction{
+		c: c, begun: c.writes, start: start, seen: maps.Clone(c.locks), over: make(chan struct{}),
+		writes: table{},
+	}
+}
+
+// Context returns a context that carries the transaction, as the driver's session context does.
+func (t *Transaction) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, transactionKey{}, t)
+}
+
+// Commit makes the writes visible, all at one instant. Errors: ErrConflict when the transaction has
+// been ended since it took too long, or ended before.
+func (t *Transaction) Commit() error {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	if t.writes == nil {
+		return conflictError{"the transaction has ended"}
+	}
+	for key, raw := range t.writes {
+		t.c.putLock(key, raw)
+	}
+	t.end()
+	return nil
+}
+
+// Abort ends the transaction and leaves nothing of it. Aborting one that has ended does nothing.
+func (t *Transaction) Abort() {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	if t.writes != nil {
+		t.end()
+	}
+}
+
+// end lets those go on who wait. The caller holds c.mu.
+func (t *Transaction) end() {
+	for key := range t.writes {
+		delete(t.c.locked, key)
+	}
+	t.writes = nil
+	close(t.over)
+}
+
+// read returns a document as the transaction sees it. The caller holds c.mu.
+func (t *Transaction) read(key string) fields {
+	if raw, own := t.writes[key]; own {
+		return take(raw)
+	}
+	return take(t.seen[key])
+}
+
+// write writes a document, unless somebody has since the transaction began. The caller holds c.mu.
+func (t *Transaction) write(key string, doc fields, changes ...edit) error {
+	switch other := t.c.locked[key]; {
+	case t.writes == nil:
+		return conflictError{"the transaction has ended"}
+	case other != nil && other != t:
+		return conflictError{"another transaction has written the document"}
+	case t.c.changed[key] > t.begun:
+		return conflictError{"the document was written after the transaction began"}
+	}
+	raw, bad := doc.apply(catalog.LocksCollection, changes...)
+	if bad != nil {
+		return bad
+	}
+	t.c.locked[key] = t
+	t.writes[key] = raw
+	return nil
+}
+
+// forWrite takes mu for a write to a lock document. It waits for the transaction that has written it.
+// It returns an error, and does not hold mu, when ctx ends meanwhile.
+func (c *Catalog) forWrite(ctx context.Context, name string) error {
+	key := stringKey(name)
+	for {
+		c.mu.Lock()
+		t := c.locked[key]
+		if t == nil {
+			return nil
+		}
+		c.mu.Unlock()
+		timer := clock.System().NewTimer(max(t.left(), 0))
+		select {
+		case <-t.over:
+		case <-timer.C():
+			if t.left() <= 0 {
+				t.Abort()
+			}
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
+	}
+}
+
+// left is how much longer a transaction may take.
+func (t *Transaction) left() time.Duration { return t.start.Add(TransactionLifetime).Sub(t.c.now()) }
+
+// Busy reports whether a write to a lock would wait for a transaction now.
+func (c *Catalog) Busy(name string) bool {
+	c.mu.Lock()
+	t := c.locked[stringKey(name)]
+	c.mu.Unlock()
+	if t != nil && t.left() <= 0 {
+		t.Abort()
+		return false
+	}
+	return t != nil
+}
+
+// conflictPause is the pause before a transaction that met a conflict runs again.
+const conflictPause = 5 * time.Millisecond
+
+// WithTransaction runs work in a transaction and commits it, as the driver's Session.WithTransaction
+// does: again after a conflict, until ctx ends. An error of work ends it.
+func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {
+	for {
+		err := c.transactOnce(ctx, work)
+		var labeled interface{ HasErrorLabel(string) bool }
+		if !errors.As(err, &labeled) || !labeled.HasErrorLabel("TransientTransactionError") {
+			return err
+		}
+		if !clock.Sleep(clock.System(), conflictPause, ctx.Done()) {
+			return fmt.Errorf("%w: %s", context.Cause(ctx), err) // without the label
+		}
+	}
+}
+
+func (c *Catalog) transactOnce(ctx context.Context, work func(ctx context.Context) error) error {
+	t := c.Begin()
+	defer t.Abort()
+	if err := work(t.Context(ctx)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return t.Commit()
+}
+
+// Transact is documented in [catalog.Transactions]. The store has no documents of others, so of what
+// run does only its writes to locks are undone.
+func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
+	run func(ctx context.Context) error) error {
+	const verb = "transaction under"
+	if err := ctx.Err(); err != nil {
 		return failed(verb, s.Name, err)
 	}
+	return c.WithTransaction(ctx, func(ctx context.Context) error {
+		if err := run(ctx); err != nil {
+			return err
+		}
+		if err := c.Touch(ctx, s); err != nil {
+			return failed(verb, s.Name, err)
+		}
+		return nil
+	})
+}
+
+// Touch raises rev of a lock that s holds, inside the transaction that ctx carries. Errors: ErrNoMatch
+// when s does not hold it; ErrConflict; ErrNoTransactions.
+func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
+	t, _ := ctx.Value(transactionKey{}).(*Transaction)
+	if t == nil {
+		return catalog.ErrNoTransactions
+	}
+	key := stringKey(s.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	doc := take(c.locks[stringKey(s.Name)])
-	l, _ := catalog.ParseLock(doc.raw())
-	if _, holds := l.HeldBy(s.TS); !holds {
-		return failed(verb, s.Name, catalog.ErrNoMatch)
+	doc := t.read(key)
+	if l, _ := catalog.ParseLock(doc.raw()); !holdsIt(l, s) {
+		return catalog.ErrNoMatch
 	}
-	raw, bad := doc.apply(catalog.LocksCollection, inc("rev"))
+	return t.write(key, doc, inc("rev"))
+}
+
+func holdsIt(l catalog.Lock, s catalog.Session) bool {
+	_, holds := l.HeldBy(s.TS)
+	return holds
+}
+
+// EnterTransaction is documented in [catalog.Queues].
+func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	const verb = "enter in a transaction"
+	if err := ctx.Err(); err != nil {
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
+	t, _ := ctx.Value(transactionKey{}).(*Transaction)
+	if t == nil {
+		return catalog.Lock{}, failed(verb, g.Name, fmt.Errorf("%w: the context carries no transaction",
+			catalog.ErrNoTransactions))
+	}
+	now := c.now()
+	key := stringKey(g.Name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc, l := t.read(key), catalog.Lock{Name: g.Name}
+	if doc == nil {
+		doc = fields{{"_id", text(g.Name)}, {"state", int32Of(0)}}
+	} else {
+		var bad *catalog.MalformedError
+		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
+			return catalog.Lock{}, failed(verb, g.Name, bad)
+		}
+	}
+	fence, err := nextFence(l, now)
+	switch {
+	case l.Held || len(l.Waiters) > 0:
+		return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNotFree)
+	case err != nil:
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
+	err = t.write(key, doc, set("fence", int64Of(fence)), set("process", text(g.Process)), inc("rev"),
+		set("takeoverMS", int64Of(g.Takeover.Milliseconds())), set("ts", objectIDOf(g.TS)),
+		set("when", dateOf(now)), set("who", text(g.Who)), set("why", text(g.Why)))
+	if err != nil {
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
+	l, bad := catalog.ParseLock(t.writes[key])
 	if bad != nil {
-		return failed(verb, s.Name, bad)
+		return catalog.Lock{}, failed(verb, g.Name, bad)
 	}
-	c.putLock(stringKey(s.Name), raw)
-	return nil
+	return l, nil
+}
+
+// nextFence is the fence that package queue would give.
+func nextFence(l catalog.Lock, now time.Time) (int64, error) {
+	if l.Fence > queue.Highest {
+		return 0, &catalog.MalformedError{
+			Collection: catalog.LocksCollection, ID: l.Name, Field: "fence",
+			Problem: "cannot be raised: it is too large",
+		}
+	}
+	if l.Fence < queue.Seeded {
+		return max(l.Fence, now.UnixMilli()-1) + 1, nil
+	}
+	return l.Fence + 1, nil
 }

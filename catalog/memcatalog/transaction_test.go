@@ -1,0 +1,148 @@
+package memcatalog_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+)
+
+// inTransaction runs test in virtual time on an empty store.
+func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
+}
+
+// A write to a lock that an open transaction has written waits until that has ended, and looks at its
+// filter anew then, as on a replica set.
+func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
+	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
+		tx := c.Begin()
+		if _, err := c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := c.Read(t.Context(), "a"); !errors.Is(err, catalog.ErrNotFound) {
+			t.Errorf("others see what is not committed: %+v, %v", l, err)
+		}
+		start := time.Now()
+		time.AfterFunc(3*time.Second, func() { _ = tx.Commit() })
+		l, err := c.Acquire(t.Context(), grant("a", 2))
+		if err != nil || time.Since(start) != 3*time.Second {
+			t.Fatalf("after %v: %+v, %v", time.Since(start), l, err)
+		}
+		if err := tx.Commit(); !errors.Is(err, memcatalog.ErrConflict) {
+			t.Errorf("committed twice: %v", err)
+		}
+	})
+}
+
+// The wait ends with its context, and nothing was done.
+func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
+	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
+		tx := c.Begin()
+		defer tx.Abort()
+		if _, err := c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Enter(ctx, grant("a", 2), catalog.Queue); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+// A transaction that takes too long is ended by who waits for it, and cannot commit.
+func TestTransaction_TooLong_IsEnded(t *testing.T) {
+	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
+		tx := c.Begin()
+		if _, err := c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if _, err := c.Acquire(t.Context(), grant("a", 2)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != memcatalog.TransactionLifetime {
+			t.Errorf("waited %v", took)
+		}
+		if err := tx.Commit(); !errors.Is(err, memcatalog.ErrConflict) {
+			t.Errorf("commit: %v", err)
+		}
+	})
+}
+
+// A document that was written since the transaction began is a conflict, after which it runs again.
+func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
+	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
+		runs := 0
+		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
+			if runs++; runs == 1 {
+				if _, err := c.Acquire(t.Context(), grant("a", 2)); err != nil {
+					t.Error(err)
+				}
+				if err := c.Release(t.Context(), grant("a", 2).Session); err != nil {
+					t.Error(err)
+				}
+			}
+			_, err := c.EnterTransaction(ctx, grant("a", 1))
+			return err
+		})
+		if err != nil || runs != 2 {
+			t.Errorf("%d runs: %v", runs, err)
+		}
+	})
+}
+
+// Two transactions that write one lock exclude each other, and the fences of both count.
+func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
+	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
+		inside, fences := 0, make(chan int64, 2)
+		for n := range byte(2) {
+			go func() {
+				var fence int64
+				err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
+					l, err := c.EnterTransaction(ctx, grant("a", n+1))
+					if err != nil {
+						return err
+					}
+					if inside++; inside != 1 {
+						t.Error("both are inside")
+					}
+					time.Sleep(time.Second)
+					inside--
+					fence = l.Fence
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				fences <- fence
+			}()
+		}
+		if a, b := <-fences, <-fences; b != a+1 {
+			t.Errorf("fences %d, then %d", a, b)
+		}
+	})
+}
+
+// Nothing remains of one that failed: neither its writes, nor that others have to wait.
+func TestTransaction_Failed_LeavesNothing(t *testing.T) {
+	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
+		mine := errors.New("mine")
+		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
+			if _, err := c.EnterTransaction(ctx, grant("a", 1)); err != nil {
+				t.Error(err)
+			}
+			return mine
+		})
+		if err != mine || c.Document("locks", "a") != nil || c.Busy("a") {
+			t.Errorf("%v, %v", err, c.Document("locks", "a"))
+		}
+	})
+}
