@@ -71,11 +71,15 @@ type Locks interface {
 
 // Pings is what the heartbeat of a process needs.
 type Pings interface {
-	// Ping renews the process: upsert, filter {_id, condemned: absent}, server's clock into
-	// ping, seq + 1. It returns the document as written. Errors: *CondemnedError when the
-	// process was condemned, *MalformedError for a seq that cannot be raised,
+	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq}, server's
+	// clock into ping. The sender chooses the number, so a ping that was lost and is carried out
+	// later, however late, matches nothing. It returns the document as written; a ping that was
+	// carried out twice is acknowledged as well. One command, and a read where the document does
+	// not match. Errors: *CondemnedError when the process was condemned; *TwinError when
+	// somebody else has written the document; *MalformedError for a seq that is no number;
+	// ErrNoMatch when the document changed while it was asked, so that the next ping tells;
 	// ErrUnknownOutcome.
-	Ping(ctx context.Context, b Beat) (Ping, error)
+	Ping(ctx context.Context, b Beat) (Pinged, error)
 
 	// RemovePing deletes the ping document of a process that ends in an orderly way. It is no
 	// error when there is none. A condemned document stays.
@@ -210,10 +214,21 @@ func (t Tally) SameHolders(as Tally) bool {
 
 // A Beat is what a ping writes.
 type Beat struct {
-	Process  string
+	Process string
+	// Seq numbers the pings of one process id: 1, 2, 3 and so on, a new number for every one
+	// that is sent, whatever becomes of it.
+	Seq      int64
 	Local    time.Time     // the process's own clock
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
+}
+
+// Pinged is what a ping has left.
+type Pinged struct {
+	Ping
+	// Inserted is true when there was no document before. After an acknowledged ping that means
+	// that somebody removed it.
+	Inserted bool
 }
 
 // A Condemnation tells who declared a process dead, when and why. The server's clock is written

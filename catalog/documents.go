@@ -52,7 +52,7 @@ type Ping struct {
 	Process string
 	At      time.Time // field ping: the server's clock at the last ping
 	Local   time.Time // the process's own clock at the last ping; zero when absent
-	Seq     int64     // counts the pings; see HasSeq
+	Seq     int64     // number of the ping, chosen by its process; see HasSeq
 	// HasSeq is false for a foreign document: a mongos or MongoDB's own manager wrote it.
 	HasSeq   bool
 	Takeover time.Duration // zero when absent or out of bounds
@@ -248,4 +248,30 @@ func describe(v bson.RawValue) string {
 		return "missing"
 	}
 	return v.Type.String()
+}
+
+// Judge says what a ping b means that found no document which its filter matches, while raw is what
+// there is, nil for none. Without an error b is acknowledged all the same: a copy of the request
+// came first. Its local time tells it from the ping of a twin with the same number.
+//
+// A copy that came first may have inserted the document, and nobody is told. That is harmless: see
+// the package comment of package pinger.
+func (b Beat) Judge(raw bson.Raw) (Ping, error) {
+	if raw == nil {
+		return Ping{}, ErrNoMatch // removed since
+	}
+	p, bad := ParsePing(raw)
+	switch _, unmarked := raw.LookupErr("condemned"); {
+	case unmarked == nil && bad != nil:
+		return Ping{}, &CondemnedError{Process: b.Process} // the verdict stands without its reasons
+	case unmarked == nil:
+		return Ping{}, &CondemnedError{Process: b.Process, Condemnation: *p.Condemned}
+	case bad != nil:
+		return Ping{}, bad
+	case p.HasSeq && p.Seq < b.Seq:
+		return Ping{}, ErrNoMatch // written since: the next ping matches
+	case p.HasSeq && p.Seq == b.Seq && p.Local.UnixMilli() == b.Local.UnixMilli():
+		return p, nil
+	}
+	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }

@@ -26,6 +26,8 @@ var (
 	ErrNoTransactions = errors.New("catalog: no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("catalog: process was condemned")
+	// ErrTwin is matched by *TwinError.
+	ErrTwin = errors.New("catalog: the ping document is somebody else's")
 	// ErrMalformed is matched by *MalformedError.
 	ErrMalformed = errors.New("catalog: malformed document")
 )
@@ -64,6 +66,27 @@ func (e *CondemnedError) Error() string {
 
 // Is reports whether target is ErrCondemned.
 func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
+
+// A TwinError tells a process that its ping document carries a number that it has not written:
+// another process has the same id, as after the restore of a snapshot, or an operator changed the
+// document. Nothing was changed.
+type TwinError struct {
+	Process string
+	Sent    int64 // number of the ping that was refused
+	Found   Ping
+}
+
+func (e *TwinError) Error() string {
+	found := "has no seq"
+	if e.Found.HasSeq {
+		found = fmt.Sprintf("has seq %d", e.Found.Seq)
+	}
+	return fmt.Sprintf("ping %d of process %q was refused, its document %s: another process has "+
+		"the same id, or the document was edited", e.Sent, e.Process, found)
+}
+
+// Is reports whether target is ErrTwin.
+func (e *TwinError) Is(target error) bool { return target == ErrTwin }
 
 // A PrivilegeError says which privilege the user of the connection lacks.
 type PrivilegeError struct {

@@ -256,6 +256,9 @@ func (h *holding) release(ctx context.Context, why error) error {
 	lost := h.err() // before the first try is sent: afterwards it cannot be told (I6)
 	h.end(why)
 	defer h.m.table.remove(h) // after ReleaseLater, so that the reaper sees no gap
+	if h.hasTwin() {
+		return lost
+	}
 	tries, err := h.tryRelease(ctx)
 	switch {
 	case err == nil || errors.Is(err, catalog.ErrNoMatch):
@@ -273,6 +276,10 @@ func (h *holding) release(ctx context.Context, why error) error {
 		return errors.Join(lost, failed)
 	}
 }
+
+// hasTwin reports whether another process with the same id, as after the restore of a snapshot, goes on
+// with the lock: it holds it by the same session, so it is not ours to free.
+func (h *holding) hasTwin() bool { return errors.Is(h.term.Err(), catalog.ErrTwin) }
 
 // tryRelease frees the document by its session, three tries by default, as mongos. A try after one
 // of unknown outcome that matches nothing means that the unknown one was applied, as long as the

@@ -173,7 +173,9 @@ func (t *table) Sweep() {
 			Int64("fence", h.fence).Str("why", catalog.Printable(h.why, 200)).
 			Msg("guard was dropped without Release")
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
-		t.m.pinger.ReleaseLater(h.session)
+		if !h.hasTwin() {
+			t.m.pinger.ReleaseLater(h.session)
+		}
 		t.remove(h)
 	}
 }

@@ -51,6 +51,64 @@ func TestFaults_PingRepliesLost_LostAtTheDeadline_NotTakenOver(t *testing.T) {
 	})
 }
 
+// D1, D4, I7: tries to break "a ping that is lost costs no lock, whenever it is carried out", with the
+// bytes of real connections. The first pings are held back until others have come after them, or until
+// the process has closed; then they arrive.
+func TestFaults_PingsAppliedLate_CostNoLock(t *testing.T) {
+	t.Parallel()
+	forThese(t, wired, func(t *testing.T, w *world) {
+		name, line := w.name("balancer"), newWire(t, w.d.through(t).target)
+		m := w.onWire(t, line, func(cfg *distlock.Config) { cfg.CommandTimeout = commandLimit })
+		g := w.mustTry(t, m, name)
+		lose := func() {
+			t.Helper()
+			hits := line.hit("ping")
+			line.set(func(op string) mishap {
+				if op == "ping" {
+					return held
+				}
+				return delivered
+			})
+			eventually(t, 30*time.Second, "two pings are held back", func() bool {
+				return line.hit("ping") >= hits+2
+			})
+		}
+		good := func(n int64) {
+			t.Helper()
+			line.set(nil)
+			before := m.Heartbeat().Pings
+			eventually(t, 30*time.Second, "pings go on", func() bool {
+				return m.Heartbeat().Pings >= before+n
+			})
+		}
+		lose()
+		good(5)
+		line.letGo()
+		good(3)
+		if beat := m.Heartbeat(); beat.Sessions != 0 || beat.Failures < 2 {
+			t.Errorf("%+v: want lost pings, and the same session", beat)
+		}
+		if err := errors.Join(g.Err(), g.Check(t.Context()), g.Release()); err != nil {
+			t.Error(err)
+		}
+		lose()
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if w.document(t, catalog.PingsCollection, g.Process()) != nil {
+			t.Error("the ping is there after Close")
+		}
+		line.letGo() // shows besides that what is held back does arrive
+		eventually(t, 30*time.Second, "the late ping is carried out", func() bool {
+			return w.document(t, catalog.PingsCollection, g.Process()) != nil
+		})
+		if l := w.lock(t, name); l.Held {
+			t.Errorf("the lock: %+v", l)
+		}
+		injected.add(w.d.name, "applied late", "ping")
+	})
+}
+
 // I3: an acquire is applied long after its caller has given up and has looked in vain. It is found
 // as a ghost and freed.
 func TestFaults_AcquireAppliedLate_IsFreed(t *testing.T) {

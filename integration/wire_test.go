@@ -229,7 +229,7 @@ func operationOf(m []byte) string {
 	has := func(path ...string) bool { _, err := d.LookupErr(path...); return err == nil }
 	switch first.Key() + " " + collection {
 	case "findAndModify " + catalog.PingsCollection:
-		if has("update", "$inc", "seq") {
+		if has("update", "$set", "seq") {
 			return "ping"
 		}
 		return "condemn"

@@ -14,14 +14,13 @@ import (
 // beat is the identity under which the process pings, and what it knows of its ping document.
 type beat struct {
 	process string
-	last    int64 // seq of the last acknowledged ping, 0 before the first
-	// open counts pings whose outcome is unknown and whose effect on seq has not been seen.
-	// Each may have been applied, or may be applied until its time limit has passed on the server.
-	open   int64
-	opened clock.Reading // when the last of them was sent
-	// failing is true while an episode of failed pings lasts.
-	failing bool
+	sent    int64 // number of the last ping that was sent; no number is sent twice
+	known   bool  // a ping was acknowledged, so the document is there
+	failing bool  // an episode of failed pings lasts
 }
+
+// errRemoved says why the session is over: the ping document is one that this very ping has made.
+var errRemoved = errors.New("it was removed")
 
 // Ping sends one ping and draws the consequences: it renews the term, begins a new one, or ends it.
 // One command; two when the process has to take a new id. The loop calls it; a test or a
@@ -60,34 +59,18 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.pingLimit())
 	defer cancel()
-	sent := p.cfg.Clock.Now() // before the call: the driver may send it more than once (R3)
+	sent := p.cfg.Clock.Now() // before the call: the request may arrive more than once (R3)
+	p.beat.sent++
 	reply, err := p.cfg.Store.Ping(ctx, catalog.Beat{
-		Process: p.beat.process, Local: sent.Wall,
+		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall,
 		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
 	})
-	switch {
-	case errors.Is(err, catalog.ErrCondemned):
-		return fmt.Errorf("%w: %w", ErrCondemned, err)
-	case errors.Is(err, catalog.ErrMalformed):
-		return fmt.Errorf("%w: %w", ErrForked, err)
-	case errors.Is(err, catalog.ErrUnknownOutcome):
-		p.beat.open++
-		p.beat.opened = sent
-		return err
-	case err != nil:
+	if err := p.verdict(reply, err); err != nil {
 		return err
 	}
-	if p.mistakes.Has(mutant.ForkIgnored) { // mutant 14
-		p.beat.last = reply.Seq - 1
-	}
+	p.beat.known = true
 	if p.mistakes.Has(mutant.DeadlineFromReply) { // mutant 3
 		sent = p.cfg.Clock.Now()
-	}
-	if err := p.beat.account(reply.Seq); err != nil {
-		return err
-	}
-	if clock.HolderElapsed(p.beat.opened, sent) > 2*p.cfg.Limit {
-		p.beat.open = 0 // too old to be applied any more: they must not hide a twin for long
 	}
 	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
 	t := p.renewed(sent)
@@ -98,16 +81,24 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	return nil
 }
 
-// account checks the seq of an acknowledged ping. It must be one more than the last, plus at most
-// as many as there are pings of unknown outcome.
-func (b *beat) account(seq int64) error {
-	least, most := b.last+1, b.last+1+b.open
-	if seq < least || seq > most {
-		return fmt.Errorf("%w: seq is %d, expected %d to %d: another process has the same id, "+
-			"or the document was removed", ErrForked, seq, least, most)
+// verdict says what the answer to the last ping means: nil when it is acknowledged, ErrCondemned or
+// ErrForked when the session is over, another error when nothing has changed.
+func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
+	twin := errors.Is(err, catalog.ErrTwin)
+	switch {
+	case twin && p.mistakes.Has(mutant.ForkIgnored): // mutant 14
+		return nil
+	case errors.Is(err, catalog.ErrCondemned):
+		return fmt.Errorf("%w: %w", ErrCondemned, err)
+	case twin, errors.Is(err, catalog.ErrMalformed):
+		return fmt.Errorf("%w: %w", ErrForked, err)
+	case err != nil:
+		return err
+	case reply.Seq != p.beat.sent:
+		return fmt.Errorf("%w: ping %d was answered with seq %d", ErrForked, p.beat.sent, reply.Seq)
+	case reply.Inserted && p.beat.known:
+		return fmt.Errorf("%w: %w, ping %d made it anew", ErrForked, errRemoved, p.beat.sent)
 	}
-	b.open -= seq - least
-	b.last = seq
 	return nil
 }
 
@@ -140,9 +131,9 @@ func (p *LockPinger) endSession(ctx context.Context, cause error) {
 	}
 	old := p.beat
 	p.beat = beat{failing: old.failing}
-	if errors.Is(cause, ErrForked) && old.last > 0 {
-		// If the document had been removed, our ping has just made it anew; nobody else will
-		// ever take it away. A twin that still pings it makes it again and learns the same.
+	if errors.Is(cause, errRemoved) {
+		// Our ping has just made the document anew, and nobody else will ever take it away. That of
+		// a twin is left alone: the twin goes on with it.
 		if err := p.cfg.Store.RemovePing(ctx, old.process); err != nil {
 			p.log.Debug().Err(err).Str("process", old.process).Msg("old ping not removed")
 		}

@@ -13,8 +13,8 @@
 //   - when no ping was acknowledged for the hold time (takeover - margin), counted from the SEND
 //     of the last acknowledged one by the larger of the monotonic and the wall clock;
 //   - when the answer of a ping says that the process was condemned by a contender;
-//   - when the answer carries another seq than expected: two processes share one id, as after the
-//     restore of a snapshot, or somebody removed the document;
+//   - when the answer says that the ping document is not as this process left it: two processes
+//     share one id, as after the restore of a snapshot, or an operator edited or removed it;
 //   - when the pinger is closed.
 //
 // A ping that is acknowledged too late begins a new term; it never revives the old one. Guards
@@ -23,8 +23,32 @@
 //	             ping acknowledged                 ping acknowledged in time
 //	(no term) ----------------------> [ term ] <-----------------------------+
 //	    ^                               |  |  \______________________________/
-//	    |   hold time passed, or closed |  | condemned, or seq not as expected
+//	    |   hold time passed, or closed |  | condemned, a twin, or removed
 //	    +-------------------------------+  +--> new process id, then (no term)
+//
+// # Numbers
+//
+// Every ping carries a number that its process has chosen: 1, 2, 3 and so on for each process id, a
+// new one for each ping that is sent, whatever becomes of it. The store takes a number only if it is
+// larger than the one there. So a ping that was lost and is carried out later matches nothing, and
+// nothing is assumed of how long a request may be under way: what a closed socket still holds is
+// sent again when a link heals. Of two processes with one id, whichever pings second with a number
+// that is not larger finds that of the other, takes a new id and leaves the document to the other,
+// which keeps its locks.
+//
+// A document that was removed is made anew by the next ping. Its process learns that, and takes a
+// new id. Where a late ping or the copy of a ping came first and made the document, the removal is
+// not noticed. That is harmless:
+//
+//   - The document had no mark. Then no lock was taken from the process, since a holder is condemned
+//     before it is overtaken; whoever finds no document inserts a condemned one, and that no ping
+//     matches, neither a late one nor the next.
+//   - The document was condemned, and an operator removed it, or it was pruned after four days.
+//     Then the process had been silent for the takeover time, so the term of every guard it had is
+//     over by its own clock and is not revived. The next ping begins another term under the old id;
+//     its acquisitions have new sessions, and a burial names the old ones.
+//   - The process has closed, or has taken a new id. Then the document stands for no guard. A
+//     contender that watches begins anew, once; then it is pruned.
 //
 // # What is not promised
 //

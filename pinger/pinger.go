@@ -211,6 +211,9 @@ func (p *LockPinger) Close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("pinger: %d locks could not be released and stay held "+
 			"until they are taken over, the first is %q: %w", len(left), left[0].Name, left[0].err))
 	}
+	if errors.Is(t.Err(), ErrForked) {
+		return errors.Join(errs...) // a twin goes on with the document
+	}
 	if err := p.cfg.Store.RemovePing(ctx, t.process); err != nil {
 		errs = append(errs, fmt.Errorf("pinger: %w", err))
 	}

@@ -16,7 +16,8 @@ var (
 	ErrLapsed = errors.New("no ping was acknowledged in time")
 	// ErrCondemned: a contender declared the process dead.
 	ErrCondemned = errors.New("the process was condemned by a contender")
-	// ErrForked: the ping document has another seq than this process wrote.
+	// ErrForked: the ping document is not as this process wrote it: a twin with the same process id
+	// has pinged, or an operator edited or removed the document.
 	ErrForked = errors.New("the ping document was changed by somebody else")
 	// ErrStopped: the pinger was closed.
 	ErrStopped = errors.New("the pinger was closed")

@@ -261,7 +261,7 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 		"Release": func(ctx context.Context) error { return c.Release(ctx, g.Session) },
 		"Read":    func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
 		"Ping": func(ctx context.Context) error {
-			_, err := c.Ping(ctx, beat(g.Process))
+			_, err := c.Ping(ctx, beat(g.Process, 1))
 			return err
 		},
 		"RemovePing": func(ctx context.Context) error { return c.RemovePing(ctx, g.Process) },

@@ -151,6 +151,10 @@ func verdict(err error) string {
 	if errors.As(err, &limit) {
 		return fmt.Sprintf("limit %q %d %d", limit.Name, limit.Recorded, limit.Asked)
 	}
+	var twin *catalog.TwinError
+	if errors.As(err, &twin) {
+		return fmt.Sprintf("twin %q %d: %s", twin.Process, twin.Sent, pingText(&twin.Found))
+	}
 	var condemned *catalog.CondemnedError
 	if errors.As(err, &condemned) {
 		return fmt.Sprintf("condemned by %q: %q", condemned.Condemnation.By,
@@ -207,7 +211,8 @@ func (m *machine) breakLock(t *rapid.T) {
 }
 
 func (m *machine) ping(t *rapid.T) {
-	b := beat(m.process(t))
+	b := beat(m.process(t), rapid.Int64Range(1, 5).Draw(t, "number"))
+	b.Local = b.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
 	m.both(t, "ping", func(s Store) string {
 		p, err := s.Catalog.Ping(m.ctx, b)
 		if err != nil {

@@ -10,13 +10,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// pinged is the document that the n-th ping of b leaves.
-func pinged(b catalog.Beat, seq int64) bson.D {
+// pinged is the document that a ping leaves.
+func pinged(b catalog.Beat) bson.D {
 	return bson.D{
 		field("_id", b.Process),
 		field("ping", serverDate{}),
 		field("local", bson.NewDateTimeFromTime(b.Local)),
-		field("seq", seq),
+		field("seq", b.Seq),
 		field("takeoverMS", b.Takeover.Milliseconds()),
 		field("pingMS", b.Interval.Milliseconds()),
 	}
@@ -24,55 +24,117 @@ func pinged(b catalog.Beat, seq int64) bson.D {
 
 var pingCases = []testCase{
 	{"First_WritesTheWholeDocument", func(b *bench) {
-		p := b.ping(alice)
-		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice), 1))
+		p, err := b.Catalog.Ping(b.ctx, beat(alice, 1))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice, 1)))
 		if !b.near(p.At) {
 			b.Errorf("ping is %v, not the server's clock", p.At)
 		}
 		p.At = time.Time{}
-		want := catalog.Ping{
-			Process: alice, Local: beat(alice).Local, Seq: 1, HasSeq: true,
+		want := catalog.Pinged{Inserted: true, Ping: catalog.Ping{
+			Process: alice, Local: beat(alice, 1).Local, Seq: 1, HasSeq: true,
 			Takeover: takeover, Interval: 30 * time.Second,
-		}
+		}}
 		if p != want {
 			b.Errorf("ping\nwant %+v\ngot  %+v", want, p)
 		}
 	}},
-	{"Next_RaisesSeqAndRenewsAll", func(b *bench) {
+	{"Next_WritesItsNumberAndRenewsAll", func(b *bench) {
 		b.ping(alice)
-		next := beat(alice)
+		next := beat(alice, 7)
 		next.Local = next.Local.Add(time.Second)
 		next.Takeover, next.Interval = time.Minute, time.Second
 		p, err := b.Catalog.Ping(b.ctx, next)
-		if err != nil || p.Seq != 2 || p.Takeover != time.Minute || p.Interval != time.Second {
+		if err != nil || p.Inserted || p.Seq != 7 || p.Takeover != time.Minute ||
+			p.Interval != time.Second {
 			b.Fatalf("ping: %+v, %v", p, err)
 		}
-		b.wantDocument(b.document("lockpings", alice), pinged(next, 2))
+		b.wantDocument(b.document("lockpings", alice), pinged(next))
 	}},
-	{"ForeignFields_Survive", func(b *bench) {
-		b.insert("lockpings", bson.D{field("_id", alice), field("ping", bson.DateTime(5)),
-			field("seq", int64(8)), field("x", "y")})
-		b.ping(alice)
-		b.wantDocument(b.document("lockpings", alice),
-			with(pinged(beat(alice), 9), field("x", "y")))
+	{"SmallerSeqOfAnyType_IsReplaced", func(b *bench) {
+		for i, seq := range []any{int32(8), int64(8), 8.0, 8.5, -1.0} {
+			process := label(i)
+			b.insert("lockpings", bson.D{field("_id", process), field("ping", bson.DateTime(5)),
+				field("seq", seq), field("x", "y")})
+			p, err := b.Catalog.Ping(b.ctx, beat(process, 9))
+			if err != nil || p.Inserted {
+				b.Fatalf("over %v: %+v, %v", seq, p, err)
+			}
+			b.wantDocument(b.document("lockpings", process),
+				with(pinged(beat(process, 9)), field("x", "y")))
+		}
 	}},
-	{"AfterRemoval_StartsAtOne", func(b *bench) {
+	{"AfterRemoval_IsInserted", func(b *bench) { // F12
 		b.ping(alice)
 		b.ping(alice)
 		if err := b.Catalog.RemovePing(b.ctx, alice); err != nil {
 			b.Fatal(err)
 		}
-		if p := b.ping(alice); p.Seq != 1 {
-			b.Errorf("seq: want 1, got %d", p.Seq)
+		p, err := b.Catalog.Ping(b.ctx, beat(alice, 3))
+		if err != nil || !p.Inserted || p.Seq != 3 {
+			b.Errorf("want 3, inserted; got %+v, %v", p, err)
 		}
 	}},
-	{"SeqCannotBeRaised_IsMalformed", func(b *bench) { // F17
-		for i, seq := range []any{"x", nil, int64(math.MaxInt64)} {
+	{"CarriedOutLate_TouchesNothing", func(b *bench) { // D1, I7
+		for range 5 {
+			b.ping(alice)
+		}
+		for n := range int64(5) {
+			b.wantUntouched("lockpings", alice, func() {
+				late := beat(alice, n)
+				late.Local = late.Local.Add(-time.Minute)
+				_, err := b.Catalog.Ping(b.ctx, late)
+				b.wantTwin(err, late, 5)
+			})
+		}
+		if p := b.ping(alice); p.Seq != 6 {
+			b.Errorf("the next one: %+v", p)
+		}
+	}},
+	{"CarriedOutTwice_IsAcknowledged", func(b *bench) { // D14
+		b.ping(alice)
+		first := b.ping(alice)
+		b.wantUntouched("lockpings", alice, func() {
+			again, err := b.Catalog.Ping(b.ctx, beat(alice, 2))
+			if err != nil || again.Ping != first || again.Inserted {
+				b.Errorf("want %+v, got %+v, %v", first, again, err)
+			}
+		})
+	}},
+	{"TwinCameFirst_SaysSo", func(b *bench) { // A12, H2
+		b.ping(alice)
+		b.ping(alice)
+		b.wantUntouched("lockpings", alice, func() {
+			twin := beat(alice, 2)
+			twin.Local = twin.Local.Add(time.Millisecond)
+			_, err := b.Catalog.Ping(b.ctx, twin)
+			b.wantTwin(err, twin, 2)
+		})
+	}},
+	{"LargestSeq_IsATwins", func(b *bench) { // F17
+		b.insert("lockpings", bson.D{field("_id", alice), field("ping", bson.DateTime(5)),
+			field("seq", int64(math.MaxInt64))})
+		b.wantUntouched("lockpings", alice, func() {
+			_, err := b.Catalog.Ping(b.ctx, beat(alice, 9))
+			b.wantTwin(err, beat(alice, 9), math.MaxInt64)
+		})
+	}},
+	{"WithoutSeq_IsATwins", func(b *bench) { // F17
+		b.insert("lockpings", bson.D{field("_id", alice), field("ping", bson.DateTime(5))})
+		b.wantUntouched("lockpings", alice, func() {
+			_, err := b.Catalog.Ping(b.ctx, beat(alice, 9))
+			b.wantTwin(err, beat(alice, 9), 0)
+		})
+	}},
+	{"SeqIsNoNumber_IsMalformed", func(b *bench) { // F17
+		for i, seq := range []any{"x", nil, 9.5, bson.A{int64(0)}, bson.D{field("0", int64(0))}, true} {
 			process := label(i)
 			b.insert("lockpings", bson.D{field("_id", process), field("ping", bson.DateTime(5)),
 				field("seq", seq)})
 			b.wantUntouched("lockpings", process, func() {
-				_, err := b.Catalog.Ping(b.ctx, beat(process))
+				_, err := b.Catalog.Ping(b.ctx, beat(process, 9))
 				b.wantMalformed(err, "lockpings", process, "seq")
 			})
 		}
@@ -83,7 +145,7 @@ var pingCases = []testCase{
 			b.insert("lockpings", bson.D{field("_id", process), field("ping", bson.DateTime(5)),
 				field("seq", int64(1)), field("condemned", mark)})
 			b.wantUntouched("lockpings", process, func() {
-				_, err := b.Catalog.Ping(b.ctx, beat(process))
+				_, err := b.Catalog.Ping(b.ctx, beat(process, 2))
 				b.wantErr(err, catalog.ErrCondemned)
 			})
 		}
@@ -125,7 +187,7 @@ var condemnCases = []testCase{
 		if err := b.Catalog.Condemn(b.ctx, alice, &p, how); err != nil {
 			b.Fatal(err)
 		}
-		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice), 1),
+		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)),
 			field("condemned", bson.D{
 				field("by", bob), field("at", serverDate{}), field("evidence", how.Evidence),
 			})))
@@ -137,7 +199,7 @@ var condemnCases = []testCase{
 			b.Fatal(err)
 		}
 		b.wantUntouched("lockpings", alice, func() {
-			_, err := b.Catalog.Ping(b.ctx, beat(alice))
+			_, err := b.Catalog.Ping(b.ctx, b.next(alice))
 			b.wantErr(err, catalog.ErrCondemned)
 			var c *catalog.CondemnedError
 			if !errors.As(err, &c) || c.Process != alice || c.Condemnation.By != bob ||
@@ -187,7 +249,7 @@ var condemnCases = []testCase{
 				field("by", bob), field("at", serverDate{}), field("evidence", "no ping"),
 			}),
 		})
-		_, err := b.Catalog.Ping(b.ctx, beat(alice))
+		_, err := b.Catalog.Ping(b.ctx, b.next(alice))
 		b.wantErr(err, catalog.ErrCondemned)
 	}},
 	{"OneAppeared_MatchesNothing", func(b *bench) {

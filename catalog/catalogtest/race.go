@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"mongodlm/catalog"
 )
@@ -127,15 +128,15 @@ var raceCases = []testCase{
 					condemned.Store(err == nil)
 					return err
 				}
-				for range 3 {
+				for n := range int64(3) {
 					before := condemned.Load()
-					if _, err := b.Catalog.Ping(b.ctx, beat(id)); err == nil && before {
+					if _, err := b.Catalog.Ping(b.ctx, beat(id, n+2)); err == nil && before {
 						b.Error("a ping succeeded after a condemn had")
 					}
 				}
 				return nil
 			})
-			_, err := b.Catalog.Ping(b.ctx, beat(id))
+			_, err := b.Catalog.Ping(b.ctx, beat(id, 5))
 			if got := errors.Is(err, catalog.ErrCondemned); got != condemned.Load() {
 				b.Errorf("condemned: %v, last ping: %v", condemned.Load(), err)
 			}
@@ -153,18 +154,27 @@ var raceCases = []testCase{
 			return err
 		}), catalog.ErrNoMatch)
 	}},
-	{"Pings_EachRaisesSeq", func(b *bench) {
+	{"PingsOfOneID_LargestStays", func(b *bench) {
 		b.ping(alice)
-		for _, err := range together(8, func(int) error {
-			_, err := b.Catalog.Ping(b.ctx, beat(alice))
+		for i, err := range together(8, func(i int) error {
+			_, err := b.Catalog.Ping(b.ctx, beat(alice, int64(i)+2))
 			return err
 		}) {
-			if err != nil {
-				b.Error(err)
+			if err != nil && (i == 7 || !errors.Is(err, catalog.ErrTwin)) {
+				b.Errorf("ping %d: %v", i+2, err)
 			}
 		}
-		if p := b.ping(alice); p.Seq != 10 {
-			b.Errorf("seq: want 10, got %d", p.Seq)
+		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice, 9)))
+	}},
+	{"PingsOfTwins_OneWinsEachNumber", func(b *bench) { // A12, H2
+		b.ping(alice)
+		for n := int64(2); n < 8; n++ {
+			b.wantOneWinner(together(4, func(i int) error {
+				twin := beat(alice, n)
+				twin.Local = twin.Local.Add(time.Duration(i) * time.Second)
+				_, err := b.Catalog.Ping(b.ctx, twin)
+				return err
+			}), catalog.ErrTwin)
 		}
 	}},
 	{"Prepares_AllSucceed", func(b *bench) { // J11

@@ -69,7 +69,8 @@ type testCase struct {
 type bench struct {
 	*testing.T
 	Store
-	ctx context.Context
+	ctx   context.Context
+	beats map[string]int64 // numbers of the last pings, by process
 }
 
 // The people of the suite.
@@ -90,13 +91,24 @@ func grant(name, process string) catalog.Grant {
 	}
 }
 
-func beat(process string) catalog.Beat {
+// beat returns the n-th ping of a process.
+func beat(process string, n int64) catalog.Beat {
 	return catalog.Beat{
 		Process:  process,
+		Seq:      n,
 		Local:    time.UnixMilli(1_700_000_123_456).UTC(),
 		Takeover: takeover,
 		Interval: 30 * time.Second,
 	}
+}
+
+// next returns the next ping of a process.
+func (b *bench) next(process string) catalog.Beat {
+	if b.beats == nil {
+		b.beats = map[string]int64{}
+	}
+	b.beats[process]++
+	return beat(process, b.beats[process])
 }
 
 func (b *bench) insert(collection string, doc bson.D) {
@@ -126,11 +138,11 @@ func (b *bench) acquire(g catalog.Grant) catalog.Lock {
 
 func (b *bench) ping(process string) catalog.Ping {
 	b.Helper()
-	p, err := b.Catalog.Ping(b.ctx, beat(process))
+	p, err := b.Catalog.Ping(b.ctx, b.next(process))
 	if err != nil {
 		b.Fatalf("ping: %v", err)
 	}
-	return p
+	return p.Ping
 }
 
 func (b *bench) look(name string) catalog.Look {
@@ -166,12 +178,24 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	}
 }
 
+// wantTwin checks that a ping was refused because the document carries another number: found, 0 for
+// none.
+func (b *bench) wantTwin(err error, sent catalog.Beat, found int64) {
+	b.Helper()
+	b.wantErr(err, catalog.ErrTwin)
+	var twin *catalog.TwinError
+	if !errors.As(err, &twin) || twin.Process != sent.Process || twin.Sent != sent.Seq ||
+		twin.Found.Seq != found || twin.Found.HasSeq != (found != 0) {
+		b.Errorf("facts: %+v", twin)
+	}
+}
+
 // sentinels names the kinds of err that callers tell apart.
 func sentinels(err error) []string {
 	var kinds []string
 	for _, k := range []error{
 		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrNotFound, catalog.ErrUnknownOutcome,
-		catalog.ErrUnavailable, catalog.ErrCondemned, catalog.ErrMalformed,
+		catalog.ErrUnavailable, catalog.ErrCondemned, catalog.ErrTwin, catalog.ErrMalformed,
 		catalog.ErrQueueFull, catalog.ErrLimit, catalog.ErrNoNotices, catalog.ErrNoTransactions,
 		context.Canceled, context.DeadlineExceeded,
 	} {

@@ -70,7 +70,8 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 				_, err = c.Break(ctx, catalog.Session{Name: name}, 1, "again")
 				t.Log(err)
 			}
-			if _, err := c.Ping(ctx, catalog.Beat{Process: fmt.Sprint("p-", i%3)}); err != nil {
+			beat := catalog.Beat{Process: fmt.Sprint("p-", i%3), Seq: int64(i) + 1}
+			if _, err := c.Ping(ctx, beat); err != nil {
 				t.Error(err)
 			}
 		}

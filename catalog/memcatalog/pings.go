@@ -12,42 +12,43 @@ import (
 )
 
 // Ping is documented in [catalog.Pings].
-func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
 	const verb = "ping as"
 	if err := ctx.Err(); err != nil {
-		return catalog.Ping{}, failed(verb, b.Process, err)
+		return catalog.Pinged{}, failed(verb, b.Process, err)
 	}
 	now := c.now()
 	key := stringKey(b.Process)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	doc := take(c.pings[key])
-	if doc == nil {
+	raw, there := c.pings[key]
+	doc := take(raw)
+	switch {
+	case !there:
 		doc = fields{{"_id", text(b.Process)}}
-	}
-	if doc.at("condemned") >= 0 {
-		condemned := &catalog.CondemnedError{Process: b.Process}
-		if p, bad := catalog.ParsePing(c.pings[key]); bad == nil {
-			condemned.Condemnation = *p.Condemned
+	case doc.at("condemned") >= 0 || !below(b.Seq)(doc.get("seq")):
+		p, err := b.Judge(raw)
+		if err != nil {
+			return catalog.Pinged{}, failed(verb, b.Process, err)
 		}
-		return catalog.Ping{}, failed(verb, b.Process, condemned)
+		return catalog.Pinged{Ping: p}, nil
 	}
 	raw, bad := doc.apply(catalog.PingsCollection,
 		set("local", dateOf(b.Local)),
 		set("ping", dateOf(now)),
 		set("pingMS", int64Of(b.Interval.Milliseconds())),
-		inc("seq"),
+		set("seq", int64Of(b.Seq)),
 		set("takeoverMS", int64Of(b.Takeover.Milliseconds())),
 	)
 	if bad != nil {
-		return catalog.Ping{}, failed(verb, b.Process, bad)
+		return catalog.Pinged{}, failed(verb, b.Process, bad)
 	}
 	c.pings[key] = raw
 	p, bad := catalog.ParsePing(raw)
 	if bad != nil {
-		return catalog.Ping{}, failed(verb, b.Process, bad)
+		return catalog.Pinged{}, failed(verb, b.Process, bad)
 	}
-	return p, nil
+	return catalog.Pinged{Ping: p, Inserted: !there}, nil
 }
 
 // Condemn is documented in [catalog.Locks].

@@ -3,6 +3,7 @@ package memcatalog
 import (
 	"encoding/binary"
 	"math"
+	"math/big"
 	"slices"
 	"time"
 
@@ -98,6 +99,28 @@ func equalsNumber(n int64) func(bson.RawValue) bool {
 		case bson.TypeDecimal128:
 			s, ok := sign(v)
 			return n == 0 && ok && s == 0
+		default:
+			return false
+		}
+	}
+}
+
+// below is the filter {field: {$lt: n}} for a field that is no array.
+func below(n int64) func(bson.RawValue) bool {
+	return func(v bson.RawValue) bool {
+		switch v.Type {
+		case bson.TypeInt32, bson.TypeInt64:
+			whole, ok := v.AsInt64OK()
+			return ok && whole < n
+		case bson.TypeDouble:
+			return v.Double() < float64(n)
+		case bson.TypeDecimal128:
+			d := v.Decimal128()
+			if d.IsInf() != 0 {
+				return d.IsInf() < 0
+			}
+			number, ok := new(big.Rat).SetString(d.String())
+			return ok && number.Cmp(new(big.Rat).SetInt64(n)) < 0
 		default:
 			return false
 		}

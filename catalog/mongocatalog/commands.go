@@ -182,18 +182,22 @@ func breaking(s catalog.Session, fence int64, ts bson.ObjectID, why string) modi
 	}
 }
 
-// beating is a ping. A condemned process does not match, and its upsert fails with DuplicateKey.
+// beating is a ping. A condemned process does not match, nor does a number that is not larger than the
+// one which is there: then the upsert fails with DuplicateKey. The filter {seq: {$lt: n}} alone would
+// match an array that holds a smaller number.
 func beating(b catalog.Beat) modification {
 	return modification{
-		filter: alive(b.Process),
+		filter: append(alive(b.Process),
+			bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
+			bson.E{Key: "seq.0", Value: absent}),
 		update: bson.D{
 			{Key: "$currentDate", Value: bson.D{{Key: "ping", Value: true}}},
 			{Key: "$set", Value: bson.D{
 				{Key: "local", Value: bson.NewDateTimeFromTime(b.Local)},
 				{Key: "takeoverMS", Value: b.Takeover.Milliseconds()},
 				{Key: "pingMS", Value: b.Interval.Milliseconds()},
+				{Key: "seq", Value: b.Seq},
 			}},
-			{Key: "$inc", Value: bson.D{{Key: "seq", Value: int64(1)}}},
 		},
 		upsert: true,
 	}

@@ -85,7 +85,7 @@ func TestCommands_AreAsRecorded(t *testing.T) {
 	from := catalog.Holder{Process: "old"}
 	from.TS = bson.ObjectID{11: 2}
 	beat := catalog.Beat{
-		Process: g.Process, Local: time.UnixMilli(7), Takeover: 15 * time.Minute,
+		Process: g.Process, Seq: 5, Local: time.UnixMilli(7), Takeover: 15 * time.Minute,
 		Interval: 30 * time.Second,
 	}
 	ping := catalog.Ping{Process: g.Process, Seq: 4, HasSeq: true}
@@ -220,7 +220,7 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
 		},
 		"Ping": func(ctx context.Context, c c) error {
-			_, err := c.Ping(ctx, catalog.Beat{Process: g.Process})
+			_, err := c.Ping(ctx, catalog.Beat{Process: g.Process, Seq: 1})
 			return err
 		},
 		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, g.Process) },

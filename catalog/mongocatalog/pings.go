@@ -22,39 +22,38 @@ func onPing(verb, process string) operation {
 	}
 }
 
-// Ping is documented in [catalog.Pings]. One command; one more when the process was condemned, to
-// say by whom.
-func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+// Ping is documented in [catalog.Pings].
+func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
 	o := onPing("ping as", b.Process)
-	doc, err := c.modify(ctx, o, beating(b))
+	reply, err := c.write(ctx, o, beating(b).command(o.collection))
 	if index, ok := duplicateKey(err); ok && index == idIndex {
-		return catalog.Ping{}, o.wrap(c.condemned(ctx, b.Process))
-	}
-	if bad := notRaised(err, o.collection, b.Process, "seq"); bad != nil {
-		return catalog.Ping{}, o.wrap(bad)
+		return c.refused(ctx, o, b)
 	}
 	if err != nil {
-		return catalog.Ping{}, err
+		return catalog.Pinged{}, err
 	}
+	doc, _ := reply.Lookup("value").DocumentOK() // none is malformed
 	p, bad := catalog.ParsePing(doc)
 	if bad != nil {
-		return catalog.Ping{}, o.wrap(bad)
+		return catalog.Pinged{}, o.wrap(bad)
 	}
 	c.pingTime.set(p.At)
-	return p, nil
+	updated, told := reply.Lookup("lastErrorObject", "updatedExisting").BooleanOK()
+	return catalog.Pinged{Ping: p, Inserted: told && !updated}, nil
 }
 
-// condemned reads who condemned a process, if that can be read.
-func (c *Catalog) condemned(ctx context.Context, process string) *catalog.CondemnedError {
-	found := &catalog.CondemnedError{Process: process}
-	raw, err := c.findOne(ctx, onPing("read the ping of", process), c.pings, process)
-	if err != nil || raw == nil {
-		return found // The verdict stands without its reasons.
+// refused asks why a ping found no document that its filter matches.
+func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Beat) (catalog.Pinged, error) {
+	raw, err := c.findOne(ctx, onPing("read the ping of", b.Process), c.pings, b.Process)
+	if err != nil {
+		return catalog.Pinged{}, err
 	}
-	if p, bad := catalog.ParsePing(raw); bad == nil && p.Condemned != nil {
-		found.Condemnation = *p.Condemned
+	p, err := b.Judge(raw)
+	if err != nil {
+		return catalog.Pinged{}, o.wrap(err)
 	}
-	return found
+	c.pingTime.set(p.At)
+	return catalog.Pinged{Ping: p}, nil
 }
 
 // RemovePing is documented in [catalog.Pings]. One command.

@@ -23,13 +23,13 @@ func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Hold
 }
 
 // Ping carries a ping out. Mutant 13 lets a condemned process live.
-func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
 	if s.w.s.Mistakes.Has(mutant.UpsertingPing) { // mutant 13
 		var doc bson.D
 		raw := s.Document(catalog.PingsCollection, b.Process)
 		if raw != nil && bson.Unmarshal(raw, &doc) == nil {
 			if err := s.Put(catalog.PingsCollection, without(doc, "condemned")); err != nil {
-				return catalog.Ping{}, err
+				return catalog.Pinged{}, err
 			}
 		}
 	}

@@ -134,11 +134,11 @@ func (o *port) Read(ctx context.Context, name string) (catalog.Lock, error) {
 }
 
 // Ping implements [catalog.Pings].
-func (o *port) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
+func (o *port) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
 	b.Process = o.p.alias(b.Process)
 	c := o.write(fault.Ping, b.Process, bson.ObjectID{})
-	show := func(p catalog.Ping) string { return fmt.Sprintf("seq %d", p.Seq) }
-	return sendFor(ctx, c, show, func() (catalog.Ping, error) {
+	show := func(p catalog.Pinged) string { return fmt.Sprintf("seq %d", p.Seq) }
+	return sendFor(ctx, c, show, func() (catalog.Pinged, error) {
 		return o.store().Ping(background, b)
 	})
 }

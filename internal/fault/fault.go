@@ -191,8 +191,8 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	})
 }
 
-func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Ping, error) {
-	return through(ctx, c, Ping, b.Process, func(ctx context.Context) (catalog.Ping, error) {
+func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+	return through(ctx, c, Ping, b.Process, func(ctx context.Context) (catalog.Pinged, error) {
 		return c.inner.Ping(ctx, b)
 	})
 }

@@ -1,0 +1,191 @@
+package distlock_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// latePings is a network that is silent for a time: the pings that it swallows stay on their way
+// until the test delivers them, however long after their callers have given up.
+type latePings struct {
+	catalog.Catalog
+	mu     sync.Mutex // guards the fields below
+	silent bool
+	under  []catalog.Beat // under way
+}
+
+func (l *latePings) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+	l.mu.Lock()
+	silent := l.silent
+	if silent {
+		l.under = append(l.under, b)
+	}
+	l.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return catalog.Pinged{}, fault.Lost(fault.Ping)
+	}
+	return l.Catalog.Ping(ctx, b)
+}
+
+// silence swallows the pings of the next d.
+func (l *latePings) silence(d time.Duration) {
+	l.mu.Lock()
+	l.silent = true
+	l.mu.Unlock()
+	time.Sleep(d)
+	l.mu.Lock()
+	l.silent = false
+	l.mu.Unlock()
+}
+
+// deliver carries out what is under way, the last one first, and returns how much it was.
+func (l *latePings) deliver() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range slices.Backward(l.under) {
+		_, _ = l.Catalog.Ping(context.Background(), b) // nobody waits for the answer
+	}
+	n := len(l.under)
+	l.under = nil
+	return n
+}
+
+// startLate starts a process that pings every 5 s over such a network.
+func (w *world) startLate() (*proc, *latePings) {
+	line := &latePings{}
+	p := w.start(func(c *distlock.Config) {
+		line.Catalog, c.Catalog = c.Catalog, line
+		c.Ping = 5 * time.Second
+	})
+	return p, line
+}
+
+// D1, D4, I7: tries to break "a ping that is lost costs no lock, whenever it is carried out". The
+// network is silent for 14 s, and what it swallowed is carried out later: at once, after ten
+// minutes, or after the next ten pings.
+func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
+	for name, later := range map[string]time.Duration{
+		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
+		"after 10 min": 10 * time.Minute, "after an hour": time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p, line := w.startLate()
+				g := p.mustTry("a")
+				line.silence(14 * time.Second)
+				time.Sleep(later)
+				if n := line.deliver(); n < 2 {
+					t.Fatalf("%d pings were lost, want some", n)
+				}
+				time.Sleep(time.Minute)
+				if err := g.Err(); err != nil {
+					t.Errorf("the guard: %v", err)
+				}
+				if beat := p.Heartbeat(); beat.Sessions != 0 {
+					t.Errorf("%d process ids were given up", beat.Sessions)
+				}
+				if err := g.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A ping of a process id that was given up, or of a process that has closed, touches nothing of
+// what came after it.
+func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, line := w.startLate()
+		lost := p.mustTry("a")
+		line.silence(14 * time.Second)
+		ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, lost.Process()))
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		judge := catalog.Condemnation{By: "judge", Evidence: "on purpose"}
+		if err := w.mem.Condemn(t.Context(), lost.Process(), &ping, judge); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		wantErr(t, lost.Err(), distlock.ErrLockLost)
+		_ = lost.Release()
+		g := p.mustTry("a")
+		line.silence(14 * time.Second)
+		line.deliver()
+		time.Sleep(time.Minute)
+		if err := g.Err(); err != nil || g.Process() == lost.Process() {
+			t.Errorf("the guard of %s: %v", g.Process(), err)
+		}
+		if n := p.Heartbeat().Sessions; n != 1 {
+			t.Errorf("%d process ids were given up, want 1", n)
+		}
+	})
+}
+
+// A ping that is carried out after Close has removed the document makes one that holds nothing: its
+// process stands in no lock, another has the lock at once, and it is pruned as any other.
+func TestClose_PingAppliedLate_HoldsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, line := w.startLate()
+		other := w.start(nil)
+		p.mustTry("a")
+		line.silence(14 * time.Second)
+		id := p.Process()
+		time.Sleep(time.Minute)
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		line.deliver()
+		if w.mem.Document(catalog.PingsCollection, id) == nil {
+			t.Fatal("no late ping was carried out")
+		}
+		if _, err := other.try("a"); err != nil {
+			t.Errorf("the lock after Close: %v", err)
+		}
+		time.Sleep(5 * 24 * time.Hour)
+		synctest.Wait()
+		if raw := w.mem.Document(catalog.PingsCollection, id); raw != nil {
+			t.Errorf("not pruned: %v", raw)
+		}
+	})
+}
+
+// A12, H2: of two processes with one id and one session the one that pings second loses its guard,
+// and does not free what the other still holds: not by its release, not by Close.
+func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		lost, closed := p.mustTry("a"), p.mustTry("b")
+		twin := catalog.Beat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime, Interval: pingTime}
+		if _, err := w.mem.Ping(t.Context(), twin); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * pingTime)
+		wantErr(t, lost.Err(), distlock.ErrLockLost)
+		wantErr(t, lost.Err(), catalog.ErrTwin)
+		wantErr(t, lost.Release(), distlock.ErrLockLost)
+		wantErr(t, closed.Err(), distlock.ErrLockLost)
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, g := range []*distlock.TryGuard{lost, closed} {
+			_, err := other.try(g.Name())
+			if h := held(t, err); h.Process != twin.Process {
+				t.Errorf("%q is held by %s, want its twin", g.Name(), h.Process)
+			}
+		}
+		if w.mem.Document(catalog.PingsCollection, twin.Process) == nil {
+			t.Error("the twin's ping is gone")
+		}
+	})
+}

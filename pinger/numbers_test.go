@@ -1,0 +1,178 @@
+package pinger_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/fault"
+	"mongodlm/pinger"
+)
+
+// twin pings under the first id of the process, as a clone of it would.
+func (b *bundle) twin(t *testing.T, n int64) error {
+	t.Helper()
+	local := time.Now().Add(-time.Hour) // its clock is its own
+	_, err := b.mem.Ping(context.Background(),
+		catalog.Beat{Process: "process-1", Seq: n, Local: local})
+	return err
+}
+
+func (b *bundle) ping(t *testing.T) {
+	t.Helper()
+	if err := b.p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// seq returns the number in the ping document of the first id.
+func (b *bundle) seq(t *testing.T) int64 {
+	t.Helper()
+	p, bad := catalog.ParsePing(b.mem.Document(catalog.PingsCollection, "process-1"))
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	return p.Seq
+}
+
+// I7: tries to break "no number is sent twice". Whatever becomes of a ping, refused, lost or carried
+// out without a reply, the next has another number; a new process id begins with 1. And no lost reply
+// is taken for a twin.
+func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.ping(t)
+	term := b.p.Last()
+	for name, hook := range map[string]func(apply func() error) error{
+		"refused":     func(func() error) error { return fault.Refused(fault.Ping) },
+		"lost":        func(func() error) error { return fault.Lost(fault.Ping) },
+		"carried out": func(apply func() error) error { return errors.Join(apply(), fault.Lost(fault.Ping)) },
+	} {
+		b.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
+			return hook(apply)
+		})
+		before := b.seq(t)
+		for range 2 {
+			if err := b.p.Ping(t.Context()); err == nil {
+				t.Errorf("%s: acknowledged", name)
+			}
+		}
+		b.store.Set(nil)
+		b.ping(t)
+		if got := b.seq(t); got != before+3 {
+			t.Errorf("%s twice, then a good ping: seq %d after %d, want three more", name, got, before)
+		}
+	}
+	if b.p.Last() != term || term.Err() != nil {
+		t.Fatalf("lost pings were taken for a twin: %v", term.Err())
+	}
+	b.mem.Remove(catalog.PingsCollection, "process-1")
+	b.ping(t)
+	p, bad := catalog.ParsePing(b.mem.Document(catalog.PingsCollection, "process-2"))
+	if bad != nil || p.Seq != 1 {
+		t.Errorf("the new id began with %+v, %v", p, bad)
+	}
+}
+
+// D14: a request that arrives twice is one ping, whichever of the two answers comes back.
+func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		if err := apply(); err != nil || call.Op != fault.Ping {
+			return err
+		}
+		return apply()
+	})
+	for range 3 { // the first is the insertion
+		b.ping(t)
+	}
+	if err := b.p.Last().Err(); err != nil || b.seq(t) != 3 || b.p.Last().Process() != "process-1" {
+		t.Errorf("seq %d, term %v", b.seq(t), err)
+	}
+}
+
+// A12, H2: of two processes with one id whichever pings second gives the id up. The first keeps the
+// document: the second neither removes it with its session nor at its end.
+func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
+	t.Parallel()
+	t.Run("the twin", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, nil)
+		for range 3 {
+			b.ping(t)
+		}
+		if err := b.twin(t, 3); !errors.Is(err, catalog.ErrTwin) {
+			t.Errorf("the twin was told %v", err)
+		}
+		b.ping(t)
+		if err := b.p.Last().Err(); err != nil || b.p.Last().Process() != "process-1" {
+			t.Errorf("the first one's term: %v", err)
+		}
+	})
+	t.Run("we", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, nil)
+		b.ping(t)
+		term := b.p.Last()
+		if err := b.twin(t, 2); err != nil {
+			t.Fatal(err)
+		}
+		document := b.mem.Document(catalog.PingsCollection, "process-1")
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Subject == "process-2" { // no new term: Close finds that of the twin
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		_ = b.p.Ping(t.Context())
+		if err := term.Err(); !errors.Is(err, pinger.ErrForked) || !errors.Is(err, catalog.ErrTwin) {
+			t.Errorf("our term: %v, want ErrForked by a twin", err)
+		}
+		b.close(t)
+		if now := b.mem.Document(catalog.PingsCollection, "process-1"); !slices.Equal(document, now) {
+			t.Errorf("the twin's document was touched:\nbefore %v\nafter  %v", document, now)
+		}
+	})
+	t.Run("the twin, after we have lost some", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, nil)
+		b.ping(t)
+		b.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+			return fault.Lost(call.Op) // never carried out
+		})
+		for range 5 {
+			_ = b.p.Ping(t.Context())
+		}
+		b.store.Set(nil)
+		if err := b.twin(t, 2); err != nil {
+			t.Fatal(err)
+		}
+		b.ping(t) // its number is larger
+		if err := b.twin(t, 3); !errors.Is(err, catalog.ErrTwin) {
+			t.Errorf("the twin was told %v", err)
+		}
+	})
+}
+
+// F12: a document that was removed costs the process its id, and the one that its own ping has made
+// anew is taken away.
+func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for range 3 {
+		b.ping(t)
+	}
+	first := b.p.Last()
+	b.mem.Remove(catalog.PingsCollection, "process-1")
+	b.ping(t)
+	if err := first.Err(); !errors.Is(err, pinger.ErrForked) || errors.Is(err, catalog.ErrTwin) {
+		t.Errorf("first term: %v, want ErrForked, and no twin", err)
+	}
+	if raw := b.mem.Document(catalog.PingsCollection, "process-1"); raw != nil {
+		t.Errorf("the old document is back: %v", raw)
+	}
+}
