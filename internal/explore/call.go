@@ -175,6 +175,8 @@ func (c *call) answer(err error) string {
 		return "not free"
 	case errors.Is(err, catalog.ErrNoMatch):
 		return "no match"
+	case errors.Is(err, catalog.ErrTwin):
+		return "a twin's"
 	case errors.Is(err, catalog.ErrCondemned):
 		return "condemned"
 	case errors.Is(err, catalog.ErrUnknownOutcome):

@@ -53,6 +53,7 @@ var directed = map[mutant.Mistake]func() Schedule{
 	mutant.GrantAfterTerm:           func() Schedule { return streaming(heardTooLate()) },
 	mutant.NoQuestionAfterOpening:   func() Schedule { return streaming(slowStream()) },
 	mutant.BuriedByAge:              func() Schedule { return line(2 * minute) },
+	mutant.LatePingCounts:           latePing,
 }
 
 // streaming lets streams of notices work.
@@ -213,6 +214,17 @@ func slowAcquire() Schedule {
 func twins() Schedule {
 	s := scene(holdFor("a", 2*minute), func(*User) {}, from(8*sec, holdFor("a", minute)))
 	s.Processes[1].Start, s.Processes[1].Twin = 7*sec, true
+	return s
+}
+
+// latePing: the network swallows two of A's pings and carries them out much later, behind one another
+// and behind all that came after them, while A holds the lock.
+func latePing() Schedule {
+	s := scene(holdFor("a", 3*minute), from(8*sec, holdFor("a", minute)))
+	s.Faults = []Fault{
+		{Kind: ApplyLate, Process: 0, Op: fault.Ping, At: 12 * sec, For: 90 * sec},
+		{Kind: ApplyLate, Process: 0, Op: fault.Ping, At: 13 * sec, For: 30 * sec},
+	}
 	return s
 }
 

@@ -31,8 +31,9 @@
 // of a line (I4); accepted fences do not fall (I5); a ghost lives no longer than a tick and a command
 // (I6); a dead holder's lock and a free lock are taken, and a waiter hears of its grant, in time
 // while nothing else goes wrong (I7); an orderly Close leaves nothing (I8); nobody in a line is
-// overtaken ("order"); a lost guard stays lost, and none is handed out; a takeover stands on looks
-// that the rule allows, told again by [reference].
+// overtaken ("order"); nobody gives its process id up without a reason ("identity"); a lost
+// guard stays lost, and none is handed out; a takeover stands on looks that the rule allows, told
+// again by [reference].
 //
 // # What is not shown
 //

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func (o *oracle) applied(c *call, before state, err error) {
 	}
 	o.w.store.note(before.collection, c.subject, after)
 	if before.collection == catalog.PingsCollection {
-		o.pingChanged(c, before.raw)
+		o.pingChanged(c, before.raw, after)
 		return
 	}
 	was := catalog.Lock{Name: c.subject}
@@ -64,13 +65,16 @@ func (o *oracle) applied(c *call, before state, err error) {
 	o.turned(turn{c, was, now})
 }
 
-// pingChanged judges a change of a ping document: a condemned one stays as it is, and only the
-// picture that was watched is condemned.
-func (o *oracle) pingChanged(c *call, raw bson.Raw) {
+// pingChanged judges a change of a ping document: a condemned one stays as it is, only the picture
+// that was watched is condemned, and numbers rise.
+func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	if raw == nil {
+		// A late one may come after Close has removed the document.
+		o.strays[c.subject] = c.op == fault.Ping && c.answered
 		return
 	}
 	was, bad := catalog.ParsePing(raw)
+	now, _ := catalog.ParsePing(after) // zero when the document was removed
 	switch {
 	case bad != nil:
 		o.violated("I3", "%s changed a ping document that nobody can read", c.who())
@@ -78,6 +82,18 @@ func (o *oracle) pingChanged(c *call, raw bson.Raw) {
 		o.violated("I3", "%s changed the ping document of a condemned process", c.who())
 	case c.op == fault.Condemn && (c.watched == nil || c.watched.Seq != was.Seq):
 		o.violated("I3", "%s condemned another ping than it had watched", c.who())
+	case c.op == fault.Ping && now.Seq <= was.Seq:
+		o.violated("I3", "%s put seq from %d to %d", c.who(), was.Seq, now.Seq)
+	}
+}
+
+// renamed judges that a process gives its id up for a reason: a contender has condemned it, its ping was
+// removed, or it has a twin.
+func (o *oracle) renamed(p *process, old string) {
+	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
+	raw := o.w.mem.Document(catalog.PingsCollection, old)
+	if ping, bad := catalog.ParsePing(raw); !twins && raw != nil && bad == nil && ping.Condemned == nil {
+		o.violated("identity", "%s has given up %s without a reason", p, old)
 	}
 }
 
@@ -134,7 +150,7 @@ func (o *oracle) closed() {
 	}
 	for _, p := range o.w.lives {
 		raw := o.w.mem.Document(catalog.PingsCollection, p.id())
-		if p.dead || raw == nil {
+		if p.dead || raw == nil || o.strays[p.id()] {
 			continue
 		}
 		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {

@@ -177,6 +177,9 @@ func (l *lease) lasts(p *process) bool {
 func (o *oracle) acknowledged(c *call) {
 	l := o.leases[c.p]
 	if l == nil || l.id != c.subject {
+		if l != nil {
+			o.renamed(c.p, l.id)
+		}
 		l = &lease{id: c.subject, sent: c.reading}
 		o.leases[c.p] = l
 	}

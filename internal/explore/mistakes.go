@@ -22,7 +22,8 @@ func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Hold
 	return s.Catalog.Overtake(ctx, g, from)
 }
 
-// Ping carries a ping out. Mutant 13 lets a condemned process live.
+// Ping carries a ping out. Mutant 13 lets a condemned process live, mutant 32 gives a ping that comes
+// late the next number, as a server would that counts.
 func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
 	if s.w.s.Mistakes.Has(mutant.UpsertingPing) { // mutant 13
 		var doc bson.D
@@ -31,6 +32,12 @@ func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error
 			if err := s.Put(catalog.PingsCollection, without(doc, "condemned")); err != nil {
 				return catalog.Pinged{}, err
 			}
+		}
+	}
+	if s.w.s.Mistakes.Has(mutant.LatePingCounts) { // mutant 32
+		raw := s.Document(catalog.PingsCollection, b.Process)
+		if p, bad := catalog.ParsePing(raw); raw != nil && bad == nil && p.Seq >= b.Seq {
+			b.Seq = p.Seq + 1
 		}
 	}
 	return s.Catalog.Ping(ctx, b)

@@ -65,6 +65,7 @@ type oracle struct {
 	accepted map[string]int64   // largest fence that the resource has seen, by name
 	looks    map[*process][]seen
 	foreign  map[string]time.Duration // last sign of life of a foreign process
+	strays   map[string]bool          // ping documents that a late ping has made, by process id
 	troubles time.Duration            // when the world was last disturbed
 	troubled map[*process]time.Duration
 	leases   map[*process]*lease
@@ -98,7 +99,7 @@ func newOracle(w *world) *oracle {
 	w.done.Faults = map[Kind]int{}
 	return &oracle{
 		w: w, handed: map[string][]int64{}, accepted: map[string]int64{},
-		looks: map[*process][]seen{}, foreign: map[string]time.Duration{},
+		looks: map[*process][]seen{}, foreign: map[string]time.Duration{}, strays: map[string]bool{},
 		troubled: map[*process]time.Duration{}, slow: map[string]waitingFor{},
 		attempts: map[*process]map[string]*attempt{}, leases: map[*process]*lease{},
 	}

@@ -45,6 +45,7 @@ const (
 	GrantAfterTerm                              // 29: a grant is used although the term ended
 	NoQuestionAfterOpening                      // 30: no question after a stream has opened
 	BuriedByAge                                 // 31: a waiter is buried for having waited long
+	LatePingCounts                              // 32, store: the server counts the pings, late ones too
 	end
 )
 
@@ -80,6 +81,7 @@ var names = [end]string{
 	GrantAfterTerm:           "grant used although the term ended",
 	NoQuestionAfterOpening:   "no question after the stream opened",
 	BuriedByAge:              "waiter buried by age alone",
+	LatePingCounts:           "a late ping counts as one more",
 }
 
 // String returns the mistake in words.
