@@ -12,11 +12,11 @@ type Guards struct{ guards []*TryGuard }
 
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does.
 // Two of them cannot deadlock, whatever order the names are given in: they are acquired in the order
-// of their names. What was acquired on the way is given back when one fails. While it waits for one
-// it holds those before it.
+// of their names; callers that hold other locks meanwhile can. What was acquired on the way is given
+// back when one fails. While it waits for one it holds those before it.
 //
 // Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
-// given twice.
+// given twice; a *DeadlockError before any I/O when the caller holds one of them.
 func (m *Manager) LockAll(ctx context.Context, names ...string) (*Guards, error) {
 	return m.LockAllWith(ctx, names)
 }
@@ -40,12 +40,23 @@ func (m *Manager) LockAllWith(ctx context.Context, names []string, opts ...Optio
 	if err != nil {
 		return nil, err
 	}
+	if err := usable(ctx); err != nil {
+		return nil, fmt.Errorf("distlock: acquire %d locks: %w", len(names), err)
+	}
+	for _, name := range names {
+		if err := m.standsInOwnWay(ctx, name, o); err != nil {
+			return nil, err
+		}
+	}
 	start := m.cfg.Clock.Now().Mono
 	all := &Guards{}
 	for _, name := range names {
 		if o.bounded {
 			left := max(0, o.wait-(m.cfg.Clock.Now().Mono-start))
 			opts = append(slices.Clip(opts), WaitAtMost(left))
+		}
+		if o.says {
+			opts = append(slices.Clip(opts), Holding(slices.Concat(o.holding, all.guards)...))
 		}
 		g, err := m.Lock(name).Lock(ctx, opts...)
 		if err != nil {

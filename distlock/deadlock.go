@@ -3,7 +3,6 @@ package distlock
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +16,8 @@ import (
 const deadlockAfter = time.Second
 
 // searchDue is the monotonic time at which a waiter looks for a deadlock: a second after it came,
-// then after pauses that double up to limit. Who holds nothing is in no circle. The caller holds mu.
+// then after pauses that double up to limit. Who holds nothing is in no circle that it could break.
+// The caller holds mu.
 func (w *waiter) searchDue(limit time.Duration) time.Duration {
 	switch {
 	case len(w.a.grant.Holds) == 0:
@@ -28,133 +28,282 @@ func (w *waiter) searchDue(limit time.Duration) time.Duration {
 	return w.search + min(w.pause, max(limit, deadlockAfter))
 }
 
-// searchDeadlocks looks for circles through the waiters given, by one read of all lines. A waiter
-// that is the youngest of its circle is told.
+// searchDeadlocks looks for circles through the waiters given, by one read of all lines, and tells
+// those that have to break one. A read of many documents is not of one instant, so a circle must be
+// seen twice: what stands in both readings stood there at the instant between them.
 func (m *Manager) searchDeadlocks(ctx context.Context, ws []*waiter) {
-	lines := newLines()
-	var failed error
-	for row, err := range m.locks.Waiting(ctx) {
-		if err == nil {
-			lines.add(row.Lock)
-		} else {
-			failed = err // of one document, or of the reading: what was read counts
-		}
-	}
-	if failed != nil {
-		m.log.Debug().Err(failed).Msg("search for deadlocks")
-	}
 	now := m.cfg.Clock.Now().Mono
 	for _, w := range ws {
 		w.mu.Lock()
 		w.search, w.pause = now, max(deadlockAfter, 2*w.pause)
 		w.mu.Unlock()
-		if w.presumed && m.room.calls() > 1 {
-			continue // others wait as well: what this call holds cannot be presumed any more
+	}
+	var seen *lines
+	for range 2 {
+		seen = m.readLines(ctx, seen)
+		var caught []*waiter
+		for _, w := range ws {
+			if seen.circle(w.a.grant.TS) != nil {
+				caught = append(caught, w)
+			}
 		}
-		if chain := lines.circle(w.a.grant.TS); chain != nil {
-			d := &DeadlockError{Name: w.a.grant.Name, Chain: chain, Presumed: w.presumed}
-			select {
-			case w.deadlock <- d:
-			default: // told before
+		if ws = caught; len(ws) == 0 {
+			return
+		}
+	}
+	for _, w := range ws {
+		d := &DeadlockError{Name: w.a.grant.Name, Chain: seen.circle(w.a.grant.TS)}
+		select {
+		case w.deadlock <- d:
+		default: // told before
+		}
+	}
+}
+
+// readLines reads all lines. What could not be read stands in nobody's way.
+func (m *Manager) readLines(ctx context.Context, before *lines) *lines {
+	l := newLines(before)
+	for row, err := range m.locks.Waiting(ctx) {
+		if err != nil {
+			m.log.Debug().Err(err).Msg("search for deadlocks")
+			continue
+		}
+		l.add(row)
+	}
+	l.link()
+	return l
+}
+
+// lines are all locks that somebody waits for, as a graph of who waits for whom:
+//
+//   - a waiter waits for all that stand before it in line, but for those that are granted the lock
+//     together with it: its neighbours of the same mode;
+//   - the first in line waits for all holders; for a permit, for as many of them as hold more than
+//     there are permits less one. Readers do not wait for readers;
+//   - a holder, that is what its caller does with the lock, waits for every waiting call whose
+//     caller says that it holds the lock meanwhile: its work ends when all of them have.
+//
+// Nobody else waits: a holder that no waiting call names may leave at any time.
+type lines struct {
+	before  *lines // an earlier reading; nil in the first
+	nodes   []*node
+	waiters map[bson.ObjectID]*node
+	stood   map[standing]bool
+}
+
+// A standing is a session in one of its roles.
+type standing struct {
+	lock string
+	ts   bson.ObjectID
+	kind kind
+}
+
+// A node is a holder, a waiter, or a junction between those who wait and those for whom they do.
+type node struct {
+	party catalog.Party
+	lock  string
+	kind  kind
+	gone  bool // whatever it waits for: it leaves by itself, or it is not known to stand there
+
+	waitsFor []*node
+	need     int // how many of them must go on before it does
+	behind   []*node
+
+	missing int  // how many of them have yet to
+	goes    bool // it goes on, sooner or later
+}
+
+// kind is what a node is.
+type kind int
+
+const (
+	junction kind = iota
+	holds
+	waits
+)
+
+func newLines(before *lines) *lines {
+	return &lines{
+		before: before, waiters: map[bson.ObjectID]*node{}, stood: map[standing]bool{},
+	}
+}
+
+// wait makes n wait for need of those given.
+func (n *node) wait(need int, those ...*node) {
+	n.need += need
+	n.waitsFor = append(n.waitsFor, those...)
+	for _, other := range those {
+		other.behind = append(other.behind, n)
+	}
+}
+
+// add enters one lock.
+func (l *lines) add(row catalog.Holding) {
+	lock := row.Lock
+	var ahead []*node
+	for _, p := range lock.Holders() {
+		ahead = append(ahead, l.party(row, p, holds))
+	}
+	need := len(ahead)
+	for rest := lock.Waiters; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && together(rest[0], rest[n]) {
+			n++
+		}
+		if len(ahead) > 0 && ahead[0].kind == holds && together(ahead[0].party, rest[0]) {
+			need = 0 // they are readers all
+			if limit := int(rest[0].Limit); limit > 0 {
+				need = max(0, len(ahead)-limit+1)
+			}
+		}
+		gate := &node{lock: lock.Name}
+		gate.wait(need, ahead...)
+		l.nodes = append(l.nodes, gate)
+		ahead = nil
+		for _, p := range rest[:n] {
+			w := l.party(row, p, waits)
+			w.wait(1, gate)
+			ahead = append(ahead, w)
+		}
+		rest, need = rest[n:], n
+	}
+}
+
+// together reports whether two parties are granted a lock at the same time, if there is room.
+func together(a, b catalog.Party) bool {
+	return a.Mode == b.Mode && a.Limit == b.Limit && a.Mode != catalog.Exclusive
+}
+
+func (l *lines) party(row catalog.Holding, p catalog.Party, k kind) *node {
+	at := standing{row.Lock.Name, p.TS, k}
+	l.stood[at] = true
+	n := &node{party: p, lock: row.Lock.Name, kind: k, gone: silent(row, p)}
+	n.gone = n.gone || l.before != nil && !l.before.stood[at]
+	l.nodes = append(l.nodes, n)
+	if k == waits {
+		l.waiters[p.TS] = n
+	}
+	return n
+}
+
+// silentAfter is how many ping intervals a process may miss before it may be dead.
+const silentAfter = 2
+
+// silent reports whether the process of a party may be dead: then the takeover rule ends its
+// waiting and holding, and nobody needs to give up for that.
+func silent(row catalog.Holding, p catalog.Party) bool {
+	ping := row.Pulses[p.Process].Ping
+	if ping == nil || ping.Condemned != nil {
+		return true
+	}
+	return ping.Interval > 0 && !row.ServerTime.IsZero() &&
+		row.ServerTime.Sub(ping.At) > silentAfter*ping.Interval
+}
+
+// link makes the holders wait for the waiting calls that name them.
+func (l *lines) link() {
+	naming := map[bson.ObjectID][]*node{}
+	for _, n := range l.nodes {
+		if n.kind == waits {
+			for _, ts := range n.party.Holds {
+				naming[ts] = append(naming[ts], n)
+			}
+		}
+	}
+	for _, n := range l.nodes {
+		if n.kind == holds {
+			n.wait(len(naming[n.party.TS]), naming[n.party.TS]...)
+		}
+	}
+}
+
+// solve finds out who goes on: all are taken for stuck, then whoever waits for nobody that is stuck
+// is not, until nothing changes. Whoever is still stuck then is so whatever the others do. Linear.
+func (l *lines) solve(givenUp map[*node]bool) {
+	var next []*node
+	for _, n := range l.nodes {
+		n.missing, n.goes = n.need, false
+		if n.gone || givenUp[n] || n.need == 0 {
+			next = append(next, n)
+		}
+	}
+	for len(next) > 0 {
+		n := next[0]
+		next = next[1:]
+		if n.goes {
+			continue
+		}
+		n.goes = true
+		for _, b := range n.behind {
+			if b.missing--; b.missing == 0 {
+				next = append(next, b)
 			}
 		}
 	}
 }
 
-// lines are all waiters and whom they wait for.
-type lines struct {
-	waiters map[bson.ObjectID]inLine
-	holding map[bson.ObjectID][]bson.ObjectID // a session -> the waiters whose caller holds it
-}
-
-// inLine is one waiter of a lock.
-type inLine struct {
-	catalog.Party
-	lock   string
-	before []catalog.Party // the holders, then the waiters before it
-	holds  int             // how many of them are holders
-}
-
-func newLines() *lines {
-	return &lines{
-		waiters: map[bson.ObjectID]inLine{}, holding: map[bson.ObjectID][]bson.ObjectID{},
-	}
-}
-
-func (l *lines) add(lock catalog.Lock) {
-	holders := lock.Holders()
-	for i, w := range lock.Waiters {
-		l.waiters[w.TS] = inLine{
-			Party: w, lock: lock.Name, before: slices.Concat(holders, lock.Waiters[:i]),
-			holds: len(holders),
-		}
-		for _, ts := range w.Holds {
-			l.holding[ts] = append(l.holding[ts], w.TS)
-		}
-	}
-}
-
-// circle returns the circle of which the waiter is the youngest, in words; nil when there is none.
-func (l *lines) circle(youngest bson.ObjectID) []string {
-	me, ok := l.waiters[youngest]
-	if !ok {
-		return nil
-	}
-	return l.walk(me, me, map[bson.ObjectID]bool{})
-}
-
-// walk looks for a way from a waiter to me, by those who are older than me.
-func (l *lines) walk(at, me inLine, seen map[bson.ObjectID]bool) []string {
-	seen[at.TS] = true
-	if chain := l.walkAll(at, me, seen); chain != nil || at.Mode != catalog.Permit {
-		return chain
-	}
-	// A permit comes back from any of its holders: all of them must be stuck.
-	var found []string
-	for i := range at.holds {
-		chain := l.by(at, i, me, maps.Clone(seen))
-		if chain == nil {
+// circle returns the circle that a waiter has to break, in words; nil when it has none to break. Of
+// those who are stuck and wait for one another and for nobody else it is the youngest who has, so
+// that exactly one is told. If the others are stuck without it as well, they have a circle of their
+// own, and that is broken first: it may be all there is.
+func (l *lines) circle(ts bson.ObjectID) []string {
+	me := l.waiters[ts]
+	for givenUp := map[*node]bool{}; me != nil; {
+		l.solve(givenUp)
+		if me.goes {
 			return nil
 		}
-		found = chain
-	}
-	return found
-}
-
-// walkAll tries those each of whom is in the way of a waiter for himself.
-func (l *lines) walkAll(at, me inLine, seen map[bson.ObjectID]bool) []string {
-	for i, p := range at.before {
-		if i < at.holds && (at.Mode == catalog.Permit || at.Mode == catalog.Shared && p.Mode == catalog.Shared) {
-			continue
+		ring, from := reach(me, func(n *node) []*node { return n.waitsFor })
+		_, backwards := reach(me, func(n *node) []*node { return n.behind })
+		for _, n := range ring {
+			if _, ok := backwards[n]; !ok {
+				return nil // it waits for a circle of others
+			}
 		}
-		if chain := l.by(at, i, me, seen); chain != nil {
+		youngest := youngestOf(ring)
+		if youngest == nil {
+			return nil
+		}
+		chain := words(me, ring, from)
+		givenUp[youngest] = true
+		l.solve(givenUp)
+		stuck := func(n *node) bool { return !n.goes }
+		if !slices.ContainsFunc(ring, stuck) {
+			if youngest != me {
+				return nil
+			}
 			return chain
 		}
 	}
 	return nil
 }
 
-// by looks for a way to me by one of those before a waiter: by what the caller of a holder waits
-// for, or by what a waiter waits for itself.
-func (l *lines) by(at inLine, i int, me inLine, seen map[bson.ObjectID]bool) []string {
-	p := at.before[i]
-	next := l.holding[p.TS]
-	if i >= at.holds {
-		next = []bson.ObjectID{p.TS}
-	}
-	for _, ts := range next {
-		if ts == me.TS {
-			return []string{at.words(p, i < at.holds)}
-		}
-		w := l.waiters[ts]
-		if seen[ts] || older(me.Party, w.Party) {
-			continue
-		}
-		if rest := l.walk(w, me, seen); rest != nil {
-			return append([]string{at.words(p, i < at.holds)}, rest...)
+// reach returns the stuck ones to which steps lead from a stuck one, nearest first, and from where
+// each was reached.
+func reach(start *node, steps func(*node) []*node) (all []*node, from map[*node]*node) {
+	all, from = []*node{start}, map[*node]*node{start: nil}
+	for i := 0; i < len(all); i++ {
+		for _, n := range steps(all[i]) {
+			if _, known := from[n]; !known && !n.goes {
+				from[n] = all[i]
+				all = append(all, n)
+			}
 		}
 	}
-	return nil
+	return all, from
+}
+
+// youngestOf returns the waiter that came last of those who hold something: there is one in every
+// circle, for whoever stands behind another in line came later.
+func youngestOf(ring []*node) *node {
+	var youngest *node
+	for _, n := range ring {
+		if n.kind == waits && len(n.party.Holds) > 0 &&
+			(youngest == nil || older(youngest.party, n.party)) {
+			youngest = n
+		}
+	}
+	return youngest
 }
 
 // older reports whether a came before b.
@@ -165,13 +314,34 @@ func older(a, b catalog.Party) bool {
 	return compareIDs(a.TS, b.TS) < 0
 }
 
-// words say what a waiter waits for.
-func (w inLine) words(p catalog.Party, holds bool) string {
+// words are the shortest way from a waiter back to itself, a step for each waiter on it.
+func words(me *node, ring []*node, from map[*node]*node) []string {
+	way := []*node{me}
+	last := slices.IndexFunc(ring, func(n *node) bool { return slices.Contains(n.waitsFor, me) })
+	for n := ring[last]; n != nil; n = from[n] {
+		way = append(way, n)
+	}
+	slices.Reverse(way)
+	var chain []string
+	for i, n := range way {
+		if n.kind == waits && i+2 < len(way) {
+			chain = append(chain, n.waitsForText(way[i+2])) // the one between is a junction
+		}
+	}
+	return chain
+}
+
+// waitsForText says what a waiter waits for.
+func (n *node) waitsForText(other *node) string {
 	does := "waits before it"
-	if holds {
+	switch {
+	case other.kind == holds && other.party.Mode == catalog.Permit:
+		does = fmt.Sprintf("holds one of %d permits", other.party.Limit)
+	case other.kind == holds:
 		does = "holds it"
 	}
-	return fmt.Sprintf("%s waits for %s, where %s %s", named(w.Party), quoted(w.lock), named(p), does)
+	return fmt.Sprintf("%s waits for %s, where %s %s", named(n.party), quoted(n.lock),
+		named(other.party), does)
 }
 
 func named(p catalog.Party) string {

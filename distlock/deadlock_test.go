@@ -3,11 +3,13 @@ package distlock_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 )
@@ -27,9 +29,9 @@ func TestDeadlock_TwoProcesses_YoungestIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		ga, gb := a.mustTry("a", distlock.Why("first")), b.mustTry("b")
-		older := a.queue("b", distlock.Why("wants b"))
+		older := a.queueCtx(ga.Context(), "b", distlock.Why("wants b"))
 		time.Sleep(100 * time.Millisecond)
-		younger := b.queue("a", distlock.Why("wants a"))
+		younger := b.queue("a", distlock.Why("wants a"), distlock.Holding(gb))
 		got := <-younger
 		d := wantDeadlock(t, got.err)
 		if got.after < time.Second || got.after > 2*time.Second {
@@ -41,8 +43,8 @@ func TestDeadlock_TwoProcesses_YoungestIsTold(t *testing.T) {
 				t.Errorf("the chain does not name %s:\n%s", part, text)
 			}
 		}
-		if len(d.Chain) != 2 || !d.Presumed {
-			t.Errorf("chain %q, presumed %v", d.Chain, d.Presumed)
+		if len(d.Chain) != 2 {
+			t.Errorf("chain %q", d.Chain)
 		}
 		w.wantWaiting(older)
 		w.release(gb)
@@ -51,7 +53,7 @@ func TestDeadlock_TwoProcesses_YoungestIsTold(t *testing.T) {
 	})
 }
 
-// Three in a circle, known by the contexts: exactly one is told, and nothing is presumed.
+// Three in a circle, known by the contexts: exactly one is told.
 func TestDeadlock_CircleOfThreeByContexts_OneIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		names := []string{"a", "b", "c"}
@@ -68,8 +70,8 @@ func TestDeadlock_CircleOfThreeByContexts_OneIsTold(t *testing.T) {
 			turns = append(turns, p.queueCtx(g.Context(), names[(i+1)%3]))
 		}
 		d := wantDeadlock(t, (<-turns[2]).err)
-		if len(d.Chain) != 3 || d.Presumed {
-			t.Errorf("chain %q, presumed %v", d.Chain, d.Presumed)
+		if len(d.Chain) != 3 {
+			t.Errorf("chain %q", d.Chain)
 		}
 		time.Sleep(time.Minute)
 		w.wantWaiting(turns[0])
@@ -82,16 +84,73 @@ func TestDeadlock_CircleOfThreeByContexts_OneIsTold(t *testing.T) {
 	})
 }
 
-// Who waits for a lock with the context of its own guard is told so.
-func TestDeadlock_WithItself_IsTold(t *testing.T) {
+// The plainest circle: who waits for what it holds itself is told at once and without a command, in
+// every mode in which the two do not go together.
+func TestDeadlock_WithItself_IsToldAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a")
-		got := <-p.queueCtx(g.Context(), "a")
-		if d := wantDeadlock(t, got.err); len(d.Chain) != 1 {
-			t.Errorf("chain %q", d.Chain)
+		shared, permit := distlock.Shared(), distlock.Permits(2)
+		g, reader := p.mustTry("g", distlock.Why("mine")), p.mustTry("reader", shared)
+		one, two := p.mustTry("p", permit), p.mustTry("p", permit)
+		inner, err := g.Reenter()
+		if err != nil {
+			t.Fatal(err)
 		}
-		w.release(g)
+		deeper := p.mustTry("deeper")
+		in, err := p.Lock("in").TryLock(g.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, start := p.store.Total(), time.Now()
+		ask := func(ctx context.Context, name string, opts ...distlock.Option) {
+			t.Helper()
+			_, err := p.Lock(name).Lock(ctx, opts...)
+			d := wantDeadlock(t, err)
+			if len(d.Chain) != 1 || !strings.Contains(err.Error(), "Reenter") {
+				t.Errorf("the error says %v", err)
+			}
+		}
+		ask(g.Context(), "g")
+		ask(inner.Context(), "g", shared, distlock.WaitAtMost(time.Hour))
+		ask(in.Context(), "g", distlock.Barge())
+		ask(t.Context(), "g", distlock.Holding(deeper, g))
+		ask(reader.Context(), "reader")
+		ask(t.Context(), "p", permit, distlock.Holding(one, two))
+		_, err = p.LockAll(g.Context(), "a", "g")
+		wantDeadlock(t, err)
+		err = p.Do(g.Context(), "g", func(context.Context, *distlock.TryGuard) error { return nil })
+		wantDeadlock(t, err)
+		if n := p.store.Total() - before; n != 0 || time.Since(start) != 0 {
+			t.Errorf("%d commands and %v", n, time.Since(start))
+		}
+		w.release(w.wantTurn(p.queueCtx(reader.Context(), "reader", shared))) // the two go together
+		w.release(two)
+		w.release(w.wantTurn(p.queueCtx(one.Context(), "p", permit)))
+		_, err = p.LockAllWith(t.Context(), []string{"a", "in"}, distlock.Holding(g, in))
+		wantDeadlock(t, err)
+		_, err = p.Lock("g").Lock(g.Context(), distlock.Holding(), distlock.WaitAtMost(time.Minute))
+		wantErr(t, err, distlock.ErrHeld) // it says that another goroutine holds it
+		_, err = p.Lock("g").Lock(g.Context(), distlock.WaitAtMost(0))
+		wantErr(t, err, distlock.ErrHeld) // it does not wait
+	})
+}
+
+// A guard that was released or lost while its context still is in use is not held: nobody is told of
+// a circle through it.
+func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, b := w.start(nil), w.start(nil)
+		released, broken := p.mustTry("released"), p.mustTry("broken")
+		w.release(released)
+		if err := b.Break(t.Context(), "broken", broken.Fence(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * pingTime)
+		for _, g := range []*distlock.TryGuard{released, broken} {
+			ctx := context.WithoutCancel(g.Context())
+			w.release(w.wantTurn(p.queueCtx(ctx, g.Name())))
+			w.release(w.wantTurn(p.queue(g.Name(), distlock.Holding(g))))
+		}
 	})
 }
 
@@ -173,33 +232,95 @@ func TestDeadlock_NoCircle_NobodyIsTold(t *testing.T) {
 	})
 }
 
-// Two goroutines of each of two processes hold and wait crosswise: nothing is presumed, since more
-// than one call of each process waits.
-func TestDeadlock_SeveralWaitingCalls_NothingIsPresumed(t *testing.T) {
+// Two holders of a want b and two of b want a, all of them permits. Each lock has
+// another holder that could leave, but for its waiting: one is told, and the rest come through.
+func TestDeadlock_PermitsCrosswise_OneIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		two := distlock.Permits(2)
+		type caller struct {
+			guard *distlock.TryGuard
+			turn  <-chan turn
+		}
+		var callers []caller
+		for i := range 4 {
+			name := []string{"a", "b"}[i%2]
+			p := w.start(nil)
+			callers = append(callers, caller{guard: p.mustTry(name, two)})
+		}
+		for i := range callers {
+			time.Sleep(10 * time.Millisecond)
+			other := []string{"b", "a"}[i%2]
+			callers[i].turn = w.start(nil).queueCtx(callers[i].guard.Context(), other, two)
+		}
+		got := <-callers[3].turn
+		d := wantDeadlock(t, got.err)
+		if !strings.Contains(strings.Join(d.Chain, " "), "holds one of 2 permits") {
+			t.Errorf("chain %q", d.Chain)
+		}
+		if got.after > 2*time.Second {
+			t.Errorf("told after %v", got.after)
+		}
+		for i := range 3 {
+			w.wantWaiting(callers[i].turn)
+		}
+		time.Sleep(time.Hour) // the one that was told still holds: it may let go any time
+		for i := range 3 {
+			w.wantWaiting(callers[i].turn)
+		}
+		w.release(callers[3].guard) // of b: the first in line for it is the first caller
+		for _, i := range []int{0, 1, 2} {
+			w.release(w.wantTurn(callers[i].turn))
+			w.release(callers[i].guard)
+		}
+	})
+}
+
+// Callers of two processes that hold and wait crosswise, of whom nothing is known: nobody is told, and
+// nobody looks. What they hold may be another goroutine's.
+func TestDeadlock_NothingIsSaid_NobodyIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		ctx, cancel := context.WithCancel(context.Background())
-		for _, p := range []*proc{a, b} {
-			for _, name := range []string{"x", "y"} {
-				p.mustTry(name + p.Process())
-			}
-		}
-		var turns []<-chan turn
-		for _, name := range []string{"x", "y"} {
-			turns = append(turns, a.queueCtx(ctx, name+b.Process()))
-		}
-		time.Sleep(10 * time.Millisecond)
-		for _, name := range []string{"x", "y"} {
-			turns = append(turns, b.queueCtx(ctx, name+a.Process()))
-		}
-		time.Sleep(10 * time.Minute)
+		ga := a.mustTry("a")
+		gb := b.mustTry("b")
+		turns := []<-chan turn{a.queueCtx(ctx, "b"), b.queueCtx(ctx, "a")}
+		time.Sleep(24 * time.Hour)
 		for _, done := range turns {
 			w.wantWaiting(done)
 		}
+		// One of them says what it holds: the other one does not, and is not presumed to.
+		third := a.queueCtx(ctx, "b", distlock.Holding(ga))
+		time.Sleep(time.Hour)
+		w.wantWaiting(third)
+		if n := b.store.Count(fault.Waiting); n != 0 {
+			t.Errorf("%d searches by one of whom nothing is known", n)
+		}
 		cancel()
-		for _, done := range turns {
+		for _, done := range append(turns, third) {
 			wantErr(t, (<-done).err, context.Canceled)
 		}
+		w.release(ga)
+		w.release(gb)
+	})
+}
+
+// The other one in the circle has died. It needs nobody to give up: it is taken out by the takeover
+// rule, and the living one goes on.
+func TestDeadlock_OtherIsDead_IsTakenOverInstead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, dead := w.start(nil), w.start(nil)
+		ga, gd := a.mustTry("a"), dead.mustTry("d")
+		lost := dead.queueCtx(gd.Context(), "a")
+		dead.kill()
+		time.Sleep(2*pingTime + time.Minute)
+		g := w.wantTurn(a.queueCtx(ga.Context(), "d"))
+		if g.TakenOver() == "" {
+			t.Error("it was not taken over")
+		}
+		w.release(g)
+		w.release(ga)
+		_ = dead.Close(context.Background())
+		<-lost
 	})
 }
 
@@ -215,5 +336,55 @@ func TestDeadlock_HoldsNothing_NoSearch(t *testing.T) {
 		}
 		w.release(g)
 		w.release(w.wantTurn(done))
+	})
+}
+
+// thenCall is a store that calls after when the lines have been read.
+type thenCall struct {
+	catalog.Catalog
+	after func()
+}
+
+func (c *thenCall) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	return func(yield func(catalog.Holding, error) bool) {
+		for row, err := range c.Catalog.Waiting(ctx) {
+			if !yield(row, err) {
+				return
+			}
+		}
+		c.after()
+	}
+}
+
+// Somebody else gives up while the lines are read: there was a circle, and there is none. Nobody is
+// told.
+func TestDeadlock_BrokenWhileItIsRead_NobodyIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		var store *thenCall
+		b := w.start(func(c *distlock.Config) {
+			store = &thenCall{c.Catalog, func() {}}
+			c.Catalog = store
+		})
+		ga, gb := a.mustTry("a"), b.mustTry("b")
+		ctx, cancel := context.WithCancel(ga.Context())
+		older := a.queueCtx(ctx, "b")
+		time.Sleep(time.Millisecond)
+		reads := 0
+		store.after = func() {
+			if reads++; reads == 1 {
+				cancel()
+				wantErr(t, (<-older).err, context.Canceled)
+			}
+		}
+		younger := b.queueCtx(gb.Context(), "a")
+		time.Sleep(time.Minute)
+		w.wantWaiting(younger)
+		if reads < 2 {
+			t.Errorf("%d readings", reads)
+		}
+		w.release(ga)
+		w.release(w.wantTurn(younger))
+		w.release(gb)
 	})
 }

@@ -69,17 +69,10 @@ type DeadlockError struct {
 	Name string
 	// Chain is the circle in words, one step each, from this waiter back to itself.
 	Chain []string
-	// Presumed is true when the circle closes over a caller of whom is not known what it holds,
-	// see [Holding].
-	Presumed bool
 }
 
 func (e *DeadlockError) Error() string {
-	text := fmt.Sprintf("distlock: acquire %s: deadlock: %s", quoted(e.Name), strings.Join(e.Chain, "; "))
-	if e.Presumed {
-		text += " (what the callers hold is presumed; pass the guard's context on, or say Holding)"
-	}
-	return text
+	return fmt.Sprintf("distlock: acquire %s: deadlock: %s", quoted(e.Name), strings.Join(e.Chain, "; "))
 }
 
 // Is reports whether target is ErrDeadlock.

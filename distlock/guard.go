@@ -38,6 +38,8 @@ type holding struct {
 	session  catalog.Session
 	process  string
 	why      string
+	mode     catalog.Mode
+	limit    int32
 	fence    int64
 	evidence string
 	term     *pinger.Term
@@ -174,9 +176,6 @@ func (h *holding) lastGuard() bool {
 	h.guards--
 	return h.guards == 0
 }
-
-// over reports whether the lock was released or lost.
-func (h *holding) over() bool { return h.ended.Load() != nil }
 
 func (h *holding) err() error {
 	if h.m.mistakes.Has(mutant.LateReplyRevives) { // mutant 6

@@ -2,6 +2,7 @@ package distlock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -30,41 +31,61 @@ func (a *attempt) lineage(ctx context.Context, h *holding) context.Context {
 // maxHolds bounds how many sessions a waiter's entry names.
 const maxHolds = 32
 
-// holds returns the sessions that the caller of Lock holds: those it says, else those of its
-// context's lineage, else, presumed, those of the whole Manager as long as no other call waits.
-func (m *Manager) holds(ctx context.Context, name string, o acquireOptions) (
-	sessions []bson.ObjectID, presumed bool,
-) {
+// owned returns what the caller of Lock holds while it waits: the guards that it names, see
+// [Holding], else those under whose contexts it lives. Nothing is presumed. What was released or
+// lost is left out.
+func owned(ctx context.Context, o acquireOptions) []*holding {
+	var own []*holding
+	add := func(h *holding) {
+		if h.err() == nil && !slices.Contains(own, h) {
+			own = append(own, h)
+		}
+	}
 	if o.says {
 		for _, g := range o.holding {
-			sessions = append(sessions, g.h.session.TS)
+			add(g.h)
 		}
-		return few(sessions), false
+		return own
 	}
 	line, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; line != nil; line = line.above {
-		if !line.h.over() {
-			sessions = append(sessions, line.h.session.TS)
-		}
+		add(line.h)
 	}
-	if len(sessions) > 0 || m.room.calls() > 1 {
-		return few(sessions), false
-	}
-	for _, h := range m.table.all() {
-		// Another guard of the same name is another goroutine's: nobody waits for himself so.
-		if h.session.Name != name {
-			sessions = append(sessions, h.session.TS)
-		}
-	}
-	if len(sessions) > maxHolds { // a process of many locks does not wait as one
-		return nil, false
-	}
-	slices.SortFunc(sessions, compareIDs)
-	return sessions, len(sessions) > 0
+	return own
 }
 
-func few(sessions []bson.ObjectID) []bson.ObjectID {
-	return sessions[:min(len(sessions), maxHolds)]
+// sessions are those of the holdings that a waiter's entry names.
+func sessions(own []*holding) []bson.ObjectID {
+	var named []bson.ObjectID
+	for _, h := range own[:min(len(own), maxHolds)] {
+		named = append(named, h.session.TS)
+	}
+	return named
+}
+
+// standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it holds
+// itself, and the two do not go together.
+func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOptions) error {
+	permits := 0
+	for _, h := range owned(ctx, o) {
+		switch {
+		case h.m != m || h.session.Name != name || h.limit != o.limit:
+			continue // of another store perhaps; with another limit the server says what is wrong
+		case o.mode == catalog.Permit:
+			if permits++; permits < int(o.limit) {
+				continue
+			}
+		case o.mode == catalog.Shared && h.mode == catalog.Shared:
+			continue
+		}
+		why := ""
+		if h.why != "" {
+			why = " (" + quoted(h.why) + ")"
+		}
+		return &DeadlockError{Name: name, Chain: []string{fmt.Sprintf("the caller waits for %s, which "+
+			"it holds itself%s; TryGuard.Reenter acquires once more what one holds", quoted(name), why)}}
+	}
+	return nil
 }
 
 func compareIDs(a, b bson.ObjectID) int { return slices.Compare(a[:], b[:]) }

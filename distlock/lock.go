@@ -51,8 +51,10 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most
 // [catalog.MaxWaiters] stand in a document; more wait inside their processes and contend for places.
 //
-// Errors: those of TryLock; a *DeadlockError. When ctx ended, the error matches its cause and the
-// last reason for waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
+// Errors: those of TryLock; a *DeadlockError, at once when the caller holds the lock itself, and
+// after a second when it waits for itself by way of others. What it holds is known from its context,
+// see [TryGuard.Context], or from [Holding]. When ctx ended, the error matches its cause and the last
+// reason for waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
 //
 // Round trips: one to take or to queue, and two to give up, on MongoDB; three and four on the embedded
 // server. With [Shared] or [Permits], which the first release of a process in a lock that it has not
@@ -65,13 +67,16 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	if o.bounded && o.wait == 0 {
 		return l.try(ctx, o)
 	}
+	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
+		return nil, err
+	}
 	if o.line == catalog.Barge {
 		if guard, err := l.try(ctx, o); guard != nil || !worthWaiting(err) {
 			return guard, err
 		}
 	}
 	w := &waiting{m: l.m, o: o, name: l.name, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
-	defer w.end()
+	defer w.entered()
 	for {
 		guard, err := w.stay(ctx)
 		if guard != nil || !w.worthwhile(err) {

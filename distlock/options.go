@@ -77,8 +77,8 @@ func Barge() Option {
 
 // Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
 // search for deadlocks; without arguments: none. It is not needed where the context given to Lock
-// comes from [TryGuard.Context], which says the same. Where nothing is said, and the call is the
-// only one of its Manager that waits, it is presumed to hold what the Manager holds.
+// comes from [TryGuard.Context], which says the same; given both, Holding counts. Nothing else is
+// known of a caller: one who says nothing is in no deadlock that could be found.
 func Holding(guards ...*TryGuard) Option {
 	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
 }

@@ -22,7 +22,6 @@ type room struct {
 	inside  map[bson.ObjectID]*waiter // known before the command is sent
 	past    recent                    // sessions that waited and do no longer
 	doubted []catalog.Session         // may enter a line although nobody waits any more
-	waits   int                       // calls of Lock that found the lock taken
 	attends bool                      // the attendant is at work
 	moved   time.Duration             // monotonic time of the last progress
 	wake    chan struct{}
@@ -35,7 +34,6 @@ type waiter struct {
 	won      chan catalog.Award // one place: a session is granted once
 	deadlock chan *DeadlockError
 	gone     chan struct{} // its place was removed by a hand
-	presumed bool          // what its caller holds is a guess
 
 	mu     sync.Mutex    // guards the fields below
 	since  time.Duration // monotonic time of its entering
@@ -59,26 +57,6 @@ func newRoom(m *Manager) *room {
 		m: m, lines: map[string][]*place{}, inside: map[bson.ObjectID]*waiter{},
 		wake: make(chan struct{}, 1), leaving: make(chan struct{}, closeParallel),
 	}
-}
-
-// calls returns how many calls of Lock wait.
-func (r *room) calls() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.waits
-}
-
-// came and went count the calls of Lock that wait.
-func (r *room) came() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.waits++
-}
-
-func (r *room) went() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.waits--
 }
 
 // A place is one of those who have yet to enter a lock document.

@@ -18,7 +18,6 @@ type waiting struct {
 	pause time.Duration
 	last  error  // why it waits
 	place *place // among those of this Manager who have yet to enter the document
-	came  bool   // it counts as a waiting call
 }
 
 // worthwhile reports whether there is time left, and reason to wait after err.
@@ -50,14 +49,6 @@ func (w *waiting) stopped(cause error) error {
 
 func (w *waiting) behind() error {
 	return &HeldError{Name: w.name, PingAge: -1, Reason: "others of this process stand before it"}
-}
-
-// end gives up what a call of Lock has in the room.
-func (w *waiting) end() {
-	w.entered()
-	if w.came {
-		w.m.room.went()
-	}
 }
 
 // entered gives up the place before the document.
@@ -106,7 +97,7 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	me := newWaiter(a)
 	w.m.room.enter(me)
 	defer w.m.room.exit(me)
-	a.grant.Holds, me.presumed = w.m.holds(ctx, w.name, w.o)
+	a.grant.Holds = sessions(owned(ctx, w.o))
 	lock, err := w.enter(ctx, me)
 	if err != nil {
 		return nil, err
@@ -114,10 +105,6 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	w.entered()
 	if _, got := lock.HeldBy(a.grant.TS); got {
 		return a.hand(ctx, a.mine(lock), "")
-	}
-	if !w.came {
-		w.came = true
-		w.m.room.came()
 	}
 	w.m.room.queued(me, lock)
 	return w.await(ctx, me)
@@ -211,6 +198,11 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		w.last = me.held()
 		return nil, w.stopped(ErrClosed)
 	case d := <-me.deadlock:
+		select {
+		case award := <-me.won: // at the same instant
+			return me.a.granted(ctx, award)
+		default:
+		}
 		me.a.undo()
 		return nil, d
 	case <-me.gone:

@@ -219,9 +219,9 @@ func TestDeadlock_TwoProcesses_OneIsTold(t *testing.T) {
 		one, two := w.name("one"), w.name("two")
 		a, b := w.start(t, calm), w.start(t, calm)
 		ga, gb := w.mustTry(t, a, one), w.mustTry(t, b, two)
-		older := w.queue(t, a, two, distlock.Why("wants two"))
+		older := w.queue(t, a, two, distlock.Why("wants two"), distlock.Holding(ga))
 		begun := time.Now()
-		_, err := b.Lock(one).Lock(t.Context(), distlock.Why("wants one"),
+		_, err := b.Lock(one).Lock(gb.Context(), distlock.Why("wants one"),
 			distlock.WaitAtMost(turnLimit))
 		took := time.Since(begun)
 		wantErr(t, err, distlock.ErrDeadlock)

@@ -219,8 +219,5 @@ func deadlock(d *distlock.DeadlockError) error {
 	for _, step := range d.Chain {
 		text += "\n  " + shown(step, 1000)
 	}
-	if d.Presumed {
-		text += "\nwhat the callers hold is presumed"
-	}
 	return errors.New(text)
 }

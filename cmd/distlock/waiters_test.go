@@ -181,13 +181,12 @@ func (b *base) signalled(out *screen, ended <-chan result) {
 func TestRunner_Refused_DeadlockIsWordedStepByStep(t *testing.T) {
 	t.Parallel()
 	err := (&runner{}).refused(t.Context(), &distlock.DeadlockError{
-		Name: "b", Presumed: true,
+		Name:  "b",
 		Chain: []string{`p waits for "b", where q holds it`, `q waits for "a", where p holds it`},
 	})
 	want := "lock \"b\": waiting for it would be a deadlock\n" +
 		"  p waits for \"b\", where q holds it\n" +
-		"  q waits for \"a\", where p holds it\n" +
-		"what the callers hold is presumed"
+		"  q waits for \"a\", where p holds it"
 	if e, ok := err.(exit); !ok || e.code != exitHeld || e.Error() != want {
 		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitHeld, want, err, err)
 	}

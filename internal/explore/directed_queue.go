@@ -268,7 +268,8 @@ func circle() Schedule {
 		return func(u *User) {
 			h := u.Lock(first, time.Hour)
 			if h != nil && u.Sleep(5*sec) {
-				if other := u.Lock(second, time.Hour); other != nil {
+				other := u.Acquire(second, How{Wait: time.Hour, Holding: h})
+				if other != nil {
 					u.Work(other, 5*sec)
 					u.Release(other)
 				}

@@ -65,6 +65,8 @@ type How struct {
 	Permits int
 	// Barge lets a try overtake those who wait.
 	Barge bool
+	// Holding is what the caller says that it holds while it waits; nil for nothing.
+	Holding *Held
 }
 
 func (h How) mode() catalog.Mode {
@@ -112,6 +114,9 @@ func (u *User) Acquire(name string, how How) *Held {
 	}
 	if how.Barge {
 		opts = append(opts, distlock.Barge())
+	}
+	if how.Holding != nil {
+		opts = append(opts, distlock.Holding(how.Holding.guard))
 	}
 	done := u.begin(name, how)
 	switch {
