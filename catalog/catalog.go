@@ -94,9 +94,6 @@ type Pings interface {
 	// whose size does not depend on the number of holders.
 	Tally(ctx context.Context, process string) (Tally, error)
 
-	// Release is as in Locks.
-	Release(ctx context.Context, s Session) error
-
 	// Prune deletes ping documents older than before (by the server's clock) whose process
 	// neither holds a lock nor waits for one, and returns how many. mongos kept those of the last
 	// holders of free locks too, for ever.

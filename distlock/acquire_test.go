@@ -341,6 +341,7 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 			t.Fatal("a guard was returned that was never to be trusted")
 		}
 		wantErr(t, err, distlock.ErrLockLost)
+		synctest.Wait() // in the background
 		if w.lock("a").Held {
 			t.Error("the lock was not given back")
 		}

@@ -192,8 +192,8 @@ func (a *attempt) overtake(ctx context.Context, s scene, dead suspect) (*TryGuar
 }
 
 // unresolved judges a failed acquire or overtake. An unknown outcome is never guessed: the server
-// is asked for the session, by a write. Found: held. Not found: not held, and the reaper frees it
-// should it appear later. No answer: the late-release list frees it.
+// is asked for the session, by a write, for as long as the caller is there. Found: held. Not found:
+// not held, and the reaper frees it should it appear later. No answer: the late-release list frees it.
 func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
 	failed := acquiring(a.grant.Name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -206,27 +206,20 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	case a.m.mistakes.Has(mutant.UnknownIsHeld): // mutant 16
 		return a.hand(ctx, catalog.Lock{Fence: unseeded}, evidence)
 	}
-	if ctx.Err() != nil { // the caller has gone: there is nothing to hand out
-		a.m.pinger.Doubt()
-		a.m.pinger.ReleaseLater(a.grant.Session)
-		return nil, failed
+	lock, err := catalog.Lock{}, ctx.Err()
+	if err == nil { // the caller is still there
+		ask, cancel := context.WithTimeout(ctx, a.m.cfg.CommandTimeout)
+		defer cancel()
+		lock, err = a.confirm(ask)
 	}
-	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.m.cfg.CommandTimeout)
-	defer cancel()
-	lock, err := a.confirm(ask)
-	switch {
-	case errors.Is(err, catalog.ErrNoMatch):
-		a.m.pinger.Doubt()
-		return nil, failed
-	case err != nil:
-		a.m.pinger.Doubt()
-		a.m.pinger.ReleaseLater(a.grant.Session)
-		return nil, failed
-	case ctx.Err() != nil: // the caller has gone: undo
-		a.undo()
-		return nil, failed
+	if err == nil {
+		return a.hand(ctx, lock, evidence)
 	}
-	return a.hand(ctx, lock, evidence)
+	a.m.pinger.Doubt()
+	if !errors.Is(err, catalog.ErrNoMatch) {
+		a.m.pinger.ReleaseLater(a.grant.Session)
+	}
+	return nil, failed
 }
 
 // confirm asks, by a write, whether this attempt holds the lock. A shared holder may enter again: it
@@ -286,20 +279,6 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	return newGuard(h), nil
 }
 
-// undo takes this attempt out of the lock, whether it holds or waits. It tries once and leaves the
-// rest to the late-release list.
-func (a *attempt) undo() {
-	ctx, cancel := context.WithTimeout(context.Background(), a.m.cfg.CommandTimeout)
-	defer cancel()
-	done, free := a.m.room.door(ctx)
-	if !free { // a crowd is leaving
-		a.m.pinger.ReleaseLater(a.grant.Session)
-		return
-	}
-	defer done()
-	awards, err := a.m.locks.Leave(ctx, a.grant.Session)
-	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-		a.m.pinger.ReleaseLater(a.grant.Session)
-	}
-	a.m.room.deliver(awards)
-}
+// undo takes this attempt out of the lock, whether it holds or waits, in the background: its caller
+// does not wait for it.
+func (a *attempt) undo() { a.m.pinger.ReleaseSoon(a.grant.Session) }

@@ -306,9 +306,7 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 func (h *holding) releaseOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
 	defer cancel()
-	awards, err := h.m.locks.Leave(ctx, h.session)
-	h.m.room.deliver(awards)
-	return err
+	return h.m.table.Leave(ctx, h.session)
 }
 
 // newGuard hands a holding out. From here on the table and the garbage collector watch it.

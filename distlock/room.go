@@ -25,7 +25,6 @@ type room struct {
 	attends bool                      // the attendant is at work
 	moved   time.Duration             // monotonic time of the last progress
 	wake    chan struct{}
-	leaving chan struct{} // one element for each session that is being taken out
 }
 
 // A waiter is one session that stands in the line of a lock document, or is about to.
@@ -55,7 +54,7 @@ func newWaiter(a *attempt) *waiter {
 func newRoom(m *Manager) *room {
 	return &room{
 		m: m, lines: map[string][]*place{}, inside: map[bson.ObjectID]*waiter{},
-		wake: make(chan struct{}, 1), leaving: make(chan struct{}, closeParallel),
+		wake: make(chan struct{}, 1),
 	}
 }
 
@@ -153,17 +152,6 @@ func (r *room) leaveDoubted() {
 	r.mu.Unlock()
 	for _, s := range doubted {
 		r.m.pinger.ReleaseLater(s)
-	}
-}
-
-// door lets a few sessions be taken out at a time, so that a crowd that is cancelled at once does not
-// outrun the server. It waits as long as ctx.
-func (r *room) door(ctx context.Context) (done func(), free bool) {
-	select {
-	case r.leaving <- struct{}{}:
-		return func() { <-r.leaving }, true
-	case <-ctx.Done():
-		return nil, false
 	}
 }
 

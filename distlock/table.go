@@ -200,3 +200,11 @@ func (t *table) Vanished(ctx context.Context, s catalog.Session) {
 		t.m.log.Debug().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("vanished")
 	}
 }
+
+// Leave takes a session out of its lock and tells the waiters of this Manager what is granted to them
+// by it.
+func (t *table) Leave(ctx context.Context, s catalog.Session) error {
+	awards, err := t.m.locks.Leave(ctx, s)
+	t.m.room.deliver(awards)
+	return err
+}

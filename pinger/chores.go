@@ -30,23 +30,15 @@ func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
 	var prune pruneSchedule
 	prepared := false
-	late := func() error { p.releaseLate(p.stopping); return nil }
 	failing := map[string]bool{}
 	step := func(name string, do func() error) bool { return p.step(failing, name, do) }
 	for {
 		select {
-		case <-p.kick: // before a chore that is due as well: the order does not hang on chance
-			p.guarded("late release", late)
-			continue
-		default:
-		}
-		select {
 		case <-p.stop:
 			return
-		case <-p.kick:
-			p.guarded("late release", late)
 		case c := <-p.chores:
-			p.guarded("late release", late)
+			p.queue.again()
+			p.work()
 			step("reap", func() error { return p.Reap(p.stopping, c.term) })
 			step("hello", func() error { return p.hello(p.stopping) })
 			if !prepared {

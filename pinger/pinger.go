@@ -36,6 +36,9 @@ type Owner interface {
 	// the store's answer does not show. The answer may have been stale: ask again before
 	// ending anything.
 	Vanished(ctx context.Context, s catalog.Session)
+	// Leave takes a session out of its lock, holder or waiter, in one try, and tells whoever of this
+	// process is granted the lock by it. Errors: those of [catalog.Queues.Leave].
+	Leave(ctx context.Context, s catalog.Session) error
 }
 
 // Config is what a LockPinger needs. Store, Owner, Clock and NewProcess are required; of the
@@ -103,12 +106,11 @@ type LockPinger struct {
 	stats  counters
 
 	chores   chan chore // ping loop -> chore loop: a ping was acknowledged
-	kick     chan struct{}
 	stop     chan struct{}
 	stopOnce sync.Once
 	stopping context.Context // ends with stop
 	cancel   context.CancelFunc
-	pinging  context.Context // ends with Close's context: see Close
+	pinging  context.Context // of pings and releases; ends with Close's context: see Close
 	hangUp   context.CancelFunc
 	loops    sync.WaitGroup
 }
@@ -125,7 +127,7 @@ func New(cfg Config) (*LockPinger, error) {
 	cfg = cfg.withDefaults()
 	p := &LockPinger{
 		cfg: cfg, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
-		chores: make(chan chore, 1), kick: make(chan struct{}, 1), stop: make(chan struct{}),
+		chores: make(chan chore, 1), stop: make(chan struct{}),
 	}
 	p.stopping, p.cancel = context.WithCancel(context.Background())
 	p.pinging, p.hangUp = context.WithCancel(context.Background())
@@ -182,9 +184,9 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 	}
 }
 
-// Close ends the term, stops the loops, tries every late release once more and removes the ping
-// document. Everything is bounded by ctx. What could not be released is in the error. The locks of
-// the process must have been released before. Idempotent.
+// Close ends the term, stops the loops, tries every release that is left once more and removes the
+// ping document. Everything is bounded by ctx. What could not be released is in the error. The locks
+// of the process must have been released before. Idempotent.
 //
 // A ping that is under way is waited for, at most its own limit: given up, it could be applied
 // after the ping document was removed and make it anew.
@@ -193,11 +195,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	p.stopOnce.Do(func() { first = true; close(p.stop); p.cancel() })
 	defer context.AfterFunc(ctx, p.hangUp)()
 	p.loops.Wait()
-	p.hangUp()
-	if !first {
-		return nil
-	}
-	if p.Last() == nil {
+	if !first || p.Last() == nil {
 		return nil
 	}
 	if p.doubt.Load() {
@@ -205,19 +203,18 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	}
 	t := p.Last()
 	t.end(ErrStopped)
-	var errs []error
-	p.releaseLate(ctx)
-	if left := p.queue.list(); len(left) > 0 {
-		errs = append(errs, fmt.Errorf("pinger: %d locks could not be released and stay held "+
-			"until they are taken over, the first is %q: %w", len(left), left[0].Name, left[0].err))
+	p.queue.again()
+	p.work()
+	<-p.queue.drain()
+	p.hangUp()
+	err := p.left()
+	if errors.Is(t.Err(), ErrForked) { // a twin goes on with the document
+		return err
 	}
-	if errors.Is(t.Err(), ErrForked) {
-		return errors.Join(errs...) // a twin goes on with the document
+	if failed := p.cfg.Store.RemovePing(ctx, t.process); failed != nil {
+		err = errors.Join(err, fmt.Errorf("pinger: %w", failed))
 	}
-	if err := p.cfg.Store.RemovePing(ctx, t.process); err != nil {
-		errs = append(errs, fmt.Errorf("pinger: %w", err))
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (p *LockPinger) pingLoop() {

@@ -37,6 +37,12 @@ type owner struct {
 	guarded  []catalog.HeldSession
 	attempts map[bson.ObjectID]bool
 	vanished []catalog.Session
+	store    catalog.Catalog
+}
+
+func (o *owner) Leave(ctx context.Context, s catalog.Session) error {
+	_, err := o.store.Leave(ctx, s)
+	return err
 }
 
 func (o *owner) TermBegan(t *pinger.Term) {
@@ -79,6 +85,7 @@ func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	b := &bundle{mem: memcatalog.New(memcatalog.Options{}), owner: &owner{}}
 	b.store = fault.Wrap(b.mem)
+	b.owner.store = b.store
 	n := 0
 	cfg := pinger.Config{
 		Store: b.store, Owner: b.owner, Clock: clock.System(),

@@ -3,112 +3,221 @@ package pinger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"mongodlm/catalog"
 )
 
-// releaseQueue is the late-release list: sessions whose release failed, or whose acquisition has an
-// unknown outcome. mongos has had one since 2.0; its entries could be forgotten at a shutdown.
+// releaseParallel bounds how many sessions are taken out of their locks at a time in the background,
+// so that a crowd of waiters that is cancelled at once does not outrun the server.
+const releaseParallel = 16
+
+// releaseQueue is the list of sessions that are taken out of their locks in the background: those of
+// callers that have gone, and the late releases, whose first try failed or whose acquisition has an
+// unknown outcome. mongos has had a list of the latter since 2.0; its entries could be forgotten at a
+// shutdown.
 type releaseQueue struct {
-	mu     sync.Mutex // guards order and failed
-	order  []catalog.Session
-	failed map[catalog.Session]error // one entry each; the value is the error of the last try
+	mu      sync.Mutex // guards the fields below
+	entries map[catalog.Session]*release
+	order   []catalog.Session // oldest first; may name some that are done
+	due     []catalog.Session // to be tried now
+	workers int
+	busy    int           // workers that are at an entry
+	drained chan struct{} // closed when the last worker has gone; nil before Close
+	closed  bool
 }
 
-type lateRelease struct {
-	catalog.Session
-	err error
+// A release is one entry of the list.
+type release struct {
+	late bool
+	busy bool
+	err  error // of the last try
 }
 
-func (q *releaseQueue) add(s catalog.Session) {
+// add enters a session that is not on the list yet.
+func (q *releaseQueue) add(s catalog.Session, late bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, there := q.failed[s]; there {
+	if r := q.entries[s]; r != nil {
+		r.late = r.late || late
 		return
 	}
-	if q.failed == nil {
-		q.failed = map[catalog.Session]error{}
+	if q.entries == nil {
+		q.entries = map[catalog.Session]*release{}
 	}
-	q.failed[s] = nil
+	q.entries[s] = &release{late: late}
 	q.order = append(q.order, s)
+	q.due = append(q.due, s)
 }
 
 func (q *releaseQueue) has(s catalog.Session) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, there := q.failed[s]
-	return there
+	return q.entries[s] != nil
 }
 
-// list returns the entries, oldest first.
-func (q *releaseQueue) list() []lateRelease {
+// list returns the entries, oldest first, and the error of the first one that has one.
+func (q *releaseQueue) list() (sessions []catalog.Session, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.order = slices.DeleteFunc(q.order, func(s catalog.Session) bool {
-		_, there := q.failed[s]
-		return !there
-	})
-	entries := make([]lateRelease, 0, len(q.order))
+	q.tidy()
 	for _, s := range q.order {
-		entries = append(entries, lateRelease{s, q.failed[s]})
+		if err == nil {
+			err = q.entries[s].err
+		}
 	}
-	return entries
+	return slices.Clone(q.order), err
 }
 
-// done removes s, or notes the error of the last try.
-func (q *releaseQueue) done(s catalog.Session, err error) {
+// tidy forgets the order of what is done. The caller holds mu.
+func (q *releaseQueue) tidy() {
+	q.order = slices.DeleteFunc(q.order, func(s catalog.Session) bool { return q.entries[s] == nil })
+}
+
+// again makes all entries due that nobody is at.
+func (q *releaseQueue) again() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.tidy()
+	q.due = q.due[:0]
+	for _, s := range q.order {
+		if !q.entries[s].busy {
+			q.due = append(q.due, s)
+		}
+	}
+}
+
+// hire reports whether a further worker is needed, and counts it. There is none after Close.
+func (q *releaseQueue) hire() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.workers == releaseParallel || q.workers-q.busy >= len(q.due) {
+		return false
+	}
+	q.workers++
+	return true
+}
+
+// take gives a worker an entry that is due; ok is false when there is none, and the worker has gone.
+func (q *releaseQueue) take() (s catalog.Session, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.due) == 0 {
+		q.workers--
+		q.gone()
+		return s, false
+	}
+	s = q.due[0]
+	q.due = q.due[1:]
+	q.entries[s].busy = true
+	q.busy++
+	return s, true
+}
+
+// tried notes what became of a try, and reports whether it was a late release that is done. Where
+// there is no server the others are not tried now: they would find none either.
+func (q *releaseQueue) tried(s catalog.Session, err error) (late bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy--
+	r := q.entries[s]
 	if err == nil {
-		delete(q.failed, s)
-	} else {
-		q.failed[s] = err
+		delete(q.entries, s)
+		return r.late
+	}
+	r.busy, r.late, r.err = false, true, err
+	if errors.Is(err, catalog.ErrUnavailable) {
+		q.due = nil
+	}
+	return false
+}
+
+// drain returns a channel that is closed when the workers have gone. None is hired after that.
+func (q *releaseQueue) drain() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drained = make(chan struct{})
+	q.gone()
+	return q.drained
+}
+
+// gone ends the queue with its last worker, once that is waited for. The caller holds mu.
+func (q *releaseQueue) gone() {
+	if q.workers == 0 && q.drained != nil && !q.closed {
+		q.closed = true
+		close(q.drained)
 	}
 }
 
-// ReleaseLater hands a session to the late-release list. It is released by its ts, at once if the
-// pinger runs and the server answers, else after every acknowledged ping and at Close, until the
-// server has said that it was done or that the session holds nothing. No I/O here; never blocks.
+// ReleaseSoon takes a session whose caller has gone out of its lock, holder or waiter, in the
+// background: by its ts, at once if the server answers, else after every acknowledged ping and at
+// Close, until the server has said that it was done or that the session is not there. A few at a
+// time. No I/O here; never blocks.
+func (p *LockPinger) ReleaseSoon(s catalog.Session) {
+	p.queue.add(s, false)
+	p.work()
+}
+
+// ReleaseLater is ReleaseSoon of a session whose release failed, or whose acquisition has an unknown
+// outcome: it is counted and logged as a late release.
 func (p *LockPinger) ReleaseLater(s catalog.Session) {
-	p.queue.add(s)
-	select {
-	case p.kick <- struct{}{}:
-	default: // a run is due already
-	}
+	p.queue.add(s, true)
+	p.work()
 }
 
-// Late returns the sessions on the late-release list.
+// Late returns the sessions that are yet to be taken out of their locks.
 func (p *LockPinger) Late() []catalog.Session {
-	var sessions []catalog.Session
-	for _, e := range p.queue.list() {
-		sessions = append(sessions, e.Session)
-	}
+	sessions, _ := p.queue.list()
 	return sessions
 }
 
-// releaseLate tries every entry of the late-release list once. It stops at the first one that finds
-// no server, since the others would find none either.
-func (p *LockPinger) releaseLate(ctx context.Context) {
-	for _, e := range p.queue.list() {
-		err := p.releaseOne(ctx, e.Session)
-		if err == nil || errors.Is(err, catalog.ErrNoMatch) {
-			p.queue.done(e.Session, nil)
-			p.stats.late.Add(1)
-			p.log.Info().Str("lock", catalog.Printable(e.Name, 200)).Stringer("ts", e.TS).
-				Bool("was_held", err == nil).Msg("released late")
-			continue
-		}
-		p.queue.done(e.Session, err)
-		if ctx.Err() != nil || errors.Is(err, catalog.ErrUnavailable) {
-			return
-		}
+// work starts workers for what is due.
+func (p *LockPinger) work() {
+	for p.queue.hire() {
+		go func() { // ends when nothing is due; waited for by Close
+			for s, ok := p.queue.take(); ok; s, ok = p.queue.take() {
+				p.guarded("release", func() error { p.release(s); return nil })
+			}
+		}()
 	}
 }
 
-func (p *LockPinger) releaseOne(ctx context.Context, s catalog.Session) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+// release tries one entry of the list once.
+func (p *LockPinger) release(s catalog.Session) {
+	ctx, cancel := context.WithTimeout(p.pinging, p.cfg.Limit)
 	defer cancel()
-	return p.cfg.Store.Release(ctx, s)
+	err := errors.New("the release panicked")
+	defer func() {
+		held := err == nil
+		if errors.Is(err, catalog.ErrNoMatch) { // it is out already
+			err = nil
+		}
+		if p.queue.tried(s, err) {
+			p.stats.late.Add(1)
+			p.log.Info().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
+				Bool("was_held", held).Msg("released late")
+		}
+	}()
+	err = p.cfg.Owner.Leave(ctx, s)
+}
+
+// left says which locks may still be held, nil when none.
+func (p *LockPinger) left() error {
+	sessions, err := p.queue.list()
+	if len(sessions) == 0 {
+		return nil
+	}
+	const shown = 10
+	var names []string
+	for _, s := range sessions[:min(shown, len(sessions))] {
+		names = append(names, `"`+catalog.Printable(s.Name, 200)+`"`)
+	}
+	if more := len(sessions) - shown; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Errorf("pinger: %d locks could not be released and stay held until they are taken "+
+		"over: %s: %w", len(sessions), strings.Join(names, ", "), err)
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -138,6 +140,15 @@ func (p *process) named(id string) bool {
 		}
 	}
 	return false
+}
+
+// leaves reports whether a release of a session is on its way.
+func (p *process) leaves(ts bson.ObjectID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.open, func(c *call) bool {
+		return c.op == fault.Release && c.ts == ts
+	})
 }
 
 // alias notes the process id under which the process sends a command, and returns the one that the
