@@ -375,6 +375,7 @@ func TestDeadlock_BrokenWhileItIsRead_NobodyIsTold(t *testing.T) {
 			if reads++; reads == 1 {
 				cancel()
 				wantErr(t, (<-older).err, context.Canceled)
+				synctest.Wait() // its place is given up in the background
 			}
 		}
 		younger := b.queueCtx(gb.Context(), "a")
