@@ -47,7 +47,7 @@ func (b *breaker) accept(c call) error {
 	case problem != "":
 		return fmt.Errorf("--why %s", problem)
 	}
-	return b.connection.accept()
+	return b.connection.accept(c)
 }
 
 func (b *breaker) run(ctx context.Context, s stdio) error {
@@ -72,6 +72,9 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return b.explain(err)
 	}
+	if look.Lock == nil && look.LockErr == nil {
+		return st.absent(ctx, b.name)
+	}
 	target, err := b.breakable(look, s.out)
 	if err != nil {
 		return err
@@ -92,17 +95,14 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable shows the lock and returns the holder that is to be taken out. It refuses what is not as
-// the operator saw it.
+// breakable shows the lock and returns the holder that is to be taken out. It refuses what is not
+// as the operator saw it.
 func (b *breaker) breakable(look catalog.Look, out io.Writer) (standing, error) {
-	l := look.Lock
-	switch {
-	case look.LockErr != nil:
+	if look.LockErr != nil {
 		return standing{}, fmt.Errorf("%w (%s)", look.LockErr, remedy(look.LockErr))
-	case l == nil:
-		return standing{}, fmt.Errorf("there is no lock %q", shown(b.name, 200))
 	}
-	describe(out, look)
+	l := look.Lock
+	describe(out, holding(look))
 	if !l.Held {
 		return standing{}, errors.New("the lock is free, nothing was changed")
 	}
@@ -158,7 +158,7 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	case errors.Is(err, catalog.ErrNoMatch):
 		if look, lookErr := st.Look(ctx, b.name); lookErr == nil && look.Lock != nil {
 			fmt.Fprint(out, "\nnow:\n")
-			describe(out, look)
+			describe(out, holding(look))
 		}
 		return errors.New("the lock changed in between: it is not as you saw it, nothing was changed")
 	case errors.Is(err, catalog.ErrUnknownOutcome):
@@ -176,32 +176,34 @@ func holding(look catalog.Look) catalog.Holding {
 }
 
 // describe shows one lock: its holders, and who is next.
-func describe(w io.Writer, look catalog.Look) {
-	h := holding(look)
+func describe(w io.Writer, h catalog.Holding) {
 	holders := holdersOf(h)
 	state := "held"
 	switch {
 	case !h.Lock.Held:
 		state = "free"
+	case h.Lock.Mode == catalog.Permit:
+		state = "held, " + permits(h.Lock) + " are taken"
 	case len(holders) > 1:
 		state = fmt.Sprintf("held by %d", len(holders))
 	}
-	fmt.Fprintf(w, "lock %q is %s\n", shown(h.Lock.Name, 200), state)
+	fmt.Fprintf(w, "lock %s is %s\n", named(h.Lock.Name), state)
 	for i, s := range holders {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		by := "by     "
 		if !h.Lock.Held {
-			by = "last by"
-		}
-		fmt.Fprintf(w, "  %s   %s\n", by, shown(s.Process, 200))
-		if h.Lock.Held {
-			fmt.Fprintf(w, "  who       %s\n", shown(s.Who, 300))
+			fmt.Fprintf(w, "  last by   %s\n", shown(s.Process, 200))
+		} else {
+			fmt.Fprintf(w, "  by        %s\n", shown(s.Process, 200))
+			fmt.Fprintf(w, "  caller    %s\n", shown(s.label(), 300))
 			fmt.Fprintf(w, "  mode      %s\n", modeOf(mode(s.Mode), s.Limit))
 		}
 		fmt.Fprintf(w, "  why       %s\n", shown(s.Why, 300))
 		fmt.Fprintf(w, "  since     %s\n", instant(s.Since))
+		if h.Lock.Held {
+			fmt.Fprintf(w, "  held for  %s\n", age(s.lasts()))
+		}
 		fmt.Fprintf(w, "  ping age  %s\n", age(s.pingAge()))
 		fmt.Fprintf(w, "  fence     %d\n", s.Fence)
 		for _, mark := range s.marks() {
@@ -219,7 +221,8 @@ func describeLine(w io.Writer, line []standing) {
 	}
 	fmt.Fprintf(w, "%d in line for it, the next is\n", len(line))
 	next := line[0]
-	fmt.Fprintf(w, "  who       %s\n", shown(orElse(next.Who, next.Process), 300))
+	fmt.Fprintf(w, "  process   %s\n", shown(next.Process, 200))
+	fmt.Fprintf(w, "  caller    %s\n", shown(next.label(), 300))
 	fmt.Fprintf(w, "  mode      %s\n", modeOf(mode(next.Mode), next.Limit))
 	fmt.Fprintf(w, "  why       %s\n", shown(next.Why, 300))
 	fmt.Fprintf(w, "  waited    %s\n", age(next.lasts()))

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
@@ -23,36 +25,81 @@ import (
 // envURI is the environment variable that stands in for --uri.
 const envURI = "MONGODLM_URI"
 
+// envDatabase is the environment variable that stands in for --database.
+const envDatabase = "MONGODLM_DATABASE"
+
 // closeLimit bounds how long the end of a command may take that has nothing left to lose.
 const closeLimit = 10 * time.Second
 
-// connection is the flags that say where the locks are.
-type connection struct{ uri, database string }
+// defaultDatabase is a database of one's own, which has all that the server can do. Package distlock
+// takes "config" instead, as mongos did.
+const defaultDatabase = "distlock"
 
-// flags declares them. The environment is no default of the flag: the help would print it, password
+// maxURIFile bounds what is read as a connection string.
+const maxURIFile = 64 << 10
+
+// connection is the flags that say where the locks are.
+type connection struct{ uri, uriFile, database string }
+
+// flags declares them. The environment is no default of a flag: the help would print it, password
 // and all.
 func (c *connection) flags(f *flag.FlagSet) {
-	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB; default: "+envURI)
-	f.StringVar(&c.database, "database", distlock.DefaultDatabase,
-		"the database that holds the collections locks and lockpings")
+	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
+		"machine can read in the\nlist of processes; default: "+envURI)
+	f.StringVar(&c.uriFile, "uri-file", "", "a `file` that holds the connection string, instead of --uri")
+	f.StringVar(&c.database, "database", "", "the `name` of the database that holds the collections "+
+		"locks and lockpings;\ndefault: "+envDatabase+", else "+defaultDatabase)
 }
 
 func (c *connection) secrets() string { return c.uri }
 
-// accept fills in the environment and checks both.
-func (c *connection) accept() error {
-	if c.uri == "" {
+// accept fills in what the file and the environment say, and checks all of it.
+func (c *connection) accept(given call) error {
+	switch {
+	case c.uri != "" && c.uriFile != "":
+		return errors.New("--uri and --uri-file exclude each other: leave one of them out")
+	case c.uriFile != "":
+		if err := c.readURI(given.warn); err != nil {
+			return fmt.Errorf("--uri-file: %w", err)
+		}
+	case c.uri == "":
 		c.uri = os.Getenv(envURI)
 	}
 	if c.uri == "" {
 		return errors.New("--uri is missing: give the connection string of a MongoDB, or set " + envURI)
 	}
+	if c.database == "" {
+		c.database = orElse(os.Getenv(envDatabase), defaultDatabase)
+	}
 	if !strings.HasPrefix(c.uri, "mongodb+srv://") { // which could not be checked without DNS
 		if err := options.Client().ApplyURI(c.uri).Validate(); err != nil {
-			return fmt.Errorf("--uri: %w", err)
+			return fmt.Errorf("the connection string (--uri): %w", err)
 		}
 	}
 	return problems(distlock.Config{URI: c.uri, Database: c.database}.Validate())
+}
+
+// readURI reads the connection string, and warns of a file that every user may read.
+func (c *connection) readURI(warn func(string)) error {
+	f, err := os.Open(c.uriFile)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxURIFile))
+	if err != nil {
+		return err
+	}
+	if c.uri = strings.TrimSpace(string(text)); c.uri == "" {
+		return fmt.Errorf("%s is empty", shown(c.uriFile, 200))
+	}
+	info, err := f.Stat()
+	const everybody = 0o004 // Windows has no such thing, and says that it is so of every file
+	if err == nil && info.Mode().IsRegular() && info.Mode()&everybody != 0 && runtime.GOOS != "windows" {
+		warn(fmt.Sprintf("%s can be read by every user of this machine: chmod 600",
+			shown(c.uriFile, 200)))
+	}
+	return nil
 }
 
 // problems turns the error of a configuration into one that speaks of flags.
@@ -77,6 +124,7 @@ func (c *connection) hosts() string {
 type store struct {
 	client *mongo.Client
 	*mongocatalog.Catalog
+	database string
 }
 
 // open makes a client of at most pool connections; 0 leaves that to the connection string. No I/O.
@@ -90,7 +138,7 @@ func (c *connection) open(pool uint64) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &store{client, locks}, nil
+	return &store{client, locks, c.database}, nil
 }
 
 func (s *store) close() {
@@ -105,10 +153,14 @@ func (c *connection) hello(ctx context.Context, s *store) (catalog.Server, error
 	return server, c.explain(err)
 }
 
-// explain says in a word more that nobody answers.
+// explain says in other words that nobody answers.
 func (c *connection) explain(err error) error {
 	if errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no server answers at %s, database %s: %w", c.hosts(), c.database, err)
+		text := err.Error() // what stands before the cause says which packages it went through
+		if _, cause, found := strings.Cut(text, catalog.ErrUnavailable.Error()+": "); found {
+			text = cause
+		}
+		return fmt.Errorf("no server answers at %s: %s", c.hosts(), text)
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func (d *doctor) accept(c call) error {
 	if d.contenders < 2 || d.contenders > 256 {
 		return fmt.Errorf("--contenders is %d, must be 2 to 256", d.contenders)
 	}
-	return d.connection.accept()
+	return d.connection.accept(c)
 }
 
 func (d *doctor) run(ctx context.Context, s stdio) error {

@@ -1,10 +1,14 @@
+//go:build unix
+
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +36,12 @@ func helper(what string, args []string) int {
 			fmt.Println("got", s)
 			return 7
 		}
+	case "obedient": // ends with 0 when it is told to
+		signal.Notify(caught, syscall.SIGTERM)
+		fmt.Println("ready", os.Getpid())
+		if helperSignal(caught) != nil {
+			return 0
+		}
 	case "stubborn": // tells what it gets, and does not end
 		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
 		fmt.Println("ready", os.Getpid())
@@ -44,6 +54,35 @@ func helper(what string, args []string) int {
 			&os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
 		if err == nil {
 			fmt.Println("parent of", child.Pid)
+		}
+		return 0
+	case "environ": // tells all that it was given
+		fmt.Println(strings.Join(os.Environ(), "\n"))
+		given, _ := os.ReadFile("/proc/self/environ") // on Linux
+		fmt.Println(string(given))
+		return 0
+	case "stop": // stops itself
+		fmt.Println("stops")
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		fmt.Println("goes on")
+		return 3
+	case "read": // reads a line from its standard input
+		fmt.Println("ready", os.Getpid())
+		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Printf("read %q (%v)\n", line, err)
+		return 5
+	case "family": // two that do not end
+		self, _ := os.Executable()
+		_, err := os.StartProcess(self, []string{self, "helper", "stubborn"},
+			&os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
+		if err == nil {
+			return helper("stubborn", nil)
+		}
+	case "alive": // tells which processes live
+		for _, arg := range args {
+			if pid, _ := strconv.Atoi(arg); !dead(pid) && !zombie(pid) {
+				fmt.Println("alive:", pid)
+			}
 		}
 		return 0
 	case "distlock":

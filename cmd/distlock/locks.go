@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"mongodlm/catalog"
@@ -16,29 +15,36 @@ import (
 // locks lists the locks. It only reads: it is no process of the lock subsystem and pings nothing.
 type locks struct {
 	connection
-	held, json bool
+	name             string // empty: all of them
+	held, json, wide bool
 }
 
 func (l *locks) flags(f *flag.FlagSet) {
 	l.connection.flags(f)
 	f.BoolVar(&l.held, "held", false, "only locks that are held")
 	f.BoolVar(&l.json, "json", false, "print the listing as JSON")
+	f.BoolVar(&l.wide, "wide", false, wideText)
 }
 
+const wideText = "show everything whole, however wide the terminal is; so do files and pipes"
+
 func (l *locks) accept(c call) error {
-	if err := c.nothing(); err != nil {
-		return err
+	if args := append(c.args, c.after...); len(args) > 0 {
+		var err error
+		if l.name, err = lockName(args); err != nil {
+			return err
+		}
 	}
-	return l.connection.accept()
+	return l.connection.accept(c)
 }
 
 func (l *locks) run(ctx context.Context, s stdio) error {
-	return show(ctx, s, &l.connection, l.json, l.collect)
+	return show(ctx, s, &l.connection, l.json, l.wide, l.collect)
 }
 
 // show reads a listing and prints it, for a person or as JSON.
-func show[T interface{ print(io.Writer) }](ctx context.Context, s stdio, c *connection, asJSON bool,
-	collect func(context.Context, *store) (T, error)) error {
+func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, c *connection,
+	asJSON, wide bool, collect func(context.Context, *store) (T, error)) error {
 	st, err := c.open(0)
 	if err != nil {
 		return err
@@ -51,14 +57,20 @@ func show[T interface{ print(io.Writer) }](ctx context.Context, s stdio, c *conn
 	if asJSON {
 		return writeJSON(s.out, found)
 	}
-	found.print(s.out)
+	found.print(s.out, layoutOf(s.out, wide))
 	return nil
 }
 
 // A listing is what the collections hold.
 type listing struct {
+	Database string `json:"database"`
+	// Never is true when the database has no collection of locks.
+	Never     bool        `json:"neverUsed"`
 	Locks     []row       `json:"locks"`
 	Malformed problemList `json:"malformed"`
+
+	one  *catalog.Holding // the lock that was asked for
+	void string           // said instead of an empty table
 }
 
 // A row is one holder of a lock, or the last one of a lock that is free. Its texts are as stored.
@@ -71,7 +83,8 @@ type row struct {
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
 	Since   *time.Time `json:"since"` // server's clock; null when unknown
-	// PingAgeMS is by the server's clock; null when unknown.
+	// HeldForMS and PingAgeMS are by the server's clock; null when unknown, or free.
+	HeldForMS *int64   `json:"heldForMS"`
 	PingAgeMS *int64   `json:"pingAgeMS"`
 	Fence     int64    `json:"fence"`
 	Waiters   int      `json:"waiters"` // how many wait for the lock
@@ -88,24 +101,60 @@ type problem struct {
 }
 
 func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
-	found := listing{Locks: []row{}, Malformed: problemList{}}
+	found := listing{Database: l.database, Locks: []row{}, Malformed: problemList{}}
+	if l.name != "" {
+		return found, l.collectOne(ctx, st, &found)
+	}
+	free := 0
 	for h, err := range st.List(ctx) {
 		var bad *catalog.MalformedError
 		switch {
 		case errors.As(err, &bad):
 			found.Malformed.add(bad)
-			continue
 		case err != nil:
 			return found, err
 		case l.held && !h.Lock.Held:
-			continue
-		}
-		for _, s := range holdersOf(h) {
-			found.Malformed.add(s.pulse.Err)
-			found.Locks = append(found.Locks, rowOf(h.Lock, s))
+			free++
+		default:
+			found.add(h)
 		}
 	}
+	switch {
+	case len(found.Locks) > 0:
+	case free > 0:
+		found.void = fmt.Sprintf("no lock is held in database %q; free: %d", l.database, free)
+	case len(found.Malformed) > 0:
+		found.void = fmt.Sprintf("no lock in database %q can be understood", l.database)
+	default:
+		found.void, found.Never = st.void(ctx)
+	}
 	return found, nil
+}
+
+// collectOne reads the lock that was asked for.
+func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
+	look, err := st.Look(ctx, l.name)
+	switch {
+	case err != nil:
+		return err
+	case look.LockErr != nil:
+		found.Malformed.add(look.LockErr)
+		found.void = fmt.Sprintf("lock %s cannot be understood", named(l.name))
+	case look.Lock == nil:
+		return st.absent(ctx, l.name)
+	default:
+		h := holding(look)
+		found.one = &h
+		found.add(h)
+	}
+	return nil
+}
+
+func (l *listing) add(h catalog.Holding) {
+	for _, s := range holdersOf(h) {
+		l.Malformed.add(s.pulse.Err)
+		l.Locks = append(l.Locks, rowOf(h.Lock, s))
+	}
 }
 
 func rowOf(l catalog.Lock, s standing) row {
@@ -116,6 +165,7 @@ func rowOf(l catalog.Lock, s standing) row {
 	}
 	if l.Held {
 		r.Mode, r.Limit = mode(s.Mode), s.Limit
+		r.HeldForMS = milliseconds(s.lasts())
 	}
 	return r
 }
@@ -144,16 +194,22 @@ func remedy(e *catalog.MalformedError) string {
 }
 
 // print writes the listing for a person.
-func (l listing) print(w io.Writer) {
-	if len(l.Locks) == 0 {
-		fmt.Fprintln(w, "no locks")
-	} else {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "NAME\tHELD\tMODE\tBY\tWHY\tSINCE\tPING AGE\tFENCE\tWAITING\tMARKS")
+func (l listing) print(w io.Writer, how layout) {
+	switch {
+	case l.void != "":
+		fmt.Fprintln(w, l.void)
+	case l.one != nil:
+		describe(w, *l.one)
+	default:
+		t := table{columns: []column{
+			{title: "NAME", least: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
+			{title: "HOLDER", least: 8}, {title: "MODE", idle: "exclusive"}, {title: "LINE", idle: "0"},
+			{title: "MARKS", idle: "-", least: 6}, {title: "WHY", least: 4}, {title: "SINCE", wide: true},
+		}}
 		for _, r := range l.Locks {
-			fmt.Fprintln(t, strings.Join(r.columns(), "\t"))
+			t.rows = append(t.rows, r.columns(how))
 		}
-		_ = t.Flush() // a reader that has gone needs no table
+		t.print(w, how)
 	}
 	l.Malformed.print(w)
 }
@@ -165,20 +221,23 @@ func (l problemList) print(w io.Writer) {
 	}
 	fmt.Fprint(w, "\nmalformed, never taken for free and never taken over:\n")
 	for _, p := range l {
-		fmt.Fprintf(w, "  %s \"%s\": field %q %s\n    remedy: %s\n", p.Collection,
-			shown(p.ID, 200), p.Field, shown(p.Problem, 400), p.Remedy)
+		fmt.Fprintf(w, "  %s %s: field %q %s\n    remedy: %s\n", p.Collection, named(p.ID), p.Field,
+			shown(p.Problem, 400), p.Remedy)
 	}
 }
 
 // columns are the cells of a row, fit for a terminal.
-func (r row) columns() []string {
-	since := time.Time{}
+func (r row) columns(how layout) []string {
+	since, heldFor := time.Time{}, age(duration(r.HeldForMS))
 	if r.Since != nil {
 		since = *r.Since
 	}
+	if !r.Held {
+		heldFor = "free"
+	}
 	return []string{
-		shown(r.Name, 60), yesNo(r.Held), modeOf(r.Mode, r.Limit), shown(r.Process, 100),
-		shown(r.Why, 60), instant(since), age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
-		fmt.Sprint(r.Waiters), shown(strings.Join(r.Marks, ", "), 60),
+		label(r.Name), heldFor, age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
+		how.process(r.Process), modeOf(r.Mode, r.Limit), fmt.Sprint(r.Waiters),
+		shown(strings.Join(r.Marks, ", "), 60), shown(r.Why, 60), instant(since),
 	}
 }

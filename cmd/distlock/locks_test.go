@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -107,7 +108,7 @@ func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 
 func TestLocks_Listing_WritesNothing(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("locks")...).want(t, 0, "no locks")
+	cli(t, b.flags("locks")...).want(t, 0, "nothing was ever locked there")
 	names, err := b.db.ListCollectionNames(t.Context(), bson.D{})
 	if err != nil {
 		t.Fatal(err)
@@ -130,5 +131,42 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 	if strings.Contains(out.String(), "\U000e0041") {
 		t.Errorf("not escaped: %q", out.String())
+	}
+}
+
+// A database without locks says so in a way that cannot be mistaken for one whose locks are free.
+func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
+	b := newBase(t)
+	other := base{t, b.name + "x", b.db.Client().Database(b.name + "x")}
+	other.hold("job", 3)
+	never := "nothing was ever locked there; databases here that have one: "
+	cli(t, b.flags("locks")...).want(t, 0, never, other.name)
+	cli(t, b.flags("waiters")...).want(t, 0, never, other.name)
+	cli(t, b.flags("locks", "job")...).want(t, exitFailed, `there is no lock "job"`, never, other.name)
+	cli(t, b.flags("break", "job", "--fence", "1", "--why", "x")...).
+		want(t, exitFailed, `there is no lock "job"`, never, other.name)
+	if out := cli(t, b.flags("locks", "--json")...).want(t, 0).out; !strings.Contains(out, `"neverUsed": true`) {
+		t.Errorf("JSON lacks neverUsed:\n%s", out)
+	}
+	b.insert(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: "job"}, {Key: "state", Value: int32(0)},
+	})
+	in := fmt.Sprintf("in database %q", b.name)
+	cli(t, b.flags("locks", "--held")...).want(t, 0, "no lock is held "+in+"; free: 1")
+	cli(t, b.flags("waiters")...).want(t, 0, "nobody waits "+in)
+	cli(t, b.flags("waiters", "job")...).want(t, 0, `nobody waits for "job" `+in)
+	cli(t, b.flags("locks", "other")...).want(t, exitFailed, `there is no lock "other" `+in)
+}
+
+func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
+	b := newBase(t)
+	fillLines(b)
+	golden(t, "lock-shared.golden", cli(t, b.flags("locks", "table")...).want(t, 0).out)
+	golden(t, "lock-permits.golden", cli(t, b.flags("locks", "pool")...).want(t, 0).out)
+	cli(t, b.flags("locks", "odd")...).want(t, 0, `lock "odd" cannot be understood`, "waiters.0.ts")
+	var got listing
+	out := cli(t, b.flags("locks", "pool", "--json")...).want(t, 0).out
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Locks) != 2 {
+		t.Errorf("%d locks (%v) in\n%s", len(got.Locks), err, out)
 	}
 }

@@ -1,34 +1,26 @@
 // Command distlock is the operator's command line of the distributed lock.
 //
 //	distlock doctor                  is this server fit to keep locks, and what can it do
-//	distlock locks                   who holds what, why, since when, how old is the ping
+//	distlock locks [NAME]            who holds what, why, for how long, how old is the ping
 //	distlock waiters [NAME]          who waits for what, in which place, since when
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock run NAME -- COMMAND     run a command while holding a lock
 //	distlock serve --dir FOLDER      be a config server, for those who have none
+//	distlock version                 which build this is
 //
-// The server is named by --uri or by the environment variable MONGODLM_URI; passwords in it are
-// never printed. Run a command with -h for its flags.
+// The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in it
+// are never printed. Run a command with -h for its flags.
 //
 // # Exit codes
 //
-//	0    done; for run: the command ended with 0
-//	1    not done: the server is unfit or unreachable, the lock was not as seen, it was lost, or it
-//	     is in use with another number of permits
-//	2    wrong call
-//	75   run: somebody else holds the lock, or waiting for it would be a deadlock; try again later
-//	     (EX_TEMPFAIL of sysexits.h)
-//	126  run: the command cannot be executed; 127: there is none of that name
-//
-// Otherwise run ends with the code of its command, 128 plus the signal when that was killed by one
-// or when run was interrupted before it began. A command whose lock was lost counts as 1 whatever
-// it ended with itself.
+// 0 is done, 1 not done, 2 a wrong call. The command run has codes of its own, which codes.go lists
+// and "distlock run -h" tells; otherwise it ends with the code of its command.
 //
 // # What run does not promise
 //
-// Whoever kills distlock with SIGKILL, or stops it, leaves the command running without a heartbeat
-// and without anybody who would end it. And a command that was told to end works on for a moment.
-// Let what it changes check the fence, which it finds in DISTLOCK_FENCE.
+// A command that was told to end works on for a moment, and what has left its process group is not
+// ended. Let what it changes check the fence, which it finds in DISTLOCK_FENCE. The command run
+// exists on unix systems only.
 package main
 
 import (
@@ -41,16 +33,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-)
 
-// Exit codes; the package comment tells when.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitHeld        = 75
-	exitNotRunnable = 126
-	exitNotFound    = 127
-	exitSignal      = 128
+	"golang.org/x/term"
 )
 
 // stdio is where a command reads and writes.
@@ -59,20 +43,18 @@ type stdio struct {
 	out, errOut io.Writer
 }
 
-// An exit is an error that carries its own exit code. Without err nothing more is to be said.
-type exit struct {
-	code int
-	err  error
+// say tells the operator something beside the result.
+func (s stdio) say(format string, args ...any) {
+	fmt.Fprintf(s.errOut, "distlock run: "+format+"\n", args...)
 }
 
-func (e exit) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
+// interactive reports whether a person at a terminal types and reads, and no pipe is between.
+func (s stdio) interactive() bool { return isTerminal(s.in) && isTerminal(s.out) }
 
-func (e exit) Unwrap() error { return e.err }
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
 
 // interrupted is the cause with which the context ends when a signal asked for it.
 type interrupted struct{ signal syscall.Signal }
@@ -80,6 +62,9 @@ type interrupted struct{ signal syscall.Signal }
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
 
 func main() {
+	if code, was := hidden(os.Args); was {
+		os.Exit(code)
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -121,7 +106,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	code := exitFailed
+	code := topic.codes.failed
 	if e := (exit{}); errors.As(err, &e) {
 		code = e.code
 		if e.err == nil {
@@ -130,7 +115,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	}
 	text := strings.TrimPrefix(redact(err.Error(), secrets), "distlock: ")
 	fmt.Fprintf(errOut, "distlock %s: %s\n", topic.name, text)
-	if code == exitUsage {
+	if code == topic.codes.usage {
 		fmt.Fprintf(errOut, "distlock %s -h tells more\n", topic.name)
 	}
 	return code

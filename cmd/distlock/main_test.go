@@ -43,6 +43,9 @@ func (s suite) Run() int {
 }
 
 func TestMain(m *testing.M) {
+	if code, was := hidden(os.Args); was {
+		os.Exit(code)
+	}
 	if len(os.Args) > 2 && os.Args[1] == "helper" {
 		os.Exit(helper(os.Args[2], os.Args[3:]))
 	}
@@ -51,8 +54,9 @@ func TestMain(m *testing.M) {
 
 // screen is what a command wrote. Safe for concurrent use.
 type screen struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
+	mu   sync.Mutex // guards buf
+	buf  bytes.Buffer
+	errs *screen // what it wrote on the other stream
 }
 
 func (s *screen) Write(p []byte) (int, error) {
@@ -76,13 +80,13 @@ type result struct {
 // start runs distlock in this process. It reports no later than the test ends.
 func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan result) {
 	t.Helper()
-	out, errOut := &screen{}, &screen{}
+	out := &screen{errs: &screen{}}
 	done := make(chan result, 1)
 	exited := make(chan struct{})
 	go func() { // ends with the command; the cleanup waits for it
 		defer close(exited)
-		code := run(ctx, args, nil, out, errOut)
-		done <- result{code, out.String(), errOut.String()}
+		code := run(ctx, args, nil, out, out.errs)
+		done <- result{code, out.String(), out.errs.String()}
 	}()
 	t.Cleanup(func() { <-exited })
 	return out, done
@@ -108,7 +112,7 @@ func (r result) want(t *testing.T, code int, texts ...string) result {
 // cli runs distlock to its end.
 func cli(t *testing.T, args ...string) result {
 	t.Helper()
-	var out, errOut bytes.Buffer
+	var out, errOut screen // to which a command and its guardian write at a time
 	code := run(t.Context(), args, nil, &out, &errOut)
 	return result{code, out.String(), errOut.String()}
 }
@@ -196,18 +200,26 @@ func (b *base) lock(name string) catalog.Lock {
 	return l
 }
 
-// hold writes a lock that is held by a process which pings no more.
+// stranger is a process that pings no more.
+const stranger = "host:1:1700000000:id"
+
+// hold writes a lock that is held by the stranger, and its ping.
 func (b *base) hold(name string, fence int64) {
 	b.t.Helper()
-	const process = "host:1:1700000000:id"
+	b.held(name, fence)
+	b.ping(stranger, time.Second)
+}
+
+// held writes a lock that is held by the stranger.
+func (b *base) held(name string, fence int64) {
+	b.t.Helper()
 	b.insert(catalog.LocksCollection, bson.D{
 		{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
-		{Key: "process", Value: process}, {Key: "who", Value: process + ":go:0"},
+		{Key: "process", Value: stranger}, {Key: "who", Value: stranger + ":go:0"},
 		{Key: "why", Value: "doing a balance round"}, {Key: "ts", Value: bson.NewObjectID()},
 		{Key: "when", Value: bson.NewDateTimeFromTime(clock.System().Now().Wall)},
 		{Key: "fence", Value: fence},
 	})
-	b.ping(process, time.Second)
 }
 
 // ping writes a ping document of ours that is so old.

@@ -2,9 +2,15 @@ package main
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
@@ -18,7 +24,9 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"no server", "locks", "MONGODLM_URI"},
 		{"bad scheme", "locks --uri http://h", "--uri"},
 		{"bad database", "locks --uri mongodb://h --database a.b", "Database"},
-		{"stray argument", "locks --uri mongodb://h held", "unexpected argument"},
+		{"stray argument", "locks --uri mongodb://h held too", "unexpected argument"},
+		{"two connection strings", "locks --uri mongodb://h --uri-file f", "exclude each other"},
+		{"no such uri file", "locks --uri-file /no/such/file", "--uri-file"},
 		{"doctor rounds", "doctor --uri mongodb://h --rounds 0", "--rounds"},
 		{"doctor contenders", "doctor --uri mongodb://h --contenders 1", "--contenders"},
 		{"break without name", "break --uri mongodb://h --fence 1 --why x", "name of the lock"},
@@ -30,6 +38,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"run empty command", "run a --uri mongodb://h --", "no command"},
 		{"run without name", "run --uri mongodb://h -- true", "name of the lock"},
 		{"run negative wait", "run a --uri mongodb://h --wait -1s -- true", "--wait"},
+		{"run odd wait", "run a --uri mongodb://h --wait=long -- true", "forever"},
 		{"run shared with permits", "run a --uri mongodb://h --shared --permits 2 -- true", "exclude"},
 		{"run no permits", "run a --uri mongodb://h --permits 0 -- true", "1 to 1000000"},
 		{"run too many permits", "run a --uri mongodb://h --permits 1000001 -- true", "1 to 1000000"},
@@ -42,14 +51,19 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			cli(t, strings.Fields(c.args)...).want(t, exitUsage, c.says)
+			code := exitUsage
+			if strings.HasPrefix(c.args, "run") {
+				code = exitWrongCall
+			}
+			cli(t, strings.Fields(c.args)...).want(t, code, c.says)
 		})
 	}
 }
 
 func TestRun_Help_TellsFlagsAndExitCodesAndNoPassword(t *testing.T) {
 	t.Setenv(envURI, "mongodb://operator:s3cret@127.0.0.1:1")
-	cli(t, "--help").want(t, 0, "distlock serve", "Exit codes", "75")
+	cli(t, "--help").want(t, 0, "distlock serve", "Exit codes", envDatabase)
+	cli(t, "run", "-h").want(t, 0, "75 ", "110 ", "111 ", "112 ", "113 ", "114 ", "115 ", "116 ")
 	for _, topic := range topics() {
 		r := cli(t, topic.name, "-h").want(t, 0, "distlock "+topic.name, "Exit codes", "Flags:")
 		if strings.Contains(r.out+r.errOut, "s3cret") {
@@ -99,7 +113,65 @@ func TestServe_UntilInterrupted_PrintsItsURI(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
 	eventually(t, "the URI is printed", func() bool { return strings.Contains(out.String(), "\n") })
-	cli(t, "locks", "--uri", strings.TrimSpace(out.String())).want(t, 0, "no locks")
+	cli(t, "locks", "--uri", strings.TrimSpace(out.String())).want(t, 0, "nothing was ever locked there")
 	interrupt()
 	await(t, ended).want(t, 0)
+}
+
+func TestPatience_ValueMayBeLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args, want, name string
+	}{
+		{"job", "", "job"},
+		{"job --wait", forever, "job"},
+		{"--wait job", forever, "job"},
+		{"--wait=forever job", forever, "job"},
+		{"--wait forever job", forever, "job"},
+		{"job --wait 30s", "30s", "job"},
+		{"-wait 1m30s job", "1m30s", "job"},
+		{"--wait=0 job", "", "job"},
+		{"--why --wait job", "", "job"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			var r runner
+			f := flag.NewFlagSet("test", flag.ContinueOnError)
+			r.flags(f)
+			parsed, err := parse(f, strings.Fields(c.args))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.wait.String(); got != c.want || len(parsed.args) != 1 || parsed.args[0] != c.name {
+				t.Errorf("want %q for %q, got %q for %q", c.want, c.name, got, parsed.args)
+			}
+		})
+	}
+}
+
+func TestConnection_URIFile_IsReadAndWarnedOf(t *testing.T) {
+	b := newBase(t)
+	file := filepath.Join(t.TempDir(), "uri")
+	if err := os.WriteFile(file, []byte(uri+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"locks", "--database", b.name, "--uri-file", file}
+	if r := cli(t, args...).want(t, 0, "nothing was ever locked"); r.errOut != "" {
+		t.Errorf("it said %q", r.errOut)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cli(t, args...).want(t, 0, "can be read by every user", "chmod 600")
+}
+
+// An operator at night saw "no locks", because they were in another database.
+func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
+	t.Setenv(envURI, uri)
+	t.Setenv(envDatabase, "")
+	cli(t, "locks").want(t, 0, `database "distlock" has no collection locks: nothing was ever locked there`)
+	name := "test_" + bson.NewObjectID().Hex()
+	t.Setenv(envDatabase, name)
+	cli(t, "locks").want(t, 0, fmt.Sprintf("database %q", name))
+	cli(t, "locks", "--database", name+"b").want(t, 0, fmt.Sprintf("database %q", name+"b"))
+	cli(t, "version").want(t, 0, "distlock", "commit", "go1.")
 }

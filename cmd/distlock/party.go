@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mongodlm/catalog"
@@ -57,6 +58,39 @@ func (s standing) lasts() time.Duration {
 		return -1
 	}
 	return max(0, s.now.Sub(s.Since))
+}
+
+// label is what who says beside the process: the caller inside it.
+func (s standing) label() string { return strings.TrimPrefix(s.Who, s.Process+":") }
+
+// holdersInWords says who holds a lock, in words that stay the same as long as that does.
+func holdersInWords(h catalog.Holding) string {
+	holders := holdersOf(h)
+	if !h.Lock.Held || len(holders) == 0 {
+		return "nobody holds it, but others wait"
+	}
+	first := holders[0]
+	what := "held by "
+	switch n := len(holders); {
+	case first.Mode == catalog.Permit:
+		what = permits(h.Lock) + " are taken, one by "
+	case n > 1:
+		what = fmt.Sprintf("held by %d who share it, one is ", n)
+	}
+	what += shown(short(first.Process), 100)
+	if first.Why != "" {
+		what += fmt.Sprintf(" (%s)", shown(first.Why, 100))
+	}
+	what += " since " + instant(first.Since)
+	if m := first.marks(); len(m) > 0 {
+		what += ", " + strings.Join(m, ", ")
+	}
+	return what
+}
+
+// permits counts those of a semaphore.
+func permits(l catalog.Lock) string {
+	return fmt.Sprintf("%d of %d permits", len(l.Holders()), l.Limit)
 }
 
 // marks says what is peculiar about it; nothing for the last holder of a lock that is free.

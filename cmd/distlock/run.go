@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"strings"
 	"time"
 
 	"mongodlm/catalog"
@@ -32,19 +33,22 @@ const lostCloseLimit = 2 * time.Second
 type runner struct {
 	connection
 	logging
-	name, why                   string
-	wait, grace, ping, takeover time.Duration
-	margin                      time.Duration
-	shared                      bool
-	permits                     int
-	command                     []string
+	name, why             string
+	wait                  patience
+	grace, ping, takeover time.Duration
+	margin                time.Duration
+	shared, verbose       bool
+	permits               int
+	command               []string
 }
 
 func (r *runner) flags(f *flag.FlagSet) {
 	r.connection.flags(f)
 	r.logging.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
-	f.DurationVar(&r.wait, "wait", 0, "how long to stand in line for the lock; 0: try once")
+	f.Var(&r.wait, "wait", "stand in line for the lock, for this `time`, or without a bound: --wait, "+
+		"--wait=forever;\ndefault: try once")
+	f.BoolVar(&r.verbose, "v", false, "say what is waited for, also where there is no terminal")
 	f.BoolVar(&r.shared, "shared", false, "hold the lock with others who say the same")
 	f.IntVar(&r.permits, "permits", 0, "hold the lock with others, `N` at most; all must say the same")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
@@ -55,14 +59,17 @@ func (r *runner) flags(f *flag.FlagSet) {
 }
 
 func (r *runner) accept(c call) error {
+	if err := runSupported(); err != nil {
+		return err
+	}
 	var err error
 	switch {
 	case !c.split:
 		return errors.New("the command is missing: write it after \" -- \"")
 	case len(c.after) == 0 || c.after[0] == "":
 		return errors.New("there is no command after \"--\"")
-	case r.wait < 0:
-		return fmt.Errorf("--wait is %v, must not be negative", r.wait)
+	case r.wait.limit < 0:
+		return fmt.Errorf("--wait is %v, must not be negative", r.wait.limit)
 	case r.shared && c.given["permits"]:
 		return errors.New("--shared and --permits exclude each other: leave one of them out")
 	case c.given["permits"] && (r.permits < 1 || r.permits > maxPermits):
@@ -80,7 +87,7 @@ func (r *runner) accept(c call) error {
 	if problem := badText(r.why, distlock.MaxWhyBytes); problem != "" {
 		return fmt.Errorf("--why %s", problem)
 	}
-	if err := r.connection.accept(); err != nil {
+	if err := r.connection.accept(c); err != nil {
 		return err
 	}
 	return r.fit(c.given["grace"])
@@ -126,7 +133,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeLog()
-	signals, stop := forwarded()
+	signals, stop := forwarded(s)
 	defer stop()
 	cfg := r.config()
 	cfg.Logger = log
@@ -134,43 +141,69 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return r.refused(ctx, err)
 	}
-	limit := closeLimit
-	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-		defer cancel()
-		if err := manager.Close(end); err != nil {
-			fmt.Fprintf(s.errOut, "distlock run: %s\n", redact(err.Error(), r.uri))
-		}
-	}()
-	guard, err := r.acquire(ctx, manager)
+	guard, err := r.acquire(ctx, manager, s)
 	if err != nil {
+		if closed := shut(ctx, manager, closeLimit); closed != nil {
+			s.say("%s", r.plain(closed))
+		}
 		return r.refused(ctx, err)
 	}
 	code, err := r.under(ctx, guard, path, s, signals)
+	return r.outcome(ctx, manager, guard, code, err, s)
+}
+
+// shut closes the manager in bounded time, also when ctx has ended.
+func shut(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	return m.Close(end)
+}
+
+// plain words an error for a line that says already where it comes from.
+func (r *runner) plain(err error) string {
+	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
+}
+
+// outcome releases the lock and decides what run ends with. The command ended with code, unless err
+// says otherwise.
+func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, code int,
+	err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
-		limit = lostCloseLimit // Close releases, if there is anything left to release
-		return exit{exitFailed, err}
+		_ = shut(ctx, m, lostCloseLimit) // it is lost, whatever comes of this
+		return exit{exitLost, err}
 	}
 	released := guard.Release()
+	closed := shut(ctx, m, closeLimit)
+	mayBeHeld := released != nil && closed != nil // Close tried it once more
 	switch {
 	case errors.Is(released, distlock.ErrLockLost):
-		return exit{exitFailed, fmt.Errorf("the command ended with %d: %w", code, released)}
-	case released != nil: // taken over when the takeover time has passed, at the latest
-		fmt.Fprintf(s.errOut, "distlock run: %s\n", redact(released.Error(), r.uri))
+		return exit{exitLost, fmt.Errorf("the command ended with %d, but %w", code, released)}
+	case mayBeHeld && err == nil && code == 0:
+		return exit{exitMayBeHeld, r.mayBeHeld(released)}
+	case mayBeHeld:
+		s.say("%s", r.plain(r.mayBeHeld(released)))
+	case closed != nil:
+		s.say("%s", r.plain(closed))
 	}
-	if err != nil {
-		return exit{code, err}
-	}
-	if code != 0 {
+	if err == nil && code != 0 {
 		return exit{code: code}
 	}
-	return nil
+	return err
+}
+
+// mayBeHeld words a release that failed.
+func (r *runner) mayBeHeld(err error) error {
+	return fmt.Errorf("the command has ended, but lock %q may be held until the takeover time (%v) "+
+		"has passed: %w", shown(r.name, 200), r.takeover, err)
 }
 
 // options are those of the acquisition.
 func (r *runner) options() []distlock.Option {
 	opts := []distlock.Option{
-		distlock.Why(r.why), distlock.Label("distlock run"), distlock.WaitAtMost(r.wait),
+		distlock.Why(r.why), distlock.Label("distlock run"),
+	}
+	if !r.wait.forever {
+		opts = append(opts, distlock.WaitAtMost(r.wait.limit))
 	}
 	switch {
 	case r.shared:
@@ -183,10 +216,14 @@ func (r *runner) options() []distlock.Option {
 
 // acquire gets the lock. ctx ends the waiting, but not the guard: a signal is the command's to
 // obey, and until it has the lock must stay.
-func (r *runner) acquire(ctx context.Context, m *distlock.Manager) (*distlock.TryGuard, error) {
+func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
+	*distlock.TryGuard, error,
+) {
 	hold, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	quiet := r.tellWaiting(hold, m, s)
 	guard, err := m.Lock(r.name).Lock(hold, r.options()...)
+	quiet()
 	if stop() || err != nil {
 		return guard, err
 	}
@@ -198,19 +235,20 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
 	var circle *distlock.DeadlockError
 	var limit *distlock.LimitError
+	code := codeOf(err)
 	switch {
 	case errors.As(context.Cause(ctx), &by):
 		return exit{exitSignal + int(by.signal), by}
 	case errors.As(err, &circle):
-		return exit{exitHeld, deadlock(circle)}
+		err = deadlock(circle)
 	case errors.As(err, &limit):
-		return exit{exitFailed, limit}
-	case errors.Is(err, distlock.ErrHeld):
-		return exit{exitHeld, err}
-	case errors.Is(err, distlock.ErrConfig):
-		return exit{exitUsage, problems(err)}
+		err = limit
+	case code == exitWrongCall:
+		err = problems(err)
+	case code == exitUnavailable:
+		err = r.explain(err)
 	}
-	return r.explain(err)
+	return exit{code, err}
 }
 
 // deadlock words a circle with one step a line.

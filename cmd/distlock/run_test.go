@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -79,7 +81,7 @@ func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 	fence := fmt.Sprint(b.lock("job").Fence)
 	cli(t, b.flags("break", "job", "--fence", fence, "--why", "stuck", "--yes")...).want(t, 0)
-	await(t, ended).want(t, exitFailed, "got terminated", "lost", "killed")
+	await(t, ended).want(t, exitLost, "got terminated", "lost", "killed")
 	if pid := pidAfter(out.String(), "ready"); !dead(pid) {
 		t.Errorf("process %d is alive", pid)
 	}
@@ -101,7 +103,7 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	out, ended := start(t.Context(), t, args...)
 	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 	shut()
-	await(t, ended).want(t, exitFailed, "no ping was acknowledged in time")
+	await(t, ended).want(t, exitLost, "no ping was acknowledged in time")
 	if pid := pidAfter(out.String(), "ready"); !dead(pid) {
 		t.Errorf("process %d is alive", pid)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -19,6 +20,55 @@ func shown(s string, limit int) string {
 		return "-"
 	}
 	return catalog.Printable(s, limit)
+}
+
+// named shows the name of a lock in a sentence: in quotes, with escapes for what cannot be seen.
+func named(name string) string {
+	const limit = 200
+	if runes := []rune(name); len(runes) > limit {
+		name = string(runes[:limit]) + "..."
+	}
+	var b strings.Builder
+	for _, r := range strconv.Quote(name) {
+		if blank(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// label shows the name of a lock in a table: as it is, or in quotes where a person would not see what
+// it is.
+func label(name string) string {
+	quoted := named(name)
+	switch {
+	case quoted != `"`+name+`"`, name == "-", strings.TrimSpace(name) != name,
+		strings.Contains(name, "  "), combining([]rune(name)[0]):
+		return quoted
+	}
+	return name
+}
+
+// blank reports whether a character counts as printable and shows nothing.
+func blank(r rune) bool {
+	const emptyBraille = '\u2800'
+	return r == emptyBraille || r != ' ' && unicode.IsSpace(r) ||
+		unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // the fillers of Hangul
+}
+
+// combining reports whether a character is shown on the one before it.
+func combining(r rune) bool { return unicode.In(r, unicode.Mn, unicode.Me) }
+
+// short is a process id without the time of its start and its random part: host and number. Two
+// processes may look alike then.
+func short(process string) string {
+	parts := strings.Split(process, ":")
+	if len(parts) < 4 {
+		return process
+	}
+	return strings.Join(parts[:len(parts)-2], ":")
 }
 
 // badText says what is wrong with a text that is to be stored; empty when nothing is.
@@ -43,8 +93,11 @@ func age(d time.Duration) string {
 		return "-"
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
-	case d < day:
+	case d < time.Hour:
 		return d.Round(time.Second).String()
+	case d < day:
+		d = d.Round(time.Minute)
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
 	}
 	d = d.Round(time.Hour)
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)

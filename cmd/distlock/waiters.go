@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"mongodlm/catalog"
@@ -16,13 +15,14 @@ import (
 // waiters lists who waits for locks. Like locks it only reads.
 type waiters struct {
 	connection
-	name string // empty: of all locks
-	json bool
+	name       string // empty: of all locks
+	json, wide bool
 }
 
 func (v *waiters) flags(f *flag.FlagSet) {
 	v.connection.flags(f)
 	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
+	f.BoolVar(&v.wide, "wide", false, wideText)
 }
 
 func (v *waiters) accept(c call) error {
@@ -32,17 +32,22 @@ func (v *waiters) accept(c call) error {
 			return err
 		}
 	}
-	return v.connection.accept()
+	return v.connection.accept(c)
 }
 
 func (v *waiters) run(ctx context.Context, s stdio) error {
-	return show(ctx, s, &v.connection, v.json, v.collect)
+	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
 }
 
 // A queue is who waits in the collection of locks.
 type queue struct {
+	Database string `json:"database"`
+	// Never is true when the database has no collection of locks.
+	Never     bool        `json:"neverUsed"`
 	Waiters   []waiterRow `json:"waiters"`
 	Malformed problemList `json:"malformed"`
+
+	void string // said instead of an empty table
 }
 
 // A waiterRow is one who waits. Its texts are as stored.
@@ -62,7 +67,7 @@ type waiterRow struct {
 }
 
 func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
-	found := queue{Waiters: []waiterRow{}, Malformed: problemList{}}
+	found := queue{Database: v.database, Waiters: []waiterRow{}, Malformed: problemList{}}
 	for h, err := range st.Waiting(ctx) {
 		var bad *catalog.MalformedError
 		switch {
@@ -86,33 +91,41 @@ func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
 			})
 		}
 	}
+	if len(found.Waiters) == 0 {
+		if found.void, found.Never = st.void(ctx); !found.Never {
+			of := ""
+			if v.name != "" {
+				of = " for " + named(v.name)
+			}
+			found.void = fmt.Sprintf("nobody waits%s in database %q", of, v.database)
+		}
+	}
 	return found, nil
 }
 
 // print writes the listing for a person.
-func (q queue) print(w io.Writer) {
-	if len(q.Waiters) == 0 {
-		fmt.Fprintln(w, "nobody waits")
+func (q queue) print(w io.Writer, how layout) {
+	if q.void != "" {
+		fmt.Fprintln(w, q.void)
 	} else {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "LOCK\tPLACE\tMODE\tWHO\tWHY\tWAITED\tPING AGE\tMARKS")
+		t := table{columns: []column{
+			{title: "LOCK", least: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
+			{title: "WAITER", least: 8}, {title: "MODE", idle: "exclusive"},
+			{title: "MARKS", idle: "-", least: 6}, {title: "WHY", least: 4}, {title: "CALLER", wide: true},
+		}}
 		for _, r := range q.Waiters {
-			fmt.Fprintln(t, strings.Join(r.columns(), "\t"))
+			t.rows = append(t.rows, r.columns(how))
 		}
-		_ = t.Flush() // a reader that has gone needs no table
+		t.print(w, how)
 	}
 	q.Malformed.print(w)
 }
 
 // columns are the cells of a row, fit for a terminal.
-func (r waiterRow) columns() []string {
-	who := r.Who
-	if who == "" {
-		who = r.Process
-	}
+func (r waiterRow) columns(how layout) []string {
 	return []string{
-		shown(r.Name, 60), fmt.Sprint(r.Place), modeOf(r.Mode, r.Limit), shown(who, 120),
-		shown(r.Why, 60), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
-		shown(strings.Join(r.Marks, ", "), 60),
+		label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
+		how.process(r.Process), modeOf(r.Mode, r.Limit), shown(strings.Join(r.Marks, ", "), 60),
+		shown(r.Why, 60), shown(strings.TrimPrefix(r.Who, r.Process+":"), 120),
 	}
 }

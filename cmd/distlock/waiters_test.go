@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 )
 
@@ -86,7 +85,7 @@ func fillLines(b *base) {
 
 func TestWaiters_EveryMode_IsListed(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("waiters")...).want(t, 0, "nobody waits")
+	cli(t, b.flags("waiters")...).want(t, 0, "nothing was ever locked there")
 	fillLines(b)
 	golden(t, "waiters.golden", cli(t, b.flags("waiters")...).want(t, 0).out)
 	golden(t, "locks-shared.golden", cli(t, b.flags("locks")...).want(t, 0).out)
@@ -145,49 +144,5 @@ func TestBreak_OneOfSeveralHolders_IsTakenOut(t *testing.T) {
 		want(t, 0, "out of the lock; others hold it still")
 	if l := b.lock("table"); len(l.Holders()) != 1 || len(l.Waiters) != 3 {
 		t.Errorf("lock is %+v", l)
-	}
-}
-
-func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
-	b := newBase(t)
-	out, ended := start(t.Context(), t, b.under("--permits 2 --why first", "polite")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
-	cli(t, b.under("--permits 2", "env", "0")...).want(t, 0, "DISTLOCK_NAME=job")
-	for _, other := range []string{"--permits 3", "--shared", ""} {
-		cli(t, b.under(other+" --wait 1m", "env", "0")...).
-			want(t, exitFailed, "in use as a semaphore of 2 permits", "must ask for the same")
-	}
-	b.signalled(out, ended)
-
-	out, ended = start(t.Context(), t, b.under("--shared --why reading", "polite")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
-	cli(t, b.under("--shared", "env", "0")...).want(t, 0)
-	cli(t, b.under("", "env", "0")...).want(t, exitHeld, "reading")
-	_, waiter := start(t.Context(), t, b.under("--wait 1m --why writing", "env", "5")...)
-	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) == 1 })
-	cli(t, b.flags("waiters")...).want(t, 0, "job", "1", "exclusive", "writing")
-	cli(t, b.flags("locks")...).want(t, 0, "shared", "reading")
-	b.signalled(out, ended)
-	await(t, waiter).want(t, 5)
-}
-
-// signalled ends a polite helper and waits for it.
-func (b *base) signalled(out *screen, ended <-chan result) {
-	b.t.Helper()
-	terminate(b.t, pidAfter(out.String(), "ready"))
-	await(b.t, ended).want(b.t, 7, "got terminated")
-}
-
-func TestRunner_Refused_DeadlockIsWordedStepByStep(t *testing.T) {
-	t.Parallel()
-	err := (&runner{}).refused(t.Context(), &distlock.DeadlockError{
-		Name:  "b",
-		Chain: []string{`p waits for "b", where q holds it`, `q waits for "a", where p holds it`},
-	})
-	want := "lock \"b\": waiting for it would be a deadlock\n" +
-		"  p waits for \"b\", where q holds it\n" +
-		"  q waits for \"a\", where p holds it"
-	if e, ok := err.(exit); !ok || e.code != exitHeld || e.Error() != want {
-		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitHeld, want, err, err)
 	}
 }

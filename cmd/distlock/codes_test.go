@@ -1,0 +1,67 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"mongodlm/configserver"
+	"mongodlm/distlock"
+)
+
+// One answer for one question: the code of an error does not hang on what else is said.
+func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
+	t.Parallel()
+	for want, errs := range map[int][]error{
+		exitHeld:        {&distlock.HeldError{Name: "a"}},
+		exitDeadlock:    {&distlock.DeadlockError{Name: "a"}, errors.Join(distlock.ErrDeadlock, distlock.ErrHeld)},
+		exitLimit:       {&distlock.LimitError{Name: "a"}, errors.Join(distlock.ErrHeld, distlock.ErrLimit)},
+		exitLost:        {&distlock.LostError{Name: "a", Cause: errors.New("x")}},
+		exitUnavailable: {distlock.ErrUnavailable, distlock.ErrNoHeartbeat, distlock.ErrOutcomeUnknown},
+		exitWrongCall:   {&distlock.ConfigError{}},
+		exitNotRun:      {errors.New("x"), distlock.ErrMalformed, distlock.ErrClosed},
+	} {
+		for _, err := range errs {
+			if got := codeOf(fmt.Errorf("distlock: %w", err)); got != want {
+				t.Errorf("want %d for %v, got %d", want, err, got)
+			}
+		}
+	}
+}
+
+func TestRun_NobodyAnswers_HasItsOwnCode(t *testing.T) {
+	t.Parallel()
+	r := cli(t, "run", "job", "--uri", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50", "--", "true")
+	r.want(t, exitUnavailable, "no server answers at 127.0.0.1:1")
+	if n := strings.Count(r.errOut, "distlock:"); n > 0 {
+		t.Errorf("%d times it says which package that comes from:\n%s", n, r.errOut)
+	}
+}
+
+// A server that has gone leaves the lock held, and run said so only in passing, with the code 0.
+func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
+	for _, c := range []struct {
+		helper string
+		code   int
+	}{{"obedient", exitMayBeHeld}, {"polite", 7}} {
+		t.Run(c.helper, func(t *testing.T) {
+			t.Parallel()
+			server, err := configserver.Start(t.Context(), configserver.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
+			t.Cleanup(shut)
+			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=50", "--"}
+			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)
+			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+			shut()
+			terminate(t, pidAfter(out.String(), "ready"))
+			await(t, ended).want(t, c.code, `lock "job" may be held until the takeover time (15m0s)`)
+		})
+	}
+}

@@ -1,0 +1,6 @@
+//go:build unix && !linux
+
+package main
+
+// dieWith does nothing: here only the guardian ends the command of a run that was killed.
+func dieWith(int) {}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// maxSearched bounds in how many databases locks are looked for.
+const maxSearched = 50
+
+// void says of a database that shows no locks whether it ever had one, as far as the user may know:
+// an operator who is in the wrong database must see it.
+func (s *store) void(ctx context.Context) (text string, never bool) {
+	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
+	defer cancel()
+	has, err := keepsLocks(ctx, s.client, s.database)
+	if err != nil || has {
+		return fmt.Sprintf("database %q has no locks", s.database), false
+	}
+	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
+		catalog.LocksCollection)
+	if others := s.others(ctx); len(others) > 0 {
+		text += "; databases here that have one: " + strings.Join(others, ", ")
+	}
+	return text, true
+}
+
+// others are the other databases that keep locks, as far as the user may list them.
+func (s *store) others(ctx context.Context) []string {
+	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
+	if err != nil || len(names) > maxSearched {
+		return nil
+	}
+	var found []string
+	for _, name := range names {
+		if name == s.database {
+			continue
+		}
+		if has, err := keepsLocks(ctx, s.client, name); err == nil && has {
+			found = append(found, catalog.Printable(name, 100))
+		}
+	}
+	return found
+}
+
+func keepsLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
+	names, err := client.Database(database, options.Database().SetReadPreference(readpref.Primary())).
+		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
+	return len(names) > 0, err
+}
+
+// absent says that there is no such lock, and what else may be wrong.
+func (s *store) absent(ctx context.Context, name string) error {
+	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
+	if text, never := s.void(ctx); never {
+		err = fmt.Errorf("there is no lock %s: %s", named(name), text)
+	}
+	return err
+}

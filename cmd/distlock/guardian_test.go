@@ -1,0 +1,155 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A program is distlock as a process of its own.
+type program struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	out   screen
+	ended chan struct{}
+}
+
+// process starts distlock with the arguments.
+func process(t *testing.T, env []string, args ...string) *program {
+	t.Helper()
+	words := self(t, append([]string{"distlock"}, args...)...)
+	p := &program{t: t, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, pipeDelay
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.signal(syscall.SIGKILL)
+		<-p.ended
+	})
+	go func() { // ends with the process; the cleanup waits for it
+		defer close(p.ended)
+		_ = p.cmd.Wait() // its code is looked at by those who care
+	}()
+	return p
+}
+
+// signal sends a signal to the process; one that has ended needs none.
+func (p *program) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// wait waits for its end, in bounded time.
+func (p *program) wait() result {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-timeout(p.t):
+		p.t.Fatalf("the process does not end; it said\n%s", p.out.String())
+	}
+	return result{p.cmd.ProcessState.ExitCode(), p.out.String(), ""}
+}
+
+// pids waits until the helper has said so many numbers of processes.
+func (p *program) pids(n int) []string {
+	p.t.Helper()
+	var found []string
+	eventually(p.t, "the command runs", func() bool {
+		found = nil
+		for line := range strings.Lines(p.out.String()) {
+			if pid := pidAfter(line, "ready"); pid > 0 {
+				found = append(found, fmt.Sprint(pid))
+			}
+		}
+		return len(found) == n
+	})
+	return found
+}
+
+const quick = "--ping 100ms --takeover 3s --grace 200ms"
+
+// The promise: nobody holds a lock while a command works that was started under it, also when run is
+// killed or stands still. The next holder itself looks who is alive.
+func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(s.String(), func(t *testing.T) {
+			b := newBase(t)
+			p := process(t, nil, b.under(quick, "family")...)
+			pids := p.pids(2)
+			p.signal(s)
+			next := cli(t, b.under(quick+" --wait", append([]string{"alive"}, pids...)...)...).want(t, 0)
+			if strings.Contains(next.out, "alive") {
+				t.Errorf("when the next holder began: %s", next.out)
+			}
+			if s == syscall.SIGKILL {
+				eventually(t, "the guardian has told", func() bool {
+					return strings.Contains(p.out.String(), "killed; its command is ended")
+				})
+				return
+			}
+			p.signal(syscall.SIGCONT)
+			p.wait().want(t, exitLost, "stood still for too long", "lost")
+		})
+	}
+}
+
+// The guardian is not all that there is: on Linux the kernel ends the command with run.
+func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux lets a process die with its parent")
+	}
+	b := newBase(t)
+	p := process(t, nil, b.under("--ping 100ms --takeover 3s", "stubborn")...)
+	pid := p.pids(1)[0]
+	list, err := exec.Command("ps", "-o", "pid=,args=", "--ppid", fmt.Sprint(p.cmd.Process.Pid)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	guardian := 0
+	for line := range strings.Lines(string(list)) {
+		if strings.Contains(line, "distlock guardian") {
+			_, _ = fmt.Sscan(line, &guardian) // 0 when it is no number
+		}
+	}
+	if guardian == 0 {
+		t.Fatalf("there is no guardian in\n%s", list)
+	}
+	if err := syscall.Kill(guardian, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is told", func() bool { return strings.Contains(p.out.String(), "guardian is gone") })
+	p.signal(syscall.SIGKILL)
+	eventually(t, "the command is dead", func() bool {
+		var n int
+		_, _ = fmt.Sscan(pid, &n)
+		return dead(n) || zombie(n)
+	})
+}
+
+// A command that stops itself held its lock for ever.
+func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
+	b := newBase(t)
+	_, ended := start(t.Context(), t, b.under("", "stop")...)
+	await(t, ended).want(t, 3, "stops\ngoes on\n", "SIGSTOP")
+}
+
+// The password of the server is nobody's business but run's.
+func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
+	b := newBase(t)
+	p := process(t, []string{envURI + "=" + uri, envDatabase + "=" + b.name},
+		append([]string{"run", "job", "--"}, self(t, "environ")...)...)
+	r := p.wait().want(t, 0, envName+"=job")
+	for _, secret := range []string{envURI, envDatabase, uri} {
+		if strings.Contains(r.out, secret) {
+			t.Errorf("the command finds %q in its environment", secret)
+		}
+	}
+	if l := b.lock("job"); l.Held { // it was in the database that the environment names
+		t.Errorf("lock is %+v", l)
+	}
+}

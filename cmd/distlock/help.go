@@ -1,0 +1,108 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// help tells what there is.
+func help(w io.Writer) {
+	fmt.Fprint(w, "distlock is the operator's command line of the distributed lock on MongoDB.\n\n")
+	for _, t := range topics() {
+		fmt.Fprintf(w, "  distlock %-7s %s\n", t.name, t.summary)
+	}
+	fmt.Fprintf(w, "\nThe server is named by --uri, --uri-file or the environment variable %s, the\n"+
+		"database by --database or %s; it is %q otherwise.\ndistlock COMMAND -h tells the "+
+		"flags of a command.\n\n%sThe command run has exit codes of its own: distlock run -h\n",
+		envURI, envDatabase, defaultDatabase, exitText)
+}
+
+// help tells about one command.
+func (t topic) help(w io.Writer, f *flag.FlagSet) {
+	fmt.Fprintf(w, "distlock %s %s\n\n%s\nFlags:\n", t.name, t.usage,
+		strings.TrimPrefix(t.text, "\n"))
+	f.SetOutput(w)
+	f.PrintDefaults()
+	fmt.Fprintf(w, "\n%s", t.exits)
+}
+
+const doctorText = `
+Asks the server what it is and what the database can do there, looks for settings that would harm
+locks, and races contenders on scratch documents in that database (a collection
+distlock_check_..., removed afterwards). A server that is too old, or whose conditional updates
+are not atomic, is refused with exit code 1.
+`
+
+const locksText = `
+Lists the locks: for how long each is held (server's clock), how old its holder's ping is, the fence,
+the holder and its mode, how many wait in line, and why. A lock with several holders has a line for
+each; a free lock shows its last holder. With a NAME it shows all of that lock. Reads only; starts
+no heartbeat.
+
+A table is made to fit the terminal: process ids without their random part, long texts cut, columns
+that say nothing left out. --wide, --json, files and pipes get everything. Names that a person could
+not make out, with spaces at an end for one, are shown in quotes.
+
+Marks: foreign (not one of ours: a mongos, or MongoDB's own lock manager), condemned (a contender
+declared the holder dead), silent (the ping is older than the takeover time), no ping, bad ping.
+Documents that cannot be understood are listed below the table; they are never taken for free and
+never taken over.
+`
+
+const waitersText = `
+Lists who stands in line for locks, or for the lock NAME: the place (1 is the next), how long it has
+waited and how old its ping is (server's clock), the mode, who and why. Whoever releases the lock
+grants it to the next in the same command. Those who wait inside their processes because a line is
+full are not shown. Reads only; starts no heartbeat. The marks are those of "distlock locks".
+`
+
+const breakText = `
+Frees a lock by force, if it is still held with the fence that "distlock locks" showed. Without
+--yes it only shows what is held and who is next in line, and ends with 1. Where others wait, the
+next in line is granted the lock at once. Of several holders the one with that fence is taken out.
+
+This is the one operation that can let two holders in: it does not wait. A holder that lives
+learns of it only with its next ping, and until then works on. Make sure that it is dead or
+stopped first.
+`
+
+const runText = `
+Acquires the lock, runs the command in a process group of its own and releases the lock when the
+group has ended. The command finds the lock in ` + envName + ` and its fencing token in
+` + envFence + `, and neither ` + envURI + ` nor ` + envDatabase + `. SIGHUP, SIGINT, SIGQUIT
+and SIGTERM are forwarded to the group.
+
+A command on a terminal has the terminal, as one that a shell starts; with a pipe before or behind
+run it gets it when it reads from it. A command that is stopped, by Ctrl-Z for one, goes on at once:
+others wait for what holds a lock. In the background, where it cannot have the terminal, a command
+that wants to read from it is ended.
+
+When the lock is lost the group gets SIGTERM, and SIGKILL after --grace. A heartbeat that fails
+ends the lock so early that the SIGKILL comes before anybody may take it over: the margin between
+the two is a quarter of --takeover, or --grace and a tenth of --takeover if that is more. A lock
+that was broken by force is lost with the next ping; the next holder may be at work by then. What
+the command leaves running when it ends is ended in the same way before the lock is released.
+
+Should run itself be killed with SIGKILL, or stand still past the deadline of the lock, a second
+process ends the group in the same way, before anybody may take the lock over. Should that be killed
+as well, the command alone dies with run, on Linux; elsewhere nobody ends it. Whatever leaves the
+group is not ended. Let what the command changes check the fence.
+
+With --wait it stands in line for the lock, first come first served; "distlock waiters" shows the
+line. On a terminal, or with -v, it says what it waits for. With --shared any number may hold the lock at a time, as long as nobody holds it without. With
+--permits N at most N may, and all who use the lock at a time must say the same N.
+
+A dead holder is taken over only after it has been watched for three of its ping intervals at
+least, so --wait must be longer than that.
+`
+
+const serveText = `
+Runs a config server in this process until it is interrupted, and prints its connection string. It
+is for trying and for tests: one process, this machine only, no passwords.
+`
+
+const versionText = `
+Prints the version of the module, the commit it was built from, and the version of Go.
+`

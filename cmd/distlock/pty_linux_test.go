@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminalOf makes a pseudo-terminal of 80 columns: the side of the person, and that of programs.
+func terminalOf(t *testing.T) (person, programs *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("this machine gives no pseudo-terminal: %v", err)
+	}
+	control, err := person.SyscallConn() // Fd would make reading block for good
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number int
+	var failed error
+	err = control.Control(func(fd uintptr) {
+		failed = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0)
+		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
+	})
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	programs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return person, programs
+}
+
+// session runs a shell script in a terminal of its own; "$@" are the words of distlock.
+func session(t *testing.T, script string, args ...string) (p *program, person *os.File) {
+	t.Helper()
+	person, programs := terminalOf(t)
+	words := append([]string{"-c", script, "sh"}, self(t, append([]string{"distlock"}, args...)...)...)
+	p = &program{t: t, cmd: exec.Command("sh", words...), ended: make(chan struct{})}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = programs, programs, programs
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := programs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	shown := make(chan struct{})
+	go func() { // ends when no program has the terminal, or with the cleanup
+		defer close(shown)
+		_, _ = io.Copy(&p.out, person) // EIO is its end
+	}()
+	go func() { // ends with the process; the cleanup waits for it
+		defer close(p.ended)
+		_ = p.cmd.Wait()
+		<-shown
+	}()
+	t.Cleanup(func() {
+		p.signal(syscall.SIGKILL)
+		_ = person.Close()
+		<-p.ended
+	})
+	return p, person
+}
+
+// types writes what a person types.
+func types(t *testing.T, person io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(person, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A command that read from the terminal was stopped, and held its lock for ever.
+func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
+	for _, c := range []struct{ name, script string }{
+		{"alone", `"$@"; echo "code $?"; read line; echo "shell reads $line"`},
+		{"before a pipe", `("$@"; echo "code $?") | cat; read line; echo "shell reads $line"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBase(t)
+			p, person := session(t, c.script, b.under("", "read")...)
+			p.pids(1)
+			types(t, person, "one\n")
+			eventually(t, "the command has read", func() bool {
+				return strings.Contains(p.out.String(), "code")
+			})
+			types(t, person, "two\n")
+			p.wait().want(t, 0, `read "one\n"`, "code 5", "shell reads two")
+		})
+	}
+}
+
+func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
+	b := newBase(t)
+	p, person := session(t, `trap "" INT; "$@"; echo "code $?"`, b.under("--grace 100ms", "stubborn")...)
+	pid := p.pids(1)[0]
+	types(t, person, "\x03")
+	eventually(t, "the command is interrupted", func() bool {
+		return strings.Contains(p.out.String(), "got interrupt")
+	})
+	var n int
+	_, _ = fmt.Sscan(pid, &n)
+	if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r := p.wait().want(t, 0, "code 137")
+	if n := strings.Count(r.out, "got interrupt"); n != 1 {
+		t.Errorf("the command was interrupted %d times:\n%s", n, r.out)
+	}
+}
+
+// Neither the command nor run stands still: its lock would be held, or lost.
+func TestRun_ControlZ_StopsNothing(t *testing.T) {
+	for _, c := range []struct{ name, script, says string }{
+		{"alone", `"$@"; echo "code $?"`, "was stopped (SIGTSTP) and goes on"},
+		{"before a pipe", `("$@"; echo "code $?") | (trap "" TSTP; cat)`, "not stopped: the lock"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBase(t)
+			p, person := session(t, `trap "" TSTP; `+c.script, b.under("", "polite")...)
+			pid := p.pids(1)[0]
+			types(t, person, "\x1a")
+			eventually(t, "it is told", func() bool { return strings.Contains(p.out.String(), c.says) })
+			var n int
+			_, _ = fmt.Sscan(pid, &n)
+			terminate(t, n)
+			p.wait().want(t, 0, "got terminated", "code 7")
+		})
+	}
+}
+
+// In the background nobody may have the terminal, and waiting for it would be waiting with the lock.
+func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
+	b := newBase(t)
+	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`, b.under("", "read")...)
+	p.wait().want(t, 0, "wants the terminal, which another job has", "code 143")
+	if l := b.lock("job"); l.Held {
+		t.Errorf("lock is %+v", l)
+	}
+}

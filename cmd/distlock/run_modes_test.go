@@ -1,0 +1,76 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"mongodlm/distlock"
+)
+
+func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
+	b := newBase(t)
+	out, ended := start(t.Context(), t, b.under("--permits 2 --why first", "polite")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	cli(t, b.under("--permits 2", "env", "0")...).want(t, 0, "DISTLOCK_NAME=job")
+	for _, other := range []string{"--permits 3", "--shared", ""} {
+		for _, wait := range []string{"", " --wait 1m"} { // one answer for one question
+			cli(t, b.under(other+wait, "env", "0")...).
+				want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
+		}
+	}
+	b.signalled(out, ended)
+
+	out, ended = start(t.Context(), t, b.under("--shared --why reading", "polite")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	cli(t, b.under("--shared", "env", "0")...).want(t, 0)
+	cli(t, b.under("", "env", "0")...).want(t, exitHeld, "reading")
+	_, waiter := start(t.Context(), t, b.under("--wait 1m --why writing", "env", "5")...)
+	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) == 1 })
+	cli(t, b.flags("waiters")...).want(t, 0, "job", "1", "exclusive", "writing")
+	cli(t, b.flags("locks")...).want(t, 0, "shared", "reading")
+	b.signalled(out, ended)
+	await(t, waiter).want(t, 5)
+}
+
+// signalled ends a polite helper and waits for it.
+func (b *base) signalled(out *screen, ended <-chan result) {
+	b.t.Helper()
+	terminate(b.t, pidAfter(out.String(), "ready"))
+	await(b.t, ended).want(b.t, 7, "got terminated")
+}
+
+func TestRunner_Refused_DeadlockIsWordedStepByStep(t *testing.T) {
+	t.Parallel()
+	err := (&runner{}).refused(t.Context(), &distlock.DeadlockError{
+		Name:  "b",
+		Chain: []string{`p waits for "b", where q holds it`, `q waits for "a", where p holds it`},
+	})
+	want := "lock \"b\": waiting for it would be a deadlock\n" +
+		"  p waits for \"b\", where q holds it\n" +
+		"  q waits for \"a\", where p holds it"
+	if e, ok := err.(exit); !ok || e.code != exitDeadlock || e.Error() != want {
+		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitDeadlock, want, err, err)
+	}
+}
+
+// Who waits is told why, where nobody could see it else.
+func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 3)
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	out, ended := start(ctx, t, b.under("--wait -v", "env", "0")...)
+	eventually(t, "it says what it waits for", func() bool {
+		return strings.Contains(out.errs.String(), `waiting for "job": held by host:1 (doing a balance round)`) &&
+			strings.Contains(out.errs.String(), "place 1 of 1 in line")
+	})
+	interrupt(interrupted{2})
+	await(t, ended).want(t, exitSignal+2)
+	quiet, ended := start(t.Context(), t, b.under("--wait 1500ms", "env", "0")...)
+	await(t, ended).want(t, exitHeld)
+	if strings.Contains(quiet.errs.String(), "waiting for") {
+		t.Errorf("without a terminal it says:\n%s", quiet.errs.String())
+	}
+}

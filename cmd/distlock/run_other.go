@@ -1,0 +1,26 @@
+//go:build !unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"mongodlm/distlock"
+)
+
+// runSupported says why there is no run here.
+func runSupported() error {
+	return errors.New("run needs process groups and signals, which this system does not have; " +
+		"the other commands work here")
+}
+
+// hidden: nothing is started again here.
+func hidden([]string) (int, bool) { return 0, false }
+
+func forwarded(stdio) (<-chan os.Signal, func()) { return nil, func() {} }
+
+func (r *runner) under(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (int, error) {
+	return 0, runSupported()
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/term"
+	"golang.org/x/text/width"
+)
+
+// unknownWidth is that of a terminal which does not tell its own.
+const unknownWidth = 80
+
+// A layout is how a listing is shown.
+type layout struct {
+	width int  // columns of the terminal; 0 when there is no bound
+	whole bool // process ids are shown whole
+}
+
+// layoutOf fits a listing to where it is written: to a terminal, or to the COLUMNS of a program that
+// shows it on one. A file or a pipe gets everything, as does whoever asks for wide.
+func layoutOf(out io.Writer, wide bool) layout {
+	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 when it is no number
+	f, ok := out.(*os.File)
+	switch {
+	case wide:
+		return layout{whole: true}
+	case ok && term.IsTerminal(int(f.Fd())):
+		if own, _, err := term.GetSize(int(f.Fd())); err == nil && own > 0 {
+			return layout{width: own}
+		}
+		if columns <= 0 {
+			columns = unknownWidth
+		}
+		return layout{width: columns}
+	case columns > 0:
+		return layout{width: columns}
+	}
+	return layout{whole: true}
+}
+
+// process shows a process id: whole, or as host and number.
+func (l layout) process(id string) string {
+	if l.whole {
+		return shown(id, 200)
+	}
+	return shown(short(id), 200)
+}
+
+// A column is one of a table. In a table that is too wide the columns that say nothing go first, then
+// those that may be cut are cut, and at last the last ones go.
+type column struct {
+	title string
+	idle  string // what a cell says that says nothing
+	least int    // how far it may be cut at worst; 0: not at all
+	wide  bool   // only in a layout without a bound
+}
+
+// A table is rows of cells, one for each column.
+type table struct {
+	columns []column
+	rows    [][]string
+}
+
+// print writes the table in the layout, and says so when something is missing.
+func (t table) print(w io.Writer, l layout) {
+	widths, cut := t.fit(l)
+	titles := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		titles[i] = c.title
+	}
+	for _, row := range append([][]string{titles}, t.rows...) {
+		var line strings.Builder
+		for i, text := range row {
+			if widths[i] > 0 {
+				text = cutTo(text, widths[i])
+				line.WriteString(text + strings.Repeat(" ", widths[i]-cells(text)+gap))
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+	if cut {
+		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", l.width))
+	}
+}
+
+// gap is the space between two columns.
+const gap = 2
+
+// fit returns how wide each column is shown, 0 for one that is left out, and whether anything is lost
+// by that.
+func (t table) fit(l layout) (widths []int, cut bool) {
+	for n := len(t.columns); n > 0; n-- { // without the last ones if need be
+		widths = make([]int, len(t.columns))
+		for i, c := range t.columns[:n] {
+			if c.wide && !l.whole {
+				continue
+			}
+			widths[i] = cells(c.title)
+			for _, row := range t.rows {
+				widths[i] = max(widths[i], cells(row[i]))
+			}
+		}
+		for i, c := range t.columns {
+			if l.width > 0 && total(widths) > l.width && c.idle != "" && t.idles(i) {
+				widths[i] = 0
+			}
+		}
+		if l.width == 0 || total(widths) <= l.width {
+			return widths, n < len(t.columns)
+		}
+		if t.shrink(widths, l.width, 2) || t.shrink(widths, l.width, 1) {
+			return widths, true
+		}
+	}
+	return widths, true
+}
+
+// shrink cuts the widest columns until all of them fit, each to so many times its least width at
+// most, and reports whether they do.
+func (t table) shrink(widths []int, limit, times int) bool {
+	for total(widths) > limit {
+		widest := -1
+		for i, c := range t.columns {
+			if c.least > 0 && widths[i] > times*c.least && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return false
+		}
+		widths[widest]--
+	}
+	return true
+}
+
+// total is the width of a line.
+func total(widths []int) int {
+	sum := -gap
+	for _, w := range widths {
+		if w > 0 {
+			sum += w + gap
+		}
+	}
+	return sum
+}
+
+// idles reports whether no cell of a column says anything.
+func (t table) idles(i int) bool {
+	for _, row := range t.rows {
+		if row[i] != t.columns[i].idle && row[i] != "-" {
+			return false
+		}
+	}
+	return true
+}
+
+// cells is how many columns of a terminal a text takes.
+func cells(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeCells(r)
+	}
+	return n
+}
+
+func runeCells(r rune) int {
+	switch kind := width.LookupRune(r).Kind(); {
+	case combining(r):
+		return 0
+	case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+// cutTo cuts a text to so many columns of a terminal; two dots say that it was cut.
+func cutTo(s string, limit int) string {
+	const mark = ".."
+	if cells(s) <= limit {
+		return s
+	}
+	var b strings.Builder
+	left := limit - len(mark)
+	for _, r := range s {
+		if left -= runeCells(r); left < 0 {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String() + mark
+}

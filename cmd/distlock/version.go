@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// version tells which build this is.
+type version struct{}
+
+func (version) flags(*flag.FlagSet) {}
+
+func (version) accept(c call) error { return c.nothing() }
+
+func (version) secrets() string { return "" }
+
+func (version) run(_ context.Context, s stdio) error {
+	module, commit := "unknown", "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		module = info.Main.Version
+		for _, setting := range info.Settings {
+			switch {
+			case setting.Key == "vcs.revision":
+				commit = setting.Value
+			case setting.Key == "vcs.modified" && setting.Value == "true":
+				commit += ", changed since"
+			}
+		}
+	}
+	_, err := fmt.Fprintf(s.out, "distlock %s\ncommit   %s\ngo       %s %s/%s\n",
+		orElse(module, "unknown"), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
