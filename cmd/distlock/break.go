@@ -119,8 +119,8 @@ func (b *breaker) breakable(look catalog.Look, out io.Writer) (standing, error) 
 	return standing{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// free takes the holder out and says what came of it. A lock that it has to itself, and nobody waits
-// for, is freed; else the holder is buried, by which the next in line is granted the lock.
+// free takes the holder out and says what came of it. A lock that it has to itself, and nobody
+// waits for, is freed; else the holder is buried, by which the next in line is granted the lock.
 func (b *breaker) free(ctx context.Context, st *store, look catalog.Look, target standing) (
 	string, error,
 ) {

@@ -136,7 +136,8 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 		return nil, err
 	}
 	g := &group{
-		cmd: cmd, pgid: cmd.Process.Pid, ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
+		cmd: cmd, pgid: cmd.Process.Pid,
+		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
 		tty: openTerminal(), say: s.say, clock: clock.System(),
 	}
 	go g.wait() // ends with the command; every way out of here and of under waits for it
@@ -200,7 +201,8 @@ func (g *group) forward(s syscall.Signal) {
 }
 
 // resume lets a stopped command go on, since everybody else would have to wait for as long as it
-// stands still. It gets the terminal if that is what it wants. It reports false if it cannot have it.
+// stands still. It gets the terminal if that is what it wants. It reports false if it cannot have
+// it.
 func (g *group) resume(by syscall.Signal) bool {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if wants && g.tty != nil && !g.tty.give(g.pgid) {

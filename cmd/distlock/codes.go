@@ -16,8 +16,8 @@ const (
 	exitUsage  = 2
 )
 
-// What run itself has to say. A command ends with 0, with a small number, or with more than 128; its
-// code is passed through, so these lie where few commands have theirs.
+// What run itself has to say. A command ends with 0, with a small number, or with more than 128;
+// its code is passed through, so these lie where few commands have theirs.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110

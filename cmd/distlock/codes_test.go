@@ -16,10 +16,11 @@ import (
 // One answer for one question: the code of an error does not hang on what else is said.
 func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
+	held := &distlock.HeldError{Name: "a"}
 	for want, errs := range map[int][]error{
-		exitHeld:        {&distlock.HeldError{Name: "a"}},
-		exitDeadlock:    {&distlock.DeadlockError{Name: "a"}, errors.Join(distlock.ErrDeadlock, distlock.ErrHeld)},
-		exitLimit:       {&distlock.LimitError{Name: "a"}, errors.Join(distlock.ErrHeld, distlock.ErrLimit)},
+		exitHeld:        {held},
+		exitDeadlock:    {&distlock.DeadlockError{Name: "a"}, errors.Join(held, distlock.ErrDeadlock)},
+		exitLimit:       {&distlock.LimitError{Name: "a"}, errors.Join(held, distlock.ErrLimit)},
 		exitLost:        {&distlock.LostError{Name: "a", Cause: errors.New("x")}},
 		exitUnavailable: {distlock.ErrUnavailable, distlock.ErrNoHeartbeat, distlock.ErrOutcomeUnknown},
 		exitWrongCall:   {&distlock.ConfigError{}},
@@ -35,7 +36,8 @@ func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 
 func TestRun_NobodyAnswers_HasItsOwnCode(t *testing.T) {
 	t.Parallel()
-	r := cli(t, "run", "job", "--uri", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50", "--", "true")
+	const nobody = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"
+	r := cli(t, "run", "job", "--uri", nobody, "--", "true")
 	r.want(t, exitUnavailable, "no server answers at 127.0.0.1:1")
 	if n := strings.Count(r.errOut, "distlock:"); n > 0 {
 		t.Errorf("%d times it says which package that comes from:\n%s", n, r.errOut)

@@ -31,8 +31,8 @@ const envDatabase = "MONGODLM_DATABASE"
 // closeLimit bounds how long the end of a command may take that has nothing left to lose.
 const closeLimit = 10 * time.Second
 
-// defaultDatabase is a database of one's own, which has all that the server can do. Package distlock
-// takes "config" instead, as mongos did.
+// defaultDatabase is a database of one's own, which has all that the server can do. Package
+// distlock takes "config" instead, as mongos did.
 const defaultDatabase = "distlock"
 
 // maxURIFile bounds what is read as a connection string.
@@ -46,7 +46,8 @@ type connection struct{ uri, uriFile, database string }
 func (c *connection) flags(f *flag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
 		"machine can read in the\nlist of processes; default: "+envURI)
-	f.StringVar(&c.uriFile, "uri-file", "", "a `file` that holds the connection string, instead of --uri")
+	f.StringVar(&c.uriFile, "uri-file", "",
+		"a `file` that holds the connection string, instead of --uri")
 	f.StringVar(&c.database, "database", "", "the `name` of the database that holds the collections "+
 		"locks and lockpings;\ndefault: "+envDatabase+", else "+defaultDatabase)
 }
@@ -94,8 +95,9 @@ func (c *connection) readURI(warn func(string)) error {
 		return fmt.Errorf("%s is empty", shown(c.uriFile, 200))
 	}
 	info, err := f.Stat()
-	const everybody = 0o004 // Windows has no such thing, and says that it is so of every file
-	if err == nil && info.Mode().IsRegular() && info.Mode()&everybody != 0 && runtime.GOOS != "windows" {
+	const everybody = 0o004
+	open := err == nil && info.Mode().IsRegular() && info.Mode()&everybody != 0
+	if open && runtime.GOOS != "windows" { // which says so of every file
 		warn(fmt.Sprintf("%s can be read by every user of this machine: chmod 600",
 			shown(c.uriFile, 200)))
 	}

@@ -236,8 +236,8 @@ func (v *vigil) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the group: SIGTERM, unless run has sent it, and SIGKILL after the grace, but no later than
-// the grace after the deadline.
+// end ends the group: SIGTERM, unless run has sent it, and SIGKILL after the grace, but no later
+// than the grace after the deadline.
 func (v *vigil) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // it may have ended

@@ -73,8 +73,8 @@ func (p *program) pids(n int) []string {
 
 const quick = "--ping 100ms --takeover 3s --grace 200ms"
 
-// The promise: nobody holds a lock while a command works that was started under it, also when run is
-// killed or stands still. The next holder itself looks who is alive.
+// The promise: nobody holds a lock while a command works that was started under it, also when run
+// is killed or stands still. The next holder itself looks who is alive.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -106,7 +106,8 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	b := newBase(t)
 	p := process(t, nil, b.under("--ping 100ms --takeover 3s", "stubborn")...)
 	pid := p.pids(1)[0]
-	list, err := exec.Command("ps", "-o", "pid=,args=", "--ppid", fmt.Sprint(p.cmd.Process.Pid)).Output()
+	own := fmt.Sprint(p.cmd.Process.Pid)
+	list, err := exec.Command("ps", "-o", "pid=,args=", "--ppid", own).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,9 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	if err := syscall.Kill(guardian, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is told", func() bool { return strings.Contains(p.out.String(), "guardian is gone") })
+	eventually(t, "it is told", func() bool {
+		return strings.Contains(p.out.String(), "guardian is gone")
+	})
 	p.signal(syscall.SIGKILL)
 	eventually(t, "the command is dead", func() bool {
 		var n int

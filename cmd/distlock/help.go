@@ -36,10 +36,10 @@ are not atomic, is refused with exit code 1.
 `
 
 const locksText = `
-Lists the locks: for how long each is held (server's clock), how old its holder's ping is, the fence,
-the holder and its mode, how many wait in line, and why. A lock with several holders has a line for
-each; a free lock shows its last holder. With a NAME it shows all of that lock. Reads only; starts
-no heartbeat.
+Lists the locks: for how long each is held (server's clock), how old its holder's ping is, the
+fence, the holder and its mode, how many wait in line, and why. A lock with several holders has a
+line for each; a free lock shows its last holder. With a NAME it shows all of that lock. Reads only;
+starts no heartbeat.
 
 A table is made to fit the terminal: process ids without their random part, long texts cut, columns
 that say nothing left out. --wide, --json, files and pipes get everything. Names that a person could
@@ -91,8 +91,9 @@ as well, the command alone dies with run, on Linux; elsewhere nobody ends it. Wh
 group is not ended. Let what the command changes check the fence.
 
 With --wait it stands in line for the lock, first come first served; "distlock waiters" shows the
-line. On a terminal, or with -v, it says what it waits for. With --shared any number may hold the lock at a time, as long as nobody holds it without. With
---permits N at most N may, and all who use the lock at a time must say the same N.
+line. On a terminal, or with -v, it says what it waits for. With --shared any number may hold the
+lock at a time, as long as nobody holds it without. With --permits N at most N may, and all who use
+the lock at a time must say the same N.
 
 A dead holder is taken over only after it has been watched for three of its ping intervals at
 least, so --wait must be longer than that.

@@ -8,8 +8,8 @@
 //	distlock serve --dir FOLDER      be a config server, for those who have none
 //	distlock version                 which build this is
 //
-// The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in it
-// are never printed. Run a command with -h for its flags.
+// The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in
+// it are never printed. Run a command with -h for its flags.
 //
 // # Exit codes
 //

@@ -123,8 +123,8 @@ func parse(f *flag.FlagSet, args []string) (call, error) {
 	return c, nil
 }
 
-// joined writes a flag whose value may be left out and the word behind it as one, if that is a value
-// for it: package flag would take the word for an argument.
+// joined writes a flag whose value may be left out and the word behind it as one, if that is a
+// value for it: package flag would take the word for an argument.
 func joined(f *flag.FlagSet, args []string) []string {
 	var all []string
 	for i := 0; i < len(args); i++ {

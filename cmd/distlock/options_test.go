@@ -113,7 +113,8 @@ func TestServe_UntilInterrupted_PrintsItsURI(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
 	eventually(t, "the URI is printed", func() bool { return strings.Contains(out.String(), "\n") })
-	cli(t, "locks", "--uri", strings.TrimSpace(out.String())).want(t, 0, "nothing was ever locked there")
+	served := strings.TrimSpace(out.String())
+	cli(t, "locks", "--uri", served).want(t, 0, "nothing was ever locked there")
 	interrupt()
 	await(t, ended).want(t, 0)
 }
@@ -168,7 +169,8 @@ func TestConnection_URIFile_IsReadAndWarnedOf(t *testing.T) {
 func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	t.Setenv(envURI, uri)
 	t.Setenv(envDatabase, "")
-	cli(t, "locks").want(t, 0, `database "distlock" has no collection locks: nothing was ever locked there`)
+	cli(t, "locks").want(t, 0,
+		`database "distlock" has no collection locks: nothing was ever locked there`)
 	name := "test_" + bson.NewObjectID().Hex()
 	t.Setenv(envDatabase, name)
 	cli(t, "locks").want(t, 0, fmt.Sprintf("database %q", name))

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// forever is the value of --wait for a wait without a bound, which is also meant when there is none.
+// forever is the value of --wait for a wait without a bound, which is also meant when there is
+// none.
 const forever = "forever"
 
 // patience is the flag that says how long to wait. Its value may be left out.

@@ -102,7 +102,8 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 
 func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	b := newBase(t)
-	p, person := session(t, `trap "" INT; "$@"; echo "code $?"`, b.under("--grace 100ms", "stubborn")...)
+	p, person := session(t, `trap "" INT; "$@"; echo "code $?"`,
+		b.under("--grace 100ms", "stubborn")...)
 	pid := p.pids(1)[0]
 	types(t, person, "\x03")
 	eventually(t, "the command is interrupted", func() bool {
@@ -139,7 +140,8 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// In the background nobody may have the terminal, and waiting for it would be waiting with the lock.
+// In the background nobody may have the terminal, and waiting for it would be waiting with the
+// lock.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`, b.under("", "read")...)

@@ -166,8 +166,8 @@ func (r *runner) plain(err error) string {
 
 // outcome releases the lock and decides what run ends with. The command ended with code, unless err
 // says otherwise.
-func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, code int,
-	err error, s stdio) error {
+func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
+	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
 		_ = shut(ctx, m, lostCloseLimit) // it is lost, whatever comes of this
 		return exit{exitLost, err}
@@ -235,6 +235,7 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
 	var circle *distlock.DeadlockError
 	var limit *distlock.LimitError
+	var held *distlock.HeldError
 	code := codeOf(err)
 	switch {
 	case errors.As(context.Cause(ctx), &by):
@@ -243,12 +244,33 @@ func (r *runner) refused(ctx context.Context, err error) error {
 		err = deadlock(circle)
 	case errors.As(err, &limit):
 		err = limit
+	case code == exitHeld && errors.As(err, &held):
+		err = inTheWayOf(held)
 	case code == exitWrongCall:
 		err = problems(err)
 	case code == exitUnavailable:
 		err = r.explain(err)
 	}
 	return exit{code, err}
+}
+
+// inTheWayOf words in one line who has the lock, with its process id, which is what an operator looks
+// for, once.
+func inTheWayOf(h *distlock.HeldError) error {
+	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
+	if h.Why != "" {
+		text += fmt.Sprintf(" (%s)", shown(h.Why, 200))
+	}
+	if !h.Since.IsZero() {
+		text += " since " + instant(h.Since)
+	}
+	if h.PingAge >= 0 {
+		text += ", whose ping is " + age(h.PingAge) + " old"
+	}
+	if h.Waiters > 0 {
+		text += fmt.Sprintf("; in line: %d", h.Waiters)
+	}
+	return errors.New(text)
 }
 
 // deadlock words a circle with one step a line.

@@ -16,7 +16,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 	cli(t, b.under("--permits 2", "env", "0")...).want(t, 0, "DISTLOCK_NAME=job")
 	for _, other := range []string{"--permits 3", "--shared", ""} {
-		for _, wait := range []string{"", " --wait 1m"} { // one answer for one question
+		for _, wait := range []string{" --wait 1m"} { // one answer for one question
 			cli(t, b.under(other+wait, "env", "0")...).
 				want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
 		}
@@ -63,8 +63,9 @@ func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	out, ended := start(ctx, t, b.under("--wait -v", "env", "0")...)
 	eventually(t, "it says what it waits for", func() bool {
-		return strings.Contains(out.errs.String(), `waiting for "job": held by host:1 (doing a balance round)`) &&
-			strings.Contains(out.errs.String(), "place 1 of 1 in line")
+		said := out.errs.String()
+		return strings.Contains(said, `waiting for "job": held by host:1 (doing a balance round)`) &&
+			strings.Contains(said, "place 1 of 1 in line")
 	})
 	interrupt(interrupted{2})
 	await(t, ended).want(t, exitSignal+2)

@@ -21,6 +21,8 @@ func hidden([]string) (int, bool) { return 0, false }
 
 func forwarded(stdio) (<-chan os.Signal, func()) { return nil, func() {} }
 
-func (r *runner) under(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (int, error) {
+func (r *runner) under(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (
+	int, error,
+) {
 	return 0, runSupported()
 }

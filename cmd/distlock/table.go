@@ -20,8 +20,8 @@ type layout struct {
 	whole bool // process ids are shown whole
 }
 
-// layoutOf fits a listing to where it is written: to a terminal, or to the COLUMNS of a program that
-// shows it on one. A file or a pipe gets everything, as does whoever asks for wide.
+// layoutOf fits a listing to where it is written: to a terminal, or to the COLUMNS of a program
+// that shows it on one. A file or a pipe gets everything, as does whoever asks for wide.
 func layoutOf(out io.Writer, wide bool) layout {
 	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 when it is no number
 	f, ok := out.(*os.File)
@@ -50,8 +50,8 @@ func (l layout) process(id string) string {
 	return shown(short(id), 200)
 }
 
-// A column is one of a table. In a table that is too wide the columns that say nothing go first, then
-// those that may be cut are cut, and at last the last ones go.
+// A column is one of a table. In a table that is too wide the columns that say nothing go first,
+// then those that may be cut are cut, and at last the last ones go.
 type column struct {
 	title string
 	idle  string // what a cell says that says nothing
@@ -90,8 +90,8 @@ func (t table) print(w io.Writer, l layout) {
 // gap is the space between two columns.
 const gap = 2
 
-// fit returns how wide each column is shown, 0 for one that is left out, and whether anything is lost
-// by that.
+// fit returns how wide each column is shown, 0 for one that is left out, and whether anything is
+// lost by that.
 func (t table) fit(l layout) (widths []int, cut bool) {
 	for n := len(t.columns); n > 0; n-- { // without the last ones if need be
 		widths = make([]int, len(t.columns))

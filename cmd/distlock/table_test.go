@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A table of a terminal has no line that is wider than that, and shows what is needed to break a lock.
+// A table of a terminal has no line that is wider than that, and shows what is needed to break a
+// lock.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
@@ -47,8 +48,10 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 func TestTable_IdleColumns_GoFirst(t *testing.T) {
 	t.Parallel()
 	tab := table{
-		columns: []column{{title: "NAME", least: 4}, {title: "MODE", idle: "exclusive"}, {title: "WHY", least: 4}},
-		rows:    [][]string{{"job", "exclusive", "nightly"}, {"other", "-", "weekly report"}},
+		columns: []column{
+			{title: "NAME", least: 4}, {title: "MODE", idle: "exclusive"}, {title: "WHY", least: 4},
+		},
+		rows: [][]string{{"job", "exclusive", "nightly"}, {"other", "-", "weekly report"}},
 	}
 	var out strings.Builder
 	tab.print(&out, layout{width: 24})

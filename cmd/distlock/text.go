@@ -39,8 +39,8 @@ func named(name string) string {
 	return b.String()
 }
 
-// label shows the name of a lock in a table: as it is, or in quotes where a person would not see what
-// it is.
+// label shows the name of a lock in a table: as it is, or in quotes where a person would not see
+// what it is.
 func label(name string) string {
 	quoted := named(name)
 	switch {

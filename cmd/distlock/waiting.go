@@ -57,8 +57,8 @@ func (r *runner) lookAt(ctx context.Context, process string) (string, error) {
 	return inTheWay(holding(look), process), nil
 }
 
-// inTheWay says who holds a lock and in which place of the line a process stands. The words stay the
-// same as long as that does.
+// inTheWay says who holds a lock and in which place of the line a process stands. The words stay
+// the same as long as that does.
 func inTheWay(h catalog.Holding, process string) string {
 	place := "not yet in line"
 	for i, w := range h.Lock.Waiters {
