@@ -83,6 +83,13 @@ func (t *Transaction) Abort() {
 	}
 }
 
+// Over reports whether the transaction has ended.
+func (t *Transaction) Over() bool {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	return t.writes == nil
+}
+
 // end lets those go on who wait. The caller holds c.mu.
 func (t *Transaction) end() {
 	for key := range t.writes {

@@ -58,6 +58,7 @@ type course struct {
 	drop           bool
 	lose           bool
 	late           bool
+	again          time.Duration // when a copy is applied; 0: none is
 	crashBefore    bool
 	crashAfter     bool
 	pauseBefore    time.Duration
@@ -96,11 +97,13 @@ func (w *world) course(c *call) course {
 		k.reply = time.Duration(w.chance("reply", now, uint64(p.index))%5000) * time.Microsecond
 	}
 	k.refuse, k.lose = now < p.cut, now < p.deaf
-	if k.refuse || k.lose {
+	k.request += max(0, p.hang-now)
+	if k.refuse || k.lose || now < p.hang {
 		w.judge.trouble(p)
 		p.struck++
 	}
 	if now < p.old && c.old != nil {
+		p.misled = now
 		c.old(p.oldSince, p.oldName)
 		c.note = "old primary"
 	}
@@ -130,8 +133,11 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	case ApplyLate:
 		k.late = true
 		k.request += f.For
+	case Duplicate:
+		k.again = max(f.For, 1)
 	case StaleRead:
 		if c.old != nil {
+			c.p.misled = w.now()
 			c.old(max(0, w.now()-f.For), "")
 		}
 	case CrashBefore:
@@ -170,40 +176,84 @@ func (w *world) carryOut(c *call, k course) {
 	if c.op != opWrite && k.request+k.reply > limit {
 		w.at(w.now()+limit, p.index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
 	}
+	if k.again > 0 && c.writes {
+		w.at(w.now()+k.request+k.again, p.index, func() { w.applyAgain(c) })
+	}
 	inTime := !k.late && k.request <= limit
 	if inTime {
 		w.underWay++
 	}
-	w.at(w.now()+k.request, p.index, func() {
-		if inTime {
-			w.underWay--
-		}
-		err := c.carry()
-		if w.s.Trace && (k.late || k.request+k.reply > 0 && c.note != "") {
-			w.log.applied(c, err)
-		}
-		if k.lose {
-			err = c.lost()
-		}
-		if k.crashAfter {
-			p.crash()
-		}
-		if k.pauseAfter > 0 {
-			p.pause(k.pauseAfter, false)
-		}
-		if k.reply > 0 {
-			w.at(w.now()+k.reply, p.index, func() { c.reply(err) })
-			return
-		}
-		c.reply(err)
-	})
+	w.at(w.now()+k.request, p.index, func() { w.arrive(c, k, inTime) })
+}
+
+// arrive carries a command out where it has come to, and answers it.
+func (w *world) arrive(c *call, k course, inTime bool) {
+	p := c.p
+	if w.blocked(c) {
+		w.at(w.now()+inDoubt, p.index, func() { w.arrive(c, k, inTime) })
+		return
+	}
+	if inTime {
+		w.underWay--
+	}
+	if c.blocked && w.now() > c.sent+k.request+w.s.Timing.Limit {
+		return // the server has given it up
+	}
+	err := c.carry()
+	if w.s.Trace && (k.late || k.request+k.reply > 0 && c.note != "") {
+		w.log.applied(c, err)
+	}
+	if k.lose {
+		err = c.lost()
+	}
+	if k.crashAfter {
+		p.crash()
+	}
+	if k.pauseAfter > 0 {
+		p.pause(k.pauseAfter, false)
+	}
+	if k.reply > 0 {
+		w.at(w.now()+k.reply, p.index, func() { c.reply(err) })
+		return
+	}
+	c.reply(err)
+}
+
+// blocked reports whether a write has to wait for a transaction. Whoever sent it waits no longer than
+// the limit of a command.
+func (w *world) blocked(c *call) bool {
+	if !c.writes || c.inside != nil || c.op == opWrite || !w.mem.Busy(c.subject) {
+		return false
+	}
+	if !c.blocked {
+		c.blocked = true
+		w.at(max(w.now(), c.sent+w.s.Timing.Limit), c.p.index, func() {
+			c.reply(c.timeout(context.DeadlineExceeded))
+		})
+	}
+	return true
+}
+
+// applyAgain applies a copy of a command. Nobody waits for its reply.
+func (w *world) applyAgain(c *call) {
+	if w.blocked(c) {
+		w.at(w.now()+inDoubt, c.p.index, func() { w.applyAgain(c) })
+		return
+	}
+	if c.inside != nil {
+		return // a transaction numbers its commands
+	}
+	err := c.carry()
+	if w.s.Trace {
+		w.log.add("a copy of %s of %q is applied: %s", c.who(), c.subject, c.answer(err))
+	}
 }
 
 // strike lets a fault happen that needs no command.
 func (w *world) strike(f Fault) {
 	p := w.slots[f.Process]
 	now := w.now()
-	if p == nil || f.Kind.ofProcess() && p.dead != (f.Kind == Restart) {
+	if p == nil || f.Kind.ofProcess() && p.over() != (f.Kind == Restart) {
 		return // nobody there whom it could happen to
 	}
 	w.done.Faults[f.Kind]++
@@ -222,12 +272,18 @@ func (w *world) strike(f Fault) {
 		p.cut = max(p.cut, now+f.For)
 	case Deaf:
 		p.deaf = max(p.deaf, now+f.For)
+	case Hang:
+		p.hang = max(p.hang, now+f.For)
 	case OldPrimary:
 		p.old, p.oldSince, p.oldName = now+f.For, now, w.primaryName()
 	case StepWall:
 		p.clock.step(f.For)
 	case StepServer:
 		w.stepServer(f.For)
+	case EndContexts:
+		w.judge.endContexts(p)
+	case Close:
+		p.close(f.For)
 	case Sever:
 		w.after(f.For, func() { w.breakStreams(p) })
 	case Elect:

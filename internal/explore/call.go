@@ -43,7 +43,9 @@ type call struct {
 	old     func(at time.Duration, primary string)
 	show    func() string // what it answered, for the timeline
 
-	err      error // of do; set before done is closed
+	inside   *inside // the transaction of which it is a part
+	blocked  bool    // it has waited for a transaction
+	err      error   // of do; set before done is closed
 	done     chan struct{}
 	answered bool        // the reply is there
 	expired  atomic.Bool // its context has ended and the process has noticed
@@ -150,6 +152,9 @@ func (c *call) carry() error {
 		return fault.Refused(c.op)
 	}
 	w.done.Calls++
+	if p := c.p; p.over() && c.ts != (bson.ObjectID{}) {
+		w.judge.posthumous[c.ts] = true
+	}
 	before := w.judge.before(c)
 	err := c.do()
 	w.judge.applied(c, before, err)

@@ -42,7 +42,8 @@ func Lines() []Schedule {
 		named("reader barges in", barger()),
 		named("permits", permits()),
 		named("holder of a permit dies", deadPermit()),
-		named("circle of two", circle()),
+		named("circle of two", circle(How{Wait: time.Hour})),
+		named("circle of two, as they say", circle(How{Wait: time.Hour, Says: true})),
 	}
 }
 
@@ -263,13 +264,14 @@ func deadPermit() Schedule {
 }
 
 // circle: A holds a and wants b, B holds b and wants a.
-func circle() Schedule {
+func circle(how How) Schedule {
 	both := func(first, second string) func(*User) {
 		return func(u *User) {
 			h := u.Lock(first, time.Hour)
 			if h != nil && u.Sleep(5*sec) {
-				other := u.Acquire(second, How{Wait: time.Hour, Holding: h})
-				if other != nil {
+				how := how
+				how.Under = h
+				if other := u.Acquire(second, how); other != nil {
 					u.Work(other, 5*sec)
 					u.Release(other)
 				}

@@ -122,10 +122,46 @@ func (o *oracle) overtaken(c *call, held catalog.Party, holds bool) {
 // leastRate is how slowly the fastest contender's time may pass for the others.
 const leastRate = 0.8
 
-func (o *oracle) foreignPing(process string) { o.foreign[process] = o.w.now() }
+// foreignLives notes a sign of life of a foreign process: it pinged, or it acquired.
+func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.now() }
 
-// foreignLock notes that a foreign process acquired: that is a sign of life too.
-func (o *oracle) foreignLock(process string, _ bson.ObjectID) { o.foreign[process] = o.w.now() }
+// foreignTook judges that nobody trusts a lock that a foreign process takes (I1).
+func (o *oracle) foreignTook(process, name string) {
+	o.mu.Lock()
+	open := slices.Clone(o.open)
+	o.mu.Unlock()
+	for _, h := range open {
+		if h.name == name && !h.p.dead && o.trusted(h) {
+			o.violated("I1", "foreign %s took %q, which %s trusts with fence %d", process, name, h.p,
+				h.guard.Fence())
+		}
+	}
+}
+
+// changed notes who has stopped to hold a lock, and who holds it again.
+func (o *oracle) changed(was, is bson.Raw) {
+	before, after := holdersIn(was), holdersIn(is)
+	for _, ts := range before {
+		if !slices.Contains(after, ts) {
+			o.left[ts] = o.w.now()
+		}
+	}
+	for _, ts := range after {
+		delete(o.left, ts)
+	}
+}
+
+func holdersIn(raw bson.Raw) []bson.ObjectID {
+	l, bad := catalog.ParseLock(raw)
+	if raw == nil || bad != nil {
+		return nil
+	}
+	var sessions []bson.ObjectID
+	for _, p := range l.Holders() {
+		sessions = append(sessions, p.TS)
+	}
+	return sessions
+}
 
 // closed is I8: after an orderly close no lock names the process, and no ping of it is left.
 func (o *oracle) closed() {
@@ -139,7 +175,8 @@ func (o *oracle) closed() {
 				continue
 			}
 			for i, party := range partiesOf(l) {
-				if does := "holds"; p.named(party.Process) {
+				if does := "holds"; p.named(party.Process) && !o.posthumous[party.TS] &&
+					(p.closing == nil || p.closing.err == nil) {
 					if i >= len(l.Holders()) {
 						does = "waits for"
 					}
@@ -150,8 +187,8 @@ func (o *oracle) closed() {
 	}
 	for _, p := range o.w.lives {
 		raw := o.w.mem.Document(catalog.PingsCollection, p.id())
-		if p.dead || raw == nil || o.strays[p.id()] {
-			continue
+		if p.dead || p.closing != nil || raw == nil || o.strays[p.id()] {
+			continue // a ping that comes after Close is litter for the pruning
 		}
 		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {
 			o.violated("I8", "%s has closed and its ping is still there", p)

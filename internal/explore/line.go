@@ -73,6 +73,7 @@ func (o *oracle) turned(t turn) {
 		fence = p.Fence
 	}
 	o.together(c, t.now.Holders())
+	o.notePrisoners()
 	for _, p := range partiesOf(t.was) {
 		taken := c.op == fault.Overtake || c.op == fault.Bury
 		if taken && p.TS == out && !has(partiesOf(t.now), out) {
@@ -157,10 +158,15 @@ func (o *oracle) done(c *call, after bson.Raw) {
 	}
 }
 
+// A tenant is a process under one of its process ids.
+type tenant struct {
+	p  *process
+	id string
+}
+
 // A lease is how long a process may trust its process id, by the pings that it was answered. It is told
 // here a second time, since asking the process makes it notice the end.
 type lease struct {
-	id   string
 	sent clock.Reading // of the last acknowledged ping
 	over bool
 }
@@ -175,13 +181,14 @@ func (l *lease) lasts(p *process) bool {
 
 // acknowledged notes a ping that was answered.
 func (o *oracle) acknowledged(c *call) {
-	l := o.leases[c.p]
-	if l == nil || l.id != c.subject {
-		if l != nil {
-			o.renamed(c.p, l.id)
+	of := tenant{c.p, c.subject}
+	l := o.leases[of]
+	if l == nil {
+		if old := c.p.before(c.subject); old != "" {
+			o.renamed(c.p, old)
 		}
-		l = &lease{id: c.subject, sent: c.reading}
-		o.leases[c.p] = l
+		l = &lease{sent: c.reading}
+		o.leases[of] = l
 	}
 	if l.lasts(c.p) {
 		l.sent = c.reading
@@ -194,7 +201,7 @@ func (o *oracle) living(id string) *process {
 		if p == nil || p.dead || p.twin != "" {
 			continue
 		}
-		if l := o.leases[p]; l != nil && l.id == id && l.lasts(p) {
+		if l := o.leases[tenant{p, id}]; p.id() == id && l != nil && l.lasts(p) {
 			return p
 		}
 	}

@@ -1,6 +1,7 @@
 package explore_test
 
 import (
+	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,42 @@ func TestLines_FindNothing(t *testing.T) {
 	}
 	t.Logf("%d of %d schedules, %d guards, %d granted in line, %d takeovers, %d buried in line",
 		played, n, sum.Guards, sum.Granted, sum.Takeovers, sum.Buried)
+}
+
+var named = flag.String("explore.named", "", "play the schedule of that name, and print its timeline")
+
+// Each schedule at an edge of the protocol, with streams and without, in the first order of events.
+func TestEdges_FindNothing(t *testing.T) {
+	t.Parallel()
+	for _, s := range explore.Edges() {
+		for _, streams := range []bool{false, true} {
+			s.Streams = streams
+			if r := explore.Run(t, s); r.Failed() {
+				s.Trace = true
+				t.Errorf("%s, streams %v: %v\n%s", s.Name, s.Streams, r.Violations,
+					strings.Join(tail(explore.Run(t, s).Timeline, 400), "\n"))
+			}
+		}
+	}
+}
+
+// The schedule of one name, when one is given.
+func TestNamed_FindsNothing(t *testing.T) {
+	if *named == "" {
+		t.Skip("only with -explore.named")
+	}
+	for _, streams := range []bool{false, true} {
+		s, err := explore.Named(*named)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Streams, s.Trace = streams, true
+		r := explore.Run(t, s)
+		t.Logf("%s, streams %v:\n%s", s.Name, streams, strings.Join(r.Timeline, "\n"))
+		if r.Failed() {
+			t.Errorf("%s, streams %v: %v", s.Name, streams, r.Violations)
+		}
+	}
 }
 
 // I7, found by the schedules of the line: a ping interval as long as the gap that breaks a watch. The

@@ -68,13 +68,18 @@ type oracle struct {
 	strays   map[string]bool          // ping documents that a late ping has made, by process id
 	troubles time.Duration            // when the world was last disturbed
 	troubled map[*process]time.Duration
-	leases   map[*process]*lease
+	leases   map[tenant]*lease
 	due      time.Duration // of the next look at what takes time
-	slow     map[string]waitingFor
+	slow     map[slowThing]*waitingFor
+	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
+
+	// posthumous are the sessions of commands that were applied when their process had died or closed.
+	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards what follows
 	open     []*Held    // handed out, Release has not returned
 	attempts map[*process]map[string]*attempt
+	asking   []*asking // who calls for a lock again and again
 	news     []news
 }
 
@@ -85,6 +90,8 @@ type news struct {
 	got      *Held
 	err      error
 	released *Held
+	called   time.Duration // when Release was
+	wrong    string        // what a user found wrong himself
 }
 
 // fence is that of a guard that was handed out; 0 for other news.
@@ -100,13 +107,15 @@ func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, handed: map[string][]int64{}, accepted: map[string]int64{},
 		looks: map[*process][]seen{}, foreign: map[string]time.Duration{}, strays: map[string]bool{},
-		troubled: map[*process]time.Duration{}, slow: map[string]waitingFor{},
-		attempts: map[*process]map[string]*attempt{}, leases: map[*process]*lease{},
+		troubled: map[*process]time.Duration{}, slow: map[slowThing]*waitingFor{},
+		left: map[bson.ObjectID]time.Duration{}, posthumous: map[bson.ObjectID]bool{},
+		attempts: map[*process]map[string]*attempt{}, leases: map[tenant]*lease{},
 	}
 }
 
 func (o *oracle) violated(rule, format string, args ...any) {
-	v := Violation{At: o.w.now(), Rule: rule, What: o.w.log.plain(fmt.Sprintf(format, args...))}
+	what := randomPart.ReplaceAllString(o.w.log.plain(fmt.Sprintf(format, args...)), "")
+	v := Violation{At: o.w.now(), Rule: rule, What: what}
 	o.w.done.Violations = append(o.w.done.Violations, v)
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
@@ -119,8 +128,20 @@ func (o *oracle) begin(p *process, label string, a *attempt) {
 		o.attempts[p] = map[string]*attempt{}
 	}
 	o.attempts[p][label] = a
-	if !slices.Contains(o.names, a.name) {
-		o.names = append(o.names, a.name)
+	o.add(a.name)
+}
+
+// register notes the name of a lock that somebody asks for.
+func (o *oracle) register(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.add(name)
+}
+
+// add is register. The caller holds mu.
+func (o *oracle) add(name string) {
+	if !slices.Contains(o.names, name) {
+		o.names = append(o.names, name)
 	}
 }
 
@@ -138,7 +159,7 @@ func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
 }
 
 // released is told that Release has returned.
-func (o *oracle) released(h *Held, err error) {
+func (o *oracle) released(h *Held, err error, called time.Duration) {
 	switch {
 	case err == nil:
 		o.w.log.told("%s has released %q", h.p, h.name)
@@ -147,9 +168,14 @@ func (o *oracle) released(h *Held, err error) {
 	default:
 		o.w.log.told("%s could not release %q yet", h.p, h.name)
 	}
+	o.say(news{p: h.p, released: h, err: err, called: called})
+}
+
+// say tells the oracles something.
+func (o *oracle) say(n news) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.news = append(o.news, news{p: h.p, released: h})
+	o.news = append(o.news, n)
 }
 
 // look is asked after every event.
@@ -175,6 +201,7 @@ func (o *oracle) look() {
 		o.oneTrusted(open)
 		o.lossIsOneWay(open)
 	}
+	o.returnInTime()
 	if now := o.w.now(); now >= o.due {
 		o.due = now + o.w.s.Timing.Ping/4
 		o.slowThings(open)
@@ -184,7 +211,13 @@ func (o *oracle) look() {
 // learn judges the end of an attempt: fences rise (I2), and an unknown outcome is not guessed.
 func (o *oracle) learn(n news) {
 	switch {
+	case n.wrong != "":
+		o.violated("truth", "%s: %s", n.p, n.wrong)
+		return
 	case n.released != nil:
+		if n.err == nil && !n.p.dead {
+			o.heldThroughout(n.released, n.called)
+		}
 		return
 	case n.got != nil:
 		o.w.done.Guards++
@@ -196,7 +229,11 @@ func (o *oracle) learn(n news) {
 			o.violated("lost", "%s was handed a guard of %q that was lost already", n.p, n.got.name)
 		}
 		return
-	case n.a == nil || n.p.dead || n.p.struck-n.a.struck != 1:
+	case n.a == nil || n.p.dead:
+		return
+	}
+	o.toldTruth(n)
+	if n.p.struck-n.a.struck != 1 {
 		return
 	}
 	// One fault has struck, so whoever asked the store was answered: it must not hold the lock
@@ -235,8 +272,8 @@ func (o *oracle) fenceOf(n news) {
 // trusted asks a guard whether it may be trusted, by the clock of its process. An answer no is
 // remembered.
 func (o *oracle) trusted(h *Held) bool {
-	if h.guard.Err() != nil {
-		h.lost = true
+	if err := h.guard.Err(); err != nil {
+		o.lose(h, err)
 		return false
 	}
 	return true
@@ -248,7 +285,8 @@ func (o *oracle) oneTrusted(open []*Held) {
 	for i, h := range open {
 		permits := 1
 		for _, other := range open[i+1:] {
-			if h.name != other.name || o.w.done.Failed() || !o.trusted(h) || !o.trusted(other) {
+			if h.name != other.name || h.session() == other.session() || o.w.done.Failed() ||
+				!o.trusted(h) || !o.trusted(other) {
 				continue
 			}
 			permits++
@@ -267,14 +305,22 @@ func (o *oracle) oneTrusted(open []*Held) {
 func (o *oracle) lossIsOneWay(open []*Held) {
 	for _, h := range open {
 		ctx := h.guard.Context()
-		if ctx.Err() != nil && errors.Is(context.Cause(ctx), distlock.ErrLockLost) {
-			h.lost = true
+		if cause := context.Cause(ctx); errors.Is(cause, distlock.ErrLockLost) {
+			o.lose(h, cause)
 		}
 		if h.lost && h.guard.Err() == nil {
 			o.violated("lost", "%s trusts %q with fence %d again, after its loss",
 				h.p, h.name, h.guard.Fence())
 		}
 	}
+}
+
+// lose notes that a guard is seen lost.
+func (o *oracle) lose(h *Held, err error) {
+	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.dead {
+		o.lostForNothing(h, err)
+	}
+	h.lost = true
 }
 
 // guardOf returns the guard of a session, nil when nobody has it.
@@ -307,6 +353,7 @@ func (o *oracle) sent(c *call) {
 		o.mu.Lock()
 		if a := o.attempts[c.p][labelOf(c.grant.Who)]; a != nil {
 			a.sessions = append(a.sessions, c.ts)
+			a.name = c.subject
 		}
 		o.mu.Unlock()
 	}

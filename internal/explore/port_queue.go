@@ -141,16 +141,6 @@ func (o *port) Notices(ctx context.Context, process string) (catalog.Notices, er
 	})
 }
 
-// EnterTransaction implements [catalog.Queues]. The store has no transactions.
-func (o *port) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	g.Process = o.p.alias(g.Process)
-	c := o.write(fault.EnterTransaction, g.Name, g.TS)
-	c.grant = g
-	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
-		return o.store().EnterTransaction(background, g)
-	})
-}
-
 func showAwards(awards []catalog.Award) string {
 	if len(awards) == 0 {
 		return "nobody is granted"

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -32,20 +33,26 @@ type process struct {
 	gone bool // guarded by world.mu: its goroutine has ended
 
 	dead     bool
-	paused   int      // number of pauses under way
-	waiting  []func() // what happens when it runs again
+	closing  *closing      // since Close was called by a fault
+	resumed  time.Duration // when it last ran again
+	misled   time.Duration // when it was last shown an old picture
+	paused   int           // number of pauses under way
+	waiting  []func()      // what happens when it runs again
 	calls    int
 	opCalls  map[fault.Op]int
 	struck   int // faults that struck its commands
 	cut      time.Duration
 	deaf     time.Duration
+	hang     time.Duration
 	old      time.Duration // until when its reads are old
 	oldSince time.Duration
 	oldName  string
 
-	mu      sync.Mutex // guards what follows
-	buried  bool       // every command fails at once
-	frozen  bool       // paused or dead: it cannot notice that a context ended
+	mu      sync.Mutex    // guards what follows
+	shut    bool          // Close was called by a fault: its users stop
+	closed  chan struct{} // closed when that Close has returned
+	buried  bool          // every command fails at once
+	frozen  bool          // paused or dead: it cannot notice that a context ended
 	manager *distlock.Manager
 	ids     []string // process ids it has used
 	twin    string   // process id that stands for its first one
@@ -99,6 +106,9 @@ func (p *process) live() {
 		if m, err = distlock.New(p.ctx, p.config()); err == nil {
 			break
 		}
+		if errors.Is(err, distlock.ErrConfig) {
+			panic("explore: " + p.w.s.Name + ": " + err.Error())
+		}
 		if p.ctx.Err() != nil || !clock.Sleep(p.clock, time.Second, p.ctx.Done()) {
 			return
 		}
@@ -114,6 +124,12 @@ func (p *process) live() {
 	}
 	users.Wait()
 	<-p.ctx.Done()
+	p.mu.Lock()
+	first := p.closed
+	p.mu.Unlock()
+	if first != nil { // a fault has closed it
+		<-first
+	}
 	p.w.log.told("%s closes", p)
 	if err := m.Close(context.Background()); err != nil {
 		p.w.log.told("%s closed: %v", p, err)
@@ -128,6 +144,16 @@ func (p *process) id() string {
 		return ""
 	}
 	return p.ids[len(p.ids)-1]
+}
+
+// before returns the process id that it had used before that one; empty when there is none.
+func (p *process) before(id string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.ids, id); i > 0 {
+		return p.ids[i-1]
+	}
+	return ""
 }
 
 // named reports whether the process has used that process id.
@@ -240,6 +266,7 @@ func (p *process) resume() {
 	if p.paused > 0 {
 		return
 	}
+	p.resumed = p.w.now()
 	waiting := p.waiting
 	p.waiting = nil
 	for _, do := range waiting {
@@ -249,7 +276,7 @@ func (p *process) resume() {
 
 // heal ends what troubles the process.
 func (p *process) heal() {
-	p.cut, p.deaf, p.old = 0, 0, 0
+	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
 	if p.dead {
 		return
 	}
@@ -257,6 +284,54 @@ func (p *process) heal() {
 	for p.paused > 0 {
 		p.resume()
 	}
+}
+
+// A closing is a call of Close that a fault made.
+type closing struct {
+	since time.Duration
+	limit time.Duration // of its context; 0: it had ended
+
+	done bool // guarded by the process's mu, like err
+	err  error
+	at   time.Duration // when it returned
+	seen bool          // the oracle has
+}
+
+// close closes the process in order, beside whatever its users do.
+func (p *process) close(limit time.Duration) {
+	p.mu.Lock()
+	m := p.manager
+	p.shut = m != nil
+	p.mu.Unlock()
+	if m == nil || p.closing != nil {
+		return
+	}
+	c := &closing{since: p.w.now(), limit: limit}
+	p.closing = c
+	first := make(chan struct{})
+	p.mu.Lock()
+	p.closed = first
+	p.mu.Unlock()
+	go func() { // ends with Close
+		defer close(first)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		err := m.Close(ctx)
+		p.w.log.told("%s has closed: %v", p, err)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		c.done, c.err, c.at = true, err, p.w.now()
+	}()
+}
+
+// over reports whether the process is dead, or has closed.
+func (p *process) over() bool {
+	if p.dead || p.closing == nil {
+		return p.dead
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closing.done
 }
 
 // bury lets the goroutines of a process end: every command fails at once from now on.

@@ -21,6 +21,7 @@ const (
 	Drop                         // not applied, and nobody can know
 	LoseReply                    // applied, and nobody can know
 	ApplyLate                    // the caller gives up at once; it is applied For later
+	Duplicate                    // it takes its course, and a copy of it is applied For later
 	StaleRead                    // a look or a listing shows the state of For ago
 	CrashBefore                  // the process dies before it is sent
 	CrashAfter                   // the process dies when it is applied
@@ -30,28 +31,32 @@ const (
 
 // What may happen at any time, or when a command is sent.
 const (
-	Crash      Kind = iota + 32 // the process dies
-	Restart                     // a new process starts in the place of a dead one
-	Pause                       // the process stops for For; its clocks go on
-	Suspend                     // the same, and its monotonic clock stands still meanwhile
-	Cut                         // all its commands are refused for For
-	Deaf                        // all its commands are applied and their replies lost for For
-	OldPrimary                  // its reads show the state of this moment for For
-	StepWall                    // its wall clock steps by For
-	StepServer                  // the server's clock steps by For
-	Elect                       // another primary; its clock differs from the last one's by For
-	RemoveFree                  // free lock documents are deleted
-	Sever                       // its streams of notices break, For later
+	Crash       Kind = iota + 32 // the process dies
+	Restart                      // a new process starts in the place of a dead one
+	Pause                        // the process stops for For; its clocks go on
+	Suspend                      // the same, and its monotonic clock stands still meanwhile
+	Cut                          // all its commands are refused for For
+	Deaf                         // all its commands are applied and their replies lost for For
+	Hang                         // all its commands reach the store when it is over
+	OldPrimary                   // its reads show the state of this moment for For
+	StepWall                     // its wall clock steps by For
+	StepServer                   // the server's clock steps by For
+	Elect                        // another primary; its clock differs from the last one's by For
+	RemoveFree                   // free lock documents are deleted
+	Sever                        // its streams of notices break, For later
+	EndContexts                  // the contexts of all calls of its users end
+	Close                        // it closes, with a context that ends For later, 0: has ended
 )
 
 var kindNames = map[Kind]string{
 	DelayRequest: "delay request", DelayReply: "delay reply", Refuse: "refuse", Drop: "drop",
-	LoseReply: "lose reply", ApplyLate: "apply late", StaleRead: "stale read",
+	LoseReply: "lose reply", ApplyLate: "apply late", Duplicate: "duplicate", StaleRead: "stale read",
 	CrashBefore: "crash before", CrashAfter: "crash after", PauseBefore: "pause before",
 	PauseAfter: "pause after", Crash: "crash", Restart: "restart", Pause: "pause",
-	Suspend: "suspend", Cut: "cut", Deaf: "deaf", OldPrimary: "old primary",
+	Suspend: "suspend", Cut: "cut", Deaf: "deaf", Hang: "hang", OldPrimary: "old primary",
 	StepWall: "step wall clock", StepServer: "step server's clock", Elect: "elect",
-	RemoveFree: "remove free locks", Sever: "sever streams",
+	RemoveFree: "remove free locks", Sever: "sever streams", EndContexts: "end contexts",
+	Close: "close",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -167,6 +172,10 @@ type Schedule struct {
 	NoServerTime bool
 	// HarmOnly leaves out the oracle that tells the takeover rule again, so that only harm counts.
 	HarmOnly bool
+	// MaxWaiters is how many may stand in a line; 0 is as many as the store lets in.
+	MaxWaiters int
+	// Foreign are lock managers of MongoDB's own beside the processes.
+	Foreign []Foreign
 	// World are things that happen outside of all processes, such as a foreign holder.
 	World func(*Outside)
 	// Choices settles which process is first where several have an event at one instant; 0 is

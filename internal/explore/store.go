@@ -41,7 +41,19 @@ func (s *store) note(collection, id string, raw bson.Raw) {
 		s.past = map[string][]version{}
 	}
 	k := key(collection, id)
+	if versions := s.past[k]; collection == catalog.LocksCollection && len(versions) > 0 {
+		s.w.judge.changed(versions[len(versions)-1].raw, raw)
+	}
 	s.past[k] = append(s.past[k], version{s.w.now(), raw})
+}
+
+// document returns a document that may be changed; empty when there is none.
+func (s *store) document(collection, id string) bson.D {
+	var doc bson.D
+	if raw := s.Document(collection, id); raw != nil {
+		_ = bson.Unmarshal(raw, &doc) // the store has marshaled it
+	}
+	return doc
 }
 
 // asOf returns a document as it was.

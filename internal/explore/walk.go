@@ -16,8 +16,15 @@ func Wander(names ...string) func(*User) {
 	return func(u *User) {
 		t := u.p.w.s.Timing
 		for u.Sleep(u.some(t.Takeover / 8)) {
+			if u.shut() {
+				return
+			}
 			name := names[u.Chance.IntN(len(names))]
 			how := u.how(name)
+			if u.Chance.IntN(5) == 0 {
+				u.unusual(name, names, how)
+				continue
+			}
 			var h *Held
 			if how.Wait == 0 && how.mode() == catalog.Exclusive && !how.Barge && u.Chance.IntN(2) == 0 {
 				h = u.Poll(name, u.some(3*t.Takeover))
@@ -40,6 +47,54 @@ func Wander(names ...string) func(*User) {
 	}
 }
 
+// unusual is what users do less often: several locks, one under another, the same once more, Do.
+func (u *User) unusual(name string, names []string, how How) {
+	t := u.p.w.s.Timing
+	switch u.Chance.IntN(6) {
+	case 4:
+		if h := u.Acquire(name, how); h != nil {
+			for range 3 {
+				u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), false)
+			}
+			u.Release(h)
+		}
+	case 5:
+		if name != permitted {
+			u.LockInTransaction(name, u.some(t.Limit), u.some(t.Takeover))
+		}
+	case 0:
+		held := u.LockAll(plain(names), u.some(3*t.Takeover))
+		u.Sleep(u.some(t.Takeover / 4))
+		u.ReleaseAll(held)
+	case 1:
+		h := u.Acquire(name, how)
+		if h == nil {
+			return
+		}
+		under := u.how(names[u.Chance.IntN(len(names))])
+		under.Under = h
+		under.Says, under.Silent = u.Chance.IntN(3) == 0, u.Chance.IntN(4) == 0
+		other := names[u.Chance.IntN(len(names))]
+		under.Permits, under.Shared = limitOf(u, other), other != permitted && u.Chance.IntN(4) == 0
+		u.Release(u.Acquire(other, under))
+		u.Release(h)
+	case 2:
+		if h := u.Acquire(name, how); h != nil {
+			u.Twice(h)
+			u.Release(h)
+		}
+	default:
+		if how.Wait > 0 {
+			u.Do(name, how, u.some(t.Takeover/2))
+		}
+	}
+}
+
+// plain leaves the names out whose users ask for permits.
+func plain(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == permitted })
+}
+
 // permitted is a name whose users ask for permits.
 const permitted = "permits"
 
@@ -55,12 +110,19 @@ func (u *User) how(name string) How {
 	default:
 		how.Wait = u.some(3 * u.p.w.s.Timing.Takeover)
 	}
-	if name == permitted {
-		how.Permits = 2
-	} else {
+	how.Permits = limitOf(u, name)
+	if name != permitted {
 		how.Shared = u.Chance.IntN(4) == 0
 	}
 	return how
+}
+
+// limitOf is the number of permits that a user asks for.
+func limitOf(u *User, name string) int {
+	if name != permitted {
+		return 0
+	}
+	return 2
 }
 
 // some is a random time up to about d.
@@ -116,8 +178,8 @@ type kinds struct {
 // always are the kinds of every walk; a kind that stands twice is twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
-	ApplyLate, ApplyLate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
-	Crash, Pause, Pause, Cut, Cut, Deaf, OldPrimary, Elect, Sever,
+	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
+	Crash, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts, EndContexts,
 }
 
 // Walked returns every kind of fault that a walk may have.
@@ -179,9 +241,15 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 			f.For = time.Duration(r.Int64N(int64(s.Timing.Limit)))
 		}
 	}
+	switch {
+	case f.Kind == Close && r.IntN(2) == 0:
+		f.For = 0
+	case (f.Kind == ApplyLate || f.Kind == Duplicate) && r.IntN(3) == 0:
+		f.For = time.Duration(r.Int64N(int64(s.Length))) // long after all that knew of it
+	}
 	faults := []Fault{f}
 	switch f.Kind {
-	case CrashBefore, CrashAfter, Crash:
+	case CrashBefore, CrashAfter, Crash, Close:
 		// Where the command comes much later, the restart finds nobody dead, and the place
 		// stays empty from then on.
 		back := at + time.Duration(r.Int64N(int64(2*t)))

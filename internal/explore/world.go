@@ -26,8 +26,10 @@ type world struct {
 	judge *oracle
 	done  Result
 
-	faults []*armed
-	healed bool
+	faults     []*armed
+	foreigners []*foreign
+	ids        uint64 // object ids that the world made
+	healed     bool
 	// underWay counts requests on their way to the store that are not later than their limit.
 	underWay int
 	primary  int
@@ -83,6 +85,9 @@ func play(s Schedule) Result {
 		w.after(s.Processes[i].Start, func() { w.launch(i) })
 	}
 	w.arm(s.Faults)
+	for _, f := range s.Foreign {
+		w.startForeign(f)
+	}
 	if s.World != nil {
 		s.World(&Outside{w: w})
 	}
@@ -113,6 +118,9 @@ func (w *world) finish() {
 	}
 	w.log.add("all processes close")
 	limit := w.now() + closeLimit
+	for _, f := range w.foreigners {
+		f.stop(false)
+	}
 	for _, p := range w.lives {
 		if !p.dead {
 			w.at(w.now(), p.index, p.stop)
