@@ -98,8 +98,8 @@ func (g *Guards) Err() error {
 	return nil
 }
 
-// Release releases all of them, the last first, and joins their errors. Releasing again, or nothing,
-// returns nil.
+// Release releases all of them, the last first, and joins their errors, see [TryGuard.Release].
+// Releasing nothing returns nil.
 func (g *Guards) Release() error {
 	if g == nil {
 		return nil

@@ -254,6 +254,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	h := &holding{
 		m: a.m, session: a.grant.Session, process: a.grant.Process, why: a.grant.Why,
 		mode: a.grant.Mode, limit: a.grant.Limit, fence: lock.Fence, evidence: evidence, term: a.term, guards: 1,
+		transacting: make(chan struct{}, 1),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(ctx, h))
 	a.m.table.add(h) // before the term is asked: whoever ends the term then finds the guard

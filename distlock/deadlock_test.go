@@ -118,6 +118,7 @@ func TestDeadlock_WithItself_IsToldAtOnce(t *testing.T) {
 		ask(t.Context(), "p", permit, distlock.Holding(one, two))
 		_, err = p.LockAll(g.Context(), "a", "g")
 		wantDeadlock(t, err)
+		wantDeadlock(t, p.Lock("g").LockInTransaction(g.Context()))
 		err = p.Do(g.Context(), "g", func(context.Context, *distlock.TryGuard) error { return nil })
 		wantDeadlock(t, err)
 		if n := p.store.Total() - before; n != 0 || time.Since(start) != 0 {

@@ -25,12 +25,20 @@ const FenceField = "_fence"
 // The limit: a stale holder is stopped on documents that a newer holder has already written, and
 // not on others. What must be stopped everywhere belongs into [TryGuard.InTransaction].
 //
+// It is for guards that hold their lock alone. Of [Shared] guards, and of several [Permits], many are
+// valid at a time, each with a fence of its own, and a newer one says nothing against an older one:
+// no number could tell which of them are stale. TryGuard.InTransaction can.
+//
 // The update must be one of operators ($set, $inc, ...), not a replacement and not a pipeline.
-// Errors: [ErrBadOption] otherwise, or when the update writes FenceField itself; a *LostError when
-// the guard is no longer trusted.
+// Errors: [ErrBadOption] otherwise, when the update writes FenceField itself, and for guards of Shared
+// or of more than one permit; a *LostError when the guard is no longer trusted.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
+	}
+	if g.h.mode == catalog.Shared || g.h.limit > 1 {
+		return nil, nil, fmt.Errorf("%w: the fence of %s does not tell the stale from the valid, which "+
+			"are several at a time with Shared and Permits; use InTransaction", ErrBadOption, quoted(g.Name()))
 	}
 	if len(update) == 0 {
 		return nil, nil, fmt.Errorf("%w: the update is empty", ErrBadOption)
@@ -67,6 +75,9 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 	return bson.D{{Key: "$and", Value: bson.A{filter, notNewer}}}, fencedUpdate, nil
 }
 
+// transactionOf is the key under which the context of a transaction names its guard.
+type transactionOf struct{ h *holding }
+
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held. Its
 // last write changes the lock document, filtered by the lock session: a takeover that was first
 // makes the transaction fail with [ErrLockLost] and leaves nothing of it; a takeover that comes
@@ -77,12 +88,16 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 // the same client: Config.Client, or mongo.SessionFromContext(ctx).Client(). work may run several
 // times: it must have no other effects. All runs together are bounded by ctx, by the guard and by
 // the time for which a lock is trusted (Takeover - Margin), whichever ends first, not by the driver's
-// 120 s. Transactions of one guard run one after the other. Keep them short: a takeover waits for
-// them. An error of a command that work keeps back has ended the transaction all the same: return it.
+// 120 s. Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after
+// the other; whoever waits for his turn waits as long as ctx and the guard last. Transactions of
+// several holders of one lock (Shared, Permits) write the same lock document: of two that overlap the
+// second to commit runs again. Keep them short: a takeover waits for them. An error of a command that
+// work keeps back has ended the transaction all the same: return it.
 //
 // Errors: work's, as they are; a *LostError, and then the guard is lost; [ErrNoTransactions] on a
 // standalone, on the embedded server, and in database config of a replica set, before work is
-// called; [ErrOutcomeUnknown] when nobody knows whether it was committed.
+// called; [ErrBadOption] when work calls InTransaction of the same guard with its context;
+// [ErrOutcomeUnknown] when nobody knows whether it was committed.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -93,8 +108,19 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	if err := g.Err(); err != nil {
 		return err
 	}
-	g.h.transacting.Lock() // two of one guard would only conflict with each other
-	defer g.h.transacting.Unlock()
+	if ctx.Value(transactionOf{g.h}) != nil {
+		return fmt.Errorf("%w: InTransaction of %s was called inside of itself: its transactions run one "+
+			"after the other; use the context of the outer one", ErrBadOption, quoted(g.Name()))
+	}
+	select { // two of one guard would only conflict with each other
+	case g.h.transacting <- struct{}{}:
+		defer func() { <-g.h.transacting }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-g.h.ctx.Done():
+		return context.Cause(g.h.ctx)
+	}
+	ctx = context.WithValue(ctx, transactionOf{g.h}, true)
 	hold := g.h.m.cfg.Takeover - g.h.m.cfg.Margin
 	ctx, stopTimer := context.WithTimeout(ctx, hold)
 	defer stopTimer()

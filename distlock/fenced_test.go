@@ -1,9 +1,11 @@
 package distlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -143,6 +145,138 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 		wantErr(t, err, distlock.ErrLockLost)
 		if took := time.Since(start); took > holdTime+time.Second {
 			t.Errorf("it took %v, the guard was trusted for %v", took, holdTime)
+		}
+	})
+}
+
+// Whoever waits for his turn to run a transaction of a guard waits no longer than his context, and
+// no longer than the guard.
+func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		end := make(chan struct{})
+		first := make(chan error, 1)
+		work := func(context.Context) error { <-end; return nil }
+		go func() { first <- g.InTransaction(t.Context(), work) }()
+		synctest.Wait()
+		never := func(context.Context) error { t.Error("two at a time"); return nil }
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		wantErr(t, g.InTransaction(ctx, never), context.DeadlineExceeded)
+		if took := time.Since(start); took != 100*time.Millisecond {
+			t.Errorf("it waited %v for a context of 100 ms", took)
+		}
+		second := make(chan error, 1)
+		go func() { second <- g.InTransaction(t.Context(), never) }()
+		synctest.Wait()
+		w.release(g)
+		wantErr(t, <-second, distlock.ErrReleased)
+		close(end)
+		wantErr(t, <-first, distlock.ErrReleased)
+	})
+}
+
+// A transaction inside a transaction of the same guard would wait for itself: it is refused at once,
+// also by another guard of the same acquisition and by way of another lock's transaction.
+func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g, other := p.mustTry("a"), p.mustTry("b")
+		again, err := g.Reenter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		never := func(context.Context) error { t.Error("it ran"); return nil }
+		start, runs := time.Now(), 0
+		err = g.InTransaction(t.Context(), func(ctx context.Context) error {
+			wantErr(t, g.InTransaction(ctx, never), distlock.ErrBadOption)
+			wantErr(t, again.InTransaction(ctx, never), distlock.ErrBadOption)
+			return other.InTransaction(ctx, func(ctx context.Context) error {
+				wantErr(t, g.InTransaction(ctx, never), distlock.ErrBadOption)
+				runs++
+				return nil
+			})
+		})
+		if err != nil || runs != 1 || time.Since(start) != 0 {
+			t.Errorf("error %v, %d runs, %v", err, runs, time.Since(start))
+		}
+		err = again.InTransaction(t.Context(), func(context.Context) error { runs++; return nil })
+		if err != nil || runs != 2 {
+			t.Errorf("afterwards: %v, %d runs", err, runs)
+		}
+	})
+}
+
+// Several holders of one lock are valid at a time, each with a fence of its own: no number tells the
+// stale ones from the valid ones, so Fenced is refused. The only permit is as good as a lock.
+func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		set := bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}
+		for _, g := range []*distlock.TryGuard{
+			p.mustTry("r", distlock.Shared()), p.mustTry("p", distlock.Permits(2)),
+		} {
+			_, _, err := g.Fenced(nil, set)
+			wantErr(t, err, distlock.ErrBadOption)
+		}
+		if _, _, err := p.mustTry("one", distlock.Permits(1)).Fenced(nil, set); err != nil {
+			t.Errorf("the only permit: %v", err)
+		}
+	})
+}
+
+// Transactions of two readers overlap: the second to commit meets the first one's write to the lock
+// document and runs again, and both come through. A reader that was evicted meanwhile does not.
+func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		one, two := a.mustTry("a", distlock.Shared()), b.mustTry("a", distlock.Shared())
+		outer, inner := 0, 0
+		err := one.InTransaction(t.Context(), func(ctx context.Context) error {
+			if outer++; outer > 1 {
+				return nil
+			}
+			return two.InTransaction(t.Context(), func(context.Context) error { inner++; return nil })
+		})
+		if err != nil || outer != 2 || inner != 1 {
+			t.Errorf("error %v, %d and %d runs, want 2 and 1", err, outer, inner)
+		}
+		err = one.InTransaction(t.Context(), func(context.Context) error {
+			w.breaking(b, "a") // of the readers the first
+			return nil
+		})
+		wantErr(t, err, distlock.ErrLockLost)
+		if err := two.InTransaction(t.Context(), func(context.Context) error { return nil }); err != nil {
+			t.Errorf("the other reader: %v", err)
+		}
+	})
+}
+
+// A lock of a transaction hands out no fence. What it commits raises the fence of the next holder, and
+// what it aborts leaves nothing, not even a fence.
+func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		first := p.mustTry("a")
+		w.release(first)
+		mine := errors.New("mine")
+		for _, end := range []error{mine, nil} {
+			before := w.doc("a")
+			err := w.mem.WithTransaction(t.Context(), func(ctx context.Context) error {
+				return errors.Join(p.Lock("a").LockInTransaction(ctx), end)
+			})
+			if !errors.Is(err, end) {
+				t.Fatal(err)
+			}
+			if same := bytes.Equal(before, w.doc("a")); same != (end != nil) {
+				t.Errorf("ended with %v: the document is the same: %v", end, same)
+			}
+		}
+		second := p.mustTry("a")
+		if got, want := second.Fence(), first.Fence()+2; got != want {
+			t.Errorf("fence %d, want %d: one was committed between", got, want)
 		}
 	})
 }

@@ -30,6 +30,9 @@ type TryGuard struct {
 	h        *holding
 	cleanup  runtime.Cleanup
 	released atomic.Bool
+
+	release sync.Once
+	outcome error // of release
 }
 
 // holding is a guard without the handle that its user has.
@@ -48,10 +51,11 @@ type holding struct {
 
 	ended atomic.Pointer[error] // why the guard is over; set once
 
-	transacting sync.Mutex // held while a transaction is under way
+	transacting chan struct{} // one element while a transaction is under way
 
 	releasing sync.Mutex // held while a release is under way
 	released  bool
+	outcome   error // of the release
 
 	mu     sync.Mutex // guards guards
 	guards int        // how many guards there are of it, see Reenter
@@ -69,7 +73,9 @@ func (g *TryGuard) Process() string { return g.h.process }
 // Fence returns the fencing token: it is larger than that of every earlier guard of this name
 // handed out by this package, across releases, takeovers, breaks and a deletion of the document.
 // It does not rise over the turn of a foreign holder, such as MongoDB's own lock manager. Give it
-// to whatever the lock protects, and refuse there what carries a smaller one. No I/O.
+// to whatever the lock protects, and refuse there what carries a smaller one. Not so with [Shared]
+// and [Permits]: their guards are several at a time, and a smaller fence is no reason to refuse one
+// of them. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
 // TakenOver returns the evidence on which the lock was taken from a dead holder; empty when it was
@@ -115,28 +121,31 @@ func (g *TryGuard) Check(ctx context.Context) error {
 // all is well.
 //
 // It returns nil when the lock was freed while the guard was trusted; a *LostError when the guard
-// was lost before, whether or not the document could still be freed; a *ReleaseError when every try
-// failed: then the release goes on in the background, at once and after every ping. Releasing again
-// returns nil. Releasing a nil guard returns nil, so that it may be deferred before the error is
-// looked at.
+// was lost before, whether or not the document could still be freed; an error that matches
+// [ErrClosed] when the Manager was closed before, which freed the lock: whether the work was over by
+// then its caller knows, so release before closing; a *ReleaseError when every try failed: then the
+// release goes on in the background, at once and after every ping. The outcome stays with the guard:
+// releasing again waits for the first release and returns the same. Releasing a nil guard returns
+// nil, so that it may be deferred before the error is looked at.
 //
 // mongos 1.8 freed by _id alone and could free the next holder's lock; this names the session.
 //
 // Where [TryGuard.Reenter] was used the lock is freed by the last release.
 func (g *TryGuard) Release() error {
-	if g == nil || g.released.Swap(true) {
+	if g == nil {
 		return nil
 	}
-	g.cleanup.Stop()
-	if !g.h.lastGuard() {
-		if err := g.h.err(); errors.Is(err, ErrLockLost) {
-			return err
+	g.release.Do(func() {
+		g.released.Store(true)
+		g.cleanup.Stop()
+		if g.h.lastGuard() {
+			g.outcome = g.h.release(context.Background(), ErrReleased)
+		} else {
+			g.outcome = g.h.broken()
 		}
-		return nil
-	}
-	err := g.h.release(context.Background(), ErrReleased)
+	})
 	runtime.KeepAlive(g)
-	return err
+	return g.outcome
 }
 
 // Reenter acquires the lock once more for whoever has this guard, and returns a guard of its own: as
@@ -244,15 +253,29 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// release ends the guard and frees the document. why becomes the cause of the context.
+// broken says why the lock was not held until now; nil when it was.
+func (h *holding) broken() error {
+	err := h.err()
+	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
+		return fmt.Errorf("distlock: release %s: %w before the guard was released",
+			quoted(h.session.Name), ErrClosed)
+	}
+	return err
+}
+
+// release ends the guard and frees the document, once. why becomes the cause of the context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.releasing.Lock()
 	defer h.releasing.Unlock()
-	if h.released {
-		return nil
+	if !h.released {
+		h.released = true
+		h.outcome = h.free(ctx, why)
 	}
-	h.released = true
-	lost := h.err() // before the first try is sent: afterwards it cannot be told (I6)
+	return h.outcome
+}
+
+func (h *holding) free(ctx context.Context, why error) error {
+	lost := h.broken() // before the first try is sent: afterwards it cannot be told (I6)
 	h.end(why)
 	defer h.m.table.remove(h) // after ReleaseLater, so that the reaper sees no gap
 	if h.hasTwin() {
@@ -261,7 +284,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 	tries, err := h.tryRelease(ctx)
 	switch {
 	case err == nil || errors.Is(err, catalog.ErrNoMatch):
-		if err != nil && lost == nil {
+		if err != nil && !errors.Is(lost, ErrLockLost) {
 			lost = &LostError{Name: h.session.Name, Fence: h.fence,
 				Cause: errors.New("somebody else holds the lock, nothing was changed")}
 		}

@@ -66,6 +66,9 @@ func sessions(own []*holding) []bson.ObjectID {
 // standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it holds
 // itself, and the two do not go together.
 func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOptions) error {
+	if o.bounded && o.wait == 0 {
+		return nil // it does not wait
+	}
 	permits := 0
 	for _, h := range owned(ctx, o) {
 		switch {

@@ -130,8 +130,9 @@ func usable(ctx context.Context) error {
 }
 
 // Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context, and
-// releases, also when work panics. It never returns nil when the lock was lost while work ran: the
-// error joins that of work, the loss, and a failed release.
+// releases, also when work panics. It never returns nil when the lock was not held for the whole of
+// work: the error joins that of work with that of [TryGuard.Release], which tells of the loss, of a
+// Manager that was closed meanwhile, and of a release that failed.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {

@@ -336,12 +336,12 @@ func TestOptions_OfModes_BadOnesAreRefused(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		_, err := p.Lock("a").LockInTransaction(t.Context(), distlock.Shared())
+		err := p.Lock("a").LockInTransaction(t.Context(), distlock.Shared())
 		wantErr(t, err, distlock.ErrBadOption)
 		if p.store.Total() != before {
 			t.Error("the server was asked")
 		}
-		_, err = p.Lock("a").LockInTransaction(t.Context())
+		err = p.Lock("a").LockInTransaction(t.Context())
 		wantErr(t, err, distlock.ErrNoTransactions)
 	})
 }

@@ -11,7 +11,12 @@ import (
 // LockInTransaction acquires the lock inside the MongoDB transaction that ctx carries, as the driver
 // hands it to the function given to Session.WithTransaction. It is released by the commit or the
 // abort, and by nothing else: there is no guard, no heartbeat, and nothing to forget. PostgreSQL
-// calls that pg_advisory_xact_lock. Call it first in the transaction. It returns the fence.
+// calls that pg_advisory_xact_lock. Call it first in the transaction.
+//
+// It hands out no fence: until the commit there is none, and after an abort the next holder would
+// have the same. None is needed inside the transaction, whose writes appear while the lock is held or
+// not at all. What is written to documents of [TryGuard.Fenced] has no fence either, so a stale guard
+// is not refused there by it.
 //
 // What holds the others off is the uncommitted write to the lock document: whoever wants the lock
 // meanwhile waits in the server until the transaction ends, or meets a write conflict in a
@@ -27,45 +32,48 @@ import (
 // What it costs: the transaction stays open for as long as the lock is held, and MongoDB ends it
 // after 60 s (transactionLifetimeLimitSeconds); contenders keep a connection busy while they wait.
 //
-// Errors: those of Lock but deadlocks; [ErrNoTransactions] when ctx carries no transaction, or the
-// server or the database has none; [ErrBadOption] for [Shared] and [Permits], which need a document
-// that others can see.
-func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) (fence int64, err error) {
+// Errors: those of Lock, of deadlocks only that the caller holds the lock itself;
+// [ErrNoTransactions] when ctx carries no transaction, or the server or the database has none;
+// [ErrBadOption] for [Shared] and [Permits], which need a document that others can see.
+func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if o.mode != catalog.Exclusive {
-		return 0, fmt.Errorf("%w: a lock of a transaction is exclusive; leave Shared and Permits out",
+		return fmt.Errorf("%w: a lock of a transaction is exclusive; leave Shared and Permits out",
 			ErrBadOption)
+	}
+	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
+		return err
 	}
 	w := &waiting{m: l.m, o: o, name: l.name, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
 	for {
-		lock, err := l.enterTransaction(ctx, o)
+		err := l.enterTransaction(ctx, o)
 		if err == nil {
-			return lock.Fence, nil
+			return nil
 		}
 		var again *againError
 		if !errors.Is(err, ErrHeld) || errors.As(err, &again) || !w.worthwhile(err) {
-			return 0, err
+			return err
 		}
 		w.last = err
 		if cause := w.sleep(ctx); cause != nil {
-			return 0, w.stopped(cause)
+			return w.stopped(cause)
 		}
 	}
 }
 
 // enterTransaction looks from outside of the transaction, and enters the lock inside of it if it is
 // free: a transaction reads one picture only, so waiting in it would be of no use.
-func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions) (catalog.Lock, error) {
+func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions) error {
 	a, err := l.m.begin(l.name, o)
 	if err != nil {
-		return catalog.Lock{}, err
+		return err
 	}
 	defer a.leave()
-	fail := func(err error) (catalog.Lock, error) {
-		return catalog.Lock{}, fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(l.name), err)
+	fail := func(err error) error {
+		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(l.name), err)
 	}
 	s, err := l.m.look(ctx, l.name)
 	if err != nil {
@@ -76,18 +84,18 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 	}
 	if !s.free() || s.Lock != nil && len(s.Lock.Waiters) > 0 {
 		if err := l.clearDead(ctx, s); err != nil {
-			return catalog.Lock{}, err
+			return err
 		}
 	}
-	lock, err := l.m.locks.EnterTransaction(ctx, a.grant)
-	if errors.Is(err, catalog.ErrNotFree) {
-		return catalog.Lock{}, &againError{fmt.Errorf("%w: the transaction began before the lock was "+
-			"free; run it again: %w", l.m.heldError(s), err)}
-	}
-	if err != nil {
+	_, err = l.m.locks.EnterTransaction(ctx, a.grant)
+	switch {
+	case errors.Is(err, catalog.ErrNotFree):
+		return &againError{fmt.Errorf("%w: the transaction began before the lock was free; run it "+
+			"again: %w", l.m.heldError(s), err)}
+	case err != nil:
 		return fail(err)
 	}
-	return lock, nil
+	return nil
 }
 
 // clearDead takes the dead out of the way, and returns a *HeldError when the living are.

@@ -113,8 +113,7 @@ func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 		g := w.mustTry(t, a, name)
 		wantTurns(t, g, w.queue(t, b, name), w.queue(t, a, name), w.queue(t, b, name))
 		err := transact(t.Context(), w.d.app, func(ctx context.Context) error {
-			_, err := a.Lock(name).LockInTransaction(ctx)
-			return err
+			return a.Lock(name).LockInTransaction(ctx)
 		})
 		wantErr(t, err, distlock.ErrNoTransactions)
 	})
