@@ -58,7 +58,7 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 			}
 			shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 			t.Cleanup(shut)
-			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=50", "--"}
+			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=3000", "--"}
 			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)
 			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 			shut()

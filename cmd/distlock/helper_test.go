@@ -17,7 +17,7 @@ import (
 )
 
 // helperLimit ends a helper that nobody ended, so that a failed test leaves nothing behind.
-const helperLimit = time.Minute
+const helperLimit = 2 * time.Minute
 
 // helper is what the test program does as the command of run.
 func helper(what string, args []string) int {
@@ -62,10 +62,13 @@ func helper(what string, args []string) int {
 		fmt.Println(string(given))
 		return 0
 	case "stop": // stops itself
+		signal.Notify(caught, syscall.SIGCONT)
 		fmt.Println("stops")
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		fmt.Println("goes on")
-		return 3
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // another thread may be the first to stop
+		if helperSignal(caught) != nil {
+			fmt.Println("goes on")
+			return 3
+		}
 	case "read": // reads a line from its standard input
 		fmt.Println("ready", os.Getpid())
 		line, err := bufio.NewReader(os.Stdin).ReadString('\n')

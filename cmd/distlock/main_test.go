@@ -145,7 +145,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // timeout is the bound of everything that a test waits for.
 func timeout(t *testing.T) <-chan time.Time {
 	t.Helper()
-	timer := clock.System().NewTimer(30 * time.Second)
+	timer := clock.System().NewTimer(time.Minute)
 	t.Cleanup(timer.Stop)
 	return timer.C()
 }
