@@ -16,6 +16,9 @@ import (
 // ping interval that is not positive or larger than this is not believed.
 const MaxTakeover = 7 * 24 * time.Hour
 
+// stateOurs is the state of a lock that one of ours holds.
+const stateOurs = 1
+
 // A Lock is a document of the collection locks, understood.
 type Lock struct {
 	Name    string
@@ -27,7 +30,10 @@ type Lock struct {
 	When    time.Time // zero when absent or unreadable; informational only
 	TS      bson.ObjectID
 	Fence   int64
-	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds.
+	// Takeover is the takeover time that the holder has recorded; zero when it has not, or out of
+	// bounds. A foreign manager leaves the field of a holder of ours before it: in a document whose
+	// state is 2, as MongoDB's own manager and mongos from 2.0 on write it and none of ours does, it
+	// is nobody's. mongos before 2.0 wrote 1, and works with no server that ours work with.
 	Takeover time.Duration
 	// Mode and Limit say how the lock is held or, when it is free, waited for.
 	Mode  Mode
@@ -103,7 +109,9 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	l.Who, _ = doc.lookup("who").StringValueOK()
 	l.Why, _ = doc.lookup("why").StringValueOK()
 	l.When = date(doc.lookup("when"))
-	l.Takeover = bounded(doc.lookup("takeoverMS"))
+	if l.State <= stateOurs {
+		l.Takeover = bounded(doc.lookup("takeoverMS"))
+	}
 	if bad := l.parseQueue(doc); bad != nil {
 		return Lock{}, bad
 	}

@@ -234,6 +234,18 @@ func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	}
 }
 
+// What MongoDB's own manager took from one of ours has our field, and state 2: the time is nobody's.
+func TestParseLock_TakeoverLeftByAnother_IsNobodys(t *testing.T) { // F19
+	t.Parallel()
+	for _, state := range []any{int32(2), int64(2), 2.0, int32(3)} {
+		l, bad := catalog.ParseLock(marshal(t,
+			replace(lock("takeoverMS", int64(900_000)), "state", state)))
+		if bad != nil || !l.Held || l.Takeover != 0 || l.Holders()[0].Takeover != 0 {
+			t.Errorf("state %v: %+v, %v", state, l, bad)
+		}
+	}
+}
+
 func TestParseLock_Takeover_IsBelievedInBounds(t *testing.T) { // F9
 	t.Parallel()
 	for _, c := range []struct {

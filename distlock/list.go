@@ -48,7 +48,8 @@ type PingInfo struct {
 	HasPing bool
 	// PingAge is how old its ping is by the server's clock; negative when unknown.
 	PingAge time.Duration
-	// Foreign is true when the ping is not one of ours: a mongos, or MongoDB's own manager.
+	// Foreign is true when it has left no trace of ours: a mongos, or MongoDB's own manager. See the
+	// method Foreign of package takeover's Evidence.
 	Foreign bool
 	// Condemned is true when a contender has declared the process dead.
 	Condemned bool
@@ -87,7 +88,7 @@ func (m *Manager) Waiters(ctx context.Context) iter.Seq2[WaiterInfo, error] {
 			infos = append(infos, WaiterInfo{
 				Name: row.Lock.Name, Place: i + 1, Mode: modeWord(p.Mode), Limit: int(p.Limit),
 				Process: p.Process, Who: p.Who, Why: p.Why, Since: p.Since, Takeover: p.Takeover,
-				PingInfo: m.pingInfo(row, p.Process),
+				PingInfo: m.pingInfo(row, p),
 			})
 		}
 		return infos
@@ -123,20 +124,21 @@ func (m *Manager) lockInfo(row catalog.Holding, l catalog.Lock, p catalog.Party)
 	return LockInfo{
 		Name: l.Name, Held: l.Held, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process,
 		Who: p.Who, Why: p.Why, Since: p.Since, Fence: p.Fence, Waiters: len(l.Waiters),
-		Takeover: p.Takeover, PingInfo: m.pingInfo(row, p.Process),
+		Takeover: p.Takeover, PingInfo: m.pingInfo(row, p),
 	}
 }
 
-func (m *Manager) pingInfo(row catalog.Holding, process string) PingInfo {
-	info := PingInfo{PingAge: -1, Self: process != "" && process == m.Process()}
-	ping := row.Pulses[process].Ping
-	if process == row.Lock.Process {
+func (m *Manager) pingInfo(row catalog.Holding, p catalog.Party) PingInfo {
+	info := PingInfo{PingAge: -1, Self: p.Process != "" && p.Process == m.Process()}
+	ping := row.Pulses[p.Process].Ping
+	if p.Process == row.Lock.Process {
 		ping = row.Ping
 	}
+	info.Foreign = traceOf(p, catalog.Pulse{Ping: ping}).Foreign()
 	if ping == nil {
 		return info
 	}
-	info.HasPing, info.Foreign, info.Condemned = true, !ping.HasSeq, ping.Condemned != nil
+	info.HasPing, info.Condemned = true, ping.Condemned != nil
 	if !row.ServerTime.IsZero() {
 		info.PingAge = max(0, row.ServerTime.Sub(ping.At))
 	}

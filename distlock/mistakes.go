@@ -29,4 +29,7 @@ func mistaken(mistakes mutant.Set, e *takeover.Evidence, p *takeover.Policy) {
 	if mistakes.Has(mutant.SessionChangeIgnored) { // mutant 20
 		e.TS = [12]byte{}
 	}
+	if mistakes.Has(mutant.ForeignIsOurs) && e.Recorded == 0 { // mutant 33
+		e.Recorded = p.Takeover
+	}
 }

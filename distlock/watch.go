@@ -126,12 +126,17 @@ func (m *Manager) suspect(name string, seen catalog.Look, p catalog.Party,
 
 func evidenceOf(name string, look catalog.Look, party catalog.Party, sent, received clock.Reading,
 ) takeover.Evidence {
+	e := traceOf(party, look.Pulses[party.Process])
+	e.Name, e.Server, e.Primary = name, look.ServerTime, look.Primary
+	e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
+	return e
+}
+
+// traceOf is what a holder or waiter has left in the documents.
+func traceOf(party catalog.Party, pulse catalog.Pulse) takeover.Evidence {
 	e := takeover.Evidence{
-		Name: name, Server: look.ServerTime, Primary: look.Primary,
-		Wall: received.Wall, Sent: sent.Mono, Received: received.Mono,
 		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
 	}
-	pulse := look.Pulses[party.Process]
 	if pulse.Err != nil {
 		e.Malformed = pulse.Err.Error()
 	}
@@ -233,8 +238,7 @@ func (m *Manager) condemn(ctx context.Context, s scene, dead suspect, done conde
 	if err := m.samePrimary(ctx, s, dead); err != nil && !blind {
 		return "", err
 	}
-	if dead.Process == "" || blind || done[dead.Process] ||
-		ping != nil && (!ping.HasSeq || ping.Condemned != nil) {
+	if dead.evidence.Foreign() || blind || done[dead.Process] || ping != nil && ping.Condemned != nil {
 		return evidence, nil
 	}
 	err := m.locks.Condemn(ctx, dead.Process, ping, catalog.Condemnation{
@@ -258,7 +262,7 @@ func (m *Manager) condemn(ctx context.Context, s scene, dead suspect, done conde
 // foreign one, which cannot be condemned, the last look is made once more between two questions for
 // the primary and before a linearizable read, so that it is the true primary's (R5).
 func (m *Manager) samePrimary(ctx context.Context, s scene, dead suspect) error {
-	if err := m.isPrimary(ctx, s); err != nil || dead.pulse.Ping == nil || dead.pulse.Ping.HasSeq {
+	if err := m.isPrimary(ctx, s); err != nil || !dead.evidence.Foreign() {
 		return err
 	}
 	again, err := m.look(ctx, s.name)

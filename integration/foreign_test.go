@@ -102,6 +102,37 @@ func foreignHolder(t *testing.T, d dead, g generation, patient, hasty *distlock.
 	d.w.keep(again)
 }
 
+// Rule 4: a foreign holder that has no ping, since it has never pinged or has stopped in order, gets the
+// same time, also where it took the lock from one of ours. No ping is made for it, so that nothing is
+// held against its next start.
+func TestForeignHolder_WithoutPing_GetsItsOwnTime(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		m := w.start(t, func(cfg *distlock.Config) {
+			shortTakeover(cfg)
+			cfg.ForeignTakeover = 2 * cfg.Takeover
+		})
+		bare := w.plantHeld(t, nil)
+		over := dead{w, w.name("taken"), w.name("ConfigServer")}
+		w.plant(t, catalog.LocksCollection, bson.D{
+			field("_id", over.name), field("state", int32(2)), field("process", over.process),
+			field("ts", bson.NewObjectID()), field("when", bson.NewDateTimeFromTime(w.now(t))),
+			field("who", "ConfigServer:conn2"), field("why", "createDatabase"),
+			field("fence", int64(1)<<40), field("takeoverMS", int64(1000)), field("rev", int64(33)),
+		})
+		begun := time.Now()
+		for _, d := range []dead{bare, over} {
+			d.taken(t, m, "watch")
+			if took := time.Since(begun); took < m.Config().ForeignTakeover {
+				t.Errorf("%s was taken after %v", d.name, took)
+			}
+			if ping := w.document(t, catalog.PingsCollection, d.process); ping != nil {
+				t.Errorf("a ping was made for it: %v", ping)
+			}
+		}
+	})
+}
+
 func raw(doc bson.D) bson.Raw {
 	data, err := bson.Marshal(doc)
 	if err != nil {

@@ -159,7 +159,7 @@ func TestTakeover_PingInTheFuture_OnlyWatchingTakes(t *testing.T) {
 func TestTakeover_NoPingDocument(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
-		d := w.plantHeld(t, nil)
+		d := w.plantHeld(t, nil, field("takeoverMS", int64(1000))) // it is one of ours
 		refusing := w.start(t, func(cfg *distlock.Config) {
 			shortTakeover(cfg)
 			cfg.RefuseWithoutPing = true

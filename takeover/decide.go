@@ -27,7 +27,7 @@ func decide(first, last, now Evidence, p Policy) Decision {
 		return malformed(now)
 	case !now.Held:
 		return Decision{Verdict: Free, Reason: "nobody holds the lock"}
-	case now.Condemned != "":
+	case now.Condemned != "" && !now.Foreign():
 		return condemned(now)
 	}
 	j := judgement{
@@ -76,9 +76,9 @@ func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
 		t = max(t, now.PingTakeover)
-		if !now.HasSeq {
-			t = max(t, p.ForeignTakeover)
-		}
+	}
+	if now.Foreign() {
+		t = max(t, p.ForeignTakeover)
 	}
 	return t
 }

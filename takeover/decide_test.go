@@ -112,6 +112,8 @@ func TestDecide_NoPingDocument(t *testing.T) {
 	refuse := policy(func(p *takeover.Policy) { p.RefuseWithoutPing = true })
 	nameless := func(e *takeover.Evidence) { e.Process = "" }
 	long := func(e *takeover.Evidence) { e.Recorded = time.Hour }
+	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }
+	patient := policy(func(p *takeover.Policy) { p.ForeignTakeover = time.Hour })
 	check(t, []row{
 		{
 			name: "first look", first: look(night, noPing), verdict: takeover.Watch,
@@ -139,10 +141,20 @@ func TestDecide_NoPingDocument(t *testing.T) {
 			first: look(0, noPing, long), now: look(time.Hour+trip, noPing, long),
 			verdict: takeover.Take, rule: "watch",
 		},
-		{ // the foreign takeover time needs a ping to be recognised by
+		{ // it has recorded its own, so it is one of ours
 			name: "absent, longer foreign takeover time", first: look(0, noPing),
 			now: look(limit+trip, noPing), verdict: takeover.Take, rule: "watch",
-			policy: policy(func(p *takeover.Policy) { p.ForeignTakeover = time.Hour }),
+			policy: patient,
+		},
+		{
+			name: "absent, and nothing recorded", first: look(0, noPing, unrecorded),
+			now: look(limit+trip, noPing, unrecorded), verdict: takeover.Watch,
+			remaining: time.Hour - limit, policy: patient,
+		},
+		{
+			name:  "absent, and nothing recorded, for the foreign takeover time",
+			first: look(0, noPing, unrecorded), now: look(time.Hour+trip, noPing, unrecorded),
+			verdict: takeover.Take, rule: "watch", policy: patient,
 		},
 		{
 			name: "ping document appears", first: look(0, noPing), now: look(limit + trip),
@@ -212,6 +224,43 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 			checkReason(t, got.Reason)
 			if len(got.Reason) > 2000 {
 				t.Errorf("reason has %d bytes", len(got.Reason))
+			}
+		})
+	}
+}
+
+// Rule 4: what tells a holder of ours from a foreign one. A mark counts at the first look for ours and
+// for nothing for a foreign one.
+func TestEvidence_Foreign(t *testing.T) {
+	t.Parallel()
+	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }
+	noSeq := func(e *takeover.Evidence) { e.Seq, e.HasSeq = 0, false }
+	nameless := func(e *takeover.Evidence) { e.Process = "" }
+	for name, c := range map[string]struct {
+		e            takeover.Evidence
+		want, marked bool // without a mark, and with one
+	}{
+		"pings with seq":                     {look(0), false, false},
+		"pings with seq, nothing recorded":   {look(0, unrecorded), false, false},
+		"no ping, a time recorded":           {look(0, noPing), false, false},
+		"no ping, nothing recorded":          {look(0, noPing, unrecorded), true, true},
+		"no ping, no process":                {look(0, noPing, nameless), true, true},
+		"pings as a mongos":                  {look(0, foreign), true, true},
+		"pings without seq, a time recorded": {look(0, noSeq), true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			marked := c.e
+			doomed(&marked)
+			if got := c.e.Foreign(); got != c.want {
+				t.Errorf("want %v, got %v", c.want, got)
+			}
+			if got := marked.Foreign(); marked.HasPing && got != c.marked {
+				t.Errorf("with a mark: want %v, got %v", c.marked, got)
+			}
+			d := takeover.Decide(marked, marked, policy())
+			if taken := d.Verdict == takeover.Take; marked.HasPing && taken == c.marked {
+				t.Errorf("with a mark: %+v", d)
 			}
 		})
 	}

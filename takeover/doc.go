@@ -9,7 +9,7 @@
 // # The formula
 //
 //	T       = max(contender's takeover time, the one in the lock, the one in the ping)
-//	          and the foreign takeover time too, for a ping without seq
+//	          and the foreign takeover time too, for a foreign holder
 //	picture = (process, ping present, ping, local, seq present, seq), and ts for the same lock
 //	watched = min(contender's monotonic clock: first look's REPLY to present look's SEND,
 //	              server's clock: present look - first look, when both are known)
@@ -19,7 +19,7 @@
 //	            |server - contender| <= allowed skew + half a round trip,
 //	            same picture, watched >= 3 ping intervals of the holder        take
 //	at once:    as witnesses, without the three intervals; only on demand      take
-//	condemned:  the holder was condemned by a contender who had watched        take
+//	condemned:  a holder of ours was condemned by a contender who had watched  take
 //
 // The contender's age of the ping is taken at the SEND of the look: time that passes while a
 // reply is under way speaks neither for nor against the holder.
@@ -55,6 +55,8 @@
 //	no ping document              1.8 refused for ever, 2.0 on took it for very old; here Watch or,
 //	                              by policy, NoPing
 //	seq, condemned, local, pause  none; ours
+//	a foreign holder              watched as 2.0 to 6.0 watched each other, for their 15 minutes; its
+//	                              mark counts for nothing, see [Evidence.Foreign]
 //
 // # What is assumed
 //
@@ -75,8 +77,8 @@
 // clock together with a holder cut off for those three intervals can take a lock whose holder still
 // trusts it. [WatchOnly] drops the rule.
 //
-// A holder without seq is a mongos or MongoDB's own lock manager. It cannot be condemned and
-// may act on after it was overtaken, as it always could.
+// A foreign holder is a mongos or MongoDB's own lock manager, see [Evidence.Foreign]. It cannot be
+// condemned and may act on after it was overtaken, as it always could.
 //
 // Progress is not promised while a clock that must count stands still: with a frozen server clock
 // the watch rule never gets there.

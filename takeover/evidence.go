@@ -11,14 +11,14 @@ type Evidence struct {
 	Malformed string        // not empty: what cannot be understood in the lock or its ping
 	Process   string        // holder's process id, empty when the document has none
 	TS        [12]byte      // lock session
-	Recorded  time.Duration // holder's takeover time from the lock document, 0 when unknown
+	Recorded  time.Duration // takeover time that the holder wrote into the lock document, 0 for none
 
 	// Ping of the holder
 	HasPing      bool
 	Ping         time.Time     // server's clock at the last ping
 	Local        time.Time     // holder's own clock at the last ping, zero when absent
 	Seq          int64         // change marker
-	HasSeq       bool          // false: a foreign holder, which cannot be condemned
+	HasSeq       bool          // false: none of ours has pinged, see Foreign
 	PingInterval time.Duration // holder's ping interval, 0 when unknown
 	PingTakeover time.Duration // holder's takeover time from the ping document, 0 when unknown
 	Condemned    string        // not empty: the holder is condemned; by whom and why
@@ -30,6 +30,30 @@ type Evidence struct {
 	Sent       time.Duration // looker's monotonic clock before the look was sent
 	Received   time.Duration // looker's monotonic clock when the reply was there
 	LongestGap time.Duration // longest pause between two looks since the first, filled by Observation
+}
+
+// Foreign reports whether the holder may be none of ours: a mongos, or MongoDB's own lock manager. Such
+// a holder looks at no mark, so it cannot be condemned and may live whatever its mark says; it checks
+// no deadline; and its id may be that of its next start. So it is watched for the foreign takeover time,
+// by the watch rule alone, and nothing is written into its ping.
+//
+// Ours is who left a trace that no foreign one leaves: seq in the ping or, where that was removed, a
+// recorded takeover time in a lock that it took, or in its place in a line. Every one of ours writes
+// both. A ping without seq speaks for a foreign one again, but for the condemned one that a contender
+// of ours inserts for a holder of ours.
+//
+// A foreign manager that takes a lock leaves the fields of the one of ours that held it before. That
+// Recorded is none of these is for the reader of the document to tell: ParseLock of package catalog
+// does, by the state.
+func (e Evidence) Foreign() bool {
+	switch {
+	case e.HasPing && e.HasSeq:
+		return false
+	case e.Process == "" || e.Recorded <= 0:
+		return true
+	default:
+		return e.HasPing && e.Condemned == ""
+	}
 }
 
 // A Verdict is what a contender may do.
@@ -84,7 +108,7 @@ const (
 // [Policy.Validate].
 type Policy struct {
 	Takeover        time.Duration // contender's own takeover time
-	ForeignTakeover time.Duration // least takeover time for a holder without seq; 15 min in production
+	ForeignTakeover time.Duration // least takeover time for a foreign holder; 15 min in production
 	PingInterval    time.Duration // contender's own ping interval, used when the holder's is unknown
 	MaxClockSkew    time.Duration // how far server and contender may differ for the witnesses to count
 	MaxGap          time.Duration // a longer pause between two looks restarts the watch

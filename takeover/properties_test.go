@@ -261,7 +261,7 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 		d := takeover.Decide(first, now, p)
 
 		need := max(p.Takeover, now.Recorded, now.PingTakeover)
-		if now.HasPing && !now.HasSeq {
+		if !now.HasSeq && (now.HasPing || now.Recorded == 0) { // nothing here is condemned
 			need = max(need, p.ForeignTakeover)
 		}
 		short := now.Sent-first.Received < need
@@ -276,6 +276,32 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 		}
 		if !short && d.Verdict != takeover.Take && d.Verdict != takeover.NoPing {
 			t.Fatalf("not taken: %+v", d)
+		}
+	})
+}
+
+// A holder that has left no trace of ours is taken by the watch rule alone, and not before the foreign
+// takeover time: whatever its ping and its mark say.
+func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		first := anyEvidence(t)
+		first.HasSeq, first.Recorded, first.Held, first.Malformed = false, 0, true, ""
+		now := first
+		if rapid.Bool().Draw(t, "later") {
+			now = secondLook(t, first)
+		}
+		now.Condemned = rareText.Draw(t, "condemned")
+		p := anyPolicy(t)
+		d := takeover.Decide(first, now, p)
+		if !now.Foreign() {
+			t.Fatalf("taken for one of ours: %+v", now)
+		}
+		if d.Verdict != takeover.Take {
+			return
+		}
+		if watched := now.Sent - first.Received; d.Rule != "watch" || watched < p.ForeignTakeover {
+			t.Fatalf("watched for %v: %+v", watched, d)
 		}
 	})
 }

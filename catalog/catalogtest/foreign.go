@@ -79,6 +79,9 @@ func foreignHeld(b *bench, g historical) { // F19
 	if look.Lock == nil || !look.Lock.Held || look.Lock.TS != historicalTS {
 		b.Fatalf("lock: %+v, %v", look.Lock, look.LockErr)
 	}
+	if look.Lock.Takeover != 0 {
+		b.Errorf("it has recorded no takeover time, and is given %v", look.Lock.Takeover)
+	}
 	if look.Ping == nil || look.Ping.HasSeq || look.Ping.At.UnixMilli() != 1_296_157_002_000 {
 		b.Fatalf("ping: %+v, %v", look.Ping, look.PingErr)
 	}

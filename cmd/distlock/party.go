@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/takeover"
 )
 
 // A standing is a holder or a waiter of a lock, with what is known of its process.
@@ -105,7 +106,7 @@ func (s standing) marks() []string {
 	case ping == nil:
 		return append(m, "no ping")
 	}
-	if !ping.HasSeq {
+	if s.foreign() {
 		m = append(m, "foreign")
 	}
 	if ping.Condemned != nil {
@@ -119,6 +120,17 @@ func (s standing) marks() []string {
 		m = append(m, "silent")
 	}
 	return m
+}
+
+// foreign reports whether a process that has a ping has left no trace of ours.
+func (s standing) foreign() bool {
+	e := takeover.Evidence{
+		Process: s.Process, Recorded: s.Takeover, HasPing: true, HasSeq: s.pulse.Ping.HasSeq,
+	}
+	if mark := s.pulse.Ping.Condemned; mark != nil {
+		e.Condemned = mark.By
+	}
+	return e.Foreign()
 }
 
 // mode is how a lock is held or asked for, in the words of package distlock.

@@ -54,6 +54,7 @@ var directed = map[mutant.Mistake]func() Schedule{
 	mutant.NoQuestionAfterOpening:   func() Schedule { return streaming(slowStream()) },
 	mutant.BuriedByAge:              func() Schedule { return line(2 * minute) },
 	mutant.LatePingCounts:           latePing,
+	mutant.ForeignIsOurs:            foreignOverOurs,
 }
 
 // streaming lets streams of notices work.
@@ -278,6 +279,17 @@ func foreignAgain() Schedule {
 		o.ForeignLock("a", "mongos")
 		o.At(50*sec, func() { o.ForeignLock("a", "mongos") })
 	}
+	return s
+}
+
+// foreignOverOurs: MongoDB's own manager takes a lock that A has released, and stops in order: it deletes
+// its ping, and what it holds it keeps.
+func foreignOverOurs() Schedule {
+	s := scene(func(u *User) { u.Release(u.Try("a")); from(20*sec, holdFor("a", minute))(u) })
+	s.Timing.Foreign, s.Length = 5*minute, 10*minute
+	f := manager(Spell{To: 15 * sec, Orderly: true})
+	f.Tasks[0].At = 10 * sec
+	s.Foreign = []Foreign{f}
 	return s
 }
 

@@ -104,7 +104,7 @@ func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) s
 // allows judges a takeover after the last of the looks.
 func allows(looks []seen, own time.Duration, t Timing) string {
 	now := looks[len(looks)-1]
-	if now.Ping != nil && now.Ping.Condemned != nil {
+	if now.Ping != nil && now.Ping.Condemned != nil && !stranger(now) {
 		return ""
 	}
 	first := now
@@ -126,7 +126,7 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	if p := now.Ping; p != nil {
 		need = max(need, p.Takeover)
 	}
-	if now.Ping != nil && !now.Ping.HasSeq {
+	if stranger(now) {
 		need = max(need, t.Foreign)
 	}
 	if watched >= need || witnessed(now, need, watched, t) {
@@ -136,6 +136,13 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 }
 
 func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
+
+// stranger reports whether a look shows a process that has left no trace of ours: no seq, and neither a
+// takeover time of its own nor, where there is a ping, a mark of ours beside it.
+func stranger(l seen) bool {
+	unmarked := l.Ping != nil && l.Ping.Condemned == nil
+	return !sequenced(l) && (l.about.Takeover == 0 || unmarked)
+}
 
 // sameSubject reports whether two looks belong to one watch.
 func sameSubject(a, b seen) bool {

@@ -201,7 +201,7 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	ctx, end := u.bounded(name, limit)
 	defer end()
 	err := u.p.port.transaction(ctx, func(ctx context.Context) error {
-		if _, err := u.m.Lock(name).LockInTransaction(ctx, distlock.Label(u.label)); err != nil {
+		if err := u.m.Lock(name).LockInTransaction(ctx, distlock.Label(u.label)); err != nil {
 			return err
 		}
 		clock.Sleep(u.p.clock, d, ctx.Done())

@@ -46,6 +46,7 @@ const (
 	NoQuestionAfterOpening                      // 30: no question after a stream has opened
 	BuriedByAge                                 // 31: a waiter is buried for having waited long
 	LatePingCounts                              // 32, store: the server counts the pings, late ones too
+	ForeignIsOurs                               // 33: fields that a foreign manager left are its own
 	end
 )
 
@@ -82,6 +83,7 @@ var names = [end]string{
 	NoQuestionAfterOpening:   "no question after the stream opened",
 	BuriedByAge:              "waiter buried by age alone",
 	LatePingCounts:           "a late ping counts as one more",
+	ForeignIsOurs:            "foreign holder taken for one of ours",
 }
 
 // String returns the mistake in words.

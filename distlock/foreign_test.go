@@ -1,0 +1,240 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// manager is MongoDB's own lock manager, as measured: its id never changes, it writes its six fields
+// and leaves ours, its ping has no seq and is deleted at an orderly stop.
+type manager struct{ w *world }
+
+const managerID = "ConfigServer"
+
+// put replaces a document by its fields as change leaves them.
+func (m manager) put(collection, id string, change func(bson.M)) {
+	m.w.t.Helper()
+	doc := bson.M{"_id": id}
+	if raw := m.w.mem.Document(collection, id); raw != nil {
+		if err := bson.Unmarshal(raw, &doc); err != nil {
+			m.w.t.Fatal(err)
+		}
+	}
+	change(doc)
+	var whole bson.D
+	for key, value := range doc {
+		whole = append(whole, bson.E{Key: key, Value: value})
+	}
+	if err := m.w.mem.Put(collection, whole); err != nil {
+		m.w.t.Fatal(err)
+	}
+}
+
+func (m manager) take(name string) {
+	m.put(catalog.LocksCollection, name, func(doc bson.M) {
+		doc["state"], doc["ts"], doc["process"] = int32(2), bson.NewObjectID(), managerID
+		doc["who"], doc["why"], doc["when"] = "ConfigServer:conn2", "createDatabase", time.Now()
+	})
+}
+
+func (m manager) release(name string) {
+	m.put(catalog.LocksCollection, name, func(doc bson.M) { doc["state"] = int32(0) })
+}
+
+func (m manager) ping() {
+	m.put(catalog.PingsCollection, managerID, func(doc bson.M) { doc["ping"] = time.Now() })
+}
+
+func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
+
+// aMinute is a process of ours with a takeover time far below that of a foreign holder.
+func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second }
+
+// refused asks every ten seconds for the time, and is told each time that the lock is held.
+func (p *proc) refused(name string, during time.Duration) {
+	p.w.t.Helper()
+	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
+		if _, err := p.try(name); !errors.Is(err, distlock.ErrHeld) {
+			p.w.t.Fatalf("TryLock with %v to go: %v", time.Until(end), err)
+		}
+	}
+}
+
+// Rule 4: tries to break "a foreign holder is never taken before it was watched for ForeignTakeover,
+// and never for ever". MongoDB's own manager takes a lock that ours held before it, so that our fields
+// are still in the document, and pings, stops or never pinged. Nothing is written into its ping.
+func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		ours  bool // the document was ours before
+		begin func(manager)
+	}{
+		"never pinged":                  {true, func(manager) {}},
+		"never pinged, never ours":      {false, func(manager) {}},
+		"stopped in order":              {true, func(m manager) { m.ping(); time.Sleep(time.Minute); m.stop() }},
+		"pinged once":                   {true, func(m manager) { m.ping() }},
+		"old mark, and no ping by then": {true, func(m manager) { m.ping(); m.mark() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p, own := w.start(aMinute), manager{w}
+				if c.ours {
+					if err := p.mustTry("a").Release(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				own.take("a")
+				c.begin(own)
+				before := w.mem.Document(catalog.PingsCollection, managerID)
+				p.refused("a", 14*time.Minute)
+				g, took := p.until("a", 10*time.Second, 3*time.Minute)
+				if took < 50*time.Second {
+					t.Errorf("taken after 14 min and %v", took)
+				}
+				if !strings.HasPrefix(g.TakenOver(), "rule watch:") {
+					t.Errorf("taken on %q", g.TakenOver())
+				}
+				if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
+					t.Errorf("its ping was written: %v", now)
+				}
+				// It comes back to life with its old id: nothing is held against it.
+				if err := g.Release(); err != nil {
+					t.Fatal(err)
+				}
+				own.take("a")
+				own.ping()
+				for range 240 {
+					p.refused("a", 30*time.Second)
+					own.ping()
+				}
+			})
+		})
+	}
+}
+
+// mark condemns it as older programs did.
+func (m manager) mark() {
+	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
+		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}
+	})
+}
+
+// Rule 4: a mark in the ping of a foreign holder that lives binds nobody: its pings leave it there.
+func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, own := w.start(aMinute), manager{w}
+		_ = p.mustTry("a").Release()
+		own.take("a")
+		own.ping()
+		own.mark()
+		for range 240 {
+			p.refused("a", 30*time.Second)
+			own.ping()
+		}
+		own.release("a")
+		if _, err := p.try("a"); err != nil {
+			t.Errorf("after its release: %v", err)
+		}
+	})
+}
+
+// Rule 3: a holder of ours whose ping an operator removed is dead for good after its own takeover time:
+// a condemned document is inserted, with ping, so that MongoDB's own manager can read it; another
+// contender that finds it need not watch.
+func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
+		g := a.mustTry("a")
+		other := a.mustTry("b")
+		a.kill()
+		w.mem.Remove(catalog.PingsCollection, g.Process())
+		_, took := b.until("a", 5*time.Second, 15*time.Minute)
+		if took < time.Minute || took > 80*time.Second {
+			t.Errorf("taken after %v, want a minute", took)
+		}
+		p, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, g.Process()))
+		if bad != nil || p.Condemned == nil || p.Condemned.By != b.Process() || p.At.IsZero() {
+			t.Errorf("its ping is %+v, %v", p, bad)
+		}
+		if _, err := c.try(other.Name()); err != nil {
+			t.Errorf("the other contender: %v", err)
+		}
+	})
+}
+
+// R5: a foreign holder cannot be condemned, whether it has a ping or not. So between the look that would
+// take and the taking the look is made once more, then a linearizable read: what changes before
+// either is seen, and the lock is left alone.
+func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		before fault.Op // of the steps that follow the look
+		change func(manager)
+	}{
+		"pings before the second look":      {fault.Hello, manager.ping},
+		"takes anew before the second look": {fault.Hello, func(m manager) { m.take("a") }},
+		"takes anew before the read":        {fault.Read, func(m manager) { m.take("a") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p, own := w.start(aMinute), manager{w}
+				own.take("a")
+				p.refused("a", 14*time.Minute+50*time.Second)
+				var looked time.Time
+				changed := false
+				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					switch {
+					case call.Op == fault.Look:
+						looked = time.Now()
+					case call.Op == c.before && time.Now().Equal(looked) && !changed:
+						changed = true
+						c.change(own)
+					}
+					return apply()
+				})
+				p.refused("a", 10*time.Minute)
+				if !changed {
+					t.Errorf("no %s after the look", c.before)
+				}
+			})
+		})
+	}
+}
+
+// A waiter of ours is never taken for a foreign one: its entry has its takeover time, so a dead one
+// whose ping is gone is taken out of the line after that.
+func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
+		g := a.mustTry("a")
+		go func() { _, _ = b.Lock("a").Lock(t.Context()) }() // ends with the test
+		time.Sleep(time.Second)
+		dead := b.Process()
+		b.kill()
+		w.mem.Remove(catalog.PingsCollection, dead)
+		time.Sleep(time.Second)
+		got := make(chan error, 1)
+		go func() {
+			_, err := c.Lock("a").Lock(t.Context(), distlock.WaitAtMost(10*time.Minute))
+			got <- err
+		}()
+		time.Sleep(3 * time.Minute)
+		if waiters := w.lock("a").Waiters; len(waiters) != 1 || waiters[0].Process != c.Process() {
+			t.Errorf("waiters: %+v", waiters)
+		}
+		if err := g.Release(); err != nil {
+			t.Error(err)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+}
