@@ -69,25 +69,34 @@ func (m *Manager) noHeartbeat(name string) error {
 }
 
 // run is one whole try: take the lock, and if it is not to be had look, decide, and perhaps take it
-// over. It returns a guard, a *HeldError, or another error.
+// over. It returns a guard, a *HeldError, a *LimitError, or another error.
 func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 	for race := 0; ; race++ {
 		lock, err := a.take(ctx)
 		if err == nil {
 			return a.hand(ctx, lock, "")
 		}
-		if !errors.Is(err, catalog.ErrNotFree) {
+		if !refused(err) {
 			return a.unresolved(ctx, err, "")
 		}
-		guard, err := a.contend(ctx)
+		guard, s, err := a.contend(ctx)
 		if !errors.Is(err, errFree) {
 			return guard, err
 		}
 		if race >= maxRaces {
-			return nil, &HeldError{Name: a.grant.Name, PingAge: -1,
-				Reason: "the server refused it as not free and showed it free, again and again"}
+			e := a.m.heldError(s)
+			e.Reason = "the server refused it as not free and showed it free, again and again"
+			return nil, e
 		}
 	}
+}
+
+// refused reports whether the server answered that a lock is not to be had now: it is held, its line
+// is full, or it is in use with another limit. Why, and whether the dead are in the way, only a look
+// can tell.
+func refused(err error) bool {
+	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
+		errors.Is(err, catalog.ErrLimit)
 }
 
 // take acquires a lock that is to be had at once.
@@ -110,29 +119,28 @@ func (a *attempt) mine(lock catalog.Lock) catalog.Lock {
 	return lock
 }
 
-// errFree says that a lock that was not free is free now, or that its line moved.
+// errFree says that a lock, or a place in its line, may be free now: try again.
 var errFree = errors.New("free")
 
-// contend looks at a lock that was not free and decides. It returns a guard, errFree, a *HeldError,
-// or another error.
-func (a *attempt) contend(ctx context.Context) (*TryGuard, error) {
+// contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a guard,
+// errFree, a *HeldError, a *LimitError, or another error, with the last picture.
+func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s scene, err error) {
 	for race := 0; ; race++ {
-		s, err := a.m.look(ctx, a.grant.Name)
-		if err != nil {
-			return nil, acquiring(a.grant.Name, err)
+		if s, err = a.m.look(ctx, a.grant.Name); err != nil {
+			return nil, s, acquiring(a.grant.Name, err)
 		}
 		if err := s.malformed(); err != nil {
-			return nil, acquiring(a.grant.Name, err)
+			return nil, s, acquiring(a.grant.Name, err)
 		}
 		if s.free() {
-			return nil, a.settle(ctx, s)
+			return nil, s, a.settle(ctx, s)
 		}
-		guard, err := a.clear(ctx, s)
+		guard, err = a.clear(ctx, s)
 		if err == nil || !errors.Is(err, catalog.ErrNoMatch) {
-			return guard, err
+			return guard, s, err
 		}
 		if race >= maxRaces {
-			return nil, a.m.heldError(s)
+			return nil, s, a.m.heldError(s)
 		}
 	}
 }
@@ -146,31 +154,39 @@ func (a *attempt) settle(ctx context.Context, s scene) error {
 	awards, err := a.m.locks.Settle(ctx, a.grant.Name)
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) {
 		a.m.room.deliver(awards)
-		return a.m.heldError(s)
+		return a.answer(s)
 	}
 	return fmt.Errorf("distlock: acquire %s: settle its line: %w", quoted(a.grant.Name), err)
 }
 
 // clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an error
-// that matches catalog.ErrNoMatch when the picture changed, a *HeldError, or another error.
+// that matches catalog.ErrNoMatch when the picture changed, or what answer says of the living.
 func (a *attempt) clear(ctx context.Context, s scene) (*TryGuard, error) {
-	moved, done := false, condemned{}
-	for _, one := range s.suspects {
-		switch {
-		case !one.dead():
-			continue
-		case a.grant.Mode == catalog.Exclusive && len(s.suspects) == 1 && len(s.Lock.Sharers) == 0:
-			return a.overtake(ctx, s, one)
-		}
-		if err := a.m.bury(ctx, s, one, done); err != nil {
-			return nil, err
-		}
-		moved = true
+	if len(s.suspects) == 1 && len(s.Lock.Sharers) == 0 && a.grant.Mode == catalog.Exclusive &&
+		s.suspects[0].dead() {
+		return a.overtake(ctx, s, s.suspects[0])
 	}
-	if moved {
+	if buried, err := a.m.buryDead(ctx, s, len(s.suspects)); err != nil {
+		return nil, err
+	} else if buried > 0 {
 		return nil, errFree
 	}
-	return nil, a.m.heldError(s)
+	return nil, a.answer(s)
+}
+
+// answer is what a contender is told of a lock that nobody dead is in the way of: a *LimitError if it
+// is in use with another limit, errFree if there is a place in a line that the contender would stand
+// in, else a *HeldError.
+func (a *attempt) answer(s scene) error {
+	_, waits := s.Lock.WaitedBy(a.grant.TS) // a lost reply: to enter again tells it
+	_, holds := s.Lock.HeldBy(a.grant.TS)
+	if limit := s.otherLimit(a.grant.Limit); limit != nil && !waits && !holds {
+		return acquiring(a.grant.Name, limit)
+	}
+	if waits || holds || a.line == catalog.Queue && len(s.Lock.Waiters) < catalog.MaxWaiters {
+		return errFree
+	}
+	return a.m.heldError(s)
 }
 
 // overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the

@@ -157,8 +157,13 @@ func (t *attendant) askPause(near bool, now time.Duration) time.Duration {
 	if near {
 		share = nearFront
 	}
-	least := max(roundTrips*t.rtt, t.m.cfg.Poll/pollsInPoll, time.Millisecond)
-	return t.m.pinger.Jitter(min(max(still/share, least), t.m.cfg.PollMax), 0.2)
+	return t.m.askPause(still, share, t.rtt)
+}
+
+// askPause is the pause before a question is repeated, where nothing has moved for a time.
+func (m *Manager) askPause(still, share, rtt time.Duration) time.Duration {
+	least := max(roundTrips*rtt, m.cfg.Poll/pollsInPoll, time.Millisecond)
+	return m.pinger.Jitter(min(max(still/share, least), m.cfg.PollMax), 0.2)
 }
 
 // work does what is due.
@@ -182,18 +187,19 @@ func (t *attendant) work(ctx context.Context, by map[string][]*waiter, names []s
 	case len(search) > 0:
 		t.m.searchDeadlocks(ctx, search)
 	default:
-		t.askFor(ctx, names)
+		t.askFor(ctx, by, names)
 	}
 }
 
 // askFor asks which of the locks were granted to this process, and which were left free.
-func (t *attendant) askFor(ctx context.Context, names []string) {
+func (t *attendant) askFor(ctx context.Context, by map[string][]*waiter, names []string) {
 	t.ask = false
 	sent := t.m.cfg.Clock.Now().Mono
 	awards, free, err := t.m.locks.Awarded(ctx, t.m.Process(), names)
 	t.asked = t.m.cfg.Clock.Now().Mono
+	t.room.questions.note(ctx, err)
 	if err != nil {
-		t.m.log.Debug().Err(err).Msg("ask for grants")
+		t.failed(by, err)
 		return
 	}
 	took := t.asked - sent
@@ -220,8 +226,9 @@ func (t *attendant) attend(ctx context.Context, by map[string][]*waiter, names [
 	received := t.m.cfg.Clock.Now() // R1
 	t.attended = received.Mono
 	t.next = received.Mono + t.interval()
+	t.room.looks.note(ctx, err)
 	if err != nil {
-		t.m.log.Debug().Err(err).Msg("look at the locks that are waited for")
+		t.failed(by, err)
 		t.next = received.Mono + t.m.pinger.Jitter(min(t.m.cfg.PollMax, t.interval()/2), 0.2)
 		t.attended = t.next // newcomers wait for it as well
 		return
@@ -237,26 +244,48 @@ func (t *attendant) attend(ctx context.Context, by map[string][]*waiter, names [
 	}
 }
 
+// failed tells all waiters of a failure that makes waiting hopeless. Others pass, and are logged.
+func (t *attendant) failed(by map[string][]*waiter, err error) {
+	for _, ws := range by {
+		t.refuse(ws, err)
+	}
+}
+
+// refuse tells waiters of a failure with which a new call would be refused as well.
+func (t *attendant) refuse(ws []*waiter, err error) {
+	if !hopeless(err) {
+		return
+	}
+	for _, w := range ws {
+		w.tell(acquiring(w.a.grant.Name, err))
+	}
+}
+
+// hopeless reports whether waiting does not mend an error: only a person can.
+func hopeless(err error) bool {
+	var denied *catalog.PrivilegeError
+	return errors.As(err, &denied) || errors.Is(err, ErrMalformed) || errors.Is(err, ErrLimit)
+}
+
 // expel sends waiters back whose place is gone; they enter again.
 func (t *attendant) expel(ws []*waiter) {
 	for _, w := range ws {
-		select {
-		case w.gone <- struct{}{}:
-		default: // told before
-		}
+		e := w.held()
+		e.Reason = "its place in the line was removed"
+		w.tell(e)
 	}
 }
 
 // consider draws the consequences of one look.
 func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
-	if s.LockErr != nil {
-		t.m.log.Debug().Err(s.LockErr).Msg("a lock that is waited for cannot be understood")
+	if err := s.malformed(); err != nil {
+		t.refuse(ws, err)
 		return
 	}
 	last := -1
 	var missing []*waiter
 	for _, w := range ws {
-		ts := w.a.grant.TS
+		ts, limit := w.a.grant.TS, w.a.grant.Limit
 		at := slices.IndexFunc(s.suspects, func(p suspect) bool { return p.TS == ts })
 		if at < 0 {
 			missing = append(missing, w)
@@ -266,6 +295,9 @@ func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
 		w.looked, w.scene, w.place = true, &s, at-len(s.holders())
 		w.mu.Unlock()
 		last = max(last, at)
+		if other := s.otherLimit(limit); other != nil && s.suspects[at].waits && !s.silent(limit) {
+			w.tell(acquiring(s.name, other))
+		}
 	}
 	t.room.deliver(s.Lock.AwardsOf(t.m.Process()))
 	if len(missing) > 0 {
@@ -275,29 +307,26 @@ func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
 		t.settle(ctx, s.name)
 		return
 	}
-	done := condemned{}
-	for i := 0; i < last; i++ {
-		one := s.suspects[i]
+	if last > 0 {
+		t.clear(ctx, ws, s, last)
+	}
+}
+
+// clear takes the dead among the first n out of the way, and looks again when another may be.
+func (t *attendant) clear(ctx context.Context, ws []*waiter, s scene, n int) {
+	for _, one := range s.suspects[:n] {
 		switch {
 		case one.Process == t.m.Process():
 		case one.dead():
-			t.bury(ctx, s, one, done)
 			t.soon(0)
 		default:
 			t.soon(one.decision.Remaining)
 		}
 	}
-}
-
-// bury takes a dead holder or waiter out of the way.
-func (t *attendant) bury(ctx context.Context, s scene, dead suspect, done condemned) {
-	err := t.m.bury(ctx, s, dead, done)
-	switch {
-	case err == nil:
-	case errors.Is(err, catalog.ErrNoMatch):
-		t.m.log.Debug().Err(err).Msg("bury")
-	default:
+	_, err := t.m.buryDead(ctx, s, n)
+	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		t.m.log.Warn().Err(err).Str("lock", catalog.Printable(s.name, 200)).Msg("bury")
+		t.refuse(ws, err)
 	}
 }
 

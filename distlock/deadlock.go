@@ -52,11 +52,7 @@ func (m *Manager) searchDeadlocks(ctx context.Context, ws []*waiter) {
 		}
 	}
 	for _, w := range ws {
-		d := &DeadlockError{Name: w.a.grant.Name, Chain: seen.circle(w.a.grant.TS)}
-		select {
-		case w.deadlock <- d:
-		default: // told before
-		}
+		w.tell(&DeadlockError{Name: w.a.grant.Name, Chain: seen.circle(w.a.grant.TS)})
 	}
 }
 

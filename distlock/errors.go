@@ -176,5 +176,23 @@ func acquiring(name string, err error) error {
 	if errors.As(err, &limit) {
 		return fmt.Errorf("distlock: %w", limit)
 	}
-	return fmt.Errorf("distlock: acquire %s: %w", quoted(name), err)
+	return &acquireError{text: acquirePrefix(name) + reasonText(name, err), causes: []error{err}}
+}
+
+// An acquireError is an error of an acquisition, worded once however often it was passed on.
+type acquireError struct {
+	text   string
+	causes []error
+}
+
+func (e *acquireError) Error() string { return e.text }
+
+// Unwrap returns what it was made of.
+func (e *acquireError) Unwrap() []error { return e.causes }
+
+func acquirePrefix(name string) string { return "distlock: acquire " + quoted(name) + ": " }
+
+// reasonText is the text of an error as the reason of another one of the same acquisition.
+func reasonText(name string, err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), acquirePrefix(name)), "distlock: ")
 }

@@ -71,7 +71,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 		return nil, err
 	}
 	if o.line == catalog.Barge {
-		if guard, err := l.try(ctx, o); guard != nil || !worthWaiting(err) {
+		guard, err := l.try(ctx, o)
+		if guard != nil || !worthWaiting(err) && !errors.Is(err, ErrLimit) {
 			return guard, err
 		}
 	}
@@ -83,8 +84,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 			return guard, err
 		}
 		w.last = err
-		if cause := w.sleep(ctx); cause != nil {
-			return nil, w.stopped(cause)
+		if err := w.sleep(ctx); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -110,6 +111,10 @@ func (l *DistributedLock) try(ctx context.Context, o acquireOptions) (*TryGuard,
 
 // worthWaiting reports whether an error may pass by itself.
 func worthWaiting(err error) bool {
+	var stopped *stoppedError
+	if errors.As(err, &stopped) {
+		return false
+	}
 	for _, passing := range []error{ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost} {
 		if errors.Is(err, passing) {
 			return true

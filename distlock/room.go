@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,22 +18,25 @@ import (
 type room struct {
 	m *Manager
 
-	mu      sync.Mutex // guards the fields below
-	lines   map[string][]*place
+	mu      sync.Mutex                // guards the fields below
+	lines   map[string][]*line        // one for each limit that is asked for
 	inside  map[bson.ObjectID]*waiter // known before the command is sent
 	past    recent                    // sessions that waited and do no longer
 	doubted []catalog.Session         // may enter a line although nobody waits any more
 	attends bool                      // the attendant is at work
 	moved   time.Duration             // monotonic time of the last progress
 	wake    chan struct{}
+
+	calls, looks, questions episode // of failures, for the log
 }
 
 // A waiter is one session that stands in the line of a lock document, or is about to.
 type waiter struct {
 	a        *attempt
 	won      chan catalog.Award // one place: a session is granted once
-	deadlock chan *DeadlockError
-	gone     chan struct{} // its place was removed by a hand
+	fate     chan error         // one place: why it must not stand in the line any longer
+	granted  bool               // it was told; the room's mu guards it
+	doubtful bool               // the outcome of an entering is not known; of the waiting call alone
 
 	mu     sync.Mutex    // guards the fields below
 	since  time.Duration // monotonic time of its entering
@@ -45,54 +49,94 @@ type waiter struct {
 }
 
 func newWaiter(a *attempt) *waiter {
-	return &waiter{
-		a: a, won: make(chan catalog.Award, 1), deadlock: make(chan *DeadlockError, 1),
-		gone: make(chan struct{}, 1),
+	return &waiter{a: a, won: make(chan catalog.Award, 1), fate: make(chan error, 1)}
+}
+
+// tell ends the stay of a waiter in the line. What was told first counts.
+func (w *waiter) tell(err error) {
+	select {
+	case w.fate <- err:
+	default:
 	}
 }
 
 func newRoom(m *Manager) *room {
 	return &room{
-		m: m, lines: map[string][]*place{}, inside: map[bson.ObjectID]*waiter{},
-		wake: make(chan struct{}, 1),
+		m: m, lines: map[string][]*line{}, inside: map[bson.ObjectID]*waiter{},
+		wake:      make(chan struct{}, 1),
+		calls:     episode{m: m, what: "waiting for a lock"},
+		looks:     episode{m: m, what: "look at the locks that are waited for"},
+		questions: episode{m: m, what: "question for grants"},
 	}
 }
 
-// A place is one of those who have yet to enter a lock document.
+// A line is those who have yet to enter a lock document. Those who ask for another limit stand in
+// another line: they are not to wait for each other.
+type line struct {
+	name   string
+	limit  int32
+	places []*place
+	room   chan struct{} // there may be room in the document now; for the first of the line
+	shut   atomic.Bool   // there was no room at the last answer: look before the next entering
+}
+
+// A place is one of those in a line.
 type place struct {
+	line *line
 	turn chan struct{} // closed when it is the first
 }
 
-// join takes the last place of a name.
-func (r *room) join(name string) *place {
+// join takes the last place of a line.
+func (r *room) join(name string, limit int32) *place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := &place{turn: make(chan struct{})}
-	r.lines[name] = append(r.lines[name], p)
-	if len(r.lines[name]) == 1 {
+	i := slices.IndexFunc(r.lines[name], func(l *line) bool { return l.limit == limit })
+	if i < 0 {
+		i = len(r.lines[name])
+		r.lines[name] = append(r.lines[name],
+			&line{name: name, limit: limit, room: make(chan struct{}, 1)})
+	}
+	l := r.lines[name][i]
+	p := &place{line: l, turn: make(chan struct{})}
+	l.places = append(l.places, p)
+	if len(l.places) == 1 {
 		close(p.turn)
 	}
 	return p
 }
 
 // leave gives a place up. If it was the first, the next one has its turn.
-func (r *room) leave(name string, p *place) {
+func (r *room) leave(p *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	line := r.lines[name]
-	i := slices.Index(line, p)
+	l := p.line
+	i := slices.Index(l.places, p)
 	if i < 0 {
 		return // it has left already
 	}
-	line = slices.Delete(line, i, i+1)
+	l.places = slices.Delete(l.places, i, i+1)
 	switch {
-	case len(line) == 0:
-		delete(r.lines, name)
-		return
-	case i == 0:
-		close(line[0].turn)
+	case i == 0 && len(l.places) > 0:
+		close(l.places[0].turn)
+	case len(l.places) == 0:
+		others := slices.DeleteFunc(r.lines[l.name], func(o *line) bool { return o == l })
+		if r.lines[l.name] = others; len(others) == 0 {
+			delete(r.lines, l.name)
+		}
 	}
-	r.lines[name] = line
+}
+
+// opened says that somebody left a lock or its line: whoever waits for a place enters.
+func (r *room) opened(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lines[name] {
+		l.shut.Store(false)
+		select {
+		case l.room <- struct{}{}:
+		default: // told before
+		}
+	}
 }
 
 // enter makes a session known before it is sent, so that a grant is never missed.
@@ -164,7 +208,7 @@ func (r *room) poke() {
 }
 
 // deliver tells the waiters of this Manager what was granted to them. A session of this process that
-// nobody owns, and that was no waiter's, is given back.
+// nobody owns, and that was no waiter's, is given back. Whoever was granted a lock left its line.
 func (r *room) deliver(awards []catalog.Award) {
 	if len(awards) == 0 {
 		return
@@ -173,17 +217,18 @@ func (r *room) deliver(awards []catalog.Award) {
 	for _, a := range awards {
 		r.mu.Lock()
 		w, past := r.inside[a.TS], r.past.has(a.TS)
-		if w != nil {
-			r.moved = r.m.cfg.Clock.Now().Mono
+		news := w != nil && !w.granted && w.a.grant.Process == a.Process
+		if news {
+			w.granted, r.moved = true, r.m.cfg.Clock.Now().Mono
 		}
 		r.mu.Unlock()
 		switch {
-		case w != nil && w.a.grant.Process == a.Process:
-			select {
-			case w.won <- a:
-			default: // told before
-			}
-		case w == nil && !past && a.Process == own && !r.m.table.Owns(a.TS):
+		case news:
+			w.won <- a
+			r.opened(a.Name)
+		case a.Process != own: // by a step of this process: it is news
+			r.opened(a.Name)
+		case w == nil && !past && !r.m.table.Owns(a.TS):
 			r.m.pinger.ReleaseLater(a.Session)
 		}
 	}

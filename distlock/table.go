@@ -205,6 +205,9 @@ func (t *table) Vanished(ctx context.Context, s catalog.Session) {
 // by it.
 func (t *table) Leave(ctx context.Context, s catalog.Session) error {
 	awards, err := t.m.locks.Leave(ctx, s)
+	if err == nil {
+		t.m.room.opened(s.Name)
+	}
 	t.m.room.deliver(awards)
 	return err
 }

@@ -38,29 +38,41 @@ func (w *waiting) timeUp() (up <-chan time.Time, stop func()) {
 	return timer.C(), timer.Stop
 }
 
-// stopped is the error of a wait that was ended from outside.
+// stopped is the error of a wait that was ended from outside: it matches the cause and the last reason
+// for waiting.
 func (w *waiting) stopped(cause error) error {
-	last := w.last
-	if last == nil {
-		last = w.behind()
-	}
-	return fmt.Errorf("distlock: acquire %s: %w while waiting: %w", quoted(w.name), cause, last)
+	last := w.reason()
+	return &stoppedError{acquireError{
+		text:   acquirePrefix(w.name) + cause.Error() + " while waiting: " + reasonText(w.name, last),
+		causes: []error{cause, last},
+	}}
 }
 
-func (w *waiting) behind() error {
+// A stoppedError ends the call.
+type stoppedError struct{ acquireError }
+
+// reason is why it waits.
+func (w *waiting) reason() error {
+	if w.last != nil {
+		return w.last
+	}
 	return &HeldError{Name: w.name, PingAge: -1, Reason: "others of this process stand before it"}
 }
 
 // entered gives up the place before the document.
 func (w *waiting) entered() {
 	if w.place != nil {
-		w.m.room.leave(w.name, w.place)
+		w.m.room.leave(w.place)
 		w.place = nil
 	}
 }
 
-// sleep pauses before the next try, and returns why there will be none. The pauses grow.
+// sleep pauses after a failure, which is in last, and returns why there will be no other try. The
+// pauses grow.
 func (w *waiting) sleep(ctx context.Context) error {
+	if !errors.Is(w.last, ErrNoHeartbeat) { // the pinger tells
+		w.m.room.calls.note(ctx, w.last)
+	}
 	pause := w.m.pinger.Jitter(w.pause, 0.2)
 	w.pause = min(w.pause+w.pause/2, w.m.cfg.PollMax)
 	if w.o.bounded {
@@ -72,16 +84,16 @@ func (w *waiting) sleep(ctx context.Context) error {
 	case <-timer.C():
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return w.stopped(context.Cause(ctx))
 	case <-w.m.closed:
-		return ErrClosed
+		return w.stopped(ErrClosed)
 	}
 }
 
 // stay is one stay in the line, from entering it to a guard or an error.
 func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	if w.place == nil {
-		w.place = w.m.room.join(w.name)
+		w.place = w.m.room.join(w.name, w.o.limit)
 	}
 	if cause := w.stand(ctx, w.place.turn); cause != nil {
 		return nil, w.stopped(cause)
@@ -94,12 +106,22 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 		return nil, err
 	}
 	defer a.leave()
+	a.line = catalog.Queue
 	me := newWaiter(a)
 	w.m.room.enter(me)
 	defer w.m.room.exit(me)
 	a.grant.Holds = sessions(owned(ctx, w.o))
-	lock, err := w.enter(ctx, me)
-	if err != nil {
+	lock, guard, err := w.come(ctx, me)
+	if me.doubtful {
+		w.m.room.doubt(a.grant.Session) // an earlier copy may be applied after all is over
+	}
+	switch {
+	case guard != nil:
+		return guard, nil
+	case err != nil:
+		if me.doubtful {
+			a.undo()
+		}
 		return nil, err
 	}
 	w.entered()
@@ -110,67 +132,100 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	return w.await(ctx, me)
 }
 
-// reason is why the time was up.
-func (w *waiting) reason() error {
-	if w.last != nil {
-		return w.last
+// come takes the lock or a place in its line, and waits outside of the document as long as there is
+// none. A guard is that of a lock which it took over from the dead.
+func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
+	for {
+		if !w.place.line.shut.Load() {
+			lock, err = w.enter(ctx, me)
+			w.place.line.shut.Store(refused(err) || len(lock.Waiters) >= catalog.MaxWaiters)
+			if !refused(err) {
+				return lock, nil, err
+			}
+		}
+		if g, err = w.outside(ctx, me); !errors.Is(err, errFree) {
+			return lock, g, err
+		}
+		w.place.line.shut.Store(false)
 	}
-	return w.behind()
 }
 
-// enter takes the lock or a place in its line. Entering again is harmless, so an unknown outcome is
-// asked for by doing it again. A full line is tried again after a pause: the places are contended
-// for.
-func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
-	doubtful := false
+// outside is how a contender waits that was refused a place: the line is full, or the lock is in use
+// with another limit by the silent. It reads and does not write. Each look goes on with the watch of
+// all who hold the lock or stand in the line, and takes the dead out; its pauses are those of the
+// questions for grants, see attendant. It returns a guard, errFree when there is room, as a look or an
+// event of this process tells, or why it does not go on.
+func (w *waiting) outside(ctx context.Context, me *waiter) (*TryGuard, error) {
 	for {
-		lock, err := w.m.locks.Enter(ctx, me.a.grant, catalog.Queue)
-		if err == nil {
-			if doubtful {
-				w.m.room.doubt(me.a.grant.Session) // an earlier copy may be applied after all is over
-			}
-			return lock, nil
-		}
-		doubtful = doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
-		err = acquiring(w.name, err)
-		if doubtful {
-			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
-		}
-		if errors.Is(err, catalog.ErrQueueFull) {
-			err = &HeldError{Name: w.name, PingAge: -1, Mode: modeWord(w.o.mode),
-				Waiters: catalog.MaxWaiters, Reason: "its line is full"}
+		sent := w.m.cfg.Clock.Now().Mono
+		guard, s, err := me.a.contend(ctx)
+		full := errors.Is(err, ErrHeld)
+		if !full && !(errors.Is(err, ErrLimit) && s.silent(w.o.limit)) {
+			return guard, err
 		}
 		w.last = err
-		cause := w.moreTries(ctx, me, err)
-		if cause == nil {
-			continue
+		w.m.room.calls.note(ctx, nil)
+		pause := w.m.askPause(s.still(), farFromIt, w.m.cfg.Clock.Now().Mono-sent)
+		if err := w.linger(ctx, me, pause); err != nil {
+			return nil, err
 		}
-		if doubtful {
-			w.m.room.doubt(me.a.grant.Session) // it may be applied later still
-			me.a.undo()
-		}
-		if errors.Is(cause, errNoMore) {
-			return catalog.Lock{}, err
-		}
-		return catalog.Lock{}, w.stopped(cause)
 	}
 }
 
-// errNoMore says that another try to enter would be of no use.
-var errNoMore = errors.New("no more tries")
+// linger pauses between two looks from outside. It returns nil for another look, errFree when a
+// session of this process made room, or why the wait is over.
+func (w *waiting) linger(ctx context.Context, me *waiter, pause time.Duration) error {
+	up, stop := w.timeUp()
+	defer stop()
+	timer := w.m.cfg.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-w.place.line.room:
+		return errFree
+	case <-up:
+		return w.last
+	case <-ctx.Done():
+		return w.stopped(context.Cause(ctx))
+	case <-w.m.closed:
+		return w.stopped(ErrClosed)
+	case <-me.a.term.Done():
+		return w.termOver(me)
+	}
+}
 
-// moreTries pauses before the next try to enter, or says why there is none.
-func (w *waiting) moreTries(ctx context.Context, me *waiter, err error) error {
-	if !w.worthwhile(err) || me.a.term.Err() != nil {
-		return errNoMore
+// termOver is the error of a wait in which the process lost its heartbeat: others may take it for
+// dead, and its places with it. It goes to the end of the line.
+func (w *waiting) termOver(me *waiter) error {
+	return acquiring(w.name, fmt.Errorf("%w: %w", ErrNoHeartbeat, me.a.term.Err()))
+}
+
+// enter asks the server for the lock or a place in its line until it answers. Entering again is
+// harmless, so an unknown outcome is asked for by doing it again. Its errors are those with which the
+// server refused, see refused, and those of waiting.
+func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
+	for {
+		lock, err := w.m.locks.Enter(ctx, me.a.grant, catalog.Queue)
+		if err == nil || refused(err) {
+			w.m.room.calls.note(ctx, nil)
+			return lock, err
+		}
+		me.doubtful = me.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
+		if me.doubtful {
+			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		}
+		w.last = acquiring(w.name, err)
+		if !w.worthwhile(err) || me.a.term.Err() != nil {
+			return lock, w.last
+		}
+		if err := w.sleep(ctx); err != nil {
+			return lock, err
+		}
+		if w.o.bounded && w.left() <= 0 {
+			return lock, w.last
+		}
 	}
-	if cause := w.sleep(ctx); cause != nil {
-		return cause
-	}
-	if w.o.bounded && w.left() <= 0 {
-		return errNoMore
-	}
-	return nil
 }
 
 // await waits for the grant.
@@ -197,24 +252,17 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		me.a.undo()
 		w.last = me.held()
 		return nil, w.stopped(ErrClosed)
-	case d := <-me.deadlock:
+	case err := <-me.fate:
 		select {
 		case award := <-me.won: // at the same instant
 			return me.a.granted(ctx, award)
 		default:
 		}
 		me.a.undo()
-		return nil, d
-	case <-me.gone:
-		me.a.undo()
-		err := me.held()
-		err.Reason = "its place in the line was removed"
 		return nil, err
 	case <-me.a.term.Done():
-		// Others may take this process for dead, and its places with it: to the end of the line.
 		me.a.undo()
-		return nil, fmt.Errorf("distlock: acquire %s: %w: %w", quoted(w.name), ErrNoHeartbeat,
-			me.a.term.Err())
+		return nil, w.termOver(me)
 	}
 }
 

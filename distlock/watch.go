@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,43 @@ func (s *scene) malformed() error {
 		}
 	}
 	return nil
+}
+
+// otherLimit says that the lock is in use with another limit than asked for; nil when it is not.
+func (s *scene) otherLimit(asked int32) *LimitError {
+	if s.Lock == nil || len(s.suspects) == 0 || s.Lock.Limit == asked {
+		return nil
+	}
+	return &LimitError{Name: s.name, Recorded: s.Lock.Limit, Asked: asked}
+}
+
+// silent reports whether everybody who uses the lock with another limit than asked for has been
+// silent for longer than a living process would be: they may all turn out to be dead.
+func (s *scene) silent(asked int32) bool {
+	for _, one := range s.suspects {
+		verdict := one.decision.Verdict
+		if (one.waits && one.Limit == asked) ||
+			verdict == takeover.Watch || verdict == takeover.Skewed || verdict == takeover.Take {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// still returns for how long nobody came into the lock or its line, by the server's clock; zero when
+// that is unknown.
+func (s *scene) still() time.Duration {
+	var moved time.Time
+	for _, one := range s.suspects {
+		if one.Since.After(moved) {
+			moved = one.Since
+		}
+	}
+	if moved.IsZero() || s.ServerTime.IsZero() {
+		return 0
+	}
+	return max(0, s.ServerTime.Sub(moved))
 }
 
 // find returns the suspect with that session and process.
@@ -200,6 +238,30 @@ func (w *watches) look(e *takeover.Evidence, p takeover.Policy) takeover.Decisio
 	next, decision := before.Look(*e, p)
 	w.seen[subject] = watched{Observation: next, last: e.Received}
 	return decision
+}
+
+// buryDead takes the dead among the first n suspects out of a lock and returns how many. The last come
+// first, so that nobody dead is granted the lock on the way; those of this process are left to its
+// reaper. What others did meanwhile is no error as long as somebody was buried.
+func (m *Manager) buryDead(ctx context.Context, s scene, n int) (buried int, err error) {
+	done := condemned{}
+	for _, one := range slices.Backward(s.suspects[:n]) {
+		if !one.dead() || one.Process == m.Process() {
+			continue
+		}
+		switch e := m.bury(ctx, s, one, done); {
+		case e == nil:
+			buried++
+		case !errors.Is(e, catalog.ErrNoMatch):
+			return buried, e
+		default:
+			err = e
+		}
+	}
+	if buried > 0 {
+		err = nil
+	}
+	return buried, err
 }
 
 // bury takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the

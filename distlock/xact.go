@@ -58,8 +58,8 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 			return err
 		}
 		w.last = err
-		if cause := w.sleep(ctx); cause != nil {
-			return w.stopped(cause)
+		if err := w.sleep(ctx); err != nil {
+			return err
 		}
 	}
 }

@@ -1,0 +1,330 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// soon is how long after the takeover time a contender has what the dead left, in these tests.
+const soon = 2 * pingTime
+
+// quick makes a process with a short takeover time: a look at a full line takes milliseconds.
+func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
+
+// fill puts a whole line of waiters of one process into a lock.
+func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var turns []<-chan turn
+	for range catalog.MaxWaiters {
+		turns = append(turns, p.queueCtx(ctx, name, opts...))
+	}
+	if n := len(w.lock(name).Waiters); n != catalog.MaxWaiters {
+		w.t.Fatalf("%d stand in the line, want it full", n)
+	}
+	return func() {
+		cancel()
+		for _, done := range turns {
+			if got := <-done; got.guard != nil {
+				_ = got.guard.Release()
+			}
+		}
+	}
+}
+
+// It tries to break: no dead process locks anybody out of anything. A process holds a lock, has filled
+// its line, and dies.
+func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
+	for name, opts := range map[string][]distlock.Option{
+		"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				dead, b := w.start(quick), w.start(quick)
+				mine := opts
+				if name == "shared" { // readers wait behind a writer only
+					mine = nil
+				}
+				dead.mustTry("a", mine...)
+				left := w.fill(dead, "a", opts...)
+				dead.kill()
+				died := time.Now()
+				opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // for a test that fails
+				g := w.wantTurn(b.queue("a", opts...))
+				if took := time.Since(died); took < 110*time.Second-slack || took > 140*time.Second {
+					t.Errorf("it had the lock after %v, want the takeover time", took)
+				}
+				if n := b.store.Count(fault.Enter); n > 3 {
+					t.Errorf("it entered %d times, want when there was room only", n)
+				}
+				if l := w.lock("a"); len(l.Waiters) != 0 || len(l.Holders()) != 1 {
+					t.Errorf("%d hold it and %d wait, want the living alone", len(l.Holders()), len(l.Waiters))
+				}
+				w.release(g)
+				left()
+			})
+		})
+	}
+}
+
+// It tries to break: a full line is waited for by reading. All are alive, for an hour.
+func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("a", distlock.Why("all the time"))
+		left := w.fill(a, "a")
+		done := b.queue("a", distlock.WaitAtMost(time.Hour))
+		before := b.store.Count(fault.Enter)
+		time.Sleep(time.Hour - time.Second)
+		if n := b.store.Count(fault.Enter) - before; n > 0 {
+			t.Errorf("%d times entered while the line was full", n)
+		}
+		got := <-done
+		e := held(t, got.err)
+		if got.after != time.Hour || e.Process != a.Process() || e.Why != "all the time" ||
+			e.Waiters != catalog.MaxWaiters || b.store.Count(fault.Condemn) != 0 {
+			t.Errorf("after %v: %+v", got.after, e)
+		}
+		w.release(g)
+		left()
+	})
+}
+
+// It tries to break: no dead process locks anybody out of anything. A dead holder used the lock with
+// another limit.
+func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
+	limits := map[string][]distlock.Option{
+		"three permits": {distlock.Permits(3)}, "five permits": {distlock.Permits(5)},
+		"exclusive": nil, "shared": {distlock.Shared()},
+	}
+
+	for used, usedOpts := range limits {
+		for asked, askedOpts := range limits {
+			if used == asked || !(used == "three permits" || used == "five permits" ||
+				asked == "three permits" || asked == "five permits") {
+				continue
+			}
+			t.Run(used+", then "+asked, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					dead, b, c := w.start(nil), w.start(nil), w.start(nil)
+					dead.mustTry("tried", usedOpts...)
+					dead.mustTry("waited", usedOpts...)
+					died := time.Now()
+					dead.kill()
+					for _, p := range []*proc{b, c} { // the holder's ping is fresh
+						_, err := p.try("tried", askedOpts...)
+						wantErr(t, err, distlock.ErrLimit)
+						_, err = p.Lock("tried").Lock(t.Context(), askedOpts...)
+						wantErr(t, err, distlock.ErrLimit)
+					}
+					time.Sleep(3 * pingTime) // it is not any more
+					waits := c.queue("waited", askedOpts...)
+					var g *distlock.TryGuard
+					var err error
+					for g == nil && time.Since(died) < 2*takeoverTime {
+						if g, err = b.try("tried", askedOpts...); g == nil {
+							wantErr(t, err, distlock.ErrLimit)
+							time.Sleep(pingTime)
+						}
+					}
+					if took := time.Since(died); g == nil || took < takeoverTime-pingTime-slack ||
+						took > takeoverTime+soon {
+						t.Fatalf("TryLock: %v after %v, want the takeover time", err, took)
+					}
+					w.release(g)
+					g = w.wantTurn(waits)
+					if took := time.Since(died); took > takeoverTime+soon {
+						t.Errorf("Lock had it after %v, want the takeover time", took)
+					}
+					w.release(g)
+				})
+			})
+		}
+	}
+}
+
+// It tries to break: one answer for one question. A living holder uses another limit.
+func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, gone := w.start(nil), w.start(nil), w.start(nil)
+		holds := a.mustTry("a", distlock.Permits(3))
+		gone.mustTry("a", distlock.Permits(3))
+		gone.kill()
+		time.Sleep(3 * pingTime)
+		for name, opts := range map[string][]distlock.Option{
+			"another number": {distlock.Permits(5)}, "without": nil, "shared": {distlock.Shared()},
+			"overtaking": {distlock.Permits(5), distlock.Barge()},
+		} {
+			_, tried := b.try("a", opts...)
+			start := time.Now()
+			_, waited := b.Lock("a").Lock(t.Context(), opts...)
+			for _, err := range []error{tried, waited} {
+				var limit *distlock.LimitError
+				if !errors.As(err, &limit) || limit.Recorded != 3 || errors.Is(err, distlock.ErrHeld) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if took := time.Since(start); took != 0 {
+				t.Errorf("%s: Lock was told after %v, want at once", name, took)
+			}
+		}
+		time.Sleep(takeoverTime) // the dead one is taken out, the living one still counts
+		for range 2 {
+			_, err := b.try("a", distlock.Permits(5))
+			wantErr(t, err, distlock.ErrLimit)
+		}
+		w.release(holds)
+	})
+}
+
+// It tries to break: who waits behind a silent user of another limit is told when it lives.
+func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(nil), w.start(nil), w.start(nil)
+		g := a.mustTry("a", distlock.Permits(3))
+		a.kill()
+		time.Sleep(4 * pingTime)
+		done := b.queue("a", distlock.Permits(5))
+		bounded := c.queue("a", distlock.WaitAtMost(time.Minute))
+		got := <-bounded
+		wantErr(t, got.err, distlock.ErrLimit)
+		if got.after != time.Minute {
+			t.Errorf("told after %v, want one minute", got.after)
+		}
+		w.wantWaiting(done)
+		a.store.Set(nil)
+		start := time.Now()
+		got = <-done
+		wantErr(t, got.err, distlock.ErrLimit)
+		if took := time.Since(start); took > pingTime+slack+5*time.Second {
+			t.Errorf("told after %v, want a ping interval and a pause", took)
+		}
+		w.release(g)
+	})
+}
+
+// It tries to break: who waits for another limit keeps nobody of its process out of a free place.
+func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		dead, b := w.start(nil), w.start(nil)
+		dead.mustTry("a", distlock.Permits(3))
+		dead.kill()
+		time.Sleep(4 * pingTime)
+		waits := b.queue("a", distlock.Permits(5))
+		g := w.wantTurn(b.queue("a", distlock.Permits(3)))
+		got := <-waits // the permit of its own process lives
+		wantErr(t, got.err, distlock.ErrLimit)
+		w.release(g)
+	})
+}
+
+// stay is one stay in a lock.
+type span struct{ from, to time.Time }
+
+// crowd lets n waiters of each process have the lock for hold, and returns their spans in order.
+func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
+	w.t.Helper()
+	var mu sync.Mutex
+	var spans []span
+	var wg sync.WaitGroup
+	for p, n := range counts {
+		for range n {
+			wg.Go(func() {
+				g, err := p.Lock("a").Lock(context.Background())
+				if err != nil {
+					w.t.Errorf("Lock: %v", err)
+					return
+				}
+				from := time.Now()
+				time.Sleep(hold)
+				mu.Lock()
+				spans = append(spans, span{from, time.Now()})
+				mu.Unlock()
+				if err := g.Release(); err != nil {
+					w.t.Errorf("Release: %v", err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return spans
+}
+
+// It tries to break: a lock does not stand free while anybody waits for it, in a line or before one.
+// With notices a hand-over takes no time in these tests. Without them it takes the pause between two
+// questions, on the average a fiftieth of Poll, or a sixteenth of the time in which a process had no
+// turn, and a fifth more.
+func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
+	const hold = 10 * time.Millisecond
+	for name, counts := range map[string][]int{
+		"101 of one": {101}, "250 of one": {250}, "100 and 50": {100, 50}, "60, 60 and 60": {60, 60, 60},
+	} {
+		for _, notices := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, notices %v", name, notices), func(t *testing.T) {
+				if testing.Short() && name != "101 of one" && name != "100 and 50" {
+					t.Skip("takes seconds")
+				}
+				inBubble(t, func(t *testing.T, w *world) {
+					crowd, total := map[*proc]int{}, 0
+					gap, most := time.Duration(0), time.Duration(0)
+					for _, n := range counts {
+						p := w.start(nil)
+						if !notices {
+							p.withoutNotices()
+							gap, most = distlock.DefaultPoll/50*12/10, 100*time.Millisecond
+						}
+						crowd[p] = n
+						total += n
+					}
+					spans := w.crowd(hold, crowd)
+					free, longest := time.Duration(0), time.Duration(0)
+					for i := 1; i < len(spans); i++ {
+						d := spans[i].from.Sub(spans[i-1].to)
+						free, longest = free+d, max(longest, d)
+					}
+					t.Logf("%d turns of %v: free for %v, at most %v in one piece", len(spans), hold, free, longest)
+					if len(spans) != total || longest > most || free > time.Duration(total)*gap {
+						t.Errorf("%d turns, free for %v, at most %v in one piece; want %d and %v", len(spans),
+							free, longest, total, most)
+					}
+					enters, looks := 0, 0
+					for p := range crowd {
+						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
+					}
+					t.Logf("entered %d times, looked %d times", enters, looks)
+					if enters > total+total/2 {
+						t.Errorf("%d times entered for %d turns", enters, total)
+					}
+				})
+			})
+		}
+	}
+}
+
+// It tries to break: those beyond the line are woken when a crowd of their own process gives up.
+func TestLock_LineGivesUp_TheNextOfTheProcessEnters(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		left := w.fill(b, "a")
+		next := b.queue("a")
+		time.Sleep(time.Minute)
+		left()
+		synctest.Wait()
+		if l := w.lock("a"); len(l.Waiters) != 1 {
+			t.Errorf("%d stand in the line, want the one that waited for a place", len(l.Waiters))
+		}
+		w.release(g)
+		w.release(w.wantTurn(next))
+	})
+}
