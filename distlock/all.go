@@ -13,7 +13,7 @@ type Guards struct{ guards []*TryGuard }
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does.
 // Two of them cannot deadlock, whatever order the names are given in: they are acquired in the order
 // of their names; callers that hold other locks meanwhile can. What was acquired on the way is given
-// back when one fails. While it waits for one it holds those before it.
+// back in the background when one fails. While it waits for one it holds those before it.
 //
 // Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
 // given twice; a *DeadlockError before any I/O when the caller holds one of them.
@@ -60,15 +60,22 @@ func (m *Manager) LockAllWith(ctx context.Context, names []string, opts ...Optio
 		}
 		g, err := m.Lock(name).Lock(ctx, opts...)
 		if err != nil {
-			return nil, errors.Join(err, all.Release())
+			all.giveBack()
+			return nil, err
 		}
 		all.guards = append(all.guards, g)
 		ctx = g.Context() // ends when any of them is lost, and says what this caller holds
 	}
 	if err := all.Err(); err != nil {
-		return nil, errors.Join(err, all.Release())
+		all.giveBack()
+		return nil, err
 	}
 	return all, nil
+}
+
+// giveBack releases in the background what was acquired in vain.
+func (g *Guards) giveBack() {
+	go func() { _ = g.Release() }() // ends with its tries, at the latest with Close; they are logged
 }
 
 // All returns the guards in the order of their names.

@@ -24,10 +24,11 @@ const maxRaces = 3
 
 // An attempt is one try to acquire: one lock session, known to the table before it is sent.
 type attempt struct {
-	m     *Manager
-	term  *pinger.Term
-	grant catalog.Grant
-	line  catalog.Line
+	m      *Manager
+	term   *pinger.Term
+	grant  catalog.Grant
+	line   catalog.Line
+	parent context.Context // of the guard; the contexts of the commands end earlier
 }
 
 // begin makes the session of an attempt and enters it in the table. The caller must call leave.
@@ -46,7 +47,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Takeover: m.cfg.Takeover,
 		Mode:     o.mode,
 		Limit:    o.limit,
-	}, line: o.line}
+	}, line: o.line, parent: o.parent}
 	a.grant.Who = fmt.Sprintf("%s:%s:%08x", a.grant.Process, o.label, rand.Uint32())
 	if !m.mistakes.Has(mutant.PendingAfterSend) { // mutant 12
 		m.table.enter(a.grant.TS)
@@ -272,7 +273,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		mode: a.grant.Mode, limit: a.grant.Limit, fence: lock.Fence, evidence: evidence, term: a.term, guards: 1,
 		transacting: make(chan struct{}, 1),
 	}
-	h.ctx, h.cancel = context.WithCancelCause(a.lineage(ctx, h))
+	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
 	a.m.table.add(h) // before the term is asked: whoever ends the term then finds the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)

@@ -142,7 +142,7 @@ func (e *LostError) Is(target error) bool { return target == ErrLockLost }
 func (e *LostError) Unwrap() error { return e.Cause }
 
 // A ReleaseError says that every try to release a lock failed. The release goes on in the
-// background after every ping; the guard is over in any case.
+// background after every ping, unless it matches ErrClosed; the guard is over in any case.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -151,8 +151,12 @@ type ReleaseError struct {
 }
 
 func (e *ReleaseError) Error() string {
-	return fmt.Sprintf("distlock: release %q (fence %d): %d tries failed, it goes on in the "+
-		"background: %v", e.Name, e.Fence, e.Tries, e.Err)
+	then := "it goes on in the background"
+	if errors.Is(e.Err, ErrClosed) {
+		then = "it stays held until it is taken over"
+	}
+	return fmt.Sprintf("distlock: release %q (fence %d): %d tries failed, %s: %v", e.Name, e.Fence,
+		e.Tries, then, e.Err)
 }
 
 // Unwrap returns the error of the last try.

@@ -15,3 +15,6 @@ func DeadlockIn(rows []catalog.Holding, ts bson.ObjectID) []string {
 	l.link()
 	return l.circle(ts)
 }
+
+// Grace is how much longer than its context a command may take on a store that does not notice its end.
+const Grace = grace

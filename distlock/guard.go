@@ -53,12 +53,10 @@ type holding struct {
 
 	transacting chan struct{} // one element while a transaction is under way
 
-	releasing sync.Mutex // held while a release is under way
-	released  bool
-	outcome   error // of the release
-
-	mu     sync.Mutex // guards guards
-	guards int        // how many guards there are of it, see Reenter
+	mu      sync.Mutex    // guards guards and freed
+	guards  int           // how many guards there are of it, see Reenter
+	freed   chan struct{} // closed when the release is done; nil before it begins
+	outcome error         // of the release, once freed is closed
 }
 
 // Name returns the lock's name.
@@ -124,7 +122,9 @@ func (g *TryGuard) Check(ctx context.Context) error {
 // was lost before, whether or not the document could still be freed; an error that matches
 // [ErrClosed] when the Manager was closed before, which freed the lock: whether the work was over by
 // then its caller knows, so release before closing; a *ReleaseError when every try failed: then the
-// release goes on in the background, at once and after every ping. The outcome stays with the guard:
+// release goes on in the background, at once and after every ping; if it matches ErrClosed nobody is
+// left to do so, and the lock stays held until it is taken over. It returns at the latest when Close
+// does. The outcome stays with the guard:
 // releasing again waits for the first release and returns the same. Releasing a nil guard returns
 // nil, so that it may be deferred before the error is looked at.
 //
@@ -139,7 +139,7 @@ func (g *TryGuard) Release() error {
 		g.released.Store(true)
 		g.cleanup.Stop()
 		if g.h.lastGuard() {
-			g.outcome = g.h.release(context.Background(), ErrReleased)
+			g.outcome = g.h.release(g.h.m.life, ErrReleased)
 		} else {
 			g.outcome = g.h.broken()
 		}
@@ -263,15 +263,33 @@ func (h *holding) broken() error {
 	return err
 }
 
-// release ends the guard and frees the document, once. why becomes the cause of the context.
+// release ends the guard and frees the document, once, or waits for the release that is under way,
+// both within ctx. why becomes the cause of the context.
 func (h *holding) release(ctx context.Context, why error) error {
-	h.releasing.Lock()
-	defer h.releasing.Unlock()
-	if !h.released {
-		h.released = true
-		h.outcome = h.free(ctx, why)
+	h.mu.Lock()
+	freed, first := h.freed, h.freed == nil
+	if first {
+		freed = make(chan struct{})
+		h.freed = freed
 	}
-	return h.outcome
+	h.mu.Unlock()
+	if first {
+		defer close(freed)
+		h.outcome = h.free(ctx, why)
+		return h.outcome
+	}
+	select {
+	case <-freed:
+		return h.outcome
+	default:
+	}
+	select {
+	case <-freed:
+		return h.outcome
+	case <-ctx.Done():
+		h.m.pinger.ReleaseLater(h.session) // it may be held still
+		return context.Cause(ctx)
+	}
 }
 
 func (h *holding) free(ctx context.Context, why error) error {
@@ -294,6 +312,9 @@ func (h *holding) free(ctx context.Context, why error) error {
 		return lost
 	default:
 		h.m.pinger.ReleaseLater(h.session)
+		if h.m.life.Err() != nil {
+			err = fmt.Errorf("%w: %w", ErrClosed, err)
+		}
 		failed := &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 		return errors.Join(lost, failed)
 	}

@@ -2,13 +2,296 @@ package distlock_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"mongodlm/catalog"
+	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 )
+
+// The stores that hang. obedient gives a command up when its context ends or its own limit has
+// passed, as the driver does; deaf notices nothing for 20 s.
+var hangs = map[string]struct {
+	hook  fault.Hook
+	grace time.Duration // how much later than its context a call may return
+}{
+	"obedient": {obedient, 0},
+	"deaf":     {deaf, distlock.Grace},
+}
+
+func obedient(ctx context.Context, call fault.Call, _ func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, distlock.DefaultCommandTimeout)
+	defer cancel()
+	<-ctx.Done()
+	return fmt.Errorf("%s: %w: %w", call.Op, catalog.ErrUnknownOutcome, ctx.Err())
+}
+
+func deaf(_ context.Context, call fault.Call, _ func() error) error {
+	time.Sleep(20 * time.Second)
+	return fault.Lost(call.Op)
+}
+
+// An asking is one call of the API on the lock "a", which a process holds where held says so.
+type asking struct {
+	name string
+	held bool
+	call func(ctx context.Context, p *proc, own *distlock.TryGuard, opts ...distlock.Option) error
+}
+
+func acquires(opts ...distlock.Option) func(context.Context, *proc, *distlock.TryGuard,
+	...distlock.Option) error {
+	return func(ctx context.Context, p *proc, _ *distlock.TryGuard, more ...distlock.Option) error {
+		g, err := p.Lock("a").Lock(ctx, append(more, opts...)...)
+		go g.Release()
+		return err
+	}
+}
+
+// waits are the calls that WaitAtMost bounds.
+var waits = []asking{
+	{"Lock", false, acquires()},
+	{"Lock of a held lock", true, acquires()},
+	{"Lock, Shared", true, acquires(distlock.Shared())},
+	{"Lock, Permits", true, acquires(distlock.Permits(3))},
+	{"Lock, Barge", true, acquires(distlock.Barge())},
+	{"LockAll", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		opts ...distlock.Option) error {
+		gs, err := p.LockAllWith(ctx, []string{"a", "b", "c"}, opts...)
+		go gs.Release()
+		return err
+	}},
+	{"Do", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		opts ...distlock.Option) error {
+		return p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error { return nil }, opts...)
+	}},
+	{"LockInTransaction", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		opts ...distlock.Option) error {
+		return p.Lock("a").LockInTransaction(ctx, opts...)
+	}},
+}
+
+// asks are the calls that only their context bounds.
+var asks = []asking{
+	{"TryLock", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		g, err := p.Lock("a").TryLock(ctx)
+		go g.Release()
+		return err
+	}},
+	{"TryLock of a held lock", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		g, err := p.Lock("a").TryLock(ctx, distlock.Shared())
+		go g.Release()
+		return err
+	}},
+	{"Check", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		return own.Check(ctx)
+	}},
+	{"Break", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		return p.Break(ctx, "a", 7, "test")
+	}},
+	{"Locks", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		for _, err := range p.Locks(ctx) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+}
+
+// Tries to break: every call returns when its context ends, at whichever of its commands the server falls silent, and whether or not the store notices the end;
+// and what it leaves behind is undone in the background.
+func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
+	for store, hang := range hangs {
+		for answered := range 6 {
+			for _, a := range append(waits, asks...) {
+				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
+				t.Run("context/"+name, func(t *testing.T) {
+					asked(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
+						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+						defer cancel()
+						return a.call(ctx, p, own)
+					})
+				})
+			}
+		}
+	}
+}
+
+// asked makes one call on a server that falls silent after some commands for locks; the reply of the
+// last of them is lost. The server recovers a minute later.
+func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
+	call func(*proc, *distlock.TryGuard) error) {
+	inBubble(t, func(t *testing.T, w *world) {
+		other, p := w.start(nil), w.start(nil)
+		if a.held {
+			other.mustTry("a")
+		}
+		own := p.mustTry("own")
+		var n atomic.Int32
+		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			switch at := int(n.Add(1)); {
+			case call.Op == fault.Ping:
+				n.Add(-1)
+				return apply()
+			case at < answered:
+				return apply()
+			case at == answered:
+				_ = apply()
+				return fault.Lost(call.Op)
+			}
+			return hang(ctx, call, apply)
+		})
+		start := time.Now()
+		err := call(p, own)
+		if took := time.Since(start); took > time.Second+grace {
+			t.Errorf("returned after %v with %v, want 1s", took, err)
+		}
+		time.Sleep(time.Minute)
+		p.store.Set(nil)
+		time.Sleep(3 * pingTime)
+		synctest.Wait()
+		for _, name := range []string{"a", "b", "c"} {
+			if w.doc(name) == nil {
+				continue
+			}
+			if l := w.lock(name); l.Held && l.Process != other.Process() || len(l.Waiters) > 0 {
+				t.Errorf("%s is held by %s, waited for by %v when all is over", name, l.Process, l.Waiters)
+			}
+		}
+	})
+}
+
+// Tries to break: Close returns within its context, whatever is under way, and says what may still
+// be held; a Release that is under way returns with it, and tells the truth.
+func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
+	for store, hang := range hangs {
+		t.Run(store, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				other, p := w.start(nil), w.start(nil)
+				other.mustTry("theirs")
+				p.mustTry("kept")
+				refused, hanging := p.mustTry("refused"), p.mustTry("hanging")
+				ended := make(chan error, 4)
+				go func() { _, err := p.Lock("theirs").Lock(context.Background()); ended <- err }()
+				p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+					if call.Subject == "refused" {
+						return fault.Refused(call.Op)
+					}
+					return hang.hook(ctx, call, apply)
+				})
+				go func() { ended <- refused.Release() }() // in its pause
+				go func() { ended <- hanging.Release() }()
+				go func() { _, err := p.Lock("free").TryLock(context.Background()); ended <- err }()
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				err := p.Close(ctx)
+				if took := time.Since(start); took > 100*time.Millisecond+2*hang.grace {
+					t.Errorf("close took %v, want 100ms", took)
+				}
+				for _, name := range []string{"kept", "refused", "hanging"} {
+					if err == nil || !strings.Contains(err.Error(), name) {
+						t.Errorf("close says %v, want that %s may still be held", err, name)
+					}
+				}
+				time.Sleep(2 * hang.grace)
+				synctest.Wait()
+				defer time.Sleep(time.Minute) // the deaf ends
+				for range 4 {
+					select {
+					case err := <-ended:
+						if err == nil {
+							t.Error("a call that was under way says that all is well")
+						}
+					default:
+						t.Error("a call that was under way goes on after Close")
+					}
+				}
+			})
+		})
+	}
+}
+
+// Tries to break: Close with a context that has ended already gives the locks back all the same, as
+// "defer manager.Close(ctx)" with the context of the work does, and takes one command time-out at
+// most when there is no answer.
+func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	t.Run("healthy", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			other, p := w.start(nil), w.start(nil)
+			p.mustTry("a")
+			other.mustTry("b")
+			waited := make(chan error, 1)
+			go func() { _, err := p.Lock("b").Lock(context.Background()); waited <- err }()
+			synctest.Wait()
+			id := p.Process()
+			if err := p.Close(ended); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			wantErr(t, <-waited, distlock.ErrClosed)
+			if w.lock("a").Held || len(w.lock("b").Waiters) > 0 {
+				t.Error("a lock or a place in a line was not given back")
+			}
+			if w.mem.Document(catalog.PingsCollection, id) != nil {
+				t.Error("the ping document is still there")
+			}
+		})
+	})
+	for store, hang := range hangs {
+		t.Run(store, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(nil)
+				p.mustTry("precious")
+				p.store.Set(hang.hook)
+				start := time.Now()
+				err := p.Close(ended)
+				if took := time.Since(start); took > distlock.DefaultCommandTimeout+2*hang.grace {
+					t.Errorf("close took %v, want one command time-out", took)
+				}
+				if err == nil || !strings.Contains(err.Error(), "precious") {
+					t.Errorf("close: %v, want the lock that stays held named", err)
+				}
+				time.Sleep(time.Minute) // the deaf ends
+			})
+		})
+	}
+}
+
+// Tries to break: closing again returns within its own context, too, and a first Close goes on.
+func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.mustTry("a")
+		p.store.Set(obedient)
+		first := make(chan error, 1)
+		go func() { first <- p.Close(context.Background()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		err := p.Close(ctx)
+		if took := time.Since(start); took != 100*time.Millisecond {
+			t.Errorf("closing again took %v, want 100ms", took)
+		}
+		wantErr(t, err, context.DeadlineExceeded)
+		if err := <-first; err == nil {
+			t.Error("the first Close says that all is well")
+		}
+	})
+}
 
 // Tries to break: a crowd that is cancelled at once returns at once, and its places are given up in
 // the background, a few at a time; what was granted to them meanwhile is granted on.

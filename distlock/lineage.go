@@ -23,9 +23,9 @@ type lineage struct {
 }
 
 // lineage returns the context under which a new holding lives.
-func (a *attempt) lineage(ctx context.Context, h *holding) context.Context {
-	above, _ := ctx.Value(lineageKey{}).(*lineage)
-	return context.WithValue(ctx, lineageKey{}, &lineage{h, above})
+func (a *attempt) lineage(h *holding) context.Context {
+	above, _ := a.parent.Value(lineageKey{}).(*lineage)
+	return context.WithValue(a.parent, lineageKey{}, &lineage{h, above})
 }
 
 // maxHolds bounds how many sessions a waiter's entry names.

@@ -67,6 +67,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	if o.bounded && o.wait == 0 {
 		return l.try(ctx, o)
 	}
+	ctx, done := l.m.calling(ctx)
+	defer done()
 	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
 		return nil, err
 	}
@@ -97,10 +99,14 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOp
 	if err := usable(ctx); err != nil {
 		return acquireOptions{}, acquiring(l.name, err)
 	}
-	return newAcquireOptions(opts)
+	o, err := newAcquireOptions(opts)
+	o.parent = ctx
+	return o, err
 }
 
 func (l *DistributedLock) try(ctx context.Context, o acquireOptions) (*TryGuard, error) {
+	ctx, done := l.m.calling(ctx)
+	defer done()
 	a, err := l.m.begin(l.name, o)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,9 @@ type Manager struct {
 	mistakes mutant.Set // none in production
 
 	closeOnce sync.Once
-	closed    chan struct{}
+	closed    chan struct{} // closed when Close begins
+	life      context.Context
+	end       context.CancelFunc // ends life, when Close is done
 	loops     sync.WaitGroup
 }
 
@@ -63,7 +65,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("distlock: new: %w", err)
 	}
-	m, err := newManager(ctx, cfg, s)
+	m, err := newManager(ctx, cfg, s.prompt(cfg.Clock))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("distlock: new: %w", err), s.hangUp(context.WithoutCancel(ctx)))
 	}
@@ -88,6 +90,7 @@ func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
 		mistakes: mutant.Of(cfg.Clock),
 	}
+	m.life, m.end = context.WithCancel(context.Background())
 	m.table, m.room = newTable(m), newRoom(m)
 	m.pinger, err = pinger.New(pinger.Config{
 		Store: s.pings, Owner: m.table, Clock: cfg.Clock,
@@ -186,20 +189,37 @@ func (m *Manager) closing() bool {
 // closeParallel bounds how many locks Close releases at a time.
 const closeParallel = 16
 
-// Close ends the contexts of all guards with ErrClosed, releases their locks, waits for attempts
-// that are under way, stops the heartbeat and removes the ping document, in that order, all within
-// ctx. The error lists what may still be held; such locks are taken over when the takeover time
-// has passed. Closing again waits for the first Close and returns nil.
+// Close ends the contexts of all guards with ErrClosed, releases their locks, waits for attempts and
+// releases that are under way, stops the heartbeat and removes the ping document, in that order. It
+// returns within ctx; with a ctx that has ended already, as in a deferred call after the work's own
+// context ran out, it makes one try, within CommandTimeout. The error lists what may still be held;
+// such locks are taken over when the takeover time has passed. Whatever was under way returns when
+// Close does. Closing again waits for the first Close, within its own ctx, and returns nil.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
 	}
-	var err error
-	m.closeOnce.Do(func() {
-		close(m.closed)
-		err = m.close(ctx)
-	})
-	return err
+	first := false
+	m.closeOnce.Do(func() { first = true })
+	if !first {
+		select {
+		case <-m.life.Done():
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("distlock: close: %w while it is being closed", context.Cause(ctx))
+		}
+	}
+	close(m.closed)
+	defer m.end()
+	if ctx.Err() != nil {
+		within, stop := m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
+		defer stop()
+		ctx = within
+	}
+	if err := m.close(ctx); err != nil {
+		return fmt.Errorf("distlock: close: %w", err)
+	}
+	return nil
 }
 
 func (m *Manager) close(ctx context.Context) error {
@@ -216,12 +236,51 @@ func (m *Manager) close(ctx context.Context) error {
 	if settled != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))
 	}
-	m.loops.Wait()
-	errs = append(errs, m.hangUp(ctx))
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("distlock: close: %w", err)
+	m.waitForLoops(ctx)
+	return errors.Join(append(errs, m.hangUp(ctx))...)
+}
+
+// waitForLoops waits until the loops have ended, which see closed. A loop that is ending a command
+// does so within its limit.
+func (m *Manager) waitForLoops(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() { // ends with the loops
+		m.loops.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
 	}
-	return nil
+}
+
+// calling returns the context of the commands of a call that acquires: it ends with ctx, and when
+// Close is done.
+func (m *Manager) calling(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// errTimeUp is the cause with which a context ends that within has bounded.
+var errTimeUp = errors.New("the time is up")
+
+// within returns a context that ends with ctx, and when d has passed by the Manager's clock.
+func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := m.cfg.Clock.NewTimer(d)
+	go func() { // ends with ctx
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+			cancel(errTimeUp)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // releaseAll releases the guards. What fails is on the late-release list afterwards, which the

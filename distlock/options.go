@@ -1,6 +1,7 @@
 package distlock
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ const (
 type Option interface{ apply(*acquireOptions) }
 
 type acquireOptions struct {
+	parent  context.Context // of the guard: that of the caller
 	why     string
 	label   string
 	wait    time.Duration

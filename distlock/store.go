@@ -20,8 +20,19 @@ const heartbeatPool = 2
 // the heartbeat, so that an application that exhausts its pool cannot starve the heartbeat.
 type store struct {
 	locks  catalog.Catalog
-	pings  catalog.Pings
+	pings  catalog.Catalog
 	hangUp func(context.Context) error
+}
+
+// prompt makes the commands of a store end with their contexts.
+func (s store) prompt(c Clock) store {
+	locks := &promptStore{Catalog: s.locks, clock: c}
+	pings := locks
+	if s.pings != s.locks {
+		pings = &promptStore{Catalog: s.pings, clock: c}
+	}
+	s.locks, s.pings = locks, pings
+	return s
 }
 
 func openStore(ctx context.Context, cfg Config) (store, error) {

@@ -146,11 +146,12 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// before returns the process id that it had used before that one; empty when there is none.
+// before returns the process id that it had used before that one; empty when there is none, and while
+// it starts: a start that failed is tried again with another.
 func (p *process) before(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.Index(p.ids, id); i > 0 {
+	if i := slices.Index(p.ids, id); i > 0 && p.manager != nil {
 		return p.ids[i-1]
 	}
 	return ""

@@ -112,13 +112,19 @@ func (c *Catalog) do(ctx context.Context, op Op, subject string, apply func() er
 }
 
 // through runs one operation with a result. The result of an apply that outlives the call is
-// dropped, so a hook may run it late in another goroutine.
+// dropped, so a hook may run it late in another goroutine: what a server has been sent it carries out
+// whether or not the caller's context has ended meanwhile.
 func through[T any](ctx context.Context, c *Catalog, op Op, subject string,
 	run func(context.Context) (T, error)) (T, error) {
 	var mu sync.Mutex // guards result
 	var result T
+	sent := ctx.Err() == nil
 	err := c.do(ctx, op, subject, func() error {
-		got, err := run(ctx)
+		at := ctx
+		if sent && ctx.Err() != nil {
+			at = context.WithoutCancel(ctx)
+		}
+		got, err := run(at)
 		mu.Lock()
 		defer mu.Unlock()
 		result = got

@@ -1,0 +1,277 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// grace is how long a store may take to say what became of a command whose context has ended. It
+// knows more than we do: whether the command was sent at all.
+const grace = 10 * time.Millisecond
+
+// A promptStore is a store whose commands end with their contexts, whatever the store under it does:
+// a command that does not notice is left to itself, and its outcome is unknown. Notices are for the
+// background alone, and what is done inside of a transaction belongs to the session of its caller:
+// these are as prompt as the store.
+type promptStore struct {
+	catalog.Catalog
+	clock Clock
+}
+
+// result is what a command left behind.
+type result[T any] struct {
+	value  T
+	err    error
+	panics any
+}
+
+// within carries out a command, as long as ctx lasts. A panic in it is the caller's.
+func within[T any](ctx context.Context, p *promptStore, writes bool, do func() (T, error)) (
+	T, error,
+) {
+	var none T
+	if ctx == nil || ctx.Done() == nil {
+		return do()
+	}
+	if err := ctx.Err(); err != nil {
+		return none, fmt.Errorf("not sent: %w", err)
+	}
+	done := make(chan result[T], 1)
+	go func() { // ends with the command
+		var r result[T]
+		defer func() {
+			r.panics = recover()
+			done <- r
+		}()
+		r.value, r.err = do()
+	}()
+	r, ok := await(ctx, p.clock, done)
+	switch {
+	case r.panics != nil:
+		panic(r.panics)
+	case ok:
+		return r.value, r.err
+	}
+	kind := catalog.ErrUnavailable
+	if writes {
+		kind = catalog.ErrUnknownOutcome
+	}
+	return none, fmt.Errorf("%w: the store did not answer in time: %w", kind, ctx.Err())
+}
+
+// await receives from a channel as long as ctx lasts, and a grace longer.
+func await[T any](ctx context.Context, clock Clock, c <-chan T) (v T, ok bool) {
+	select {
+	case v = <-c:
+		return v, true
+	case <-ctx.Done():
+	}
+	timer := clock.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case v = <-c:
+		return v, true
+	case <-timer.C():
+		return v, false
+	}
+}
+
+// run is within for a command without a result.
+func (p *promptStore) run(ctx context.Context, do func() error) error {
+	_, err := within(ctx, p, true, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+// A row is one of a listing; more is false after the last.
+type row struct {
+	holding catalog.Holding
+	err     error
+	more    bool
+}
+
+// rows is a listing that ends with ctx. To close its cursor is a command, too: once ctx has ended
+// the caller does not wait for it.
+func (p *promptStore) rows(ctx context.Context,
+	read func(context.Context) iter.Seq2[catalog.Holding, error]) iter.Seq2[catalog.Holding, error] {
+	return func(yield func(catalog.Holding, error) bool) {
+		next, stop := iter.Pull2(func(yield func(catalog.Holding, error) bool) { read(ctx)(yield) })
+		for {
+			r, late := within(ctx, p, false, func() (r row, _ error) {
+				if r.holding, r.err, r.more = next(); ctx.Err() != nil {
+					stop()
+				}
+				return r, nil
+			})
+			if late != nil { // the command that goes on will stop, if there is one
+				if !errors.Is(late, catalog.ErrUnavailable) {
+					go stop()
+				}
+				yield(catalog.Holding{}, late)
+				return
+			}
+			if !r.more || !yield(r.holding, r.err) {
+				stop()
+				return
+			}
+		}
+	}
+}
+
+// List implements [catalog.Operator].
+func (p *promptStore) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	return p.rows(ctx, p.Catalog.List)
+}
+
+// Waiting implements [catalog.Queues].
+func (p *promptStore) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+	return p.rows(ctx, p.Catalog.Waiting)
+}
+
+// Acquire implements [catalog.Locks].
+func (p *promptStore) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	return within(ctx, p, true, func() (catalog.Lock, error) { return p.Catalog.Acquire(ctx, g) })
+}
+
+// Confirm implements [catalog.Locks].
+func (p *promptStore) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	return within(ctx, p, true, func() (catalog.Lock, error) { return p.Catalog.Confirm(ctx, g) })
+}
+
+// SeedFence implements [catalog.Locks].
+func (p *promptStore) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
+	catalog.Lock, error,
+) {
+	return within(ctx, p, true, func() (catalog.Lock, error) {
+		return p.Catalog.SeedFence(ctx, s, atLeast)
+	})
+}
+
+// Look implements [catalog.Locks].
+func (p *promptStore) Look(ctx context.Context, name string) (catalog.Look, error) {
+	return within(ctx, p, false, func() (catalog.Look, error) { return p.Catalog.Look(ctx, name) })
+}
+
+// Condemn implements [catalog.Locks].
+func (p *promptStore) Condemn(ctx context.Context, process string, watched *catalog.Ping,
+	c catalog.Condemnation) error {
+	return p.run(ctx, func() error { return p.Catalog.Condemn(ctx, process, watched, c) })
+}
+
+// Overtake implements [catalog.Locks].
+func (p *promptStore) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+	catalog.Lock, error,
+) {
+	return within(ctx, p, true, func() (catalog.Lock, error) {
+		return p.Catalog.Overtake(ctx, g, from)
+	})
+}
+
+// Read implements [catalog.Locks].
+func (p *promptStore) Read(ctx context.Context, name string) (catalog.Lock, error) {
+	return within(ctx, p, false, func() (catalog.Lock, error) { return p.Catalog.Read(ctx, name) })
+}
+
+// Ping implements [catalog.Pings].
+func (p *promptStore) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+	return within(ctx, p, true, func() (catalog.Pinged, error) { return p.Catalog.Ping(ctx, b) })
+}
+
+// RemovePing implements [catalog.Pings].
+func (p *promptStore) RemovePing(ctx context.Context, process string) error {
+	return p.run(ctx, func() error { return p.Catalog.RemovePing(ctx, process) })
+}
+
+// Held implements [catalog.Pings].
+func (p *promptStore) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	return within(ctx, p, false, func() ([]catalog.HeldSession, error) {
+		return p.Catalog.Held(ctx, process)
+	})
+}
+
+// Tally implements [catalog.Pings].
+func (p *promptStore) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+	return within(ctx, p, false, func() (catalog.Tally, error) {
+		return p.Catalog.Tally(ctx, process)
+	})
+}
+
+// Prune implements [catalog.Pings].
+func (p *promptStore) Prune(ctx context.Context, before time.Time) (int, error) {
+	return within(ctx, p, true, func() (int, error) { return p.Catalog.Prune(ctx, before) })
+}
+
+// Prepare implements [catalog.Pings].
+func (p *promptStore) Prepare(ctx context.Context) ([]string, error) {
+	return within(ctx, p, true, func() ([]string, error) { return p.Catalog.Prepare(ctx) })
+}
+
+// Hello implements [catalog.Pings].
+func (p *promptStore) Hello(ctx context.Context) (catalog.Server, error) {
+	return within(ctx, p, false, func() (catalog.Server, error) { return p.Catalog.Hello(ctx) })
+}
+
+// Break implements [catalog.Operator].
+func (p *promptStore) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
+	catalog.Lock, error,
+) {
+	return within(ctx, p, true, func() (catalog.Lock, error) {
+		return p.Catalog.Break(ctx, s, fence, why)
+	})
+}
+
+// Enter implements [catalog.Queues].
+func (p *promptStore) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+	catalog.Lock, error,
+) {
+	return within(ctx, p, true, func() (catalog.Lock, error) {
+		return p.Catalog.Enter(ctx, g, how)
+	})
+}
+
+// Leave implements [catalog.Queues].
+func (p *promptStore) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
+	return within(ctx, p, true, func() ([]catalog.Award, error) { return p.Catalog.Leave(ctx, s) })
+}
+
+// Bury implements [catalog.Queues].
+func (p *promptStore) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+	[]catalog.Award, error,
+) {
+	return within(ctx, p, true, func() ([]catalog.Award, error) {
+		return p.Catalog.Bury(ctx, dead, evidence)
+	})
+}
+
+// Settle implements [catalog.Queues].
+func (p *promptStore) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
+	return within(ctx, p, true, func() ([]catalog.Award, error) {
+		return p.Catalog.Settle(ctx, name)
+	})
+}
+
+// Attend implements [catalog.Queues].
+func (p *promptStore) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
+	return within(ctx, p, false, func() (map[string]catalog.Look, error) {
+		return p.Catalog.Attend(ctx, names)
+	})
+}
+
+// Awarded implements [catalog.Queues].
+func (p *promptStore) Awarded(ctx context.Context, process string, names []string) (
+	[]catalog.Award, []string, error,
+) {
+	type answer struct {
+		awards []catalog.Award
+		free   []string
+	}
+	a, err := within(ctx, p, false, func() (a answer, err error) {
+		a.awards, a.free, err = p.Catalog.Awarded(ctx, process, names)
+		return a, err
+	})
+	return a.awards, a.free, err
+}
