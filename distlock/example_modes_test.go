@@ -22,8 +22,7 @@ func exampleManager(ctx context.Context) *distlock.Manager {
 
 // A second caller stands in line and is granted the lock by the release of the first.
 func ExampleDistributedLock_Lock() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	manager := exampleManager(ctx)
 	defer manager.Close(ctx)
 	lock := manager.Lock("balancer")
@@ -51,8 +50,7 @@ func ExampleDistributedLock_Lock() {
 
 // Many may read at a time; who wants to write waits for all of them.
 func ExampleShared() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	manager := exampleManager(ctx)
 	defer manager.Close(ctx)
 	lock := manager.Lock("catalogue")
@@ -74,8 +72,7 @@ func ExampleShared() {
 
 // A semaphore: at most so many at a time, and everybody must mean the same number.
 func ExamplePermits() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	manager := exampleManager(ctx)
 	defer manager.Close(ctx)
 
@@ -91,8 +88,7 @@ func ExamplePermits() {
 
 // Several locks, all or none, in any order of the names.
 func ExampleManager_LockAll() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	manager := exampleManager(ctx)
 	defer manager.Close(ctx)
 
@@ -112,8 +108,7 @@ func ExampleManager_LockAll() {
 
 // Who has the guard may enter again; the lock is freed by the last release.
 func ExampleTryGuard_Reenter() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	manager := exampleManager(ctx)
 	defer manager.Close(ctx)
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
+	"os/signal"
 	"time"
 
 	"mongodlm/catalog/memcatalog"
@@ -14,26 +16,30 @@ import (
 
 // The whole of it: a server, a manager, a lock, work under the lock.
 func Example() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	// The context of the program: it ends with a signal, and with it the contexts of the guards.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 
 	// A config server for people who have none. With a MongoDB, leave this out and use its URI.
 	server, err := configserver.Start(ctx, configserver.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer server.Close(ctx)
+	defer server.Close(context.Background())
 
-	manager, err := distlock.New(ctx, distlock.Config{
+	starting, cancel := context.WithTimeout(ctx, time.Minute) // for New alone
+	defer cancel()
+	manager, err := distlock.New(starting, distlock.Config{
 		URI:      server.URI(),
 		Database: "distlock", // a database of one's own; mongos used "config"
 		Ping:     time.Second,
 		Takeover: 15 * time.Second, // a dead holder's locks are free after this
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
-	defer manager.Close(ctx)
+	defer manager.Close(ctx) // gives the locks back, also when ctx has ended
 
 	guard, err := manager.Lock("reports").TryLock(ctx, distlock.Why("nightly report"))
 	if errors.Is(err, distlock.ErrHeld) {
@@ -41,7 +47,8 @@ func Example() {
 		return
 	}
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	defer guard.Release()
 
@@ -64,8 +71,7 @@ func report(ctx context.Context, fence int64) error {
 
 // Do acquires, works and releases in one call; it never returns nil when the lock was lost.
 func ExampleManager_Do() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	manager, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
 	if err != nil {
 		log.Fatal(err)
@@ -83,8 +89,7 @@ func ExampleManager_Do() {
 
 // A lock that somebody else holds is an error with the facts.
 func ExampleHeldError() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})
 	one, err := distlock.New(ctx, distlock.Config{Catalog: store})
 	if err != nil {
