@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 )
@@ -20,8 +23,10 @@ type LockInfo struct {
 	Who     string
 	Why     string
 	Since   time.Time // server's clock; zero when unknown
-	Fence   int64     // this holder's; the last one's when the lock is free
-	Waiters int       // how many queue for the lock
+	// Session is the holder's lock session, the field ts; the last one's when the lock is free.
+	Session bson.ObjectID
+	Fence   int64 // this holder's; the last one's when the lock is free
+	Waiters int   // how many queue for the lock
 	// Takeover is the holder's recorded takeover time; zero when unknown.
 	Takeover time.Duration
 	PingInfo
@@ -123,7 +128,7 @@ func listed[T any](ctx context.Context, read func(context.Context) iter.Seq2[cat
 func (m *Manager) lockInfo(row catalog.Holding, l catalog.Lock, p catalog.Party) LockInfo {
 	return LockInfo{
 		Name: l.Name, Held: l.Held, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process,
-		Who: p.Who, Why: p.Why, Since: p.Since, Fence: p.Fence, Waiters: len(l.Waiters),
+		Who: p.Who, Why: p.Why, Since: p.Since, Session: p.TS, Fence: p.Fence, Waiters: len(l.Waiters),
 		Takeover: p.Takeover, PingInfo: m.pingInfo(row, p),
 	}
 }
@@ -145,9 +150,13 @@ func (m *Manager) pingInfo(row catalog.Holding, p catalog.Party) PingInfo {
 	return info
 }
 
-// Break frees a lock by force if it still carries the fence that the operator saw in a listing. It
-// writes the reason into the document, raises the fence and changes the session, so that the old
-// holder's release touches nothing.
+// Break frees a lock by force if its holder is still the one that the operator saw in a listing: it
+// has that fence and, where one is given, that session ([LockInfo].Session; one at most). It writes
+// the reason into the document, raises the fence and changes the session, so that the old holder's
+// release touches nothing.
+//
+// A foreign holder, one whose ping is none of ours or that has none, does not raise the fence: it may
+// have come after the one that the operator saw. It is broken by its session only.
 //
 // It is the one operation that can let two holders in: it does not wait. A holder that lives learns
 // of it with its next ping, at most Ping plus one command later; until then it trusts its guard.
@@ -155,10 +164,11 @@ func (m *Manager) pingInfo(row catalog.Holding, p catalog.Party) PingInfo {
 // Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
 // with that fence is taken out.
 //
-// Errors: [ErrChanged] when the lock is free or has another fence by now; [ErrBadName];
-// [ErrBadOption] for a why that is empty or too long; [ErrOutcomeUnknown]: list the lock again;
-// [ErrClosed].
-func (m *Manager) Break(ctx context.Context, name string, fence int64, why string) error {
+// Errors: [ErrChanged] when the lock is free or has another fence or session by now, or a foreign
+// holder and no session was given; [ErrBadName]; [ErrBadOption] for a why that is empty or too long
+// and for two sessions; [ErrOutcomeUnknown]: list the lock again; [ErrClosed].
+func (m *Manager) Break(ctx context.Context, name string, fence int64, why string,
+	session ...bson.ObjectID) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -168,14 +178,19 @@ func (m *Manager) Break(ctx context.Context, name string, fence int64, why strin
 	if problem := badText(why, MaxWhyBytes-len("broken: ")); problem != "" {
 		return fmt.Errorf("%w: why %s", ErrBadOption, problem)
 	}
+	if len(session) > 1 {
+		return fmt.Errorf("%w: Break was given %d sessions; it breaks one", ErrBadOption, len(session))
+	}
 	if err := usable(ctx); err != nil {
 		return fmt.Errorf("distlock: break %s: %w", quoted(name), err)
 	}
 	if m.closing() {
 		return fmt.Errorf("distlock: break %s: %w", quoted(name), ErrClosed)
 	}
-	lock, err := m.breakLock(ctx, name, fence, why)
+	lock, err := m.breakLock(ctx, name, fence, why, session)
 	switch {
+	case errors.Is(err, errForeign):
+		return fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrChanged, errForeign)
 	case errors.Is(err, catalog.ErrNoMatch):
 		return fmt.Errorf("distlock: break %s: %w: it is not held with fence %d; list it again",
 			quoted(name), ErrChanged, fence)
@@ -190,18 +205,36 @@ func (m *Manager) Break(ctx context.Context, name string, fence int64, why strin
 	return nil
 }
 
+// errForeign says why a fence is not enough.
+var errForeign = errors.New("a foreign holder has it, which raises no fence; name the session that you saw")
+
 // breakLock frees a lock that one holder has to himself, or takes one of several holders out, or the
 // holder whom a line of waiters follows; then the next in line is granted the lock at once.
-func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why string) (
-	catalog.Lock, error,
-) {
+func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why string,
+	session []bson.ObjectID) (catalog.Lock, error) {
 	look, err := m.locks.Look(ctx, name)
 	if err != nil {
 		return catalog.Lock{}, err
 	}
 	l := look.Lock
 	if l == nil { // none, or none that can be understood
-		return m.locks.Break(ctx, catalog.Session{Name: name}, fence, why)
+		s := catalog.Session{Name: name}
+		for _, ts := range session {
+			s.TS = ts
+		}
+		return m.locks.Break(ctx, s, fence, why)
+	}
+	i := slices.IndexFunc(l.Holders(), func(p catalog.Party) bool {
+		return p.Fence == fence && (len(session) == 0 || session[0] == p.TS)
+	})
+	if i < 0 {
+		return catalog.Lock{}, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
+	}
+	seen := l.Holders()[i]
+	ping := look.Pulses[seen.Process].Ping
+	ours := seen.Mode != catalog.Exclusive || ping != nil && ping.HasSeq
+	if len(session) == 0 && !ours {
+		return catalog.Lock{}, errForeign
 	}
 	if len(l.Waiters) == 0 && len(l.Sharers) == 0 {
 		lock, err := m.locks.Break(ctx, l.Session(), fence, why)
@@ -209,12 +242,7 @@ func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why s
 			return lock, err
 		}
 	}
-	for _, p := range l.Holders() {
-		if p.Fence == fence {
-			awards, err := m.locks.Bury(ctx, holderOf(name, p), "broken: "+why)
-			m.room.deliver(awards)
-			return *l, err
-		}
-	}
-	return catalog.Lock{}, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
+	awards, err := m.locks.Bury(ctx, holderOf(name, seen), "broken: "+why)
+	m.room.deliver(awards)
+	return *l, err
 }

@@ -21,6 +21,7 @@ type breaker struct {
 	logging
 	name, why string
 	fence     int64
+	session   string
 	yes       bool
 }
 
@@ -28,6 +29,8 @@ func (b *breaker) flags(f *flag.FlagSet) {
 	b.connection.flags(f)
 	b.logging.flags(f)
 	f.Int64Var(&b.fence, "fence", 0, "the fence that \"distlock locks\" showed; required")
+	f.StringVar(&b.session, "session", "", "the holder's session that was shown; required for a "+
+		"foreign holder, which raises no fence")
 	f.StringVar(&b.why, "why", "", "the reason, kept in the lock document; required")
 	f.BoolVar(&b.yes, "yes", false, "do it; without, only show what is held")
 }
@@ -80,8 +83,12 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	if !b.yes {
+		with := "--yes"
+		if foreignHolder(target) {
+			with = "--session " + target.TS.Hex() + " --yes"
+		}
 		fmt.Fprintf(s.out, "\nNothing was changed. %s\nMake sure that it is dead or stopped; then "+
-			"repeat the command with --yes.\n", learns(target))
+			"repeat the command with %s.\n", learns(target), with)
 		return exit{code: exitFailed}
 	}
 	what, err := b.free(ctx, st, look, target)
@@ -108,15 +115,29 @@ func (b *breaker) breakable(look catalog.Look, out io.Writer) (standing, error) 
 	}
 	holders := holdersOf(holding(look))
 	for _, h := range holders {
-		if h.Fence == b.fence {
-			return h, nil
+		switch {
+		case h.Fence != b.fence || b.session != "" && b.session != h.TS.Hex():
+			continue
+		case b.session == "" && b.yes && foreignHolder(h):
+			return standing{}, fmt.Errorf("a foreign holder has the lock, which raises no fence: it may not "+
+				"be the one that you saw; if it is, add --session %s; nothing was changed", h.TS.Hex())
 		}
+		return h, nil
 	}
 	has := fmt.Sprintf("the lock has fence %d, not %d", l.Fence, b.fence)
-	if len(holders) > 1 {
+	switch {
+	case b.session != "":
+		has = fmt.Sprintf("no holder has fence %d and session %s", b.fence, shown(b.session, 30))
+	case len(holders) > 1:
 		has = fmt.Sprintf("none of the %d holders has fence %d", len(holders), b.fence)
 	}
 	return standing{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
+}
+
+// foreignHolder reports whether a holder is none of ours as far as its ping tells, see
+// [distlock.Manager.Break]. Shared locks and permits are ours: no foreign program has them.
+func foreignHolder(s standing) bool {
+	return s.Mode == catalog.Exclusive && (s.pulse.Ping == nil || !s.pulse.Ping.HasSeq)
 }
 
 // free takes the holder out and says what came of it. A lock that it has to itself, and nobody

@@ -3,15 +3,23 @@ package main
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 )
 
+// ours writes a lock that a stranger of our own kind holds.
+func (b *base) ours(name string, fence int64) {
+	b.t.Helper()
+	b.held(name, fence)
+	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(1)})
+}
+
 func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 	b := newBase(t)
-	b.hold("balancer", 41)
+	b.ours("balancer", 41)
 	before := b.lock("balancer")
 	cli(t, b.flags("break", "balancer", "--fence", "41", "--why", "stuck")...).
 		want(t, exitFailed, "host:1:1700000000:id", "doing a balance round", "ping age", "--yes",
@@ -23,7 +31,7 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 
 func TestBreak_WrongFence_ShowsTheStateAndChangesNothing(t *testing.T) {
 	b := newBase(t)
-	b.hold("balancer", 41)
+	b.ours("balancer", 41)
 	before := b.lock("balancer")
 	cli(t, b.flags("break", "balancer", "--fence", "40", "--why", "stuck", "--yes")...).
 		want(t, exitFailed, "has fence 41, not 40", "host:1:1700000000:id")
@@ -34,7 +42,7 @@ func TestBreak_WrongFence_ShowsTheStateAndChangesNothing(t *testing.T) {
 
 func TestBreak_RightFence_Frees(t *testing.T) {
 	b := newBase(t)
-	b.hold("balancer", 41)
+	b.ours("balancer", 41)
 	before := b.lock("balancer")
 	args := b.flags("break", "--yes", "--fence", "41", "balancer", "--why", "stuck since noon")
 	cli(t, args...).want(t, 0, "is free now, fence 42", "only with its next ping")
@@ -55,4 +63,23 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `there is no lock "none"`)
 	cli(t, b.flags("break", "odd", "--fence", "1", "--why", "x", "--yes")...).
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
+}
+
+// A foreign holder came after the one that the operator saw, with the same fence: it is broken by its
+// session only, which is shown first.
+func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
+	b := newBase(t)
+	b.held("balancer", 41)
+	b.ping(stranger, time.Second) // without seq
+	before := b.lock("balancer")
+	args := b.flags("break", "balancer", "--fence", "41", "--why", "stuck")
+	session := before.TS.Hex()
+	cli(t, append(args, "--yes")...).want(t, exitFailed, "raises no fence", "--session "+session)
+	cli(t, args...).want(t, exitFailed, "--session "+session+" --yes")
+	cli(t, append(args, "--yes", "--session", bson.NewObjectID().Hex())...).
+		want(t, exitFailed, "no holder has fence 41 and session", "nothing was changed")
+	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
+		t.Errorf("lock is %+v, was %+v", after, before)
+	}
+	cli(t, append(args, "--yes", "--session", session)...).want(t, 0, "is free now, fence 42")
 }

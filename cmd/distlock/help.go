@@ -62,6 +62,7 @@ const breakText = `
 Frees a lock by force, if it is still held with the fence that "distlock locks" showed. Without
 --yes it only shows what is held and who is next in line, and ends with 1. Where others wait, the
 next in line is granted the lock at once. Of several holders the one with that fence is taken out.
+A foreign holder raises no fence, so it is named by its session too, which is shown.
 
 This is the one operation that can let two holders in: it does not wait. A holder that lives
 learns of it only with its next ping, and until then works on. Make sure that it is dead or

@@ -86,6 +86,7 @@ type row struct {
 	// HeldForMS and PingAgeMS are by the server's clock; null when unknown, or free.
 	HeldForMS *int64   `json:"heldForMS"`
 	PingAgeMS *int64   `json:"pingAgeMS"`
+	Session   string   `json:"session"` // the field ts
 	Fence     int64    `json:"fence"`
 	Waiters   int      `json:"waiters"` // how many wait for the lock
 	Marks     []string `json:"marks"`
@@ -160,8 +161,8 @@ func (l *listing) add(h catalog.Holding) {
 func rowOf(l catalog.Lock, s standing) row {
 	r := row{
 		Name: l.Name, Held: l.Held, Process: s.Process, Who: s.Who, Why: s.Why,
-		Since: moment(s.Since), PingAgeMS: milliseconds(s.pingAge()), Fence: s.Fence,
-		Waiters: len(l.Waiters), Marks: s.marks(),
+		Since: moment(s.Since), PingAgeMS: milliseconds(s.pingAge()), Session: s.TS.Hex(),
+		Fence: s.Fence, Waiters: len(l.Waiters), Marks: s.marks(),
 	}
 	if l.Held {
 		r.Mode, r.Limit = mode(s.Mode), s.Limit

@@ -1,0 +1,92 @@
+package distlock_test
+
+import (
+	"bytes"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// foreignTurn lets a foreign manager take a lock that is free, or whose line it does not know of: it
+// writes its own fields and leaves the fence of the last holder as it is.
+func (w *world) foreignTurn(name string) {
+	w.t.Helper()
+	var doc bson.D
+	if err := bson.Unmarshal(w.doc(name), &doc); err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range doc {
+		switch doc[i].Key {
+		case "state":
+			doc[i].Value = int32(2)
+		case "process":
+			doc[i].Value = "mongos:1"
+		case "ts":
+			doc[i].Value = bson.NewObjectID()
+		}
+	}
+	if err := w.mem.Put(catalog.LocksCollection, doc); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// seen is the row of the listing that shows the first holder of a lock.
+func (p *proc) seen(name string) distlock.LockInfo {
+	p.w.t.Helper()
+	for info, err := range p.Locks(p.w.t.Context()) {
+		if err != nil {
+			p.w.t.Fatal(err)
+		}
+		if info.Name == name {
+			return info
+		}
+	}
+	p.w.t.Fatalf("no lock %q", name)
+	return distlock.LockInfo{}
+}
+
+// Between the operator's look and his Break the lock goes to a foreign holder, which has the same
+// fence, with and without a line of waiters: it is left alone, byte for byte, and broken only by the
+// session that a new look shows.
+func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
+	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p, op := w.start(nil), w.start(nil)
+				g := p.mustTry("a")
+				saw := op.seen("a")
+				w.release(g)
+				w.foreignTurn("a")
+				if now := op.seen("a"); now.Fence != saw.Fence || now.Session == saw.Session {
+					t.Fatalf("the scene is wrong: %+v", now)
+				}
+				var waiter <-chan turn
+				if waits {
+					waiter = p.queue("a")
+				}
+				before := w.doc("a")
+				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x"), distlock.ErrChanged)
+				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x", saw.Session), distlock.ErrChanged)
+				if !bytes.Equal(before, w.doc("a")) {
+					t.Errorf("the document changed: %s", w.doc("a"))
+				}
+				now := op.seen("a")
+				wantErr(t, op.Break(t.Context(), "a", now.Fence, "x", now.Session, now.Session),
+					distlock.ErrBadOption)
+				if err := op.Break(t.Context(), "a", now.Fence, "x", now.Session); err != nil {
+					t.Errorf("broken by its session: %v", err)
+				}
+				if waits {
+					w.release(w.wantTurn(waiter))
+				}
+				next := op.mustTry("a")
+				if next.Fence() <= g.Fence() {
+					t.Errorf("fence %d after %d", next.Fence(), g.Fence())
+				}
+			})
+		})
+	}
+}
