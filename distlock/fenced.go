@@ -91,8 +91,9 @@ type transactionOf struct{ h *holding }
 // 120 s. Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after
 // the other; whoever waits for his turn waits as long as ctx and the guard last. Transactions of
 // several holders of one lock (Shared, Permits) write the same lock document: of two that overlap the
-// second to commit runs again. Keep them short: a takeover waits for them. An error of a command that
-// work keeps back has ended the transaction all the same: return it.
+// second to commit runs again, and so does one during which somebody came to wait in line, or left
+// it. Keep them short, for that and because a takeover waits for them. An error of a command that work
+// keeps back has ended the transaction all the same: return it.
 //
 // Errors: work's, as they are; a *LostError, and then the guard is lost; [ErrNoTransactions] on a
 // standalone, on the embedded server, and in database config of a replica set, before work is

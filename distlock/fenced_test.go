@@ -280,3 +280,25 @@ func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 		}
 	})
 }
+
+// Somebody comes to wait in line during a transaction: that writes the lock document too, so the
+// transaction runs again, and commits.
+func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		g := p.mustTry("a")
+		var waiter <-chan turn
+		runs := 0
+		err := g.InTransaction(t.Context(), func(context.Context) error {
+			if runs++; runs == 1 {
+				waiter = other.queue("a")
+			}
+			return nil
+		})
+		if err != nil || runs != 2 {
+			t.Errorf("error %v, %d runs, want 2", err, runs)
+		}
+		w.release(g)
+		w.release(w.wantTurn(waiter))
+	})
+}
