@@ -245,7 +245,7 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	case errors.As(err, &limit):
 		err = limit
 	case code == exitHeld && errors.As(err, &held):
-		err = inTheWayOf(held)
+		err = r.inTheWayOf(held)
 	case code == exitWrongCall:
 		err = problems(err)
 	case code == exitUnavailable:
@@ -256,8 +256,12 @@ func (r *runner) refused(ctx context.Context, err error) error {
 
 // inTheWayOf words in one line who has the lock, with its process id, which is what an operator looks
 // for, once.
-func inTheWayOf(h *distlock.HeldError) error {
+func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
+	if r.permits > 0 && h.Waiters == 0 { // with another number of permits it would be a *LimitError
+		text = fmt.Sprintf("%d of %d permits of lock %s are taken, one by %s", r.permits, r.permits,
+			named(h.Name), shown(h.Process, 200))
+	}
 	if h.Why != "" {
 		text += fmt.Sprintf(" (%s)", shown(h.Why, 200))
 	}

@@ -21,7 +21,15 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 				want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
 		}
 	}
+	out2, ended2 := start(t.Context(), t, b.under("--permits 2 --why second", "polite")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out2.String(), "ready") > 0 })
+	third := cli(t, b.under("--permits 2", "env", "0")...).
+		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
+	if n := strings.Count(third.errOut, b.lock("job").Process); n != 1 {
+		t.Errorf("the process id is told %d times:\n%s", n, third.errOut)
+	}
 	b.signalled(out, ended)
+	b.signalled(out2, ended2)
 
 	out, ended = start(t.Context(), t, b.under("--shared --why reading", "polite")...)
 	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
