@@ -60,6 +60,11 @@ func (p *program) pids(n int) []string {
 	p.t.Helper()
 	var found []string
 	eventually(p.t, "the command runs", func() bool {
+		select {
+		case <-p.ended:
+			p.t.Fatalf("it has ended:\n%s", p.out.String())
+		default:
+		}
 		found = nil
 		for line := range strings.Lines(p.out.String()) {
 			if pid := pidAfter(line, "ready"); pid > 0 {
@@ -71,7 +76,8 @@ func (p *program) pids(n int) []string {
 	return found
 }
 
-const quick = "--ping 100ms --takeover 3s --grace 200ms"
+// quick is short for a person, and long for a machine that is busy elsewhere.
+const quick = "--ping 300ms --takeover 8s --grace 500ms"
 
 // The promise: nobody holds a lock while a command works that was started under it, also when run
 // is killed or stands still. The next holder itself looks who is alive.
@@ -104,7 +110,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 		t.Skip("only Linux lets a process die with its parent")
 	}
 	b := newBase(t)
-	p := process(t, nil, b.under("--ping 100ms --takeover 3s", "stubborn")...)
+	p := process(t, nil, b.under("", "stubborn")...)
 	pid := p.pids(1)[0]
 	own := fmt.Sprint(p.cmd.Process.Pid)
 	list, err := exec.Command("ps", "-o", "pid=,args=", "--ppid", own).Output()

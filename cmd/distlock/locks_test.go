@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/configserver"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -136,8 +138,13 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 
 // A database without locks says so in a way that cannot be mistaken for one whose locks are free.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
-	b := newBase(t)
-	other := base{t, b.name + "x", b.db.Client().Database(b.name + "x")}
+	t.Parallel()
+	server, err := configserver.Start(t.Context(), configserver.Config{}) // which has no others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close(context.Background()) })
+	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
 	other.hold("job", 3)
 	never := "nothing was ever locked there; databases here that have one: "
 	cli(t, b.flags("locks")...).want(t, 0, never, other.name)

@@ -153,6 +153,7 @@ func timeout(t *testing.T) <-chan time.Time {
 // base is a database of the test's own.
 type base struct {
 	t    *testing.T
+	uri  string
 	name string
 	db   *mongo.Database
 }
@@ -160,6 +161,12 @@ type base struct {
 func newBase(t *testing.T) *base {
 	t.Helper()
 	t.Parallel()
+	return newBaseOf(t, uri)
+}
+
+// newBaseOf makes a database on another server than that of all tests.
+func newBaseOf(t *testing.T, uri string) *base {
+	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
 		t.Fatal(err)
@@ -170,12 +177,12 @@ func newBase(t *testing.T) *base {
 		}
 	})
 	name := "test_" + bson.NewObjectID().Hex()
-	return &base{t, name, client.Database(name)}
+	return &base{t, uri, name, client.Database(name)}
 }
 
 // flags are the arguments that name the database.
 func (b *base) flags(args ...string) []string {
-	return append(args, "--uri", uri, "--database", b.name)
+	return append(args, "--uri", b.uri, "--database", b.name)
 }
 
 func (b *base) insert(collection string, doc bson.D) {

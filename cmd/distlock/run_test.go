@@ -77,7 +77,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t,
-		b.under("--ping 50ms --takeover 2s --grace 300ms", "stubborn")...)
+		b.under("--ping 100ms --takeover 15s --grace 300ms", "stubborn")...)
 	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 	fence := fmt.Sprint(b.lock("job").Fence)
 	cli(t, b.flags("break", "job", "--fence", fence, "--why", "stuck", "--yes")...).want(t, 0)
@@ -98,8 +98,8 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	}
 	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 	t.Cleanup(shut)
-	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "100ms",
-		"--takeover", "3s", "--grace", "0s", "--"}, self(t, "stubborn")...)
+	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "300ms",
+		"--takeover", "8s", "--grace", "0s", "--"}, self(t, "stubborn")...)
 	out, ended := start(t.Context(), t, args...)
 	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 	shut()
