@@ -27,6 +27,7 @@ func process(t *testing.T, env []string, args ...string) *program {
 	p := &program{t: t, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, pipeDelay
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,17 +83,32 @@ const quick = "--ping 300ms --takeover 8s --grace 500ms"
 // The promise: nobody holds a lock while a command works that was started under it, also when run
 // is killed or stands still. The next holder itself looks who is alive.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-		t.Run(s.String(), func(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		group  bool // to all of its process group, as a shell does
+	}{
+		{"killed", syscall.SIGKILL, false},
+		{"killed with its group", syscall.SIGKILL, true},
+		{"stopped", syscall.SIGSTOP, false},
+		{"stopped with its group", syscall.SIGSTOP, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			b := newBase(t)
 			p := process(t, nil, b.under(quick, "family")...)
 			pids := p.pids(2)
-			p.signal(s)
+			to := p.cmd.Process.Pid
+			if c.group {
+				to = -to
+			}
+			if err := syscall.Kill(to, c.signal); err != nil {
+				t.Fatal(err)
+			}
 			next := cli(t, b.under(quick+" --wait", append([]string{"alive"}, pids...)...)...).want(t, 0)
 			if strings.Contains(next.out, "alive") {
 				t.Errorf("when the next holder began: %s", next.out)
 			}
-			if s == syscall.SIGKILL {
+			if c.signal == syscall.SIGKILL {
 				eventually(t, "the guardian has told", func() bool {
 					return strings.Contains(p.out.String(), "killed; its command is ended")
 				})
