@@ -35,9 +35,6 @@ type index struct {
 	field  string
 	only   bson.D // the documents that are in it; nil for all
 	sparse bool   // documents without the field are not in it
-	// instead are the keys of an index that serves as well: MongoDB's own manager makes it on a
-	// config server.
-	instead []string
 }
 
 // indexesOn are the indexes that a collection should have. A FerretDB v1 knows neither partial nor
@@ -50,8 +47,7 @@ func indexesOn(collection string, s catalog.Server) []index {
 		return []index{{field: "process"}, {field: "sharers.process"}, {field: "waiters.process"}}
 	}
 	return []index{
-		{field: "process", only: bson.D{{Key: "state", Value: positive}},
-			instead: []string{"state", "process"}},
+		{field: "process", only: bson.D{{Key: "state", Value: positive}}},
 		{field: "sharers.process", sparse: true},
 		{field: "waiters.process", sparse: true},
 	}
@@ -114,9 +110,6 @@ func (c *Catalog) provide(ctx context.Context, on *mongo.Collection, want index,
 
 // servedBy reports whether an index that is there serves.
 func (i index) servedBy(spec bson.Raw) bool {
-	if len(i.instead) > 0 && keysAre(spec, i.instead...) && plain(spec) {
-		return true
-	}
 	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
 		return false
 	}
@@ -135,19 +128,15 @@ func (i index) outdated(spec bson.Raw) bool {
 	return i.only != nil && name == i.field+"_1" && keysAre(spec, i.field) && plain(spec)
 }
 
-// keysAre reports whether the keys of an index are these fields, ascending.
-func keysAre(spec bson.Raw, fields ...string) bool {
+// keysAre reports whether an index has this one key, ascending.
+func keysAre(spec bson.Raw, field string) bool {
 	keys, _ := spec.Lookup("key").DocumentOK()
 	elements, err := keys.Elements()
-	if err != nil || len(elements) != len(fields) {
+	if err != nil || len(elements) != 1 {
 		return false
 	}
-	for n, e := range elements {
-		if order, ok := e.Value().AsInt64OK(); e.Key() != fields[n] || !ok || order != 1 {
-			return false
-		}
-	}
-	return true
+	order, ok := elements[0].Value().AsInt64OK()
+	return elements[0].Key() == field && ok && order == 1
 }
 
 // plain reports whether an index has no options.

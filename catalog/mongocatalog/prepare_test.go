@@ -98,7 +98,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			want: process, warning: `"mine"`},
 		"a hand's that is unique": {want: process, warning: `"process_1"`,
 			locks: []bson.D{spec("process_1", up("process"), e("unique", true)), sharers, waiters}},
-		"a config server's own": {want: parties,
+		"a config server's own": {want: process + ", " + parties,
 			locks: []bson.D{spec("ts_1", up("ts")), spec("state_1_process_1", up("state", "process"))}},
 		"the keys in another order": {locks: []bson.D{spec("x", up("process", "state")), sharers, waiters},
 			want: process},
