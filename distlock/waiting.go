@@ -139,6 +139,7 @@ func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *T
 		if !w.place.line.shut.Load() {
 			lock, err = w.enter(ctx, me)
 			w.place.line.shut.Store(refused(err) || len(lock.Waiters) >= catalog.MaxWaiters)
+			me.a.refused = errors.Is(err, catalog.ErrQueueFull)
 			if !refused(err) {
 				return lock, nil, err
 			}
