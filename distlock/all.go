@@ -51,8 +51,12 @@ func (m *Manager) LockAllWith(ctx context.Context, names []string, opts ...Optio
 	start := m.cfg.Clock.Now().Mono
 	all := &Guards{}
 	for _, name := range names {
-		if o.bounded {
-			left := max(0, o.wait-(m.cfg.Clock.Now().Mono-start))
+		if o.bounded && o.wait > 0 {
+			left := o.wait - (m.cfg.Clock.Now().Mono - start)
+			if left <= 0 {
+				all.giveBack()
+				return nil, &HeldError{Name: name, PingAge: -1, Reason: "the time was up before its turn"}
+			}
 			opts = append(slices.Clip(opts), WaitAtMost(left))
 		}
 		if o.says {

@@ -3,6 +3,7 @@ package distlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,18 +109,27 @@ var asks = []asking{
 	}},
 }
 
-// Tries to break: every call returns when its context ends, at whichever of its commands the server falls silent, and whether or not the store notices the end;
-// and what it leaves behind is undone in the background.
+// Tries to break: every call returns when its context ends or the time of WaitAtMost is up, at
+// whichever of its commands the server falls silent, and whether or not the store notices the end; and
+// what it leaves behind is undone in the background.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
-			for _, a := range append(waits, asks...) {
+			for _, a := range slices.Concat(waits, asks) {
 				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
 				t.Run("context/"+name, func(t *testing.T) {
 					asked(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
 						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 						defer cancel()
 						return a.call(ctx, p, own)
+					})
+				})
+			}
+			for _, a := range waits {
+				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
+				t.Run("WaitAtMost/"+name, func(t *testing.T) {
+					asked(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
+						return a.call(context.Background(), p, own, distlock.WaitAtMost(time.Second))
 					})
 				})
 			}

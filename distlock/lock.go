@@ -37,6 +37,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	if err != nil {
 		return nil, err
 	}
+	o.bounded = false
+	ctx, done := l.m.calling(ctx, o)
+	defer done()
 	return l.try(ctx, o)
 }
 
@@ -64,11 +67,11 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	if err != nil {
 		return nil, err
 	}
+	ctx, done := l.m.calling(ctx, o)
+	defer done()
 	if o.bounded && o.wait == 0 {
 		return l.try(ctx, o)
 	}
-	ctx, done := l.m.calling(ctx)
-	defer done()
 	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
 		return nil, err
 	}
@@ -78,12 +81,17 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 			return guard, err
 		}
 	}
-	w := &waiting{m: l.m, o: o, name: l.name, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
+	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
 	defer w.entered()
 	for {
 		guard, err := w.stay(ctx)
-		if guard != nil || !w.worthwhile(err) {
-			return guard, err
+		switch {
+		case guard != nil:
+			return guard, nil
+		case ctx.Err() != nil:
+			return nil, w.ended(ctx, err)
+		case !worthWaiting(err):
+			return nil, err
 		}
 		w.last = err
 		if err := w.sleep(ctx); err != nil {
@@ -105,8 +113,6 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOp
 }
 
 func (l *DistributedLock) try(ctx context.Context, o acquireOptions) (*TryGuard, error) {
-	ctx, done := l.m.calling(ctx)
-	defer done()
 	a, err := l.m.begin(l.name, o)
 	if err != nil {
 		return nil, err

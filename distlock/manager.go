@@ -254,19 +254,24 @@ func (m *Manager) waitForLoops(ctx context.Context) {
 	}
 }
 
-// calling returns the context of the commands of a call that acquires: it ends with ctx, and when
-// Close is done.
-func (m *Manager) calling(ctx context.Context) (context.Context, func()) {
+// errTimeUp is the cause with which a context ends when the time of WaitAtMost is up.
+var errTimeUp = errors.New("the time is up")
+
+// calling returns the context of the commands of a call that acquires: it ends with ctx, when the time
+// of WaitAtMost is up, and when Close is done.
+func (m *Manager) calling(ctx context.Context, o acquireOptions) (context.Context, func()) {
+	stopTimer := func() {}
+	if o.bounded && o.wait > 0 {
+		ctx, stopTimer = m.within(ctx, o.wait)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
+		stopTimer()
 	}
 }
-
-// errTimeUp is the cause with which a context ends that within has bounded.
-var errTimeUp = errors.New("the time is up")
 
 // within returns a context that ends with ctx, and when d has passed by the Manager's clock.
 func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context, func()) {

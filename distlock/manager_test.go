@@ -28,6 +28,7 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 		for i := range 10_000 {
 			p.mustTry(fmt.Sprint("lock ", i))
 		}
+		synctest.Wait()
 		if after := runtime.NumGoroutine(); after > before {
 			t.Errorf("%d goroutines more for 10,000 locks", after-before)
 		}

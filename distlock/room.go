@@ -275,20 +275,16 @@ func (r *room) waiters() (map[string][]*waiter, []string) {
 	return by, names
 }
 
-// stand waits until the place is the first of its line, the time is up, or there will be no turn.
+// stand waits until the place is the first of its line, or there will be no turn.
 func (w *waiting) stand(ctx context.Context, turn <-chan struct{}) error {
 	select {
 	case <-turn:
 		return nil
 	default:
 	}
-	up, stop := w.timeUp()
-	defer stop()
 	select {
 	case <-turn:
 		return nil
-	case <-up:
-		return nil // worthwhile sees it
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-w.m.closed:

@@ -14,34 +14,18 @@ type waiting struct {
 	m     *Manager
 	o     acquireOptions
 	name  string
-	start Reading
 	pause time.Duration
 	last  error  // why it waits
 	place *place // among those of this Manager who have yet to enter the document
 }
 
-// worthwhile reports whether there is time left, and reason to wait after err.
-func (w *waiting) worthwhile(err error) bool {
-	return worthWaiting(err) && (!w.o.bounded || w.left() > 0)
-}
-
-func (w *waiting) left() time.Duration {
-	return w.o.wait - (w.m.cfg.Clock.Now().Mono - w.start.Mono)
-}
-
-// timeUp returns a channel on which the end of WaitAtMost is told, nil when there is none.
-func (w *waiting) timeUp() (up <-chan time.Time, stop func()) {
-	if !w.o.bounded {
-		return nil, func() {}
-	}
-	timer := w.m.cfg.Clock.NewTimer(max(w.left(), time.Millisecond))
-	return timer.C(), timer.Stop
-}
-
 // stopped is the error of a wait that was ended from outside: it matches the cause and the last reason
-// for waiting.
+// for waiting. When the time of WaitAtMost was up the reason is all that is to be said.
 func (w *waiting) stopped(cause error) error {
 	last := w.reason()
+	if errors.Is(cause, errTimeUp) {
+		return last
+	}
 	return &stoppedError{acquireError{
 		text:   acquirePrefix(w.name) + cause.Error() + " while waiting: " + reasonText(w.name, last),
 		causes: []error{cause, last},
@@ -50,6 +34,19 @@ func (w *waiting) stopped(cause error) error {
 
 // A stoppedError ends the call.
 type stoppedError struct{ acquireError }
+
+// ended is the error of a call whose context has ended, and err what the last step said. What that
+// knows of the lock, or of an outcome, counts.
+func (w *waiting) ended(ctx context.Context, err error) error {
+	var stopped *stoppedError
+	switch {
+	case errors.As(err, &stopped):
+		return err
+	case w.last == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrOutcomeUnknown):
+		w.last = err
+	}
+	return w.stopped(context.Cause(ctx))
+}
 
 // reason is why it waits.
 func (w *waiting) reason() error {
@@ -75,9 +72,6 @@ func (w *waiting) sleep(ctx context.Context) error {
 	}
 	pause := w.m.pinger.Jitter(w.pause, 0.2)
 	w.pause = min(w.pause+w.pause/2, w.m.cfg.PollMax)
-	if w.o.bounded {
-		pause = min(pause, max(w.left(), time.Millisecond))
-	}
 	timer := w.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -97,9 +91,6 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	}
 	if cause := w.stand(ctx, w.place.turn); cause != nil {
 		return nil, w.stopped(cause)
-	}
-	if w.o.bounded && w.left() <= 0 {
-		return nil, w.reason()
 	}
 	a, err := w.m.begin(w.name, w.o)
 	if err != nil {
@@ -176,8 +167,6 @@ func (w *waiting) outside(ctx context.Context, me *waiter) (*TryGuard, error) {
 // linger pauses between two looks from outside. It returns nil for another look, errFree when a
 // session of this process made room, or why the wait is over.
 func (w *waiting) linger(ctx context.Context, me *waiter, pause time.Duration) error {
-	up, stop := w.timeUp()
-	defer stop()
 	timer := w.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -185,8 +174,6 @@ func (w *waiting) linger(ctx context.Context, me *waiter, pause time.Duration) e
 		return nil
 	case <-w.place.line.room:
 		return errFree
-	case <-up:
-		return w.last
 	case <-ctx.Done():
 		return w.stopped(context.Cause(ctx))
 	case <-w.m.closed:
@@ -217,35 +204,25 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		w.last = acquiring(w.name, err)
-		if !w.worthwhile(err) || me.a.term.Err() != nil {
+		if !worthWaiting(err) || me.a.term.Err() != nil {
 			return lock, w.last
 		}
 		if err := w.sleep(ctx); err != nil {
 			return lock, err
-		}
-		if w.o.bounded && w.left() <= 0 {
-			return lock, w.last
 		}
 	}
 }
 
 // await waits for the grant.
 func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
-	up, stop := w.timeUp()
-	defer stop()
 	w.last = nil
 	select {
 	case award := <-me.won:
 		return me.a.granted(ctx, award)
-	case <-up:
-		select {
-		case award := <-me.won: // at the same instant
-			return me.a.granted(ctx, award)
-		default:
-		}
-		me.a.undo()
-		return nil, w.outwaited(ctx, me)
 	case <-ctx.Done():
+		if len(me.won) > 0 && w.o.parent.Err() == nil { // at the same instant
+			return me.a.granted(ctx, <-me.won)
+		}
 		me.a.undo()
 		w.last = me.held()
 		return nil, w.stopped(context.Cause(ctx))
@@ -265,24 +242,6 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		me.a.undo()
 		return nil, w.termOver(me)
 	}
-}
-
-// outwaited says who was in the way when the time was up. Where the lock was not looked at yet it is
-// now, so that the error has the facts.
-func (w *waiting) outwaited(ctx context.Context, me *waiter) error {
-	me.mu.Lock()
-	looked := me.looked
-	me.mu.Unlock()
-	if looked {
-		return me.held()
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.m.cfg.CommandTimeout)
-	defer cancel()
-	s, err := w.m.look(ctx, w.name)
-	if err != nil || s.malformed() != nil || len(s.suspects) == 0 {
-		return me.held()
-	}
-	return w.m.heldError(s)
 }
 
 // granted makes a guard of a grant. It is worth what the deadline of the last ping says.

@@ -47,14 +47,22 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
 		return err
 	}
-	w := &waiting{m: l.m, o: o, name: l.name, start: l.m.cfg.Clock.Now(), pause: l.m.cfg.Poll}
+	ctx, done := l.m.calling(ctx, o)
+	defer done()
+	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
 	for {
 		err := l.enterTransaction(ctx, o)
 		if err == nil {
 			return nil
 		}
 		var again *againError
-		if !errors.Is(err, ErrHeld) || errors.As(err, &again) || !w.worthwhile(err) {
+		switch {
+		case ctx.Err() != nil && o.parent.Err() == nil: // no label: the driver must not run it again
+			if !errors.Is(err, ErrHeld) || errors.As(err, &again) {
+				err = errors.New(err.Error())
+			}
+			return w.ended(ctx, err)
+		case !errors.Is(err, ErrHeld), errors.As(err, &again), o.bounded && o.wait == 0:
 			return err
 		}
 		w.last = err
