@@ -352,3 +352,34 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Tries to break: a session of one's own is no ghost. While somebody of the process waits it hears of
+// every grant to the process, of those also that are over by then.
+func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
+	for _, notices := range []bool{true, false} {
+		t.Run(fmt.Sprintf("notices %v", notices), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				other, p := w.start(nil), w.start(nil)
+				if !notices {
+					p.withoutNotices()
+				}
+				g := other.mustTry("busy")
+				waits := p.queue("busy")
+				const locks = 100
+				for range locks {
+					w.release(p.mustTry("a", distlock.Shared()))
+					synctest.Wait()
+				}
+				time.Sleep(2 * pingTime)
+				if n := p.store.Count(fault.Release); n != locks {
+					t.Errorf("%d releases for %d locks", n, locks)
+				}
+				if beat := p.Heartbeat(); beat.Late != 0 || beat.Ghosts != 0 {
+					t.Errorf("%d late releases and %d ghosts, want none", beat.Late, beat.Ghosts)
+				}
+				w.release(g)
+				w.release(w.wantTurn(waits))
+			})
+		})
+	}
+}

@@ -231,7 +231,6 @@ func (m *Manager) close(ctx context.Context) error {
 	}
 	m.releaseAll(ctx, holds)
 	settled := m.table.settled(ctx) // attempts under way see closed and undo what they took
-	m.room.leaveDoubted()
 	errs := []error{m.pinger.Close(ctx)}
 	if settled != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))

@@ -21,8 +21,6 @@ type room struct {
 	mu      sync.Mutex                // guards the fields below
 	lines   map[string][]*line        // one for each limit that is asked for
 	inside  map[bson.ObjectID]*waiter // known before the command is sent
-	past    recent                    // sessions that waited and do no longer
-	doubted []catalog.Session         // may enter a line although nobody waits any more
 	attends bool                      // the attendant is at work
 	moved   time.Duration             // monotonic time of the last progress
 	wake    chan struct{}
@@ -146,12 +144,11 @@ func (r *room) enter(w *waiter) {
 	r.inside[w.a.grant.TS] = w
 }
 
-// exit ends a waiter, whatever became of it. What is told of its session later is no news.
+// exit ends a waiter, whatever became of it.
 func (r *room) exit(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.inside, w.a.grant.TS)
-	r.past.add(w.a.grant.TS)
 }
 
 // queued says that a session stands in its line now: from here on the attendant looks after it.
@@ -172,33 +169,6 @@ func (r *room) queued(w *waiter, lock catalog.Lock) {
 	r.poke()
 }
 
-// maxDoubted bounds how many sessions are looked for once more at Close.
-const maxDoubted = 256
-
-// doubt notes a session of which a copy of its entering may be applied later, when nobody waits or
-// holds by it any more. Should it appear in the line then, the reaper gives back what it is granted;
-// Close takes it out.
-func (r *room) doubt(s catalog.Session) {
-	r.m.pinger.Doubt()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.doubted) == maxDoubted {
-		r.doubted = slices.Delete(r.doubted, 0, 1)
-	}
-	r.doubted = append(r.doubted, s)
-}
-
-// leaveDoubted hands those sessions to the late-release list.
-func (r *room) leaveDoubted() {
-	r.mu.Lock()
-	doubted := r.doubted
-	r.doubted = nil
-	r.mu.Unlock()
-	for _, s := range doubted {
-		r.m.pinger.ReleaseLater(s)
-	}
-}
-
 // poke makes the attendant look at its list again.
 func (r *room) poke() {
 	select {
@@ -207,8 +177,9 @@ func (r *room) poke() {
 	}
 }
 
-// deliver tells the waiters of this Manager what was granted to them. A session of this process that
-// nobody owns, and that was no waiter's, is given back. Whoever was granted a lock left its line.
+// deliver tells the waiters of this Manager what was granted to them. Whoever was granted a lock left
+// its line. What was granted to a session that waits no longer is being given back by whoever gave up,
+// or is a ghost for the reaper.
 func (r *room) deliver(awards []catalog.Award) {
 	if len(awards) == 0 {
 		return
@@ -216,20 +187,17 @@ func (r *room) deliver(awards []catalog.Award) {
 	own := r.m.Process()
 	for _, a := range awards {
 		r.mu.Lock()
-		w, past := r.inside[a.TS], r.past.has(a.TS)
+		w := r.inside[a.TS]
 		news := w != nil && !w.granted && w.a.grant.Process == a.Process
 		if news {
 			w.granted, r.moved = true, r.m.cfg.Clock.Now().Mono
 		}
 		r.mu.Unlock()
-		switch {
-		case news:
+		if news {
 			w.won <- a
+		}
+		if news || a.Process != own { // a step of this process granted it to another: that is news, too
 			r.opened(a.Name)
-		case a.Process != own: // by a step of this process: it is news
-			r.opened(a.Name)
-		case w == nil && !past && !r.m.table.Owns(a.TS):
-			r.m.pinger.ReleaseLater(a.Session)
 		}
 	}
 }
@@ -290,30 +258,4 @@ func (w *waiting) stand(ctx context.Context, turn <-chan struct{}) error {
 	case <-w.m.closed:
 		return ErrClosed
 	}
-}
-
-// recent remembers the latest sessions that were added.
-type recent struct {
-	known map[bson.ObjectID]bool
-	order []bson.ObjectID
-	next  int
-}
-
-// maxRecent bounds what is remembered.
-const maxRecent = 1024
-
-func (q *recent) has(ts bson.ObjectID) bool { return q.known[ts] }
-
-func (q *recent) add(ts bson.ObjectID) {
-	if q.known == nil {
-		q.known = map[bson.ObjectID]bool{}
-	}
-	q.known[ts] = true
-	if len(q.order) < maxRecent {
-		q.order = append(q.order, ts)
-		return
-	}
-	delete(q.known, q.order[q.next])
-	q.order[q.next] = ts
-	q.next = (q.next + 1) % maxRecent
 }

@@ -104,7 +104,7 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	a.grant.Holds = sessions(owned(ctx, w.o))
 	lock, guard, err := w.come(ctx, me)
 	if me.doubtful {
-		w.m.room.doubt(a.grant.Session) // an earlier copy may be applied after all is over
+		w.m.pinger.Doubt() // an earlier copy may be applied after all is over
 	}
 	switch {
 	case guard != nil:

@@ -172,9 +172,9 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 	return p.cfg.Store.Held(ctx, process)
 }
 
-// Doubt notes that a lock may be acquired for this process although nobody knows of it: the outcome
-// of an acquisition is unknown and the store does not show it yet. Reap finds it when it appears;
-// Close looks for it once more.
+// Doubt notes that this process may come to stand in a lock although nobody knows of it: the outcome
+// of a command that takes a lock or a place in its line is unknown, and the store does not show it yet.
+// Reap finds it when it appears; Close looks for it once more.
 func (p *LockPinger) Doubt() { p.doubt.Store(true) }
 
 // lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
