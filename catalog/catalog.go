@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -16,7 +17,10 @@ const (
 	PingsCollection = "lockpings"
 )
 
-// Catalog is the whole store. Safe for concurrent use. Every method is bounded by its context and
+// Catalog is the whole store. [ParseLock] is its one reading of a lock document: an operation that meets
+// one which that does not understand changes nothing and returns a *MalformedError, but for Acquire,
+// which has one command only, and for a holder that gives back what was damaged while it held it.
+// Safe for concurrent use. Every method is bounded by its context and
 // by the implementation's own limit for one command.
 type Catalog interface {
 	Locks
@@ -28,19 +32,20 @@ type Catalog interface {
 
 // Locks is what a contender and a holder need.
 type Locks interface {
-	// Acquire takes the lock if it is free and nobody waits for it, or has no document yet: one
-	// command, filter {_id, state: 0, no waiters}, upsert. It returns the document as written, with g's ts and the new
-	// fence. Errors: ErrNotFree when the document exists and is not free, *MalformedError for
-	// a fence that cannot be raised, ErrUnknownOutcome.
+	// Acquire takes the lock if it is understood and free, and nobody waits for it or stands in it as
+	// a sharer, or if it has no document yet: one command, upsert. It returns the document as
+	// written, with g's ts and the new fence. Errors: ErrNotFree for any other document, of which a
+	// look says what is in the way; ErrUnknownOutcome.
 	Acquire(ctx context.Context, g Grant) (Lock, error)
 
 	// Confirm asks for the outcome of an acquire or overtake that is unknown. It is a write that
 	// names g's ts, so that what it finds is durable. Errors: ErrNoMatch when the store does not
-	// hold the lock for g at this moment; ErrUnknownOutcome when it could not ask.
+	// hold the lock for g at this moment; *MalformedError; ErrUnknownOutcome when it could not ask.
 	Confirm(ctx context.Context, g Grant) (Lock, error)
 
 	// SeedFence raises the fence of a lock that s holds to atLeast if it is lower, and returns
-	// the document. Errors: ErrNoMatch when s does not hold it any more, ErrUnknownOutcome.
+	// the document. Errors: ErrNoMatch when s does not hold it any more, *MalformedError,
+	// ErrUnknownOutcome.
 	SeedFence(ctx context.Context, s Session, atLeast int64) (Lock, error)
 
 	// Look reads the lock, its holder's ping and the server's clock, in one command where the
@@ -55,12 +60,14 @@ type Locks interface {
 
 	// Overtake takes a held lock away from exactly the session and process that were watched,
 	// filter {_id, ts, process, state > 0, no waiters, not shared}, no upsert; where it is otherwise
-	// [Queues.Bury] is the way. Errors: ErrNoMatch when the document is not as watched any more, *MalformedError as for Acquire, ErrUnknownOutcome.
+	// [Queues.Bury] is the way. Errors: ErrNoMatch when the document is not as watched any more,
+	// *MalformedError, ErrUnknownOutcome.
 	Overtake(ctx context.Context, g Grant, from Holder) (Lock, error)
 
 	// Release frees the lock if s still holds it, or takes s out of the line, and grants it to
 	// whoever is next, in one step; it touches nothing otherwise. When nobody waits everything but
-	// the state stays in the document. Errors: ErrNoMatch when s neither holds it nor waits,
+	// the state stays in the document. A document that was damaged while s held it is freed as well.
+	// Errors: ErrNoMatch when s neither holds it nor waits, *MalformedError when that cannot be told,
 	// ErrUnknownOutcome.
 	Release(ctx context.Context, s Session) error
 
@@ -119,7 +126,8 @@ type Operator interface {
 	// Break frees a lock that s still holds with the fence the operator saw: state 0, a new
 	// ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
 	// sharers [Queues.Bury] is the way. A zero ts names no session: it is for a document that has
-	// none, or none that can be understood. Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
+	// none, or none that can be understood, and nothing else wrong with it. Errors: ErrNoMatch,
+	// *MalformedError, ErrUnknownOutcome.
 	Break(ctx context.Context, s Session, fence int64, why string) (Lock, error)
 }
 
@@ -155,6 +163,14 @@ type Grant struct {
 	Mode     Mode
 	Limit    int32           // in mode Permit the number of permits, at least 1
 	Holds    []bson.ObjectID // the sessions that the caller holds, written into a waiter's entry
+}
+
+// Check refuses a grant that no document could keep: one for a permit without a limit of at least 1.
+func (g Grant) Check() error {
+	if g.Mode == Permit && g.Limit < 1 {
+		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", g.Mode, g.Limit)
+	}
+	return nil
 }
 
 // A Holder is what a contender watched and wants to overtake.

@@ -67,11 +67,17 @@ type Ping struct {
 	Condemned *Condemnation
 }
 
-// ParseLock understands a document of locks. The rule of what is malformed: a state that is no
-// number, or is negative or not integral; a held lock whose ts is no ObjectID or is all zero; a
-// process or fence of a wrong type; sharers or waiters that are no arrays of documents with a ts
-// and a process. Fields that only inform (when, who, why) never make a document
-// malformed, and a free document needs nothing but its state.
+// ParseLock understands a document of locks. It is the one reading of a document: what is malformed
+// to it every operation refuses before anything is taken. The rule of what is malformed: a state that
+// is no int, long or double, or is negative or not integral; a fence or rev that is there and no int
+// or long, negative or too large to be raised; a held lock whose ts is no ObjectID or is all zero, or
+// whose process is no string; sharers or waiters that are no arrays of documents with a ts and a
+// process; a session that stands there twice; a waiter whose mode is unknown, or which waits for a
+// permit without a limit of at least 1; sharers whose first is the holder, without a mode, or with
+// permits but no limit.
+//
+// Fields that only inform (when, who, why, takeoverMS) never make a document malformed, and a free
+// document needs nothing but its state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -92,10 +98,11 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	}
 	l.State, l.Held = state, state > 0
 
-	if v := doc.lookup("fence"); !absent(v) {
-		if l.Fence, problem = integral(v); problem != "" || l.Fence < 0 || v.Type == bson.TypeDouble {
-			return fail("fence", "must be a whole number that is not negative, not %s", describe(v))
-		}
+	if l.Fence, problem = counter(doc.lookup("fence"), l.Held); problem != "" {
+		return fail("fence", "%s", problem)
+	}
+	if _, problem = counter(doc.lookup("rev"), l.Held); problem != "" {
+		return fail("rev", "%s", problem)
 	}
 	v := doc.lookup("process")
 	var ok bool
@@ -231,6 +238,35 @@ func integral(v bson.RawValue) (n int64, problem string) {
 		return int64(f), ""
 	default:
 		return 0, "must be a whole number, not " + describe(v)
+	}
+}
+
+// MaxCount bounds the fence and the rev of a free lock: an acquisition raises both. Those of a held one
+// may be larger by MaxCountHeld-MaxCount, more than anybody could ever raise them by, so that whoever
+// took a lock can give it back.
+const (
+	MaxCount     = 1 << 62
+	MaxCountHeld = MaxCount + 1<<61
+)
+
+// counter reads what every write of ours raises; 0 when it is missing.
+func counter(v bson.RawValue, held bool) (n int64, problem string) {
+	if v.Type == 0 {
+		return 0, ""
+	}
+	most := int64(MaxCount)
+	if held {
+		most = MaxCountHeld
+	}
+	switch n, _ := v.AsInt64OK(); {
+	case v.Type != bson.TypeInt32 && v.Type != bson.TypeInt64:
+		return 0, "must be a whole number that is not negative, not " + describe(v)
+	case n < 0:
+		return 0, "must be a whole number that is not negative"
+	case n > most:
+		return 0, fmt.Sprintf("cannot be raised any more: it is above %d", most)
+	default:
+		return n, ""
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 
 // parseQueue understands what our queue adds to a lock document.
 func (l *Lock) parseQueue(doc fields) *MalformedError {
+	fail := func(field, problem string) *MalformedError {
+		return &MalformedError{LocksCollection, l.Name, field, problem}
+	}
 	var bad *MalformedError
 	if l.Waiters, bad = parseParties(l.Name, "waiters", doc.lookup("waiters")); bad != nil {
 		return bad
@@ -19,21 +22,29 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	if bad != nil {
 		return bad
 	}
-	mode, _ := doc.lookup("mode").StringValueOK()
-	limit := limitOf(doc.lookup("limit"))
 	// A manager that knows nothing of sharers writes the fields of one holder and leaves the rest:
 	// the sharers count only while the first of them is the holder whom everybody sees.
-	if l.Held && len(sharers) > 0 && sharers[0].TS == l.TS && shareable(Mode(mode)) {
-		l.Mode, l.Sharers = Mode(mode), sharers
+	if l.Held && len(sharers) > 0 && sharers[0].TS == l.TS {
+		mode, ok := modeOf(doc.lookup("mode"))
+		if !ok || mode == Exclusive {
+			return fail("mode", `must be "shared" or "permit" beside sharers`)
+		}
+		limit := int32(0)
+		if mode == Permit {
+			if limit = limitOf(doc.lookup("limit")); limit == 0 {
+				return fail("limit", "must be the number of permits, at least 1")
+			}
+		}
+		l.Mode, l.Limit, l.Sharers = mode, limit, sharers
 		for i := range l.Sharers {
-			l.Sharers[i].Mode, l.Sharers[i].Limit = l.Mode, limit
+			l.Sharers[i].Mode, l.Sharers[i].Limit = mode, limit
 		}
 	}
-	switch {
-	case l.Mode == Permit:
-		l.Limit = limit
-	case !l.Held && len(l.Waiters) > 0: // left free by somebody who knows nothing of limits
+	if !l.Held && len(l.Waiters) > 0 { // left free by somebody who knows nothing of limits
 		l.Limit = l.Waiters[0].Limit
+	}
+	if field := l.twice(); field != "" {
+		return fail(field, "stands there twice")
 	}
 	text, _ := doc.lookup("grants").StringValueOK()
 	evidence, _ := doc.lookup("evidence").StringValueOK()
@@ -41,8 +52,39 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	return nil
 }
 
-func shareable(m Mode) bool { return m == Shared || m == Permit }
+// twice names a session that stands in the document twice, as a holder or a waiter.
+func (l *Lock) twice() (field string) {
+	if len(l.Sharers)+len(l.Waiters) == 0 {
+		return ""
+	}
+	holders := l.Holders()
+	seen := make(map[bson.ObjectID]bool, len(holders)+len(l.Waiters))
+	for i, p := range holders {
+		if seen[p.TS] {
+			return fmt.Sprintf("sharers.%d.ts", i)
+		}
+		seen[p.TS] = true
+	}
+	for i, p := range l.Waiters {
+		if seen[p.TS] {
+			return fmt.Sprintf("waiters.%d.ts", i)
+		}
+		seen[p.TS] = true
+	}
+	return ""
+}
 
+// modeOf reads a mode; it is not ok when it is none that we know.
+func modeOf(v bson.RawValue) (m Mode, ok bool) {
+	if absent(v) {
+		return Exclusive, true
+	}
+	text, ok := v.StringValueOK()
+	m = Mode(text)
+	return m, ok && (m == Exclusive || m == Shared || m == Permit)
+}
+
+// limitOf reads a number of permits; 0 when it is none.
 func limitOf(v bson.RawValue) int32 {
 	n, problem := integral(v)
 	if problem != "" || n < 1 || n > math.MaxInt32 {
@@ -74,16 +116,10 @@ func parseParties(name, field string, v bson.RawValue) ([]Party, *MalformedError
 		if !ok {
 			return fail(at, "must be a document, not "+describe(v))
 		}
-		in := fieldsOf(raw)
 		var p Party
-		if p.TS, ok = in.lookup("ts").ObjectIDOK(); !ok || p.TS.IsZero() {
-			return fail(at+".ts", "must be an ObjectId that is not zero, not "+describe(in.lookup("ts")))
+		if key, problem := p.parse(fieldsOf(raw), field == "waiters"); problem != "" {
+			return fail(at+"."+key, problem)
 		}
-		if p.Process, ok = in.lookup("process").StringValueOK(); !ok || p.Process == "" {
-			return fail(at+".process", "must be a string that is not empty, not "+
-				describe(in.lookup("process")))
-		}
-		p.complete(in)
 		parties = append(parties, p)
 	}
 	if len(parties) == 0 {
@@ -92,15 +128,33 @@ func parseParties(name, field string, v bson.RawValue) ([]Party, *MalformedError
 	return parties, nil
 }
 
+// parse understands one party. Only a waiter has a mode and a limit of its own.
+func (p *Party) parse(in fields, waits bool) (key, problem string) {
+	var ok bool
+	if p.TS, ok = in.lookup("ts").ObjectIDOK(); !ok || p.TS.IsZero() {
+		return "ts", "must be an ObjectId that is not zero, not " + describe(in.lookup("ts"))
+	}
+	if p.Process, ok = in.lookup("process").StringValueOK(); !ok || p.Process == "" {
+		return "process", "must be a string that is not empty, not " + describe(in.lookup("process"))
+	}
+	if waits {
+		if p.Mode, ok = modeOf(in.lookup("mode")); !ok {
+			return "mode", `must be "", "shared" or "permit"`
+		}
+		if p.Mode == Permit {
+			if p.Limit = limitOf(in.lookup("limit")); p.Limit == 0 {
+				return "limit", "must be the number of permits that are waited for, at least 1"
+			}
+		}
+	}
+	p.complete(in)
+	return "", ""
+}
+
 // complete fills in what only informs.
 func (p *Party) complete(in fields) {
 	p.Who, _ = in.lookup("who").StringValueOK()
 	p.Why, _ = in.lookup("why").StringValueOK()
-	mode, _ := in.lookup("mode").StringValueOK()
-	if p.Mode = Mode(mode); !shareable(p.Mode) {
-		p.Mode = Exclusive
-	}
-	p.Limit = limitOf(in.lookup("limit"))
 	p.Takeover = bounded(in.lookup("takeoverMS"))
 	if p.Since = date(in.lookup("since")); p.Since.IsZero() {
 		p.Since = date(in.lookup("when"))

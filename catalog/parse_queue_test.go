@@ -40,17 +40,12 @@ func TestParseLock_Waiter_FieldsAreUnderstood(t *testing.T) {
 		{"Whole", "why", "because", func(*catalog.Party) {}},
 		{"WhoOfAnotherType", "who", 5, func(p *catalog.Party) { p.Who = "" }},
 		{"WhyMissing", "why", missing{}, func(p *catalog.Party) { p.Why = "" }},
-		{"ModeMissing", "mode", missing{}, func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
-		{"ModeEmpty", "mode", "", func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
-		{"ModeUnknown", "mode", "Shared", func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
-		{"ModeOfAnotherType", "mode", 5, func(p *catalog.Party) { p.Mode = catalog.Exclusive }},
-		{"ModeShared", "mode", "shared", func(p *catalog.Party) { p.Mode = catalog.Shared }},
+		{"ModeMissing", "mode", missing{}, func(p *catalog.Party) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
+		{"ModeEmpty", "mode", "", func(p *catalog.Party) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
+		{"ModeNull", "mode", nil, func(p *catalog.Party) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
+		{"ModeShared", "mode", "shared", func(p *catalog.Party) { p.Mode, p.Limit = catalog.Shared, 0 }},
 		{"LimitLong", "limit", int64(3), func(*catalog.Party) {}},
 		{"LimitDouble", "limit", 3.0, func(*catalog.Party) {}},
-		{"LimitZero", "limit", int32(0), func(p *catalog.Party) { p.Limit = 0 }},
-		{"LimitNegative", "limit", int32(-3), func(p *catalog.Party) { p.Limit = 0 }},
-		{"LimitTooLarge", "limit", int64(1) << 31, func(p *catalog.Party) { p.Limit = 0 }},
-		{"LimitText", "limit", "3", func(p *catalog.Party) { p.Limit = 0 }},
 		{"TakeoverText", "takeoverMS", "x", func(p *catalog.Party) { p.Takeover = 0 }},
 		{"TakeoverNegative", "takeoverMS", -1, func(p *catalog.Party) { p.Takeover = 0 }},
 		{"SinceText", "since", "x", func(p *catalog.Party) { p.Since = time.Time{} }},
@@ -107,6 +102,24 @@ func TestParseLock_Parties_MalformedAreNamed(t *testing.T) {
 			}
 		})
 	}
+	for name, c := range map[string]struct {
+		party bson.D
+		at    string
+	}{
+		"ModeUnknown":       {party("mode", "Shared"), ".0.mode"},
+		"ModeOfAnotherType": {party("mode", 5), ".0.mode"},
+		"LimitMissing":      {party("limit", missing{}), ".0.limit"},
+		"LimitZero":         {party("limit", int32(0)), ".0.limit"},
+		"LimitNegative":     {party("limit", int32(-3)), ".0.limit"},
+		"LimitTooLarge":     {party("limit", int64(1)<<31), ".0.limit"},
+		"LimitText":         {party("limit", "3"), ".0.limit"},
+		"LimitFraction":     {party("limit", 2.5), ".0.limit"},
+	} {
+		_, bad := catalog.ParseLock(marshal(t, lock("waiters", bson.A{c.party})))
+		if wantField(t, bad, catalog.LocksCollection, "balancer", "waiters"+c.at); t.Failed() {
+			t.Fatal(name)
+		}
+	}
 	for _, none := range []any{missing{}, nil, bson.A{}, bson.Undefined{}} {
 		for _, key := range []string{"waiters", "sharers"} {
 			l, bad := catalog.ParseLock(marshal(t, lock(key, none)))
@@ -136,9 +149,6 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 		{"Permit", "mode", "permit", catalog.Permit, 2, 2},
 		{"Foreign", "ts", bson.ObjectID{11: 1}, catalog.Exclusive, 0, 0},
 		{"OtherOrder", "sharers", bson.A{second, first}, catalog.Exclusive, 0, 0},
-		{"NoMode", "mode", missing{}, catalog.Exclusive, 0, 0},
-		{"UnknownMode", "mode", "x", catalog.Exclusive, 0, 0},
-		{"ModeOfAnotherType", "mode", 5, catalog.Exclusive, 0, 0},
 		{"NoSharers", "sharers", bson.A{}, catalog.Exclusive, 0, 0},
 		{"Free", "state", int32(0), catalog.Exclusive, 0, 0},
 	} {
@@ -167,6 +177,35 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 					t.Errorf("second holder: %+v", p)
 				}
 			}
+		})
+	}
+}
+
+// While the first of the sharers is the holder, how they share must be known: else an exclusive holder
+// would be seen where several hold. And no session stands there twice.
+func TestParseLock_Sharers_MalformedAreNamed(t *testing.T) {
+	t.Parallel()
+	one := bson.D{field("ts", ts), field("process", "p"), field("fence", int64(6))}
+	doc := replace(lock("mode", "shared"), "sharers", bson.A{one, replace(one, "ts", ts2)})
+	for _, c := range []struct {
+		name string
+		doc  bson.D
+		at   string
+	}{
+		{"NoMode", replace(doc, "mode", missing{}), "mode"},
+		{"UnknownMode", replace(doc, "mode", "x"), "mode"},
+		{"ModeOfAnotherType", replace(doc, "mode", 5), "mode"},
+		{"PermitWithoutLimit", replace(doc, "mode", "permit"), "limit"},
+		{"PermitOfZero", replace(replace(doc, "mode", "permit"), "limit", int32(0)), "limit"},
+		{"SharerTwice", replace(doc, "sharers", bson.A{one, one}), "sharers.1.ts"},
+		{"WaiterTwice", lock("waiters", bson.A{party("x", 1), party("y", 1)}), "waiters.1.ts"},
+		{"HolderWaits", lock("waiters", bson.A{party("x", 1), party("ts", ts)}), "waiters.1.ts"},
+		{"SharerWaits", replace(doc, "waiters", bson.A{party("x", 1)}), "waiters.0.ts"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, bad := catalog.ParseLock(marshal(t, c.doc))
+			wantField(t, bad, catalog.LocksCollection, "balancer", c.at)
 		})
 	}
 }

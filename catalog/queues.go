@@ -13,6 +13,12 @@ import (
 // MaxWaiters is how many contenders may queue in a lock document; more wait inside their processes.
 const MaxWaiters = 100
 
+// MaxHolders is how many may hold one lock at a time, shared or by permits; more wait in line. Every
+// grant rewrites the whole document and brings it back: a holder is some 270 bytes in it, and 2.4 KB
+// with the longest texts, so that a thousand of them and a full line stay far below the 16 MiB where
+// a server refuses the document.
+const MaxHolders = 1000
+
 // A Mode says how a lock is held. The modes of one name do not mix, but for Exclusive and Shared.
 type Mode string
 
@@ -20,9 +26,9 @@ type Mode string
 const (
 	// Exclusive: one holder. Documents have no mode then, as mongos wrote them.
 	Exclusive Mode = ""
-	// Shared: any number of holders, or one exclusive one.
+	// Shared: up to MaxHolders holders, or one exclusive one.
 	Shared Mode = "shared"
-	// Permit: at most as many holders as the limit in the document says.
+	// Permit: at most as many holders as the limit in the document says, and at most MaxHolders.
 	Permit Mode = "permit"
 )
 

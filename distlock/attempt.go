@@ -76,7 +76,7 @@ func (m *Manager) noHeartbeat(name string) error {
 // over. It returns a guard, a *HeldError, a *LimitError, or another error.
 func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 	for race := 0; ; race++ {
-		lock, err := a.take(ctx)
+		lock, err := a.take(ctx, race == 0)
 		if err == nil {
 			return a.hand(ctx, lock, "")
 		}
@@ -103,9 +103,10 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrLimit)
 }
 
-// take acquires a lock that is to be had at once.
-func (a *attempt) take(ctx context.Context) (catalog.Lock, error) {
-	if a.grant.Mode == catalog.Exclusive && a.line == catalog.Try {
+// take acquires a lock that is to be had at once. What the plain acquisition refuses although it is
+// free, as one that a foreign manager left with its sharers, entering takes.
+func (a *attempt) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
+	if a.grant.Mode == catalog.Exclusive && a.line == catalog.Try && plainly {
 		return a.m.locks.Acquire(ctx, a.grant)
 	}
 	lock, err := a.m.locks.Enter(ctx, a.grant, a.line)

@@ -365,7 +365,8 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 				}
 				n := 0
 				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if call.Op == c.op && n < c.times {
+					entering := c.op == fault.Acquire && call.Op == fault.Enter
+					if (call.Op == c.op || entering) && n < c.times {
 						n++
 						return c.err
 					}

@@ -53,21 +53,23 @@ func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires for reading: any number may hold the lock so, or one without this option. A shared
-// contender that comes after a waiting exclusive one waits behind it, so that nobody starves.
+// Shared acquires for reading: up to [MaxHolders] may hold the lock so, or one without this option. A
+// shared contender that comes after a waiting exclusive one waits behind it, so that nobody starves;
+// one that comes when MaxHolders hold the lock waits as if it were held exclusively.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
-// Permits acquires one of n permits: at most n guards of the name at a time, 1 to 1,000,000. The
+// Permits acquires one of n permits: at most n guards of the name at a time, 1 to [MaxHolders]. The
 // number stands in the document while anybody holds or waits; who asks for another one meanwhile,
 // or for the lock without Permits, gets a *LimitError. Consul's semaphores do the same.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
 
-// maxPermits bounds Permits.
-const maxPermits = 1_000_000
+// MaxHolders is how many guards of one name can be held at a time, shared or by permits. Every one of
+// them stands in the lock's document, which is rewritten with each that comes or goes.
+const MaxHolders = catalog.MaxHolders
 
 // Barge lets a try overtake those who queue, when the holders allow it: a free lock that an older
 // client left with a line of waiters, a reader beside readers although a writer waits, a permit that
@@ -106,8 +108,9 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 		return o, fmt.Errorf("%w: WaitAtMost is negative (%v); use 0 for one try", ErrBadOption, o.wait)
 	}
 	if o.limits != 0 || o.mode == catalog.Permit {
-		if o.limits < 1 || o.limits > maxPermits {
-			return o, fmt.Errorf("%w: Permits is %d; it must be 1 to %d", ErrBadOption, o.limits, maxPermits)
+		if o.limits < 1 || o.limits > MaxHolders {
+			return o, fmt.Errorf("%w: Permits is %d; it must be 1 to %d (MaxHolders)", ErrBadOption, o.limits,
+				MaxHolders)
 		}
 		if o.mode != catalog.Permit {
 			return o, fmt.Errorf("%w: Shared and Permits exclude each other", ErrBadOption)

@@ -389,6 +389,9 @@ func (m *Manager) heldError(s scene) *HeldError {
 	} else {
 		e.Fence = in.Fence
 	}
+	if n := len(s.holders()); n >= MaxHolders {
+		e.Reason = fmt.Sprintf("%d hold it, as many as may; %s", n, e.Reason)
+	}
 	last := m.pinger.Last()
 	e.Self = last != nil && in.Process == last.Process()
 	if in.pulse.Ping != nil && !s.ServerTime.IsZero() {

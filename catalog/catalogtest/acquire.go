@@ -140,43 +140,6 @@ var acquireCases = []testCase{
 			b.Errorf("fence: want 7, got %d", l.Fence)
 		}
 	}},
-	{"FenceIsNoNumber_IsMalformed", func(b *bench) { // F8
-		for _, fence := range []any{"7", nil, true, bson.D{}} {
-			name := label(fence)
-			b.insert("locks", append(free(name), field("fence", fence)))
-			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.Acquire(b.ctx, grant(name, alice))
-				b.wantMalformed(err, "locks", name, "fence")
-			})
-		}
-	}},
-	{"LargestFence_IsMalformedAndDoesNotWrap", func(b *bench) { // F8
-		b.insert("locks", append(free("balancer"), field("fence", int64(math.MaxInt64))))
-		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
-			b.wantMalformed(err, "locks", "balancer", "fence")
-		})
-	}},
-	{"FenceIsNoWholeNumber_NobodyHoldsIt", func(b *bench) { // F8
-		for _, fence := range []any{1.5, 3.0, int64(-7)} {
-			name := label(fence)
-			b.insert("locks", append(free(name), field("fence", fence)))
-			g := grant(name, alice)
-			_, err := b.Catalog.Acquire(b.ctx, g)
-			b.wantMalformed(err, "locks", name, "fence")
-			state, _ := b.document("locks", name).Lookup("state").AsInt64OK()
-			if state != 0 {
-				b.Errorf("fence %v: the lock stayed held", fence)
-			}
-		}
-	}},
-	{"RevIsNoNumber_IsMalformed", func(b *bench) {
-		b.insert("locks", append(free("balancer"), field("rev", "x")))
-		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
-			b.wantMalformed(err, "locks", "balancer", "rev")
-		})
-	}},
 	{"AnyName_IsData", func(b *bench) { // G4
 		for _, name := range []string{
 			"$set", "a.b", "$where.x", " ", "..", "../x", "config.locks", "🔒", "\u202eabc", "a\nb",

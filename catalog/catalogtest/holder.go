@@ -83,12 +83,6 @@ var holderCases = []testCase{
 			b.wantErr(b.Catalog.Release(b.ctx, first.Session), catalog.ErrNoMatch)
 		})
 	}},
-	{"ReleaseWithRevThatIsNoNumber_IsMalformed", func(b *bench) {
-		g := grant("balancer", alice)
-		b.insert("locks", bson.D{field("_id", "balancer"), field("state", int32(1)),
-			field("ts", g.TS), field("rev", "x")})
-		b.wantMalformed(b.Catalog.Release(b.ctx, g.Session), "locks", "balancer", "rev")
-	}},
 	{"Confirm_OfOwnLock_WritesAndReturnsIt", func(b *bench) { // I2
 		g := grant("balancer", alice)
 		want := b.acquire(g)

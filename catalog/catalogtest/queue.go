@@ -157,7 +157,7 @@ var enterCases = []testCase{
 		b.wantDocument(b.document("locks", "balancer"), holding(g, l.Fence, 1))
 	}},
 	{"Enter_SmallFence_IsRaisedToTheClock", func(b *bench) {
-		for _, fence := range []any{int32(41), int64(1)<<31 - 1, int32(0), nil} {
+		for _, fence := range []any{int32(41), int64(1)<<31 - 1, int32(0)} {
 			name := label(fence)
 			b.insert("locks", append(free(name), field("fence", fence)))
 			b.wantClockFence(b.enter(grant(name, alice)).Fence)

@@ -208,7 +208,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 			_, err = b.Catalog.Settle(b.ctx, name)
 			b.wantMalformed(err, "locks", name, where)
 			_, err = b.Catalog.Leave(b.ctx, grant(name, bob).Session)
-			b.wantErr(err, catalog.ErrNoMatch)
+			b.wantMalformed(err, "locks", name, where)
 		})
 		look := b.look(name)
 		if look.LockErr == nil {

@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Race", raceCases},
 		{"Transact", transactCases},
 		{"Queue", queueCases},
+		{"Odd", oddCases},
 		{"Notices", noticesCases},
 	}
 	for _, g := range groups {

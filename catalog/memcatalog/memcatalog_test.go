@@ -201,53 +201,6 @@ func TestNotices_Close_WakesOneThatWaits(t *testing.T) {
 	}
 }
 
-// A foreign hand can write one sharer twice; the index of holders must survive it.
-func TestCatalog_Put_SharerTwice_IsCountedOnce(t *testing.T) {
-	t.Parallel()
-	c := memcatalog.New(memcatalog.Options{})
-	g := grant("a", 1)
-	sharer := bson.D{
-		{Key: "ts", Value: g.TS}, {Key: "process", Value: "p"}, {Key: "fence", Value: int64(7)},
-	}
-	for range 2 {
-		if err := c.Put("locks", bson.D{
-			{Key: "_id", Value: "a"}, {Key: "state", Value: 1}, {Key: "process", Value: "p"},
-			{Key: "ts", Value: g.TS}, {Key: "mode", Value: "shared"},
-			{Key: "sharers", Value: bson.A{sharer, sharer}},
-		}); err != nil {
-			t.Fatal(err)
-		}
-		tally, err := c.Tally(t.Context(), "p")
-		if want := (catalog.Tally{Count: 1, FenceSum: 7}); err != nil || !tally.SameHolders(want) {
-			t.Errorf("tally\nwant %+v\ngot  %+v, %v", want, tally, err)
-		}
-	}
-	if err := c.Release(t.Context(), g.Session); err != nil {
-		t.Error(err)
-	}
-	if tally, err := c.Tally(t.Context(), "p"); err != nil || tally.Count != 0 {
-		t.Errorf("%+v, %v", tally, err)
-	}
-}
-
-func TestCatalog_DecimalZero_IsAcquiredAsByAServer(t *testing.T) {
-	t.Parallel()
-	c := memcatalog.New(memcatalog.Options{})
-	for text, free := range map[string]bool{"0": true, "-0.00": true, "1": false, "NaN": false} {
-		d, err := bson.ParseDecimal128(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		doc := bson.D{{Key: "_id", Value: text}, {Key: "state", Value: d}}
-		if err := c.Put("locks", doc); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Acquire(t.Context(), grant(text, 1)); (err == nil) != free {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}
-
 // The cost of a tally and of a release must not grow with the number of locks.
 func BenchmarkCatalog_AcquireTallyRelease(b *testing.B) {
 	for _, n := range []int{10, 10_000} {

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
 )
 
 // List is documented in [catalog.Operator]. The locks are of one instant.
@@ -78,23 +79,20 @@ func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why
 	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
-	if queued(doc) || shared(doc) {
+	if doc == nil {
 		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
 	}
-	seen := holds(doc.get("fence"), equalsNumber(fence)) || fence == 0 && isNull(doc.get("fence"))
-	named := s.TS.IsZero() || heldBy(doc, s)
-	if !seen || !named || !holds(doc.get("state"), positive) {
-		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
+	seen := doc
+	if s.TS.IsZero() {
+		seen = doc.with("ts", objectIDOf(ts)) // whatever is wrong with it, it is to go
 	}
-	raw, bad := doc.apply(catalog.LocksCollection,
-		inc("fence"),
-		inc("rev"),
-		set("state", int32Of(0)),
-		set("ts", objectIDOf(ts)),
-		set("why", text("broken: "+why)),
-	)
+	l, bad := catalog.ParseLock(seen.raw())
 	if bad != nil {
 		return catalog.Lock{}, failed(verb, name, bad)
 	}
-	return c.written(verb, name, raw)
+	change, err := queue.Break(l, shared(doc), s, fence, ts, why)
+	if err != nil {
+		return catalog.Lock{}, failed(verb, name, err)
+	}
+	return c.turn(verb, name, doc, change)
 }

@@ -1,6 +1,7 @@
 package memcatalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 	catalog.Lock, error,
 ) {
 	const verb = "enter"
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), g.Check()); err != nil {
 		return catalog.Lock{}, failed(verb, g.Name, err)
 	}
 	now := serverDate(c.now())
@@ -68,17 +69,16 @@ func (c *Catalog) leave(ctx context.Context, verb string, s catalog.Session) (
 	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(s.Name)])
+	if doc == nil {
+		return nil, failed(verb, s.Name, catalog.ErrNoMatch)
+	}
 	l, bad := catalog.ParseLock(doc.raw())
-	if heldBy(doc, s) && (bad != nil || len(l.Waiters) == 0 && len(l.Sharers) == 0) {
-		raw, bad := doc.apply(catalog.LocksCollection, inc("rev"), set("state", int32Of(0)))
-		if bad != nil {
-			return nil, failed(verb, s.Name, bad)
-		}
-		c.putLock(stringKey(s.Name), raw)
-		return nil, nil
+	if heldBy(doc, s) && (bad != nil || len(l.Waiters) == 0 && !shared(doc)) {
+		_, err := c.turn(verb, s.Name, doc, queue.Change{Set: bson.D{{Key: "state", Value: int32(0)}}})
+		return nil, err
 	}
 	if bad != nil {
-		return nil, failed(verb, s.Name, catalog.ErrNoMatch)
+		return nil, failed(verb, s.Name, bad)
 	}
 	change, err := queue.Leave(l, s.TS, now, "")
 	if err != nil {
@@ -111,35 +111,52 @@ func (c *Catalog) Settle(ctx context.Context, name string) ([]catalog.Award, err
 	})
 }
 
-// change carries out a transition on a document that must be there and be understood.
+// change is revise that tells whom it granted the lock.
 func (c *Catalog) change(ctx context.Context, verb, name string,
 	transition func(catalog.Lock) (queue.Change, error)) ([]catalog.Award, error) {
+	var awards []catalog.Award
+	_, err := c.revise(ctx, verb, name, func(l catalog.Lock) (queue.Change, error) {
+		change, err := transition(l)
+		awards = change.Awards
+		return change, err
+	})
+	return awards, err
+}
+
+// revise carries out a transition on a document that must be there and be understood.
+func (c *Catalog) revise(ctx context.Context, verb, name string,
+	transition func(catalog.Lock) (queue.Change, error)) (catalog.Lock, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, failed(verb, name, err)
+		return catalog.Lock{}, failed(verb, name, err)
 	}
 	if err := c.forWrite(ctx, name); err != nil {
-		return nil, failed(verb, name, err)
+		return catalog.Lock{}, failed(verb, name, err)
 	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
 	if doc == nil {
-		return nil, failed(verb, name, catalog.ErrNoMatch)
+		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
 	}
 	l, bad := catalog.ParseLock(doc.raw())
 	if bad != nil {
-		return nil, failed(verb, name, bad)
+		return catalog.Lock{}, failed(verb, name, bad)
 	}
 	change, err := transition(l)
 	if err != nil {
-		return nil, failed(verb, name, err)
+		return catalog.Lock{}, failed(verb, name, err)
 	}
-	_, err = c.turn(verb, name, doc, change)
-	return change.Awards, err
+	return c.turn(verb, name, doc, change)
 }
 
-// turn writes a change of the queue and tells whom it granted the lock. The caller holds mu.
+// turn writes a change of the queue and tells whom it granted the lock. A rev that cannot be raised,
+// which a hand wrote while the lock was held, begins anew. The caller holds mu.
 func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (catalog.Lock, error) {
 	changes := []edit{inc("rev")}
+	rev := doc.get("rev")
+	n, _ := rev.AsInt64OK()
+	if _, problem := raise(rev, 1); problem != "" || rev.Type == bson.TypeDouble || n < 0 {
+		changes[0] = set("rev", int64Of(1))
+	}
 	for _, e := range change.Set {
 		t, value, err := bson.MarshalValue(e.Value)
 		if err != nil {
@@ -154,9 +171,9 @@ func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (cata
 	if bad != nil {
 		return catalog.Lock{}, failed(verb, name, bad)
 	}
-	l, err := c.written(verb, name, raw)
+	l, _ := c.putLock(stringKey(name), raw) // malformed when its fence came to an end: nobody has it
 	c.tell(change.Awards)
-	return l, err
+	return l, nil
 }
 
 // Attend is documented in [catalog.Queues]. All is of one instant.
@@ -212,22 +229,6 @@ func (c *Catalog) pulses(l catalog.Lock) map[string]catalog.Pulse {
 	return pulses
 }
 
-// sharedBy is the filter {"sharers.0.ts": ts}: the lock is shared, and ts is the first who shares it.
-// Sharers that a foreign manager left behind do not count.
-func sharedBy(doc fields, ts bson.ObjectID) bool {
-	list, ok := doc.get("sharers").ArrayOK()
-	if !ok {
-		return false
-	}
-	first, err := list.IndexErr(0)
-	if err != nil {
-		return false
-	}
-	sharer, ok := first.DocumentOK()
-	id, isID := sharer.Lookup("ts").ObjectIDOK()
-	return ok && isID && id == ts
-}
-
 // awaited is the filter {"waiters.process": {$exists: true}}.
 func awaited(doc fields) bool {
 	line := doc.get("waiters")
@@ -243,11 +244,10 @@ func awaited(doc fields) bool {
 	return err == nil && slices.ContainsFunc(values, named)
 }
 
-// queued is the filter {"waiters.0": {$exists: true}}, and shared that for sharers.
-func queued(doc fields) bool { return hasElements(doc.get("waiters")) }
-func shared(doc fields) bool { return hasElements(doc.get("sharers")) }
-
-func hasElements(v bson.RawValue) bool {
+// shared is the filter {"sharers.0": {$exists: true}}: somebody shares the lock, or a manager that knows
+// nothing of sharers left them there.
+func shared(doc fields) bool {
+	v := doc.get("sharers")
 	list, ok := v.ArrayOK()
 	if !ok {
 		doc, isDocument := v.DocumentOK()

@@ -108,16 +108,12 @@ func (s standings) add(key, name string, p catalog.Party, waits bool) {
 		s.of[p.Process] = of
 	}
 	one := catalog.HeldSession{Session: catalog.Session{Name: name, TS: p.TS}, Waits: waits}
-	_, held := of.holds[one.Session]
-	switch {
-	case waits && !of.waits[one.Session]:
+	if waits {
 		of.waits[one.Session] = true
-	case !waits && !held:
+	} else {
 		one.Fence = p.Fence
 		of.holds[one.Session] = p.Fence
 		of.fences += p.Fence
-	default:
-		return // a foreign hand wrote it twice
 	}
 	s.parties[key] = append(s.parties[key], party{p.Process, one})
 }

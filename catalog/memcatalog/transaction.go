@@ -227,7 +227,11 @@ func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := t.read(key)
-	if l, _ := catalog.ParseLock(doc.raw()); !holdsIt(l, s) {
+	l, bad := catalog.ParseLock(doc.raw())
+	switch {
+	case doc != nil && bad != nil:
+		return bad
+	case doc == nil || !holdsIt(l, s):
 		return catalog.ErrNoMatch
 	}
 	return t.write(key, doc, inc("rev"))
@@ -262,14 +266,11 @@ func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalo
 			return catalog.Lock{}, failed(verb, g.Name, bad)
 		}
 	}
-	fence, err := nextFence(l, now)
-	switch {
-	case l.Held || len(l.Waiters) > 0:
+	if l.Held || len(l.Waiters) > 0 {
 		return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNotFree)
-	case err != nil:
-		return catalog.Lock{}, failed(verb, g.Name, err)
 	}
-	err = t.write(key, doc, set("fence", int64Of(fence)), set("process", text(g.Process)), inc("rev"),
+	fence := queue.NextFence(l, now)
+	err := t.write(key, doc, set("fence", int64Of(fence)), set("process", text(g.Process)), inc("rev"),
 		set("takeoverMS", int64Of(g.Takeover.Milliseconds())), set("ts", objectIDOf(g.TS)),
 		set("when", dateOf(now)), set("who", text(g.Who)), set("why", text(g.Why)))
 	if err != nil {
@@ -280,18 +281,4 @@ func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalo
 		return catalog.Lock{}, failed(verb, g.Name, bad)
 	}
 	return l, nil
-}
-
-// nextFence is the fence that package queue would give.
-func nextFence(l catalog.Lock, now time.Time) (int64, error) {
-	if l.Fence > queue.Highest {
-		return 0, &catalog.MalformedError{
-			Collection: catalog.LocksCollection, ID: l.Name, Field: "fence",
-			Problem: "cannot be raised: it is too large",
-		}
-	}
-	if l.Fence < queue.Seeded {
-		return max(l.Fence, now.UnixMilli()-1) + 1, nil
-	}
-	return l.Fence + 1, nil
 }

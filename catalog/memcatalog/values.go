@@ -133,21 +133,11 @@ func positive(v bson.RawValue) bool {
 	return ok && s > 0
 }
 
-func zero(v bson.RawValue) bool {
-	s, ok := sign(v)
-	return ok && s == 0
-}
-
 // equals is the filter {field: want} for a value that is no number.
 func equals(want bson.RawValue) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool {
 		return v.Type == want.Type && slices.Equal(v.Value, want.Value)
 	}
-}
-
-// isNull is the filter {field: null}, which a missing field matches as well.
-func isNull(v bson.RawValue) bool {
-	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
 }
 
 // holds applies a filter to a value as the server does: an array matches if an element does.
@@ -217,6 +207,20 @@ func (f fields) get(key string) bson.RawValue {
 	return missing
 }
 
+// with returns the document with one field set.
+func (f fields) with(key string, v bson.RawValue) fields {
+	return slices.Clone(f).put(key, v)
+}
+
+// put is with on a document that nobody else has.
+func (f fields) put(key string, v bson.RawValue) fields {
+	if i := f.at(key); i >= 0 {
+		f[i].value = v
+		return f
+	}
+	return append(f, field{key, v})
+}
+
 // An edit writes one field: the value, or the value found plus inc.
 type edit struct {
 	key   string
@@ -234,7 +238,6 @@ func inc(key string) edit                  { return edit{key: key, inc: 1} }
 func (f fields) apply(collection string, changes ...edit) (bson.Raw, *catalog.MalformedError) {
 	out := slices.Clone(f)
 	for _, c := range changes {
-		i := out.at(c.key)
 		if c.unset {
 			out = slices.DeleteFunc(out, func(f field) bool { return f.key == c.key })
 			continue
@@ -249,11 +252,7 @@ func (f fields) apply(collection string, changes ...edit) (bson.Raw, *catalog.Ma
 				}
 			}
 		}
-		if i < 0 {
-			out = append(out, field{c.key, v})
-		} else {
-			out[i].value = v
-		}
+		out = out.put(c.key, v)
 	}
 	return out.raw(), nil
 }

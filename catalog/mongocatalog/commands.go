@@ -53,7 +53,7 @@ func (m modification) command(collection string) bson.D {
 }
 
 // updateOne is one update of at most one document.
-func updateOne(collection string, filter, update bson.D) bson.D {
+func updateOne(collection string, filter bson.D, update any) bson.D {
 	statement := bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}}
 	return bson.D{
 		{Key: "update", Value: collection},
@@ -105,28 +105,48 @@ var (
 	unshared = bson.E{Key: "sharers.0", Value: absent}
 )
 
-// acquisition takes a free lock for which nobody waits. The filter {state: 0} alone would match an
-// array that holds a 0.
+// acquisition takes a free lock for which nobody waits. Its filter is what [catalog.ParseLock] says of
+// such a document, in the words of every server: {state: 0} alone would match the Decimal128 0 and an
+// array that holds a 0. What it does not match a look explains.
 func acquisition(g catalog.Grant) modification {
+	none := bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 	return modification{
 		filter: bson.D{
-			{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}, {Key: "state.0", Value: absent},
-			unwaited,
+			{Key: "_id", Value: g.Name},
+			{Key: "state", Value: bson.D{
+				{Key: "$type", Value: bson.A{"int", "long", "double"}},
+				{Key: "$gte", Value: int32(0)}, {Key: "$lte", Value: int32(0)},
+			}},
+			{Key: "state.0", Value: absent},
+			{Key: "waiters", Value: none}, unwaited,
+			{Key: "sharers", Value: none}, unshared,
+			{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
 		},
 		update: granted(g),
 		upsert: true,
 	}
 }
 
+// uncountable are the conditions of which none may hold for the fence or the rev of a free lock.
+func uncountable(field string) bson.A {
+	there := bson.E{Key: "$exists", Value: true}
+	return bson.A{
+		bson.D{{Key: field, Value: bson.D{there, {Key: "$not", Value: ours}}}},
+		bson.D{{Key: field, Value: bson.D{{Key: "$lt", Value: int32(0)}}}},
+		bson.D{{Key: field, Value: bson.D{{Key: "$gt", Value: int64(catalog.MaxCount)}}}},
+		bson.D{{Key: field + ".0", Value: bson.D{there}}},
+	}
+}
+
 func confirmation(g catalog.Grant) modification {
-	return modification{filter: held(g.Session), update: bson.D{
+	return modification{filter: append(held(g.Session), whole()), update: bson.D{
 		{Key: "$set", Value: bson.D{{Key: "who", Value: g.Who}}},
 		{Key: "$inc", Value: revised},
 	}}
 }
 
 func seeding(s catalog.Session, atLeast int64) modification {
-	return modification{filter: held(s), update: bson.D{
+	return modification{filter: append(held(s), whole()), update: bson.D{
 		{Key: "$max", Value: bson.D{{Key: "fence", Value: atLeast}}},
 		{Key: "$inc", Value: revised},
 	}}
@@ -142,6 +162,7 @@ func takeover(g catalog.Grant, from catalog.Holder) modification {
 		{Key: "state", Value: positive},
 		unwaited,
 		{Key: "sharers.0.ts", Value: bson.D{{Key: "$ne", Value: from.TS}}},
+		whole(),
 	}
 	if from.Process == "" {
 		// null matches a missing field as well.
@@ -159,15 +180,18 @@ func freed() bson.D {
 }
 
 // breaking frees a lock that s holds with the fence which the operator saw. A zero ts of s names no
-// session.
+// session, and whatever is wrong with the one that stands there goes.
 func breaking(s catalog.Session, fence int64, ts bson.ObjectID, why string) modification {
 	seen := any(fence)
 	if fence == 0 {
 		seen = bson.D{{Key: "$in", Value: bson.A{int64(0), nil}}}
 	}
-	filter := held(s)
+	filter := append(held(s), whole())
 	if s.TS.IsZero() {
-		filter = bson.D{{Key: "_id", Value: s.Name}, {Key: "state", Value: positive}}
+		filter = bson.D{
+			{Key: "_id", Value: s.Name}, {Key: "state", Value: positive},
+			{Key: "$expr", Value: every(understoodButTS()...)},
+		}
 	}
 	return modification{
 		filter: append(filter, bson.E{Key: "fence", Value: seen}, unwaited, unshared),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -75,29 +76,19 @@ func passed(o operation, reply bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// nextFence is the fence that package queue would give.
+// nextFence is the fence that package queue gives. The server is asked for its clock where that counts.
 func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (int64, error) {
-	fence := l.Fence
-	if fence > queue.Highest {
-		return 0, o.wrap(&catalog.MalformedError{
-			Collection: o.collection, ID: l.Name, Field: "fence",
-			Problem: "cannot be raised: it is too large",
-		})
-	}
-	if fence < queue.Seeded {
+	var now time.Time
+	if l.Fence < queue.Seeded {
 		s, err := c.Hello(ctx)
 		if err != nil {
 			return 0, o.wrap(err)
 		}
-		now := s.Time
-		if now.IsZero() {
+		if now = s.Time; now.IsZero() {
 			now = c.pingTime.at()
 		}
-		if !now.IsZero() {
-			fence = max(fence, now.UnixMilli()-1)
-		}
 	}
-	return fence + 1, nil
+	return queue.NextFence(l, now), nil
 }
 
 // passage is the write of a session that holds the lock for its transaction only.

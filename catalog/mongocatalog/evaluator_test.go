@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -339,6 +340,16 @@ func applyToArray(operator string, v []any) any {
 		out := bson.A{}
 		for _, one := range v {
 			out = append(out, list(operator, one)...)
+		}
+		return out
+	case "$setUnion":
+		out := bson.A{}
+		for _, one := range v {
+			for _, element := range list(operator, one) {
+				if !slices.ContainsFunc(out, func(v any) bool { return compare(v, element) == 0 }) {
+					out = append(out, element)
+				}
+			}
 		}
 		return out
 	case "$slice":

@@ -87,6 +87,9 @@ func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
 func Entry(g catalog.Grant, how catalog.Line) (bson.D, bson.A) { return parts(entry(g, how)) }
 func Departure(s catalog.Session) (bson.D, bson.A)             { return parts(departure(s)) }
 
+// Acquisition is the condition of a plain acquisition.
+func Acquisition(g catalog.Grant) bson.D { return acquisition(g).filter }
+
 // ShortEntry and ShortDeparture are those of the common case.
 func ShortEntry(g catalog.Grant) (bson.D, bson.A)       { return parts(shortEntry(g)) }
 func ShortDeparture(s catalog.Session) (bson.D, bson.A) { return parts(shortDeparture(s)) }

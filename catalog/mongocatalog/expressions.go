@@ -1,8 +1,6 @@
 package mongocatalog
 
 import (
-	"math"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
@@ -61,18 +59,11 @@ func first(list any) bson.D { return call("$arrayElemAt", list, int32(0)) }
 func isHeld() bson.D { return call("$gt", "$state", int32(0)) }
 
 // isShared reports whether the sharers of a document count, see [catalog.ParseLock].
-func isShared() bson.D {
-	return every(
-		isHeld(),
-		call("$in", "$mode", shareable),
-		call("$gt", call("$size", array("$sharers")), int32(0)),
-		call("$eq", first(each(array("$sharers"), "$$p.ts")), "$ts"),
-	)
-}
+func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCount()) }
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 
-// modeOf and limitOf read a mode and a limit as [catalog.ParseLock] does.
+// modeOf and limitOf read a mode and a limit as [catalog.ParseLock] does, of what it understands.
 func modeOf(field string) bson.D { return choose(call("$in", field, shareable), field, "") }
 
 func limitOf(field any) bson.D {
@@ -85,6 +76,11 @@ func limitOf(field any) bson.D {
 	return choose(valid, number, int32(0))
 }
 
+// permitsOf is the limit of a party with that mode, 0 but for a permit.
+func permitsOf(mode, limit any) bson.D {
+	return choose(call("$eq", mode, string(catalog.Permit)), limitOf(limit), int32(0))
+}
+
 // converted is a number as one of another type, null when it has no such value.
 func converted(field any, to string) bson.D {
 	return call("$convert", bson.D{
@@ -95,6 +91,14 @@ func converted(field any, to string) bson.D {
 
 // understood is the condition under which [catalog.ParseLock] understands a document.
 func understood() bson.A {
+	return append(understoodButTS(), either(not(isHeld()), every(
+		typeIs("$ts", "objectId"),
+		call("$ne", "$ts", bson.NilObjectID),
+	)), once())
+}
+
+// understoodButTS leaves the session of the holder out.
+func understoodButTS() bson.A {
 	return bson.A{
 		typeIs("$state", "int", "long", "double"),
 		call("$gte", "$state", int32(0)),
@@ -103,41 +107,63 @@ func understood() bson.A {
 			not(typeIs("$state", "double")),
 			call("$lte", "$state", int64(1<<53)),
 		),
-		either(absentIn("$fence"), every(
-			typeIs("$fence", "int", "long"),
-			call("$gte", "$fence", int32(0)),
+		counter("$fence"),
+		counter("$rev"),
+		either(not(isHeld()), typeIs("$process", "string", "missing", "null", "undefined")),
+		parties("$waiters", true),
+		parties("$sharers", false),
+		either(not(sharersCount()), every(
+			call("$in", "$mode", shareable),
+			either(call("$eq", "$mode", string(catalog.Shared)), call("$gt", limitOf("$limit"), int32(0))),
 		)),
-		either(not(isHeld()), every(
-			typeIs("$process", "string", "missing", "null", "undefined"),
-			typeIs("$ts", "objectId"),
-			call("$ne", "$ts", bson.NilObjectID),
-		)),
-		parties("$waiters"),
-		parties("$sharers"),
 	}
 }
 
 func absentIn(field string) bson.D { return typeIs(field, "missing", "null", "undefined") }
 
-// parties is the condition that a field is absent or an array of holders or waiters.
-func parties(field string) bson.D {
-	return either(absentIn(field), every(
-		call("$isArray", bson.A{field}),
-		call("$allElementsTrue", bson.A{each(array(field), every(
-			typeIs("$$p.ts", "objectId"),
-			call("$ne", "$$p.ts", bson.NilObjectID),
-			typeIs("$$p.process", "string"),
-			call("$ne", "$$p.process", ""),
-		))}),
+// counter is the condition that a fence or a rev is missing or can be raised.
+func counter(field string) bson.D {
+	return either(typeIs(field, "missing"), every(
+		typeIs(field, "int", "long"),
+		call("$gte", field, int32(0)),
+		call("$lte", field, choose(isHeld(), int64(catalog.MaxCountHeld), int64(catalog.MaxCount))),
 	))
 }
 
-// raisable is the condition that rev can be raised.
-func raisable() bson.D {
-	return either(
-		typeIs("$rev", "missing"),
-		every(typeIs("$rev", "int", "long", "double"), call("$lt", "$rev", int64(math.MaxInt64))),
+// sharersCount is the condition that the first of the sharers is the holder whom everybody sees.
+func sharersCount() bson.D {
+	return every(
+		isHeld(),
+		call("$gt", call("$size", array("$sharers")), int32(0)),
+		call("$eq", first(each(array("$sharers"), "$$p.ts")), "$ts"),
 	)
+}
+
+// parties is the condition that a field is absent or an array of holders or waiters. Only waiters have
+// a mode and a limit of their own.
+func parties(field string, wait bool) bson.D {
+	party := []any{
+		typeIs("$$p.ts", "objectId"),
+		call("$ne", "$$p.ts", bson.NilObjectID),
+		typeIs("$$p.process", "string"),
+		call("$ne", "$$p.process", ""),
+	}
+	if wait {
+		party = append(party,
+			either(absentIn("$$p.mode"), call("$in", "$$p.mode", append(bson.A{""}, shareable...))),
+			either(call("$ne", "$$p.mode", string(catalog.Permit)),
+				call("$gt", limitOf("$$p.limit"), int32(0))))
+	}
+	return either(absentIn(field), every(
+		call("$isArray", bson.A{field}),
+		call("$allElementsTrue", bson.A{each(array(field), every(party...))}),
+	))
+}
+
+// once is the condition that no session stands in the document twice, as a holder or a waiter.
+func once() bson.D {
+	all := call("$concatArrays", holding("$$p.ts", "$ts"), each(array("$waiters"), "$$p.ts"))
+	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
 // grantable is the condition that a fence can be raised.

@@ -3,7 +3,6 @@ package mongocatalog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
 )
 
 func onLock(verb, name string) operation {
@@ -30,62 +30,79 @@ func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
-	return c.granted(ctx, o, g, doc, err)
+	if err != nil {
+		return catalog.Lock{}, err
+	}
+	return o.understand(doc)
 }
 
-// Overtake is documented in [catalog.Locks]. One command.
+// Overtake is documented in [catalog.Locks]. It costs what Confirm does.
 func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
 	catalog.Lock, error,
 ) {
-	o := onLock("overtake", g.Name)
-	doc, err := c.modify(ctx, o, takeover(g, from))
-	return c.granted(ctx, o, g, doc, err)
+	return c.revise(ctx, onLock("overtake", g.Name), takeover(g, from),
+		func(l catalog.Lock, now time.Time) (queue.Change, error) {
+			return queue.Overtake(l, g, from, now)
+		})
 }
 
-// granted understands the reply of an acquisition.
-func (c *Catalog) granted(
-	ctx context.Context, o operation, g catalog.Grant, doc bson.Raw, err error,
-) (catalog.Lock, error) {
-	if bad := notRaised(err, o.collection, g.Name, "fence"); bad != nil {
-		return catalog.Lock{}, o.wrap(bad)
+// Confirm is documented in [catalog.Locks]. One command where the server has pipeline updates, and one
+// more when the lock is not as it should be; else a compare-and-set.
+func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	return c.revise(ctx, onLock("confirm", g.Name), confirmation(g),
+		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.Confirm(l, g) })
+}
+
+// SeedFence is documented in [catalog.Locks]. It costs what Confirm does.
+func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
+	catalog.Lock, error,
+) {
+	return c.revise(ctx, onLock("seed the fence of", s.Name), seeding(s, atLeast),
+		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.SeedFence(l, s, atLeast) })
+}
+
+// revise carries out a transition of a document that must be there and be understood: m where the
+// server can, and else the transition itself. It returns the document after it.
+func (c *Catalog) revise(ctx context.Context, o operation, m modification,
+	next func(catalog.Lock, time.Time) (queue.Change, error)) (catalog.Lock, error) {
+	server, err := c.known(ctx)
+	if err != nil {
+		return catalog.Lock{}, o.wrap(err)
 	}
+	if !server.PipelineUpdates {
+		l, _, err := c.bySwap(ctx, o, false, func(l catalog.Lock, now time.Time) (
+			queue.Change, bool, error,
+		) {
+			change, err := next(l, now)
+			return change, err == nil, err
+		})
+		return l, err
+	}
+	doc, err := c.modify(ctx, o, m)
 	if err != nil {
 		return catalog.Lock{}, err
 	}
 	if doc == nil {
-		return catalog.Lock{}, o.wrap(catalog.ErrNoMatch)
+		return catalog.Lock{}, c.unmatched(ctx, o)
 	}
+	return o.understand(doc)
+}
+
+// unmatched says why a condition did not hold: the document is malformed, or not as expected.
+func (c *Catalog) unmatched(ctx context.Context, o operation) error {
+	if _, err := c.readUnderstood(ctx, o, o.name); err != nil {
+		return err
+	}
+	return o.wrap(catalog.ErrNoMatch)
+}
+
+// understand reads a document that came back.
+func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	l, bad := catalog.ParseLock(doc)
-	if bad == nil {
-		return l, nil
-	}
-	// A fence that the server could raise and that still is no fence, such as 1.5. Nobody may
-	// hold such a lock: we give it back at once.
-	if err := c.Release(ctx, g.Session); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-		return catalog.Lock{}, o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, bad))
-	}
-	return catalog.Lock{}, o.wrap(bad)
-}
-
-// Confirm is documented in [catalog.Locks]. One command.
-func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	return c.revise(ctx, onLock("confirm", g.Name), confirmation(g))
-}
-
-// SeedFence is documented in [catalog.Locks]. One command.
-func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
-	catalog.Lock, error,
-) {
-	return c.revise(ctx, onLock("seed the fence of", s.Name), seeding(s, atLeast))
-}
-
-// revise is modifyLock for an update that raises only rev.
-func (c *Catalog) revise(ctx context.Context, o operation, m modification) (catalog.Lock, error) {
-	l, err := c.modifyLock(ctx, o, m)
-	if bad := notRaised(err, o.collection, o.name, "rev"); bad != nil {
+	if bad != nil {
 		return catalog.Lock{}, o.wrap(bad)
 	}
-	return l, err
+	return l, nil
 }
 
 // Condemn is documented in [catalog.Locks]. One command; a FerretDB is asked for its clock first. A
@@ -144,11 +161,7 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	if raw == nil {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFound)
 	}
-	l, bad := catalog.ParseLock(raw)
-	if bad != nil {
-		return catalog.Lock{}, o.wrap(bad)
-	}
-	return l, nil
+	return o.understand(raw)
 }
 
 // findOne returns the document with the string id, nil when there is none.

@@ -145,21 +145,3 @@ func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson
 	}
 	return doc, nil
 }
-
-// modifyLock is modify for one lock document that must be there.
-func (c *Catalog) modifyLock(ctx context.Context, o operation, m modification) (
-	catalog.Lock, error,
-) {
-	doc, err := c.modify(ctx, o, m)
-	if err != nil {
-		return catalog.Lock{}, err
-	}
-	if doc == nil {
-		return catalog.Lock{}, o.wrap(catalog.ErrNoMatch)
-	}
-	l, bad := catalog.ParseLock(doc)
-	if bad != nil {
-		return catalog.Lock{}, o.wrap(bad)
-	}
-	return l, nil
-}

@@ -313,14 +313,6 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 		{"SteppedDown", failure(189, "x"), catalog.ErrUnknownOutcome, ""},
 		{"NotPrimary", failure(10107, "x"), catalog.ErrUnavailable, ""},
 		{"Held", failure(11000, dup+`_id_ dup key: { _id: "balancer" }`), catalog.ErrNotFree, ""},
-		{"TypeMismatch", failure(14, `Cannot apply $inc to a value of non-numeric type. `+
-			`{_id: "balancer"} has the field 'fence' of non-numeric type string`),
-			catalog.ErrMalformed, `field "fence"`},
-		{"RevMismatch", failure(14, `Cannot apply $inc to a value of non-numeric type. `+
-			`{_id: "balancer"} has the field 'rev' of non-numeric type string`),
-			catalog.ErrMalformed, `field "rev"`},
-		{"Overflow", failure(2, `Failed to apply $inc operations to current value`),
-			catalog.ErrMalformed, `field "fence"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -329,6 +321,25 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
 			}
 		})
+	}
+}
+
+// Tries to break: a document that the server finds too large was certainly not written; it is not
+// repeated as an unknown outcome, and the error says what is too large.
+func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int32{10334, 17419, 17420} {
+		s := serve(t, failure(code, "Resulting document after update is larger than 16777216"))
+		g := grant()
+		g.Mode = catalog.Shared
+		_, err := store(t, s, 0).Enter(t.Context(), g, catalog.Queue)
+		if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
+			!strings.Contains(err.Error(), "too many hold the lock") {
+			t.Errorf("%d: %v", code, err)
+		}
+		if sent := len(s.sent()); sent != 1 {
+			t.Errorf("%d: %d commands, want one", code, sent)
+		}
 	}
 }
 

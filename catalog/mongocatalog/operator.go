@@ -19,16 +19,54 @@ const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// Break is documented in [catalog.Operator]. One command.
+// Break is documented in [catalog.Operator]. It costs what Confirm does.
 func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error,
 ) {
-	o := onLock("break", s.Name)
-	l, err := c.modifyLock(ctx, o, breaking(s, fence, bson.NewObjectID(), why))
-	if bad := notRaised(err, o.collection, s.Name, "fence"); bad != nil {
-		return catalog.Lock{}, o.wrap(bad)
+	o, ts := onLock("break", s.Name), bson.NewObjectID()
+	server, err := c.known(ctx)
+	if err != nil {
+		return catalog.Lock{}, o.wrap(err)
 	}
-	return l, err
+	if !server.PipelineUpdates {
+		return c.breakBySwap(ctx, o, s, fence, ts, why)
+	}
+	doc, err := c.modify(ctx, o, breaking(s, fence, ts, why))
+	if err != nil {
+		return catalog.Lock{}, err
+	}
+	if doc != nil {
+		return o.understand(doc)
+	}
+	raw, err := c.findOne(ctx, o, c.locks, s.Name)
+	if err != nil {
+		return catalog.Lock{}, err
+	}
+	if _, err := o.breakable(raw, s, ts); err != nil {
+		return catalog.Lock{}, err
+	}
+	return catalog.Lock{}, o.wrap(catalog.ErrNoMatch)
+}
+
+// breakable reads a document that is to be broken. Where no session is named the one that stands there
+// is not looked at.
+func (o operation) breakable(raw bson.Raw, s catalog.Session, ts bson.ObjectID) (catalog.Lock, error) {
+	if raw == nil {
+		return catalog.Lock{}, o.wrap(catalog.ErrNoMatch)
+	}
+	if s.TS.IsZero() {
+		var doc bson.D
+		if err := bson.Unmarshal(raw, &doc); err != nil {
+			return catalog.Lock{}, o.wrap(err)
+		}
+		doc = slices.DeleteFunc(doc, func(e bson.E) bool { return e.Key == "ts" })
+		changed, err := bson.Marshal(append(doc, bson.E{Key: "ts", Value: ts}))
+		if err != nil {
+			return catalog.Lock{}, o.wrap(err)
+		}
+		raw = changed
+	}
+	return o.understand(raw)
 }
 
 // List is documented in [catalog.Operator]. One aggregate on a replica set or a standalone, else

@@ -34,6 +34,9 @@ const (
 	codeNotPrimaryNoSecondaryOk = 13435
 	codeCannotGrowCapped        = 10003
 	codeDuplicateKey            = 11000
+	codeObjectTooLarge          = 10334
+	codeUpdatedTooLarge         = 17419
+	codeUpsertedTooLarge        = 17420
 	codeNoUserDatabase          = 14037
 	codeAPIStrict               = 323
 )
@@ -43,6 +46,7 @@ const (
 var refused = []int{
 	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
 	codeCommandNotSupportedView, codeDuplicateKey, codeCannotGrowCapped, codeNoUserDatabase,
+	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge,
 }
 
 // An outcome is what an error says of a command.
@@ -161,9 +165,12 @@ func (o operation) failed(err error) error {
 	case denied:
 		namespace := strings.TrimSuffix(o.database+"."+o.collection, ".")
 		return o.wrap(&catalog.PrivilegeError{Namespace: namespace, Action: o.actions, Err: clean})
-	default:
-		return o.wrap(clean)
 	}
+	if hasCode(err, codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge) {
+		return o.wrap(fmt.Errorf("the document would be too large for the server: too many hold the lock "+
+			"or wait for it, or their texts are too long: %w", clean))
+	}
+	return o.wrap(clean)
 }
 
 // redacted is an error with a text that is fit to be shown.
@@ -210,29 +217,4 @@ func duplicateKey(err error) (index string, ok bool) {
 		return idIndex, true
 	}
 	return name, true
-}
-
-// notRaised understands the refusal of $inc: 14 for a field that is no number, 2 for the largest
-// number there is. The server's message names the field in the former case only.
-func notRaised(err error, collection, id, field string) *catalog.MalformedError {
-	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) {
-		return nil
-	}
-	var server mongo.ServerError
-	if !errors.As(err, &server) || !server.HasErrorMessage("$inc") {
-		return nil
-	}
-	bad := &catalog.MalformedError{Collection: collection, ID: id, Field: field}
-	switch {
-	case server.HasErrorCode(codeTypeMismatch):
-		bad.Problem = "cannot be raised: it must be a number"
-	case server.HasErrorCode(codeBadValue):
-		bad.Problem = "cannot be raised: it is the largest number there is"
-	default:
-		return nil
-	}
-	if server.HasErrorMessage("field 'rev' of") {
-		bad.Field = "rev"
-	}
-	return bad
 }

@@ -77,7 +77,10 @@ func TestOutcome_OfEveryError(t *testing.T) {
 			notApplied, notApplied},
 		{"BareCanceled", context.Canceled, notApplied, notApplied}, // I13
 		{"BareDeadline", context.DeadlineExceeded, notApplied, notApplied},
-		{"Unauthorized", command(13), denied, denied}, // J1
+		{"Unauthorized", command(13), denied, denied},        // J1
+		{"TooLarge", command(10334), notApplied, notApplied}, // J7
+		{"TooLargeAfterUpdate", command(17419), notApplied, notApplied},
+		{"TooLargeToUpsert", written(17420), notApplied, notApplied},
 		{"UnauthorizedUpdate", written(13), denied, denied},
 		{"TypeMismatch", command(14), notApplied, notApplied},
 		{"BadValue", command(2), notApplied, notApplied},

@@ -37,7 +37,7 @@ func (t turn) pipeline() bson.A {
 			{Key: "holders", Value: choose(worked("shared"), "$sharers",
 				choose(isHeld(), bson.A{bson.D{{Key: "ts", Value: "$ts"}}}, bson.A{}))},
 			{Key: "mode", Value: choose(worked("shared"), "$mode", "")},
-			{Key: "limit", Value: choose(worked("shared"), limitOf("$limit"), int32(0))},
+			{Key: "limit", Value: choose(worked("shared"), permitsOf("$mode", "$limit"), int32(0))},
 			{Key: "line", Value: array("$waiters")},
 		}),
 	}
@@ -92,25 +92,26 @@ func (t turn) entering() bson.D {
 	held := call("$size", worked("holders"))
 	nobody := call("$eq", held, int32(0))
 	unused := every(nobody, call("$eq", call("$size", worked("line")), int32(0)))
-	recorded := choose(isHeld(),
-		choose(call("$eq", worked("mode"), string(catalog.Permit)), limitOf("$limit"), int32(0)),
-		limitOf(first(each(worked("line"), "$$p.limit"))),
+	recorded := choose(isHeld(), worked("limit"),
+		permitsOf(first(each(worked("line"), "$$p.mode")), first(each(worked("line"), "$$p.limit"))),
 	)
 	entry := entryOf(g)
 	line := call("$concatArrays", worked("line"), bson.A{entry})
 	if t.how == catalog.Barge {
 		fits := nobody
 		if g.Mode != catalog.Exclusive {
-			fits = either(nobody, call("$eq", worked("mode"), string(g.Mode)))
-		}
-		if g.Mode == catalog.Permit {
-			fits = every(fits, call("$lt", held, g.Limit))
+			most := int32(catalog.MaxHolders)
+			if g.Mode == catalog.Permit {
+				most = min(most, g.Limit)
+			}
+			fits = every(either(nobody, call("$eq", worked("mode"), string(g.Mode))),
+				call("$lt", held, most))
 		}
 		line = choose(fits, call("$concatArrays", bson.A{entry}, worked("line")), line)
 	}
 	return setting(bson.D{
 		{Key: "allowed", Value: every(
-			either(typeIs("$state", "missing"), every(append(understood(), raisable(), grantable())...)),
+			either(typeIs("$state", "missing"), every(understood()...)),
 			not(stands(g.TS)),
 			either(unused, call("$eq", recorded, g.Limit)),
 		)},
@@ -145,13 +146,14 @@ func counting() bson.A {
 			either(call("$eq", next, ""), call("$ne", next, worked("mode")))),
 		int32(0),
 		choose(call("$eq", next, ""), int32(1),
-			choose(call("$eq", next, string(catalog.Shared)), int32(math.MaxInt32),
-				call("$max", int32(0), call("$subtract", worked("kind.limit"), held)))),
+			call("$max", int32(0), call("$subtract", call("$min", int32(catalog.MaxHolders),
+				choose(call("$eq", next, string(catalog.Shared)), int32(catalog.MaxHolders),
+					worked("kind.limit"))), held))),
 	)
 	return bson.A{
 		setting(bson.D{{Key: "kinds", Value: each(line, bson.D{
 			{Key: "mode", Value: modeOf("$$p.mode")},
-			{Key: "limit", Value: limitOf("$$p.limit")},
+			{Key: "limit", Value: permitsOf("$$p.mode", "$$p.limit")},
 		})}}),
 		setting(bson.D{{Key: "kind", Value: first(worked("kinds"))}}),
 		setting(bson.D{{Key: "run", Value: apart}}),

@@ -54,15 +54,15 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	n := byte(rapid.IntRange(1, 8).Draw(t, "holder"))
 	doc = append(doc, e("ts", id(n)))
 	add("process", fmt.Sprint("process-", n), fmt.Sprint("process-", n), none, nil, "")
-	add("fence", none, nil, int32(7), int64(7), int64(queue.Seeded-1), int64(queue.Seeded),
+	add("fence", none, int32(7), int64(7), int64(queue.Seeded-1), int64(queue.Seeded),
 		int64(1)<<45, int64(queue.Highest), int64(queue.Highest)+1)
-	add("rev", none, none, int32(3), int64(4))
+	add("rev", none, none, int32(3), int64(4), int64(queue.Highest))
 	add("who", none, "somebody")
 	add("grants", none, catalog.AwardLine(id(n), 7, fmt.Sprint("process-", n)))
 	add("evidence", none, "old")
 	add("takeoverMS", none, int64(1000))
 	add("mode", none, none, "shared", "permit")
-	add("limit", none, none, int32(1), int32(2), int32(3))
+	add("limit", none, int32(1), int32(2), int32(3))
 	if rapid.Bool().Draw(t, "sharers") {
 		doc = append(doc, e("sharers", parties(t, "sharers", plain, n)))
 	}
@@ -117,12 +117,9 @@ func foreign(t *rapid.T, party bson.D) bson.D {
 	case 1:
 		return put(party, []string{"why"}, int32(5))
 	case 2:
-		return put(party, []string{"mode"}, "odd")
-	case 3:
-		return put(party, []string{"mode"}, bson.A{"shared"})
-	case 4:
-		limits := []any{2.0, int64(2), 2.5, "2", int32(-1), int64(math.MaxInt64), math.NaN(), true, nil}
-		return put(party, []string{"limit"}, rapid.SampledFrom(limits).Draw(t, "odd limit"))
+		return put(party, []string{"mode"}, nil)
+	case 3, 4:
+		return put(party, []string{"limit"}, rapid.SampledFrom([]any{2.0, int64(2)}).Draw(t, "odd limit"))
 	case 5:
 		return put(party, []string{"takeoverMS"}, "long")
 	case 6:
@@ -131,12 +128,23 @@ func foreign(t *rapid.T, party bson.D) bson.D {
 	return party
 }
 
+// ninth is a waiter with other fields.
+func ninth(fields ...bson.E) bson.D {
+	w := bson.D{e("ts", id(9)), e("process", "process-9"), e("mode", "")}
+	for _, f := range fields {
+		w = put(w, []string{f.Key}, f.Value)
+	}
+	return w
+}
+
 // damaged breaks a document in one place.
 func damaged(t *rapid.T, doc bson.D) bson.D {
 	breaks := []bson.E{
 		e("state", "1"), e("state", int32(-1)), e("state", 1.5), e("state", bson.A{int32(1)}),
 		e("state", nil), e("state", math.NaN()), e("state", math.Inf(1)), e("state", true),
-		e("fence", "7"), e("fence", 7.0), e("fence", int32(-1)), e("fence", bson.A{}),
+		e("fence", "7"), e("fence", 7.0), e("fence", int32(-1)), e("fence", bson.A{}), e("fence", nil),
+		e("fence", bson.A{int32(7)}), e("fence", int64(math.MaxInt64)), e("rev", int64(math.MaxInt64)),
+		e("rev", 7.5), e("rev", bson.A{int64(7)}), e("rev", nil), e("rev", int64(-7)),
 		e("process", int32(5)), e("process", bson.A{"process-1"}), e("ts", "7"),
 		e("ts", bson.NilObjectID), e("ts", nil), e("rev", "7"), e("rev", bson.A{}),
 		e("waiters", "none"), e("waiters", bson.D{e("0", int32(1))}), e("waiters", nil),
@@ -147,6 +155,13 @@ func damaged(t *rapid.T, doc bson.D) bson.D {
 		e("sharers", bson.A{bson.D{e("ts", id(1)), e("process", "")}}),
 		e("sharers", bson.A{bson.D{e("ts", "1"), e("process", "p")}}), e("sharers", nil),
 		e("mode", int32(5)), e("limit", "x"), e("limit", 2.0), e("limit", int64(1)<<40),
+		e("waiters", bson.A{ninth(e("mode", "odd"))}), e("waiters", bson.A{ninth(e("mode", bson.A{"shared"}))}),
+		e("waiters", bson.A{ninth(e("mode", "permit"))}), e("waiters", bson.A{ninth(), ninth()}),
+		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", int32(0)))}),
+		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", math.NaN()))}),
+		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", bson.A{int32(2)}))}),
+		e("waiters", bson.A{ninth(e("ts", bson.A{id(9)}))}),
+		e("waiters", bson.A{ninth(e("process", bson.A{"p"}))}),
 	}
 	broken := rapid.SampledFrom(breaks).Draw(t, "damage")
 	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {

@@ -199,11 +199,11 @@ func asRuled(want, got bson.D, bytes bool) bool {
 	if text(want) == text(got) || bytes {
 		return text(want) == text(got)
 	}
-	meaning, _ := catalog.ParseLock(encoded(want))
+	meaning, ended := catalog.ParseLock(encoded(want)) // a fence can come to its end
 	found, bad := catalog.ParseLock(encoded(got))
 	rev, _ := revOf(want)
 	revised, _ := revOf(got)
-	return bad == nil && rev == revised && reflect.DeepEqual(meaning, found)
+	return reflect.DeepEqual(ended, bad) && rev == revised && reflect.DeepEqual(meaning, found)
 }
 
 // checkShort runs the step in its short form without a server: where its condition holds, it must do
@@ -325,7 +325,8 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), {verb: "settle"}, leave(2)}},
 		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(queue.Highest))},
 			[]step{writer(1), writer(2), leave(1), leave(2)}},
-		{"NoRoomForPermitsOfZero", nil, []step{enter(1, catalog.Permit, 0, catalog.Try)}},
+		{"HeldWithAFenceAtItsEnd", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
+			e("fence", int64(queue.Highest)+1)}, []step{writer(2), reader(3), leave(1), leave(2)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -351,6 +352,62 @@ func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
 		enter(3, catalog.Exclusive, 0, catalog.Queue), enter(4, catalog.Shared, 0, catalog.Queue),
 	} {
 		doc = check(t, evaluated, s, doc, true)
+	}
+}
+
+// A lock that as many share as may makes the next one wait, whatever it asks for.
+func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
+	t.Parallel()
+	for mode, limit := range map[catalog.Mode]int32{catalog.Shared: 0, catalog.Permit: 2_000_000} {
+		sharers := bson.A{}
+		for i := range catalog.MaxHolders - 1 {
+			ts := bson.ObjectID{0x51, 10: byte(i >> 8), 11: byte(i)}
+			sharers = append(sharers, bson.D{e("ts", ts), e("process", "p"), e("fence", int64(i))})
+		}
+		doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", "p"),
+			e("ts", bson.ObjectID{0x51}), e("mode", string(mode)), e("limit", limit), e("sharers", sharers)}
+		if mode == catalog.Shared {
+			doc = remove(doc, []string{"limit"})
+		}
+		for _, s := range []step{
+			enter(1, mode, limit, catalog.Queue), enter(2, mode, limit, catalog.Try),
+			enter(2, mode, limit, catalog.Barge), enter(3, mode, limit, catalog.Queue), leave(1),
+		} {
+			doc = check(t, evaluated, s, doc, false)
+			if n := elements(doc, "sharers"); n > catalog.MaxHolders {
+				t.Fatalf("%v: %d hold it", s, n)
+			}
+		}
+		if elements(doc, "sharers") != catalog.MaxHolders || elements(doc, "waiters") != 0 {
+			t.Errorf("%d hold it and %d wait", elements(doc, "sharers"), elements(doc, "waiters"))
+		}
+	}
+}
+
+// The plain acquisition takes exactly the documents that package catalog understands as free, waited for
+// by nobody and shared by nobody: its filter is that reading in the words of every server.
+func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
+	t.Parallel()
+	taken := 0
+	rapid.Check(t, func(t *rapid.T) {
+		doc, _ := document(t)
+		if doc == nil {
+			return
+		}
+		l, bad := catalog.ParseLock(encoded(doc))
+		want := bad == nil && !l.Held && len(l.Waiters) == 0 && elements(doc, "sharers") == 0
+		g := enter(1, catalog.Exclusive, 0, catalog.Try).grant
+		filter := decoded(mongocatalog.Acquisition(g))
+		got, err := matches(doc, filter, time.UnixMilli(0))
+		if err != nil || got != want {
+			t.Fatalf("on %s\ntaken %v, want %v: %+v, %v; %v", text(doc), got, want, l, bad, err)
+		}
+		if got {
+			taken++
+		}
+	})
+	if taken == 0 {
+		t.Error("nothing was ever taken: the test proves nothing")
 	}
 }
 

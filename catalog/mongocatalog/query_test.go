@@ -119,10 +119,16 @@ func (ev evaluator) one(found []any, c bson.E) bool {
 		return ordered(func(n int) bool { return n >= 0 })
 	case "$gt":
 		return ordered(func(n int) bool { return n > 0 })
+	case "$lt":
+		return ordered(func(n int) bool { return n < 0 })
 	case "$lte":
 		return ordered(func(n int) bool { return n <= 0 })
 	case "$ne":
 		return !equal(c.Value)
+	case "$in":
+		return slices.ContainsFunc(c.Value.(bson.A), func(want any) bool {
+			return equal(want) || want == nil && equal(missing{})
+		})
 	case "$nin":
 		return !slices.ContainsFunc(c.Value.(bson.A), equal)
 	case "$not":

@@ -22,6 +22,9 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 	catalog.Lock, error,
 ) {
 	o := onLock("enter", g.Name)
+	if err := g.Check(); err != nil {
+		return catalog.Lock{}, o.wrap(err)
+	}
 	s, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
@@ -74,10 +77,7 @@ func entered(o operation, doc bson.Raw, g catalog.Grant, how catalog.Line) (cata
 	if _, _, err := queue.Enter(l, g, how, l.When); err != nil {
 		return catalog.Lock{}, o.wrap(err)
 	}
-	return catalog.Lock{}, o.wrap(&catalog.MalformedError{
-		Collection: o.collection, ID: g.Name, Field: "rev",
-		Problem: "cannot be raised: it must be a number, and not the largest there is",
-	})
+	return catalog.Lock{}, o.wrap(catalog.ErrNoMatch) // the server and package queue disagree
 }
 
 // readUnderstood reads a lock document, nil when there is none. It fails for a malformed one.
@@ -95,7 +95,7 @@ func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) 
 }
 
 // Release is documented in [catalog.Locks]. One command for a holder; one more for a waiter, and for a
-// document that is not as we write it.
+// document that is not as we write it; two more for a session that is not in it.
 func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
 	_, err := c.leave(ctx, onLock("release", s.Name), s)
 	return err
@@ -128,26 +128,21 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Session) (
 		}
 	}
 	if doc != nil {
-		return fresh(o, doc)
+		return fresh(doc), nil
 	}
-	return nil, c.free(ctx, o, s, rescue(s))
+	if freed, err := c.free(ctx, o, rescue(s)); freed || err != nil {
+		return nil, err
+	}
+	return nil, c.unmatched(ctx, o)
 }
 
-// free sends a plain release.
-func (c *Catalog) free(
-	ctx context.Context, o operation, s catalog.Session, command bson.D,
-) error {
+// free sends a plain release and reports whether it freed the lock.
+func (c *Catalog) free(ctx context.Context, o operation, command bson.D) (bool, error) {
 	reply, err := c.write(ctx, o, command)
-	if bad := notRaised(err, o.collection, s.Name, "rev"); bad != nil {
-		return o.wrap(bad)
-	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	if matched(reply) == 0 {
-		return o.wrap(catalog.ErrNoMatch)
-	}
-	return nil
+	return matched(reply) > 0, nil
 }
 
 // Bury is documented in [catalog.Queues]. One command where the server has pipeline updates; one
@@ -201,27 +196,15 @@ func (c *Catalog) change(ctx context.Context, o operation, m modification,
 		return nil, err
 	}
 	if doc != nil {
-		return fresh(o, doc)
+		return fresh(doc), nil
 	}
-	raw, err := c.readUnderstood(ctx, o, o.name)
-	if err != nil {
-		return nil, err
-	}
-	if rev := raw.Lookup("rev"); rev.Type != 0 && !rev.IsNumber() {
-		return nil, o.wrap(&catalog.MalformedError{
-			Collection: o.collection, ID: o.name, Field: "rev",
-			Problem: "cannot be raised: it must be a number",
-		})
-	}
-	return nil, o.wrap(catalog.ErrNoMatch)
+	return nil, c.unmatched(ctx, o)
 }
 
-// fresh returns whom the very command granted the lock that brought this document.
-func fresh(o operation, doc bson.Raw) ([]catalog.Award, error) {
-	l, bad := catalog.ParseLock(doc)
-	if bad != nil {
-		return nil, o.wrap(bad)
-	}
+// fresh returns whom the very command granted the lock that brought this document. It is malformed when
+// its fence came to an end: then nobody was granted it.
+func fresh(doc bson.Raw) []catalog.Award {
+	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
 	now := time.UnixMilli(ms)
 	var awards []catalog.Award
@@ -230,7 +213,7 @@ func fresh(o operation, doc bson.Raw) ([]catalog.Award, error) {
 			awards = append(awards, a)
 		}
 	}
-	return awards, nil
+	return awards
 }
 
 // Awarded is documented in [catalog.Queues]. One command; what is awarded comes in the order of the

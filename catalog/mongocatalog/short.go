@@ -26,14 +26,8 @@ func ourNumber(least, most int64) bson.D {
 }
 
 // exclusive are the conditions on a document that is held by one at most, and well formed in what the
-// short pipelines read. Of waiters every element must be a waiter.
+// short pipelines read. Of waiters every element must be a waiter, whose session stands there once.
 func exclusive(name string) bson.D {
-	none := func(condition bson.D) bson.D {
-		return bson.D{{Key: "waiters", Value: bson.D{{Key: "$elemMatch", Value: condition}}}}
-	}
-	other := func(field, kind string) bson.D {
-		return bson.D{{Key: field, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: kind}}}}}}
-	}
 	filter := bson.D{
 		{Key: "_id", Value: name},
 		{Key: "mode", Value: absent},
@@ -41,19 +35,30 @@ func exclusive(name string) bson.D {
 		{Key: "sharers", Value: absent},
 		{Key: "process", Value: bson.D{{Key: "$type", Value: "string"}}},
 		{Key: "fence", Value: ourNumber(0, queue.Highest)},
-		{Key: "rev", Value: ourNumber(math.MinInt64, math.MaxInt64-1)},
-		{Key: "$nor", Value: bson.A{
-			none(bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: "object"}}}}),
-			none(other("ts", "objectId")),
-			none(bson.D{{Key: "ts", Value: bson.NilObjectID}}),
-			none(other("process", "string")),
-			none(bson.D{{Key: "process", Value: ""}}),
-		}},
+		{Key: "rev", Value: ourNumber(0, catalog.MaxCount)},
+		{Key: "$expr", Value: plainLine()},
 	}
 	for _, field := range []string{"state", "process", "ts", "fence", "rev"} {
 		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // a condition looks into arrays
 	}
 	return filter
+}
+
+// plainLine is the condition that all waiters want the lock for themselves or shared, and that none
+// stands there twice or holds it.
+func plainLine() bson.D {
+	line := array("$waiters")
+	return every(
+		call("$allElementsTrue", bson.A{each(line, every(
+			typeIs("$$p.ts", "objectId"),
+			call("$ne", "$$p.ts", bson.NilObjectID),
+			typeIs("$$p.process", "string"),
+			call("$ne", "$$p.process", ""),
+			call("$in", "$$p.mode", bson.A{"", string(catalog.Shared)}),
+		))}),
+		call("$eq", call("$add", call("$size", line), int32(1)),
+			call("$size", call("$setUnion", bson.A{"$ts"}, each(line, "$$p.ts")))),
+	)
 }
 
 var isArray = bson.D{{Key: "$type", Value: "array"}}

@@ -61,10 +61,7 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next tran
 			return l, nil, err
 		}
 		if doc != nil {
-			l, bad := catalog.ParseLock(doc)
-			if bad != nil {
-				return l, nil, o.wrap(bad)
-			}
+			l, _ := catalog.ParseLock(doc) // malformed when its fence came to an end: nobody has it
 			return l, change.Awards, nil
 		}
 		if err := swapAgain(ctx, try); err != nil {
@@ -78,9 +75,6 @@ func (c *Catalog) trySwap(ctx context.Context, o operation, m modification) (bso
 	doc, err := c.modify(ctx, o, m)
 	if index, ok := duplicateKey(err); ok && index == idIndex && m.upsert {
 		return nil, nil
-	}
-	if bad := notRaised(err, o.collection, o.name, "rev"); bad != nil {
-		return nil, o.wrap(bad)
 	}
 	return doc, err
 }
@@ -125,8 +119,8 @@ func (c *Catalog) changeBySwap(ctx context.Context, o operation,
 func (c *Catalog) leaveBySwap(ctx context.Context, o operation, s catalog.Session) (
 	[]catalog.Award, error,
 ) {
-	err := c.free(ctx, o, s, plainRelease(s))
-	if !errors.Is(err, catalog.ErrNoMatch) {
+	freed, err := c.free(ctx, o, plainRelease(s))
+	if freed || err != nil {
 		return nil, err
 	}
 	awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
@@ -134,13 +128,48 @@ func (c *Catalog) leaveBySwap(ctx context.Context, o operation, s catalog.Sessio
 	) {
 		return queue.Leave(l, s.TS, now, "")
 	})
-	var bad *catalog.MalformedError
-	if !errors.As(err, &bad) {
+	if !errors.Is(err, catalog.ErrMalformed) {
 		return awards, err
 	}
-	raw, err := c.findOne(ctx, o, c.locks, s.Name)
-	if err != nil {
-		return nil, err
+	raw, readErr := c.findOne(ctx, o, c.locks, s.Name)
+	if readErr != nil {
+		return nil, readErr
 	}
-	return nil, c.free(ctx, o, s, updateOne(o.collection, append(held(s), unrevised(raw)), freed()))
+	if freed, freeErr := c.free(ctx, o, rescueAsRead(s, raw)); freed || freeErr != nil {
+		return nil, freeErr
+	}
+	return nil, err
 }
+
+// breakBySwap is Break by compare-and-set.
+func (c *Catalog) breakBySwap(ctx context.Context, o operation, s catalog.Session, fence int64,
+	ts bson.ObjectID, why string) (catalog.Lock, error) {
+	for try := 1; ; try++ {
+		raw, err := c.findOne(ctx, o, c.locks, s.Name)
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		l, err := o.breakable(raw, s, ts)
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		list, _ := raw.Lookup("sharers").ArrayOK()
+		change, err := queue.Break(l, len(list) > emptyArray, s, fence, ts, why)
+		if err != nil {
+			return catalog.Lock{}, o.wrap(err)
+		}
+		doc, err := c.trySwap(ctx, o, swap(s.Name, raw, change))
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		if doc != nil {
+			return o.understand(doc)
+		}
+		if err := swapAgain(ctx, try); err != nil {
+			return catalog.Lock{}, o.wrap(err)
+		}
+	}
+}
+
+// emptyArray is the length of an array without elements.
+const emptyArray = 5

@@ -115,7 +115,7 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 		return o.transacted(err)
 	}
 	if result.MatchedCount == 0 {
-		return o.wrap(catalog.ErrNoMatch)
+		return c.unmatched(ctx, o)
 	}
 	finished = true
 	return c.commit(ctx, session, o)

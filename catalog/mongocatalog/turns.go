@@ -1,6 +1,8 @@
 package mongocatalog
 
 import (
+	"math"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
@@ -51,7 +53,7 @@ func settlement(name string) modification {
 }
 
 func understoodAnd(name string, conditions ...any) bson.D {
-	conditions = append(append(bson.A(conditions), understood()...), raisable())
+	conditions = append(bson.A(conditions), understood()...)
 	return bson.D{{Key: "_id", Value: name}, {Key: "$expr", Value: every(conditions...)}}
 }
 
@@ -71,20 +73,38 @@ func answer() bson.D {
 func holdsWith(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name},
-		{Key: "$expr", Value: call("$in", s.TS, holding("$$p.ts", "$ts"))},
+		{Key: "$expr", Value: every(append(understood(), call("$in", s.TS, holding("$$p.ts", "$ts")))...)},
 	}
 }
 
-// rescue is the release of a lock whose document no transition applies to.
+// rescue is the release of a lock whose document was damaged while s held it, so that no transition
+// applies to it. A rev that cannot be raised begins anew.
 func rescue(s catalog.Session) bson.D {
-	damaged := not(every(append(understood(), raisable())...))
-	return updateOne(catalog.LocksCollection,
-		append(held(s), bson.E{Key: "$expr", Value: damaged}), freed())
+	damaged := bson.E{Key: "$expr", Value: not(every(understood()...))}
+	next := choose(every(typeIs("$rev", "int", "long"), call("$gte", "$rev", int32(0)),
+		call("$lt", "$rev", int64(math.MaxInt64))),
+		call("$add", call("$ifNull", converted("$rev", "long"), int64(0)), int64(1)), int64(1))
+	return updateOne(catalog.LocksCollection, append(held(s), damaged),
+		bson.A{call("$set", bson.D{{Key: "rev", Value: next}, {Key: "state", Value: int32(0)}})})
+}
+
+// rescueAsRead is rescue on a server that must be told the next rev.
+func rescueAsRead(s catalog.Session, read bson.Raw) bson.D {
+	rev := read.Lookup("rev")
+	next, ok := rev.AsInt64OK()
+	if !ok || rev.Type == bson.TypeDouble || next < 0 || next == math.MaxInt64 {
+		next = 0
+	}
+	return updateOne(catalog.LocksCollection, append(held(s), unrevised(read)),
+		bson.D{{Key: "$set", Value: bson.D{
+			{Key: "rev", Value: next + 1}, {Key: "state", Value: int32(0)},
+		}}})
 }
 
 // plainRelease is the release of a lock that one session holds and nobody waits for.
 func plainRelease(s catalog.Session) bson.D {
-	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared), freed())
+	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
+	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared, countable), freed())
 }
 
 // swap writes a change into a document that still is as it was read, nil for none. Foreign writers

@@ -15,7 +15,7 @@ import (
 const Seeded = 1 << 31
 
 // Highest is the largest fence that is raised. A larger one was written by a hand.
-const Highest = 1 << 62
+const Highest = catalog.MaxCount
 
 // A Change is what a transition writes: fields to set in the order of their names, and fields to
 // remove. rev is left to the store.
@@ -35,12 +35,6 @@ func Enter(l catalog.Lock, g catalog.Grant, how catalog.Line, now time.Time) (
 	_, waits := l.WaitedBy(g.TS)
 	if holds || waits {
 		return Change{}, false, nil
-	}
-	if l.Fence > Highest {
-		return Change{}, false, &catalog.MalformedError{
-			Collection: catalog.LocksCollection, ID: l.Name, Field: "fence",
-			Problem: "cannot be raised: it is too large",
-		}
 	}
 	s := stateOf(l)
 	if s.used() && s.limit != g.Limit {
@@ -113,7 +107,8 @@ func stateOf(l catalog.Lock) state {
 // used reports whether anybody holds the lock or waits for it, so that its limit counts.
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
-// room returns how many parties like next the holders allow besides themselves.
+// room returns how many parties like next the holders allow besides themselves. It is where their
+// number is bounded: who finds no room waits in line.
 func (s *state) room(next catalog.Party) int {
 	held := len(s.holders)
 	switch {
@@ -122,9 +117,9 @@ func (s *state) room(next catalog.Party) int {
 	case held > 0 && (next.Mode == catalog.Exclusive || s.holders[0].Mode != next.Mode):
 		return 0
 	case next.Mode == catalog.Shared:
-		return int(^uint(0) >> 1)
+		return max(0, catalog.MaxHolders-held)
 	}
-	return max(0, int(next.Limit)-held)
+	return max(0, min(int(next.Limit), catalog.MaxHolders)-held)
 }
 
 // grant makes holders of as many from the front of the line as the holders allow: one that wants the
@@ -144,9 +139,7 @@ func (s *state) grant(now time.Time, evidence string) {
 	if n == 0 {
 		return
 	}
-	if s.fence < Seeded {
-		s.fence = max(s.fence, now.UnixMilli()-1)
-	}
+	s.fence = lastFence(s.fence, now)
 	holders := slices.Clone(s.holders)
 	for _, p := range s.waiters[:n] {
 		s.fence++
@@ -159,6 +152,17 @@ func (s *state) grant(now time.Time, evidence string) {
 	}
 	s.holders, s.waiters, s.moved, s.evidence = holders, s.waiters[n:], true, evidence
 }
+
+// lastFence is the fence from which the next one counts.
+func lastFence(fence int64, now time.Time) int64 {
+	if fence < Seeded {
+		return max(fence, now.UnixMilli()-1)
+	}
+	return fence
+}
+
+// NextFence is the fence of the next grant of a free lock.
+func NextFence(l catalog.Lock, now time.Time) int64 { return lastFence(l.Fence, now) + 1 }
 
 // change says what to write, in the order of the names.
 func (s *state) change() Change {

@@ -189,6 +189,8 @@ func remedy(e *catalog.MalformedError) string {
 			"the field sharers"
 	case e.Field == "fence":
 		return "set it to a long that is larger than every fence handed out before"
+	case e.Field == "rev":
+		return "set it to the long 0; it only counts the writes"
 	default:
 		return "make sure that nobody works under this lock, then set state to the int 0"
 	}

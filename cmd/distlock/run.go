@@ -21,7 +21,7 @@ const (
 )
 
 // maxPermits is the most that distlock.Permits takes.
-const maxPermits = 1_000_000
+const maxPermits = distlock.MaxHolders
 
 // defaultGrace is how long a command may wind down; less when the takeover time is short.
 const defaultGrace = 5 * time.Second

@@ -36,13 +36,15 @@ func party(process, why string, mode catalog.Mode, limit int32, old time.Duratio
 	return append(doc, extra...)
 }
 
-// share writes a lock that is held by several.
+// share writes a lock that is held by several, or by one in mode Exclusive.
 func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waiters bson.A) {
 	b.t.Helper()
 	first, _ := holders[0].(bson.D)
 	doc := bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
-		{Key: "mode", Value: string(mode)}, {Key: "sharers", Value: holders},
 		{Key: "waiters", Value: waiters}}
+	if mode != catalog.Exclusive {
+		doc = append(doc, bson.E{Key: "mode", Value: string(mode)}, bson.E{Key: "sharers", Value: holders})
+	}
 	if limit > 0 {
 		doc = append(doc, bson.E{Key: "limit", Value: limit})
 	}

@@ -1,0 +1,451 @@
+package catalogtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// oddCases try to break: there is ONE reading of a lock document, for all ways. What one of them cannot
+// understand all refuse, before anything is taken, and name the field; what is understood can be taken
+// and be given back by the one who took it.
+var oddCases = []testCase{
+	{"State", func(b *bench) { b.odd(oddStates) }},
+	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
+	{"Holder", func(b *bench) { b.odd(oddHolders) }},
+	{"Waiters", func(b *bench) { b.odd(oddWaiters()) }},
+	{"Sharers", func(b *bench) { b.odd(oddSharers()) }},
+	{"Informational", func(b *bench) { b.odd(oddInformation) }},
+	{"RevDamagedWhileHeld_ReleaseFrees", func(b *bench) {
+		for i, rev := range []any{"x", nil, bson.A{int64(1)}, int64(math.MaxInt64), 7.5, int64(-3)} {
+			g := grant(label(i), alice)
+			b.acquire(g)
+			b.rewrite(g.Name, field("rev", rev))
+			if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+				b.Errorf("rev %v: release: %v", rev, err)
+			}
+			next := grant(g.Name, bob)
+			if _, err := b.Catalog.Enter(b.ctx, next, catalog.Try); err != nil {
+				b.Errorf("rev %v, released: enter: %v", rev, err)
+			}
+			if err := b.Catalog.Release(b.ctx, next.Session); err != nil {
+				b.Errorf("rev %v, released: release: %v", rev, err)
+			}
+		}
+	}},
+}
+
+// An oddity is one field of a lock document as nobody of us writes it.
+type oddity struct {
+	fields []bson.E
+	// free and held are the fields that are malformed in a free document and in one that is held;
+	// empty where it is understood.
+	free, held string
+	// sets says that the state is one of the fields: there is only one document to look at.
+	sets bool
+}
+
+func oddly(free, held string, fields ...bson.E) oddity {
+	return oddity{fields: fields, free: free, held: held}
+}
+
+var oddStates = func() []oddity {
+	var list []oddity
+	add := func(bad string, values ...any) {
+		for _, v := range values {
+			list = append(list, oddity{fields: []bson.E{field("state", v)}, free: bad, sets: true})
+		}
+	}
+	zero, _ := bson.ParseDecimal128("0")
+	one, _ := bson.ParseDecimal128("1")
+	add("", int64(0), 0.0, math.Copysign(0, -1), int64(1), 1.0, int32(2), 2.0, int32(7))
+	add("state", zero, one, math.NaN(), math.Inf(1), 0.5, 1.5, float64(1<<60), int32(-1), nil, true, false,
+		"0", "1", bson.A{}, bson.A{int32(0)}, bson.A{int32(1)}, bson.D{}, bson.DateTime(0))
+	return list
+}()
+
+func oddCounters(key string) []oddity {
+	seven, _ := bson.ParseDecimal128("7")
+	var list []oddity
+	add := func(free, held string, values ...any) {
+		for _, v := range values {
+			list = append(list, oddly(free, held, field(key, v)))
+		}
+	}
+	add("", "", int32(0), int32(7), int64(catalog.MaxCount))
+	add(key, "", int64(catalog.MaxCount)+1, int64(catalog.MaxCountHeld)-1)
+	add(key, key, int64(math.MaxInt64), int64(catalog.MaxCountHeld)+1, int64(-1), int32(-7), 7.0, 7.5,
+		math.NaN(), "7", "", nil, true, seven, bson.A{}, bson.A{int64(7)}, bson.D{}, bson.DateTime(7))
+	return list
+}
+
+var oddHolders = []oddity{
+	oddly("", "ts", field("ts", nil)), oddly("", "ts", field("ts", bson.NilObjectID)),
+	oddly("", "ts", field("ts", historicalTS.Hex())), oddly("", "ts", field("ts", int32(5))),
+	oddly("", "ts", field("ts", bson.A{historicalTS})), oddly("", "ts", field("ts", bson.D{})),
+	oddly("", "", field("process", nil)), oddly("", "", field("process", "")),
+	oddly("", "process", field("process", int32(5))), oddly("", "process", field("process", bson.A{alice})),
+	oddly("", "process", field("process", bson.D{})),
+}
+
+var oddInformation = []oddity{
+	oddly("", "", field("who", int32(5))), oddly("", "", field("why", bson.A{"x"})),
+	oddly("", "", field("when", "yesterday")), oddly("", "", field("takeoverMS", "long")),
+	oddly("", "", field("takeoverMS", bson.A{int64(5)})), oddly("", "", field("grants", int32(5))),
+	oddly("", "", field("evidence", bson.D{})), oddly("", "", field("mode", int32(5))),
+	oddly("", "", field("mode", "shared")), oddly("", "", field("limit", int32(-3))),
+	oddly("", "", field("mode", "permit"), field("limit", "three")),
+}
+
+func oddWaiters() []oddity {
+	w, other := plantedWaiter(grant("x", bob)), plantedWaiter(grant("x", bob))
+	list := []oddity{
+		oddly("", "", field("waiters", nil)), oddly("", "", field("waiters", bson.A{})),
+		oddly("", "", field("waiters", bson.A{w, other})),
+	}
+	add := func(at string, waiters any) {
+		list = append(list, oddly("waiters"+at, "waiters"+at, field("waiters", waiters)))
+	}
+	for _, v := range []any{int32(0), "none", true, bson.D{}, bson.D{field("0", w)}, w} {
+		add("", v)
+	}
+	for _, v := range []any{nil, int32(1), "x", bson.A{}, bson.A{w}} {
+		add(".1", bson.A{w, v})
+	}
+	change := func(key string, values ...any) {
+		for _, v := range values {
+			add(".1."+key, bson.A{other, with(w, field(key, v))})
+		}
+	}
+	change("ts", nil, "x", bson.NilObjectID, bson.A{historicalTS}, bson.D{})
+	change("process", nil, "", int32(5), bson.A{"p"})
+	change("mode", "odd", "Shared", int32(1), bson.A{"shared"}, true)
+	permit := with(w, field("mode", "permit"))
+	add(".0.limit", bson.A{without(permit, "limit")})
+	for _, v := range []any{
+		nil, int32(0), int32(-3), int64(1) << 40, "3", 2.5, math.NaN(), bson.A{int32(3)}, true,
+	} {
+		add(".0.limit", bson.A{with(permit, field("limit", v))})
+	}
+	add(".1.ts", bson.A{w, w})
+	for _, fine := range []bson.D{
+		without(w, "mode"), with(w, field("mode", nil)), with(w, field("limit", "x")),
+		with(w, field("mode", "shared"), field("limit", int32(-1))), with(w, field("takeoverMS", "x")),
+		with(permit, field("limit", 3.0)), with(permit, field("limit", int64(3))),
+		without(w, "who", "why", "since"), with(w, field("since", "x"), field("holds", int32(1))),
+	} {
+		list = append(list, oddly("", "", field("waiters", bson.A{fine})))
+	}
+	return list
+}
+
+// oddHolderTS is the session of the holder in the documents of odd.
+var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
+
+func oddSharers() []oddity {
+	first := with(sharing(catalog.Grant{Session: catalog.Session{TS: oddHolderTS}, Process: alice}, 7),
+		field("when", bson.DateTime(5)))
+	second := with(first, field("ts", historicalTS))
+	both := func(mode any, more ...bson.E) []bson.E {
+		return append([]bson.E{field("sharers", bson.A{first, second}), field("mode", mode)}, more...)
+	}
+	list := []oddity{
+		oddly("", "", both("shared")...), oddly("", "", both("permit", field("limit", int32(3)))...),
+		oddly("", "", both("permit", field("limit", int32(1)))...),
+		oddly("", "", field("sharers", bson.A{second})), oddly("", "", field("sharers", nil)),
+		oddly("", "mode", both(nil)...), oddly("", "mode", both("odd")...),
+		oddly("", "mode", both(bson.A{"shared"})...), oddly("", "mode", both("")...),
+		oddly("", "limit", both("permit")...), oddly("", "limit", both("permit", field("limit", int32(0)))...),
+		oddly("", "limit", both("permit", field("limit", int32(-1)))...),
+		oddly("", "limit", both("permit", field("limit", "3"))...),
+		oddly("", "limit", both("permit", field("limit", bson.A{int32(3)}))...),
+		oddly("", "sharers.1.ts", field("sharers", bson.A{first, first}), field("mode", "shared")),
+	}
+	for _, v := range []any{int32(0), "none", bson.D{}, bson.D{field("0", first)}} {
+		list = append(list, oddly("sharers", "sharers", field("sharers", v)))
+	}
+	for key, values := range map[string][]any{
+		"ts": {nil, bson.NilObjectID, bson.A{oddHolderTS}}, "process": {nil, "", int32(5)},
+	} {
+		for _, v := range values {
+			at := "sharers.0." + key
+			list = append(list, oddly(at, at, field("sharers", bson.A{with(first, field(key, v))}),
+				field("mode", "shared")))
+		}
+	}
+	w := with(plantedWaiter(grant("x", bob)), field("ts", oddHolderTS)) // the holder waits for itself
+	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})))
+	return list
+}
+
+// odd tries every way on documents with each of the oddities, free and held.
+func (b *bench) odd(list []oddity) {
+	b.Helper()
+	for i, o := range list {
+		for _, state := range []int32{0, 1} {
+			bad := o.free
+			doc := bson.D{field("state", state), field("process", alice), field("ts", oddHolderTS),
+				field("fence", planted), field("rev", int64(3))}
+			if state == 1 {
+				bad = o.held
+			}
+			if o.sets {
+				if bad = o.free; state == 1 {
+					continue
+				}
+			}
+			b.oddDocument(fmt.Sprint(label(i), " ", state), with(doc, o.fields...), bad)
+		}
+	}
+}
+
+// oddDocument tries every way on one document. bad is the field that is malformed.
+func (b *bench) oddDocument(name string, doc bson.D, bad string) {
+	b.Helper()
+	doc = append(bson.D{field("_id", name)}, doc...)
+	if b.storesNo(doc) {
+		return
+	}
+	b.insert("locks", doc)
+	raw := b.document("locks", name)
+	defer func() {
+		if b.Failed() {
+			b.Logf("%s is %v", name, raw)
+		}
+	}()
+	l, problem := catalog.ParseLock(raw)
+	if (problem == nil) != (bad == "") || problem != nil && problem.Field != bad {
+		b.Errorf("%s: read as %+v, want malformed %q", name, problem, bad)
+		return
+	}
+	if problem != nil {
+		b.refusedByAll(name, bad)
+		b.freedByItsHolder(name, raw)
+		return
+	}
+	for _, way := range b.ways(l) {
+		b.oddLife(name, doc, way)
+	}
+	if err := b.Delete(b.ctx, "locks", name); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// storesNo reports whether a store cannot keep a document: FerretDB v1 knows no Decimal128, no NaN and
+// no array in an array, and hangs up when it meets one.
+func (b *bench) storesNo(doc bson.D) bool {
+	b.Helper()
+	s, err := b.Catalog.Hello(b.ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s.Kind == catalog.FerretDB && slices.ContainsFunc(doc, func(e bson.E) bool {
+		return unusual(e.Value, false)
+	})
+}
+
+func unusual(v any, inArray bool) bool {
+	switch v := v.(type) {
+	case bson.Decimal128:
+		return true
+	case float64:
+		return v-v != 0
+	case bson.D:
+		return slices.ContainsFunc(v, func(e bson.E) bool { return unusual(e.Value, false) })
+	case bson.A:
+		return inArray || slices.ContainsFunc(v, func(one any) bool { return unusual(one, true) })
+	}
+	return false
+}
+
+// refusedByAll checks that each operation refuses a malformed document, says why, and leaves it.
+func (b *bench) refusedByAll(name, bad string) {
+	b.Helper()
+	s := catalog.Session{Name: name, TS: oddHolderTS}
+	from := catalog.Holder{Session: s, Process: alice}
+	mine := grant(name, alice)
+	mine.TS = oddHolderTS
+	other := grant(name, bob)
+	enter := func(how catalog.Line) func() error {
+		return func() error { _, err := b.Catalog.Enter(b.ctx, other, how); return err }
+	}
+	for way, try := range map[string]func() error{
+		"Enter, Queue": enter(catalog.Queue), "Enter, Try": enter(catalog.Try),
+		"Enter, Barge": enter(catalog.Barge),
+		"Overtake":     func() error { _, err := b.Catalog.Overtake(b.ctx, other, from); return err },
+		"Confirm":      func() error { _, err := b.Catalog.Confirm(b.ctx, mine); return err },
+		"SeedFence":    func() error { _, err := b.Catalog.SeedFence(b.ctx, s, 1<<41); return err },
+		"Leave":        func() error { _, err := b.Catalog.Leave(b.ctx, other.Session); return err },
+		"Release":      func() error { return b.Catalog.Release(b.ctx, other.Session) },
+		"Bury":         func() error { _, err := b.Catalog.Bury(b.ctx, from, "silent"); return err },
+		"Settle":       func() error { _, err := b.Catalog.Settle(b.ctx, name); return err },
+		"Break":        func() error { _, err := b.Catalog.Break(b.ctx, s, planted, "x"); return err },
+		"Read":         func() error { _, err := b.Catalog.Read(b.ctx, name); return err },
+		"Look":         func() error { return asError(b.look(name).LockErr) },
+		"Attend":       func() error { return asError(b.attend(name)[name].LockErr) },
+		"List":         func() error { return b.listed(name) },
+		"Transact": func() error {
+			return b.Catalog.Transact(b.ctx, s, func(context.Context) error { return nil })
+		},
+	} {
+		b.wantUntouched("locks", name, func() {
+			err := try()
+			var found *catalog.MalformedError
+			switch {
+			case errors.Is(err, catalog.ErrNoTransactions):
+			case !errors.As(err, &found):
+				b.Errorf("%s: %s: %v, want a *MalformedError", name, way, err)
+			case found.Collection != "locks" || found.ID != name || found.Field != bad:
+				b.Errorf("%s: %s: %v, want field %q", name, way, err, bad)
+			}
+		})
+	}
+	b.wantUntouched("locks", name, func() {
+		_, err := b.Catalog.Acquire(b.ctx, other)
+		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
+		awards, free := b.awarded(alice, name)
+		if len(awards)+len(free) > 0 {
+			b.Errorf("%s: awarded %v, free %v", name, awards, free)
+		}
+		b.unseen(name)
+	})
+}
+
+// unseen checks that neither the reaper nor the listing of waiters counts a malformed document.
+func (b *bench) unseen(name string) {
+	b.Helper()
+	held, err := b.Catalog.Held(b.ctx, alice)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, s := range held {
+		if s.Name == name {
+			b.Errorf("%s: held tells of it: %+v", name, s)
+		}
+	}
+	for row, err := range b.Catalog.Waiting(b.ctx) {
+		if err == nil && row.Lock.Name == name {
+			b.Errorf("%s: waiting tells of it: %+v", name, row)
+		}
+	}
+}
+
+// asError keeps a nil *MalformedError from being an error.
+func asError(bad *catalog.MalformedError) error {
+	if bad == nil {
+		return nil
+	}
+	return bad
+}
+
+// listed is what the listing says of a document.
+func (b *bench) listed(name string) error {
+	for _, err := range b.Catalog.List(b.ctx) {
+		var bad *catalog.MalformedError
+		if errors.As(err, &bad) && bad.ID == name {
+			return err
+		}
+		if err != nil && bad == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freedByItsHolder checks that the session that stands in a damaged document as its holder can give
+// it back, and removes the document.
+func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
+	b.Helper()
+	state, isNumber := raw.Lookup("state").AsInt64OK()
+	ts, isSession := raw.Lookup("ts").ObjectIDOK()
+	decimal := raw.Lookup("state").Type == bson.TypeDouble
+	if isNumber && !decimal && state > 0 && isSession && ts == oddHolderTS {
+		if err := b.Catalog.Release(b.ctx, catalog.Session{Name: name, TS: ts}); err != nil {
+			b.Errorf("%s: its holder releases: %v", name, err)
+		} else if left, _ := b.document("locks", name).Lookup("state").AsInt64OK(); left != 0 {
+			b.Errorf("%s: its holder released, and its state is %d", name, left)
+		}
+	}
+	if err := b.Delete(b.ctx, "locks", name); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// A way is one in which a session takes a lock and gives it back.
+type way struct {
+	name string
+	take func(g catalog.Grant) error
+}
+
+// ways are those in which a document that is understood can be taken.
+func (b *bench) ways(l catalog.Lock) []way {
+	enter := func(how catalog.Line) func(g catalog.Grant) error {
+		return func(g catalog.Grant) error {
+			g.Limit = l.Limit
+			if g.Limit > 0 {
+				g.Mode = catalog.Permit
+			}
+			_, err := b.Catalog.Enter(b.ctx, g, how)
+			return err
+		}
+	}
+	ways := []way{
+		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
+		{"Enter, Barge", enter(catalog.Barge)},
+		{"Acquire", func(g catalog.Grant) error { _, err := b.Catalog.Acquire(b.ctx, g); return err }},
+	}
+	if l.Held {
+		ways = append(ways, way{"Overtake", func(g catalog.Grant) error {
+			from := l.Holder()
+			from.Name = g.Name
+			_, err := b.Catalog.Overtake(b.ctx, g, from)
+			return err
+		}}, way{"Bury", func(g catalog.Grant) error {
+			from := l.Holder()
+			from.Name = g.Name
+			_, err := b.Catalog.Bury(b.ctx, from, "silent")
+			return err
+		}})
+	}
+	return ways
+}
+
+// oddLife takes a lock in one way, and gives it back if it was to be had: whoever stands in the document
+// can leave it, and nobody who does not can be said to.
+func (b *bench) oddLife(name string, doc bson.D, w way) {
+	b.Helper()
+	g := grant(name+" "+w.name, bob)
+	doc = with(doc, field("_id", g.Name))
+	b.insert("locks", doc)
+	err := w.take(g)
+	refusals := []error{catalog.ErrNotFree, catalog.ErrNoMatch}
+	if err != nil && !errors.Is(err, refusals[0]) && !errors.Is(err, refusals[1]) {
+		b.Errorf("%s: %s: %v", name, w.name, err)
+	}
+	l := b.look(g.Name)
+	if l.Lock == nil { // a fence or a rev that came to its end when the lock became free
+		if w.name != "Bury" || l.LockErr == nil || l.LockErr.Field != "fence" && l.LockErr.Field != "rev" {
+			b.Errorf("%s: after %s: %v", name, w.name, l.LockErr)
+		}
+		return
+	}
+	_, holds := l.Lock.HeldBy(g.TS)
+	_, waits := l.Lock.WaitedBy(g.TS)
+	if err == nil && w.name != "Bury" && !holds && !waits {
+		b.Errorf("%s: %s took nothing: %+v", name, w.name, l.Lock)
+	}
+	if holds || waits {
+		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			b.Errorf("%s: %s, then release: %v", name, w.name, err)
+		}
+	}
+	if err := b.Delete(b.ctx, "locks", g.Name); err != nil {
+		b.Fatal(err)
+	}
+}

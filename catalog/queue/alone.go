@@ -1,0 +1,81 @@
+package queue
+
+import (
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// This file has the transitions of a lock that one session has to itself. A server that can carries
+// them out as one command with a condition of its own; these are for the others, and say what the
+// conditions mean.
+
+// Acquire is the transition of [catalog.Locks.Acquire]. A lock that somebody shared, and which a
+// manager left free that knows nothing of sharers, is not to be had so: Enter takes it.
+func Acquire(l catalog.Lock, sharers bool, g catalog.Grant, now time.Time) (Change, error) {
+	if l.Held || len(l.Waiters) > 0 || sharers {
+		return Change{}, catalog.ErrNotFree
+	}
+	return taken(l, g, now), nil
+}
+
+// Overtake is the transition of [catalog.Locks.Overtake].
+func Overtake(l catalog.Lock, g catalog.Grant, from catalog.Holder, now time.Time) (Change, error) {
+	if !heldAlone(l, from.TS) || l.Process != from.Process || len(l.Waiters) > 0 {
+		return Change{}, catalog.ErrNoMatch
+	}
+	return taken(l, g, now), nil
+}
+
+// Confirm is the transition of [catalog.Locks.Confirm].
+func Confirm(l catalog.Lock, g catalog.Grant) (Change, error) {
+	if !l.Held || l.TS != g.TS {
+		return Change{}, catalog.ErrNoMatch
+	}
+	return Change{Set: bson.D{{Key: "who", Value: g.Who}}}, nil
+}
+
+// SeedFence is the transition of [catalog.Locks.SeedFence].
+func SeedFence(l catalog.Lock, s catalog.Session, atLeast int64) (Change, error) {
+	if !l.Held || l.TS != s.TS {
+		return Change{}, catalog.ErrNoMatch
+	}
+	return Change{Set: bson.D{{Key: "fence", Value: max(l.Fence, atLeast)}}}, nil
+}
+
+// Break is the transition of [catalog.Operator.Break]. Of a document whose session nobody can name l
+// has the session ts already.
+func Break(l catalog.Lock, sharers bool, s catalog.Session, fence int64, ts bson.ObjectID, why string) (
+	Change, error,
+) {
+	if !l.Held || l.Fence != fence || len(l.Waiters) > 0 || sharers ||
+		!s.TS.IsZero() && l.TS != s.TS {
+		return Change{}, catalog.ErrNoMatch
+	}
+	return Change{Set: bson.D{
+		{Key: "fence", Value: l.Fence + 1},
+		{Key: "state", Value: int32(0)},
+		{Key: "ts", Value: ts},
+		{Key: "why", Value: "broken: " + why},
+	}}, nil
+}
+
+func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
+	return l.Held && len(l.Sharers) == 0 && l.TS == ts
+}
+
+// taken is what an acquisition and a takeover write.
+func taken(l catalog.Lock, g catalog.Grant, now time.Time) Change {
+	return Change{Set: bson.D{
+		{Key: "fence", Value: l.Fence + 1},
+		{Key: "process", Value: g.Process},
+		{Key: "state", Value: int32(1)},
+		{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+		{Key: "ts", Value: g.TS},
+		{Key: "when", Value: bson.NewDateTimeFromTime(now)},
+		{Key: "who", Value: g.Who},
+		{Key: "why", Value: g.Why},
+	}}
+}

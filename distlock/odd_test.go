@@ -1,0 +1,139 @@
+package distlock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// Tries to break: what no way can understand every way refuses by name, before anything is taken.
+func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
+	zero, err := bson.ParseDecimal128("0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiter := bson.D{
+		{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "p"},
+		{Key: "mode", Value: "permit"},
+	}
+	for name, c := range map[string]struct {
+		field bson.E
+		at    string
+	}{
+		"state is the Decimal128 0": {bson.E{Key: "state", Value: zero}, "state"},
+		"rev is a text":             {bson.E{Key: "rev", Value: "7"}, "rev"},
+		"rev is the largest number": {bson.E{Key: "rev", Value: int64(1<<63 - 1)}, "rev"},
+		"fence is null":             {bson.E{Key: "fence", Value: nil}, "fence"},
+		"a permit without a limit":  {bson.E{Key: "waiters", Value: bson.A{waiter}}, "waiters.0.limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(nil)
+				doc := bson.D{{Key: "_id", Value: "a"}}
+				if c.field.Key != "state" {
+					doc = append(doc, bson.E{Key: "state", Value: int32(0)})
+				}
+				if err := w.mem.Put(catalog.LocksCollection, append(doc, c.field)); err != nil {
+					t.Fatal(err)
+				}
+				before := w.doc("a").String()
+				lock := p.Lock("a")
+				for way, try := range map[string]func() (*distlock.TryGuard, error){
+					"TryLock": func() (*distlock.TryGuard, error) { return lock.TryLock(t.Context()) },
+					"TryLock, Shared": func() (*distlock.TryGuard, error) {
+						return lock.TryLock(t.Context(), distlock.Shared())
+					},
+					"Lock": func() (*distlock.TryGuard, error) { return lock.Lock(t.Context()) },
+					"Lock, Permits": func() (*distlock.TryGuard, error) {
+						return lock.Lock(t.Context(), distlock.Permits(3), distlock.WaitAtMost(time.Hour))
+					},
+				} {
+					start := time.Now()
+					_, err := try()
+					var bad *distlock.MalformedError
+					if !errors.As(err, &bad) || bad.Field != c.at || bad.ID != "a" {
+						t.Errorf("%s: %v, want a *MalformedError of %s", way, err, c.at)
+					}
+					if took := time.Since(start); took > slack {
+						t.Errorf("%s took %v", way, took)
+					}
+				}
+				if after := w.doc("a").String(); after != before {
+					t.Errorf("changed\nbefore %s\nafter  %s", before, after)
+				}
+			})
+		})
+	}
+}
+
+// A manager that knows nothing of sharers left them in a free lock: it is taken, and given back.
+func TestTryLock_FreeWithSharersLeftInIt_IsTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		sharer := bson.D{{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "p"}}
+		err := w.mem.Put(catalog.LocksCollection, bson.D{
+			{Key: "_id", Value: "a"}, {Key: "state", Value: int32(0)}, {Key: "mode", Value: "shared"},
+			{Key: "sharers", Value: bson.A{sharer}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.release(p.mustTry("a"))
+		w.release(p.mustTry("a"))
+	})
+}
+
+// Tries to break: a lock has a bounded number of holders. The next one waits in line as if it were held
+// exclusively, and a try is told so; a number of permits that could never be is refused at once.
+func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		sharers := bson.A{}
+		for i := range distlock.MaxHolders - 1 {
+			sharers = append(sharers, bson.D{
+				{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: fmt.Sprint("other-", i)},
+				{Key: "who", Value: "other"}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()},
+			})
+		}
+		first := sharers[0].(bson.D)
+		err := w.mem.Put(catalog.LocksCollection, bson.D{
+			{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)}, {Key: "process", Value: "other-0"},
+			{Key: "ts", Value: first[0].Value}, {Key: "mode", Value: "shared"},
+			{Key: "sharers", Value: sharers},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := p.mustTry("a", distlock.Shared())
+		_, err = p.try("a", distlock.Shared())
+		if full := held(t, err); !strings.Contains(full.Error(), fmt.Sprint(distlock.MaxHolders, " hold it")) {
+			t.Errorf("TryLock of a full lock: %v", err)
+		}
+		next := p.queue("a", distlock.Shared())
+		w.wantWaiting(next)
+		if n := len(w.lock("a").Sharers); n != distlock.MaxHolders {
+			t.Fatalf("%d hold it, want %d", n, distlock.MaxHolders)
+		}
+		w.release(last)
+		w.release(w.wantTurn(next))
+	})
+}
+
+func TestPermits_MoreThanMayHold_IsABadOption(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		_, err := p.try("a", distlock.Permits(distlock.MaxHolders+1))
+		wantErr(t, err, distlock.ErrBadOption)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprint(distlock.MaxHolders)) {
+			t.Errorf("it does not name the bound: %v", err)
+		}
+		w.release(p.mustTry("a", distlock.Permits(distlock.MaxHolders)))
+	})
+}
