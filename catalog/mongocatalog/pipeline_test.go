@@ -225,6 +225,9 @@ func checkShort(t interface {
 		return
 	}
 	want, refusal := s.rule(doc, now)
+	if errors.Is(refusal, catalog.ErrMalformed) && text(got) == text(doc) {
+		return // what its condition cannot see its pipeline leaves as it is
+	}
 	if refusal != nil || !asRuled(want, got, plain) {
 		t.Fatalf("%v in short (%v)\non   %s\nwant %s\ngot  %s", s, refusal, text(doc), text(want), text(got))
 	}
@@ -325,6 +328,9 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), {verb: "settle"}, leave(2)}},
 		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(queue.Highest))},
 			[]step{writer(1), writer(2), leave(1), leave(2)}},
+		{"OneWaitsTwice", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
+			e("fence", int64(7)), e("rev", int64(3)), e("waiters", bson.A{entry(writer(2)), entry(writer(2))})},
+			[]step{writer(3), reader(4), leave(1), leave(2)}},
 		{"HeldWithAFenceAtItsEnd", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
 			e("fence", int64(queue.Highest)+1)}, []step{writer(2), reader(3), leave(1), leave(2)}},
 	} {

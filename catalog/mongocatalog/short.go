@@ -26,7 +26,7 @@ func ourNumber(least, most int64) bson.D {
 }
 
 // exclusive are the conditions on a document that is held by one at most, and well formed in what the
-// short pipelines read. Of waiters every element must be a waiter, whose session stands there once.
+// short pipelines read. Of waiters every element must be a waiter.
 func exclusive(name string) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -36,7 +36,7 @@ func exclusive(name string) bson.D {
 		{Key: "process", Value: bson.D{{Key: "$type", Value: "string"}}},
 		{Key: "fence", Value: ourNumber(0, queue.Highest)},
 		{Key: "rev", Value: ourNumber(0, catalog.MaxCount)},
-		{Key: "$expr", Value: plainLine()},
+		{Key: "$nor", Value: notPlain()},
 	}
 	for _, field := range []string{"state", "process", "ts", "fence", "rev"} {
 		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // a condition looks into arrays
@@ -44,21 +44,34 @@ func exclusive(name string) bson.D {
 	return filter
 }
 
-// plainLine is the condition that all waiters want the lock for themselves or shared, and that none
-// stands there twice or holds it.
-func plainLine() bson.D {
+// notPlain are the conditions of which none may hold for any waiter: what is no document with a session
+// and a process, or wants the lock neither for itself nor shared. A condition looks into arrays. They
+// are no expression, since a server takes none where the document may have to be made.
+func notPlain() bson.A {
+	other := func(field, kind string) bson.D {
+		return bson.D{{Key: field, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: kind}}}}}}
+	}
+	list := func(field string) bson.D {
+		return bson.D{{Key: field + ".0", Value: bson.D{{Key: "$exists", Value: true}}}}
+	}
+	conditions := []bson.D{
+		{{Key: "$not", Value: bson.D{{Key: "$type", Value: "object"}}}},
+		other("ts", "objectId"), list("ts"), {{Key: "ts", Value: bson.NilObjectID}},
+		other("process", "string"), list("process"), {{Key: "process", Value: ""}},
+		{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}}, list("mode"),
+	}
+	var none bson.A
+	for _, c := range conditions {
+		none = append(none, bson.D{{Key: "waiters", Value: bson.D{{Key: "$elemMatch", Value: c}}}})
+	}
+	return none
+}
+
+// onceInLine is the condition that no session waits twice, and the holder not at all.
+func onceInLine() bson.D {
 	line := array("$waiters")
-	return every(
-		call("$allElementsTrue", bson.A{each(line, every(
-			typeIs("$$p.ts", "objectId"),
-			call("$ne", "$$p.ts", bson.NilObjectID),
-			typeIs("$$p.process", "string"),
-			call("$ne", "$$p.process", ""),
-			call("$in", "$$p.mode", bson.A{"", string(catalog.Shared)}),
-		))}),
-		call("$eq", call("$add", call("$size", line), int32(1)),
-			call("$size", call("$setUnion", bson.A{"$ts"}, each(line, "$$p.ts")))),
-	)
+	return call("$eq", call("$add", call("$size", line), int32(1)),
+		call("$size", call("$setUnion", bson.A{"$ts"}, each(line, "$$p.ts"))))
 }
 
 var isArray = bson.D{{Key: "$type", Value: "array"}}
@@ -93,25 +106,29 @@ func shortEntry(g catalog.Grant) modification {
 // fullLine is the element of waiters that is there when nobody else may enter.
 var fullLine = fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1)
 
-// enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line.
+// enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line. It changes
+// nothing where a session stands in the line twice.
 func enteringAlone(g catalog.Grant) bson.A {
-	free, fence := worked("free"), worked("fence")
+	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	take := func(field string, value any) bson.E {
 		return bson.E{Key: field, Value: choose(free, value, "$"+field)}
 	}
 	return bson.A{
-		setting(bson.D{{Key: "free", Value: not(isHeld())}, {Key: "fence", Value: nextFence()}}),
+		setting(bson.D{
+			{Key: "free", Value: not(isHeld())}, {Key: "fence", Value: nextFence()},
+			{Key: "fine", Value: onceInLine()},
+		}),
 		call("$set", bson.D{
 			take("evidence", "$$REMOVE"),
 			take("fence", fence),
 			take("grants", grantLine(literal(g.TS.Hex()), fence, literal(g.Process))),
 			take("process", literal(g.Process)),
-			{Key: "rev", Value: call("$add", call("$ifNull", "$rev", int64(0)), int64(1))},
+			{Key: "rev", Value: choose(fine, call("$add", call("$ifNull", "$rev", int64(0)), int64(1)), "$rev")},
 			take("state", int32(1)),
 			take("takeoverMS", g.Takeover.Milliseconds()),
 			take("ts", g.TS),
-			{Key: "waiters", Value: choose(free, "$$REMOVE",
-				call("$concatArrays", call("$ifNull", "$waiters", bson.A{}), bson.A{entryOf(g)}))},
+			{Key: "waiters", Value: choose(free, "$$REMOVE", choose(fine,
+				call("$concatArrays", call("$ifNull", "$waiters", bson.A{}), bson.A{entryOf(g)}), "$waiters"))},
 			take("when", "$$NOW"),
 			take("who", literal(g.Who)),
 			take("why", literal(g.Why)),
@@ -130,6 +147,7 @@ func shortDeparture(s catalog.Session) modification {
 			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // by a hand only
 			bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)},
 			bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
+			bson.E{Key: "$expr", Value: onceInLine()},
 		),
 		update: leavingAlone(),
 		fields: answer(),
