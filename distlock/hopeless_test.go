@@ -1,0 +1,194 @@
+package distlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// rewrite changes fields of a lock document by hand; nil removes one.
+func (w *world) rewrite(name string, fields map[string]any) {
+	w.t.Helper()
+	var doc bson.D
+	if err := bson.Unmarshal(w.doc(name), &doc); err != nil {
+		w.t.Fatal(err)
+	}
+	var changed bson.D
+	for _, e := range doc {
+		if v, ok := fields[e.Key]; !ok {
+			changed = append(changed, e)
+		} else if v != nil {
+			changed = append(changed, bson.E{Key: e.Key, Value: v})
+		}
+	}
+	if err := w.mem.Put(catalog.LocksCollection, changed); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// deny makes operations of a process fail for want of a privilege.
+func (p *proc) deny(ops ...fault.Op) {
+	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		for _, op := range ops {
+			if call.Op == op {
+				return fmt.Errorf("%s: %w", op, &catalog.PrivilegeError{
+					Namespace: "config.lockpings", Action: "find", Err: errors.New("code 13"),
+				})
+			}
+		}
+		return apply()
+	})
+}
+
+// told is how long it takes at most until a waiter knows what a look at its lock shows.
+const told = pingTime + pingTime/6 + slack
+
+// It tries to break: Lock returns what makes waiting hopeless, with the error that a new call gets.
+func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts  []distlock.Option
+		spoil func(w *world, holder, waiter *proc)
+		want  func(error) bool
+	}{
+		"document malformed": {
+			spoil: func(w *world, _, _ *proc) { w.rewrite("a", map[string]any{"state": "held"}) },
+			want:  func(err error) bool { return errors.Is(err, distlock.ErrMalformed) },
+		},
+		"line malformed": {
+			spoil: func(w *world, _, _ *proc) { w.rewrite("a", map[string]any{"waiters": "many"}) },
+			want:  func(err error) bool { return errors.Is(err, distlock.ErrMalformed) },
+		},
+		"ping of the holder malformed": {
+			spoil: func(w *world, holder, _ *proc) {
+				holder.kill()
+				_ = w.mem.Put(catalog.PingsCollection, bson.D{
+					{Key: "_id", Value: holder.Process()}, {Key: "ping", Value: "yesterday"},
+				})
+			},
+			want: func(err error) bool { return errors.Is(err, distlock.ErrMalformed) },
+		},
+		"another limit": {
+			opts: []distlock.Option{distlock.Permits(1)},
+			spoil: func(w *world, _, _ *proc) {
+				w.rewrite("a", map[string]any{"mode": nil, "limit": nil, "sharers": nil})
+			},
+			want: func(err error) bool { return errors.Is(err, distlock.ErrLimit) },
+		},
+		"pings may not be read": {
+			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Attend, fault.Look) },
+			want:  denied,
+		},
+		"locks may not be read": {
+			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Awarded, fault.Look, fault.Enter) },
+			want:  denied,
+		},
+	} {
+		for _, full := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, line full %v", name, full), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a, l, b := w.start(nil), w.start(nil), w.start(nil)
+					b.withoutNotices()
+					g := a.mustTry("a", c.opts...)
+					left := func() {}
+					if full {
+						left = w.fill(l, "a", c.opts...)
+					}
+					done := b.queue("a", c.opts...)
+					time.Sleep(10 * time.Second)
+					w.wantWaiting(done)
+					c.spoil(w, a, b)
+					start := time.Now()
+					got := <-done
+					if took := time.Since(start); !c.want(got.err) || took > told {
+						t.Errorf("after %v: %v", took, got.err)
+					}
+					_, err := b.try("a", c.opts...)
+					if !c.want(err) && name != "locks may not be read" { // a plain acquire writes
+						t.Errorf("a new call: %v", err)
+					}
+					b.store.Set(nil)
+					_ = g.Release()
+					left()
+				})
+			})
+		}
+	}
+}
+
+func denied(err error) bool {
+	var e *catalog.PrivilegeError
+	return errors.As(err, &e)
+}
+
+// It tries to break: a lock that turned into another limit by a holder that is dead is taken from it.
+func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a", distlock.Permits(1))
+		done := b.queue("a", distlock.Permits(1), distlock.WaitAtMost(2*takeoverTime))
+		a.kill()
+		time.Sleep(3 * pingTime)
+		w.rewrite("a", map[string]any{"mode": nil, "limit": nil, "sharers": nil})
+		g := w.wantTurn(done)
+		w.release(g)
+	})
+}
+
+// It tries to break: what makes waiting doubtful is logged once when it begins and once when it ends,
+// and the wait goes on.
+func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
+	for name, ops := range map[string][]fault.Op{
+		"looks": {fault.Attend, fault.Look}, "questions": {fault.Awarded}, "entering": {fault.Enter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var log bytes.Buffer
+				a := w.start(nil)
+				b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
+				g := a.mustTry("a")
+				fail := true
+				hook := func(_ context.Context, call fault.Call, apply func() error) error {
+					for _, op := range ops {
+						if fail && call.Op == op {
+							return fault.Refused(call.Op)
+						}
+					}
+					if call.Op == fault.Notices {
+						return catalog.ErrNoNotices
+					}
+					return apply()
+				}
+				b.store.Set(hook)
+				done := b.queue("a")
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if n := strings.Count(log.String(), `"warn"`); n != 1 {
+					t.Errorf("%d warnings in ten minutes of failures, want one:\n%s", n, log.String())
+				}
+				fail = false
+				time.Sleep(2 * pingTime)
+				w.release(g)
+				g = w.wantTurn(done)
+				if n := strings.Count(log.String(), "succeeds again"); n != 1 {
+					t.Errorf("%d ends of it, want one:\n%s", n, log.String())
+				}
+				if n := strings.Count(log.String(), `"warn"`); n != 1 {
+					t.Errorf("%d warnings, want one:\n%s", n, log.String())
+				}
+				w.release(g)
+			})
+		})
+	}
+}

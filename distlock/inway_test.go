@@ -1,0 +1,170 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// A way is a way to be refused a lock.
+type way struct {
+	holder, line bool // which of the two processes are in the way
+	limit        bool // what a living one causes is a *LimitError
+	build        func(w *world, holder, line *proc, opts []distlock.Option) (undo func())
+}
+
+// in puts a holder in the way, and then a line.
+func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
+	return func(w *world, h, l *proc, opts []distlock.Option) func() {
+		h.hold(opts)
+		return w.stand(l, waiters, opts)
+	}
+}
+
+var ways = map[string]way{
+	"holder":                {holder: true, build: in(0)},
+	"line":                  {holder: true, line: true, build: in(2)},
+	"full line":             {holder: true, line: true, build: in(catalog.MaxWaiters)},
+	"other limit":           {holder: true, limit: true, build: otherLimit(0)},
+	"line of another limit": {holder: true, line: true, limit: true, build: otherLimit(2)},
+	"line of a free lock": {line: true, build: func(w *world, h, l *proc, opts []distlock.Option) func() {
+		undo := in(2)(w, h, l, opts)
+		w.freeByHand("a")
+		return undo
+	}},
+}
+
+func otherLimit(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
+	return func(w *world, h, l *proc, _ []distlock.Option) func() {
+		return in(waiters)(w, h, l, []distlock.Option{distlock.Permits(1)})
+	}
+}
+
+// hold takes as much of a lock as makes others with the same options wait.
+func (p *proc) hold(opts []distlock.Option) {
+	p.w.t.Helper()
+	g := p.mustTry("a", opts...)
+	switch p.w.lock("a").Mode {
+	case catalog.Shared:
+		_ = g.Release()
+		p.mustTry("a")
+	case catalog.Permit:
+		for g != nil {
+			g, _ = p.try("a", opts...)
+		}
+	}
+}
+
+// stand puts n waiters of a process into a line. undo ends them.
+func (w *world) stand(p *proc, n int, opts []distlock.Option) (undo func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var turns []<-chan turn
+	for range n {
+		turns = append(turns, p.queueCtx(ctx, "a", opts...))
+	}
+	return func() {
+		cancel()
+		for _, done := range turns {
+			if got := <-done; got.guard != nil {
+				_ = got.guard.Release()
+			}
+		}
+	}
+}
+
+// It tries to break the rule behind all waiting: whatever is in the way of a contender, and in
+// whichever mode it wants the lock, it has it a takeover time and a few looks after all of them died;
+// while one lives it is told the truth, and those who are dead are taken out all the same.
+func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
+	for mode := range allModes {
+		for name, in := range ways {
+			for _, dies := range []string{"nobody", "holder", "line", "all"} {
+				for _, call := range []string{"Lock", "TryLock"} {
+					t.Run(fmt.Sprintf("%s, %s, %s dies, %s", mode, name, dies, call), func(t *testing.T) {
+						if testing.Short() && name == "full line" && dies != "all" {
+							t.Skip("takes seconds")
+						}
+						inBubble(t, func(t *testing.T, w *world) { inTheWay(t, w, in, mode, dies, call) })
+					})
+				}
+			}
+		}
+	}
+}
+
+// allModes are the options of each mode.
+var allModes = map[string][]distlock.Option{
+	"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(2)},
+}
+
+func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
+	opts := allModes[mode]
+	const (
+		takeover = 2 * time.Minute // quick's
+		bound    = takeover + 3*10*time.Second
+		patience = 5 * time.Minute
+	)
+	holder, line, c := w.start(quick), w.start(quick), w.start(quick)
+	undo := in.build(w, holder, line, opts)
+	time.Sleep(30 * time.Second)
+	holderDies, lineDies := dies == "holder" || dies == "all", dies == "line" || dies == "all"
+	died := time.Now()
+	if holderDies {
+		holder.kill()
+	}
+	if lineDies {
+		line.kill()
+	}
+	time.Sleep(30 * time.Second) // silent for longer than the living are
+	// Readers who wait are in nobody's way who reads.
+	reads := mode == "shared" && !in.limit
+	lives := in.holder && !holderDies || in.line && !lineDies && !reads
+	var g *distlock.TryGuard
+	var err error
+	start := time.Now()
+	if call == "Lock" {
+		got := <-c.queue("a", append(slices.Clip(opts), distlock.WaitAtMost(patience))...)
+		g, err = got.guard, got.err
+	}
+	for call == "TryLock" && g == nil && time.Since(start) < patience {
+		if g, err = c.try("a", opts...); g == nil {
+			checkRefusal(t, in, err)
+			time.Sleep(10 * time.Second)
+		}
+	}
+	took := time.Since(died)
+	switch {
+	case lives && g != nil:
+		t.Errorf("it had the lock after %v although one lives", took)
+	case lives:
+		checkRefusal(t, in, err)
+		if told := time.Since(start); call == "Lock" && told != patience && !in.limit {
+			t.Errorf("told after %v, want after %v", told, patience)
+		}
+		l := w.lock("a")
+		for _, p := range append(l.Holders(), l.Waiters...) {
+			gone := holderDies && p.Process == holder.Process() || lineDies && p.Process == line.Process()
+			if gone && took > bound {
+				t.Errorf("a dead one is in the way after %v", took)
+			}
+		}
+	case g == nil || took > bound:
+		t.Errorf("after %v, want at most %v: %v", took, bound, err)
+	default:
+		w.release(g)
+	}
+	undo()
+}
+
+func checkRefusal(t *testing.T, in way, err error) {
+	t.Helper()
+	if errors.Is(err, distlock.ErrLimit) != in.limit || errors.Is(err, distlock.ErrHeld) == in.limit {
+		t.Errorf("refused with %v", err)
+	}
+}
