@@ -186,7 +186,10 @@ func (a *attempt) answer(s scene) error {
 	_, waits := s.Lock.WaitedBy(a.grant.TS) // a lost reply: to enter again tells it
 	_, holds := s.Lock.HeldBy(a.grant.TS)
 	if limit := s.otherLimit(a.grant.Limit); limit != nil && !waits && !holds {
-		return acquiring(a.grant.Name, limit)
+		return &acquireError{
+			text:   "distlock: " + limit.Error() + "; " + a.m.heldError(s).facts(),
+			causes: []error{limit},
+		}
 	}
 	if waits || holds || a.line == catalog.Queue && a.fits(len(s.Lock.Waiters)) {
 		return errFree

@@ -27,7 +27,8 @@ var (
 	ErrBadOption = errors.New("distlock: bad option")
 	// ErrMalformed is matched by *MalformedError.
 	ErrMalformed = catalog.ErrMalformed
-	// ErrLimit is matched by *LimitError: the lock is in use with another number of permits.
+	// ErrLimit is matched by *LimitError: the lock is in use with another number of permits, by
+	// somebody who is not dead by the takeover rule.
 	ErrLimit = catalog.ErrLimit
 	// ErrDeadlock is matched by *DeadlockError: to wait on would be to wait for ever.
 	ErrDeadlock = errors.New("distlock: deadlock")
@@ -51,7 +52,7 @@ var (
 	ErrChanged = errors.New("distlock: lock is not as you saw it")
 )
 
-// ErrConfig is matched by *ConfigError.
+// ErrConfig is matched by *ConfigError: the caller must change something, a bad connection string too.
 var ErrConfig = errors.New("distlock: bad configuration")
 
 // A MalformedError names a document that cannot be understood, and its field. Such a lock is never
@@ -78,11 +79,12 @@ func (e *DeadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError tells who holds a lock and what is known of him. Times of the holder are by the
-// server's clock.
+// A HeldError tells who is in the way of a contender and what is known of him: a holder that lives as
+// far as anybody can tell, or, where nobody holds the lock, the first of those who wait. Times of the
+// holder are by the server's clock.
 type HeldError struct {
 	Name    string
-	Process string    // holder's process id
+	Process string    // holder's process id; empty when unknown
 	Who     string    // process id, label and random part
 	Why     string    // free text of the holder
 	Since   time.Time // zero when unknown
@@ -97,15 +99,36 @@ type HeldError struct {
 	TakeoverIn time.Duration
 	// Mode is "exclusive", "shared" or "permit".
 	Mode string
+	// Holders is how many hold the lock, and Permits how many may in mode permit, else 0.
+	Holders, Permits int
 	// Waiters is how many queue for the lock.
 	Waiters int
 	// Reason is the verdict of the takeover rule in words, with the figures.
 	Reason string
 }
 
-func (e *HeldError) Error() string {
+func (e *HeldError) Error() string { return acquirePrefix(e.Name) + e.facts() }
+
+// facts are the text without the name of the lock.
+func (e *HeldError) facts() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "distlock: acquire %q: held by %s", e.Name, catalog.Printable(e.Process, 200))
+	one := catalog.Printable(e.Process, 200)
+	switch {
+	case e.Process == "":
+		b.WriteString("held")
+	case e.Permits > 0 && e.Holders > 0:
+		are := "are"
+		if e.Holders == 1 {
+			are = "is"
+		}
+		fmt.Fprintf(&b, "%d of %d permits %s held, one by %s", e.Holders, e.Permits, are, one)
+	case e.Holders > 1:
+		fmt.Fprintf(&b, "held by %d who share it, one is %s", e.Holders, one)
+	case e.Holders == 0 && e.Waiters > 0:
+		fmt.Fprintf(&b, "free, but the next is %s", one)
+	default:
+		fmt.Fprintf(&b, "held by %s", one)
+	}
 	if e.Self {
 		b.WriteString(" (this process)")
 	}
@@ -162,7 +185,8 @@ func (e *ReleaseError) Error() string {
 // Unwrap returns the error of the last try.
 func (e *ReleaseError) Unwrap() error { return e.Err }
 
-// A ConfigError lists every contradiction of a Config at once.
+// A ConfigError lists every contradiction of a Config at once, or says what is wrong with its connection
+// string or client options.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {

@@ -82,8 +82,9 @@ func ExamplePermits() {
 	}
 	defer guard.Release()
 	_, err = manager.Lock("downloads").Lock(ctx, distlock.Permits(5))
-	fmt.Println(err)
-	// Output: distlock: lock "downloads" is in use as a semaphore of 3 permits, not as a semaphore of 5 permits; all who use it at a time must ask for the same
+	var limit *distlock.LimitError
+	fmt.Println(errors.As(err, &limit), limit)
+	// Output: true lock "downloads" is in use as a semaphore of 3 permits, not as a semaphore of 5 permits; all who use it at a time must ask for the same
 }
 
 // Several locks, all or none, in any order of the names.

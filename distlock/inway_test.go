@@ -23,7 +23,7 @@ type way struct {
 func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
 	return func(w *world, h, l *proc, opts []distlock.Option) func() {
 		h.hold(opts)
-		return w.stand(l, waiters, opts)
+		return w.stand(l, "a", waiters, opts)
 	}
 }
 
@@ -62,11 +62,11 @@ func (p *proc) hold(opts []distlock.Option) {
 }
 
 // stand puts n waiters of a process into a line. undo ends them.
-func (w *world) stand(p *proc, n int, opts []distlock.Option) (undo func()) {
+func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var turns []<-chan turn
 	for range n {
-		turns = append(turns, p.queueCtx(ctx, "a", opts...))
+		turns = append(turns, p.queueCtx(ctx, name, opts...))
 	}
 	return func() {
 		cancel()

@@ -25,7 +25,8 @@ func (l *DistributedLock) Name() string { return l.name }
 // The guard's context is a child of ctx. When ctx ends while the server is asked, the outcome is
 // looked up once and undone if it was an acquisition.
 //
-// Errors: a *HeldError, which matches [ErrHeld]; [ErrBadName] and [ErrBadOption] before any I/O;
+// Errors: a *HeldError, which matches [ErrHeld]; a *LimitError while anybody who is not dead by the
+// rule uses the lock with another limit; [ErrBadName] and [ErrBadOption] before any I/O;
 // [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; a *MalformedError; a
 // *LostError when the reply came after the deadline. The guard is nil exactly if the error is not.
 //
@@ -52,7 +53,14 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // or asks by one read an interval where there are none, for all its waiters together. A dead waiter
 // is taken out of the line by those behind it, by the takeover rule. A server that cannot be reached
 // is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most
-// [catalog.MaxWaiters] stand in a document; more wait inside their processes and contend for places.
+// [catalog.MaxWaiters] stand in a document. More wait inside their processes, in order: the first of
+// each looks whether there is room and whether those who stand in the document live, takes the dead
+// out, and enters when there is room. Whoever wants another number of permits than the silent use
+// waits in the same way until they turn out to be dead, or alive.
+//
+// What makes waiting hopeless ends it with the error that a new call would get: a document that cannot
+// be understood, a missing privilege, another limit of the living. What makes it doubtful, such as a
+// server that does not answer, is logged once an episode, and Lock goes on.
 //
 // Errors: those of TryLock; a *DeadlockError, at once when the caller holds the lock itself, and
 // after a second when it waits for itself by way of others. What it holds is known from its context,

@@ -63,13 +63,21 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	s, err := openStore(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("distlock: new: %w", err)
+		return nil, creating(err)
 	}
 	m, err := newManager(ctx, cfg, s.prompt(cfg.Clock))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("distlock: new: %w", err), s.hangUp(context.WithoutCancel(ctx)))
+		return nil, errors.Join(creating(err), s.hangUp(context.WithoutCancel(ctx)))
 	}
 	return m, nil
+}
+
+// creating words an error of New. A *ConfigError says itself what it is about.
+func creating(err error) error {
+	if errors.Is(err, ErrConfig) {
+		return err
+	}
+	return fmt.Errorf("distlock: new: %w", err)
 }
 
 func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {

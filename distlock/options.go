@@ -62,7 +62,8 @@ func Shared() Option {
 
 // Permits acquires one of n permits: at most n guards of the name at a time, 1 to [MaxHolders]. The
 // number stands in the document while anybody holds or waits; who asks for another one meanwhile,
-// or for the lock without Permits, gets a *LimitError. Consul's semaphores do the same.
+// or for the lock without Permits, gets a *LimitError as long as any of them lives. Consul's semaphores
+// do the same.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }

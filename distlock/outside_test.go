@@ -21,25 +21,14 @@ const soon = 2 * pingTime
 // quick makes a process with a short takeover time: a look at a full line takes milliseconds.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill puts a whole line of waiters of one process into a lock.
+// fill puts a whole line of waiters of one process into a lock. left ends them.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var turns []<-chan turn
-	for range catalog.MaxWaiters {
-		turns = append(turns, p.queueCtx(ctx, name, opts...))
-	}
+	left = w.stand(p, name, catalog.MaxWaiters, opts)
 	if n := len(w.lock(name).Waiters); n != catalog.MaxWaiters {
 		w.t.Fatalf("%d stand in the line, want it full", n)
 	}
-	return func() {
-		cancel()
-		for _, done := range turns {
-			if got := <-done; got.guard != nil {
-				_ = got.guard.Release()
-			}
-		}
-	}
+	return left
 }
 
 // It tries to break: no dead process locks anybody out of anything. A process holds a lock, has filled

@@ -100,10 +100,16 @@ func openClients(cfg Config, dial func(pool uint64) (*mongo.Client, error)) (sto
 	return store{locks: locks, pings: pings}, nil
 }
 
-// dial makes a client. It does no I/O beyond what the driver does in the background.
+// dial makes a client. It does no I/O beyond what the driver does in the background. What it finds
+// wrong with the connection string or the options is a *ConfigError.
 func dial(cfg Config, pool uint64) (*mongo.Client, error) {
+	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
-		return mongocatalog.Dial(options.Client(), cfg.URI, pool)
+		opts, uri = options.Client(), cfg.URI
 	}
-	return mongocatalog.Dial(cfg.ClientOptions, "", pool)
+	client, err := mongocatalog.Dial(opts, uri, pool)
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		err = &ConfigError{Problems: []string{err.Error()}}
+	}
+	return client, err
 }

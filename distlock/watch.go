@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -366,10 +367,10 @@ func (m *Manager) before(s scene, step string, err error) error {
 // heldError tells the caller what is known of whoever is in the way: the first holder that lives as
 // far as anybody can tell, or the first in line.
 func (m *Manager) heldError(s scene) *HeldError {
-	e := &HeldError{Name: s.name, PingAge: -1}
+	e := &HeldError{Name: s.name, PingAge: -1, Holders: len(s.holders())}
 	if s.Lock != nil {
 		e.Waiters, e.Mode = len(s.Lock.Waiters), modeWord(s.Lock.Mode)
-		e.Fence = s.Lock.Fence
+		e.Fence, e.Permits = s.Lock.Fence, int(s.Lock.Limit)
 	}
 	if len(s.suspects) == 0 {
 		e.Reason = "it was free a moment ago"
@@ -383,10 +384,8 @@ func (m *Manager) heldError(s scene) *HeldError {
 		}
 	}
 	e.Process, e.Who, e.Why, e.Since = in.Process, in.Who, in.Why, in.Since
-	e.TakeoverIn, e.Reason = in.decision.Remaining, in.decision.Reason
-	if in.waits {
-		e.Reason = "nobody holds it, but others wait: " + e.Reason
-	} else {
+	e.TakeoverIn, e.Reason = in.decision.Remaining, ofIt(in.decision.Reason, in.Process)
+	if !in.waits {
 		e.Fence = in.Fence
 	}
 	if n := len(s.holders()); n >= MaxHolders {
@@ -398,4 +397,13 @@ func (m *Manager) heldError(s scene) *HeldError {
 		e.PingAge = max(0, s.ServerTime.Sub(in.pulse.Ping.At))
 	}
 	return e
+}
+
+// ofIt words a verdict for a text that has named the process before.
+func ofIt(reason, process string) string {
+	if process == "" {
+		return reason
+	}
+	id := `"` + strings.ReplaceAll(catalog.Printable(process, 200), `"`, `\"`) + `"`
+	return strings.NewReplacer("ping of "+id, "its ping", id, "it").Replace(reason)
 }

@@ -2,18 +2,23 @@ package mongocatalog
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
 )
 
 // Dial makes a client from a copy of opts and, if it is not empty, a connection string. pool bounds
 // its connections; 0 leaves that to opts. It does not wait for the server.
 //
 // Errors say what is wrong with the options or the connection string and never contain the user
-// information of the latter.
+// information of the latter; [catalog.ErrUnavailable] when the DNS does not tell the hosts of a
+// mongodb+srv.
 func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, error) {
 	if err := ambiguous(uri); err != nil {
 		return nil, err
@@ -30,7 +35,12 @@ func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, 
 	}
 	client, err := mongo.Connect(&own)
 	if err != nil {
-		return nil, errors.New("bad connection string or options: " + WithoutSecrets(err.Error(), uri))
+		text := "bad connection string or options: " + WithoutSecrets(err.Error(), uri)
+		var lookup *net.DNSError
+		if errors.As(err, &lookup) { // of mongodb+srv, whose hosts stand in the DNS
+			return nil, fmt.Errorf("%w: %s", catalog.ErrUnavailable, text)
+		}
+		return nil, errors.New(text)
 	}
 	return client, nil
 }
