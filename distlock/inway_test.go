@@ -85,7 +85,10 @@ func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range ways {
 			for _, dies := range []string{"nobody", "holder", "line", "all"} {
-				for _, call := range []string{"Lock", "TryLock"} {
+				for _, call := range []string{"Lock", "TryLock", "LockInTransaction"} {
+					if call == "LockInTransaction" && mode != "exclusive" {
+						continue
+					}
 					t.Run(fmt.Sprintf("%s, %s, %s dies, %s", mode, name, dies, call), func(t *testing.T) {
 						if testing.Short() && name == "full line" && dies != "all" {
 							t.Skip("takes seconds")
@@ -129,18 +132,27 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	var err error
 	start := time.Now()
 	if call == "Lock" {
-		got := <-c.queue("a", append(slices.Clip(opts), distlock.WaitAtMost(patience))...)
-		g, err = got.guard, got.err
+		turn := <-c.queue("a", append(slices.Clip(opts), distlock.WaitAtMost(patience))...)
+		g, err = turn.guard, turn.err
 	}
-	for call == "TryLock" && g == nil && time.Since(start) < patience {
-		if g, err = c.try("a", opts...); g == nil {
-			checkRefusal(t, in, err)
-			time.Sleep(10 * time.Second)
+	got := g != nil
+	for call != "Lock" && !got && time.Since(start) < patience {
+		if call == "TryLock" {
+			g, err = c.try("a", opts...)
+		} else {
+			err = w.transaction(c)
 		}
+		if got = err == nil; got {
+			break
+		}
+		if call == "TryLock" {
+			checkRefusal(t, in, err)
+		}
+		time.Sleep(10 * time.Second)
 	}
 	took := time.Since(died)
 	switch {
-	case lives && g != nil:
+	case lives && got:
 		t.Errorf("it had the lock after %v although one lives", took)
 	case lives:
 		checkRefusal(t, in, err)
@@ -154,12 +166,19 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 				t.Errorf("a dead one is in the way after %v", took)
 			}
 		}
-	case g == nil || took > bound:
+	case !got || took > bound:
 		t.Errorf("after %v, want at most %v: %v", took, bound, err)
-	default:
+	case g != nil:
 		w.release(g)
 	}
 	undo()
+}
+
+// transaction tries a lock for the time of a transaction.
+func (w *world) transaction(p *proc) error {
+	return w.mem.WithTransaction(w.t.Context(), func(ctx context.Context) error {
+		return p.Lock("a").LockInTransaction(ctx, distlock.WaitAtMost(0))
+	})
 }
 
 func checkRefusal(t *testing.T, in way, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"mongodlm/catalog"
 )
@@ -106,18 +107,19 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 	return nil
 }
 
-// clearDead takes the dead out of the way, and returns a *HeldError when the living are.
+// clearDead takes the dead out of the way, and returns a *HeldError when others are, or a *LimitError
+// when one of them lives and it is a semaphore.
 func (l *DistributedLock) clearDead(ctx context.Context, s scene) error {
-	held, done := l.m.heldError(s), condemned{}
-	for _, one := range s.suspects {
-		if !one.dead() {
-			return held
-		}
-		if err := l.m.bury(ctx, s, one, done); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-			return acquiring(l.name, err)
-		}
+	if _, err := l.m.buryDead(ctx, s, len(s.suspects)); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+		return acquiring(l.name, err)
 	}
-	return nil
+	if !slices.ContainsFunc(s.suspects, func(one suspect) bool { return !one.dead() }) {
+		return nil
+	}
+	if other := s.otherLimit(0); other != nil && !s.silent(0) {
+		return acquiring(l.name, other)
+	}
+	return l.m.heldError(s)
 }
 
 // An againError says that the transaction sees an old picture. The driver runs a transaction again
