@@ -1,0 +1,133 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+)
+
+// soon is how much later than its limit a call may return on a loaded machine. What these tests try to
+// break took 4 s and more.
+const soon = 2 * time.Second
+
+// within fails unless do returns within limit and soon.
+func within(t *testing.T, what string, limit time.Duration, do func() error) error {
+	t.Helper()
+	start := time.Now()
+	err := do()
+	if took := time.Since(start); took > limit+soon {
+		t.Errorf("%s returned after %v with %v, want %v", what, took, err, limit)
+	}
+	if err == nil {
+		t.Errorf("%s says that all is well", what)
+	}
+	return err
+}
+
+// Tries to break: a server that takes connections and requests and never answers holds no call longer
+// than its context, or WaitAtMost, says, and Close neither.
+func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
+	t.Parallel()
+	forThese(t, wired, func(t *testing.T, w *world) {
+		link := w.d.through(t)
+		mine := func(cfg *distlock.Config) {
+			cfg.URI, cfg.Client, cfg.PingClient = link.uri(), nil, nil
+			cfg.Takeover, cfg.Margin = 2*time.Minute, 0 // not to lose the guard meanwhile
+		}
+		w.mustTry(t, w.start(t, func(cfg *distlock.Config) { cfg.Takeover, cfg.Margin = 2*time.Minute, 0 }),
+			w.name("theirs"))
+		m := w.startUnclosed(t, mine)
+		own, released := w.mustTry(t, m, w.name("own")), w.mustTry(t, m, w.name("released"))
+		link.set(stalling)
+		calls := map[string]func(ctx context.Context) error{
+			"TryLock": func(ctx context.Context) error {
+				_, err := m.Lock(w.name("free")).TryLock(ctx)
+				return err
+			},
+			"Lock": func(ctx context.Context) error {
+				_, err := m.Lock(w.name("theirs")).Lock(ctx)
+				return err
+			},
+			"Lock, WaitAtMost": func(context.Context) error {
+				_, err := m.Lock(w.name("theirs")).Lock(context.Background(), distlock.WaitAtMost(time.Second))
+				return err
+			},
+			"LockAll": func(ctx context.Context) error {
+				_, err := m.LockAll(ctx, w.name("x"), w.name("y"))
+				return err
+			},
+			"Check": own.Check,
+			"Break": func(ctx context.Context) error { return m.Break(ctx, w.name("theirs"), 7, "test") },
+			"Locks": func(ctx context.Context) error {
+				for _, err := range m.Locks(ctx) {
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		}
+		ended := make(chan error, len(calls))
+		for name, call := range calls {
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				ended <- within(t, name, time.Second, func() error { return call(ctx) })
+			}()
+		}
+		for range calls {
+			<-ended
+		}
+		release := make(chan error, 1)
+		go func() { release <- released.Release() }()
+		time.Sleep(100 * time.Millisecond) // it is under way, or Close makes it
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		err := within(t, "Close", 100*time.Millisecond, func() error { return m.Close(ctx) })
+		for _, name := range []string{"own", "released"} {
+			if !strings.Contains(fmt.Sprint(err), w.name(name)) {
+				t.Errorf("close says %v, want that %s may still be held", err, name)
+			}
+		}
+		_ = within(t, "a Release under way", 0, func() error { return <-release })
+	})
+}
+
+// Tries to break: New returns within its context when something takes connections and is silent.
+func TestLimits_NewOnASilentListener_ReturnsInTime(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() { // ends with the listener
+		defer close(served)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the client
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_ = within(t, "New", time.Second, func() error {
+		_, err := distlock.New(ctx, distlock.Config{
+			URI: "mongodb://" + l.Addr().String() + "/?directConnection=true", Database: "distlock",
+		})
+		return err
+	})
+	_ = l.Close()
+	<-served
+}
