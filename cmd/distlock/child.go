@@ -130,6 +130,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	cmd.ExtraFiles = []*os.File{word}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = pipeDelay
+	adoptOrphans()
 	err = cmd.Start()
 	_ = word.Close()
 	if err != nil {
@@ -223,7 +224,12 @@ func (g *group) resume(by syscall.Signal) bool {
 func (g *group) gone() bool {
 	select {
 	case <-g.ended:
-		return vanished(g.pgid)
+		for { // orphans of the group that have become this process's children
+			pid, err := syscall.Wait4(-g.pgid, nil, syscall.WNOHANG, nil)
+			if pid <= 0 && !errors.Is(err, syscall.EINTR) {
+				return vanished(g.pgid)
+			}
+		}
 	default:
 		return false
 	}

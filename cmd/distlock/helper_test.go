@@ -22,6 +22,7 @@ const helperLimit = 2 * time.Minute
 // helper is what the test program does as the command of run.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
+	signal.Ignore(syscall.SIGPIPE) // a parent may have gone that was told of
 	switch what {
 	case "env": // tells its environment and ends with the code it was given
 		fmt.Printf("%s=%s\n%s=%s\n", envName, os.Getenv(envName), envFence, os.Getenv(envFence))
@@ -48,11 +49,13 @@ func helper(what string, args []string) int {
 		for s := helperSignal(caught); s != nil; s = helperSignal(caught) {
 			fmt.Println("got", s)
 		}
-	case "parent": // leaves a stubborn child behind
+	case "parent": // leaves a child behind that is as it was told
 		self, _ := os.Executable()
-		child, err := os.StartProcess(self, []string{self, "helper", "stubborn"},
-			&os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
+		told, telling, _ := os.Pipe()
+		child, err := os.StartProcess(self, []string{self, "helper", args[0]},
+			&os.ProcAttr{Files: []*os.File{nil, telling, os.Stderr}})
 		if err == nil {
+			_, _ = told.Read(make([]byte, 1)) // it is ready
 			fmt.Println("parent of", child.Pid)
 		}
 		return 0

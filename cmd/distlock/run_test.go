@@ -111,12 +111,22 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 
 func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	b := newBase(t)
-	r := cli(t, b.under("--grace 100ms", "parent")...).want(t, 0, "left running")
+	r := cli(t, b.under("--grace 100ms", "parent", "stubborn")...).want(t, 0, "left running")
 	pid := pidAfter(r.out, "parent of")
 	if pid == 0 {
 		t.Fatalf("no process in %q", r.out)
 	}
 	eventually(t, "the process is dead", func() bool { return dead(pid) || zombie(pid) })
+}
+
+// What obeys is not waited for longer than it takes, also where nobody waits for orphans, as in a
+// container without an init.
+func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
+	b := newBase(t)
+	r := cli(t, b.under("--grace 20s --takeover 5m", "parent", "polite")...).want(t, 0)
+	if strings.Contains(r.errOut, "killed") {
+		t.Errorf("it says:\n%s", r.errOut)
+	}
 }
 
 // zombie reports whether a process has ended and nobody has waited for it.
