@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
 	"mongodlm/internal/fault"
 )
 
@@ -20,6 +23,7 @@ func Edges() []Schedule {
 		named("several locks in any order", inAnyOrder()),
 		named("holders who wait for one another and say nothing", silentCircle()),
 		named("circle of permits", circleOfPermits()),
+		named("a permit that comes back", permitComesBack()),
 		named("circle of one", circleOfOne(How{Wait: time.Hour})),
 		named("circle of one, as it says", circleOfOne(How{Wait: time.Hour, Says: true})),
 		named("context ends in line while the server hangs", hangsInLine(How{Wait: 8 * sec, Context: true})),
@@ -28,21 +32,41 @@ func Edges() []Schedule {
 		named("a ping applied hours later", pingLate(20*sec, 2*time.Hour)),
 		named("commands applied twice", twice()),
 		named("a foreign manager beside a line", foreignInLine()),
+		named("a line full of the dead", fullOfTheDead()),
+		named("another limit of the dead, asked for", otherLimit(How{Permits: 5})),
+		named("another limit of the dead, waited for", otherLimit(How{Wait: time.Hour, Permits: 5})),
+		named("a semaphore of the dead, waited for as a lock", otherLimit(How{Wait: time.Hour})),
+		named("a semaphore of the dead, asked for as a lock", otherLimit(How{})),
+		named("context ends while the server hangs", hangs(How{Wait: sec, Context: true})),
+		named("close with an ended context", closed(0)),
+		named("close in a tenth of a second while the server hangs", closedHanging(100*time.Millisecond)),
+		named("close during work", closed(time.Minute)),
+		named("a lock that is waited for becomes unreadable", damaged()),
+		named("a foreign manager that stops and starts again", foreignPause(true)),
+		named("a foreign manager whose ping is there while it stops", foreignPause(false)),
+		named("a foreign manager that does not come back", foreignEnds()),
+		named("lost during work, then closed", lostThenClosed()),
+		named("a transaction inside of itself", nestedTransaction()),
+		named("a transaction beside those who want its lock", besideTransactions()),
 		named("tries beside a waiter", besideAWaiter()),
 	}
 }
 
-// crowd: many more than the line has room for, of three processes.
+// crowd: three processes have more waiters than the line has room for; one of them dies, and one is cut
+// off for a while.
 func crowd() Schedule {
 	s := scene()
-	s.MaxWaiters = 3
-	for i := range 3 {
+	for range 3 {
 		p := Process{}
-		for range 4 {
-			p.Users = append(p.Users, from(time.Duration(i)*sec, waitFor("a", 3*sec)))
+		for range catalog.MaxWaiters/2 - 10 {
+			p.Users = append(p.Users, from(sec, waitFor("a", sec/2)))
 		}
 		s.Processes = append(s.Processes, p)
 	}
+	s.Faults = []Fault{
+		{Kind: Cut, Process: 1, At: 10 * sec, For: 8 * sec}, {Kind: Crash, Process: 2, At: 20 * sec},
+	}
+	s.Length = 4 * minute
 	return s
 }
 
@@ -85,6 +109,24 @@ func circleOfPermits() Schedule {
 		}
 	}
 	return scene(both("a", "b"), both("a", "b"), from(sec, both("b", "a")), from(sec, both("b", "a")))
+}
+
+// permitComesBack: A holds a permit of a and waits for b, whose holder B waits for a permit of a; but C
+// gives one back.
+func permitComesBack() Schedule {
+	permit, wait := How{Wait: time.Hour, Permits: 2}, How{Wait: time.Hour}
+	under := func(first, second string, one, other How) func(*User) {
+		return func(u *User) {
+			h := u.Acquire(first, one)
+			if h != nil && u.Sleep(5*sec) {
+				other.Under = h
+				u.Release(u.Acquire(second, other))
+			}
+			u.Release(h)
+		}
+	}
+	return scene(under("a", "b", permit, wait), from(sec, under("b", "a", wait, permit)),
+		withHow("a", permit, 40*sec))
 }
 
 // circleOfOne: who holds a lock waits for it.
@@ -169,6 +211,154 @@ func besideAWaiter() Schedule {
 	s.Processes[1].Users = append(s.Processes[1].Users, from(3*sec, quick), from(3*sec, quick))
 	s.Length = minute
 	return s
+}
+
+// fullOfTheDead: A holds the lock, and others of it fill the line; it dies.
+func fullOfTheDead() Schedule {
+	s := scene(waitFor("a", time.Hour), from(10*sec, waitFor("a", 10*sec)))
+	for range catalog.MaxWaiters {
+		s.Processes[0].Users = append(s.Processes[0].Users, from(sec, waitFor("a", time.Hour)))
+	}
+	s.Length = 4 * minute
+	s.Faults = []Fault{{Kind: Crash, Process: 0, At: 12 * sec}}
+	return s
+}
+
+// otherLimit: A holds one of three permits and dies; B asks otherwise, again and again.
+func otherLimit(how How) Schedule {
+	s := scene(withHow("a", How{Wait: time.Hour, Permits: 3}, time.Hour), from(5*sec, func(u *User) {
+		if h := u.Ask("a", how, time.Hour); h != nil {
+			u.Work(h, 5*sec)
+			u.Release(h)
+		}
+	}))
+	s.Length = 4 * minute
+	s.Faults = []Fault{{Kind: Crash, Process: 0, At: 12 * sec}}
+	return s
+}
+
+// hangs: the server does not answer A any more, which has a second.
+func hangs(how How) Schedule {
+	s := scene(from(12*sec, withHow("a", how, sec)))
+	s.Faults = []Fault{{Kind: Hang, Process: 0, At: 11 * sec, For: 20 * sec}}
+	return s
+}
+
+// closed: A closes while it works under a lock and others of it wait; B wants it.
+func closed(limit time.Duration) Schedule {
+	s := line(time.Minute)
+	s.Processes[0].Users = append(s.Processes[0].Users, from(sec, waitFor("a", minute)),
+		from(2*sec, func(u *User) { u.Do("b", How{}, minute) }))
+	s.Faults = []Fault{{Kind: Close, Process: 0, At: 10 * sec, For: limit}}
+	return s
+}
+
+// closedHanging: the server hangs when A closes.
+func closedHanging(limit time.Duration) Schedule {
+	s := closed(limit)
+	s.Faults = append(s.Faults, Fault{Kind: Hang, Process: 0, At: 9 * sec, For: minute})
+	return s
+}
+
+// damaged: a hand writes a state that is no number into a lock for which B waits.
+func damaged() Schedule {
+	s := scene(waitFor("a", 20*sec), from(5*sec, waitFor("a", sec)))
+	s.World = func(o *Outside) {
+		o.At(10*sec, func() {
+			o.Put(catalog.LocksCollection, "a", bson.D{
+				{Key: "_id", Value: "a"}, {Key: "state", Value: "held"}, {Key: "ts", Value: bson.NewObjectID()},
+			})
+		})
+	}
+	return s
+}
+
+// foreignPause: the manager stops and deletes its ping, or leaves it, and is back before its time is
+// up. What it holds it holds on.
+func foreignPause(orderly bool) Schedule {
+	s := scene(from(5*sec, waitFor("a", 10*sec)), from(6*sec, func(u *User) {
+		u.Release(u.Poll("a", time.Hour))
+	}))
+	s.Timing.Foreign = 2 * minute
+	s.Length = 8 * minute
+	s.Foreign = []Foreign{manager(Spell{To: 20 * sec, Orderly: orderly}, Spell{From: 110 * sec, To: time.Hour})}
+	return s
+}
+
+// foreignEnds: the manager stops, deletes its ping and never comes back.
+func foreignEnds() Schedule {
+	s := foreignPause(true)
+	s.Foreign = []Foreign{manager(Spell{To: 20 * sec, Orderly: true})}
+	return s
+}
+
+// nestedTransaction: work in a transaction of a guard calls for another one of it.
+func nestedTransaction() Schedule {
+	return scene(func(u *User) {
+		if h := u.Try("a"); h != nil {
+			u.InTransaction(h, sec, 10*sec, true)
+			u.Release(h)
+		}
+	})
+}
+
+// besideTransactions: A works under its guard in transactions, others want the lock meanwhile, by a
+// guard and in a transaction of their own; in the end A dies in the middle of one.
+func besideTransactions() Schedule {
+	s := scene(func(u *User) {
+		for range 20 {
+			if h := u.Lock("a", minute); h != nil {
+				u.InTransaction(h, 3*sec, minute, false)
+				u.Release(h)
+			}
+		}
+	}, from(2*sec, func(u *User) {
+		for range 10 {
+			if h := u.Lock("a", minute); h != nil {
+				u.InTransaction(h, sec, 500*time.Millisecond, false)
+				u.Release(h)
+			}
+		}
+	}), from(3*sec, func(u *User) {
+		for range 10 {
+			u.LockInTransaction("a", 2*sec, minute)
+			u.Sleep(sec)
+		}
+	}))
+	s.Length = 5 * minute
+	s.Faults = []Fault{
+		{Kind: LoseReply, Process: 0, Op: opCommit, Nth: 2},
+		{Kind: LoseReply, Process: 2, Op: opCommit, Nth: 1},
+		{Kind: CrashBefore, Process: 0, Op: opCommit, Nth: 4},
+		{Kind: PauseBefore, Process: 2, Op: opCommit, Nth: 3, For: 80 * sec},
+	}
+	return s
+}
+
+// lostThenClosed: A is cut off for longer than its term, B takes over, and A closes before its work
+// ends.
+func lostThenClosed() Schedule {
+	work := func(u *User) {
+		if h := u.Poll("a", minute); h != nil {
+			clockSleep(u, 2*minute)
+			u.Release(h)
+		}
+	}
+	s := scene(work, from(5*sec, holdFor("a", minute)))
+	s.Length = 4 * minute
+	s.Faults = []Fault{
+		{Kind: Cut, Process: 0, At: 12 * sec, For: 80 * sec},
+		{Kind: Close, Process: 0, At: 100 * sec, For: minute},
+	}
+	return s
+}
+
+// clockSleep sleeps whether or not the process was closed meanwhile.
+func clockSleep(u *User, d time.Duration) {
+	end := u.p.w.now() + d
+	for u.p.w.now() < end && u.p.ctx.Err() == nil {
+		u.Sleep(end - u.p.w.now())
+	}
 }
 
 // Named returns the schedule of that name among the edges and lines.

@@ -33,7 +33,8 @@ func Lines() []Schedule {
 		named("granted while paused past the deadline", away(Pause)),
 		named("grant heard first after a pause past the deadline", heardTooLate()),
 		named("granted while suspended past the deadline", away(Suspend)),
-		named("enter applied after giving up", ghostInLine()),
+		named("enter applied after giving up", ghostInLine(40*sec)),
+		named("enter applied after giving up, a long turn", ghostInLine(100*sec)),
 		named("enter's reply lost", lostEnter(LoseReply, 0)),
 		named("enter applied late and entered again", lostEnter(ApplyLate, 3*sec)),
 		named("waiter gives up", quitter()),
@@ -182,8 +183,8 @@ func heardTooLate() Schedule {
 
 // ghostInLine: B's first command to enter is applied at 25 s, when B has entered by a second one and
 // given up. C enters behind it.
-func ghostInLine() Schedule {
-	s := line(40 * sec)
+func ghostInLine(turn time.Duration) Schedule {
+	s := line(turn)
 	s.Processes[1].Users[0] = from(5*sec, func(u *User) {
 		u.Release(u.Lock("a", 10*sec))
 		u.Sleep(time.Hour)

@@ -12,10 +12,12 @@
 // # Faults
 //
 // At every command a fault may delay the request or the reply, refuse it, drop it, apply it and
-// lose the reply, apply it late, after the caller gave up, answer a read with an old state, kill
-// the process before or after, or stop it there. At any time a process may be killed, stopped,
-// suspended with its monotonic clock, cut off in both directions or in one, its wall clock or the
-// server's may step, another primary may be elected, a free lock document may be deleted.
+// lose the reply, apply it late, after the caller gave up, by seconds or by hours, apply it twice,
+// answer a read with an old state, kill the process before or after, or stop it there. At any time a
+// process may be killed, closed, stopped, suspended with its monotonic clock, cut off in both
+// directions or in one, or be left without answers, the contexts of its calls may end, its wall clock
+// or the server's may step, another primary may be elected, a free lock document may be deleted.
+// MongoDB's own lock manager may work beside the processes, see [Foreign].
 //
 // Contenders that wait in line hear of their grants by asking or, where the field Streams of the
 // schedule says so, by a stream of notices. Each notice is an event that meets the faults of a
@@ -32,8 +34,17 @@
 // (I6); a dead holder's lock and a free lock are taken, and a waiter hears of its grant, in time
 // while nothing else goes wrong (I7); an orderly Close leaves nothing (I8); nobody in a line is
 // overtaken ("order"); nobody gives its process id up without a reason ("identity"); a lost
-// guard stays lost, and none is handed out; a takeover stands on looks that the rule allows, told
-// again by [reference].
+// guard stays lost, none is handed out, and none is lost while its pings are answered and nobody took
+// its lock; a takeover stands on looks that the rule allows, told again by [reference].
+//
+// Liveness holds for every way to contend: whatever dies, whoever waits for a lock that no live process
+// holds has it in time, and whoever calls for it again and again has. Of those who wait for one
+// another somebody is told.
+//
+// Callers are told the truth ("truth"): an error names a holder, a limit or a circle that there was at
+// an instant of the call, a Release that returns nil has ended a tenure without a gap, and where
+// nothing went wrong nobody is told that something has. And they are told in time ("prompt"): a call
+// returns when its context or its time has ended.
 //
 // # What is not shown
 //

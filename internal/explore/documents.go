@@ -66,8 +66,11 @@ func (o *oracle) applied(c *call, before state, err error) {
 }
 
 // pingChanged judges a change of a ping document: a condemned one stays as it is, only the picture
-// that was watched is condemned, and numbers rise.
+// that was watched is condemned, no foreign process is, and numbers rise.
 func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
+	if _, foreign := o.foreign[c.subject]; foreign && c.op == fault.Condemn {
+		o.violated("I3", "%s condemned foreign %s, which knows nothing of that", c.who(), c.subject)
+	}
 	if raw == nil {
 		// A late one may come after Close has removed the document.
 		o.strays[c.subject] = c.op == fault.Ping && c.answered

@@ -76,6 +76,7 @@ func variants() []Fault {
 	add(Deaf, 20*sec, 70*sec)
 	add(Hang, 20*sec, 70*sec)
 	add(EndContexts)
+	add(Close, 0, 100*time.Millisecond, minute)
 	add(StepWall, -20*minute, 50*sec, 20*minute)
 	add(StepServer, -20*minute, 50*sec, 20*minute)
 	add(Elect, 0, 10*minute)

@@ -184,7 +184,7 @@ func (o *oracle) acknowledged(c *call) {
 	of := tenant{c.p, c.subject}
 	l := o.leases[of]
 	if l == nil {
-		if old := c.p.before(c.subject); old != "" {
+		if old := c.p.before(c.subject); o.leases[tenant{c.p, old}] != nil {
 			o.renamed(c.p, old)
 		}
 		l = &lease{sent: c.reading}

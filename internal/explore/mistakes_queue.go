@@ -2,7 +2,6 @@ package explore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -34,13 +33,10 @@ func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.A
 	return s.Catalog.Leave(ctx, session)
 }
 
-// Enter lets a contender into the line, if there is room in it. Mutant 26 puts it before the others.
+// Enter lets a contender into the line. Mutant 26 puts it before the others.
 func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	catalog.Lock, error) {
 	before, _ := s.lockAsOf(g.Name, nil)
-	if s.fullFor(before, g, how) {
-		return catalog.Lock{}, fmt.Errorf("enter %q: %w", g.Name, catalog.ErrQueueFull)
-	}
 	l, err := s.Catalog.Enter(ctx, g, how)
 	if err != nil || !s.w.s.Mistakes.Has(mutant.NewcomerFirst) { // mutant 26
 		return l, err
@@ -74,13 +70,6 @@ func (s *store) Bury(ctx context.Context, dead catalog.Holder, evidence string) 
 		}
 	}
 	return s.Catalog.Bury(ctx, dead, evidence)
-}
-
-// fullFor reports whether a line is full by the schedule's bound, and would not let a newcomer in.
-func (s *store) fullFor(l catalog.Lock, g catalog.Grant, how catalog.Line) bool {
-	full := s.w.s.MaxWaiters
-	return full > 0 && how == catalog.Queue && len(l.Waiters) >= full && !has(partiesOf(l), g.TS) &&
-		l.Limit == g.Limit
 }
 
 // edit changes a lock document as the store never would.

@@ -172,8 +172,6 @@ type Schedule struct {
 	NoServerTime bool
 	// HarmOnly leaves out the oracle that tells the takeover rule again, so that only harm counts.
 	HarmOnly bool
-	// MaxWaiters is how many may stand in a line; 0 is as many as the store lets in.
-	MaxWaiters int
 	// Foreign are lock managers of MongoDB's own beside the processes.
 	Foreign []Foreign
 	// World are things that happen outside of all processes, such as a foreign holder.

@@ -144,7 +144,7 @@ func (o *oracle) commits(c *call) {
 		if _, holds := l.HeldBy(h.session()); !holds {
 			o.violated("I5", "a transaction of %s commits under %q, which it does not hold", c.p, h.name)
 		}
-		if last := o.accepted[h.name]; h.guard.Fence() < last {
+		if last := o.accepted[h.name]; h.how.mode() == catalog.Exclusive && h.guard.Fence() < last {
 			o.violated("I5", "a transaction of %s commits under %q with fence %d after fence %d", c.p, h.name,
 				h.guard.Fence(), last)
 		}
@@ -186,7 +186,11 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 			in.held = h
 		}
 		if nested {
+			since, struck := u.p.w.now(), u.p.struck
 			u.InTransaction(h, d, limit, false)
+			if u.p.w.now() > since && u.p.struck == struck {
+				u.p.w.judge.say(news{p: u.p, wrong: "a transaction under " + h.name + " waits for the one around it"})
+			}
 		}
 		clock.Sleep(u.p.clock, d, ctx.Done())
 		return nil

@@ -92,6 +92,24 @@ func (o *oracle) nothingWrong(n news) {
 	o.violated("truth", "nothing has gone wrong, and %s is told of %q: %v", n.p, n.a.name, n.err)
 }
 
+// noGhosts: where nothing has gone wrong no process finds a ghost, or has anything to release late.
+func (o *oracle) noGhosts() {
+	if len(o.w.done.Faults) > 0 || len(o.w.foreigners) > 0 || o.w.s.World != nil {
+		return
+	}
+	for _, p := range o.w.lives {
+		p.mu.Lock()
+		m := p.manager
+		p.mu.Unlock()
+		if m == nil || p.twin != "" || o.w.twinned(p) {
+			continue
+		}
+		if s := m.Heartbeat(); s.Ghosts > 0 {
+			o.violated("truth", "nothing has gone wrong, and %s has found %d ghosts", p, s.Ghosts)
+		}
+	}
+}
+
 // heldThroughout judges a Release that returned nil: the session held the lock from the grant until
 // the release, and it was the release that ended it.
 func (o *oracle) heldThroughout(h *Held, called time.Duration) {

@@ -54,7 +54,7 @@ func (u *User) unusual(name string, names []string, how How) {
 	case 4:
 		if h := u.Acquire(name, how); h != nil {
 			for range 3 {
-				u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), false)
+				u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
 			}
 			u.Release(h)
 		}
@@ -73,7 +73,8 @@ func (u *User) unusual(name string, names []string, how How) {
 		}
 		under := u.how(names[u.Chance.IntN(len(names))])
 		under.Under = h
-		under.Says, under.Silent = u.Chance.IntN(3) == 0, u.Chance.IntN(4) == 0
+		under.Says = u.Chance.IntN(3) == 0
+		under.Silent = !under.Says && u.Chance.IntN(4) == 0
 		other := names[u.Chance.IntN(len(names))]
 		under.Permits, under.Shared = limitOf(u, other), other != permitted && u.Chance.IntN(4) == 0
 		u.Release(u.Acquire(other, under))
@@ -117,9 +118,16 @@ func (u *User) how(name string) How {
 	return how
 }
 
-// limitOf is the number of permits that a user asks for.
+// limitOf is the number of permits that a user asks for: mostly the same, sometimes another one, or
+// it takes the semaphore for a lock.
 func limitOf(u *User, name string) int {
 	if name != permitted {
+		return 0
+	}
+	switch u.Chance.IntN(12) {
+	case 0:
+		return 3
+	case 1:
 		return 0
 	}
 	return 2
@@ -150,6 +158,9 @@ func Walk(seed uint64) Schedule {
 	}
 	s.Streams = r.IntN(2) == 0
 	k := kindsOf(r, &s)
+	if k.foreign {
+		s.Foreign = []Foreign{wandering(r, s, names)}
+	}
 	for range 2 + r.IntN(3) {
 		p := Process{Rate: 1, Start: time.Duration(r.IntN(5)) * time.Second}
 		if k.processClocks {
@@ -173,6 +184,7 @@ type kinds struct {
 	kinds         []Kind
 	serverClock   bool // it may step
 	processClocks bool // they may be wrong
+	foreign       bool // a foreign manager takes part
 }
 
 // always are the kinds of every walk; a kind that stands twice is twice as likely.
@@ -180,6 +192,7 @@ var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
 	Crash, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts, EndContexts,
+	Close,
 }
 
 // Walked returns every kind of fault that a walk may have.
@@ -210,7 +223,26 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 	} else {
 		k.kinds = append(k.kinds, Suspend)
 	}
+	// One wrong clock is enough to fool MongoDB's own manager: it decides by the server's alone.
+	k.foreign = !k.serverClock && r.IntN(2) == 0
 	return k
+}
+
+// wandering is a foreign manager that comes and goes, and takes locks now and then.
+func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
+	f := Foreign{Process: "ConfigServer"}
+	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	for at := some(s.Timing.Takeover); at < s.Length; {
+		spell := Spell{From: at, To: at + some(8*s.Timing.Takeover), Orderly: r.IntN(2) == 0}
+		f.Spells = append(f.Spells, spell)
+		at = spell.To + time.Second + some(2*s.Timing.Takeover)
+	}
+	for at := time.Duration(0); at < s.Length; at += some(4 * s.Timing.Takeover) {
+		f.Tasks = append(f.Tasks, Task{
+			At: at, Name: names[r.IntN(len(names))], For: some(s.Timing.Takeover),
+		})
+	}
+	return f
 }
 
 // ops are the commands at which a fault is of most interest.
@@ -218,7 +250,7 @@ var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Overtake, fault.Release, fault.Ping, fault.Held,
 	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
 	fault.Bury, fault.Settle, fault.Attend, fault.Attend, fault.Awarded, fault.Waiting,
-	fault.Notices, fault.Notice, fault.Notice,
+	fault.Notices, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
 }
 
 // fault makes one fault, with a restart for one that kills.

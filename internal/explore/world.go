@@ -126,6 +126,7 @@ func (w *world) finish() {
 			w.at(w.now(), p.index, p.stop)
 		}
 	}
+	w.judge.noGhosts()
 	failed := w.done.Failed()
 	for (w.alive() > 0 || w.underWay > 0) && w.now() < limit {
 		w.step(limit)
