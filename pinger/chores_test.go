@@ -270,6 +270,31 @@ func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	})
 }
 
+// A ping document that may or may not be removed, over a connection that had died unnoticed, is
+// removed by a second try: Close reports nothing that a user would have to look after.
+func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	for _, applied := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, nil)
+			b.start(t)
+			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op != fault.RemovePing || b.store.Count(fault.RemovePing) > 1 {
+					return apply()
+				}
+				if applied {
+					return errors.Join(apply(), fault.Lost(call.Op))
+				}
+				return fault.Lost(call.Op)
+			})
+			b.close(t)
+			if b.mem.Document(catalog.PingsCollection, "process-1") != nil || b.store.Count(fault.RemovePing) != 2 {
+				t.Errorf("applied %v: still there after %d tries", applied, b.store.Count(fault.RemovePing))
+			}
+		})
+	}
+}
+
 // Indexes that cannot be created are tried again and do not stop anything.
 func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
 	t.Parallel()

@@ -211,8 +211,18 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if errors.Is(t.Err(), ErrForked) { // a twin goes on with the document
 		return err
 	}
-	if failed := p.cfg.Store.RemovePing(ctx, t.process); failed != nil {
+	if failed := p.removePing(ctx, t.process); failed != nil {
 		err = errors.Join(err, fmt.Errorf("pinger: %w", failed))
+	}
+	return err
+}
+
+// removePing removes the ping of a process that has ended. To do it twice is harmless, so one of
+// unknown outcome, such as over a connection that had died unnoticed, is tried once more.
+func (p *LockPinger) removePing(ctx context.Context, process string) error {
+	err := p.cfg.Store.RemovePing(ctx, process)
+	if errors.Is(err, catalog.ErrUnknownOutcome) && ctx.Err() == nil {
+		err = p.cfg.Store.RemovePing(ctx, process)
 	}
 	return err
 }
