@@ -38,6 +38,7 @@ func Edges() []Schedule {
 		named("a semaphore of the dead, waited for as a lock", otherLimit(How{Wait: time.Hour})),
 		named("a semaphore of the dead, asked for as a lock", otherLimit(How{})),
 		named("context ends while the server hangs", hangs(How{Wait: sec, Context: true})),
+		named("WaitAtMost ends while the server hangs", hangs(How{Wait: sec})),
 		named("close with an ended context", closed(0)),
 		named("close in a tenth of a second while the server hangs", closedHanging(100*time.Millisecond)),
 		named("close during work", closed(time.Minute)),

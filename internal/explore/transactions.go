@@ -187,8 +187,8 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 		}
 		if nested {
 			since, struck := u.p.w.now(), u.p.struck
-			u.InTransaction(h, d, limit, false)
-			if u.p.w.now() > since && u.p.struck == struck {
+			err := h.guard.InTransaction(ctx, func(context.Context) error { return nil })
+			if err == nil || u.p.w.now() > since && u.p.struck == struck {
 				u.p.w.judge.say(news{p: u.p, wrong: "a transaction under " + h.name + " waits for the one around it"})
 			}
 		}
