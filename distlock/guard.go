@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/clock"
 	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
 )
@@ -135,11 +134,15 @@ func (g *TryGuard) Release() error {
 	if g == nil {
 		return nil
 	}
+	return g.releaseWithin(g.h.m.life)
+}
+
+func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	g.release.Do(func() {
 		g.released.Store(true)
 		g.cleanup.Stop()
 		if g.h.lastGuard() {
-			g.outcome = g.h.release(g.h.m.life, ErrReleased)
+			g.outcome = g.h.release(ctx, ErrReleased)
 		} else {
 			g.outcome = g.h.broken()
 		}
@@ -343,8 +346,24 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 		if last || tries >= h.m.cfg.ReleaseTries || ctx.Err() != nil {
 			return tries, err
 		}
-		last = !clock.Sleep(h.m.cfg.Clock, pause, h.m.closed) // closed: one last try
+		if last = !h.rest(ctx, pause); ctx.Err() != nil {
+			return tries, err
+		}
 	}
+}
+
+// rest pauses between two tries. It reports false when the Manager is being closed, which leaves one
+// last try, or ctx has ended.
+func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
+	timer := h.m.cfg.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-h.m.closed:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (h *holding) releaseOnce(ctx context.Context) error {

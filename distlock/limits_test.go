@@ -280,6 +280,38 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
+// Tries to break: Do gives the lock back although its context has ended meanwhile, and returns one
+// command later when the server does not answer.
+func TestDo_ContextEnds_GivesBack(t *testing.T) {
+	for name, limit := range map[string]time.Duration{
+		"healthy": time.Second, "hanging": time.Second + distlock.DefaultCommandTimeout,
+		"refused": time.Second + distlock.DefaultCommandTimeout,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(nil)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				start := time.Now()
+				err := p.Do(ctx, "a", func(ctx context.Context, _ *distlock.TryGuard) error {
+					p.store.Set(map[string]fault.Hook{"hanging": obedient,
+						"refused": func(_ context.Context, call fault.Call, _ func() error) error {
+							return fault.Refused(call.Op)
+						}}[name])
+					<-ctx.Done()
+					return nil
+				})
+				if took := time.Since(start); took > limit {
+					t.Errorf("Do returned after %v, want %v", took, limit)
+				}
+				if free := !w.lock("a").Held; free != (err == nil) || free != (name == "healthy") {
+					t.Errorf("Do returned %v, free is %v", err, free)
+				}
+			})
+		})
+	}
+}
+
 // Tries to break: closing again returns within its own context, too, and a first Close goes on.
 func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

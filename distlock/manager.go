@@ -219,11 +219,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	close(m.closed)
 	defer m.end()
-	if ctx.Err() != nil {
-		within, stop := m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
-		defer stop()
-		ctx = within
-	}
+	ctx, done := m.givingBack(ctx)
+	defer done()
 	if err := m.close(ctx); err != nil {
 		return fmt.Errorf("distlock: close: %w", err)
 	}
@@ -278,6 +275,15 @@ func (m *Manager) calling(ctx context.Context, o acquireOptions) (context.Contex
 		cancel(nil)
 		stopTimer()
 	}
+}
+
+// givingBack returns the context for giving locks back: ctx, and if that has ended already one that
+// lasts for one command.
+func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
 }
 
 // within returns a context that ends with ctx, and when d has passed by the Manager's clock.
