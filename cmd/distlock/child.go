@@ -84,7 +84,7 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 	lost := guard.Context()
 	renewal := g.clock.NewTimer(r.renewal())
 	defer renewal.Stop()
-	for cancelled := ctx.Done(); ; {
+	for cancelled, unguarded := ctx.Done(), g.guardian.ended; ; {
 		select {
 		case <-g.ended:
 		case <-lost.Done():
@@ -95,6 +95,11 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 		case <-renewal.C():
 			g.guardian.trust(guard.Deadline())
 			renewal.Reset(r.renewal())
+			continue
+		case <-unguarded:
+			unguarded = nil
+			s.say("the guardian is gone: should distlock be killed as well, nobody ends what the " +
+				"command has started")
 			continue
 		case caught := <-signals:
 			g.forward(caught.(syscall.Signal))

@@ -78,12 +78,11 @@ func starter(args []string) int {
 // A guardian is, to run, the process that ends the command should run be killed, or be stopped past
 // its deadline. It lives in a session of its own, where nothing reaches it that is sent to run.
 type guardian struct {
-	cmd    *exec.Cmd
-	pipe   *os.File // its end tells that run has ended
-	say    func(format string, args ...any)
-	clock  clock.Clock
-	until  time.Time // as told
-	failed bool
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has ended
+	pipe  *os.File      // its end tells that run has ended
+	clock clock.Clock
+	until time.Time // as told
 }
 
 // guard starts the guardian of a process group.
@@ -104,7 +103,14 @@ func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
 		_ = writing.Close()
 		return nil, fmt.Errorf("start the guardian of the command: %w", err)
 	}
-	return &guardian{cmd: cmd, pipe: writing, say: s.say, clock: clock.System(), until: until}, nil
+	g := &guardian{
+		cmd: cmd, ended: make(chan struct{}), pipe: writing, clock: clock.System(), until: until,
+	}
+	go func() { // ends with the guardian, which dismiss ends
+		defer close(g.ended)
+		_ = cmd.Wait() // how it ended does not matter
+	}()
+	return g, nil
 }
 
 // late is how long after the deadline the guardian steps in: long enough for run to do it itself,
@@ -122,22 +128,18 @@ func (g *guardian) trust(until time.Time) {
 // ending tells that the command was told to end.
 func (g *guardian) ending() { g.tell(endingWord) }
 
-// tell writes a line. A guardian that does not read is not waited for.
+// tell writes a line. A guardian that does not read is not waited for, and one that has ended is told
+// of elsewhere.
 func (g *guardian) tell(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // a pipe can do that
-	_, err := io.WriteString(g.pipe, line+"\n")
-	if err != nil && !g.failed {
-		g.failed = true
-		g.say("the guardian is gone (%v): should distlock be killed as well, nobody ends what the "+
-			"command has started", err)
-	}
+	_, _ = io.WriteString(g.pipe, line+"\n")
 }
 
 // dismiss ends the guardian of a group that has ended.
 func (g *guardian) dismiss() {
 	_ = g.cmd.Process.Kill() // it may have ended, or stand still
-	_ = g.cmd.Wait()         // killed, as was asked
-	_ = g.pipe.Close()       // last: its end is what it waits for
+	<-g.ended
+	_ = g.pipe.Close() // last: its end is what it waits for
 }
 
 // A vigil is what the guardian does in its process.

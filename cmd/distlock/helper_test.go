@@ -50,20 +50,9 @@ func helper(what string, args []string) int {
 			fmt.Println("got", s)
 		}
 	case "parent": // leaves a child behind that is as it was told
-		self, _ := os.Executable()
-		told, telling, _ := os.Pipe()
-		child, err := os.StartProcess(self, []string{self, "helper", args[0]},
-			&os.ProcAttr{Files: []*os.File{nil, telling, os.Stderr}})
-		if err == nil {
-			_, _ = told.Read(make([]byte, 1)) // it is ready
-			fmt.Println("parent of", child.Pid)
-		}
-		return 0
+		return leaveBehind(args[0])
 	case "environ": // tells all that it was given
-		fmt.Println(strings.Join(os.Environ(), "\n"))
-		given, _ := os.ReadFile("/proc/self/environ") // on Linux
-		fmt.Println(string(given))
-		return 0
+		return tellEnvironment()
 	case "stop": // stops itself
 		signal.Notify(caught, syscall.SIGCONT)
 		fmt.Println("stops")
@@ -85,17 +74,41 @@ func helper(what string, args []string) int {
 			return helper("stubborn", nil)
 		}
 	case "alive": // tells which processes live
-		for _, arg := range args {
-			if pid, _ := strconv.Atoi(arg); !dead(pid) && !zombie(pid) {
-				fmt.Println("alive:", pid)
-			}
-		}
-		return 0
+		return tellAlive(args)
 	case "distlock":
 		os.Args = append([]string{"distlock"}, args...)
 		main()
 	}
 	return 99
+}
+
+// leaveBehind starts a helper, waits until it is ready and ends.
+func leaveBehind(what string) int {
+	self, _ := os.Executable()
+	told, telling, _ := os.Pipe()
+	child, err := os.StartProcess(self, []string{self, "helper", what},
+		&os.ProcAttr{Files: []*os.File{nil, telling, os.Stderr}})
+	if err == nil {
+		_, _ = told.Read(make([]byte, 1)) // it is ready
+		fmt.Println("parent of", child.Pid)
+	}
+	return 0
+}
+
+func tellEnvironment() int {
+	fmt.Println(strings.Join(os.Environ(), "\n"))
+	given, _ := os.ReadFile("/proc/self/environ") // on Linux
+	fmt.Println(string(given))
+	return 0
+}
+
+func tellAlive(pids []string) int {
+	for _, arg := range pids {
+		if pid, _ := strconv.Atoi(arg); !dead(pid) && !zombie(pid) {
+			fmt.Println("alive:", pid)
+		}
+	}
+	return 0
 }
 
 func helperSignal(caught <-chan os.Signal) os.Signal {
