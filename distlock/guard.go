@@ -181,6 +181,13 @@ func (h *holding) anotherGuard() bool {
 	return true
 }
 
+// givenBack reports whether the lock was released, or is being.
+func (h *holding) givenBack() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.freed != nil
+}
+
 // lastGuard takes one guard off the count and reports whether it was the last.
 func (h *holding) lastGuard() bool {
 	h.mu.Lock()

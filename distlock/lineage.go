@@ -32,12 +32,12 @@ func (a *attempt) lineage(h *holding) context.Context {
 const maxHolds = 32
 
 // owned returns what the caller of Lock holds while it waits: the guards that it names, see
-// [Holding], else those under whose contexts it lives. Nothing is presumed. What was released or
-// lost is left out.
+// [Holding], else those under whose contexts it lives. Nothing is presumed. What was released is left
+// out; what was lost is not, since the lock stays in the way until it is released or taken over.
 func owned(ctx context.Context, o acquireOptions) []*holding {
 	var own []*holding
 	add := func(h *holding) {
-		if h.err() == nil && !slices.Contains(own, h) {
+		if !h.givenBack() && !slices.Contains(own, h) {
 			own = append(own, h)
 		}
 	}
@@ -72,8 +72,10 @@ func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOpti
 	permits := 0
 	for _, h := range owned(ctx, o) {
 		switch {
-		case h.m != m || h.session.Name != name || h.limit != o.limit:
-			continue // of another store perhaps; with another limit the server says what is wrong
+		case h.m != m || h.session.Name != name || h.limit != o.limit || h.err() != nil:
+			// Of another store perhaps; with another limit the server says what is wrong; what was
+			// lost may be another's by now.
+			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {
 				continue

@@ -24,6 +24,7 @@ func Edges() []Schedule {
 		named("holders who wait for one another and say nothing", silentCircle()),
 		named("circle of permits", circleOfPermits()),
 		named("a permit that comes back", permitComesBack()),
+		named("circle over a lost guard", circleOverLost()),
 		named("circle of one", circleOfOne(How{Wait: time.Hour})),
 		named("circle of one, as it says", circleOfOne(How{Wait: time.Hour, Says: true})),
 		named("context ends in line while the server hangs", hangsInLine(How{Wait: 8 * sec, Context: true})),
@@ -128,6 +129,25 @@ func permitComesBack() Schedule {
 	}
 	return scene(under("a", "b", permit, wait), from(sec, under("b", "a", wait, permit)),
 		withHow("a", permit, 40*sec))
+}
+
+// circleOverLost: A has no answers until its guard of b is lost, but its pings arrive, so nobody takes
+// b from it. Then it waits for a, whose holder C waits for b: what is lost and not given back is in
+// the way all the same.
+func circleOverLost() Schedule {
+	both := func(first, second string, at time.Duration) func(*User) {
+		return func(u *User) {
+			h := u.Acquire(first, How{Wait: time.Hour})
+			if h != nil && u.Until(at) {
+				u.Release(u.Acquire(second, How{Wait: time.Hour, Under: h, Says: true}))
+			}
+			u.Release(h)
+		}
+	}
+	s := scene(both("b", "a", 80*sec), from(5*sec, both("a", "b", 10*sec)))
+	s.Length = 4 * minute
+	s.Faults = []Fault{{Kind: Deaf, Process: 0, At: 12 * sec, For: 60 * sec}}
+	return s
 }
 
 // circleOfOne: who holds a lock waits for it.

@@ -17,6 +17,7 @@ var (
 	seedFlag = flag.Uint64("explore.seed", 0, "play this one random walk and print its timeline")
 	timeFlag = flag.Duration("explore.time", 0, "walk at random for that long")
 	walks    = flag.Int("explore.walks", 25, "number of random walks")
+	fromSeed = flag.Uint64("explore.from", 1, "seed of the first random walk")
 )
 
 func TestMain(m *testing.M) {
@@ -86,7 +87,7 @@ func TestWalk_FindsNothing(t *testing.T) {
 	}
 	var sum explore.Stats
 	n, start := 0, time.Now()
-	for seed := uint64(1); seed <= uint64(walked()) || time.Since(start) < *timeFlag; seed++ {
+	for seed := *fromSeed; n < walked() || time.Since(start) < *timeFlag; seed++ {
 		s := explore.Walk(seed)
 		r := explore.Run(t, s)
 		sum.Add(r.Stats)

@@ -120,8 +120,8 @@ func (f *foreign) attempt(t Task) {
 
 // take acquires a lock that is free, or whose holder was silent for too long.
 func (f *foreign) take(name string) bool {
-	if _, holds := f.holds[name]; holds {
-		return false // for another task
+	if _, holds := f.holds[name]; holds || f.w.mem.Busy(name) {
+		return false // for another task; or it waits for a transaction
 	}
 	doc := f.w.store.document(catalog.LocksCollection, name)
 	raw := f.w.mem.Document(catalog.LocksCollection, name)
@@ -161,6 +161,10 @@ func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
 
 // free sets the state to 0 if the session still holds the lock, and leaves everything else.
 func (f *foreign) free(name string) {
+	if f.w.mem.Busy(name) {
+		f.w.after(inDoubt, func() { f.whenUp(func() { f.free(name) }) })
+		return
+	}
 	ts := f.holds[name]
 	delete(f.holds, name)
 	raw := f.w.mem.Document(catalog.LocksCollection, name)

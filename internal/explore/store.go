@@ -196,7 +196,7 @@ func (s *store) restore(collection, id string, raw bson.Raw) error {
 func (w *world) removeFree() {
 	for _, raw := range w.mem.Documents(catalog.LocksCollection) {
 		l, bad := catalog.ParseLock(raw)
-		if bad == nil && !l.Held {
+		if bad == nil && !l.Held && !w.mem.Busy(l.Name) {
 			w.mem.Remove(catalog.LocksCollection, l.Name)
 			w.store.note(catalog.LocksCollection, l.Name, nil)
 			w.log.add("lock document %q is deleted", l.Name)
