@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
 	"mongodlm/distlock"
 )
 
@@ -96,6 +99,40 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 			}
 		}
 		_ = within(t, "a Release under way", 0, func() error { return <-release })
+	})
+}
+
+// Tries to break: a transaction whose server falls silent is left within its context; the abort is not
+// waited for.
+func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
+		link := w.d.through(t)
+		m := w.startUnclosed(t, func(cfg *distlock.Config) {
+			cfg.URI, cfg.Client, cfg.PingClient = link.uri(), nil, nil
+			cfg.Takeover, cfg.Margin = 2*time.Minute, 0
+		})
+		g := w.mustTry(t, m, w.name("own"))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var silent time.Time
+		err := g.InTransaction(ctx, func(ctx context.Context) error {
+			app := mongo.SessionFromContext(ctx).Client().Database(w.db.Name()).Collection("work")
+			if _, err := app.InsertOne(ctx, bson.D{{Key: "by", Value: "test"}}); err != nil {
+				return err
+			}
+			link.set(stalling)
+			silent = time.Now()
+			time.AfterFunc(time.Second, cancel)
+			_, err := app.InsertOne(ctx, bson.D{{Key: "by", Value: "test"}})
+			return err
+		})
+		if took := time.Since(silent); err == nil || took > time.Second+soon {
+			t.Errorf("InTransaction returned after %v with %v, want 1s", took, err)
+		}
+		closing, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		_ = within(t, "Close", 100*time.Millisecond, func() error { return m.Close(closing) })
 	})
 }
 

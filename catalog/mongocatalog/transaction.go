@@ -54,7 +54,7 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	if err != nil {
 		return o.wrap(err)
 	}
-	defer session.EndSession(context.WithoutCancel(ctx))
+	defer c.end(ctx, session)
 	for runs, pause := 1, runPause; ; runs, pause = runs+1, min(2*pause, runPauseMost) {
 		err := c.transactOnce(ctx, session, o, s, run)
 		if err == nil || !transient(err) {
@@ -147,11 +147,30 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 	}
 }
 
-// abort gives the transaction up. What fails here the server ends by itself.
+// abort gives the transaction up before another run. What fails here the server ends by itself; once
+// ctx has ended it is left to end.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+	if ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	_ = session.AbortTransaction(ctx)
+}
+
+// end ends the session, and aborts the transaction that still runs in it. A caller whose context has
+// ended does not wait for that.
+func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
+	end := func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+		defer cancel()
+		session.EndSession(ctx)
+	}
+	if ctx.Err() != nil {
+		go end() // ends within the limit of a command
+		return
+	}
+	end()
 }
 
 // transacted words an error of a transaction.
