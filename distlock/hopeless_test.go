@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,14 +156,15 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				var log bytes.Buffer
+				var log safeBuffer
 				a := w.start(nil)
 				b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
 				g := a.mustTry("a")
-				fail := true
+				var fail atomic.Bool
+				fail.Store(true)
 				hook := func(_ context.Context, call fault.Call, apply func() error) error {
 					for _, op := range ops {
-						if fail && call.Op == op {
+						if fail.Load() && call.Op == op {
 							return fault.Refused(call.Op)
 						}
 					}
@@ -177,7 +180,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 				if n := strings.Count(log.String(), `"warn"`); n != 1 {
 					t.Errorf("%d warnings in ten minutes of failures, want one:\n%s", n, log.String())
 				}
-				fail = false
+				fail.Store(false)
 				time.Sleep(2 * pingTime)
 				w.release(g)
 				g = w.wantTurn(done)
@@ -191,4 +194,22 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// safeBuffer takes the lines of a logger that several goroutines write.
+type safeBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
