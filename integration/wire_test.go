@@ -240,6 +240,8 @@ func operationOf(m []byte) string {
 			return "release" // in general, and in short
 		case update.Type == bson.TypeArray:
 			return "enter"
+		case has("query", "rev") && isID("update", "$set", "ts") && !has("update", "$set", "grants"):
+			return "overtake" // by compare-and-set, where the server has no pipelines
 		case has("query", "rev"):
 			return "swap"
 		case has("query", "process"):
