@@ -22,8 +22,8 @@ func (l *DistributedLock) Name() string { return l.name }
 // waits. Repeated calls are one observation: they get to a takeover together, as long as they come
 // at most MaxWatchGap apart. mongos: lock_try.
 //
-// The guard's context is a child of ctx. When ctx ends while the server is asked, the outcome is
-// looked up once and undone if it was an acquisition.
+// The guard's context is a child of ctx. TryLock returns when ctx ends, whatever the server does; what
+// it may have acquired by then is given back in the background.
 //
 // Errors: a *HeldError, which matches [ErrHeld]; a *LimitError while anybody who is not dead by the
 // rule uses the lock with another limit; [ErrBadName] and [ErrBadOption] before any I/O;
@@ -64,8 +64,8 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 //
 // Errors: those of TryLock; a *DeadlockError, at once when the caller holds the lock itself, and
 // after a second when it waits for itself by way of others. What it holds is known from its context,
-// see [TryGuard.Context], or from [Holding]. When ctx ended, the error matches its cause and the last
-// reason for waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
+// see [TryGuard.Context], or from [Holding]. Lock returns when ctx ends; then the error matches its cause
+// and the last reason for waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
 //
 // Round trips: one to take or to queue, and two to give up, on MongoDB; three and four on the embedded
 // server. With [Shared] or [Permits], which the first release of a process in a lock that it has not

@@ -46,9 +46,11 @@ func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.w
 // colon. Default "go"; mongos wrote the thread's name.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
-// WaitAtMost bounds how long [DistributedLock.Lock] and [Manager.Do] wait for a lock that somebody
-// else holds; then the error matches [ErrHeld]. Zero means one try. Without it they wait until
-// their context ends. TryLock never waits and ignores it.
+// WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAllWith] take to
+// acquire, commands that are under way included. Then the error is the last reason for waiting: it
+// matches [ErrHeld] where somebody held the lock, [ErrOutcomeUnknown] or [ErrUnavailable] where the
+// server did not answer. Zero means one try. Without it they wait until their context ends, which the
+// guard's context does, too. TryLock never waits and ignores it.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }

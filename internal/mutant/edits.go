@@ -86,8 +86,8 @@ var Edits = []Edit{
 	},
 	{
 		Name: "Close gives nothing back when its context has ended", File: "distlock/manager.go",
-		Old:      `within, stop := m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)`,
-		New:      `within, stop := m.within(ctx, m.cfg.CommandTimeout)`,
+		Old:      `return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)`,
+		New:      `return m.within(ctx, m.cfg.CommandTimeout)`,
 		Schedule: "close with an ended context", Rule: "I8",
 	},
 	{
