@@ -54,13 +54,9 @@ func (u *User) unusual(name string, names []string, how How) {
 	case 4:
 		if h := u.Acquire(name, how); h != nil {
 			for range 3 {
-				u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
+				u.Sleep(u.some(t.Limit)) // transactions are for the directed schedules
 			}
 			u.Release(h)
-		}
-	case 5:
-		if name != permitted {
-			u.LockInTransaction(name, u.some(t.Limit), u.some(t.Takeover))
 		}
 	case 0:
 		held := u.LockAll(plain(names), u.some(3*t.Takeover))
