@@ -29,9 +29,6 @@ type attempt struct {
 	grant  catalog.Grant
 	line   catalog.Line
 	parent context.Context // of the guard; the contexts of the commands end earlier
-
-	full    int  // how many stand in a full line
-	refused bool // the last try to enter was refused: the line was full
 }
 
 // begin makes the session of an attempt and enters it in the table. The caller must call leave.
@@ -50,7 +47,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Takeover: m.cfg.Takeover,
 		Mode:     o.mode,
 		Limit:    o.limit,
-	}, line: o.line, full: catalog.MaxWaiters, parent: o.parent}
+	}, line: o.line, parent: o.parent}
 	a.grant.Who = fmt.Sprintf("%s:%s:%08x", a.grant.Process, o.label, rand.Uint32())
 	if !m.mistakes.Has(mutant.PendingAfterSend) { // mutant 12
 		m.table.enter(a.grant.TS)
@@ -191,19 +188,10 @@ func (a *attempt) answer(s scene) error {
 			causes: []error{limit},
 		}
 	}
-	if waits || holds || a.line == catalog.Queue && a.fits(len(s.Lock.Waiters)) {
+	if waits || holds || a.line == catalog.Queue && len(s.Lock.Waiters) < catalog.MaxWaiters {
 		return errFree
 	}
 	return a.m.heldError(s)
-}
-
-// fits reports whether a line of so many has a place for this attempt. What was just refused as full
-// is full at what the next look shows, whatever bound the server's other clients have.
-func (a *attempt) fits(waiters int) bool {
-	if a.refused {
-		a.refused, a.full = false, max(1, waiters)
-	}
-	return waiters < a.full
 }
 
 // overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the

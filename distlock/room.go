@@ -80,8 +80,9 @@ type line struct {
 
 // A place is one of those in a line.
 type place struct {
-	line *line
-	turn chan struct{} // closed when it is the first
+	line  *line
+	turn  chan struct{} // closed when it is the first
+	since time.Duration // monotonic
 }
 
 // join takes the last place of a line.
@@ -95,7 +96,7 @@ func (r *room) join(name string, limit int32) *place {
 			&line{name: name, limit: limit, room: make(chan struct{}, 1)})
 	}
 	l := r.lines[name][i]
-	p := &place{line: l, turn: make(chan struct{})}
+	p := &place{line: l, turn: make(chan struct{}), since: r.m.cfg.Clock.Now().Mono}
 	l.places = append(l.places, p)
 	if len(l.places) == 1 {
 		close(p.turn)

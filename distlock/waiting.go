@@ -17,6 +17,8 @@ type waiting struct {
 	pause time.Duration
 	last  error  // why it waits
 	place *place // among those of this Manager who have yet to enter the document
+
+	refusals int // since the last pause outside of the line
 }
 
 // stopped is the error of a wait that was ended from outside: it matches the cause and the last reason
@@ -126,19 +128,18 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 // come takes the lock or a place in its line, and waits outside of the document as long as there is
 // none. A guard is that of a lock which it took over from the dead.
 func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
-	for {
+	for ; ; w.place.line.shut.Store(false) {
 		if !w.place.line.shut.Load() {
 			lock, err = w.enter(ctx, me)
 			w.place.line.shut.Store(refused(err) || len(lock.Waiters) >= catalog.MaxWaiters)
-			me.a.refused = errors.Is(err, catalog.ErrQueueFull)
 			if !refused(err) {
 				return lock, nil, err
 			}
+			w.refusals++
 		}
-		if g, err = w.outside(ctx, me); !errors.Is(err, errFree) {
+		if g, err = w.outside(ctx, me, err); !errors.Is(err, errFree) {
 			return lock, g, err
 		}
-		w.place.line.shut.Store(false)
 	}
 }
 
@@ -147,21 +148,39 @@ func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *T
 // all who hold the lock or stand in the line, and takes the dead out; its pauses are those of the
 // questions for grants, see attendant. It returns a guard, errFree when there is room, as a look or an
 // event of this process tells, or why it does not go on.
-func (w *waiting) outside(ctx context.Context, me *waiter) (*TryGuard, error) {
+//
+// refusal is what the server said last. Whoever was refused twice without a pause, although looks show
+// room, pauses in any case: others are faster, or the server counts otherwise than we do.
+func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryGuard, error) {
 	for {
 		sent := w.m.cfg.Clock.Now().Mono
 		guard, s, err := me.a.contend(ctx)
-		full := errors.Is(err, ErrHeld)
-		if !full && !(errors.Is(err, ErrLimit) && s.silent(w.o.limit)) {
+		still := s.still()
+		switch {
+		case errors.Is(err, errFree) && w.refusals > 1:
+			err, still = w.refusedAs(s, refusal), sent-w.place.since
+		case errors.Is(err, ErrHeld):
+		case errors.Is(err, ErrLimit) && s.silent(w.o.limit):
+		default:
 			return guard, err
 		}
-		w.last = err
+		w.last, w.refusals = err, 0
 		w.m.room.calls.note(ctx, nil)
-		pause := w.m.askPause(s.still(), farFromIt, w.m.cfg.Clock.Now().Mono-sent)
+		pause := w.m.askPause(still, farFromIt, w.m.cfg.Clock.Now().Mono-sent)
 		if err := w.linger(ctx, me, pause); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// refusedAs words what the server refused, where a look shows no reason for it.
+func (w *waiting) refusedAs(s scene, refusal error) error {
+	if errors.Is(refusal, ErrLimit) {
+		return acquiring(w.name, refusal)
+	}
+	e := w.m.heldError(s)
+	e.Reason = "its line is full"
+	return e
 }
 
 // linger pauses between two looks from outside. It returns nil for another look, errFree when a

@@ -54,7 +54,7 @@ var Edits = []Edit{
 	},
 	{
 		Name: "a full line is tried and not looked behind", File: "distlock/waiting.go",
-		Old:      `if g, err = w.outside(ctx, me); !errors.Is(err, errFree) {`,
+		Old:      `if g, err = w.outside(ctx, me, err); !errors.Is(err, errFree) {`,
 		New:      `w.last = acquiring(w.name, err); if err = w.sleep(ctx); err != nil {`,
 		Schedule: "a line full of the dead", Rule: "I7",
 	},
