@@ -203,8 +203,10 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	}
 	t := p.Last()
 	t.end(ErrStopped)
-	p.queue.again()
-	p.work()
+	if ctx.Err() == nil { // else there is no time to try anything again
+		p.queue.again()
+		p.work()
+	}
 	<-p.queue.drain()
 	p.hangUp()
 	err := p.left()

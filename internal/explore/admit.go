@@ -68,7 +68,11 @@ type course struct {
 // admit decides what becomes of a command that was sent.
 func (w *world) admit(c *call) {
 	p := c.p
-	if c.answered || p.isBuried() {
+	p.mu.Lock()
+	c.admitted = !c.expired.Load()
+	admitted := c.admitted
+	p.mu.Unlock()
+	if !admitted || c.answered || p.isBuried() {
 		c.finish(fault.Refused(c.op))
 		return
 	}

@@ -45,6 +45,7 @@ type call struct {
 
 	inside   *inside // the transaction of which it is a part
 	blocked  bool    // it has waited for a transaction
+	admitted bool    // it was sent; guarded by the process's mu
 	err      error   // of do; set before done is closed
 	done     chan struct{}
 	answered bool        // the reply is there
@@ -62,7 +63,7 @@ func compareCalls(a, b *call) int {
 // submit sends a command and waits for its answer, as a process does: until its context ends.
 func (c *call) submit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: not sent: %w", c.op, err)
+		return unsent(err)
 	}
 	p := c.p
 	c.done = make(chan struct{})
@@ -84,17 +85,24 @@ func (c *call) submit(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	frozen := p.frozen
+	frozen, admitted := p.frozen, c.admitted
 	if !frozen {
 		c.expired.Store(true)
 	}
 	p.mu.Unlock()
+	if !frozen && !admitted {
+		return unsent(ctx.Err())
+	}
 	if frozen { // it will notice when it runs again; a reply that is there by then counts
 		<-c.done
 		return c.err
 	}
 	return c.timeout(ctx.Err())
 }
+
+// unsent is the error of a command whose context had ended, or ended in the instant in which it was to be
+// sent: which of the two it was would hang on the Go scheduler.
+func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
 // timeout is the error of a command whose time was up.
 func (c *call) timeout(cause error) error {
