@@ -1,0 +1,125 @@
+package house_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// How many modules a program that imports the lock links and may have in its graph, itself and this
+// one included: the three dependencies and what they require; in the graph also what is for tests.
+const mostLinked, mostModules = 15, 30
+
+// heavy are modules of the embedded server, of the integration tests and of the tools.
+var heavy = regexp.MustCompile(
+	`(?i)ferretdb|sqlite|grpc|opentelemetry|prometheus|pgx|protobuf|toxiproxy|porcupine|honnef`)
+
+const consumerMain = `package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+)
+
+func main() {
+	ctx := context.Background()
+	manager, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer manager.Close(ctx)
+	guard, err := manager.Lock("reports").TryLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(guard.Name(), " ", guard.Release())
+}
+`
+
+// consumer is the folder of a program outside of the workspace that requires only the core.
+func consumer(t *testing.T, module string) string {
+	t.Helper()
+	checkout, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // no question to a sum database
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"main.go": consumerMain,
+		"go.sum":  string(sums),
+		"go.mod": fmt.Sprintf("module consumer\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %[1]s => %s\n",
+			module, filepath.ToSlash(checkout)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// goIn runs a go command in a folder outside of the workspace.
+func goIn(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// A program that embeds the lock builds outside of the workspace, with few modules in its graph and
+// none of those that the embedded server needs.
+func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
+	t.Parallel()
+	module := goList(t, "-f", "{{.Module.Path}}", "./distlock")[0]
+	dir := consumer(t, module)
+	said, err := goIn(t, dir, "run", ".")
+	if err != nil || said != "reports <nil>" {
+		t.Fatalf("the program says %q, %v", said, err)
+	}
+	linked, err := goIn(t, dir, "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	few(t, "links", linked, mostLinked)
+	graph, err := goIn(t, dir, "list", "-m", "all")
+	if err != nil { // it needs the go.mod files of modules that nothing links
+		t.Skipf("the graph is not to be read without a network: %v", err)
+	}
+	few(t, "has in its graph", graph, mostModules)
+}
+
+// few checks a list of modules, one a line.
+func few(t *testing.T, does, list string, most int) {
+	t.Helper()
+	modules := strings.Split(list, "\n")
+	slices.Sort(modules)
+	modules = slices.Compact(modules)
+	t.Logf("a consumer %s %d modules", does, len(modules))
+	if len(modules) > most {
+		t.Errorf("a consumer %s %d modules, at most %d: %q", does, len(modules), most, modules)
+	}
+	for _, module := range modules {
+		if heavy.MatchString(module) {
+			t.Errorf("a consumer %s %s", does, module)
+		}
+	}
+}
