@@ -15,9 +15,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/cmd/balancer-demo/internal/balancer"
+	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/distlock"
-	"mongodlm/internal/balancer"
-	"mongodlm/internal/balancing"
 	"mongodlm/internal/clock"
 )
 
@@ -145,9 +145,9 @@ func load(ctx context.Context, o opts, out io.Writer) error {
 	return nil
 }
 
-func readCluster(path string) (balancing.Cluster, error) {
+func readCluster(path string) (cluster.Cluster, error) {
 	if path == "" {
-		return balancing.Sample()
+		return cluster.Sample()
 	}
-	return balancing.LoadFiles(path)
+	return cluster.LoadFiles(path)
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/balancer-demo/internal/balancer"
+	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/cmd/balancer-demo/internal/view"
 	"mongodlm/configserver"
-	"mongodlm/internal/balancer"
-	"mongodlm/internal/balancing"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/demoview"
 )
 
 // refresh is the time between two pictures of the live table.
@@ -31,11 +31,11 @@ type demo struct {
 	server    string
 	clock     clock.Clock
 	start     clock.Reading
-	before    balancing.Cluster
+	before    cluster.Cluster
 	processes []*process
 	ledger    *ledger
 	look      catalog.Look // the latest of the lock
-	line      []demoview.Waiter
+	line      []view.Waiter
 	faults    *faults
 	events    chan balancer.Event
 	restart   chan int // numbers of balancers that are due to be started again
@@ -87,7 +87,7 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	return report.OK(), d.publish(report, out)
 }
 
-func (d *demo) publish(report demoview.Report, out io.Writer) error {
+func (d *demo) publish(report view.Report, out io.Writer) error {
 	if !d.o.json {
 		_, err := io.WriteString(out, report.Text())
 		return err
@@ -101,10 +101,10 @@ func (d *demo) publish(report demoview.Report, out io.Writer) error {
 }
 
 // play runs the balancers until everything was shown, and judges.
-func (d *demo) play(ctx context.Context) (demoview.Report, error) {
+func (d *demo) play(ctx context.Context) (view.Report, error) {
 	var err error
 	if d.before, err = d.meta.Read(ctx); err != nil {
-		return demoview.Report{}, err
+		return view.Report{}, err
 	}
 	d.faults = newFaults(d)
 	d.say(0, "start", fmt.Sprintf("%d balancers, %d chunks on %d shards; timing shortened: ping %v, takeover %v",
@@ -113,7 +113,7 @@ func (d *demo) play(ctx context.Context) (demoview.Report, error) {
 		p, err := spawn(d.o, n, d.events)
 		if err != nil {
 			d.endAll(ctx)
-			return demoview.Report{}, err
+			return view.Report{}, err
 		}
 		d.processes = append(d.processes, p)
 		d.ledger.restarted(n, p.pid())
@@ -131,7 +131,7 @@ func (d *demo) play(ctx context.Context) (demoview.Report, error) {
 	if errors.As(loopErr, &signal) {
 		report.Interrupted = signal.String()
 	} else if loopErr != nil {
-		report.Violations = append(report.Violations, demoview.Violation{
+		report.Violations = append(report.Violations, view.Violation{
 			Breach: "unfinished", Subject: "demo", Evidence: loopErr.Error() + d.complaints()})
 	}
 	d.observe(judge)
@@ -159,7 +159,7 @@ func (d *demo) loop(ctx context.Context) error {
 			}
 			d.faults.tick(ctx)
 			d.observe(ctx)
-			d.screen.draw(func() demoview.State { return d.picture(ctx) })
+			d.screen.draw(func() view.State { return d.picture(ctx) })
 			ticker.Reset(refresh)
 		}
 	}
@@ -187,7 +187,7 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 	}
 	switch e.Kind {
 	case balancer.Balanced:
-		if now, err := d.meta.Read(ctx); err == nil && len(balancing.Candidates(now)) == 0 && !d.balanced {
+		if now, err := d.meta.Read(ctx); err == nil && len(cluster.Candidates(now)) == 0 && !d.balanced {
 			d.balanced = true
 			d.say(0, "balanced", "no chunk is left to move")
 		}
@@ -196,7 +196,7 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 			break // the same again
 		}
 		d.ledger.failed[e.Number] = e.Text
-		d.screen.event(demoview.Event{At: d.since(), Balancer: e.Number, Kind: "error", Text: e.Text})
+		d.screen.event(view.Event{At: d.since(), Balancer: e.Number, Kind: "error", Text: e.Text})
 	}
 	d.faults.note(ctx, e)
 }
@@ -204,7 +204,7 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 func (d *demo) since() time.Duration { return d.clock.Now().Mono - d.start.Mono }
 
 func (d *demo) say(number int, kind, text string) {
-	d.screen.event(demoview.Event{At: d.since(), Balancer: number, Kind: kind, Text: text})
+	d.screen.event(view.Event{At: d.since(), Balancer: number, Kind: kind, Text: text})
 }
 
 // respawn starts a balancer again that was killed.
@@ -222,7 +222,7 @@ func (d *demo) respawn(n int) error {
 // revive restarts what died without being killed by the demo; three times, then it is an error.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
-		if p.running() || d.ledger.of(p.number).Condition != demoview.Running {
+		if p.running() || d.ledger.of(p.number).Condition != view.Running {
 			continue
 		}
 		if d.ledger.deaths++; d.ledger.deaths > 3 {

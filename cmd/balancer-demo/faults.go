@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"mongodlm/internal/balancer"
-	"mongodlm/internal/demoview"
+	"mongodlm/cmd/balancer-demo/internal/balancer"
+	"mongodlm/cmd/balancer-demo/internal/view"
 )
 
 // The rounds after which the demo begins to do harm, so that there is something to interrupt.
@@ -81,13 +81,13 @@ func (f *faults) harm(ctx context.Context, e balancer.Event) {
 	case f.kill.planned && f.kill.process == "" && f.d.ledger.rounds >= killAfter:
 		p.kill()
 		<-p.exited
-		f.d.ledger.condition(e.Number, demoview.Killed)
+		f.d.ledger.condition(e.Number, view.Killed)
 		f.hit(ctx, &f.kill, e, "kill", "the holder was killed (SIGKILL)")
 		time.AfterFunc(restartPause, func() { f.d.restart <- e.Number })
 	case f.stop.planned && f.stop.process == "" && f.kill.survived && f.d.ledger.rounds >= stopAfter:
 		stop(p)
 		if f.hit(ctx, &f.stop, e, "stop", "the holder was stopped (SIGSTOP)") {
-			f.d.ledger.condition(e.Number, demoview.Stopped)
+			f.d.ledger.condition(e.Number, view.Stopped)
 		} else {
 			resume(p)
 		}
@@ -102,30 +102,30 @@ func (f *faults) hit(ctx context.Context, which *fault, e balancer.Event, kind, 
 		return false
 	}
 	which.process, which.number, which.at = e.Process, e.Number, f.d.since()
-	f.d.screen.event(demoview.Event{
+	f.d.screen.event(view.Event{
 		At: f.d.since(), Balancer: e.Number, Kind: kind, Text: text,
-		Fields: []demoview.Field{{Key: "fence", Value: fmt.Sprint(lock.Fence)}},
+		Fields: []view.Field{{Key: "fence", Value: fmt.Sprint(lock.Fence)}},
 	})
 	return true
 }
 
 // tick continues the stopped process once its lock was taken over and used by another.
 func (f *faults) tick(context.Context) {
-	stopped := f.stop.process != "" && f.d.ledger.of(f.stop.number).Condition == demoview.Stopped
+	stopped := f.stop.process != "" && f.d.ledger.of(f.stop.number).Condition == view.Stopped
 	if !stopped || !f.taken || f.d.since() < f.wait {
 		return
 	}
 	resume(f.d.processes[f.stop.number-1])
-	f.d.ledger.condition(f.stop.number, demoview.Running)
+	f.d.ledger.condition(f.stop.number, view.Running)
 	f.d.say(f.stop.number, "resume", "the stopped balancer goes on (SIGCONT)")
 }
 
 // list is the faults for the report.
-func (f *faults) list() []demoview.Fault {
-	var all []demoview.Fault
+func (f *faults) list() []view.Fault {
+	var all []view.Fault
 	add := func(kind string, one fault) {
 		if one.planned {
-			all = append(all, demoview.Fault{At: one.at, Kind: kind, Target: one.process,
+			all = append(all, view.Fault{At: one.at, Kind: kind, Target: one.process,
 				Happened: one.process != "", Survived: one.survived})
 		}
 	}

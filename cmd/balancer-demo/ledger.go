@@ -9,20 +9,21 @@ import (
 	"strings"
 	"time"
 
-	"mongodlm/internal/balancer"
-	"mongodlm/internal/balancing"
-	"mongodlm/internal/demoview"
+	"mongodlm/cmd/balancer-demo/internal/balancer"
+	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/cmd/balancer-demo/internal/referee"
+	"mongodlm/cmd/balancer-demo/internal/view"
 )
 
 // ledger is what the parent was told.
 type ledger struct {
-	balancers map[int]*demoview.Balancer
+	balancers map[int]*view.Balancer
 	process   map[string]int // process id to number
 	pid       map[string]int // process id to that of the system
 	order     []string       // process ids as they came
-	perID     map[string]*demoview.Rounds
-	takeovers []demoview.Takeover
-	breaches  []demoview.Violation
+	perID     map[string]*view.Rounds
+	takeovers []view.Takeover
+	breaches  []view.Violation
 	refused   int
 	rounds    int
 	deaths    int
@@ -33,26 +34,26 @@ type ledger struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		balancers: map[int]*demoview.Balancer{}, process: map[string]int{}, pid: map[string]int{},
-		perID: map[string]*demoview.Rounds{}, failed: map[int]string{},
+		balancers: map[int]*view.Balancer{}, process: map[string]int{}, pid: map[string]int{},
+		perID: map[string]*view.Rounds{}, failed: map[int]string{},
 	}
 }
 
-func (l *ledger) of(number int) *demoview.Balancer {
+func (l *ledger) of(number int) *view.Balancer {
 	b := l.balancers[number]
 	if b == nil {
-		b = &demoview.Balancer{Number: number, Condition: demoview.Running, PingAge: -1}
+		b = &view.Balancer{Number: number, Condition: view.Running, PingAge: -1}
 		l.balancers[number] = b
 	}
 	return b
 }
 
-func (l *ledger) condition(number int, c demoview.Condition) { l.of(number).Condition = c }
+func (l *ledger) condition(number int, c view.Condition) { l.of(number).Condition = c }
 
 // restarted notes that a number is another process now, which has not pinged yet.
 func (l *ledger) restarted(number, pid int) {
 	b := l.of(number)
-	b.PID, b.Condition, b.PingAge = pid, demoview.Running, -1
+	b.PID, b.Condition, b.PingAge = pid, view.Running, -1
 }
 
 // now reports whether a process id belongs to the process that has its number at present, and not
@@ -70,7 +71,7 @@ func (l *ledger) note(at time.Duration, e balancer.Event) {
 	if e.Process != "" && l.perID[e.Process] == nil {
 		l.process[e.Process], l.pid[e.Process] = e.Number, e.PID
 		l.order = append(l.order, e.Process)
-		l.perID[e.Process] = &demoview.Rounds{Number: e.Number, Process: e.Process}
+		l.perID[e.Process] = &view.Rounds{Number: e.Number, Process: e.Process}
 	}
 	switch e.Kind {
 	case balancer.Entered:
@@ -86,14 +87,14 @@ func (l *ledger) note(at time.Duration, e balancer.Event) {
 		b.Moves++
 		l.perID[e.Process].Moves++
 	case balancer.TookOver:
-		l.takeovers = append(l.takeovers, demoview.Takeover{
+		l.takeovers = append(l.takeovers, view.Takeover{
 			At: at, From: l.dead(e.Text), To: e.Process, Fence: e.Fence, Waited: e.Waited,
 			Evidence: e.Text})
 	case balancer.Refused:
 		l.refused++
 	case balancer.Breach:
-		l.breaches = append(l.breaches, demoview.Violation{
-			Breach: string(balancing.StaleWrite), Subject: e.Chunk,
+		l.breaches = append(l.breaches, view.Violation{
+			Breach: string(referee.StaleWrite), Subject: e.Chunk,
 			Evidence: fmt.Sprintf("%s wrote with fence %d after it had lost the lock", e.Process, e.Fence)})
 	}
 }
@@ -110,7 +111,7 @@ func (l *ledger) dead(evidence string) string {
 }
 
 // stood notes in which places of the line the balancers were seen.
-func (l *ledger) stood(line []demoview.Waiter) {
+func (l *ledger) stood(line []view.Waiter) {
 	l.longest = max(l.longest, len(line))
 	for i, w := range line {
 		if known := l.perID[w.Process]; known != nil {
@@ -120,27 +121,27 @@ func (l *ledger) stood(line []demoview.Waiter) {
 }
 
 // report judges the records in the database and adds what the parent was told.
-func (d *demo) report(ctx context.Context) (demoview.Report, error) {
+func (d *demo) report(ctx context.Context) (view.Report, error) {
 	after, err := d.meta.Read(ctx)
 	if err != nil {
-		return demoview.Report{}, err
+		return view.Report{}, err
 	}
 	rounds, changes, err := d.meta.History(ctx)
 	if err != nil {
-		return demoview.Report{}, err
+		return view.Report{}, err
 	}
-	r := demoview.Report{
-		Balanced: len(balancing.Candidates(after)) == 0, Duration: d.since(),
+	r := view.Report{
+		Balanced: len(cluster.Candidates(after)) == 0, Duration: d.since(),
 		RoundsOnly: d.o.rounds > 0,
 		Handovers:  handovers(rounds, d.ledger.takeovers), LongestLine: d.ledger.longest,
 		Takeovers: d.ledger.takeovers, Migrations: migrations(changes),
 		Faults: d.faults.list(), Refused: d.ledger.refused,
 		Before: loadsOf(d.before), After: loadsOf(after), Violations: d.ledger.breaches,
 	}
-	for _, v := range balancing.Judge(balancing.History{
+	for _, v := range referee.Judge(referee.History{
 		Before: d.before.Chunks, After: after.Chunks, Rounds: rounds, Changes: changes,
 	}) {
-		r.Violations = append(r.Violations, demoview.Violation{
+		r.Violations = append(r.Violations, view.Violation{
 			Breach: string(v.Breach), Subject: v.Subject, Evidence: v.Evidence})
 	}
 	for _, id := range d.ledger.order {
@@ -148,14 +149,14 @@ func (d *demo) report(ctx context.Context) (demoview.Report, error) {
 			r.Balancers = append(r.Balancers, *done)
 		}
 	}
-	slices.SortStableFunc(r.Balancers, func(a, b demoview.Rounds) int { return cmp.Compare(a.Number, b.Number) })
+	slices.SortStableFunc(r.Balancers, func(a, b view.Rounds) int { return cmp.Compare(a.Number, b.Number) })
 	return r, nil
 }
 
 // handovers counts how often the lock went to another process other than by force.
-func handovers(rounds []balancing.Round, takeovers []demoview.Takeover) int {
+func handovers(rounds []cluster.Round, takeovers []view.Takeover) int {
 	rounds = slices.Clone(rounds)
-	slices.SortFunc(rounds, func(a, b balancing.Round) int { return cmp.Compare(a.Fence, b.Fence) })
+	slices.SortFunc(rounds, func(a, b cluster.Round) int { return cmp.Compare(a.Fence, b.Fence) })
 	forced := map[int64]bool{}
 	for _, t := range takeovers {
 		forced[t.Fence] = true
@@ -169,29 +170,29 @@ func handovers(rounds []balancing.Round, takeovers []demoview.Takeover) int {
 	return n
 }
 
-func migrations(changes []balancing.Change) []demoview.Migrations {
+func migrations(changes []cluster.Change) []view.Migrations {
 	counts := map[string]int{}
 	for _, c := range changes {
 		counts[c.NS]++
 	}
-	var all []demoview.Migrations
+	var all []view.Migrations
 	for ns, n := range counts {
-		all = append(all, demoview.Migrations{Namespace: ns, Chunks: n})
+		all = append(all, view.Migrations{Namespace: ns, Chunks: n})
 	}
-	slices.SortFunc(all, func(a, b demoview.Migrations) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	slices.SortFunc(all, func(a, b view.Migrations) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	return all
 }
 
-func loadsOf(c balancing.Cluster) []demoview.Load {
+func loadsOf(c cluster.Cluster) []view.Load {
 	counts := c.Counts()
-	var all []demoview.Load
+	var all []view.Load
 	for _, s := range c.Shards {
-		l := demoview.Load{Shard: s.ID, Draining: s.Draining, Collections: counts[s.ID]}
+		l := view.Load{Shard: s.ID, Draining: s.Draining, Collections: counts[s.ID]}
 		for _, n := range l.Collections {
 			l.Chunks += n
 		}
 		all = append(all, l)
 	}
-	slices.SortFunc(all, func(a, b demoview.Load) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(all, func(a, b view.Load) int { return cmp.Compare(a.Shard, b.Shard) })
 	return all
 }

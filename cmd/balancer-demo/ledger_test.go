@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/internal/balancer"
-	"mongodlm/internal/demoview"
+	"mongodlm/cmd/balancer-demo/internal/balancer"
+	"mongodlm/cmd/balancer-demo/internal/view"
 )
 
 // What the ledger knows of waiting comes from two sides: the balancers tell how long, the lock
@@ -17,9 +17,9 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	l.note(0, balancer.Event{Kind: balancer.Entered, Number: 1, Process: first, Waited: time.Second})
 	l.note(0, balancer.Event{Kind: balancer.Started, Number: 2, Process: second})
 	l.note(0, balancer.Event{Kind: balancer.Entered, Number: 1, Process: first, Waited: 3 * time.Second})
-	l.stood([]demoview.Waiter{{Process: "stranger"}, {Number: 1, Process: first}})
-	l.stood([]demoview.Waiter{{Number: 1, Process: first}})
-	want := demoview.Rounds{Number: 1, Process: first, Rounds: 2, Waited: 4 * time.Second,
+	l.stood([]view.Waiter{{Process: "stranger"}, {Number: 1, Process: first}})
+	l.stood([]view.Waiter{{Number: 1, Process: first}})
+	want := view.Rounds{Number: 1, Process: first, Rounds: 2, Waited: 4 * time.Second,
 		LongestWait: 3 * time.Second, Place: 2}
 	if got := *l.perID[first]; got != want || l.longest != 2 {
 		t.Errorf("longest line %d, want 2; want\n%+v\ngot\n%+v", l.longest, want, got)
@@ -41,7 +41,7 @@ func TestLedger_Takeover_NamesTheDead(t *testing.T) {
 		l.note(0, balancer.Event{Kind: balancer.Entered, Number: 2, Process: last})
 		l.note(time.Second, balancer.Event{Kind: balancer.TookOver, Number: 3, Process: heir, Fence: 9,
 			Text: c.evidence, Waited: 4 * time.Second})
-		want := demoview.Takeover{At: time.Second, From: c.from, To: heir, Fence: 9,
+		want := view.Takeover{At: time.Second, From: c.from, To: heir, Fence: 9,
 			Waited: 4 * time.Second, Evidence: c.evidence}
 		if len(l.takeovers) != 1 || l.takeovers[0] != want {
 			t.Errorf("%s: want %+v, got %+v", name, want, l.takeovers)

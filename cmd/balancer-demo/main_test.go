@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mongodlm/internal/demoview"
+	"mongodlm/cmd/balancer-demo/internal/view"
 )
 
 // TestMain is a balancer, too: the demo starts its own program again for each of them.
@@ -89,7 +89,7 @@ func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	code, out, errOut := call(t, "--processes", "2", "--rounds", "2", "--no-faults", "--json")
-	var report demoview.Report
+	var report view.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("exit %d, no report: %v\n%s%s", code, err, out, errOut)
 	}

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"mongodlm/internal/balancer"
+	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
 // A process is one balancer process of the demo, and its successors under the same number.

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/term"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/balancer"
-	"mongodlm/internal/demoview"
+	"mongodlm/cmd/balancer-demo/internal/balancer"
+	"mongodlm/cmd/balancer-demo/internal/view"
 )
 
 // keptEvents is how many events the live table can show.
@@ -23,20 +23,20 @@ const keptEvents = 40
 type screen struct {
 	out    io.Writer
 	file   *os.File // nil when out is no terminal
-	events *[]demoview.Event
+	events *[]view.Event
 }
 
 func newScreen(out io.Writer) screen {
-	s := screen{out: out, events: &[]demoview.Event{}}
+	s := screen{out: out, events: &[]view.Event{}}
 	if f, ok := isTerminal(out); ok {
 		s.file = f
 	}
 	return s
 }
 
-func (s screen) event(e demoview.Event) {
+func (s screen) event(e view.Event) {
 	if s.file == nil {
-		fmt.Fprintln(s.out, demoview.Plain(e))
+		fmt.Fprintln(s.out, view.Plain(e))
 		return
 	}
 	*s.events = append(*s.events, e)
@@ -45,7 +45,7 @@ func (s screen) event(e demoview.Event) {
 	}
 }
 
-func (s screen) draw(picture func() demoview.State) {
+func (s screen) draw(picture func() view.State) {
 	if s.file == nil {
 		return
 	}
@@ -55,33 +55,33 @@ func (s screen) draw(picture func() demoview.State) {
 	}
 	state := picture()
 	state.Height, state.Events = height, *s.events
-	fmt.Fprint(s.out, demoview.Frame(demoview.Render(state, width)))
+	fmt.Fprint(s.out, view.Frame(view.Render(state, width)))
 }
 
 // finish leaves the last picture on the terminal, above the report.
-func (s screen) finish(state demoview.State) {
-	s.draw(func() demoview.State { return state })
+func (s screen) finish(state view.State) {
+	s.draw(func() view.State { return state })
 }
 
 // describe words an event of a balancer; ok is false for what is not worth a line. line is who waits.
-func describe(e balancer.Event, line []demoview.Waiter) (shown demoview.Event, ok bool) {
-	shown = demoview.Event{Balancer: e.Number, Kind: string(e.Kind)}
+func describe(e balancer.Event, line []view.Waiter) (shown view.Event, ok bool) {
+	shown = view.Event{Balancer: e.Number, Kind: string(e.Kind)}
 	if e.Fence != 0 {
-		shown.Fields = append(shown.Fields, demoview.Field{Key: "fence", Value: fmt.Sprint(e.Fence)})
+		shown.Fields = append(shown.Fields, view.Field{Key: "fence", Value: fmt.Sprint(e.Fence)})
 	}
 	switch e.Kind {
 	case balancer.Started:
 		shown.Text = "ready"
-		shown.Fields = append(shown.Fields, demoview.Field{Key: "process", Value: e.Process})
+		shown.Fields = append(shown.Fields, view.Field{Key: "process", Value: e.Process})
 	case balancer.Entered:
-		shown.Kind, shown.Text = "round", "has the lock after "+demoview.Short(e.Waited)
-		shown.Fields = append(shown.Fields, demoview.Field{Key: "line", Value: demoview.Line(line)})
+		shown.Kind, shown.Text = "round", "has the lock after "+view.Short(e.Waited)
+		shown.Fields = append(shown.Fields, view.Field{Key: "line", Value: view.Line(line)})
 	case balancer.Waiting:
 		shown.Text = "leaves the line for a look at the settings: " + e.Text
 	case balancer.TookOver:
 		shown.Kind, shown.Text = "takeover", "took the lock of a dead holder after "+
-			demoview.Short(e.Waited)
-		shown.Fields = append(shown.Fields, demoview.Field{Key: "evidence", Value: e.Text})
+			view.Short(e.Waited)
+		shown.Fields = append(shown.Fields, view.Field{Key: "evidence", Value: e.Text})
 	case balancer.MovedOne:
 		shown.Kind, shown.Text = "move", fmt.Sprintf("%s from %s to %s", e.Chunk, e.From, e.To)
 	case balancer.LostLock:
@@ -111,7 +111,7 @@ func (d *demo) observe(ctx context.Context) {
 		return
 	}
 	for _, w := range look.Lock.Waiters {
-		one := demoview.Waiter{Number: d.ledger.process[w.Process], Process: w.Process, Waited: -1}
+		one := view.Waiter{Number: d.ledger.process[w.Process], Process: w.Process, Waited: -1}
 		if !look.ServerTime.IsZero() && !w.Since.IsZero() {
 			one.Waited = max(0, look.ServerTime.Sub(w.Since))
 		}
@@ -121,10 +121,10 @@ func (d *demo) observe(ctx context.Context) {
 }
 
 // picture is the present state for the live table.
-func (d *demo) picture(ctx context.Context) demoview.State {
+func (d *demo) picture(ctx context.Context) view.State {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	state := demoview.State{
+	state := view.State{
 		Title: fmt.Sprintf("%d balancers on one lock", d.o.processes), Server: d.server,
 		Elapsed: d.since(), Finished: d.balanced, Takeovers: d.ledger.takeovers,
 	}
@@ -132,7 +132,7 @@ func (d *demo) picture(ctx context.Context) demoview.State {
 		state.Balancers = append(state.Balancers, *d.ledger.of(n))
 	}
 	if l := d.look.Lock; l != nil {
-		state.Lock = demoview.Lock{
+		state.Lock = view.Lock{
 			Name: l.Name, Held: l.Held, Process: l.Process, Number: d.ledger.process[l.Process],
 			Fence: l.Fence, Why: l.Why, Silent: -1, Takeover: d.o.takeover,
 			Dead: d.ledger.process[l.Process] > 0 && !d.ledger.now(l.Process),
@@ -156,7 +156,7 @@ func (d *demo) picture(ctx context.Context) demoview.State {
 	d.pingAges(ctx, state, d.look.ServerTime)
 	if now, err := d.meta.Read(ctx); err == nil {
 		for _, l := range loadsOf(now) {
-			state.Shards = append(state.Shards, demoview.Shard{
+			state.Shards = append(state.Shards, view.Shard{
 				ID: l.Shard, Draining: l.Draining, Chunks: l.Collections})
 		}
 		for _, c := range now.Collections {
@@ -166,7 +166,7 @@ func (d *demo) picture(ctx context.Context) demoview.State {
 	return state
 }
 
-func (d *demo) pingAges(ctx context.Context, state demoview.State, now time.Time) {
+func (d *demo) pingAges(ctx context.Context, state view.State, now time.Time) {
 	cursor, err := d.meta.db.Collection(catalog.PingsCollection).Find(ctx, bson.D{})
 	if err != nil || now.IsZero() {
 		return // the table shows it as unknown

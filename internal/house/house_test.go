@@ -33,6 +33,7 @@ func goList(t *testing.T, args ...string) []string {
 func TestImports_PointOneWay(t *testing.T) {
 	t.Parallel()
 	const m = "mongodlm/"
+	const demo = "cmd/balancer-demo/internal/"
 	allowed := map[string][]string{
 		"takeover":             {},
 		"internal/clock":       {},
@@ -43,9 +44,10 @@ func TestImports_PointOneWay(t *testing.T) {
 		"pinger":               {"catalog", "internal/clock", "internal/mutant"},
 		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
 			"internal/mutant"},
-		"internal/mutant":    {"internal/clock"},
-		"internal/balancing": {"catalog"},
-		"internal/demoview":  {"catalog"},
+		"internal/mutant": {"internal/clock"},
+		demo + "cluster":  {"catalog"},
+		demo + "referee":  {demo + "cluster"},
+		demo + "view":     {"catalog"},
 	}
 	for pkg, may := range allowed {
 		if _, err := os.Stat(filepath.Join(root, pkg)); os.IsNotExist(err) {

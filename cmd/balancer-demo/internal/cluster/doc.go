@@ -1,0 +1,34 @@
+// Package cluster is what a balancer does with the metadata of a sharded cluster, without
+// doing it: it understands the documents of config.shards, config.collections, config.chunks and
+// of the balancer's entry in config.settings, decides which chunk has to go where, and builds the
+// filters, updates and records of a move. No I/O but the reading of a cluster file, no clock, no
+// server.
+//
+// The policy is that of mongos 2.4 to 3.2, see Candidates. What it leaves out: zones, the size of
+// data, the control chunk of a migration, and the copying of documents. A move here is a change
+// of the metadata only.
+//
+// # The documents of others
+//
+// Every document is read from its raw bytes with a check of each type that matters, and an error
+// names collection, _id and field (catalog.MalformedError). Fields that are not used are kept in
+// Raw and not looked at.
+//
+// A server that knows neither MinKey nor MaxKey, nor field names with a dot, cannot store the
+// bounds of a chunk. The embedded config server is one. For it Stored writes the documents min,
+// max and key as one text of canonical extended JSON each, and the parsers read both forms.
+//
+// # How a move is guarded
+//
+// The filter of a move names the chunk, the shard it is on, and that no higher fence has been
+// written into it. So a holder that lost its lock and does not know it yet can no longer undo
+// what its successor did with that chunk:
+//
+//	filter: {_id: <id>, shard: <from>, $or: [{fence: {$exists: false}}, {fence: {$lte: <mine>}}]}
+//	update: {$set: {shard: <to>, fence: <mine>, lastmod: <next>}, $currentDate: {movedAt: ...}}
+//
+// A chunk that no later holder has touched carries no higher fence, and there the filter is no
+// protection. That is what the holder's deadline is for, and package referee finds it if it happens: the
+// server itself stamps every move, and a move that is stamped after a round with a higher fence
+// began is a violation.
+package cluster

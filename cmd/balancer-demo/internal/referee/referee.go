@@ -1,0 +1,245 @@
+// Package referee judges afterwards, from the records that the balancers and the server left, whether
+// two balancers were ever at work at one time, a stale holder wrote, or a chunk was lost. It is pure,
+// and knows nothing of the lock: the server's stamps are its evidence.
+package referee
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/cmd/balancer-demo/internal/cluster"
+)
+
+// A Breach is a kind of violation.
+type Breach string
+
+// What Judge looks for.
+const (
+	// Overlap: a round began while another one was going on.
+	Overlap Breach = "overlap"
+	// FenceNotRisen: the fence of a round is not higher than that of every round before it.
+	FenceNotRisen Breach = "fence-not-risen"
+	// StaleWrite: a holder moved a chunk although one with a higher fence had moved that chunk
+	// or begun its round.
+	StaleWrite Breach = "stale-write"
+	// OutsideRound: a chunk was moved by nobody's round, or before it began or after it ended.
+	OutsideRound Breach = "outside-round"
+	// ChunkLost: a chunk is not there any more.
+	ChunkLost Breach = "chunk-lost"
+	// ChunkDuplicated: a chunk is there twice, or was not there before.
+	ChunkDuplicated Breach = "chunk-duplicated"
+	// ChunkChanged: a chunk has another namespace or other bounds than before.
+	ChunkChanged Breach = "chunk-changed"
+	// ChunkMisplaced: a chunk is not where the changelog says, and no death explains it.
+	ChunkMisplaced Breach = "chunk-misplaced"
+)
+
+// A Violation is something that must not happen, with what proves it.
+type Violation struct {
+	Breach   Breach `json:"breach"`
+	Subject  string `json:"subject"` // a process or a chunk
+	Evidence string `json:"evidence"`
+}
+
+// A History is everything the judge gets to see: the chunks before and after, and what was
+// recorded between.
+type History struct {
+	Before, After []cluster.Chunk
+	Rounds        []cluster.Round
+	Changes       []cluster.Change
+}
+
+// Judge returns every violation in a history; none is the proof that the lock did its work. It is
+// pure: the order of the slices does not matter, only the server's stamps do.
+//
+// A finished round is an interval in which its process had the lock. Of an unfinished or lost one
+// only the begin is certain: it counts until a round with a higher fence begins, and every move
+// after that is a stale write.
+func Judge(h History) []Violation {
+	rounds := slices.Clone(h.Rounds)
+	slices.SortFunc(rounds, func(a, b cluster.Round) int {
+		return cmp.Or(a.Entered.Compare(b.Entered), cmp.Compare(a.Fence, b.Fence),
+			strings.Compare(a.Process, b.Process))
+	})
+	changes := slices.Clone(h.Changes)
+	slices.SortFunc(changes, func(a, b cluster.Change) int {
+		return cmp.Or(a.MovedAt.Compare(b.MovedAt), strings.Compare(a.Chunk, b.Chunk))
+	})
+	found := judgeRounds(rounds)
+	found = append(found, judgeMoves(rounds, changes)...)
+	found = append(found, judgeChunks(h.Before, h.After)...)
+	return append(found, judgePlaces(h, rounds, changes)...)
+}
+
+// judgeRounds looks for rounds that overlap and fences that did not rise. rounds are in the order
+// of Entered.
+func judgeRounds(rounds []cluster.Round) []Violation {
+	var found []Violation
+	var open *cluster.Round    // the finished round that lasts longest of those before
+	var highest *cluster.Round // the one with the highest fence of those before
+	for i := range rounds {
+		r := &rounds[i]
+		if open != nil && !r.Entered.After(open.Left) {
+			found = append(found, Violation{Overlap, r.Process, fmt.Sprintf(
+				"began with fence %d at %s while %s was in its round with fence %d from %s to %s",
+				r.Fence, at(r.Entered), open.Process, open.Fence, at(open.Entered), at(open.Left))})
+		}
+		if highest != nil && r.Fence <= highest.Fence {
+			found = append(found, Violation{FenceNotRisen, r.Process, fmt.Sprintf(
+				"began with fence %d at %s after %s had begun with fence %d at %s",
+				r.Fence, at(r.Entered), highest.Process, highest.Fence, at(highest.Entered))})
+		}
+		if r.Outcome == cluster.Done && (open == nil || r.Left.After(open.Left)) {
+			open = r
+		}
+		if highest == nil || r.Fence > highest.Fence {
+			highest = r
+		}
+	}
+	return found
+}
+
+// judgeMoves looks for moves that went through although they should not have. Both are in the
+// order of the server's stamps.
+func judgeMoves(rounds []cluster.Round, changes []cluster.Change) []Violation {
+	var found []Violation
+	highest := map[string]cluster.Change{} // the move with the highest fence, by chunk
+	for _, c := range changes {
+		what := fmt.Sprintf("%s moved it from %s to %s with fence %d at %s",
+			c.Process, c.From, c.To, c.Fence, at(c.MovedAt))
+		before, moved := highest[c.Chunk]
+		newer := newerRound(rounds, c)
+		switch {
+		case moved && c.Fence < before.Fence:
+			found = append(found, Violation{StaleWrite, c.Chunk, fmt.Sprintf(
+				"%s, after %s had moved it with fence %d at %s",
+				what, before.Process, before.Fence, at(before.MovedAt))})
+		case newer != nil:
+			found = append(found, Violation{StaleWrite, c.Chunk, fmt.Sprintf(
+				"%s, after %s had begun its round with fence %d at %s",
+				what, newer.Process, newer.Fence, at(newer.Entered))})
+		}
+		if problem := ownRound(rounds, c); problem != "" {
+			found = append(found, Violation{OutsideRound, c.Chunk, what + ", " + problem})
+		}
+		if !moved || c.Fence > before.Fence {
+			highest[c.Chunk] = c
+		}
+	}
+	return found
+}
+
+// newerRound is a round with a higher fence that had begun when c was made; nil if none.
+func newerRound(rounds []cluster.Round, c cluster.Change) *cluster.Round {
+	for i, r := range rounds {
+		if r.Fence > c.Fence && !r.Entered.After(c.MovedAt) {
+			return &rounds[i]
+		}
+	}
+	return nil
+}
+
+// ownRound says what is wrong with the round that c belongs to; empty when nothing is.
+func ownRound(rounds []cluster.Round, c cluster.Change) string {
+	for _, r := range rounds {
+		if r.Process != c.Process || r.Fence != c.Fence {
+			continue
+		}
+		switch {
+		case c.MovedAt.Before(r.Entered):
+			return "before its round began at " + at(r.Entered)
+		case r.Outcome == cluster.Done && c.MovedAt.After(r.Left):
+			return "after its round ended at " + at(r.Left)
+		}
+		return ""
+	}
+	return "but has recorded no round with that fence"
+}
+
+// judgeChunks compares what there was with what there is.
+func judgeChunks(before, after []cluster.Chunk) []Violation {
+	var found []Violation
+	was := byName(before)
+	seen := map[string]bool{}
+	for _, chunk := range after {
+		name := chunk.Name()
+		old, ok := was[name]
+		switch {
+		case seen[name]:
+			found = append(found, Violation{ChunkDuplicated, name, "is there twice"})
+		case !ok:
+			found = append(found, Violation{ChunkDuplicated, name, "was not there before"})
+		case old.NS != chunk.NS || !bytes.Equal(old.Min, chunk.Min) ||
+			!bytes.Equal(old.Max, chunk.Max):
+			found = append(found, Violation{ChunkChanged, name, fmt.Sprintf(
+				"was %s %s to %s, is %s %s to %s",
+				old.NS, old.Min, old.Max, chunk.NS, chunk.Min, chunk.Max)})
+		}
+		seen[name] = true
+	}
+	for _, chunk := range before {
+		if name := chunk.Name(); !seen[name] {
+			seen[name] = true
+			found = append(found, Violation{ChunkLost, name, "was on " + chunk.Shard})
+		}
+	}
+	return found
+}
+
+// judgePlaces compares where every chunk is with what the changelog says. A process that died
+// between a move and its entry leaves a chunk with the fence of a round that was never finished:
+// that is no violation.
+func judgePlaces(h History, rounds []cluster.Round, changes []cluster.Change) []Violation {
+	var found []Violation
+	died := map[int64]bool{}
+	for _, r := range rounds {
+		if r.Outcome != cluster.Done {
+			died[r.Fence] = true
+		}
+	}
+	was := byName(h.Before)
+	last := map[string]cluster.Change{}
+	for _, c := range changes {
+		last[c.Chunk] = c
+	}
+	for _, chunk := range h.After {
+		name := chunk.Name()
+		old, ok := was[name]
+		if !ok {
+			continue // judgeChunks has it
+		}
+		c, moved := last[name]
+		want, fence := old.Shard, old.Fence
+		if moved {
+			want, fence = c.To, c.Fence
+		}
+		switch {
+		case chunk.Fence < fence:
+			found = append(found, Violation{StaleWrite, name, fmt.Sprintf(
+				"carries fence %d although it was moved with fence %d", chunk.Fence, fence)})
+		case chunk.Shard == want && chunk.Fence == fence:
+		case chunk.Fence > fence && died[chunk.Fence]:
+		default:
+			found = append(found, Violation{ChunkMisplaced, name, fmt.Sprintf(
+				"is on %s with fence %d, and by the changelog on %s with fence %d",
+				chunk.Shard, chunk.Fence, want, fence)})
+		}
+	}
+	return found
+}
+
+func byName(chunks []cluster.Chunk) map[string]cluster.Chunk {
+	named := make(map[string]cluster.Chunk, len(chunks))
+	for _, chunk := range chunks {
+		named[chunk.Name()] = chunk
+	}
+	return named
+}
+
+// at is a server's stamp for people: seconds and the count within them.
+func at(t bson.Timestamp) string { return fmt.Sprintf("%d.%d", t.T, t.I) }

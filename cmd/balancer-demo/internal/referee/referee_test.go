@@ -1,0 +1,222 @@
+package referee_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/cmd/balancer-demo/internal/referee"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stamp is the n-th instant of the server.
+func stamp(n int) bson.Timestamp { return bson.Timestamp{T: 100, I: uint32(n)} }
+
+func round(process string, fence int64, entered, left int) cluster.Round {
+	return cluster.Round{Process: process, Fence: fence, Entered: stamp(entered),
+		Left: stamp(left), Outcome: cluster.Done}
+}
+
+// died is a round whose process never finished it.
+func died(process string, fence int64, entered int) cluster.Round {
+	return cluster.Round{Process: process, Fence: fence, Entered: stamp(entered)}
+}
+
+func moved(process string, fence int64, at int, chunk, from, to string) cluster.Change {
+	return cluster.Change{Process: process, Fence: fence, MovedAt: stamp(at), Chunk: chunk,
+		From: from, To: to}
+}
+
+// chunk is the n-th of the chunks, on shard a and moved by nobody.
+func chunk(t *testing.T, n int) cluster.Chunk {
+	t.Helper()
+	raw, err := bson.Marshal(bson.M{"_id": fmt.Sprintf("db.x-%d", n), "ns": "db.x", "shard": "a",
+		"min": bson.M{"x": n}, "max": bson.M{"x": n + 1}, "lastmod": stamp(n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cluster.ParseChunk(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// clean is a history in which everything may happen that is allowed: rounds of several processes,
+// a death in a round with a move that was not logged any more, a paused holder that found out.
+func clean(t *testing.T) referee.History {
+	t.Helper()
+	var before []cluster.Chunk
+	for n := range 6 {
+		before = append(before, chunk(t, n))
+	}
+	after := make([]cluster.Chunk, len(before))
+	copy(after, before)
+	set := func(i int, shard string, fence int64) { after[i].Shard, after[i].Fence = shard, fence }
+	set(0, "c", 4)
+	set(1, "b", 2)
+	set(2, "c", 3) // by the process that died, and nobody logged it
+	set(3, "b", 5)
+	lost := cluster.Round{Process: "p1", Fence: 4, Entered: stamp(30), Outcome: cluster.Lost}
+	return referee.History{
+		Before: before, After: after,
+		Rounds: []cluster.Round{round("p2", 2, 10, 14), round("p1", 1, 1, 5), died("p3", 3, 20),
+			lost, round("p2", 5, 40, 50)},
+		Changes: []cluster.Change{
+			moved("p1", 1, 3, "db.x-0", "a", "b"), moved("p2", 2, 12, "db.x-1", "a", "b"),
+			moved("p1", 4, 31, "db.x-0", "b", "c"), moved("p2", 5, 45, "db.x-3", "a", "b"),
+		},
+	}
+}
+
+func TestJudge_CleanHistory_FindsNothing(t *testing.T) {
+	t.Parallel()
+	if found := referee.Judge(clean(t)); len(found) != 0 {
+		t.Errorf("found %+v", found)
+	}
+	if found := referee.Judge(referee.History{}); len(found) != 0 {
+		t.Errorf("found %+v in an empty history", found)
+	}
+}
+
+// A breach is one thing that must be found, and how a clean history comes to have it.
+type breach struct {
+	spoil   func(*referee.History)
+	kind    referee.Breach
+	subject string
+}
+
+func addRound(r cluster.Round) func(*referee.History) {
+	return func(h *referee.History) { h.Rounds = append(h.Rounds, r) }
+}
+
+func addMove(c cluster.Change) func(*referee.History) {
+	return func(h *referee.History) { h.Changes = append(h.Changes, c) }
+}
+
+// roundBreaches are those that the rounds alone show.
+func roundBreaches() map[string]breach {
+	return map[string]breach{
+		"a round within a round":     {addRound(round("p9", 6, 42, 44)), referee.Overlap, "p9"},
+		"a round that begins in one": {addRound(round("p9", 6, 49, 60)), referee.Overlap, "p9"},
+		"a round that begins as one ends": {addRound(round("p9", 6, 50, 60)),
+			referee.Overlap, "p9"},
+		"a round that dies within a round": {addRound(died("p9", 6, 42)), referee.Overlap, "p9"},
+		"a round around a round":           {addRound(round("p9", 5, 39, 60)), referee.Overlap, "p2"},
+		"two rounds of one process":        {addRound(round("p2", 6, 42, 44)), referee.Overlap, "p2"},
+		"a long round and a later short one": {func(h *referee.History) {
+			h.Rounds = []cluster.Round{round("p1", 1, 1, 60), round("p2", 2, 70, 71),
+				round("p3", 3, 59, 60)}
+		}, referee.Overlap, "p3"},
+		"a fence that fell":   {addRound(round("p9", 4, 60, 61)), referee.FenceNotRisen, "p9"},
+		"a fence that stayed": {addRound(round("p9", 5, 60, 61)), referee.FenceNotRisen, "p9"},
+	}
+}
+
+// moveBreaches are those of a move that should not have gone through.
+func moveBreaches() map[string]breach {
+	return map[string]breach{
+		"a stale write on one chunk": {addMove(moved("p1", 4, 46, "db.x-3", "b", "a")),
+			referee.StaleWrite, "db.x-3"},
+		"a stale write elsewhere": {addMove(moved("p3", 3, 41, "db.x-4", "a", "c")),
+			referee.StaleWrite, "db.x-4"},
+		"a stale write as the next begins": {addMove(moved("p3", 3, 30, "db.x-4", "a", "c")),
+			referee.StaleWrite, "db.x-4"},
+		"a stale write only the chunk shows": {func(h *referee.History) { h.After[3].Fence = 4 },
+			referee.StaleWrite, "db.x-3"},
+		"a fence taken out of a chunk": {func(h *referee.History) { h.After[3].Fence = 0 },
+			referee.StaleWrite, "db.x-3"},
+		"a move before the round": {addMove(moved("p2", 5, 39, "db.x-5", "a", "b")),
+			referee.OutsideRound, "db.x-5"},
+		"a move after the round": {addMove(moved("p2", 5, 51, "db.x-5", "a", "b")),
+			referee.OutsideRound, "db.x-5"},
+		"a move without a round": {addMove(moved("p8", 5, 45, "db.x-5", "a", "b")),
+			referee.OutsideRound, "db.x-5"},
+	}
+}
+
+// chunkBreaches are those that the chunks show.
+func chunkBreaches() map[string]breach {
+	return map[string]breach{
+		"a chunk gone": {func(h *referee.History) { h.After = h.After[:5] },
+			referee.ChunkLost, "db.x-5"},
+		"a chunk twice": {func(h *referee.History) { h.After = append(h.After, h.After[5]) },
+			referee.ChunkDuplicated, "db.x-5"},
+		"a chunk from nowhere": {func(h *referee.History) { h.Before = h.Before[:5] },
+			referee.ChunkDuplicated, "db.x-5"},
+		"other bounds": {func(h *referee.History) { h.After[5].Min = h.After[4].Min },
+			referee.ChunkChanged, "db.x-5"},
+		"another collection": {func(h *referee.History) { h.After[5].NS = "db.y" },
+			referee.ChunkChanged, "db.x-5"},
+		"a chunk elsewhere": {func(h *referee.History) { h.After[3].Shard = "c" },
+			referee.ChunkMisplaced, "db.x-3"},
+		"a move of a finished round not logged": {func(h *referee.History) {
+			h.After[5].Shard, h.After[5].Fence = "b", 5
+		}, referee.ChunkMisplaced, "db.x-5"},
+		"a fence of no round": {func(h *referee.History) {
+			h.After[5].Shard, h.After[5].Fence = "b", 77
+		},
+			referee.ChunkMisplaced, "db.x-5"},
+	}
+}
+
+func TestJudge_EachBreach_IsFound(t *testing.T) {
+	t.Parallel()
+	tests := roundBreaches()
+	maps.Copy(tests, moveBreaches())
+	maps.Copy(tests, chunkBreaches())
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := clean(t)
+			test.spoil(&h)
+			found := referee.Judge(h)
+			for _, v := range found {
+				if v.Breach == test.kind && v.Subject == test.subject && v.Evidence != "" {
+					return
+				}
+			}
+			t.Errorf("want %s of %s, found %+v", test.kind, test.subject, found)
+		})
+	}
+}
+
+func TestJudge_Evidence_NamesBothSides(t *testing.T) {
+	t.Parallel()
+	h := clean(t)
+	h.Rounds = append(h.Rounds, round("p9", 6, 42, 44))
+	found := referee.Judge(h)
+	if len(found) == 0 {
+		t.Fatal("nothing found")
+	}
+	for _, part := range []string{"fence 6", "100.42", "p2", "fence 5", "100.40", "100.50"} {
+		if !strings.Contains(found[0].Evidence, part) {
+			t.Errorf("evidence %q does not name %q", found[0].Evidence, part)
+		}
+	}
+}
+
+// The judge's order is the server's: that of the slices does not matter, and stays as it is.
+func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
+	t.Parallel()
+	h := clean(t)
+	for i, j := 0, len(h.Rounds)-1; i < j; i, j = i+1, j-1 {
+		h.Rounds[i], h.Rounds[j] = h.Rounds[j], h.Rounds[i]
+	}
+	for i, j := 0, len(h.Changes)-1; i < j; i, j = i+1, j-1 {
+		h.Changes[i], h.Changes[j] = h.Changes[j], h.Changes[i]
+	}
+	first := h.Rounds[0].Fence
+	if found := referee.Judge(h); len(found) != 0 {
+		t.Errorf("found %+v", found)
+	}
+	if h.Rounds[0].Fence != first {
+		t.Error("the judge sorted what belongs to the caller")
+	}
+}
