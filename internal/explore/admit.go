@@ -161,7 +161,10 @@ func (w *world) bend(c *call, f Fault, k *course) {
 // carryOut lets a command take its course. A command takes no longer than the limit; what the
 // store has not done by then is done later.
 func (w *world) carryOut(c *call, k course) {
-	p := c.p
+	p, limit := c.p, w.s.Timing.Limit
+	if c.op != opWrite && k.request+k.reply > limit {
+		w.at(w.now()+limit, p.index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
+	}
 	switch {
 	case k.refuse:
 		w.at(w.now()+k.request, p.index, func() { c.reply(fault.Refused(c.op)) })
@@ -175,10 +178,6 @@ func (w *world) carryOut(c *call, k course) {
 	}
 	if k.late {
 		w.at(w.now(), p.index, func() { c.reply(c.lost()) })
-	}
-	limit := w.s.Timing.Limit
-	if c.op != opWrite && k.request+k.reply > limit {
-		w.at(w.now()+limit, p.index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
 	}
 	if k.again > 0 && c.writes {
 		w.at(w.now()+k.request+k.again, p.index, func() { w.applyAgain(c) })

@@ -49,7 +49,8 @@ type call struct {
 	err      error   // of do; set before done is closed
 	done     chan struct{}
 	answered bool        // the reply is there
-	expired  atomic.Bool // its context has ended and the process has noticed
+	overdue  atomic.Bool // its context has ended
+	expired  atomic.Bool // and the process has noticed
 	note     string      // the fault that struck it
 }
 
@@ -84,6 +85,7 @@ func (c *call) submit(ctx context.Context) error {
 		return c.err
 	case <-ctx.Done():
 	}
+	c.overdue.Store(true)
 	p.mu.Lock()
 	frozen, admitted := p.frozen, c.admitted
 	if !frozen {

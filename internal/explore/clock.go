@@ -2,6 +2,7 @@ package explore
 
 import (
 	"math"
+	"runtime"
 	"sync"
 	"time"
 
@@ -82,15 +83,26 @@ func (c *processClock) suspend(on bool) {
 
 // NewTimer makes a timer that fires by the monotonic clock of the process.
 func (c *processClock) NewTimer(d time.Duration) clock.Timer {
-	t := &timer{c: c, ch: make(chan time.Time, 1)}
+	t := &timer{c: c, ch: make(chan time.Time, 1), site: callSite()}
 	t.Reset(d)
 	return t
 }
 
+// callSite tells the places apart from which timers are made.
+func callSite() uintptr {
+	var calls [6]uintptr
+	var site uintptr
+	for _, pc := range calls[:runtime.Callers(3, calls[:])] {
+		site = site*31 + pc
+	}
+	return site
+}
+
 // A timer of a process. It fires only while the process runs.
 type timer struct {
-	c  *processClock
-	ch chan time.Time
+	c    *processClock
+	ch   chan time.Time
+	site uintptr // where it was made
 
 	mu    sync.Mutex // guards what follows
 	due   time.Duration

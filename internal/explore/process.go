@@ -290,6 +290,7 @@ func (p *process) heal() {
 // A closing is a call of Close that a fault made.
 type closing struct {
 	since time.Duration
+	mono  time.Duration // the same by the clock of the process
 	limit time.Duration // of its context; 0: it had ended
 
 	done bool // guarded by the process's mu, like err
@@ -307,7 +308,7 @@ func (p *process) close(limit time.Duration) {
 	if m == nil || p.closing != nil {
 		return
 	}
-	c := &closing{since: p.w.now(), limit: limit}
+	c := &closing{since: p.w.now(), mono: p.clock.Now().Mono, limit: limit}
 	p.closing = c
 	first := make(chan struct{})
 	p.mu.Lock()

@@ -82,12 +82,12 @@ func (o *oracle) returnInTime() {
 // closesInTime judges a Close that a fault made: it returns within its context, with one that has
 // ended after one try; and nothing of the process is held then, unless something went wrong.
 func (o *oracle) closesInTime(p *process, c *closing) {
-	limit := c.limit
-	if limit == 0 {
-		limit = o.w.s.Timing.Limit
+	late := o.w.now() - c.since - c.limit
+	if c.limit == 0 { // it gives itself time, by its own clock
+		late = p.clock.Now().Mono - c.mono - o.w.s.Timing.Limit
 	}
 	done := p.over()
-	if by := min(o.w.now()-c.since-limit, o.w.now()-p.resumed); !done && by > promptly {
+	if by := min(late, o.w.now()-p.resumed); !done && by > promptly {
 		c.seen = true
 		o.violated("prompt", "Close of %s goes on %v after its time was up", p, by)
 	}

@@ -23,7 +23,9 @@ type seen struct {
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
-		o.acknowledged(c)
+		if !c.overdue.Load() { // else nobody need believe it
+			o.acknowledged(c)
+		}
 	case fault.Enter:
 		o.stands(c)
 	}

@@ -54,9 +54,13 @@ func (u *User) unusual(name string, names []string, how How) {
 	case 4:
 		if h := u.Acquire(name, how); h != nil {
 			for range 3 {
-				u.Sleep(u.some(t.Limit)) // transactions are for the directed schedules
+				u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
 			}
 			u.Release(h)
+		}
+	case 5:
+		if name != permitted {
+			u.LockInTransaction(name, u.some(t.Limit), u.some(t.Takeover))
 		}
 	case 0:
 		held := u.LockAll(plain(names), u.some(3*t.Takeover))
@@ -72,7 +76,7 @@ func (u *User) unusual(name string, names []string, how How) {
 		under.Says = u.Chance.IntN(3) == 0
 		under.Silent = !under.Says && u.Chance.IntN(4) == 0
 		other := names[u.Chance.IntN(len(names))]
-		under.Permits, under.Shared = limitOf(u, other), other != permitted && u.Chance.IntN(4) == 0
+		under.Permits, under.Shared = limitOf(u, other), u.shares(other)
 		u.Release(u.Acquire(other, under))
 		u.Release(h)
 	case 2:
@@ -108,10 +112,14 @@ func (u *User) how(name string) How {
 		how.Wait = u.some(3 * u.p.w.s.Timing.Takeover)
 	}
 	how.Permits = limitOf(u, name)
-	if name != permitted {
-		how.Shared = u.Chance.IntN(4) == 0
-	}
+	how.Shared = u.shares(name)
 	return how
+}
+
+// shares chooses whether a lock is shared: one in four is, but none beside a foreign manager, which knows
+// only the first of those who share.
+func (u *User) shares(name string) bool {
+	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
 }
 
 // limitOf is the number of permits that a user asks for: mostly the same, sometimes another one, or
@@ -149,11 +157,11 @@ func Walk(seed uint64) Schedule {
 	}
 	s.Quiet = 2 * s.Timing.Takeover
 	names := []string{"a", "b", "c"}[:1+r.IntN(3)]
-	if r.IntN(3) == 0 {
-		names = append(names, permitted)
-	}
 	s.Streams = r.IntN(2) == 0
 	k := kindsOf(r, &s)
+	if r.IntN(3) == 0 && !k.foreign {
+		names = append(names, permitted)
+	}
 	if k.foreign {
 		s.Foreign = []Foreign{wandering(r, s, names)}
 	}

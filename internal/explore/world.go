@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,8 +35,9 @@ type world struct {
 	underWay int
 	primary  int
 
-	mu      sync.Mutex // guards agenda, posts, running
+	mu      sync.Mutex // guards agenda, timers, posts, running
 	agenda  agenda
+	timers  []*event // set since the last event, not in the agenda yet
 	posts   []*call
 	running int // processes that have not ended
 
@@ -169,6 +171,7 @@ func (w *world) step(limit time.Duration) {
 	w.admitPosts()
 	w.judge.look()
 	w.mu.Lock()
+	w.enterTimers()
 	at, some := w.agenda.next()
 	now := w.now()
 	if some && at <= now {
@@ -194,9 +197,25 @@ func (w *world) now() time.Duration { return w.base.Now().Mono - w.start }
 
 func (w *world) add(e *event) {
 	w.mu.Lock()
-	w.agenda.add(e)
+	if e.timer != nil {
+		w.timers = append(w.timers, e)
+	} else {
+		w.agenda.add(e)
+	}
 	w.mu.Unlock()
 	w.poke()
+}
+
+// enterTimers enters the timers that were set since the last event into the agenda, in an order that does
+// not hang on which goroutine was first. The caller holds mu.
+func (w *world) enterTimers() {
+	slices.SortStableFunc(w.timers, func(a, b *event) int {
+		return cmp.Or(a.owner-b.owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.at, b.at))
+	})
+	for _, e := range w.timers {
+		w.agenda.add(e)
+	}
+	w.timers = w.timers[:0]
 }
 
 func (w *world) at(at time.Duration, owner int, run func()) {
