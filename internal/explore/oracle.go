@@ -233,7 +233,7 @@ func (o *oracle) learn(n news) {
 		return
 	}
 	o.toldTruth(n)
-	if n.p.struck-n.a.struck != 1 {
+	if n.p.struck-n.a.struck != 1 || n.p.closing != nil { // Close ends commands, too
 		return
 	}
 	// One fault has struck, so whoever asked the store was answered: it must not hold the lock
