@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
 )
 
@@ -49,9 +48,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Limit:    o.limit,
 	}, line: o.line, parent: o.parent}
 	a.grant.Who = fmt.Sprintf("%s:%s:%08x", a.grant.Process, o.label, rand.Uint32())
-	if !m.mistakes.Has(mutant.PendingAfterSend) { // mutant 12
-		m.table.enter(a.grant.TS)
-	}
+	m.table.enter(a.grant.TS)
 	if m.closing() { // Close may have looked at the table before we were in it
 		a.leave()
 		return nil, acquiring(name, ErrClosed)
@@ -221,12 +218,6 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 		return nil, failed
 	}
 	failed = fmt.Errorf("%w: %w", ErrOutcomeUnknown, failed)
-	switch {
-	case a.m.mistakes.Has(mutant.UnknownIsNotHeld): // mutant 15
-		return nil, failed
-	case a.m.mistakes.Has(mutant.UnknownIsHeld): // mutant 16
-		return a.hand(ctx, catalog.Lock{Fence: unseeded}, evidence)
-	}
 	lock, err := catalog.Lock{}, ctx.Err()
 	if err == nil { // the caller is still there
 		ask, cancel := context.WithTimeout(ctx, a.m.cfg.CommandTimeout)
@@ -262,7 +253,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		a.undo()
 		return nil, acquiring(a.grant.Name, err)
 	}
-	if lock.Fence < unseeded && !a.m.mistakes.Has(mutant.FenceNotSeeded) { // mutant 22
+	if lock.Fence < unseeded {
 		var err error
 		if lock, err = a.m.locks.SeedFence(ctx, a.grant.Session, lock.When.UnixMilli()); err != nil {
 			err = fmt.Errorf("raise the fence: %w", err)
@@ -284,8 +275,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		a.m.table.remove(h)
 		return fail(err)
 	}
-	late := a.m.mistakes.Has(mutant.GrantAfterTerm) // mutant 29
-	if err := a.term.Err(); err != nil && !late {   // the reply came too late to be trusted
+	if err := a.term.Err(); err != nil { // the reply came too late to be trusted
 		return refuse(&LostError{Name: a.grant.Name, Fence: lock.Fence, Cause: err})
 	}
 	if a.m.closing() {

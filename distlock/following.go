@@ -7,7 +7,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 )
 
 // following is one change stream, kept open by a goroutine of its own.
@@ -67,11 +66,7 @@ func (f *following) once(ctx context.Context, m *Manager, r *room) error {
 		return err
 	}
 	defer stream.Close(context.WithoutCancel(ctx))
-	if m.mistakes.Has(mutant.NoQuestionAfterOpening) { // mutant 30
-		f.open.Store(true)
-	} else {
-		f.set(true)
-	}
+	f.set(true)
 	defer f.set(false)
 	for {
 		awards, err := stream.Next(ctx)

@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
 )
 
@@ -197,9 +196,6 @@ func (h *holding) lastGuard() bool {
 }
 
 func (h *holding) err() error {
-	if h.m.mistakes.Has(mutant.LateReplyRevives) { // mutant 6
-		return h.term.Err()
-	}
 	if ended := h.ended.Load(); ended != nil {
 		return *ended
 	}
@@ -236,7 +232,7 @@ func (h *holding) end(why error) bool {
 }
 
 func (h *holding) check(ctx context.Context) error {
-	if err := h.err(); err != nil && !h.m.mistakes.Has(mutant.RevalidateByReading) {
+	if err := h.err(); err != nil {
 		return err
 	}
 	lock, err := h.m.locks.Read(ctx, h.session.Name)
@@ -249,9 +245,6 @@ func (h *holding) check(ctx context.Context) error {
 		return fmt.Errorf("distlock: check %s: %w", quoted(h.session.Name), err)
 	case !lock.Held || !lock.HeldAs(h.session.TS, h.process):
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
-	case h.m.mistakes.Has(mutant.RevalidateByReading) && h.m.pinger.Term() != nil: // mutant 24
-		h.term = h.m.pinger.Term()
-		h.ended.Store(nil)
 	}
 	return h.err()
 }

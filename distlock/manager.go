@@ -13,7 +13,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
-	"mongodlm/internal/mutant"
 	"mongodlm/pinger"
 )
 
@@ -28,8 +27,6 @@ type Manager struct {
 	watches watches
 	room    *room
 	hangUp  func(context.Context) error // disconnects the clients that New made
-
-	mistakes mutant.Set // none in production
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
@@ -96,7 +93,6 @@ func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
 	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config is there to be shown
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
-		mistakes: mutant.Of(cfg.Clock),
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.table, m.room = newTable(m), newRoom(m)

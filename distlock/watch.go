@@ -11,7 +11,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 	"mongodlm/takeover"
 )
 
@@ -134,10 +133,6 @@ func (m *Manager) judge(name string, seen catalog.Look, sent, received clock.Rea
 				judged[like] = one
 			}
 			one.Party, one.waits = p, waits
-			if m.mistakes.Has(mutant.BuriedByAge) && waits && // mutant 31
-				seen.ServerTime.Sub(p.Since) >= m.cfg.Takeover {
-				one.decision.Verdict = takeover.Take
-			}
 			s.suspects = append(s.suspects, one)
 		}
 	}
@@ -157,9 +152,7 @@ func (m *Manager) suspect(name string, seen catalog.Look, p catalog.Party,
 	sent, received clock.Reading) suspect {
 	one := suspect{pulse: seen.Pulses[p.Process]}
 	one.evidence = evidenceOf(name, seen, p, sent, received)
-	policy := m.cfg.policy()
-	mistaken(m.mistakes, &one.evidence, &policy)
-	one.decision = m.watches.look(&one.evidence, policy)
+	one.decision = m.watches.look(&one.evidence, m.cfg.policy())
 	return one
 }
 
@@ -297,11 +290,10 @@ type condemned map[string]bool
 func (m *Manager) condemn(ctx context.Context, s scene, dead suspect, done condemned) (string, error) {
 	d, ping := dead.decision, dead.pulse.Ping
 	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
-	blind := m.mistakes.Has(mutant.StaleLastLook) // mutant 23
-	if err := m.samePrimary(ctx, s, dead); err != nil && !blind {
+	if err := m.samePrimary(ctx, s, dead); err != nil {
 		return "", err
 	}
-	if dead.evidence.Foreign() || blind || done[dead.Process] || ping != nil && ping.Condemned != nil {
+	if dead.evidence.Foreign() || done[dead.Process] || ping != nil && ping.Condemned != nil {
 		return evidence, nil
 	}
 	err := m.locks.Condemn(ctx, dead.Process, ping, catalog.Condemnation{

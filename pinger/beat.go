@@ -8,7 +8,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 )
 
 // beat is the identity under which the process pings, and what it knows of its ping document.
@@ -69,9 +68,6 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		return err
 	}
 	p.beat.known = true
-	if p.mistakes.Has(mutant.DeadlineFromReply) { // mutant 3
-		sent = p.cfg.Clock.Now()
-	}
 	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
 	t := p.renewed(sent)
 	select {
@@ -84,13 +80,10 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 // verdict says what the answer to the last ping means: nil when it is acknowledged, ErrCondemned or
 // ErrForked when the session is over, another error when nothing has changed.
 func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
-	twin := errors.Is(err, catalog.ErrTwin)
 	switch {
-	case twin && p.mistakes.Has(mutant.ForkIgnored): // mutant 14
-		return nil
 	case errors.Is(err, catalog.ErrCondemned):
 		return fmt.Errorf("%w: %w", ErrCondemned, err)
-	case twin, errors.Is(err, catalog.ErrMalformed):
+	case errors.Is(err, catalog.ErrTwin), errors.Is(err, catalog.ErrMalformed):
 		return fmt.Errorf("%w: %w", ErrForked, err)
 	case err != nil:
 		return err

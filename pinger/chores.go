@@ -7,11 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 )
 
 // tallyAbove is the number of guards from which the reaper compares a count and a sum of fences, and
@@ -104,9 +101,6 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
 // here (H7).
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
-	if p.mistakes.Has(mutant.NoReap) { // mutant 10
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
 	p.cfg.Owner.Sweep()
@@ -123,18 +117,12 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	for _, s := range before {
 		guards[s.Session] = true
 	}
-	owns := p.cfg.Owner.Owns
-	if p.mistakes.Has(mutant.TableBeforeRead) { // mutant 11
-		owns = func(ts bson.ObjectID) bool {
-			return slices.ContainsFunc(before, func(s catalog.HeldSession) bool { return s.TS == ts })
-		}
-	}
 	seen := make(map[catalog.Session]bool, len(stored))
 	for _, s := range stored {
 		if !s.Waits {
 			seen[s.Session] = true
 		}
-		if !owns(s.TS) && !guards[s.Session] && !p.queue.has(s.Session) {
+		if !p.cfg.Owner.Owns(s.TS) && !guards[s.Session] && !p.queue.has(s.Session) {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Str("process", t.process).Bool("waits", s.Waits).

@@ -14,7 +14,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 )
 
 // Owner is what the pinger must know of the locks of its process. The methods are called from the
@@ -94,8 +93,7 @@ type LockPinger struct {
 	hold  time.Duration
 	queue releaseQueue
 
-	mistakes mutant.Set // none in production
-	doubt    atomic.Bool
+	doubt atomic.Bool
 
 	beat beat // owned by whoever pings: Start, then the ping loop
 
@@ -131,10 +129,6 @@ func New(cfg Config) (*LockPinger, error) {
 	}
 	p.stopping, p.cancel = context.WithCancel(context.Background())
 	p.pinging, p.hangUp = context.WithCancel(context.Background())
-	p.mistakes = mutant.Of(cfg.Clock)
-	if p.mistakes.Has(mutant.HoldPastTakeover) { // mutant 7
-		p.hold = cfg.Takeover + cfg.Interval
-	}
 	return p, nil
 }
 

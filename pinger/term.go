@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 )
 
 // Why a term ended. Every cause matches exactly one of these.
@@ -31,18 +30,13 @@ type Term struct {
 	clock   clock.Clock
 	done    chan struct{}
 
-	mistakes mutant.Set // none in production
-
 	mu   sync.Mutex    // guards sent and over
 	sent clock.Reading // send of the last acknowledged ping
 	over error
 }
 
 func newTerm(process string, hold time.Duration, c clock.Clock, sent clock.Reading) *Term {
-	return &Term{
-		process: process, hold: hold, clock: c, done: make(chan struct{}), sent: sent,
-		mistakes: mutant.Of(c),
-	}
+	return &Term{process: process, hold: hold, clock: c, done: make(chan struct{}), sent: sent}
 }
 
 // Process returns the process id under which the term's locks are held.
@@ -57,9 +51,7 @@ func (t *Term) Done() <-chan struct{} { return t.done }
 func (t *Term) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.mistakes.Has(mutant.TimerOnlyExpiry) { // mutant 21
-		t.judge(t.clock.Now())
-	}
+	t.judge(t.clock.Now())
 	return t.over
 }
 
@@ -89,9 +81,6 @@ func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.judge(t.clock.Now())
-	if t.over != nil && t.mistakes.Has(mutant.LateReplyRevives) { // mutant 6
-		t.over, t.done = nil, make(chan struct{})
-	}
 	if t.over != nil {
 		return false
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"mongodlm/internal/fault"
-	"mongodlm/internal/mutant"
 )
 
 // An armed fault strikes once.
@@ -169,8 +168,8 @@ func (w *world) carryOut(c *call, k course) {
 	case k.refuse:
 		w.at(w.now()+k.request, p.index, func() { c.reply(fault.Refused(c.op)) })
 		return
-	case k.drop && w.s.Mistakes.Has(mutant.WriteConcernOne) && c.writes:
-		w.at(w.now()+k.request, p.index, func() { c.reply(w.store.rolledBack(c)) }) // mutant 18
+	case k.drop && w.store.makes(WriteConcernOne) && c.writes:
+		w.at(w.now()+k.request, p.index, func() { c.reply(w.store.rolledBack(c)) })
 		return
 	case k.drop:
 		w.at(w.now()+k.request, p.index, func() { c.reply(c.lost()) })

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mongodlm/internal/clock"
-	"mongodlm/internal/mutant"
 )
 
 // epoch is true time at the start of a run.
@@ -48,9 +47,6 @@ func (c *processClock) scaled(d time.Duration) time.Duration {
 	}
 	return time.Duration(float64(d) * c.rate)
 }
-
-// Mistakes switches mistakes on in the packages that ask for them, see [mutant.Of].
-func (c *processClock) Mistakes() mutant.Set { return c.p.w.s.Mistakes }
 
 // Jitter is the chance of the pinger and of everybody who waits.
 func (c *processClock) Jitter() float64 {

@@ -7,60 +7,43 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/fault"
-	"mongodlm/internal/mutant"
 	"mongodlm/takeover"
 )
 
-// Directed returns the schedule that shows a mistake: with the mistake an oracle fires, without it
-// none does. Where a promise is kept by two rules, the schedule takes the other one out of the way
-// by a fault, or the oracle that fires is that of the rule itself.
-func Directed(m mutant.Mistake) Schedule {
-	s := directed[m]()
-	s.Name = m.String()
-	s.Mistakes = mutant.Only(m)
-	return s
-}
-
-var directed = map[mutant.Mistake]func() Schedule{
-	mutant.OvertakeByName:           twoHeirs,
-	mutant.ReleaseByName:            func() Schedule { return outlived(Pause) },
-	mutant.DeadlineFromReply:        slowLastPing,
-	mutant.StopwatchBeforeFirstLook: slowFirstLook,
-	mutant.StopwatchAfterLastLook:   slowLastLook,
-	mutant.LateReplyRevives:         lateReply,
-	mutant.HoldPastTakeover:         func() Schedule { return outlived(Cut) },
-	mutant.OwnTakeoverOnly:          patientHolder,
-	mutant.AgeByOwnClock:            wrongClock,
-	mutant.NoReap:                   lateAcquire,
-	mutant.TableBeforeRead:          slowListing,
-	mutant.PendingAfterSend:         slowAcquire,
-	mutant.UpsertingPing:            func() Schedule { return outlived(Pause) },
-	mutant.ForkIgnored:              twins,
-	mutant.UnknownIsNotHeld:         func() Schedule { return lostAcquire(LoseReply) },
-	mutant.UnknownIsHeld:            func() Schedule { return lostAcquire(Drop) },
-	mutant.LenientDecode:            withoutState,
-	mutant.WriteConcernOne:          func() Schedule { return lostAcquire(Drop) },
-	mutant.ElectionIgnored:          election,
-	mutant.SessionChangeIgnored:     foreignAgain,
-	mutant.TimerOnlyExpiry:          func() Schedule { return outlived(Pause) },
-	mutant.FenceNotSeeded:           deleted,
-	mutant.StaleLastLook:            oldPrimary,
-	mutant.RevalidateByReading:      readAgain,
-	mutant.ReleaseForgetsLine:       func() Schedule { return line(20 * sec) },
-	mutant.NewcomerFirst:            func() Schedule { return line(20 * sec) },
-	mutant.BuryByProcess:            twoBury,
-	mutant.QuitterStays:             quitter,
-	mutant.GrantAfterTerm:           func() Schedule { return streaming(heardTooLate()) },
-	mutant.NoQuestionAfterOpening:   func() Schedule { return streaming(slowStream()) },
-	mutant.BuriedByAge:              func() Schedule { return line(2 * minute) },
-	mutant.LatePingCounts:           latePing,
-	mutant.ForeignIsOurs:            foreignOverOurs,
-}
-
-// streaming lets streams of notices work.
-func streaming(s Schedule) Schedule {
-	s.Streams = true
-	return s
+// Tries are the schedules of one holder and of those who try its lock without a place in line, each
+// named after what goes wrong. Where a promise is kept by two rules, the schedule takes the other one
+// out of the way by a fault. Nothing is left to chance. Every one of them is to be played with streams
+// of notices and without.
+func Tries() []Schedule {
+	named := func(name string, s Schedule) Schedule {
+		s.Name = name
+		return s
+	}
+	return []Schedule{
+		named("two heirs", twoHeirs()),
+		named("holder paused past the takeover time", outlived(Pause)),
+		named("holder cut off past the takeover time", outlived(Cut)),
+		named("last ping's reply slow", slowLastPing()),
+		named("first look slow", slowFirstLook()),
+		named("last look slow", slowLastLook()),
+		named("ping answered after the deadline", lateReply()),
+		named("holder with a longer takeover time", patientHolder()),
+		named("contender's clock ahead", wrongClock()),
+		named("acquire applied after giving up", lateAcquire()),
+		named("acquired during the reaper's read", slowListing()),
+		named("reaper's read during an acquire", slowAcquire()),
+		named("twins", twins()),
+		named("acquire applied, reply lost", lostAcquire(LoseReply)),
+		named("acquire vanishes", lostAcquire(Drop)),
+		named("lock without a state", withoutState()),
+		named("election during a watch", election()),
+		named("foreign holder acquires again", foreignAgain()),
+		named("lock document deleted", deleted()),
+		named("old primary answers", oldPrimary()),
+		named("lost guard asks the server", readAgain()),
+		named("two pings applied late", latePing()),
+		named("foreign manager over the fields of ours", foreignOverOurs()),
+	}
 }
 
 // scene is a schedule of seconds in which nothing is left to chance.

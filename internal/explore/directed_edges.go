@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -382,9 +383,9 @@ func clockSleep(u *User, d time.Duration) {
 	}
 }
 
-// Named returns the schedule of that name among the edges and lines.
+// Named returns the schedule of that name among the tries, edges and lines.
 func Named(name string) (Schedule, error) {
-	for _, s := range append(Edges(), Lines()...) {
+	for _, s := range slices.Concat(Tries(), Edges(), Lines()) {
 		if s.Name == name {
 			return s, nil
 		}

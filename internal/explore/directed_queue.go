@@ -15,6 +15,8 @@ func Lines() []Schedule {
 		return s
 	}
 	return []Schedule{
+		named("a line", line(20*sec)),
+		named("a long turn before a line", line(2*minute)),
 		named("first in line dies", firstDies()),
 		named("holder and first in line die", bothDie()),
 		named("two bury the same holder", twoBury()),

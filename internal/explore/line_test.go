@@ -2,6 +2,7 @@ package explore_test
 
 import (
 	"flag"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,12 +52,11 @@ func TestLines_FindNothing(t *testing.T) {
 		played, n, sum.Guards, sum.Granted, sum.Takeovers, sum.Buried)
 }
 
-var named = flag.String("explore.named", "", "play the schedule of that name, and print its timeline")
-
-// Each schedule at an edge of the protocol, with streams and without, in the first order of events.
+// Each schedule of tries and at an edge of the protocol, with streams and without, in the first order of
+// events. That none of them finds anything is half of what package mutant argues with.
 func TestEdges_FindNothing(t *testing.T) {
 	t.Parallel()
-	for _, s := range explore.Edges() {
+	for _, s := range slices.Concat(explore.Tries(), explore.Edges()) {
 		for _, streams := range []bool{false, true} {
 			s.Streams = streams
 			if r := explore.Run(t, s); r.Failed() {
@@ -68,16 +68,15 @@ func TestEdges_FindNothing(t *testing.T) {
 	}
 }
 
+var play = flag.String("explore.named", "", "play the schedule of that name, and print its timeline")
+
 // The schedule of one name, when one is given.
 func TestNamed_FindsNothing(t *testing.T) {
-	if *named == "" {
+	if *play == "" {
 		t.Skip("only with -explore.named")
 	}
 	for _, streams := range []bool{false, true} {
-		s, err := explore.Named(*named)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := named(t, *play)
 		s.Streams, s.Trace = streams, true
 		r := explore.Run(t, s)
 		t.Logf("%s, streams %v:\n%s", s.Name, streams, strings.Join(r.Timeline, "\n"))

@@ -6,15 +6,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/mutant"
 )
 
-// This file holds the mistakes that a store makes.
+// A StoreMistake is one thing that the store of a run does wrong; 0 is none.
+type StoreMistake uint8
 
-// Overtake carries an overtake out. Mutant 1 takes the lock from whoever holds it.
+// What a store may do wrong.
+const (
+	OvertakeByName     StoreMistake = iota + 1 // an overtake names only the lock
+	ReleaseByName                              // a release names only the lock
+	UpsertingPing                              // a ping makes a condemned process live
+	LenientDecode                              // a lock without a state is free
+	WriteConcernOne                            // a write is acknowledged too early
+	ReleaseForgetsLine                         // a release frees the lock for nobody
+	NewcomerFirst                              // a newcomer stands before the others
+	BuryByProcess                              // a burial names only the process
+	QuitterStays                               // who gives up stays in the line
+	LatePingCounts                             // the server counts the pings, late ones too
+)
+
+func (s *store) makes(m StoreMistake) bool { return s.w.s.StoreMistake == m }
+
+// Overtake carries an overtake out. OvertakeByName takes the lock from whoever holds it.
 func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
 	catalog.Lock, error) {
-	if s.w.s.Mistakes.Has(mutant.OvertakeByName) { // mutant 1
+	if s.makes(OvertakeByName) {
 		if now, err := s.Catalog.Read(ctx, g.Name); err == nil && now.Held {
 			from = now.Holder()
 		}
@@ -22,10 +38,10 @@ func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Hold
 	return s.Catalog.Overtake(ctx, g, from)
 }
 
-// Ping carries a ping out. Mutant 13 lets a condemned process live, mutant 32 gives a ping that comes
-// late the next number, as a server would that counts.
+// Ping carries a ping out. UpsertingPing lets a condemned process live, LatePingCounts gives a ping
+// that comes late the next number, as a server would that counts.
 func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
-	if s.w.s.Mistakes.Has(mutant.UpsertingPing) { // mutant 13
+	if s.makes(UpsertingPing) {
 		var doc bson.D
 		raw := s.Document(catalog.PingsCollection, b.Process)
 		if raw != nil && bson.Unmarshal(raw, &doc) == nil {
@@ -34,7 +50,7 @@ func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error
 			}
 		}
 	}
-	if s.w.s.Mistakes.Has(mutant.LatePingCounts) { // mutant 32
+	if s.makes(LatePingCounts) {
 		raw := s.Document(catalog.PingsCollection, b.Process)
 		if p, bad := catalog.ParsePing(raw); raw != nil && bad == nil && p.Seq >= b.Seq {
 			b.Seq = p.Seq + 1
@@ -53,9 +69,9 @@ func without(doc bson.D, name string) bson.D {
 	return kept
 }
 
-// Acquire carries an acquisition out. Mutant 17 takes a document without a state for a free one.
+// Acquire carries an acquisition out. LenientDecode takes a document without a state for a free one.
 func (s *store) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	if s.w.s.Mistakes.Has(mutant.LenientDecode) { // mutant 17
+	if s.makes(LenientDecode) {
 		var doc bson.D
 		raw := s.Document(catalog.LocksCollection, g.Name)
 		_, missing := raw.LookupErr("state")
@@ -69,17 +85,16 @@ func (s *store) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, err
 	return s.Catalog.Acquire(ctx, g)
 }
 
-// lenient makes of a lock without a state a free one, as a lenient decoder does (mutant 17).
+// lenient makes of a lock without a state a free one, as a lenient decoder does.
 func (s *store) lenient(name string, look catalog.Look) catalog.Look {
-	lenient := s.w.s.Mistakes.Has(mutant.LenientDecode)
-	if lenient && look.LockErr != nil && look.LockErr.Field == "state" {
+	if s.makes(LenientDecode) && look.LockErr != nil && look.LockErr.Field == "state" {
 		look.Lock, look.LockErr = &catalog.Lock{Name: name}, nil
 	}
 	return look
 }
 
 // rolledBack acknowledges a write before a majority has it; the election that follows takes it
-// back (mutant 18).
+// back (WriteConcernOne).
 func (s *store) rolledBack(c *call) error {
 	before := s.w.judge.before(c)
 	if err := c.do(); err != nil {

@@ -7,38 +7,36 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/mutant"
 )
 
 // This file holds the mistakes that a store makes with the line of a lock.
 
-// Leave takes a session out. Mutant 2 frees the lock whoever holds it; mutant 25 frees it and
-// forgets who waits; mutant 28 leaves a waiter that gave up in the line.
+// Leave takes a session out. ReleaseByName frees the lock whoever holds it; ReleaseForgetsLine
+// frees it and forgets who waits; QuitterStays leaves a waiter that gave up in the line.
 func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.Award, error) {
-	mistakes := s.w.s.Mistakes
 	l, ok := s.lockAsOf(session.Name, nil)
 	_, holds := l.HeldBy(session.TS)
 	_, waits := l.WaitedBy(session.TS)
 	switch {
 	case !ok:
-	case mistakes.Has(mutant.ReleaseByName) && l.Held: // mutant 2
+	case s.makes(ReleaseByName) && l.Held:
 		session = l.Session()
-	case mistakes.Has(mutant.ReleaseForgetsLine) && holds && len(l.Waiters) > 0: // mutant 25
+	case s.makes(ReleaseForgetsLine) && holds && len(l.Waiters) > 0:
 		return nil, s.edit(session.Name, func(doc bson.D) bson.D {
 			return append(without(without(doc, "waiters"), "state"), bson.E{Key: "state", Value: int32(0)})
 		})
-	case mistakes.Has(mutant.QuitterStays) && waits: // mutant 28
+	case s.makes(QuitterStays) && waits:
 		return nil, nil
 	}
 	return s.Catalog.Leave(ctx, session)
 }
 
-// Enter lets a contender into the line. Mutant 26 puts it before the others.
+// Enter lets a contender into the line. NewcomerFirst puts it before the others.
 func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	catalog.Lock, error) {
 	before, _ := s.lockAsOf(g.Name, nil)
 	l, err := s.Catalog.Enter(ctx, g, how)
-	if err != nil || !s.w.s.Mistakes.Has(mutant.NewcomerFirst) { // mutant 26
+	if err != nil || !s.makes(NewcomerFirst) {
 		return l, err
 	}
 	if _, stood := before.WaitedBy(g.TS); stood || placeOf(l, g.TS) < 1 {
@@ -57,10 +55,10 @@ func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	return l, err
 }
 
-// Bury takes a dead party out. Mutant 27 takes any session of its process.
+// Bury takes a dead party out. BuryByProcess takes any session of its process.
 func (s *store) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error) {
-	if s.w.s.Mistakes.Has(mutant.BuryByProcess) { // mutant 27
+	if s.makes(BuryByProcess) {
 		l, _ := s.lockAsOf(dead.Name, nil)
 		for _, p := range partiesOf(l) {
 			if p.Process == dead.Process {

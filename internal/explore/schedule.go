@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"mongodlm/internal/fault"
-	"mongodlm/internal/mutant"
 	"mongodlm/takeover"
 )
 
@@ -164,8 +163,8 @@ type Schedule struct {
 	Length time.Duration
 	// Quiet is how long it goes on undisturbed before all processes close.
 	Quiet time.Duration
-	// Mistakes are switched on in every process and in the store.
-	Mistakes mutant.Set
+	// StoreMistake is what the store does wrong.
+	StoreMistake StoreMistake
 	// Streams lets streams of notices work; without them waiters ask.
 	Streams bool
 	// NoServerTime leaves the server's clock out of every look, as behind a mongos.

@@ -5,15 +5,13 @@ import (
 	"time"
 
 	"mongodlm/internal/explore"
-	"mongodlm/internal/mutant"
 )
 
 // A8: a holder whose clock runs at three quarters, exactly at the bound, is lost before anybody
 // takes over; one that runs 40 % slow is beyond the bound, and the overlap must be found.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for rate, want := range map[float64]bool{0.75: false, 0.6: true} {
-		s := explore.Directed(mutant.HoldPastTakeover) // a holder is cut off past the takeover time
-		s.Mistakes = 0
+		s := named(t, "holder cut off past the takeover time")
 		s.Processes[0].Rate = rate
 		r := explore.Run(t, s)
 		if r.Failed() != want {
@@ -27,8 +25,7 @@ func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 
 // A9: a contender whose clock runs 1.3 times too fast takes over no earlier than it may.
 func TestRates_FastContender(t *testing.T) {
-	s := explore.Directed(mutant.HoldPastTakeover)
-	s.Mistakes = 0
+	s := named(t, "holder cut off past the takeover time")
 	s.Processes[1].Rate = 1.3
 	if r := explore.Run(t, s); r.Failed() || r.Takeovers == 0 {
 		t.Errorf("%d takeovers, %v", r.Takeovers, r.Violations)
@@ -37,7 +34,8 @@ func TestRates_FastContender(t *testing.T) {
 
 // Shrinking leaves the one fault that matters.
 func TestShrink_LeavesWhatMatters(t *testing.T) {
-	s := explore.Directed(mutant.ReleaseByName)
+	s := named(t, "holder paused past the takeover time")
+	s.StoreMistake = explore.ReleaseByName
 	matters := s.Faults[0]
 	noise := explore.Fault{Kind: explore.DelayReply, Process: 1, For: time.Second}
 	for noise.Call = 1; noise.Call <= 9; noise.Call++ {
@@ -47,4 +45,13 @@ func TestShrink_LeavesWhatMatters(t *testing.T) {
 	if len(short.Faults) != 1 || short.Faults[0] != matters {
 		t.Errorf("shrunk to %v, want only %v", short.Faults, matters)
 	}
+}
+
+func named(t *testing.T, name string) explore.Schedule {
+	t.Helper()
+	s, err := explore.Named(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

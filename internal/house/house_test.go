@@ -41,13 +41,11 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/queue":        {"catalog"},
 		"catalog/mongocatalog": {"catalog", "catalog/queue"},
 		"catalog/memcatalog":   {"catalog", "catalog/queue", "internal/clock"},
-		"pinger":               {"catalog", "internal/clock", "internal/mutant"},
-		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
-			"internal/mutant"},
-		"internal/mutant": {"internal/clock"},
-		demo + "cluster":  {"catalog"},
-		demo + "referee":  {demo + "cluster"},
-		demo + "view":     {"catalog"},
+		"pinger":               {"catalog", "internal/clock"},
+		"distlock":             {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock"},
+		demo + "cluster":       {"catalog"},
+		demo + "referee":       {demo + "cluster"},
+		demo + "view":          {"catalog"},
 	}
 	for pkg, may := range allowed {
 		if _, err := os.Stat(filepath.Join(root, pkg)); os.IsNotExist(err) {
@@ -57,6 +55,25 @@ func TestImports_PointOneWay(t *testing.T) {
 			name, ours := strings.CutPrefix(imported, m)
 			if ours && !slices.Contains(may, name) {
 				t.Errorf("%s imports %s, which it must not", pkg, name)
+			}
+		}
+	}
+}
+
+// Nothing that is shipped imports the tests, the simulation or the mistakes.
+func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
+	t.Parallel()
+	ours := regexp.MustCompile(`^mongodlm/`)
+	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|integration|` +
+		`internal/(explore|fault|house|mongodtest|mutant)))$`)
+	for _, pkg := range goList(t, "-deps", "./distlock", "./catalog/memcatalog", "./configserver",
+		"./cmd/distlock", "./cmd/balancer-demo") {
+		if !ours.MatchString(pkg) {
+			continue
+		}
+		for _, imported := range goList(t, "-f", `{{join .Imports "\n"}}`, pkg) {
+			if tests.MatchString(imported) {
+				t.Errorf("%s imports %s", pkg, imported)
 			}
 		}
 	}

@@ -1,0 +1,188 @@
+package mutant_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"mongodlm/internal/explore"
+	"mongodlm/internal/mutant"
+)
+
+const root = "../.."
+
+var (
+	every = flag.Int("mutant.every", 3, "of the mistakes that are changes of a text try every n-th, 1 for all")
+	only  = flag.String("mutant.only", "", "the mistake with which this program was built, or of its store")
+	layer = flag.Bool("mutant.layers", false,
+		"tell also how many schedules each layer needs to notice a mistake; takes minutes")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Every mistake can be made: its text stands exactly once in its file, and its schedule is there. And
+// docs/mutants.md tells them by these names and numbers.
+func TestMistakes_CanBeMade(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile(filepath.Join(root, "docs", "mutants.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for i, m := range mutant.All() {
+		if row := fmt.Sprintf("\n| %d | %s", i+1, m.Name); !strings.Contains(string(docs), row) {
+			t.Errorf("docs/mutants.md has no row %q", row[1:])
+		}
+		if m.Name == "" || names[m.Name] || (m.File == "") == (m.Store == 0) {
+			t.Errorf("%q: a name of its own, and either a text or the store", m.Name)
+		}
+		names[m.Name] = true
+		if m.File != "" {
+			changed(t, m)
+		}
+		if _, err := explore.Named(m.Schedule); err != nil {
+			t.Errorf("%q: %v", m.Name, err)
+		}
+	}
+}
+
+// What the store does wrong is noticed. That nothing is noticed without it, and without any of the
+// other mistakes, is shown in package explore, which plays the same schedules.
+func TestStoreMistakes_AreNoticed(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutant.All() {
+		if m.Store != 0 {
+			t.Run(m.Name, func(t *testing.T) { t.Parallel(); noticed(t, m) })
+		}
+	}
+}
+
+// With a change of a text the same program notices it.
+func TestTextMistakes_AreNoticed(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: each change of a text is compiled and linked")
+	}
+	n := 0
+	for _, m := range mutant.All() {
+		if m.File == "" {
+			continue
+		}
+		if n++; n%*every == 0 {
+			t.Run(m.Name, func(t *testing.T) { t.Parallel(); builtWith(t, m) })
+		}
+	}
+	t.Logf("%d of %d, all with -mutant.every=1", n / *every, n)
+}
+
+// In a program that was built with a mistake, the schedule that was made for it notices it.
+func TestMistake_InThisProgram_IsNoticed(t *testing.T) {
+	if *only == "" {
+		t.Skip("only with -mutant.only")
+	}
+	for _, m := range mutant.All() {
+		if m.Name == *only {
+			noticed(t, m)
+			if *layer {
+				layers(t, m)
+			}
+			return
+		}
+	}
+	t.Fatalf("no mistake is named %q", *only)
+}
+
+// noticed demands that the schedule of a mistake fails, with streams or without, by the oracle that is
+// meant.
+func noticed(t *testing.T, m mutant.Mistake) {
+	t.Helper()
+	first := func(harmOnly bool) (found []explore.Violation) {
+		for _, streams := range []bool{false, true} {
+			s, err := explore.Named(m.Schedule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.StoreMistake, s.Streams, s.HarmOnly = m.Store, streams, harmOnly
+			if r := explore.Run(t, s); r.Failed() {
+				found = append(found, r.Violations[0])
+			}
+		}
+		return found
+	}
+	want := func(rule string, found []explore.Violation) {
+		for _, v := range found {
+			if v.Rule == rule {
+				t.Logf("noticed %v", v)
+				return
+			}
+		}
+		t.Errorf("%q: want %s in %q, found %v", m.Name, rule, m.Schedule, found)
+	}
+	want(m.Rule, first(false))
+	if m.Harm != "" {
+		want(m.Harm, first(true))
+	}
+}
+
+// builtWith compiles this program with a mistake in it and has it say that it notices it.
+func builtWith(t *testing.T, m mutant.Mistake) {
+	dir := t.TempDir()
+	file, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	binary := filepath.Join(dir, "mutant.test")
+	at, err := filepath.Abs(filepath.Join(root, filepath.FromSlash(m.File)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {at: file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{file: changed(t, m), overlay: string(replace)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, ".")
+	limit := "2m"
+	if *layer {
+		limit = "1h"
+	}
+	out := run(t, binary, "-test.v", "-test.run=^TestMistake_InThisProgram_", "-test.timeout="+limit,
+		"-mutant.only="+m.Name, fmt.Sprintf("-mutant.layers=%v", *layer))
+	if !strings.Contains(out, "--- PASS: TestMistake_InThisProgram_") {
+		t.Fatalf("it did not run:\n%s", out)
+	}
+	for _, line := range regexp.MustCompile(`noticed .*`).FindAllString(out, -1) {
+		t.Log(line)
+	}
+}
+
+// changed returns the text of a file with a mistake in it.
+func changed(t *testing.T, m mutant.Mistake) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), m.Old); n != 1 || m.Old == m.New {
+		t.Errorf("%q: the text stands %d times in %s, want once:\n%s", m.Name, n, m.File, m.Old)
+	}
+	return strings.Replace(string(text), m.Old, m.New, 1)
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+	return string(out)
+}
