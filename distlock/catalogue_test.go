@@ -29,16 +29,16 @@ import (
 // steppedClock is a clock whose wall part may be stepped. A suspension looks the same: the monotonic
 // part shows nothing of it.
 type steppedClock struct {
-	distlock.Clock
+	clock.Clock
 	mu   sync.Mutex // guards wall
 	wall time.Duration
 }
 
-func (c *steppedClock) Now() distlock.Reading {
+func (c *steppedClock) Now() clock.Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.Clock.Now()
-	return distlock.Reading{Wall: r.Wall.Add(c.wall), Mono: r.Mono}
+	return clock.Reading{Wall: r.Wall.Add(c.wall), Mono: r.Mono}
 }
 
 func (c *steppedClock) step(d time.Duration) {
@@ -63,7 +63,7 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				clk := &steppedClock{Clock: clock.System()}
-				p := w.start(func(cfg *distlock.Config) { cfg.Clock = clk })
+				p := w.startBy(clk, nil)
 				g := p.mustTry("a")
 				clk.step(c.by)
 				if !c.lost {
@@ -87,29 +87,28 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 
 // ratedClock runs at a rate.
 type ratedClock struct {
-	distlock.Clock
-	start distlock.Reading
+	clock.Clock
+	start clock.Reading
 	rate  float64
 }
 
-func rated(rate float64) func(*distlock.Config) {
-	return func(cfg *distlock.Config) {
-		c := clock.System()
-		cfg.Clock, cfg.Mode = ratedClock{c, c.Now(), rate}, takeover.WatchOnly
-	}
+func (w *world) startRated(rate float64) *proc {
+	w.t.Helper()
+	c := clock.System()
+	return w.startBy(ratedClock{c, c.Now(), rate}, func(cfg *distlock.Config) { cfg.Mode = takeover.WatchOnly })
 }
 
-func (c ratedClock) Now() distlock.Reading {
+func (c ratedClock) Now() clock.Reading {
 	passed := time.Duration(float64(c.Clock.Now().Mono-c.start.Mono) * c.rate)
-	return distlock.Reading{Wall: c.start.Wall.Add(passed), Mono: passed}
+	return clock.Reading{Wall: c.start.Wall.Add(passed), Mono: passed}
 }
 
-func (c ratedClock) NewTimer(d time.Duration) distlock.Timer {
+func (c ratedClock) NewTimer(d time.Duration) clock.Timer {
 	return ratedTimer{c.Clock.NewTimer(time.Duration(float64(d) / c.rate)), c.rate}
 }
 
 type ratedTimer struct {
-	distlock.Timer
+	clock.Timer
 	rate float64
 }
 
@@ -127,7 +126,7 @@ func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v and %v", c.holder, c.contender), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.start(rated(c.holder)), w.start(rated(c.contender))
+				a, b := w.startRated(c.holder), w.startRated(c.contender)
 				lost := a.mustTry("a")
 				_, err := b.try("a")
 				wantErr(t, err, distlock.ErrHeld)

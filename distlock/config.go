@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/clock"
 	"mongodlm/takeover"
 )
 
@@ -104,8 +103,6 @@ type Config struct {
 	Host string
 	// Logger gets the events. Default: silent.
 	Logger zerolog.Logger
-	// Clock is the time. Default the machine's.
-	Clock Clock
 }
 
 // withDefaults fills what is zero. It corrects nothing.
@@ -132,9 +129,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Database == "" {
 		c.Database = DefaultDatabase
-	}
-	if c.Clock == nil {
-		c.Clock = clock.System()
 	}
 	return c
 }

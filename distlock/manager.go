@@ -13,13 +13,14 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/clock"
 	"mongodlm/pinger"
 )
 
 // A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
 // of locks. Make it with [New]; close it with [Manager.Close]. Safe for concurrent use.
 type Manager struct {
-	cfg     Config
+	cfg     settings
 	log     zerolog.Logger
 	locks   catalog.Catalog
 	pinger  *pinger.LockPinger
@@ -33,6 +34,12 @@ type Manager struct {
 	life      context.Context
 	end       context.CancelFunc // ends life, when Close is done
 	loops     sync.WaitGroup
+}
+
+// settings are an effective configuration and the time: the machine's, or that of a test.
+type settings struct {
+	Config
+	Clock clock.Clock
 }
 
 // New checks the configuration and the server, starts the heartbeat and returns when its first ping
@@ -62,7 +69,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, creating(err)
 	}
-	m, err := newManager(ctx, cfg, s.prompt(cfg.Clock))
+	in := settings{Config: cfg, Clock: clock.From(ctx)}
+	m, err := newManager(clock.With(ctx, in.Clock), in, s.prompt(in.Clock))
 	if err != nil {
 		return nil, errors.Join(creating(err), s.hangUp(context.WithoutCancel(ctx)))
 	}
@@ -77,12 +85,12 @@ func creating(err error) error {
 	return fmt.Errorf("distlock: new: %w", err)
 }
 
-func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
+func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	server, err := s.pings.Hello(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := acceptable(server, cfg); err != nil {
+	if err := acceptable(server, cfg.Config); err != nil {
 		return nil, err
 	}
 	if s.pings != s.locks { // both ways in must work, and know the server
@@ -96,8 +104,8 @@ func newManager(ctx context.Context, cfg Config, s store) (*Manager, error) {
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.table, m.room = newTable(m), newRoom(m)
-	m.pinger, err = pinger.New(pinger.Config{
-		Store: s.pings, Owner: m.table, Clock: cfg.Clock,
+	m.pinger, err = pinger.New(ctx, pinger.Config{
+		Store: s.pings, Owner: m.table,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
 		PruneAge: cfg.PruneAge, PruneEvery: cfg.PruneEvery, Logger: cfg.Logger,
@@ -132,7 +140,7 @@ func acceptable(s catalog.Server, cfg Config) error {
 	return nil
 }
 
-func newProcess(cfg Config) (string, error) {
+func newProcess(cfg settings) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return "", err
@@ -151,7 +159,7 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 
 // Config returns the effective configuration, defaults filled in, without the user information of
 // the URI.
-func (m *Manager) Config() Config { return m.cfg }
+func (m *Manager) Config() Config { return m.cfg.Config }
 
 // Process returns the process id under which this Manager acquires now. It changes when the process
 // was condemned or found a twin.

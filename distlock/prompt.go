@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 )
 
 // grace is how long a store may take to say what became of a command whose context has ended. It
@@ -20,7 +21,7 @@ const grace = 10 * time.Millisecond
 // these are as prompt as the store.
 type promptStore struct {
 	catalog.Catalog
-	clock Clock
+	clock clock.Clock
 }
 
 // result is what a command left behind.
@@ -65,13 +66,13 @@ func within[T any](ctx context.Context, p *promptStore, writes bool, do func() (
 }
 
 // await receives from a channel as long as ctx lasts, and a grace longer.
-func await[T any](ctx context.Context, clock Clock, c <-chan T) (v T, ok bool) {
+func await[T any](ctx context.Context, by clock.Clock, c <-chan T) (v T, ok bool) {
 	select {
 	case v = <-c:
 		return v, true
 	case <-ctx.Done():
 	}
-	timer := clock.NewTimer(grace)
+	timer := by.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case v = <-c:

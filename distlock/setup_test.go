@@ -14,6 +14,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
 )
 
@@ -51,12 +52,18 @@ type proc struct {
 // start starts a process. It is closed at the end of the test if it was neither closed nor killed.
 func (w *world) start(change func(*distlock.Config)) *proc {
 	w.t.Helper()
+	return w.startBy(clock.System(), change)
+}
+
+// startBy starts a process that lives by a clock of its own.
+func (w *world) startBy(c clock.Clock, change func(*distlock.Config)) *proc {
+	w.t.Helper()
 	p := &proc{store: fault.Wrap(w.mem), w: w}
 	cfg := distlock.Config{Catalog: p.store, Host: "host"}
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := distlock.New(w.t.Context(), cfg)
+	m, err := distlock.New(clock.With(w.t.Context(), c), cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

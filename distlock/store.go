@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/clock"
 )
 
 // heartbeatPool is the size of the heartbeat's own connection pool: one connection for the ping,
@@ -25,7 +26,7 @@ type store struct {
 }
 
 // prompt makes the commands of a store end with their contexts.
-func (s store) prompt(c Clock) store {
+func (s store) prompt(c clock.Clock) store {
 	locks := &promptStore{Catalog: s.locks, clock: c}
 	pings := locks
 	if s.pings != s.locks {

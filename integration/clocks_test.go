@@ -4,24 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 )
 
 // A wrong clock is off by a constant; its monotonic part is right.
 type wrongClock struct {
-	distlock.Clock
+	clock.Clock
 	by time.Duration
 }
 
-func offBy(by time.Duration) func(*distlock.Config) {
-	return func(cfg *distlock.Config) {
-		shortTakeover(cfg)
-		cfg.Clock = wrongClock{clock.System(), by}
-	}
-}
+func offBy(by time.Duration) clock.Clock { return wrongClock{clock.System(), by} }
 
-func (c wrongClock) Now() distlock.Reading {
+func (c wrongClock) Now() clock.Reading {
 	r := c.Clock.Now()
 	r.Wall = r.Wall.Add(c.by)
 	return r
@@ -33,7 +27,7 @@ func TestClocks_ContenderAhead_LeavesALiveHolderAlone(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
-		holder, contender := w.start(t, nil), w.start(t, offBy(20*time.Minute))
+		holder, contender := w.start(t, nil), w.startBy(t, offBy(20*time.Minute), shortTakeover)
 		guard := w.mustTry(t, holder, name)
 		w.untouched(t, name, func() {
 			for end := time.Now().Add(holder.Config().Takeover * 5 / 4); time.Now().Before(end); {
@@ -59,7 +53,7 @@ func TestClocks_ContenderWrong_TakesADeadHolderByWatching(t *testing.T) {
 			t.Parallel()
 			forEach(t, func(t *testing.T, w *world) {
 				d := w.plantHeld(t, w.pinged(t, 10*time.Second))
-				m := w.start(t, offBy(by))
+				m := w.startBy(t, offBy(by), shortTakeover)
 				d.refused(t, m, m.Config().Takeover/2)
 				d.taken(t, m, "watch")
 			})
@@ -73,9 +67,7 @@ func TestClocks_HolderWrong_KeepsItsLock(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
-		holder := w.start(t, func(cfg *distlock.Config) {
-			cfg.Clock = wrongClock{clock.System(), -48 * time.Hour}
-		})
+		holder := w.startBy(t, offBy(-48*time.Hour), nil)
 		contender := w.start(t, shortTakeover)
 		guard := w.mustTry(t, holder, name)
 		w.untouched(t, name, func() {

@@ -18,6 +18,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 )
 
 // A world is what one test sees of a deployment: a database of its own, or, where there can be only
@@ -84,7 +85,13 @@ func (w *world) config() distlock.Config {
 // start starts a process until the end of the test.
 func (w *world) start(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
-	m := w.startUnclosed(t, change)
+	return w.startBy(t, clock.System(), change)
+}
+
+// startBy starts a process that lives by a clock of its own.
+func (w *world) startBy(t testing.TB, c clock.Clock, change func(*distlock.Config)) *distlock.Manager {
+	t.Helper()
+	m := w.newManager(clock.With(t.Context(), c), t, change)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 60*time.Second)
 		defer cancel()
@@ -97,11 +104,16 @@ func (w *world) start(t testing.TB, change func(*distlock.Config)) *distlock.Man
 
 func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
+	return w.newManager(t.Context(), t, change)
+}
+
+func (w *world) newManager(ctx context.Context, t testing.TB, change func(*distlock.Config)) *distlock.Manager {
+	t.Helper()
 	cfg := w.config()
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := distlock.New(t.Context(), cfg)
+	m, err := distlock.New(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.pingLimit())
 	defer cancel()
-	sent := p.cfg.Clock.Now() // before the call: the request may arrive more than once (R3)
+	sent := p.clock.Now() // before the call: the request may arrive more than once (R3)
 	p.beat.sent++
 	reply, err := p.cfg.Store.Ping(ctx, catalog.Beat{
 		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall,
@@ -104,7 +104,7 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 		return t
 	}
 	old := t
-	t = newTerm(p.beat.process, p.hold, p.cfg.Clock, sent)
+	t = newTerm(p.beat.process, p.hold, p.clock, sent)
 	p.term = t
 	p.mu.Unlock()
 	if old != nil {
@@ -145,7 +145,7 @@ func (p *LockPinger) pingLimit() time.Duration {
 // noteLateness measures how late the loop itself is: the process was paused, starved or suspended.
 // It is logged once per episode.
 func (p *LockPinger) noteLateness(due clock.Reading) {
-	late := p.cfg.Clock.Now().Mono - due.Mono
+	late := p.clock.Now().Mono - due.Mono
 	p.stats.note(late)
 	switch {
 	case late > p.cfg.Interval && !p.stats.lateEpisode:

@@ -41,7 +41,7 @@ func (p *LockPinger) choreLoop() {
 			if !prepared {
 				prepared = p.guarded("prepare", func() error { return p.prepare(p.stopping) })
 			}
-			if now := p.cfg.Clock.Now(); prune.due(now) {
+			if now := p.clock.Now(); prune.due(now) {
 				step("prune", func() error { return p.Prune(p.stopping, c.serverTime) })
 				prune.next(now, p.Jitter(p.cfg.PruneEvery, 0.5))
 			}

@@ -325,7 +325,7 @@ func TestNew_BadConfig(t *testing.T) {
 		"no store":  {Owner: b.owner, Interval: 1, Takeover: 2},
 		"no timing": {Owner: b.owner},
 	} {
-		if _, err := pinger.New(cfg); err == nil {
+		if _, err := pinger.New(t.Context(), cfg); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

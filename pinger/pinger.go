@@ -40,12 +40,11 @@ type Owner interface {
 	Leave(ctx context.Context, s catalog.Session) error
 }
 
-// Config is what a LockPinger needs. Store, Owner, Clock and NewProcess are required; of the
+// Config is what a LockPinger needs. Store, Owner and NewProcess are required; of the
 // durations only Interval, Takeover and Margin must be set, the others have defaults.
 type Config struct {
 	Store catalog.Pings
 	Owner Owner
-	Clock clock.Clock
 	// NewProcess makes a process id, a new one on every call.
 	NewProcess func() (string, error)
 	// Interval is the time between two pings; mongos: 30 s.
@@ -62,12 +61,11 @@ type Config struct {
 	// PruneEvery is the time between two prunings, give or take half; default 1 h.
 	PruneEvery time.Duration
 	Logger     zerolog.Logger
-	// Jitter returns a number in [0, 1); default the Clock's own method Jitter where it has one,
-	// as that of a simulation, else math/rand.
+	// Jitter returns a number in [0, 1); default math/rand, or what a simulation brings with its clock.
 	Jitter func() float64
 }
 
-func (c Config) withDefaults() Config {
+func (c Config) withDefaults(by clock.Clock) Config {
 	set := func(d *time.Duration, def time.Duration) {
 		if *d == 0 {
 			*d = def
@@ -76,7 +74,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Limit, 5*time.Second)
 	set(&c.PruneAge, 4*24*time.Hour)
 	set(&c.PruneEvery, time.Hour)
-	if own, ok := c.Clock.(interface{ Jitter() float64 }); ok && c.Jitter == nil {
+	if own, ok := by.(interface{ Jitter() float64 }); ok && c.Jitter == nil {
 		c.Jitter = own.Jitter
 	}
 	if c.Jitter == nil {
@@ -89,6 +87,7 @@ func (c Config) withDefaults() Config {
 // Safe for concurrent use.
 type LockPinger struct {
 	cfg   Config
+	clock clock.Clock
 	log   zerolog.Logger
 	hold  time.Duration
 	queue releaseQueue
@@ -113,18 +112,20 @@ type LockPinger struct {
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger that does nothing yet.
-func New(cfg Config) (*LockPinger, error) {
-	if cfg.Store == nil || cfg.Owner == nil || cfg.Clock == nil || cfg.NewProcess == nil {
-		return nil, errors.New("pinger: Store, Owner, Clock and NewProcess must be set")
+// New makes a pinger that does nothing yet. Of ctx it takes the clock of a test or a simulation, if it
+// carries one, and does not keep it.
+func New(ctx context.Context, cfg Config) (*LockPinger, error) {
+	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
+		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
 	}
 	if cfg.Interval <= 0 || cfg.Takeover <= 0 || cfg.Margin < 0 || cfg.Margin >= cfg.Takeover {
 		return nil, fmt.Errorf("pinger: need Interval > 0 and 0 <= Margin < Takeover, have %v, %v, %v",
 			cfg.Interval, cfg.Margin, cfg.Takeover)
 	}
-	cfg = cfg.withDefaults()
+	by := clock.From(ctx)
+	cfg = cfg.withDefaults(by)
 	p := &LockPinger{
-		cfg: cfg, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
+		cfg: cfg, clock: by, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
 		chores: make(chan chore, 1), stop: make(chan struct{}),
 	}
 	p.stopping, p.cancel = context.WithCancel(context.Background())
@@ -226,11 +227,11 @@ func (p *LockPinger) removePing(ctx context.Context, process string) error {
 func (p *LockPinger) pingLoop() {
 	defer p.loops.Done()
 	failures := 0
-	due := p.cfg.Clock.Now()
+	due := p.clock.Now()
 	for {
 		wait := p.untilNext(failures)
 		due.Mono += wait
-		if !clock.Sleep(p.cfg.Clock, wait, p.stop) {
+		if !clock.Sleep(p.clock, wait, p.stop) {
 			return
 		}
 		p.noteLateness(due)
@@ -239,7 +240,7 @@ func (p *LockPinger) pingLoop() {
 		} else {
 			failures++
 		}
-		due = p.cfg.Clock.Now()
+		due = p.clock.Now()
 	}
 }
 

@@ -83,12 +83,18 @@ type bundle struct {
 // setup makes a pinger over a store in memory. It does not start it.
 func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 	t.Helper()
+	return setupBy(t, clock.System(), change)
+}
+
+// setupBy makes a pinger that lives by a clock of its own.
+func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle {
+	t.Helper()
 	b := &bundle{mem: memcatalog.New(memcatalog.Options{}), owner: &owner{}}
 	b.store = fault.Wrap(b.mem)
 	b.owner.store = b.store
 	n := 0
 	cfg := pinger.Config{
-		Store: b.store, Owner: b.owner, Clock: clock.System(),
+		Store: b.store, Owner: b.owner,
 		NewProcess: func() (string, error) { n++; return fmt.Sprintf("process-%d", n), nil },
 		Interval:   interval, Takeover: takeover, Margin: margin, Logger: zerolog.Nop(),
 	}
@@ -96,7 +102,7 @@ func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 		change(&cfg)
 	}
 	var err error
-	if b.p, err = pinger.New(cfg); err != nil {
+	if b.p, err = pinger.New(clock.With(t.Context(), by), cfg); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -321,7 +327,7 @@ func TestLockPinger_LateLoop_IsMeasured(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		late := &lateClock{Clock: clock.System()}
-		b := setup(t, func(c *pinger.Config) { c.Clock = late })
+		b := setupBy(t, late, nil)
 		b.start(t)
 		defer b.close(t)
 		synctest.Wait() // the loop sleeps now

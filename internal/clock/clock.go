@@ -10,7 +10,10 @@
 // No wall clock of one machine is compared with that of another here.
 package clock
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // A Reading is one instant of one process, by both of its clocks.
 // Readings of different processes must not be compared.
@@ -29,6 +32,20 @@ type Clock interface {
 	Now() Reading
 	// NewTimer returns a timer that fires once after d, measured by the monotonic clock.
 	NewTimer(d time.Duration) Timer
+}
+
+type carried struct{}
+
+// With returns a context that carries a clock: whatever a test or a simulation makes under it, as a
+// Manager of package distlock, lives by that clock.
+func With(ctx context.Context, c Clock) context.Context { return context.WithValue(ctx, carried{}, c) }
+
+// From returns the clock that ctx carries, else a new one of the system. Keep it: see [System].
+func From(ctx context.Context) Clock {
+	if c, ok := ctx.Value(carried{}).(Clock); ok {
+		return c
+	}
+	return System()
 }
 
 // A Timer follows the semantics of [time.Timer]: after Stop or Reset no stale value is received.

@@ -91,7 +91,7 @@ func (p *process) config() distlock.Config {
 		t.Margin = p.spec.Margin
 	}
 	return distlock.Config{
-		Catalog: p.port, Clock: p.clock, Host: letter(p.index), Logger: zerolog.Nop(),
+		Catalog: p.port, Host: letter(p.index), Logger: zerolog.Nop(),
 		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,
 		CommandTimeout: t.Limit, MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, Mode: t.Mode,
 	}
@@ -103,7 +103,7 @@ func (p *process) live() {
 	var m *distlock.Manager
 	for {
 		var err error
-		if m, err = distlock.New(p.ctx, p.config()); err == nil {
+		if m, err = distlock.New(clock.With(p.ctx, p.clock), p.config()); err == nil {
 			break
 		}
 		if errors.Is(err, distlock.ErrConfig) {

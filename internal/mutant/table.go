@@ -13,7 +13,7 @@ var all = []Mistake{
 	},
 	{ // 3
 		Name: "deadline from the reply", File: "pinger/beat.go",
-		Old: "p.renewed(sent)\n", New: "p.renewed(p.cfg.Clock.Now())\n",
+		Old: "p.renewed(sent)\n", New: "p.renewed(p.clock.Now())\n",
 		Schedule: "last ping's reply slow", Rule: "I4",
 	},
 	{ // 4
