@@ -91,9 +91,6 @@ func TestMistake_InThisProgram_IsNoticed(t *testing.T) {
 	for _, m := range mutant.All() {
 		if m.Name == *only {
 			noticed(t, m)
-			if *layer {
-				layers(t, m)
-			}
 			return
 		}
 	}
@@ -129,6 +126,9 @@ func noticed(t *testing.T, m mutant.Mistake) {
 	want(m.Rule, first(false))
 	if m.Harm != "" {
 		want(m.Harm, first(true))
+	}
+	if *layer {
+		layers(t, m)
 	}
 }
 
