@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -18,7 +17,6 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
 )
 
 // closeLimit bounds how long a process takes to give its lock back when it is told to end.
@@ -34,13 +32,8 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 			cancel()
 		}()
 	}
-	logger, closeLog, err := openLog(o.log, o.number)
-	if err != nil {
-		return err
-	}
-	defer closeLog()
 	manager, err := distlock.New(ctx, distlock.Config{
-		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover, Logger: logger,
+		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
 		Poll: o.poll(), PollMax: o.poll(),
 	})
 	if err != nil {
@@ -50,14 +43,8 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	host := manager.Config().Host
-	b := balancer.New(balancer.Config{
-		Manager: manager, Store: balancer.NewStore(client, o.database, manager.Server()),
-		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Number: o.number, PID: os.Getpid(),
-		RoundPause: o.roundPause, MovePause: o.movePause, Wait: o.wait,
-		Clock: clock.System(), Tell: teller(out),
-	})
-	b.Run(ctx)
+	store := balancer.NewStore(client, o.database, manager.Server())
+	balancer.New(manager, store, o.number, teller(out)).Run(ctx)
 	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)
 	defer cancelEnd()
 	return errors.Join(manager.Close(end), client.Disconnect(end))
@@ -72,19 +59,6 @@ func teller(out io.Writer) func(balancer.Event) {
 		defer mu.Unlock()
 		_ = enc.Encode(e)
 	}
-}
-
-// openLog appends to a file; without one it is silent.
-func openLog(path string, number int) (zerolog.Logger, func(), error) {
-	if path == "" {
-		return zerolog.Nop(), func() {}, nil
-	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return zerolog.Nop(), nil, fmt.Errorf("--log: %w", err)
-	}
-	logger := zerolog.New(f).With().Timestamp().Int("balancer", number).Logger()
-	return logger, func() { _ = f.Close() }, nil
 }
 
 // metadata opens the cluster's metadata for the parent.
@@ -149,5 +123,10 @@ func readCluster(path string) (cluster.Cluster, error) {
 	if path == "" {
 		return cluster.Sample()
 	}
-	return cluster.LoadFiles(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return cluster.Cluster{}, err
+	}
+	defer file.Close() // only read
+	return cluster.Load(path, file)
 }

@@ -11,6 +11,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/cmd/balancer-demo/internal/referee"
 	"mongodlm/cmd/balancer-demo/internal/view"
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
@@ -75,10 +76,8 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 		return false, err
 	}
 	defer d.meta.close()
-	if !o.keep {
-		if err := d.meta.Load(ctx, cluster); err != nil {
-			return false, err
-		}
+	if err := d.meta.Load(ctx, cluster); err != nil {
+		return false, err
 	}
 	report, err := d.play(ctx)
 	if err != nil {
@@ -131,7 +130,7 @@ func (d *demo) play(ctx context.Context) (view.Report, error) {
 	if errors.As(loopErr, &signal) {
 		report.Interrupted = signal.String()
 	} else if loopErr != nil {
-		report.Violations = append(report.Violations, view.Violation{
+		report.Violations = append(report.Violations, referee.Violation{
 			Breach: "unfinished", Subject: "demo", Evidence: loopErr.Error() + d.complaints()})
 	}
 	d.observe(judge)

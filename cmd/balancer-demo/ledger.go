@@ -23,7 +23,7 @@ type ledger struct {
 	order     []string       // process ids as they came
 	perID     map[string]*view.Rounds
 	takeovers []view.Takeover
-	breaches  []view.Violation
+	breaches  []referee.Violation
 	refused   int
 	rounds    int
 	deaths    int
@@ -93,8 +93,8 @@ func (l *ledger) note(at time.Duration, e balancer.Event) {
 	case balancer.Refused:
 		l.refused++
 	case balancer.Breach:
-		l.breaches = append(l.breaches, view.Violation{
-			Breach: string(referee.StaleWrite), Subject: e.Chunk,
+		l.breaches = append(l.breaches, referee.Violation{
+			Breach: referee.StaleWrite, Subject: e.Chunk,
 			Evidence: fmt.Sprintf("%s wrote with fence %d after it had lost the lock", e.Process, e.Fence)})
 	}
 }
@@ -138,12 +138,9 @@ func (d *demo) report(ctx context.Context) (view.Report, error) {
 		Faults: d.faults.list(), Refused: d.ledger.refused,
 		Before: loadsOf(d.before), After: loadsOf(after), Violations: d.ledger.breaches,
 	}
-	for _, v := range referee.Judge(referee.History{
+	r.Violations = append(r.Violations, referee.Judge(referee.History{
 		Before: d.before.Chunks, After: after.Chunks, Rounds: rounds, Changes: changes,
-	}) {
-		r.Violations = append(r.Violations, view.Violation{
-			Breach: string(v.Breach), Subject: v.Subject, Evidence: v.Evidence})
-	}
+	})...)
 	for _, id := range d.ledger.order {
 		if done := d.ledger.perID[id]; done.Rounds > 0 {
 			r.Balancers = append(r.Balancers, *done)

@@ -16,21 +16,17 @@ import (
 const (
 	demoPing     = 300 * time.Millisecond
 	demoTakeover = 4 * time.Second
-	roundPause   = 100 * time.Millisecond
 	grantPoll    = 40 * time.Millisecond
-	lineWait     = 10 * time.Second // mongos slept as long between two rounds
-	movePause    = 12 * time.Millisecond
 	demoLimit    = 3 * time.Minute
 )
 
 // opts are the flags of all commands.
 type opts struct {
-	uri, database, cluster, log string
-	processes, rounds, number   int
-	ping, takeover              time.Duration
-	roundPause, movePause, wait time.Duration
-	noFaults, json, keep        bool
-	ifEmpty, untilEOF           bool
+	uri, database, cluster    string
+	processes, rounds, number int
+	ping, takeover            time.Duration
+	noFaults, json            bool
+	ifEmpty, untilEOF         bool
 }
 
 func parse(command string, args []string, errOut io.Writer) (opts, error) {
@@ -47,7 +43,6 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 		f.IntVar(&o.rounds, "rounds", 0, "end after so many rounds; 0: when the cluster is balanced")
 		f.BoolVar(&o.noFaults, "no-faults", false, "kill and stop nobody")
 		f.BoolVar(&o.json, "json", false, "print the report as JSON, and nothing else")
-		f.BoolVar(&o.keep, "keep", false, "go on with the cluster that the database holds already")
 	case "load":
 		f.BoolVar(&o.ifEmpty, "if-empty", false, "succeed when the database holds a cluster already")
 	case "balancer":
@@ -63,11 +58,6 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	if command != "load" {
 		f.DurationVar(&o.ping, "ping", demoPing, "time between two pings; shortened for the demo (mongos: 30s)")
 		f.DurationVar(&o.takeover, "takeover", demoTakeover, "takeover time; shortened for the demo (mongos: 15m)")
-		f.DurationVar(&o.roundPause, "round-pause", roundPause, "time between two rounds of a balancer")
-		f.DurationVar(&o.wait, "wait", lineWait,
-			"how long a balancer stands in line for the lock before it reads the settings again")
-		f.DurationVar(&o.movePause, "move-pause", movePause, "time that stands for the copying of a chunk")
-		f.StringVar(&o.log, "log", "", "append the lock's events of all processes to this file")
 	}
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -86,18 +76,10 @@ func (o opts) check(command string, rest []string) error {
 		return fmt.Errorf("--processes is %d, must be 1 to 50", o.processes)
 	case o.rounds < 0:
 		return fmt.Errorf("--rounds is %d, must not be negative", o.rounds)
-	case command != "load" && (o.roundPause <= 0 || o.movePause < 0):
-		return errors.New("--round-pause must be positive and --move-pause must not be negative")
-	case command != "load" && o.wait <= 0:
-		return errors.New("--wait must be positive: a balancer stands in line for the lock")
 	case command != "load" && o.timing() != nil:
 		return o.timing()
 	case command != "demo" && o.uri == "":
 		return errors.New("--uri is missing: give the connection string of a MongoDB, or set MONGODLM_URI")
-	case command == "demo" && o.keep && o.uri == "":
-		return errors.New("--keep needs --uri: the embedded config server begins empty")
-	case command == "demo" && o.keep && o.cluster != "":
-		return errors.New("--keep and --cluster exclude each other")
 	}
 	return nil
 }

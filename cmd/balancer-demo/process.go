@@ -56,9 +56,7 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	}
 	cmd := exec.Command(self, "balancer", "--until-eof",
 		"--number", fmt.Sprint(number), "--database", o.database,
-		"--ping", o.ping.String(), "--takeover", o.takeover.String(),
-		"--round-pause", o.roundPause.String(), "--move-pause", o.movePause.String(),
-		"--wait", o.wait.String(), "--log", o.log)
+		"--ping", o.ping.String(), "--takeover", o.takeover.String())
 	cmd.Env = append(os.Environ(), "MONGODLM_URI="+o.uri)
 	p := &process{number: number, cmd: cmd, exited: make(chan struct{}), stderr: &tail{}}
 	cmd.Stderr = p.stderr

@@ -155,10 +155,7 @@ func (d *demo) picture(ctx context.Context) view.State {
 	}
 	d.pingAges(ctx, state, d.look.ServerTime)
 	if now, err := d.meta.Read(ctx); err == nil {
-		for _, l := range loadsOf(now) {
-			state.Shards = append(state.Shards, view.Shard{
-				ID: l.Shard, Draining: l.Draining, Chunks: l.Collections})
-		}
+		state.Shards = loadsOf(now)
 		for _, c := range now.Collections {
 			state.Collections = append(state.Collections, c.NS)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -55,31 +56,29 @@ type Event struct {
 	Waited time.Duration `json:"waitedNanos,omitempty"`
 }
 
-// Config is what a Balancer needs.
-type Config struct {
-	Manager *distlock.Manager
-	Store   *Store
-	Host    string
-	Server  string // "<host>:<pid>", for the changelog
-	Number  int
-	PID     int
-	// RoundPause is the time between two rounds; MovePause stands for the copying of a chunk.
-	RoundPause, MovePause time.Duration
-	// Wait is how long a balancer stands in line for the lock before it reads the settings again.
-	Wait  time.Duration
-	Clock clock.Clock
-	Tell  func(Event)
-}
+// Pauses of a balancer, shortened for the demo.
+const (
+	roundPause = 100 * time.Millisecond // between two rounds
+	movePause  = 12 * time.Millisecond  // stands for the copying of a chunk
+	// lineWait is how long a balancer stands in line for the lock before it reads the settings again;
+	// mongos slept as long between two rounds.
+	lineWait = 10 * time.Second
+)
 
 // Balancer is one balancer process.
 type Balancer struct {
-	cfg  Config
-	lock *distlock.DistributedLock
+	manager *distlock.Manager
+	lock    *distlock.DistributedLock
+	store   *Store
+	number  int
+	emit    func(Event)
+	clock   clock.Clock
 }
 
-// New makes a balancer; Run runs it.
-func New(cfg Config) *Balancer {
-	return &Balancer{cfg: cfg, lock: cfg.Manager.Lock(LockName)}
+// New makes the balancer that is called by number; Run runs it, and tells its events by emit.
+func New(manager *distlock.Manager, store *Store, number int, emit func(Event)) *Balancer {
+	return &Balancer{manager: manager, lock: manager.Lock(LockName), store: store, number: number,
+		emit: emit, clock: clock.System()}
 }
 
 // Run does rounds until ctx ends. An error of a round is told and the next round comes.
@@ -89,7 +88,7 @@ func (b *Balancer) Run(ctx context.Context) {
 		if err := b.once(ctx); err != nil && ctx.Err() == nil {
 			b.tell(Event{Kind: Failed, Text: err.Error()})
 		}
-		pause(ctx, b.cfg.RoundPause)
+		pause(ctx, roundPause)
 	}
 }
 
@@ -103,15 +102,15 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 func (b *Balancer) tell(e Event) {
-	e.Number, e.PID, e.Process = b.cfg.Number, b.cfg.PID, b.cfg.Manager.Process()
-	b.cfg.Tell(e)
+	e.Number, e.PID, e.Process = b.number, os.Getpid(), b.manager.Process()
+	b.emit(e)
 }
 
-func (b *Balancer) now() time.Time { return b.cfg.Clock.Now().Wall.Local() }
+func (b *Balancer) now() time.Time { return b.clock.Now().Wall.Local() }
 
 // may reads the settings and reports whether they allow a round now.
 func (b *Balancer) may(ctx context.Context) (bool, error) {
-	settings, err := b.cfg.Store.Settings(ctx)
+	settings, err := b.store.Settings(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -128,9 +127,9 @@ func (b *Balancer) once(ctx context.Context) error {
 	if ok, err := b.may(ctx); err != nil || !ok {
 		return err
 	}
-	start := b.cfg.Clock.Now().Mono
+	start := b.clock.Now().Mono
 	guard, err := b.lock.Lock(ctx, distlock.Why(LockWhy), distlock.Label("Balancer"),
-		distlock.WaitAtMost(b.cfg.Wait))
+		distlock.WaitAtMost(lineWait))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil
@@ -140,7 +139,7 @@ func (b *Balancer) once(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	waited := b.cfg.Clock.Now().Mono - start
+	waited := b.clock.Now().Mono - start
 	if evidence := guard.TakenOver(); evidence != "" {
 		b.tell(Event{Kind: TookOver, Fence: guard.Fence(), Text: evidence, Waited: waited})
 	}
@@ -164,19 +163,19 @@ func (b *Balancer) round(guard *distlock.TryGuard, waited time.Duration) error {
 	ctx := guard.Context()
 	r := cluster.Round{Process: guard.Process(), Fence: guard.Fence()}
 	var err error
-	if r.Entered, err = b.cfg.Store.Tick(ctx); err != nil {
+	if r.Entered, err = b.store.Tick(ctx); err != nil {
 		return err
 	}
 	if guard.Err() != nil { // the stamp, then the guard: see cluster.Round
 		return nil
 	}
-	if err := b.cfg.Store.Begin(ctx, r); err != nil {
+	if err := b.store.Begin(ctx, r); err != nil {
 		return err
 	}
 	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: waited})
 	err = b.migrate(ctx, guard, &r)
 	if err == nil && guard.Err() == nil {
-		r.Left, err = b.cfg.Store.Tick(ctx)
+		r.Left, err = b.store.Tick(ctx)
 	}
 	r.Outcome = cluster.Done
 	if guard.Err() != nil {
@@ -185,10 +184,10 @@ func (b *Balancer) round(guard *distlock.TryGuard, waited time.Duration) error {
 	if err != nil && r.Outcome == cluster.Done {
 		return err // the round stays unfinished in the records
 	}
-	limit := b.cfg.Manager.Config().CommandTimeout
+	limit := b.manager.Config().CommandTimeout
 	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	if err := b.cfg.Store.Finish(record, r); err != nil {
+	if err := b.store.Finish(record, r); err != nil {
 		return err
 	}
 	if r.Outcome == cluster.Done {
@@ -198,7 +197,7 @@ func (b *Balancer) round(guard *distlock.TryGuard, waited time.Duration) error {
 }
 
 func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *cluster.Round) error {
-	now, err := b.cfg.Store.Read(ctx)
+	now, err := b.store.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -207,7 +206,7 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 		b.tell(Event{Kind: Balanced, Fence: r.Fence})
 	}
 	for _, m := range moves {
-		pause(ctx, b.cfg.MovePause)
+		pause(ctx, movePause)
 		if guard.Err() != nil {
 			return nil
 		}
@@ -221,7 +220,7 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 
 func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m cluster.Migration,
 	version bson.Timestamp) error {
-	at, err := b.cfg.Store.Move(ctx, m, guard.Fence(), version)
+	at, err := b.store.Move(ctx, m, guard.Fence(), version)
 	if err != nil {
 		return err
 	}
@@ -229,8 +228,9 @@ func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m cluster
 		Kind: MovedOne, Fence: guard.Fence(), NS: m.Chunk.NS, Chunk: m.Chunk.Name(),
 		From: m.From, To: m.To, Text: m.Why,
 	})
-	return b.cfg.Store.Record(ctx, cluster.Change{
-		Host: b.cfg.Host, Server: b.cfg.Server, ClientAddr: b.cfg.Server, Time: b.now(),
+	host := b.manager.Config().Host
+	return b.store.Record(ctx, cluster.Change{
+		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Time: b.now(),
 		Serial: bson.NewObjectID(), NS: m.Chunk.NS, Chunk: m.Chunk.Name(),
 		Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To,
 		Process: guard.Process(), Fence: guard.Fence(), MovedAt: at,
@@ -241,7 +241,7 @@ func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m cluster
 // to move a chunk that a newer holder has moved meanwhile, with the old fence. The filter must match
 // nothing.
 func (b *Balancer) probe(ctx context.Context, fence int64) {
-	now, err := b.cfg.Store.Read(ctx)
+	now, err := b.store.Read(ctx)
 	if err != nil {
 		b.tell(Event{Kind: Failed, Fence: fence, Text: catalog.Printable(err.Error(), 200)})
 		return
@@ -255,7 +255,7 @@ func (b *Balancer) probe(ctx context.Context, fence int64) {
 			to = now.Shards[len(now.Shards)-1].ID
 		}
 		stale := cluster.Migration{Chunk: chunk, From: chunk.Shard, To: to}
-		_, err = b.cfg.Store.Move(ctx, stale, fence, chunk.Lastmod)
+		_, err = b.store.Move(ctx, stale, fence, chunk.Lastmod)
 		e := Event{Kind: Breach, Fence: fence, NS: chunk.NS, Chunk: chunk.Name()}
 		if errors.Is(err, ErrStale) {
 			e.Kind, e.Text = Refused, fmt.Sprintf("chunk carries fence %d", chunk.Fence)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -115,29 +116,24 @@ func ParseChunk(raw bson.Raw) (Chunk, error) {
 // Parse understands the documents of the three collections and checks the whole; see Assemble.
 func Parse(shards, collections, chunks []bson.Raw) (Cluster, error) {
 	var c Cluster
-	var err error
-	if c.Shards, err = parseAll(shards, ParseShard); err != nil {
-		return Cluster{}, err
-	}
-	if c.Collections, err = parseAll(collections, ParseCollection); err != nil {
-		return Cluster{}, err
-	}
-	if c.Chunks, err = parseAll(chunks, ParseChunk); err != nil {
+	err := cmp.Or(parse(&c.Shards, ParseShard, shards...),
+		parse(&c.Collections, ParseCollection, collections...), parse(&c.Chunks, ParseChunk, chunks...))
+	if err != nil {
 		return Cluster{}, err
 	}
 	return Assemble(c)
 }
 
-func parseAll[T any](raws []bson.Raw, parse func(bson.Raw) (T, error)) ([]T, error) {
-	all := make([]T, 0, len(raws))
+// parse appends what the documents mean.
+func parse[T any](all *[]T, one func(bson.Raw) (T, error), raws ...bson.Raw) error {
 	for _, raw := range raws {
-		one, err := parse(raw)
+		meant, err := one(raw)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, one)
+		*all = append(*all, meant)
 	}
-	return all, nil
+	return nil
 }
 
 // Assemble gives every chunk that has only a uuid the name of its collection and checks the whole

@@ -62,7 +62,7 @@ func (d *document) err() error {
 	if d.bad == nil {
 		return nil
 	}
-	return fmt.Errorf("cluster: %w", d.bad)
+	return d.bad
 }
 
 func (d *document) has(field string) bool { return !absent(d.fields[field]) }

@@ -87,7 +87,7 @@ func metadata(t *testing.T, shards map[string]string, layouts ...layout) cluster
 			}
 		}
 	}
-	c, err := cluster.Load(cluster.Source{Name: "fixture", Text: strings.NewReader(text.String())})
+	c, err := cluster.Load("fixture", strings.NewReader(text.String()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,193 +1,113 @@
 package cluster
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 )
 
-// A Source is a cluster file, or a part of one, under the name that errors call it.
-type Source struct {
-	Name string
-	Text io.Reader
-}
-
-// header is the field of a line that says to which collection the documents after it belong.
-const header = "$collection"
-
-// A LoadError says where in which source something is wrong, and what to do about it.
-type LoadError struct {
-	Source string
-	Line   int // where the document begins, or where the text goes wrong; 0 for the whole
-	Err    error
-}
-
-func (e *LoadError) Error() string {
-	name := catalog.Printable(e.Source, 200)
-	problem := strings.TrimPrefix(e.Err.Error(), "cluster: ")
-	if e.Line == 0 {
-		return fmt.Sprintf("cluster: load %s: %s", name, problem)
-	}
-	return fmt.Sprintf("cluster: load %s:%d: %s", name, e.Line, problem)
-}
-
-// Unwrap returns what is wrong, often a *catalog.MalformedError.
-func (e *LoadError) Unwrap() error { return e.Err }
-
-// LoadFiles reads a cluster from files; see Load.
-func LoadFiles(paths ...string) (Cluster, error) {
-	var sources []Source
-	for _, path := range paths {
-		f, err := os.Open(path)
-		if err != nil {
-			return Cluster{}, fmt.Errorf("cluster: load cluster: %w", err)
-		}
-		defer f.Close() // only read
-		sources = append(sources, Source{Name: path, Text: f})
-	}
-	return Load(sources...)
-}
+// errExport is what to do about a text that is no export.
+var errExport = errors.New("export it again with mongoexport, with or without --jsonArray")
 
 // Load reads the metadata of a cluster from what mongoexport writes for config.shards,
-// config.collections and config.chunks: documents in extended JSON, canonical or relaxed, one per
-// line, over several lines (--pretty) or in an array (--jsonArray). The three may come in three
-// sources, or one after the other in one.
+// config.collections and config.chunks, one after the other in any order: documents in extended
+// JSON, canonical or relaxed, one per line, over several lines (--pretty) or in an array
+// (--jsonArray). The shape tells what a document is: a chunk has min, max and shard; a shard has
+// host; a collection has key or dropped.
 //
-// A line {"$collection": "chunks"} says what the documents after it are, up to the next such line
-// or the end of the source. Without one the shape says it: a chunk has min, max and shard; a shard
-// has host; a collection has key or dropped.
-//
-// The documents are checked one by one and as a whole (Assemble). Errors: *LoadError with source
-// and line, around a *catalog.MalformedError where a document is understood and wrong.
-func Load(sources ...Source) (Cluster, error) {
-	var c Cluster
-	for _, source := range sources {
-		if err := c.read(source); err != nil {
-			return Cluster{}, err
-		}
-	}
-	var names []string
-	for _, source := range sources {
-		names = append(names, source.Name)
-	}
-	whole := strings.Join(names, ", ")
-	for _, part := range []struct {
-		name  string
-		count int
-	}{
-		{ShardsCollection, len(c.Shards)},
-		{CollectionsCollection, len(c.Collections)},
-		{ChunksCollection, len(c.Chunks)},
-	} {
-		if part.count == 0 {
-			err := fmt.Errorf("there is no document of config.%s; export it too: "+
-				"mongoexport -d config -c %s", part.name, part.name)
-			return Cluster{}, &LoadError{Source: whole, Err: err}
-		}
-	}
-	c, err := Assemble(c)
+// The documents are checked one by one and as a whole (Assemble). An error names the source and the
+// line in which the document begins, and wraps a *catalog.MalformedError where a document is
+// understood and wrong.
+func Load(name string, source io.Reader) (Cluster, error) {
+	name = catalog.Printable(name, 200)
+	text, err := io.ReadAll(source)
 	if err != nil {
-		return Cluster{}, &LoadError{Source: whole, Err: err}
+		return Cluster{}, fmt.Errorf("load %s: %w", name, err)
+	}
+	var c Cluster
+	if line, err := c.read(bytes.TrimPrefix(text, []byte("\ufeff"))); err != nil {
+		return Cluster{}, fmt.Errorf("load %s:%d: %w", name, line, err)
+	}
+	missing := ""
+	switch {
+	case len(c.Shards) == 0:
+		missing = ShardsCollection
+	case len(c.Collections) == 0:
+		missing = CollectionsCollection
+	case len(c.Chunks) == 0:
+		missing = ChunksCollection
+	}
+	if missing != "" {
+		return Cluster{}, fmt.Errorf("load %s: there is no document of config.%s; export it too: "+
+			"mongoexport -d config -c %[2]s", name, missing)
+	}
+	if c, err = Assemble(c); err != nil {
+		return Cluster{}, fmt.Errorf("load %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// read appends the documents of one source.
-func (c *Cluster) read(source Source) error {
-	s := newSplitter(source.Text)
-	current := ""
-	for {
-		text, line, err := s.next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		var input *inputError
+// read appends the documents of a text. An error comes with the line of the document.
+func (c *Cluster) read(text []byte) (line int, err error) {
+	documents := json.NewDecoder(bytes.NewReader(text))
+	for array := false; ; {
+		rest := bytes.TrimLeft(text[documents.InputOffset():], " \t\r\n")
+		line = 1 + bytes.Count(text[:len(text)-len(rest)], []byte("\n"))
 		switch {
-		case errors.As(err, &input):
-			return &LoadError{source.Name, input.line, errors.New(input.problem)}
-		case err != nil:
-			return &LoadError{source.Name, s.line, err}
-		}
-		raw, err := parseJSON(text)
-		if err != nil {
-			return &LoadError{source.Name, line, err}
-		}
-		if v := raw.Lookup(header); v.Type != 0 {
-			if current, err = headerName(v); err != nil {
-				return &LoadError{source.Name, line, err}
+		case len(rest) == 0 && !array:
+			return 0, nil
+		case !array && rest[0] == '[', array && !documents.More():
+			if _, err := documents.Token(); err != nil {
+				return line, fmt.Errorf("the array is not closed with ] (%w); %w", err, errExport)
 			}
+			array = !array
 			continue
 		}
-		if err := c.add(current, raw); err != nil {
-			return &LoadError{source.Name, line, err}
+		var document json.RawMessage
+		if err := documents.Decode(&document); err != nil {
+			return line, fmt.Errorf("not a document in JSON, or cut off (%w); %w", err, errExport)
+		}
+		raw, err := parseJSON(document)
+		if err != nil {
+			return line, err
+		}
+		if err := c.add(raw); err != nil {
+			return line, err
 		}
 	}
 }
 
-// add parses a document as one of the collection, or of the one its shape tells.
-func (c *Cluster) add(collection string, raw bson.Raw) error {
-	if collection == "" {
-		collection = shape(raw)
-	}
-	switch collection {
-	case ShardsCollection:
-		s, err := ParseShard(raw)
-		c.Shards = append(c.Shards, s)
-		return err
-	case CollectionsCollection:
-		n, err := ParseCollection(raw)
-		c.Collections = append(c.Collections, n)
-		return err
-	case ChunksCollection:
-		chunk, err := ParseChunk(raw)
-		c.Chunks = append(c.Chunks, chunk)
-		return err
-	}
-	return fmt.Errorf(`the document with _id %s looks like none of config.shards, `+
-		`config.collections and config.chunks; remove it, or put a line {%q: "chunks"} before it`,
-		quoted(idText(raw.Lookup("_id"))), header)
-}
-
-// shape tells the collection of a document from its fields; empty when it cannot.
-func shape(raw bson.Raw) string {
+// add parses a document as one of the collection that its shape tells.
+func (c *Cluster) add(raw bson.Raw) error {
 	has := func(field string) bool { return raw.Lookup(field).Type != 0 }
 	switch {
 	case has("min") && has("max") && has("shard"):
-		return ChunksCollection
+		return parse(&c.Chunks, ParseChunk, raw)
 	case has("host"):
-		return ShardsCollection
+		return parse(&c.Shards, ParseShard, raw)
 	case has("key") || has("dropped"):
-		return CollectionsCollection
+		return parse(&c.Collections, ParseCollection, raw)
 	}
-	return ""
-}
-
-func headerName(v bson.RawValue) (string, error) {
-	name, _ := v.StringValueOK()
-	name = strings.TrimPrefix(name, "config.")
-	switch name {
-	case ShardsCollection, CollectionsCollection, ChunksCollection:
-		return name, nil
-	}
-	return "", fmt.Errorf("%s must be %q, %q or %q", header,
-		ShardsCollection, CollectionsCollection, ChunksCollection)
+	return fmt.Errorf("the document with _id %s looks like none of config.shards, "+
+		"config.collections and config.chunks; remove it", quoted(idText(raw.Lookup("_id"))))
 }
 
 // parseJSON understands one document of extended JSON, canonical or relaxed.
 func parseJSON(text []byte) (bson.Raw, error) {
 	var raw bson.Raw
-	if err := bson.UnmarshalExtJSON(text, false, &raw); err != nil {
-		return nil, fmt.Errorf("not a document in extended JSON: %s; export it again with "+
-			"mongoexport", catalog.Printable(err.Error(), 200))
+	err := bson.UnmarshalExtJSON(text, false, &raw)
+	if err == nil {
+		err = raw.Validate()
 	}
-	if err := raw.Validate(); err != nil {
-		return nil, errors.New("not a document in extended JSON; export it again with mongoexport")
+	if err != nil {
+		return nil, fmt.Errorf("not a document in extended JSON: %s; %w",
+			catalog.Printable(err.Error(), 200), errExport)
 	}
 	return raw, nil
 }

@@ -12,7 +12,7 @@ const Moved = "moveChunk.commit"
 
 // Filter selects the chunk in config.chunks as long as it is on the shard it has to leave and no
 // holder with a higher fence has moved it. A filter that matches nothing is the sign of a stale
-// holder, or of a move that was made already (DoneIn).
+// holder.
 func (m Migration) Filter(fence int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: m.Chunk.ID},
@@ -38,12 +38,6 @@ func (m Migration) Update(fence int64, version bson.Timestamp) bson.D {
 	}
 }
 
-// DoneIn reports whether chunk, as read back, carries this very move: what to ask when the reply
-// to the update was lost.
-func (m Migration) DoneIn(chunk Chunk, fence int64) bool {
-	return chunk.Name() == m.Chunk.Name() && chunk.Shard == m.To && chunk.Fence == fence
-}
-
 // NextVersion is the version that the next move in a collection writes: one migration more than
 // the highest of all its chunks, and no split. mongos also raised a chunk that stayed on the
 // giving shard; nothing routes by these versions here, so that is left out.
@@ -59,18 +53,17 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 
 // A Change is an entry of config.changelog about a move.
 type Change struct {
-	Host       string        // of the machine, the first part of the _id
-	Server     string        // "<host>:<port>" of the process that writes
-	ClientAddr string        // the address of its connection
-	Time       time.Time     // the writer's clock, informational
-	Serial     bson.ObjectID // the last part of the _id; new for every entry
-	NS         string
-	Chunk      string // Chunk.Name of the chunk, ours
-	Min, Max   bson.Raw
-	From, To   string
-	Process    string         // ours
-	Fence      int64          // ours
-	MovedAt    bson.Timestamp // the server's stamp in the chunk, ours
+	Host     string        // of the machine, the first part of the _id
+	Server   string        // "<host>:<pid>" of the process that writes, which has no address
+	Time     time.Time     // the writer's clock, informational
+	Serial   bson.ObjectID // the last part of the _id; new for every entry
+	NS       string
+	Chunk    string // Chunk.Name of the chunk, ours
+	Min, Max bson.Raw
+	From, To string
+	Process  string         // ours
+	Fence    int64          // ours
+	MovedAt  bson.Timestamp // the server's stamp in the chunk, ours
 }
 
 // Document is the entry in the shape mongos gave it: _id "<host>-<time>-<serial>", server,
@@ -86,7 +79,7 @@ func (c Change) Document(texts bool) bson.D {
 	return bson.D{
 		{Key: "_id", Value: fmt.Sprintf("%s-%s-%s", c.Host, at, c.Serial.Hex())},
 		{Key: "server", Value: c.Server},
-		{Key: "clientAddr", Value: c.ClientAddr},
+		{Key: "clientAddr", Value: c.Server},
 		{Key: "time", Value: bson.NewDateTimeFromTime(c.Time)},
 		{Key: "what", Value: Moved},
 		{Key: "ns", Value: c.NS},
@@ -103,8 +96,7 @@ func (c Change) Document(texts bool) bson.D {
 	}
 }
 
-// ParseChange understands an entry that Document made; what identifies the writing machine is left
-// out. ours is false, and nothing is checked, for an entry of another kind or another writer.
+// ParseChange understands of an entry that Document made what the referee wants to know. ours is false, and nothing is checked, for an entry of another kind or another writer.
 // Error: *catalog.MalformedError.
 func ParseChange(raw bson.Raw) (c Change, ours bool, err error) {
 	d := open(ChangelogCollection, raw)
@@ -115,12 +107,8 @@ func ParseChange(raw bson.Raw) (c Change, ours bool, err error) {
 	if !ok || details.Lookup("fence").Type == 0 {
 		return Change{}, false, nil
 	}
-	c = Change{Server: d.optionalText("server"), NS: d.text("ns")}
-	if ms, ok := d.fields["time"].DateTimeOK(); ok {
-		c.Time = time.UnixMilli(ms).UTC()
-	}
+	c.NS = d.text("ns")
 	in := d.within("details", details)
-	c.Min, c.Max = in.inner("min"), in.inner("max")
 	c.From, c.To = in.text("from"), in.text("to")
 	c.Chunk, c.Process = in.text("chunk"), in.text("process")
 	c.Fence, c.MovedAt = in.whole("fence"), in.stamp("movedAt", true)

@@ -38,19 +38,6 @@ func TestMigration_FilterAndUpdate_AsInTheDatabase(t *testing.T) {
 		`"lastmod":{"$timestamp":{"t":9,"i":0}}},"$currentDate":{"movedAt":{"$type":"timestamp"}}}`)
 }
 
-func TestMigration_DoneIn_OnlyThisVeryMove(t *testing.T) {
-	t.Parallel()
-	m := migration(t)
-	done := m.Chunk
-	done.Shard, done.Fence = "b", 42
-	if !m.DoneIn(done, 42) {
-		t.Error("the move is not recognized")
-	}
-	if m.DoneIn(done, 41) || m.DoneIn(m.Chunk, 42) {
-		t.Error("another move is taken for this one")
-	}
-}
-
 func TestCluster_NextVersion_IsAboveAllOfTheCollection(t *testing.T) {
 	t.Parallel()
 	c := metadata(t, map[string]string{"a": ""}, layout{"db.x", "", []onShard{{"a", 5, false}}},
@@ -63,7 +50,7 @@ func TestCluster_NextVersion_IsAboveAllOfTheCollection(t *testing.T) {
 func change(t *testing.T) cluster.Change {
 	t.Helper()
 	return cluster.Change{
-		Host: "host", Server: "host:4711", ClientAddr: "127.0.0.1:50000",
+		Host: "host", Server: "host:4711",
 		Time:   time.Date(2016, 4, 12, 9, 8, 7, 654e6, time.UTC),
 		Serial: bson.ObjectID{1, 2}, NS: "db.x", Chunk: "c1",
 		Min: raw(t, `{"x": {"$minKey": 1}}`), Max: raw(t, `{"x": 2}`), From: "a", To: "b",
@@ -74,7 +61,7 @@ func change(t *testing.T) cluster.Change {
 func TestChange_Document_HasTheShapeOfMongos(t *testing.T) {
 	t.Parallel()
 	const head = `{"_id":"host-2016-04-12T09:08:07.654+0000-010200000000000000000000",` +
-		`"server":"host:4711","clientAddr":"127.0.0.1:50000",` +
+		`"server":"host:4711","clientAddr":"host:4711",` +
 		`"time":{"$date":"2016-04-12T09:08:07.654Z"},"what":"moveChunk.commit","ns":"db.x","details":{`
 	const tail = `"from":"a","to":"b","chunk":"c1","process":"p","fence":42,` +
 		`"movedAt":{"$timestamp":{"t":5,"i":6}}}}`
@@ -92,10 +79,9 @@ func TestParseChange_BothForms_ReadBackTheSame(t *testing.T) {
 		if err != nil || !ours {
 			t.Fatalf("ours %t, %v", ours, err)
 		}
-		want.Host, want.ClientAddr, want.Serial = "", "", bson.ObjectID{}
-		if got.Chunk != want.Chunk || got.Fence != want.Fence || got.MovedAt != want.MovedAt ||
-			got.Process != want.Process || got.From != want.From || got.To != want.To ||
-			string(got.Min) != string(want.Min) || !got.Time.Equal(want.Time) {
+		if got.NS != want.NS || got.Chunk != want.Chunk || got.Fence != want.Fence ||
+			got.MovedAt != want.MovedAt || got.Process != want.Process || got.From != want.From ||
+			got.To != want.To {
 			t.Errorf("want %+v, got %+v", want, got)
 		}
 	}

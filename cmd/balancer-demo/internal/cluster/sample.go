@@ -11,6 +11,4 @@ var sample []byte
 // Sample is a small cluster that is out of balance: five shards, one of them draining, eight
 // collections (one dropped, one with noBalance), 612 chunks, and four of five on one shard. The
 // policy needs 70 rounds for it. It is a cluster file like any other.
-func Sample() (Cluster, error) {
-	return Load(Source{Name: "sample/cluster.json", Text: bytes.NewReader(sample)})
-}
+func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }

@@ -128,7 +128,7 @@ func broken(c Chunk, field, format string, args ...any) error {
 }
 
 func malformed(collection, id, field, format string, args ...any) error {
-	return fmt.Errorf("cluster: %w", &catalog.MalformedError{
+	return &catalog.MalformedError{
 		Collection: collection, ID: id, Field: field, Problem: fmt.Sprintf(format, args...),
-	})
+	}
 }

@@ -19,21 +19,21 @@ func bars(s State, rows, width int) []string {
 	lines := []string{head}
 	most := 0
 	for _, shard := range s.Shards {
-		most = max(most, shard.Total())
+		most = max(most, shard.Chunks)
 	}
 	for i, shard := range s.Shards {
 		if i == rows {
 			lines = append(lines, fmt.Sprintf("and %d more", len(s.Shards)-rows))
 			break
 		}
-		name := clean(shard.ID, 10)
+		name := clean(shard.Shard, 10)
 		if shard.Draining {
 			name += " draining"
 		}
-		line := fmt.Sprintf("%-20s%-*s%7d", name, room, bar(shard.Total(), most, room),
-			shard.Total())
+		line := fmt.Sprintf("%-20s%-*s%7d", name, room, bar(shard.Chunks, most, room),
+			shard.Chunks)
 		for _, ns := range s.Collections[:shown] {
-			line += fmt.Sprintf(" %*d", column, shard.Chunks[ns])
+			line += fmt.Sprintf(" %*d", column, shard.Collections[ns])
 		}
 		lines = append(lines, line)
 	}

@@ -33,9 +33,9 @@ func picture() view.State {
 			"crm.contacts", "archive.years"},
 	}
 	for i, n := range []int{300, 120, 80, 33, 1} {
-		s.Shards = append(s.Shards, view.Shard{
-			ID: fmt.Sprintf("shard%d", i), Draining: i == 4,
-			Chunks: map[string]int{"shop.orders": n / 2, "media.files": n - n/2},
+		s.Shards = append(s.Shards, view.Load{
+			Shard: fmt.Sprintf("shard%d", i), Draining: i == 4, Chunks: n,
+			Collections: map[string]int{"shop.orders": n / 2, "media.files": n - n/2},
 		})
 	}
 	for i := range 20 {
@@ -131,7 +131,7 @@ func TestRender_ForeignText_IsEscaped(t *testing.T) {
 	s.Line[1].Process = evil
 	s.Balancers[0].Condition = evil
 	s.Takeovers[0].Evidence = evil
-	s.Shards[0].ID = evil
+	s.Shards[0].Shard = evil
 	s.Collections[0] = evil
 	s.Events[19].Kind, s.Events[19].Text = evil, evil
 	for _, width := range []int{80, 160} {

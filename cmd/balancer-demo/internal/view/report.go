@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/balancer-demo/internal/referee"
 )
 
 // A Report is what the demo says at its end. Its JSON form has stable names; durations are whole
@@ -23,14 +24,14 @@ type Report struct {
 	Balancers   []Rounds      `json:"balancers"`
 	Handovers   int           `json:"handovers"` // the lock went to another process after a release
 	// LongestLine is how many were seen waiting at a time.
-	LongestLine int          `json:"longestLine"`
-	Takeovers   []Takeover   `json:"takeovers"`
-	Migrations  []Migrations `json:"migrations"`
-	Faults      []Fault      `json:"faults"`
-	Refused     int          `json:"refused"` // writes of a stale holder that matched nothing
-	Before      []Load       `json:"before"`
-	After       []Load       `json:"after"`
-	Violations  []Violation  `json:"violations"`
+	LongestLine int                 `json:"longestLine"`
+	Takeovers   []Takeover          `json:"takeovers"`
+	Migrations  []Migrations        `json:"migrations"`
+	Faults      []Fault             `json:"faults"`
+	Refused     int                 `json:"refused"` // writes of a stale holder that matched nothing
+	Before      []Load              `json:"before"`
+	After       []Load              `json:"after"`
+	Violations  []referee.Violation `json:"violations"`
 }
 
 // Rounds is what one process did.
@@ -68,13 +69,6 @@ type Load struct {
 	Collections map[string]int `json:"collections"`
 }
 
-// A Violation is something that must not happen, with what proves it.
-type Violation struct {
-	Breach   string `json:"breach"`
-	Subject  string `json:"subject"`
-	Evidence string `json:"evidence"`
-}
-
 // OK reports whether the demo showed what it should: nothing was violated, every fault that happened
 // was survived, and the cluster is balanced.
 func (r Report) OK() bool {
@@ -90,7 +84,7 @@ func (r Report) JSON() ([]byte, error) {
 	r.Faults = append([]Fault{}, r.Faults...)
 	r.Before = counted(r.Before)
 	r.After = counted(r.After)
-	r.Violations = append([]Violation{}, r.Violations...)
+	r.Violations = append([]referee.Violation{}, r.Violations...)
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("view: write report: %w", err)
@@ -253,7 +247,7 @@ func (r Report) verdict() []string {
 	}
 	lines := []string{"", fmt.Sprintf("VIOLATIONS %d", len(r.Violations))}
 	for _, v := range r.Violations {
-		lines = append(lines, fmt.Sprintf("  %s: %s", catalog.Printable(v.Breach, 30), clean(v.Subject, 60)))
+		lines = append(lines, fmt.Sprintf("  %s: %s", v.Breach, clean(v.Subject, 60)))
 		for _, line := range wrap(catalog.Printable(v.Evidence, 1000), 94) {
 			lines = append(lines, "    "+line)
 		}

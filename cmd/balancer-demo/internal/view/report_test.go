@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"mongodlm/cmd/balancer-demo/internal/referee"
 	"mongodlm/cmd/balancer-demo/internal/view"
 )
 
@@ -42,7 +43,7 @@ func bad() view.Report {
 	r := report()
 	r.Balanced = false
 	r.Faults[1].Survived = false
-	r.Violations = []view.Violation{{Breach: "stale-write", Subject: "shop.orders-_id_1\x1b[2J",
+	r.Violations = []referee.Violation{{Breach: "stale-write", Subject: "shop.orders-_id_1\x1b[2J",
 		Evidence: strings.Repeat("long ", 40)}}
 	return r
 }

@@ -14,7 +14,7 @@ type State struct {
 	// Balancers are drawn in this order.
 	Balancers []Balancer
 	Takeovers []Takeover // oldest first
-	Shards    []Shard
+	Shards    []Load
 	// Collections are the namespaces that get a column, in this order.
 	Collections []string
 	Events      []Event // oldest first
@@ -77,22 +77,6 @@ type Takeover struct {
 	Fence    int64         `json:"fence"`
 	Waited   time.Duration `json:"waitedNanos"` // how long To had waited
 	Evidence string        `json:"evidence"`
-}
-
-// A Shard is a row of the bars.
-type Shard struct {
-	ID       string
-	Draining bool
-	Chunks   map[string]int // by namespace
-}
-
-// Total is how many chunks lie on the shard.
-func (s Shard) Total() int {
-	total := 0
-	for _, n := range s.Chunks {
-		total += n
-	}
-	return total
 }
 
 // An Event is something that happened: one line in the log.
