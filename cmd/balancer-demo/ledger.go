@@ -18,10 +18,8 @@ import (
 // ledger is what the parent was told.
 type ledger struct {
 	balancers map[int]*view.Balancer
-	process   map[string]int // process id to number
-	pid       map[string]int // process id to that of the system
-	order     []string       // process ids as they came
-	perID     map[string]*view.Rounds
+	processes map[string]*member // by process id
+	order     []*member          // as they came
 	takeovers []view.Takeover
 	breaches  []referee.Violation
 	refused   int
@@ -32,11 +30,23 @@ type ledger struct {
 	longest   int            // how many were seen in line at most
 }
 
+// member is one process that was ever a balancer.
+type member struct {
+	view.Rounds
+	pid int // of the system
+}
+
 func newLedger() *ledger {
-	return &ledger{
-		balancers: map[int]*view.Balancer{}, process: map[string]int{}, pid: map[string]int{},
-		perID: map[string]*view.Rounds{}, failed: map[int]string{},
+	return &ledger{balancers: map[int]*view.Balancer{}, processes: map[string]*member{},
+		failed: map[int]string{}}
+}
+
+// number is that of the balancer that a process is or was; 0 for a stranger.
+func (l *ledger) number(process string) int {
+	if m := l.processes[process]; m != nil {
+		return m.Number
 	}
+	return 0
 }
 
 func (l *ledger) of(number int) *view.Balancer {
@@ -59,8 +69,8 @@ func (l *ledger) restarted(number, pid int) {
 // now reports whether a process id belongs to the process that has its number at present, and not
 // to a dead one before it.
 func (l *ledger) now(process string) bool {
-	n, known := l.process[process]
-	return known && l.pid[process] == l.of(n).PID
+	m := l.processes[process]
+	return m != nil && m.pid == l.of(m.Number).PID
 }
 
 func (l *ledger) note(at time.Duration, e balancer.Event) {
@@ -68,24 +78,23 @@ func (l *ledger) note(at time.Duration, e balancer.Event) {
 	if b.PID == 0 {
 		b.PID = e.PID
 	}
-	if e.Process != "" && l.perID[e.Process] == nil {
-		l.process[e.Process], l.pid[e.Process] = e.Number, e.PID
-		l.order = append(l.order, e.Process)
-		l.perID[e.Process] = &view.Rounds{Number: e.Number, Process: e.Process}
+	m := l.processes[e.Process]
+	if m == nil {
+		m = &member{view.Rounds{Number: e.Number, Process: e.Process}, e.PID}
+		l.processes[e.Process], l.order = m, append(l.order, m)
 	}
 	switch e.Kind {
 	case balancer.Entered:
 		l.rounds++
 		b.Rounds++
 		b.Fence = e.Fence
-		done := l.perID[e.Process]
-		done.Rounds++
-		done.Waited += e.Waited
-		done.LongestWait = max(done.LongestWait, e.Waited)
+		m.Rounds.Rounds++
+		m.Waited += e.Waited
+		m.LongestWait = max(m.LongestWait, e.Waited)
 		l.holder = e.Process
 	case balancer.MovedOne:
 		b.Moves++
-		l.perID[e.Process].Moves++
+		m.Moves++
 	case balancer.TookOver:
 		l.takeovers = append(l.takeovers, view.Takeover{
 			At: at, From: l.dead(e.Text), To: e.Process, Fence: e.Fence, Waited: e.Waited,
@@ -102,7 +111,7 @@ func (l *ledger) note(at time.Duration, e balancer.Event) {
 // dead is the process of which the evidence of a takeover speaks; the last holder when it names none
 // that is known.
 func (l *ledger) dead(evidence string) string {
-	for process := range l.process {
+	for process := range l.processes {
 		if strings.Contains(evidence, strconv.Quote(process)) {
 			return process
 		}
@@ -114,8 +123,8 @@ func (l *ledger) dead(evidence string) string {
 func (l *ledger) stood(line []view.Waiter) {
 	l.longest = max(l.longest, len(line))
 	for i, w := range line {
-		if known := l.perID[w.Process]; known != nil {
-			known.Place = max(known.Place, i+1)
+		if m := l.processes[w.Process]; m != nil {
+			m.Place = max(m.Place, i+1)
 		}
 	}
 }
@@ -141,9 +150,9 @@ func (d *demo) report(ctx context.Context) (view.Report, error) {
 	r.Violations = append(r.Violations, referee.Judge(referee.History{
 		Before: d.before.Chunks, After: after.Chunks, Rounds: rounds, Changes: changes,
 	})...)
-	for _, id := range d.ledger.order {
-		if done := d.ledger.perID[id]; done.Rounds > 0 {
-			r.Balancers = append(r.Balancers, *done)
+	for _, m := range d.ledger.order {
+		if m.Rounds.Rounds > 0 {
+			r.Balancers = append(r.Balancers, m.Rounds)
 		}
 	}
 	slices.SortStableFunc(r.Balancers, func(a, b view.Rounds) int { return cmp.Compare(a.Number, b.Number) })

@@ -21,7 +21,7 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	l.stood([]view.Waiter{{Number: 1, Process: first}})
 	want := view.Rounds{Number: 1, Process: first, Rounds: 2, Waited: 4 * time.Second,
 		LongestWait: 3 * time.Second, Place: 2}
-	if got := *l.perID[first]; got != want || l.longest != 2 {
+	if got := l.processes[first].Rounds; got != want || l.longest != 2 {
 		t.Errorf("longest line %d, want 2; want\n%+v\ngot\n%+v", l.longest, want, got)
 	}
 }

@@ -111,7 +111,7 @@ func (d *demo) observe(ctx context.Context) {
 		return
 	}
 	for _, w := range look.Lock.Waiters {
-		one := view.Waiter{Number: d.ledger.process[w.Process], Process: w.Process, Waited: -1}
+		one := view.Waiter{Number: d.ledger.number(w.Process), Process: w.Process, Waited: -1}
 		if !look.ServerTime.IsZero() && !w.Since.IsZero() {
 			one.Waited = max(0, look.ServerTime.Sub(w.Since))
 		}
@@ -133,9 +133,9 @@ func (d *demo) picture(ctx context.Context) view.State {
 	}
 	if l := d.look.Lock; l != nil {
 		state.Lock = view.Lock{
-			Name: l.Name, Held: l.Held, Process: l.Process, Number: d.ledger.process[l.Process],
+			Name: l.Name, Held: l.Held, Process: l.Process, Number: d.ledger.number(l.Process),
 			Fence: l.Fence, Why: l.Why, Silent: -1, Takeover: d.o.takeover,
-			Dead: d.ledger.process[l.Process] > 0 && !d.ledger.now(l.Process),
+			Dead: d.ledger.number(l.Process) > 0 && !d.ledger.now(l.Process),
 		}
 		if !d.look.ServerTime.IsZero() {
 			state.Lock.Since = max(0, d.look.ServerTime.Sub(l.When))
@@ -171,7 +171,7 @@ func (d *demo) pingAges(ctx context.Context, state view.State, now time.Time) {
 	defer func() { _ = cursor.Close(ctx) }()
 	for cursor.Next(ctx) {
 		ping, bad := catalog.ParsePing(cursor.Current)
-		n := d.ledger.process[ping.Process]
+		n := d.ledger.number(ping.Process)
 		if bad != nil || n == 0 || !d.ledger.now(ping.Process) {
 			continue
 		}

@@ -48,60 +48,36 @@ func (s *Store) collection(name string) *mongo.Collection { return s.db.Collecti
 // Load writes a cluster into the empty database. It changes nothing when there is one already
 // (ErrNotEmpty).
 func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
-	for _, name := range []string{
-		cluster.ShardsCollection, cluster.CollectionsCollection, cluster.ChunksCollection,
-	} {
+	parts := c.Documents()
+	for name := range parts {
 		n, err := s.collection(name).CountDocuments(ctx, bson.D{}, options.Count().SetLimit(1))
 		if err != nil {
-			return fmt.Errorf("balancer: load: %w", err)
+			return wrap("load", err)
 		}
 		if n > 0 {
 			return fmt.Errorf("%w: %s.%s is not empty; name another database", ErrNotEmpty, s.db.Name(), s.prefix+name)
 		}
 	}
-	var shards, collections, chunks []bson.Raw
-	for _, d := range c.Shards {
-		shards = append(shards, d.Raw)
-	}
-	for _, d := range c.Collections {
-		collections = append(collections, d.Raw)
-	}
-	for _, d := range c.Chunks {
-		chunks = append(chunks, d.Raw)
-	}
-	for _, part := range []struct {
-		name string
-		raws []bson.Raw
-	}{
-		{cluster.ShardsCollection, shards},
-		{cluster.CollectionsCollection, collections},
-		{cluster.ChunksCollection, chunks},
-	} {
-		if err := s.insert(ctx, part.name, part.raws); err != nil {
-			return fmt.Errorf("balancer: load %s: %w", part.name, err)
+	for name, raws := range parts {
+		if err := s.insert(ctx, name, raws); err != nil {
+			return wrap("load "+name, err)
 		}
 	}
-	tick := bson.D{{Key: "_id", Value: cluster.TickID}}
-	_, err := s.collection(cluster.RoundsCollection).UpdateOne(ctx, tick, cluster.Tick(),
-		options.UpdateOne().SetUpsert(true))
-	if err != nil {
-		return fmt.Errorf("balancer: load: %w", err)
-	}
-	return nil
+	_, err := s.Tick(ctx)
+	return err
 }
 
 func (s *Store) insert(ctx context.Context, collection string, raws []bson.Raw) error {
-	docs := make([]any, 0, len(raws))
-	for _, raw := range raws {
-		if !s.texts {
-			docs = append(docs, raw)
-			continue
+	docs := make([]any, len(raws))
+	for i, raw := range raws {
+		docs[i] = raw
+		if s.texts {
+			doc, err := cluster.Stored(raw)
+			if err != nil {
+				return err
+			}
+			docs[i] = doc
 		}
-		doc, err := cluster.Stored(raw)
-		if err != nil {
-			return err
-		}
-		docs = append(docs, doc)
 	}
 	_, err := s.collection(collection).InsertMany(ctx, docs)
 	return err

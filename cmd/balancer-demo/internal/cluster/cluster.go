@@ -164,6 +164,21 @@ func Assemble(c Cluster) (Cluster, error) {
 	return c, nil
 }
 
+// Documents returns the documents as they came, by collection.
+func (c Cluster) Documents() map[string][]bson.Raw {
+	all := map[string][]bson.Raw{}
+	for _, d := range c.Shards {
+		all[ShardsCollection] = append(all[ShardsCollection], d.Raw)
+	}
+	for _, d := range c.Collections {
+		all[CollectionsCollection] = append(all[CollectionsCollection], d.Raw)
+	}
+	for _, d := range c.Chunks {
+		all[ChunksCollection] = append(all[ChunksCollection], d.Raw)
+	}
+	return all
+}
+
 // Counts returns how many chunks of each namespace lie on each shard: Counts()[shard][ns]. Every
 // shard has an entry.
 func (c Cluster) Counts() map[string]map[string]int {

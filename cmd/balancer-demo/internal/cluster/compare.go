@@ -10,34 +10,12 @@ import (
 )
 
 // rank is the place of a type in the order of BSON values; 0 for a type that cannot stand in the
-// bound of a chunk here: arrays and regular expressions are no shard keys, and decimals are not
-// understood.
-func rank(t bson.Type) int {
-	switch t {
-	case bson.TypeMinKey:
-		return 1
-	case bson.TypeUndefined, bson.TypeNull:
-		return 2
-	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
-		return 3
-	case bson.TypeString, bson.TypeSymbol:
-		return 4
-	case bson.TypeEmbeddedDocument:
-		return 5
-	case bson.TypeBinary:
-		return 6
-	case bson.TypeObjectID:
-		return 7
-	case bson.TypeBoolean:
-		return 8
-	case bson.TypeDateTime:
-		return 9
-	case bson.TypeTimestamp:
-		return 10
-	case bson.TypeMaxKey:
-		return 11
-	}
-	return 0
+// bound of a chunk here: arrays and regular expressions are no shard keys, and decimals and the types
+// that MongoDB gave up are not understood.
+var rank = map[bson.Type]int{
+	bson.TypeMinKey: 1, bson.TypeNull: 2, bson.TypeInt32: 3, bson.TypeInt64: 3, bson.TypeDouble: 3,
+	bson.TypeString: 4, bson.TypeEmbeddedDocument: 5, bson.TypeBinary: 6, bson.TypeObjectID: 7,
+	bson.TypeBoolean: 8, bson.TypeDateTime: 9, bson.TypeTimestamp: 10, bson.TypeMaxKey: 11,
 }
 
 // comparable reports whether every value of a bound has a place in the order.
@@ -48,7 +26,7 @@ func comparable(bound bson.Raw) bool {
 	}
 	for _, e := range elements {
 		v := e.Value()
-		if rank(v.Type) == 0 {
+		if rank[v.Type] == 0 {
 			return false
 		}
 		if inner, ok := v.DocumentOK(); ok && !comparable(inner) {
@@ -65,7 +43,7 @@ func compareBounds(a, b bson.Raw) int {
 	right, _ := b.Elements() // checked when the bound was parsed
 	for i := range min(len(left), len(right)) {
 		x, y := left[i], right[i]
-		if c := cmp.Compare(rank(x.Value().Type), rank(y.Value().Type)); c != 0 {
+		if c := cmp.Compare(rank[x.Value().Type], rank[y.Value().Type]); c != 0 {
 			return c
 		}
 		if c := strings.Compare(x.Key(), y.Key()); c != 0 {
@@ -78,37 +56,34 @@ func compareBounds(a, b bson.Raw) int {
 	return cmp.Compare(len(left), len(right))
 }
 
-// compareValues orders two values of one rank.
+// compareValues orders two values of one rank. Binaries are ordered by length, then by subtype, then by
+// content.
 func compareValues(a, b bson.RawValue) int {
-	switch rank(a.Type) {
-	case 3:
+	switch a.Type {
+	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
 		return compareNumbers(a, b)
-	case 4:
-		return strings.Compare(textOf(a), textOf(b))
-	case 5:
+	case bson.TypeString:
+		return strings.Compare(a.StringValue(), b.StringValue())
+	case bson.TypeEmbeddedDocument:
 		return compareBounds(a.Document(), b.Document())
-	case 6:
-		return compareBinaries(a, b)
-	case 7:
-		x, y := a.ObjectID(), b.ObjectID()
-		return bytes.Compare(x[:], y[:])
-	case 8:
-		return cmp.Compare(bit(a.Boolean()), bit(b.Boolean()))
-	case 9:
+	case bson.TypeBinary:
+		xs, x := a.Binary()
+		ys, y := b.Binary()
+		return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(xs, ys), bytes.Compare(x, y))
+	case bson.TypeObjectID, bson.TypeBoolean: // both are ordered as their bytes are
+		return bytes.Compare(a.Value, b.Value)
+	case bson.TypeDateTime:
 		return cmp.Compare(a.DateTime(), b.DateTime())
-	case 10:
-		xt, xi := a.Timestamp()
-		yt, yi := b.Timestamp()
-		return cmp.Or(cmp.Compare(xt, yt), cmp.Compare(xi, yi))
+	case bson.TypeTimestamp:
+		x, y := timestamp(a), timestamp(b)
+		return x.Compare(y)
 	}
 	return 0 // MinKey, MaxKey and null have one value each
 }
 
-// compareBinaries orders by length, then by subtype, then by content.
-func compareBinaries(a, b bson.RawValue) int {
-	xs, x := a.Binary()
-	ys, y := b.Binary()
-	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(xs, ys), bytes.Compare(x, y))
+func timestamp(v bson.RawValue) bson.Timestamp {
+	t, i := v.Timestamp()
+	return bson.Timestamp{T: t, I: i}
 }
 
 // compareNumbers orders numbers by value whatever their types; NaN is the smallest. Hashed bounds
@@ -150,18 +125,4 @@ func whole(v bson.RawValue) (int64, bool) {
 		return v.Int64(), true
 	}
 	return 0, false
-}
-
-func textOf(v bson.RawValue) string {
-	if s, ok := v.SymbolOK(); ok {
-		return s
-	}
-	return v.StringValue()
-}
-
-func bit(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -68,35 +66,18 @@ func parseWindow(d *document) *Window {
 	return w
 }
 
-// clock reads a time of the day.
+// clock reads a time of the day, "6:00" or "06:00".
 func (d *document) clock(field string) time.Duration {
 	text, ok := d.fields[field].StringValueOK()
 	if !ok {
 		d.fail(field, `must be a text like "23:00", not %s`, describe(d.fields[field]))
 		return 0
 	}
-	at, ok := parseClock(text)
-	if !ok {
+	at, err := time.Parse("15:04", text)
+	if err != nil {
 		d.fail(field, `is %s; it must be an hour and a minute like "23:00"`, quoted(text))
 	}
-	return at
-}
-
-// parseClock reads "6:00" or "06:00".
-func parseClock(text string) (time.Duration, bool) {
-	hours, minutes, ok := strings.Cut(text, ":")
-	if !ok || len(hours) < 1 || len(hours) > 2 || len(minutes) != 2 {
-		return 0, false
-	}
-	h, err := strconv.ParseUint(hours, 10, 8)
-	if err != nil || h > 23 {
-		return 0, false
-	}
-	m, err := strconv.ParseUint(minutes, 10, 8)
-	if err != nil || m > 59 {
-		return 0, false
-	}
-	return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute, true
+	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
 }
 
 // MayRun says whether the balancer may start a round at now, and why not. The window is one of
