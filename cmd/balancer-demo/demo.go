@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
+
+	"golang.org/x/term"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
@@ -119,7 +122,6 @@ func (d *demo) play(ctx context.Context) (view.Report, error) {
 	}
 	loopErr := d.loop(ctx)
 	d.endAll(context.WithoutCancel(ctx))
-	d.drain()
 	judge, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit*3)
 	defer cancel()
 	report, err := d.report(judge)
@@ -134,7 +136,7 @@ func (d *demo) play(ctx context.Context) (view.Report, error) {
 			Breach: "unfinished", Subject: "demo", Evidence: loopErr.Error() + d.complaints()})
 	}
 	d.observe(judge)
-	d.screen.finish(d.picture(judge))
+	d.screen.draw(func() view.State { return d.picture(judge) })
 	return report, nil
 }
 
@@ -156,7 +158,7 @@ func (d *demo) loop(ctx context.Context) error {
 			if err := d.revive(); err != nil {
 				return err
 			}
-			d.faults.tick(ctx)
+			d.faults.tick()
 			d.observe(ctx)
 			d.screen.draw(func() view.State { return d.picture(ctx) })
 			ticker.Reset(refresh)
@@ -225,9 +227,9 @@ func (d *demo) revive() error {
 			continue
 		}
 		if d.ledger.deaths++; d.ledger.deaths > 3 {
-			return fmt.Errorf("balancer %d died: %s", p.number, p.stderr)
+			return fmt.Errorf("balancer %d died: %s", p.number, p.complaint())
 		}
-		d.say(p.number, "died", p.stderr.String())
+		d.say(p.number, "died", p.complaint())
 		if err := d.respawn(p.number); err != nil {
 			return err
 		}
@@ -237,34 +239,21 @@ func (d *demo) revive() error {
 
 // endAll ends every balancer; those that do not end by themselves are killed.
 func (d *demo) endAll(ctx context.Context) {
+	var ending sync.WaitGroup
+	for _, p := range d.processes {
+		ending.Go(func() { p.end(ctx) })
+	}
 	done := make(chan struct{})
 	go func() { // ends with the last process
-		defer close(done)
-		for _, p := range d.processes {
-			_ = p.stdin.Close()
-			resume(p)
-		}
-		for _, p := range d.processes {
-			p.end(ctx)
-		}
+		ending.Wait()
+		close(done)
 	}()
-	for {
+	for ended := false; !ended || len(d.events) > 0; {
 		select {
 		case <-done:
-			return
+			ended, done = true, nil
 		case e := <-d.events: // keep reading, or they would wait for us
 			d.ledger.note(d.since(), e)
-		}
-	}
-}
-
-func (d *demo) drain() {
-	for {
-		select {
-		case e := <-d.events:
-			d.ledger.note(d.since(), e)
-		default:
-			return
 		}
 	}
 }
@@ -272,7 +261,7 @@ func (d *demo) drain() {
 func (d *demo) complaints() string {
 	text := ""
 	for _, p := range d.processes {
-		if s := p.stderr.String(); s != "" {
+		if s := p.complaint(); s != "" {
 			text += fmt.Sprintf("; balancer %d: %s", p.number, s)
 		}
 	}
@@ -282,9 +271,5 @@ func (d *demo) complaints() string {
 // isTerminal reports whether out is a terminal.
 func isTerminal(out io.Writer) (*os.File, bool) {
 	f, ok := out.(*os.File)
-	if !ok {
-		return nil, false
-	}
-	info, err := f.Stat()
-	return f, err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }

@@ -110,7 +110,7 @@ func (f *faults) hit(ctx context.Context, which *fault, e balancer.Event, kind, 
 }
 
 // tick continues the stopped process once its lock was taken over and used by another.
-func (f *faults) tick(context.Context) {
+func (f *faults) tick() {
 	stopped := f.stop.process != "" && f.d.ledger.of(f.stop.number).Condition == view.Stopped
 	if !stopped || !f.taken || f.d.since() < f.wait {
 		return

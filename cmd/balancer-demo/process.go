@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
-	"sync"
 	"time"
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
@@ -22,29 +21,7 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	exited chan struct{} // closed when it has ended and all its events were delivered
-	stderr *tail
-}
-
-// tail keeps the last bytes that a process wrote.
-type tail struct {
-	mu  sync.Mutex // guards buf
-	buf []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if len(t.buf) > 4096 {
-		t.buf = t.buf[len(t.buf)-4096:]
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.buf))
+	stderr bytes.Buffer  // what it complained of; to be read when it has exited
 }
 
 // spawn starts a balancer. The connection string goes through the environment, so that no list of
@@ -58,8 +35,8 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 		"--number", fmt.Sprint(number), "--database", o.database,
 		"--ping", o.ping.String(), "--takeover", o.takeover.String())
 	cmd.Env = append(os.Environ(), "MONGODLM_URI="+o.uri)
-	p := &process{number: number, cmd: cmd, exited: make(chan struct{}), stderr: &tail{}}
-	cmd.Stderr = p.stderr
+	p := &process{number: number, cmd: cmd, exited: make(chan struct{})}
+	cmd.Stderr = &p.stderr
 	if p.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -90,6 +67,12 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 		return nil, fmt.Errorf("start balancer %d: %w", number, err)
 	}
 	return p, nil
+}
+
+// complaint is the end of what the process wrote to its standard error, for one that has exited.
+func (p *process) complaint() string {
+	text := bytes.TrimSpace(p.stderr.Bytes())
+	return string(text[max(0, len(text)-4096):])
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }

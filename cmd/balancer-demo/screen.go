@@ -58,11 +58,6 @@ func (s screen) draw(picture func() view.State) {
 	fmt.Fprint(s.out, view.Frame(view.Render(state, width)))
 }
 
-// finish leaves the last picture on the terminal, above the report.
-func (s screen) finish(state view.State) {
-	s.draw(func() view.State { return state })
-}
-
 // describe words an event of a balancer; ok is false for what is not worth a line. line is who waits.
 func describe(e balancer.Event, line []view.Waiter) (shown view.Event, ok bool) {
 	shown = view.Event{Balancer: e.Number, Kind: string(e.Kind)}

@@ -85,16 +85,17 @@ func (s *Store) insert(ctx context.Context, collection string, raws []bson.Raw) 
 
 // Read reads and checks the whole cluster.
 func (s *Store) Read(ctx context.Context) (cluster.Cluster, error) {
-	var parts [3][]bson.Raw
-	for i, name := range []string{
+	var whole []bson.Raw
+	for _, name := range []string{
 		cluster.ShardsCollection, cluster.CollectionsCollection, cluster.ChunksCollection,
 	} {
-		var err error
-		if parts[i], err = s.all(ctx, name, bson.D{}); err != nil {
+		raws, err := s.all(ctx, name, bson.D{})
+		if err != nil {
 			return cluster.Cluster{}, err
 		}
+		whole = append(whole, raws...)
 	}
-	return cluster.Parse(parts[0], parts[1], parts[2])
+	return cluster.Parse(whole)
 }
 
 func (s *Store) all(ctx context.Context, collection string, filter bson.D) ([]bson.Raw, error) {

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -113,27 +112,38 @@ func ParseChunk(raw bson.Raw) (Chunk, error) {
 	return c, d.err()
 }
 
-// Parse understands the documents of the three collections and checks the whole; see Assemble.
-func Parse(shards, collections, chunks []bson.Raw) (Cluster, error) {
+// Parse understands documents of the three collections, in any order, and checks the whole; see
+// Assemble. The shape tells what a document is: a chunk has min, max and shard; a shard has host; a
+// collection has key or dropped.
+func Parse(raws []bson.Raw) (Cluster, error) {
 	var c Cluster
-	err := cmp.Or(parse(&c.Shards, ParseShard, shards...),
-		parse(&c.Collections, ParseCollection, collections...), parse(&c.Chunks, ParseChunk, chunks...))
-	if err != nil {
-		return Cluster{}, err
+	for _, raw := range raws {
+		if err := c.add(raw); err != nil {
+			return Cluster{}, err
+		}
 	}
 	return Assemble(c)
 }
 
-// parse appends what the documents mean.
-func parse[T any](all *[]T, one func(bson.Raw) (T, error), raws ...bson.Raw) error {
-	for _, raw := range raws {
-		meant, err := one(raw)
-		if err != nil {
-			return err
-		}
-		*all = append(*all, meant)
+// add parses a document as one of the collection that its shape tells.
+func (c *Cluster) add(raw bson.Raw) error {
+	has := func(field string) bool { return raw.Lookup(field).Type != 0 }
+	switch {
+	case has("min") && has("max") && has("shard"):
+		chunk, err := ParseChunk(raw)
+		c.Chunks = append(c.Chunks, chunk)
+		return err
+	case has("host"):
+		shard, err := ParseShard(raw)
+		c.Shards = append(c.Shards, shard)
+		return err
+	case has("key") || has("dropped"):
+		collection, err := ParseCollection(raw)
+		c.Collections = append(c.Collections, collection)
+		return err
 	}
-	return nil
+	return fmt.Errorf("the document with _id %s looks like none of config.shards, "+
+		"config.collections and config.chunks; remove it", quoted(idText(raw.Lookup("_id"))))
 }
 
 // Assemble gives every chunk that has only a uuid the name of its collection and checks the whole

@@ -155,8 +155,8 @@ func TestValidate_BoundsOfAllTypes_InServerOrder(t *testing.T) {
 	for i, j := 0, len(chunks)-1; i < j; i, j = i+1, j-1 {
 		chunks[i], chunks[j] = chunks[j], chunks[i]
 	}
-	_, err := cluster.Parse([]bson.Raw{raw(t, `{"_id": "a", "host": "h"}`)},
-		[]bson.Raw{raw(t, `{"_id": "db.x", "key": {"x": 1}}`)}, chunks)
+	_, err := cluster.Parse(append(chunks, raw(t, `{"_id": "a", "host": "h"}`),
+		raw(t, `{"_id": "db.x", "key": {"x": 1}}`)))
 	if err != nil {
 		t.Error(err)
 	}

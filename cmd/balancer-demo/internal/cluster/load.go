@@ -18,10 +18,9 @@ var errExport = errors.New("export it again with mongoexport, with or without --
 // Load reads the metadata of a cluster from what mongoexport writes for config.shards,
 // config.collections and config.chunks, one after the other in any order: documents in extended
 // JSON, canonical or relaxed, one per line, over several lines (--pretty) or in an array
-// (--jsonArray). The shape tells what a document is: a chunk has min, max and shard; a shard has
-// host; a collection has key or dropped.
+// (--jsonArray).
 //
-// The documents are checked one by one and as a whole (Assemble). An error names the source and the
+// The documents are checked one by one and as a whole (Parse). An error names the source and the
 // line in which the document begins, and wraps a *catalog.MalformedError where a document is
 // understood and wrong.
 func Load(name string, source io.Reader) (Cluster, error) {
@@ -81,21 +80,6 @@ func (c *Cluster) read(text []byte) (line int, err error) {
 			return line, err
 		}
 	}
-}
-
-// add parses a document as one of the collection that its shape tells.
-func (c *Cluster) add(raw bson.Raw) error {
-	has := func(field string) bool { return raw.Lookup(field).Type != 0 }
-	switch {
-	case has("min") && has("max") && has("shard"):
-		return parse(&c.Chunks, ParseChunk, raw)
-	case has("host"):
-		return parse(&c.Shards, ParseShard, raw)
-	case has("key") || has("dropped"):
-		return parse(&c.Collections, ParseCollection, raw)
-	}
-	return fmt.Errorf("the document with _id %s looks like none of config.shards, "+
-		"config.collections and config.chunks; remove it", quoted(idText(raw.Lookup("_id"))))
 }
 
 // parseJSON understands one document of extended JSON, canonical or relaxed.

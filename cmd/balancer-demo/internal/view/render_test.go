@@ -23,7 +23,7 @@ func picture() view.State {
 				PingAge: 3200 * time.Millisecond, Fence: 1795240019095},
 			{Number: 2, PID: 4712, Condition: view.Running, Rounds: 20, Moves: 77,
 				PingAge: 40 * time.Millisecond, Fence: 42, Holder: true},
-			{Number: 3, PID: 4713, Condition: view.Restarting, PingAge: -1, Place: 1},
+			{Number: 3, PID: 4713, Condition: view.Killed, PingAge: -1, Place: 1},
 		},
 		Takeovers: []view.Takeover{
 			{At: 9 * time.Second, From: "host:4711:1460419200:77aa", To: "host:4712:1460419200:5f0c",

@@ -55,7 +55,7 @@ type Migrations struct {
 // A Fault is something that was done to the demo on purpose.
 type Fault struct {
 	At       time.Duration `json:"atNanos"`
-	Kind     string        `json:"kind"` // kill, stop, restart, disconnect
+	Kind     string        `json:"kind"` // kill or stop
 	Target   string        `json:"target"`
 	Happened bool          `json:"happened"` // false: the demo ended before it came to it
 	Survived bool          `json:"survived"`

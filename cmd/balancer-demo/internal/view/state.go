@@ -49,11 +49,9 @@ type Condition string
 
 // The conditions of a process.
 const (
-	Running    Condition = "running"
-	Stopped    Condition = "stopped (SIGSTOP)"
-	Killed     Condition = "killed"
-	Restarting Condition = "restarting"
-	Ended      Condition = "ended"
+	Running Condition = "running"
+	Stopped Condition = "stopped (SIGSTOP)"
+	Killed  Condition = "killed"
 )
 
 // A Balancer is one process of the demo.
