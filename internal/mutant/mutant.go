@@ -28,5 +28,5 @@ type Mistake struct {
 	Harm string
 }
 
-// All are the mistakes, in the order of their numbers in docs/mutants.md.
+// All returns the mistakes in the order of their numbers in docs/mutants.md.
 func All() []Mistake { return all }
