@@ -36,6 +36,11 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 			return catalog.Lock{}, failed(verb, g.Name, bad)
 		}
 	}
+	if g.Mode == catalog.Exclusive && how != catalog.Queue {
+		if change, err := queue.Acquire(l, shared(doc), g, now); err == nil {
+			return c.takePlainly(verb, g, doc, change)
+		}
+	}
 	change, changed, err := queue.Enter(l, g, how, now)
 	switch {
 	case err != nil:
@@ -44,6 +49,19 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 		return l, nil
 	}
 	return c.turn(verb, g.Name, doc, change)
+}
+
+// takePlainly carries out a plain acquisition. A fence that was counted up from nothing is raised to the clock by
+// a second write, as a server's plain update has to. The caller holds mu.
+func (c *Catalog) takePlainly(verb string, g catalog.Grant, doc fields, change queue.Change) (catalog.Lock, error) {
+	l, err := c.turn(verb, g.Name, doc, change)
+	if err != nil || l.Fence >= queue.Seeded {
+		return l, err
+	}
+	if change, err = queue.SeedFence(l, g.Session, l.When.UnixMilli()); err != nil {
+		return catalog.Lock{}, failed(verb, g.Name, err)
+	}
+	return c.turn(verb, g.Name, take(c.locks[stringKey(g.Name)]), change)
 }
 
 // Release is documented in [catalog.Locks].

@@ -11,8 +11,11 @@ import (
 // This file builds the commands, and nothing else does. Names, process ids and texts only ever
 // stand where a value stands, so a "$" or a "." in them is data.
 
-// absent is the condition that a document has no such field.
-var absent = bson.D{{Key: "$exists", Value: false}}
+// absent and there are the conditions that a document has no such field, and that it has.
+var (
+	absent = bson.D{{Key: "$exists", Value: false}}
+	there  = bson.D{{Key: "$exists", Value: true}}
+)
 
 // positive is the condition that a lock is held; it does not match null or a missing field.
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
@@ -105,11 +108,13 @@ var (
 	unshared = bson.E{Key: "sharers.0", Value: absent}
 )
 
+// none is the condition that a list is not there, or is empty.
+var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
+
 // acquisition takes a free lock for which nobody waits. Its filter is what [catalog.ParseLock] says of
 // such a document, in the words of every server: {state: 0} alone would match the Decimal128 0 and an
 // array that holds a 0. What it does not match a look explains.
 func acquisition(g catalog.Grant) modification {
-	none := bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 	return modification{
 		filter: bson.D{
 			{Key: "_id", Value: g.Name},
@@ -129,20 +134,12 @@ func acquisition(g catalog.Grant) modification {
 
 // uncountable are the conditions of which none may hold for the fence or the rev of a free lock.
 func uncountable(field string) bson.A {
-	there := bson.E{Key: "$exists", Value: true}
 	return bson.A{
-		bson.D{{Key: field, Value: bson.D{there, {Key: "$not", Value: ours}}}},
+		bson.D{{Key: field, Value: bson.D{{Key: "$exists", Value: true}, {Key: "$not", Value: ours}}}},
 		bson.D{{Key: field, Value: bson.D{{Key: "$lt", Value: int32(0)}}}},
 		bson.D{{Key: field, Value: bson.D{{Key: "$gt", Value: int64(catalog.MaxCount)}}}},
-		bson.D{{Key: field + ".0", Value: bson.D{there}}},
+		bson.D{{Key: field + ".0", Value: there}},
 	}
-}
-
-func confirmation(g catalog.Grant) modification {
-	return modification{filter: append(held(g.Session), whole()), update: bson.D{
-		{Key: "$set", Value: bson.D{{Key: "who", Value: g.Who}}},
-		{Key: "$inc", Value: revised},
-	}}
 }
 
 func seeding(s catalog.Session, atLeast int64) modification {
@@ -152,21 +149,18 @@ func seeding(s catalog.Session, atLeast int64) modification {
 	}}
 }
 
-// takeover names the session and the process that were watched. Sharers that an exclusive holder has
-// left standing are not in the way.
+// takeover names the session and the process that were watched, of a lock that one has to himself and
+// nobody waits for. What it does not match although it is to be had, such as a document with sharers
+// that a foreign holder left standing, a compare-and-set takes.
 func takeover(g catalog.Grant, from catalog.Holder) modification {
 	filter := bson.D{
 		{Key: "_id", Value: g.Name},
-		{Key: "ts", Value: from.TS},
-		{Key: "process", Value: from.Process},
-		{Key: "state", Value: positive},
-		unwaited,
-		{Key: "sharers.0.ts", Value: bson.D{{Key: "$ne", Value: from.TS}}},
-		whole(),
-	}
-	if from.Process == "" {
-		// null matches a missing field as well.
-		filter[2].Value = bson.D{{Key: "$in", Value: bson.A{nil, ""}}}
+		{Key: "ts", Value: from.TS}, {Key: "ts.0", Value: absent},
+		{Key: "process", Value: from.Process}, {Key: "process.0", Value: absent},
+		stateHeld, {Key: "state.0", Value: absent},
+		{Key: "waiters", Value: none}, unwaited,
+		{Key: "sharers", Value: none}, unshared,
+		{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
 	}
 	return modification{filter: filter, update: granted(g)}
 }
@@ -176,33 +170,6 @@ func freed() bson.D {
 	return bson.D{
 		{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}},
 		{Key: "$inc", Value: revised},
-	}
-}
-
-// breaking frees a lock that s holds with the fence which the operator saw. A zero ts of s names no
-// session, and whatever is wrong with the one that stands there goes.
-func breaking(s catalog.Session, fence int64, ts bson.ObjectID, why string) modification {
-	seen := any(fence)
-	if fence == 0 {
-		seen = bson.D{{Key: "$in", Value: bson.A{int64(0), nil}}}
-	}
-	filter := append(held(s), whole())
-	if s.TS.IsZero() {
-		filter = bson.D{
-			{Key: "_id", Value: s.Name}, {Key: "state", Value: positive},
-			{Key: "$expr", Value: every(understoodButTS()...)},
-		}
-	}
-	return modification{
-		filter: append(filter, bson.E{Key: "fence", Value: seen}, unwaited, unshared),
-		update: bson.D{
-			{Key: "$set", Value: bson.D{
-				{Key: "state", Value: int32(0)},
-				{Key: "ts", Value: ts},
-				{Key: "why", Value: "broken: " + why},
-			}},
-			{Key: "$inc", Value: fenced},
-		},
 	}
 }
 

@@ -213,12 +213,6 @@ func (ev evaluator) call(operator string, argument any) any {
 	switch operator {
 	case "$literal":
 		return argument
-	case "$let":
-		vars := []any{}
-		for _, e := range arg("vars").(bson.D) {
-			vars = append(vars, e.Key, ev.eval(e.Value))
-		}
-		return ev.with(arg("in"), vars...)
 	case "$map":
 		out := bson.A{}
 		for _, one := range list(operator, ev.eval(arg("input"))) {
@@ -237,12 +231,6 @@ func (ev evaluator) call(operator string, argument any) any {
 			}
 		}
 		return out
-	case "$reduce":
-		v := ev.eval(arg("initialValue"))
-		for _, one := range list(operator, ev.eval(arg("input"))) {
-			v = ev.with(arg("in"), "value", v, "this", one)
-		}
-		return v
 	case "$convert":
 		return convert(ev.eval(arg("input")), ev.eval(arg("to")), ev.eval(arg("onError")),
 			ev.eval(arg("onNull")))
@@ -296,8 +284,8 @@ func apply(operator string, v []any) any {
 		return typeName(v[0])
 	case "$add", "$subtract":
 		return sum(operator, v)
-	case "$min", "$max":
-		return extreme(operator, v)
+	case "$max":
+		return greatest(v)
 	case "$concat":
 		return concat(v)
 	case "$toLong":
@@ -318,15 +306,8 @@ func applyToArray(operator string, v []any) any {
 		return int32(len(list(operator, v[0])))
 	case "$in":
 		return indexOf(list(operator, v[1]), v[0]) >= 0
-	case "$indexOfArray":
-		return int32(indexOf(list(operator, v[0]), v[1]))
-	case "$allElementsTrue", "$anyElementTrue":
-		for _, one := range list(operator, v[0]) {
-			if truth(one) == (operator == "$anyElementTrue") {
-				return operator == "$anyElementTrue"
-			}
-		}
-		return operator == "$allElementsTrue"
+	case "$allElementsTrue":
+		return !slices.ContainsFunc(list(operator, v[0]), func(one any) bool { return !truth(one) })
 	case "$arrayElemAt":
 		if null(v[0]) {
 			return nil
@@ -359,12 +340,6 @@ func applyToArray(operator string, v []any) any {
 		}
 		from = min(from, len(elements))
 		return append(bson.A{}, elements[from:min(len(elements), from+n)]...)
-	case "$range":
-		out := bson.A{}
-		for i := whole(operator, v[0]); i < whole(operator, v[1]); i++ {
-			out = append(out, int32(i))
-		}
-		return out
 	default:
 		fail("unknown operator %s", operator)
 		return nil
@@ -454,18 +429,10 @@ func sum(operator string, v []any) any {
 	return int32(total)
 }
 
-func extreme(operator string, v []any) any {
-	if len(v) == 1 {
-		if elements, ok := v[0].(bson.A); ok {
-			v = elements
-		}
-	}
+func greatest(v []any) any {
 	var best any
 	for _, one := range v {
-		if null(one) {
-			continue
-		}
-		if best == nil || (compare(one, best) < 0) == (operator == "$min") {
+		if !null(one) && (best == nil || compare(one, best) > 0) {
 			best = one
 		}
 	}

@@ -38,15 +38,11 @@ func Commands(
 	date := time.UnixMilli(5)
 	return map[string]bson.D{
 		"acquire":         acquisition(g).command("locks"),
-		"confirm":         confirmation(g).command("locks"),
 		"seed":            seeding(g.Session, 9).command("locks"),
 		"overtake":        takeover(g, from).command("locks"),
 		"overtakeUnnamed": takeover(g, unnamed).command("locks"),
-		"release":         departure(g.Session).command("locks"),
-		"releaseDamaged":  rescue(g.Session),
+		"releaseDamaged":  rescue(g.Session, nil),
 		"releasePlain":    plainRelease(g.Session),
-		"break":           breaking(g.Session, 3, ts, "stuck").command("locks"),
-		"breakZero":       breaking(catalog.Session{Name: g.Name}, 0, ts, "stuck").command("locks"),
 		"ping":            beating(b).command("lockpings"),
 		"condemn":         condemning(b.Process, &p, how, time.Time{}).command("lockpings"),
 		"condemnNone":     condemning(b.Process, nil, how, time.Time{}).command("lockpings"),
@@ -66,15 +62,10 @@ func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
 		{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}, {Key: "rev", Value: int64(7)},
 	})
 	return map[string]bson.D{
-		"enter":       entry(permit, catalog.Queue).command("locks"),
-		"enterShort":  shortEntry(g).command("locks"),
-		"leaveShort":  shortDeparture(g.Session).command("locks"),
-		"bury":        burial(dead, "silent").command("locks"),
-		"settle":      settlement(g.Name).command("locks"),
+		"timed":       {{Key: "pipeline", Value: timed(g.Name)}},
 		"swap":        swap(g.Name, read, change).command("locks"),
 		"swapNone":    swap(g.Name, nil, change).command("locks"),
 		"passage":     passage(g, read, 9).inTransaction("locks"),
-		"tally":       {{Key: "pipeline", Value: tally(g.Process)}},
 		"awarded":     {{Key: "filter", Value: awarded(g.Process, []string{g.Name})}},
 		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{g.Process})}},
 		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{g.Process})}},
@@ -83,30 +74,32 @@ func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
 	}
 }
 
-// Entry, Departure, Burial and Settlement are the condition and the pipeline of a transition.
-func Entry(g catalog.Grant, how catalog.Line) (bson.D, bson.A) { return parts(entry(g, how)) }
-func Departure(s catalog.Session) (bson.D, bson.A)             { return parts(departure(s)) }
-
 // Acquisition is the condition of a plain acquisition.
 func Acquisition(g catalog.Grant) bson.D { return acquisition(g).filter }
 
-// ShortEntry and ShortDeparture are those of the common case.
-func ShortEntry(g catalog.Grant) (bson.D, bson.A)       { return parts(shortEntry(g)) }
-func ShortDeparture(s catalog.Session) (bson.D, bson.A) { return parts(shortDeparture(s)) }
-
-func Burial(dead catalog.Holder, evidence string) (bson.D, bson.A) {
-	return parts(burial(dead, evidence))
+// ShortEntry and ShortDepartures are those of the common cases.
+func ShortEntry(g catalog.Grant, how catalog.Line) (bson.D, bson.A) {
+	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, g, how)
+	return parts(m)
 }
-func Settlement(name string) (bson.D, bson.A) { return parts(settlement(name)) }
+
+func ShortDeparture(s catalog.Session, mode catalog.Mode) (bson.D, bson.A) {
+	if mode == catalog.Exclusive {
+		return parts(shortDeparture(s, ""))
+	}
+	return parts(sharedDeparture(s, mode))
+}
+
+func ShortBurial(dead catalog.Holder, evidence string) (bson.D, bson.A) {
+	return parts(shortBurial(dead, evidence))
+}
+
+// Understood is the condition that a document is understood.
+func Understood() bson.D { return bson.D{whole()} }
 
 func parts(m modification) (bson.D, bson.A) {
 	pipeline, _ := m.update.(bson.A)
 	return m.filter, pipeline
-}
-
-// Entered is what Enter says of the document that came back.
-func Entered(doc bson.Raw, g catalog.Grant, how catalog.Line) (catalog.Lock, error) {
-	return entered(onLock("enter", g.Name), doc, g, how)
 }
 
 // CommandTimeout is the limit in force.

@@ -7,7 +7,8 @@ import (
 	"mongodlm/catalog/queue"
 )
 
-// This file says in the server's expressions what package catalog understands of a lock document.
+// This file says in the server's expressions what package catalog understands of a lock document, for
+// reads that leave out what is malformed.
 // Whatever stands in a document, an expression here has a value and is no error, because an error in
 // the middle of an update says nothing about the document.
 
@@ -63,9 +64,7 @@ func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCo
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 
-// modeOf and limitOf read a mode and a limit as [catalog.ParseLock] does, of what it understands.
-func modeOf(field string) bson.D { return choose(call("$in", field, shareable), field, "") }
-
+// limitOf reads a limit as [catalog.ParseLock] does, 0 for what is none.
 func limitOf(field any) bson.D {
 	number := converted(field, "int")
 	valid := every(
@@ -74,11 +73,6 @@ func limitOf(field any) bson.D {
 		typeIs(field, "int", "long", "double"),
 	)
 	return choose(valid, number, int32(0))
-}
-
-// permitsOf is the limit of a party with that mode, 0 but for a permit.
-func permitsOf(mode, limit any) bson.D {
-	return choose(call("$eq", mode, string(catalog.Permit)), limitOf(limit), int32(0))
 }
 
 // converted is a number as one of another type, null when it has no such value.
@@ -91,15 +85,9 @@ func converted(field any, to string) bson.D {
 
 // understood is the condition under which [catalog.ParseLock] understands a document.
 func understood() bson.A {
-	return append(understoodButTS(), either(not(isHeld()), every(
-		typeIs("$ts", "objectId"),
-		call("$ne", "$ts", bson.NilObjectID),
-	)), once())
-}
-
-// understoodButTS leaves the session of the holder out.
-func understoodButTS() bson.A {
 	return bson.A{
+		either(not(isHeld()), every(typeIs("$ts", "objectId"), call("$ne", "$ts", bson.NilObjectID))),
+		once(),
 		typeIs("$state", "int", "long", "double"),
 		call("$gte", "$state", int32(0)),
 		call("$eq", "$state", converted("$state", "long")),
@@ -166,9 +154,6 @@ func once() bson.D {
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// grantable is the condition that a fence can be raised.
-func grantable() bson.D { return call("$lte", fenceOf(), int64(queue.Highest)) }
-
 // lastFence is the fence from which the next one counts: the document's, or the server's clock where
 // that was counted up from nothing.
 func lastFence() bson.D {
@@ -177,28 +162,6 @@ func lastFence() bson.D {
 }
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
-
-// stands is the condition that a session holds the lock or waits for it.
-func stands(ts bson.ObjectID) bson.D {
-	return either(
-		call("$in", ts, holding("$$p.ts", "$ts")),
-		call("$in", ts, each(array("$waiters"), "$$p.ts")),
-	)
-}
-
-// standsAs is stands for a session of one process; no process is none in the document, or "".
-func standsAs(h catalog.Holder) bson.D {
-	same := func(ts, process string) bson.D {
-		return every(
-			call("$eq", ts, h.TS),
-			call("$eq", call("$ifNull", process, ""), literal(h.Process)),
-		)
-	}
-	return either(
-		call("$anyElementTrue", bson.A{holding(same("$$p.ts", "$$p.process"), same("$ts", "$process"))}),
-		call("$anyElementTrue", bson.A{each(array("$waiters"), same("$$p.ts", "$$p.process"))}),
-	)
-}
 
 // holding maps the holders: sharer with "$$p", or the fields of the one that stands there alone.
 func holding(sharer, alone any) bson.D {

@@ -36,49 +36,51 @@ func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 	return o.understand(doc)
 }
 
-// Overtake is documented in [catalog.Locks]. It costs what Confirm does.
+// Overtake is documented in [catalog.Locks]. One command; where the document is not as we write it, or
+// not as it was watched, a compare-and-set more.
 func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
 	catalog.Lock, error,
 ) {
-	return c.revise(ctx, onLock("overtake", g.Name), takeover(g, from),
-		func(l catalog.Lock, now time.Time) (queue.Change, error) {
-			return queue.Overtake(l, g, from, now)
-		})
+	o := onLock("overtake", g.Name)
+	if !from.TS.IsZero() {
+		doc, err := c.modify(ctx, o, takeover(g, from))
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		if doc != nil {
+			return o.understand(doc)
+		}
+	}
+	l, _, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (queue.Change, error) {
+		return queue.Overtake(l, g, from, now)
+	})
+	return l, err
 }
 
-// Confirm is documented in [catalog.Locks]. One command where the server has pipeline updates, and one
-// more when the lock is not as it should be; else a compare-and-set.
+// Confirm is documented in [catalog.Locks]. It is a compare-and-set.
 func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	return c.revise(ctx, onLock("confirm", g.Name), confirmation(g),
+	l, _, err := c.changeBySwap(ctx, onLock("confirm", g.Name),
 		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.Confirm(l, g) })
+	return l, err
 }
 
-// SeedFence is documented in [catalog.Locks]. It costs what Confirm does.
+// SeedFence is documented in [catalog.Locks]. One command where the server has pipeline updates, and one
+// more when the lock is not as it should be; else a compare-and-set.
 func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
 	catalog.Lock, error,
 ) {
-	return c.revise(ctx, onLock("seed the fence of", s.Name), seeding(s, atLeast),
-		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.SeedFence(l, s, atLeast) })
-}
-
-// revise carries out a transition of a document that must be there and be understood: m where the
-// server can, and else the transition itself. It returns the document after it.
-func (c *Catalog) revise(ctx context.Context, o operation, m modification,
-	next func(catalog.Lock, time.Time) (queue.Change, error)) (catalog.Lock, error) {
+	o := onLock("seed the fence of", s.Name)
 	server, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
 	}
 	if !server.PipelineUpdates {
-		l, _, err := c.bySwap(ctx, o, false, func(l catalog.Lock, now time.Time) (
-			queue.Change, bool, error,
-		) {
-			change, err := next(l, now)
-			return change, err == nil, err
+		l, _, err := c.changeBySwap(ctx, o, func(l catalog.Lock, _ time.Time) (queue.Change, error) {
+			return queue.SeedFence(l, s, atLeast)
 		})
 		return l, err
 	}
-	doc, err := c.modify(ctx, o, m)
+	doc, err := c.modify(ctx, o, seeding(s, atLeast))
 	if err != nil {
 		return catalog.Lock{}, err
 	}

@@ -66,7 +66,7 @@ type Catalog struct {
 
 	oldHello atomic.Bool // the server knows isMaster only
 
-	shared sharedNames
+	used usedNames
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
 )
 
 // listBatch is how many locks are listed in one step where the server cannot join.
@@ -19,34 +20,40 @@ const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// Break is documented in [catalog.Operator]. It costs what Confirm does.
+// Break is documented in [catalog.Operator]. It is a compare-and-set.
 func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error,
 ) {
 	o, ts := onLock("break", s.Name), bson.NewObjectID()
-	server, err := c.known(ctx)
-	if err != nil {
-		return catalog.Lock{}, o.wrap(err)
+	for try := 1; ; try++ {
+		raw, err := c.findOne(ctx, o, c.locks, s.Name)
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		l, err := o.breakable(raw, s, ts)
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		list, _ := raw.Lookup("sharers").ArrayOK()
+		change, err := queue.Break(l, len(list) > emptyArray, s, fence, ts, why)
+		if err != nil {
+			return catalog.Lock{}, o.wrap(err)
+		}
+		doc, err := c.trySwap(ctx, o, swap(s.Name, raw, change))
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		if doc != nil {
+			return o.understand(doc)
+		}
+		if err := swapAgain(ctx, try); err != nil {
+			return catalog.Lock{}, o.wrap(err)
+		}
 	}
-	if !server.PipelineUpdates {
-		return c.breakBySwap(ctx, o, s, fence, ts, why)
-	}
-	doc, err := c.modify(ctx, o, breaking(s, fence, ts, why))
-	if err != nil {
-		return catalog.Lock{}, err
-	}
-	if doc != nil {
-		return o.understand(doc)
-	}
-	raw, err := c.findOne(ctx, o, c.locks, s.Name)
-	if err != nil {
-		return catalog.Lock{}, err
-	}
-	if _, err := o.breakable(raw, s, ts); err != nil {
-		return catalog.Lock{}, err
-	}
-	return catalog.Lock{}, o.wrap(catalog.ErrNoMatch)
 }
+
+// emptyArray is the length of an array without elements.
+const emptyArray = 5
 
 // breakable reads a document that is to be broken. Where no session is named the one that stands there
 // is not looked at.

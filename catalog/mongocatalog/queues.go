@@ -11,13 +11,9 @@ import (
 	"mongodlm/catalog/queue"
 )
 
-// entryTries is how often Enter is sent. Only a document that is made, removed or damaged at the
-// same moment needs more than one.
-const entryTries = 4
-
-// Enter is documented in [catalog.Queues]. One command where the server has pipeline updates and g
-// wants the lock for itself, or tries; one more when the lock is shared or its document is not as we
-// write it, and when two make the document of a lock at one instant.
+// Enter is documented in [catalog.Queues]. One command where the server has pipeline updates and the
+// document is as we write it; else a compare-and-set more, as for readers who stand in line and where
+// two make the document of a lock at one instant.
 func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	catalog.Lock, error,
 ) {
@@ -29,55 +25,79 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
 	}
-	if !s.PipelineUpdates {
-		return c.enterBySwap(ctx, o, g, how)
-	}
-	short := g.Mode == catalog.Exclusive && how == catalog.Queue
-	c.shared.note(g.Name, g.Mode != catalog.Exclusive)
-	for try := 1; ; try++ {
-		m := entry(g, how)
-		if short {
-			m = shortEntry(g)
-		}
+	m, ok := fastEntry(s, g, how)
+	if ok {
 		doc, err := c.modify(ctx, o, m)
 		index, duplicate := duplicateKey(err)
-		if !duplicate || index != idIndex {
-			if err != nil {
-				return catalog.Lock{}, err
-			}
-			return entered(o, doc, g, how)
-		}
-		if short { // not the common case
-			short, try = false, 0
-			continue
-		}
-		if try == 1 {
-			continue
-		}
-		if _, err := c.readUnderstood(ctx, o, g.Name); err != nil {
+		if err != nil && (!duplicate || index != idIndex) {
 			return catalog.Lock{}, err
 		}
-		if try == entryTries {
-			return catalog.Lock{}, err
+		if l, bad := catalog.ParseLock(doc); err == nil && bad == nil && standsIn(l, g.TS) {
+			c.entered(l)
+			return c.raised(ctx, o, g, doc, l)
 		}
 	}
+	l, _, err := c.bySwap(ctx, o, true, func(l catalog.Lock, now time.Time) (
+		queue.Change, bool, error,
+	) {
+		return queue.Enter(l, g, how, now)
+	})
+	if err == nil {
+		c.entered(l)
+	}
+	return l, err
 }
 
-// entered understands the document after an Enter. Where g is not in it, package queue says why.
-func entered(o operation, doc bson.Raw, g catalog.Grant, how catalog.Line) (catalog.Lock, error) {
-	l, bad := catalog.ParseLock(doc)
-	if bad != nil {
-		return catalog.Lock{}, o.wrap(bad)
+// fastEntry is the one command of the common case. What it does not match is not changed: the upsert
+// fails with DuplicateKey then, or brings a document in which g does not stand.
+func fastEntry(s catalog.Server, g catalog.Grant, how catalog.Line) (modification, bool) {
+	switch {
+	case g.Mode == catalog.Exclusive && how != catalog.Queue:
+		return acquisition(g), true
+	case !s.PipelineUpdates:
+		return modification{}, false
+	case g.Mode == catalog.Exclusive:
+		return shortEntry(g), true
 	}
-	_, holds := l.HeldBy(g.TS)
-	_, waits := l.WaitedBy(g.TS)
-	if holds || waits {
+	return sharedEntry(g, how), true
+}
+
+// standsIn reports whether a session holds the lock or waits for it.
+func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
+	_, holds := l.HeldBy(ts)
+	_, waits := l.WaitedBy(ts)
+	return holds || waits
+}
+
+// raised raises the fence of a lock that g has just got, if that was counted up from nothing, so that the
+// successor of a document that somebody deletes has a larger one. doc is the document as g left it.
+func (c *Catalog) raised(ctx context.Context, o operation, g catalog.Grant, doc bson.Raw, l catalog.Lock) (
+	catalog.Lock, error,
+) {
+	if _, holds := l.HeldBy(g.TS); !holds || l.Fence >= queue.Seeded {
 		return l, nil
 	}
-	if _, _, err := queue.Enter(l, g, how, l.When); err != nil {
+	raise := func(l catalog.Lock, _ time.Time) (queue.Change, error) {
+		return queue.SeedFence(l, g.Session, l.When.UnixMilli())
+	}
+	change, err := raise(l, l.When)
+	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
 	}
-	return catalog.Lock{}, o.wrap(catalog.ErrNoMatch) // the server and package queue disagree
+	doc, err = c.trySwap(ctx, o, swap(g.Name, doc, change))
+	switch {
+	case err != nil:
+		return catalog.Lock{}, err
+	case doc != nil:
+		return o.understand(doc)
+	}
+	l, _, err = c.changeBySwap(ctx, o, raise)
+	return l, err
+}
+
+// entered remembers how a lock is used.
+func (c *Catalog) entered(l catalog.Lock) {
+	c.used.note(l.Name, use{mode: l.Mode, line: len(l.Waiters) > 0})
 }
 
 // readUnderstood reads a lock document, nil when there is none. It fails for a malformed one.
@@ -94,8 +114,9 @@ func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) 
 	return raw, nil
 }
 
-// Release is documented in [catalog.Locks]. One command for a holder; one more for a waiter, and for a
-// document that is not as we write it; two more for a session that is not in it.
+// Release is documented in [catalog.Locks]. One command for a holder of a lock for which nobody waits, or
+// somebody was seen to wait; one more for the first who is seen, and a compare-and-set more for a waiter,
+// for readers who let others in, and for a document that is not as we write it.
 func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
 	_, err := c.leave(ctx, onLock("release", s.Name), s)
 	return err
@@ -113,27 +134,31 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Session) (
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	if !server.PipelineUpdates {
-		return c.leaveBySwap(ctx, o, s)
-	}
-	var doc bson.Raw
-	if !c.shared.has(s.Name) {
-		if doc, err = c.modify(ctx, o, shortDeparture(s)); err != nil {
+	used := c.used.of(s.Name)
+	if used == (use{}) {
+		freed, err := c.free(ctx, o, plainRelease(s))
+		if freed || err != nil {
 			return nil, err
 		}
 	}
-	if doc == nil {
-		if doc, err = c.modify(ctx, o, departure(s)); err != nil {
+	if server.PipelineUpdates {
+		m := shortDeparture(s, "")
+		if used.mode != catalog.Exclusive {
+			m = sharedDeparture(s, used.mode)
+		}
+		doc, err := c.modify(ctx, o, m)
+		if err != nil {
 			return nil, err
 		}
+		if doc != nil {
+			awards := fresh(doc)
+			if used.mode == catalog.Exclusive {
+				c.used.note(s.Name, use{line: len(awards) > 0})
+			}
+			return awards, nil
+		}
 	}
-	if doc != nil {
-		return fresh(doc), nil
-	}
-	if freed, err := c.free(ctx, o, rescue(s)); freed || err != nil {
-		return nil, err
-	}
-	return nil, c.unmatched(ctx, o)
+	return c.leaveBySwap(ctx, o, s)
 }
 
 // free sends a plain release and reports whether it freed the lock.
@@ -145,13 +170,26 @@ func (c *Catalog) free(ctx context.Context, o operation, command bson.D) (bool, 
 	return matched(reply) > 0, nil
 }
 
-// Bury is documented in [catalog.Queues]. One command where the server has pipeline updates; one
-// more when the document is not as it was watched.
+// Bury is documented in [catalog.Queues]. One command for a holder who had the lock to itself and who is
+// followed by one who wants it so; else a compare-and-set more.
 func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error,
 ) {
 	o := onLock("bury a session of", dead.Name)
-	return c.change(ctx, o, burial(dead, evidence), func(l catalog.Lock, now time.Time) (
+	server, err := c.known(ctx)
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	if server.PipelineUpdates {
+		doc, err := c.modify(ctx, o, shortBurial(dead, evidence))
+		if err != nil {
+			return nil, err
+		}
+		if doc != nil {
+			return fresh(doc), nil
+		}
+	}
+	_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
 		queue.Change, error,
 	) {
 		watched := func(p catalog.Party) bool { return p.TS == dead.TS && p.Process == dead.Process }
@@ -160,15 +198,12 @@ func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string
 		}
 		return queue.Leave(l, dead.TS, now, evidence)
 	})
+	return awards, err
 }
 
-// Settle is documented in [catalog.Queues]. It costs what Bury does.
+// Settle is documented in [catalog.Queues]. It is a compare-and-set.
 func (c *Catalog) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
-	o := onLock("settle", name)
-	awards, err := c.change(ctx, o, settlement(name), settled)
-	if err == nil && len(awards) == 0 {
-		return nil, o.wrap(catalog.ErrNoMatch)
-	}
+	_, awards, err := c.changeBySwap(ctx, onLock("settle", name), settled)
 	return awards, err
 }
 
@@ -178,27 +213,6 @@ func settled(l catalog.Lock, now time.Time) (queue.Change, error) {
 		return queue.Change{}, catalog.ErrNoMatch
 	}
 	return queue.Settle(l, now)
-}
-
-// change carries out a transition of a document that must be there: m where the server can, and
-// else the transition itself.
-func (c *Catalog) change(ctx context.Context, o operation, m modification,
-	transition func(catalog.Lock, time.Time) (queue.Change, error)) ([]catalog.Award, error) {
-	server, err := c.known(ctx)
-	if err != nil {
-		return nil, o.wrap(err)
-	}
-	if !server.PipelineUpdates {
-		return c.changeBySwap(ctx, o, transition)
-	}
-	doc, err := c.modify(ctx, o, m)
-	if err != nil {
-		return nil, err
-	}
-	if doc != nil {
-		return fresh(doc), nil
-	}
-	return nil, c.unmatched(ctx, o)
 }
 
 // fresh returns whom the very command granted the lock that brought this document. It is malformed when

@@ -44,7 +44,10 @@ func TestPipeline_OnServer_AnyDocument_DoesAsPackageQueue(t *testing.T) {
 	run := func(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
 		return served(t.Context(), db.Collection("locks"), doc, filter, pipeline, upsert)
 	}
-	rapid.Check(t, func(t *rapid.T) { walk(t, run) })
+	rapid.Check(t, func(t *rapid.T) {
+		walk(t, run)
+		live(t, run, 12, map[string]int{})
+	})
 }
 
 // served is the runner on a server, which tells its clock in a field more.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -27,51 +28,50 @@ func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 const firstUpsert = `E11000 duplicate key error collection: config.locks index: _id_ dup key: ` +
 	`{ _id: "balancer" }`
 
-func TestCatalog_Enter_DuplicateKey_IsSentOnceMore(t *testing.T) {
-	t.Parallel()
-	var calls atomic.Int32
-	s := serve(t, func(command bson.Raw) bson.D {
-		if calls.Add(1) == 1 {
-			return failure(11000, firstUpsert)(command)
-		}
-		return found(held())(command)
-	})
-	l, err := store(t, s, 0).Enter(t.Context(), grant(), catalog.Queue)
-	if _, holds := l.HeldBy(grant().TS); err != nil || !holds || len(s.sent()) != 2 {
-		t.Errorf("%d commands, %+v, %v", len(s.sent()), l, err)
-	}
-}
-
-func TestCatalog_Enter_DuplicateKeyAgain_LooksWhatIsThere(t *testing.T) {
+// Where the short form is refused, whatever the reason, a read says what is there.
+func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
-		doc  bson.D // nil when there is none
+		doc  bson.D
 		want error
 	}{
 		{"Malformed", bson.D{e("_id", "balancer"), e("state", "free")}, catalog.ErrMalformed},
-		{"NoneEver", nil, nil},
-		{"GoodEver", held(), nil},
+		{"IStandThere", held(), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, func(command bson.Raw) bson.D {
-				if command.Lookup("find").Type == 0 {
+				if command.Lookup("aggregate").Type == 0 {
 					return failure(11000, firstUpsert)(command)
 				}
-				batch := bson.A{}
-				if c.doc != nil {
-					batch = append(batch, c.doc)
-				}
-				return bson.D{e("ok", 1.0), e("cursor", bson.D{
-					e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", batch)})}
+				return page(bson.D{e("lock", c.doc), e("now", bson.DateTime(6))})
 			})
-			_, err := store(t, s, 0).Enter(t.Context(), grant(), catalog.Queue)
-			if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
-				errors.Is(err, catalog.ErrMalformed) != (c.want != nil) || len(s.sent()) > 8 {
+			l, err := store(t, s, 0).Enter(t.Context(), grant(), catalog.Queue)
+			if !errors.Is(err, c.want) || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 2 {
 				t.Errorf("%d commands, %v", len(s.sent()), err)
 			}
+			if _, holds := l.HeldBy(grant().TS); holds != (c.want == nil) {
+				t.Errorf("it holds: %v", holds)
+			}
 		})
+	}
+}
+
+// A document that others write between each reading and each writing is given up when the time is over.
+func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(command bson.Raw) bson.D {
+		if command.Lookup("aggregate").Type == 0 {
+			return failure(11000, firstUpsert)(command)
+		}
+		return page()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := store(t, s, 0).Enter(ctx, grant(), catalog.Queue)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, catalog.ErrUnknownOutcome) {
+		t.Errorf("want the end of the time, got %v", err)
 	}
 }
 
@@ -85,15 +85,49 @@ func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 	}
 }
 
-func TestCatalog_Release_HeldLock_IsOneCommand(t *testing.T) {
+// A lock for which nobody was seen to wait is freed by a plain update. The first time that somebody
+// waits costs a command more; from then on the line is expected.
+func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
-	s := serve(t, found(bson.D{e("_id", "balancer"), e("state", int32(0))}))
-	if err := store(t, s, 0).Release(t.Context(), grant().Session); err != nil {
-		t.Fatal(err)
-	}
-	sent := s.sent()
-	if len(sent) != 1 || sent[0].Lookup("fields", "waiters").Type != 0 {
-		t.Errorf("want one command that does not bring the line, got %v", sent)
+	g := grant()
+	waits := true
+	s := serve(t, func(command bson.Raw) bson.D {
+		switch {
+		case command.Lookup("updates").Type != 0:
+			return bson.D{e("ok", 1.0), e("n", map[bool]int32{false: 1}[waits])}
+		case waits:
+			return found(append(held(), e("when", bson.DateTime(5)), e("now", bson.DateTime(5)),
+				e("grants", catalog.AwardLine(g.TS, 7, g.Process))))(command)
+		}
+		return found(bson.D{e("_id", "balancer"), e("state", int32(0))})(command)
+	})
+	c := store(t, s, 0)
+	for i, step := range []struct {
+		waits    bool
+		commands []string
+	}{
+		{false, []string{"update"}},
+		{true, []string{"update", "findAndModify"}},
+		{true, []string{"findAndModify"}},
+		{false, []string{"findAndModify"}},
+		{false, []string{"update"}},
+	} {
+		waits = step.waits
+		before := len(s.sent())
+		if err := c.Release(t.Context(), catalog.Session{Name: g.Name, TS: id(9)}); err != nil {
+			t.Fatal(err)
+		}
+		var sent []string
+		for _, command := range s.sent()[before:] {
+			first, _ := command.IndexErr(0)
+			sent = append(sent, first.Key())
+			if command.Lookup("fields", "waiters").Type != 0 {
+				t.Error("it brings the line")
+			}
+		}
+		if !slices.Equal(sent, step.commands) {
+			t.Errorf("release %d: want %v, got %v", i, step.commands, sent)
+		}
 	}
 }
 
@@ -102,8 +136,14 @@ func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	t.Parallel()
 	for _, now := range []bson.DateTime{5, 6} {
 		g := grant()
-		s := serve(t, found(append(held(), e("when", bson.DateTime(5)), e("now", now),
-			e("grants", catalog.AwardLine(g.TS, 7, g.Process)), e("evidence", "silent"))))
+		answer := found(append(held(), e("when", bson.DateTime(5)), e("now", now),
+			e("grants", catalog.AwardLine(g.TS, 7, g.Process)), e("evidence", "silent")))
+		s := serve(t, func(command bson.Raw) bson.D {
+			if command.Lookup("updates").Type != 0 {
+				return bson.D{e("ok", 1.0), e("n", int32(0))}
+			}
+			return answer(command)
+		})
 		awards, err := store(t, s, 0).Leave(t.Context(), catalog.Session{Name: "balancer", TS: id(9)})
 		if err != nil || len(awards) != map[bson.DateTime]int{5: 1}[now] {
 			t.Errorf("now %d: %+v, %v", now, awards, err)

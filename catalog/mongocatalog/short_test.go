@@ -66,8 +66,8 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 				s := me
 				s.verb, s.dead.TS = verb, me.grant.TS
 				s.dead.Name = "x"
-				filter, pipeline := s.short()
-				_, ok, _, err := evaluated(c.doc, filter, pipeline, verb == "enter")
+				f := s.short()[0]
+				_, ok, _, err := evaluated(c.doc, f.filter, f.pipeline, verb == "enter")
 				if err != nil || ok != want {
 					t.Errorf("%s: matched %v, want %v; %v", verb, ok, want, err)
 				}

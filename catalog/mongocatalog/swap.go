@@ -5,17 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/queue"
 )
 
-// This file carries out the transitions on a server without pipeline updates: read, ask package
-// queue, and write if nobody else did meanwhile. Such a server does not write its clock where we
-// need it, so it is asked for it.
+// This file carries out the transitions by compare-and-set: read, ask package queue, and write if nobody
+// else did meanwhile. It is the form of every transition; for the common ones short.go has one that
+// needs no reading, where the server has pipeline updates. On a server without them its clock is asked
+// for, since such a server does not write it where we need it.
 
 // After swapsAtOnce tries in vain, each further one waits up to swapPause.
 const (
@@ -30,26 +35,37 @@ var errKeepsChanging = errors.New("others keep changing the document")
 type transition func(l catalog.Lock, now time.Time) (change queue.Change, changed bool, err error)
 
 // bySwap carries out a transition. makes says that it may make the document. It returns the
-// document as it is then.
+// document as it is then. Who lost to another reads what the primary has, committed or not, since the
+// write names it: committed states alone would let through one write for each commit. What is decided
+// without a write is decided on what is committed.
 func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next transition) (
 	l catalog.Lock, awards []catalog.Award, err error,
 ) {
-	s, err := c.Hello(ctx)
-	if err != nil {
-		return l, nil, o.wrap(err)
-	}
-	for try := 1; ; try++ {
-		raw, err := c.readUnderstood(ctx, o, o.name)
+	committed := true
+	for try := 1; ; {
+		raw, now, err := c.readTimed(ctx, o, committed)
 		if err != nil {
 			return l, nil, err
 		}
 		seen := catalog.Lock{Name: o.name}
-		if raw != nil {
-			seen, _ = catalog.ParseLock(raw) // it was understood
-		} else if !makes {
-			return l, nil, o.wrap(catalog.ErrNoMatch)
+		var change queue.Change
+		changed := false
+		switch {
+		case raw != nil:
+			var bad *catalog.MalformedError
+			if seen, bad = catalog.ParseLock(raw); bad != nil {
+				err = bad
+			}
+		case !makes:
+			err = catalog.ErrNoMatch
 		}
-		change, changed, err := next(seen, s.Time)
+		if err == nil {
+			change, changed, err = next(seen, now)
+		}
+		if !changed && !committed {
+			committed = true
+			continue
+		}
 		if err != nil {
 			return l, nil, o.wrap(err)
 		}
@@ -67,6 +83,54 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next tran
 		if err := swapAgain(ctx, try); err != nil {
 			return l, nil, o.wrap(err)
 		}
+		try++
+		committed = false
+	}
+}
+
+// readTimed reads a lock document, nil when there is none, and the server's clock: in one command
+// where the server brings both.
+func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
+	raw bson.Raw, now time.Time, err error,
+) {
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, now, o.wrap(err)
+	}
+	if s.Kind == catalog.FerretDB {
+		if s, err = c.Hello(ctx); err != nil {
+			return nil, now, o.wrap(err)
+		}
+		raw, err = c.findOne(ctx, o, c.locks, o.name)
+		return raw, s.Time, err
+	}
+	from := c.locks
+	if !committed {
+		from = from.Clone(options.Collection().SetReadConcern(readconcern.Local()))
+	}
+	o.database = c.database
+	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+		return from.Aggregate(ctx, timed(o.name))
+	})
+	defer r.close(ctx)
+	if !r.next(ctx) {
+		if r.err == nil {
+			s, r.err = c.Hello(ctx)
+		}
+		return nil, s.Time, r.err
+	}
+	raw, _ = r.row().Lookup("lock").DocumentOK()
+	ms, _ := r.row().Lookup("now").DateTimeOK()
+	return slices.Clone(raw), time.UnixMilli(ms).UTC(), nil
+}
+
+// timed brings a lock document and the server's clock.
+func timed(name string) bson.A {
+	return bson.A{
+		matching(bson.D{{Key: "_id", Value: name}}),
+		bson.D{{Key: "$project", Value: bson.D{
+			{Key: "_id", Value: int32(0)}, {Key: "lock", Value: "$$ROOT"}, {Key: "now", Value: "$$NOW"},
+		}}},
 	}
 }
 
@@ -92,38 +156,22 @@ func swapAgain(ctx context.Context, try int) error {
 	}
 }
 
-// enterBySwap is Enter by compare-and-set.
-func (c *Catalog) enterBySwap(ctx context.Context, o operation, g catalog.Grant, how catalog.Line) (
-	catalog.Lock, error,
-) {
-	l, _, err := c.bySwap(ctx, o, true, func(l catalog.Lock, now time.Time) (
-		queue.Change, bool, error,
-	) {
-		return queue.Enter(l, g, how, now)
-	})
-	return l, err
-}
-
+// changeBySwap carries out a transition of a document that must be there.
 func (c *Catalog) changeBySwap(ctx context.Context, o operation,
-	next func(catalog.Lock, time.Time) (queue.Change, error)) ([]catalog.Award, error) {
-	_, awards, err := c.bySwap(ctx, o, false, func(l catalog.Lock, now time.Time) (
-		queue.Change, bool, error,
-	) {
+	next func(catalog.Lock, time.Time) (queue.Change, error)) (
+	catalog.Lock, []catalog.Award, error,
+) {
+	return c.bySwap(ctx, o, false, func(l catalog.Lock, now time.Time) (queue.Change, bool, error) {
 		change, err := next(l, now)
 		return change, err == nil, err
 	})
-	return awards, err
 }
 
-// leaveBySwap frees a lock for which nobody waits in one command.
+// leaveBySwap is Leave by compare-and-set.
 func (c *Catalog) leaveBySwap(ctx context.Context, o operation, s catalog.Session) (
 	[]catalog.Award, error,
 ) {
-	freed, err := c.free(ctx, o, plainRelease(s))
-	if freed || err != nil {
-		return nil, err
-	}
-	awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
+	_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
 		queue.Change, error,
 	) {
 		return queue.Leave(l, s.TS, now, "")
@@ -135,41 +183,8 @@ func (c *Catalog) leaveBySwap(ctx context.Context, o operation, s catalog.Sessio
 	if readErr != nil {
 		return nil, readErr
 	}
-	if freed, freeErr := c.free(ctx, o, rescueAsRead(s, raw)); freed || freeErr != nil {
+	if freed, freeErr := c.free(ctx, o, rescue(s, raw)); freed || freeErr != nil {
 		return nil, freeErr
 	}
 	return nil, err
 }
-
-// breakBySwap is Break by compare-and-set.
-func (c *Catalog) breakBySwap(ctx context.Context, o operation, s catalog.Session, fence int64,
-	ts bson.ObjectID, why string) (catalog.Lock, error) {
-	for try := 1; ; try++ {
-		raw, err := c.findOne(ctx, o, c.locks, s.Name)
-		if err != nil {
-			return catalog.Lock{}, err
-		}
-		l, err := o.breakable(raw, s, ts)
-		if err != nil {
-			return catalog.Lock{}, err
-		}
-		list, _ := raw.Lookup("sharers").ArrayOK()
-		change, err := queue.Break(l, len(list) > emptyArray, s, fence, ts, why)
-		if err != nil {
-			return catalog.Lock{}, o.wrap(err)
-		}
-		doc, err := c.trySwap(ctx, o, swap(s.Name, raw, change))
-		if err != nil {
-			return catalog.Lock{}, err
-		}
-		if doc != nil {
-			return o.understand(doc)
-		}
-		if err := swapAgain(ctx, try); err != nil {
-			return catalog.Lock{}, o.wrap(err)
-		}
-	}
-}
-
-// emptyArray is the length of an array without elements.
-const emptyArray = 5

@@ -11,52 +11,6 @@ import (
 
 // This file builds the commands of the queue, as commands.go does the others.
 
-// entry lets g enter. What is no lock document is not matched and stays as it is: the upsert fails
-// with DuplicateKey then. The condition on state adds nothing to a document that is made.
-func entry(g catalog.Grant, how catalog.Line) modification {
-	return modification{
-		filter: bson.D{
-			{Key: "_id", Value: g.Name},
-			{Key: "state", Value: bson.D{{Key: "$gte", Value: int32(0)}}},
-		},
-		update: turn{enters: &g, how: how}.pipeline(),
-		upsert: true,
-	}
-}
-
-// departure lets a holder or a waiter go.
-func departure(s catalog.Session) modification {
-	return modification{
-		filter: understoodAnd(s.Name, stands(s.TS)),
-		update: turn{leaves: &s.TS, plain: true}.pipeline(),
-		fields: answer(),
-	}
-}
-
-// burial is the departure of a dead holder or waiter that still stands there as it was watched.
-func burial(dead catalog.Holder, evidence string) modification {
-	return modification{
-		filter: understoodAnd(dead.Name, standsAs(dead)),
-		update: turn{leaves: &dead.TS, granted: evidence}.pipeline(),
-		fields: answer(),
-	}
-}
-
-// settlement grants a free lock to the first who wait for it.
-func settlement(name string) modification {
-	return modification{
-		filter: understoodAnd(name, not(isHeld()),
-			call("$gt", call("$size", array("$waiters")), int32(0))),
-		update: turn{}.pipeline(),
-		fields: answer(),
-	}
-}
-
-func understoodAnd(name string, conditions ...any) bson.D {
-	conditions = append(bson.A(conditions), understood()...)
-	return bson.D{{Key: "_id", Value: name}, {Key: "$expr", Value: every(conditions...)}}
-}
-
 // answer is what comes back of a document that was changed: not the whole line of waiters.
 func answer() bson.D {
 	d := bson.D{}
@@ -79,17 +33,7 @@ func holdsWith(s catalog.Session) bson.D {
 
 // rescue is the release of a lock whose document was damaged while s held it, so that no transition
 // applies to it. A rev that cannot be raised begins anew.
-func rescue(s catalog.Session) bson.D {
-	damaged := bson.E{Key: "$expr", Value: not(every(understood()...))}
-	next := choose(every(typeIs("$rev", "int", "long"), call("$gte", "$rev", int32(0)),
-		call("$lt", "$rev", int64(math.MaxInt64))),
-		call("$add", call("$ifNull", converted("$rev", "long"), int64(0)), int64(1)), int64(1))
-	return updateOne(catalog.LocksCollection, append(held(s), damaged),
-		bson.A{call("$set", bson.D{{Key: "rev", Value: next}, {Key: "state", Value: int32(0)}})})
-}
-
-// rescueAsRead is rescue on a server that must be told the next rev.
-func rescueAsRead(s catalog.Session, read bson.Raw) bson.D {
+func rescue(s catalog.Session, read bson.Raw) bson.D {
 	rev := read.Lookup("rev")
 	next, ok := rev.AsInt64OK()
 	if !ok || rev.Type == bson.TypeDouble || next < 0 || next == math.MaxInt64 {

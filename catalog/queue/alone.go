@@ -8,9 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the transitions of a lock that one session has to itself. A server that can carries
-// them out as one command with a condition of its own; these are for the others, and say what the
-// conditions mean.
+// This file has the transitions of a lock that one session has to itself. Some have a command of their own
+// in mongocatalog, of which these say what its condition means.
 
 // Acquire is the transition of [catalog.Locks.Acquire]. A lock that somebody shared, and which a
 // manager left free that knows nothing of sharers, is not to be had so: Enter takes it.

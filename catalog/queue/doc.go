@@ -1,7 +1,7 @@
 // Package queue is the rule by which the holders and the waiters of a lock document follow each
 // other: pure, without a store and without a clock of its own. It is the one definition.
-// memcatalog carries it out under a mutex, mongocatalog as a compare-and-set on a server without
-// pipeline updates, and mongocatalog's pipeline is tested against it.
+// memcatalog carries it out under a mutex, mongocatalog as a compare-and-set; the short commands that
+// mongocatalog has for the common cases are tested against it.
 //
 // A transition is always the same four steps, whatever called for it:
 //

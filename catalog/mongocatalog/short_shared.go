@@ -1,0 +1,215 @@
+package mongocatalog
+
+import (
+	"fmt"
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// This file is the common case of a lock that several hold: a reader joins readers, a permit is taken or
+// given back, the last one leaves. See short.go. Of 16 readers a turn takes 2 commands and 2.4 least writes
+// in this form, 17.6 and 3.2 by compare-and-set; of 16 who share 4 permits 2 and 2.2 beside 14.6 and 3.1,
+// with a permit for each 2 and 3.3 beside 16.4 and 7.4.
+
+// most is how many may hold a lock beside g.
+func most(g catalog.Grant) int {
+	if g.Mode == catalog.Permit {
+		return min(int(g.Limit), catalog.MaxHolders)
+	}
+	return catalog.MaxHolders
+}
+
+// sharing are the conditions on a document that several hold in that mode, as we write it. Permits are
+// waited for by others who want permits.
+func sharing(name string, mode catalog.Mode) bson.D {
+	waiters := notParties("waiters",
+		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
+		isList("mode"))
+	if mode == catalog.Permit {
+		waiters = notParties("waiters",
+			bson.D{{Key: "mode", Value: bson.D{{Key: "$ne", Value: string(catalog.Permit)}}}}, isList("mode"),
+			bson.D{{Key: "limit", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: "int"}}}}}},
+			bson.D{{Key: "limit", Value: bson.D{{Key: "$lt", Value: int32(1)}}}}, isList("limit"))
+	}
+	return append(wellFormed(name, append(notParties("sharers"), waiters...)),
+		bson.E{Key: "mode.0", Value: absent},
+		bson.E{Key: "limit.0", Value: absent},
+	)
+}
+
+// shared are the conditions that a lock is held in a mode, by one or several.
+func shared(mode catalog.Mode, limit any) bson.D {
+	if mode == catalog.Shared {
+		limit = absent
+	}
+	return bson.D{
+		stateHeld,
+		{Key: "mode", Value: string(mode)},
+		{Key: "limit", Value: limit},
+		{Key: "sharers", Value: isArray},
+		{Key: "sharers.0", Value: there},
+	}
+}
+
+// standsOnce is the condition that the first of the sharers is the holder whom everybody sees, and that
+// no session stands in the document twice.
+func standsOnce() bson.D {
+	sharers, waiters := array("$sharers"), array("$waiters")
+	return every(
+		call("$eq", "$ts", first(each(sharers, "$$p.ts"))),
+		call("$eq", call("$add", call("$size", sharers), call("$size", waiters)),
+			call("$size", call("$setUnion", each(sharers, "$$p.ts"), each(waiters, "$$p.ts")))),
+	)
+}
+
+// sharedEntry lets g enter a lock that is made, is free and nobody waits for it, or is held in its mode:
+// with room for it and nobody before it, or, for a permit, with a line at whose end it may stand.
+func sharedEntry(g catalog.Grant, how catalog.Line) modification {
+	last := fmt.Sprintf("sharers.%d", most(g)-1)
+	alike := func(conditions ...bson.D) bson.D {
+		d := append(shared(g.Mode, g.Limit), bson.E{Key: "sharers.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}})
+		for _, c := range conditions {
+			d = append(d, c...)
+		}
+		return d
+	}
+	free := append(append(bson.D{stateFree}, noSharers...), nobodyWaits...)
+	full := bson.D{{Key: last, Value: there}}
+	ways := bson.A{free, alike(nobodyWaits, bson.D{{Key: last, Value: absent}})}
+	waits := g.Mode == catalog.Permit && how == catalog.Queue
+	if waits {
+		ways = append(ways, alike(full, nobodyWaits), alike(full, somebodyWaits))
+	}
+	filter := append(sharing(g.Name, g.Mode),
+		bson.E{Key: "ts", Value: bson.D{
+			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{g.TS, bson.NilObjectID}},
+		}},
+		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}},
+		bson.E{Key: fullLine, Value: absent},
+		bson.E{Key: "$or", Value: ways},
+	)
+	return modification{filter: filter, update: enteringShared(g, waits), upsert: true}
+}
+
+// enteringShared makes g a holder if there is room, and else a waiter. It changes nothing where the
+// sharers do not count, or a session stands there twice.
+func enteringShared(g catalog.Grant, waits bool) bson.A {
+	free, gets, fence := worked("free"), worked("gets"), worked("fence")
+	become := func(field string, value any) bson.E {
+		return bson.E{Key: field, Value: choose(free, value, "$"+field)}
+	}
+	get := func(field string, value any) bson.E {
+		return bson.E{Key: field, Value: choose(gets, value, "$"+field)}
+	}
+	set := bson.D{
+		get("evidence", "$$REMOVE"),
+		get("fence", fence),
+		get("grants", grantLine(literal(g.TS.Hex()), fence, literal(g.Process))),
+		become("mode", string(g.Mode)),
+		become("process", literal(g.Process)),
+		{Key: "rev", Value: choose(worked("fine"),
+			call("$add", call("$ifNull", "$rev", int64(0)), int64(1)), "$rev")},
+		get("sharers", call("$concatArrays", array("$sharers"), bson.A{bson.D{
+			{Key: "ts", Value: g.TS}, {Key: "process", Value: literal(g.Process)},
+			{Key: "who", Value: literal(g.Who)}, {Key: "why", Value: literal(g.Why)},
+			{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+			{Key: "when", Value: "$$NOW"}, {Key: "fence", Value: fence},
+		}})),
+		get("state", int32(1)),
+		become("takeoverMS", g.Takeover.Milliseconds()),
+		become("ts", g.TS),
+		become("when", "$$NOW"),
+		become("who", literal(g.Who)),
+		become("why", literal(g.Why)),
+	}
+	if g.Mode == catalog.Permit {
+		set = append(set, become("limit", g.Limit))
+	}
+	room := any(true)
+	if waits {
+		room = call("$lt", call("$size", array("$sharers")), int32(most(g)))
+		set = append(set, bson.E{Key: "waiters", Value: choose(every(worked("fine"), not(gets)),
+			call("$concatArrays", array("$waiters"), bson.A{entryOf(g)}), "$waiters")})
+	}
+	return bson.A{
+		setting(bson.D{
+			{Key: "free", Value: not(isHeld())}, {Key: "fence", Value: nextFence()},
+			{Key: "fine", Value: either(not(isHeld()), standsOnce())},
+		}),
+		setting(bson.D{{Key: "gets", Value: every(worked("fine"), room)}}),
+		call("$set", set),
+		call("$unset", work),
+	}
+}
+
+// sharedDeparture lets one of the holders go. A permit that is given back goes to the first in line;
+// readers leave to others who remain, or to nobody.
+func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
+	fine, limit := any(standsOnce()), any(absent)
+	next := append(append(bson.D{}, somebodyWaits...),
+		bson.E{Key: "waiters.0.mode", Value: ""}, bson.E{Key: "sharers.1", Value: there})
+	if mode == catalog.Permit {
+		limit, next = ourNumber(1, math.MaxInt32), somebodyWaits
+		fine = every(fine, either(call("$eq", call("$size", array("$waiters")), int32(0)), every(
+			call("$eq", call("$size", "$sharers"), "$limit"),
+			call("$eq", first(each(array("$waiters"), "$$p.limit")), "$limit"))))
+	}
+	filter := append(append(sharing(s.Name, mode), shared(mode, limit)...),
+		bson.E{Key: "sharers.ts", Value: s.TS},
+		bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
+		bson.E{Key: "$expr", Value: fine},
+	)
+	return modification{filter: filter, update: leavingShared(s, mode), fields: answer()}
+}
+
+func leavingShared(s catalog.Session, mode catalog.Mode) bson.A {
+	some, next, fence := worked("some"), worked("next"), worked("fence")
+	rest, after, head := any(where("$sharers", call("$ne", "$$p.ts", s.TS))), worked("after"), worked("head")
+	stages, granting := bson.A{}, bson.D{}
+	if mode == catalog.Permit {
+		give := func(field string, value any) bson.E {
+			return bson.E{Key: field, Value: choose(some, value, "$"+field)}
+		}
+		stages = append(stages, setting(bson.D{
+			{Key: "some", Value: call("$isArray", bson.A{"$waiters"})},
+			{Key: "next", Value: first(array("$waiters"))},
+			{Key: "fence", Value: nextFence()},
+		}))
+		rest = call("$concatArrays", rest, choose(some, bson.A{bson.D{
+			{Key: "ts", Value: next + ".ts"}, {Key: "process", Value: next + ".process"},
+			{Key: "who", Value: next + ".who"}, {Key: "why", Value: next + ".why"},
+			{Key: "takeoverMS", Value: next + ".takeoverMS"},
+			{Key: "when", Value: "$$NOW"}, {Key: "fence", Value: fence},
+		}}, bson.A{}))
+		granting = bson.D{
+			give("evidence", "$$REMOVE"),
+			give("fence", fence),
+			give("grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
+			{Key: "waiters", Value: choose(call("$gt", call("$size", array("$waiters")), int32(1)),
+				call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")},
+		}
+	}
+	anybody := call("$gt", call("$size", after), int32(0))
+	keep := func(field string, value any, otherwise any) bson.E {
+		return bson.E{Key: field, Value: choose(anybody, value, otherwise)}
+	}
+	set := append(granting,
+		keep("limit", "$limit", "$$REMOVE"),
+		keep("mode", "$mode", "$$REMOVE"),
+		bson.E{Key: "rev", Value: call("$add", "$rev", int64(1))},
+		keep("sharers", after, "$$REMOVE"),
+		keep("state", int32(1), int32(0)),
+	)
+	for _, field := range []string{"process", "takeoverMS", "ts", "when", "who", "why"} {
+		set = append(set, keep(field, head+"."+field, "$"+field))
+	}
+	return append(stages,
+		setting(bson.D{{Key: "after", Value: rest}}),
+		setting(bson.D{{Key: "head", Value: first(after)}}),
+		call("$set", set),
+		call("$unset", work),
+	)
+}
