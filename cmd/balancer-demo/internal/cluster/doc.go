@@ -28,7 +28,7 @@
 //	update: {$set: {shard: <to>, fence: <mine>, lastmod: <next>}, $currentDate: {movedAt: ...}}
 //
 // A chunk that no later holder has touched carries no higher fence, and there the filter is no
-// protection. That is what the holder's deadline is for, and package referee finds it if it happens: the
-// server itself stamps every move, and a move that is stamped after a round with a higher fence
+// protection. That is what the holder's deadline is for, and package referee finds it if it happens:
+// the server itself stamps every move, and a move that is stamped after a round with a higher fence
 // began is a violation.
 package cluster

@@ -96,8 +96,9 @@ func (c Change) Document(texts bool) bson.D {
 	}
 }
 
-// ParseChange understands of an entry that Document made what the referee wants to know. ours is false, and nothing is checked, for an entry of another kind or another writer.
-// Error: *catalog.MalformedError.
+// ParseChange understands of an entry that Document made what the referee wants to know. ours is
+// false, and nothing is checked, for an entry of another kind or another writer. Error:
+// *catalog.MalformedError.
 func ParseChange(raw bson.Raw) (c Change, ours bool, err error) {
 	d := open(ChangelogCollection, raw)
 	if what, _ := d.fields["what"].StringValueOK(); what != Moved {
