@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/contend"
 	"mongodlm/pinger"
 )
 
@@ -123,15 +124,15 @@ var errFree = errors.New("free")
 
 // contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a guard,
 // errFree, a *HeldError, a *LimitError, or another error, with the last picture.
-func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s scene, err error) {
+func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
 	for race := 0; ; race++ {
-		if s, err = a.m.look(ctx, a.grant.Name); err != nil {
+		if s, err = a.m.judge.Look(ctx, a.grant.Name); err != nil {
 			return nil, s, acquiring(a.grant.Name, err)
 		}
-		if err := s.malformed(); err != nil {
+		if err := s.Malformed(); err != nil {
 			return nil, s, acquiring(a.grant.Name, err)
 		}
-		if s.free() {
+		if s.Free() {
 			return nil, s, a.settle(ctx, s)
 		}
 		guard, err = a.clear(ctx, s)
@@ -146,7 +147,7 @@ func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s scene, err er
 
 // settle decides on a lock that nobody holds. A foreign release may have left a line in it: then it
 // is the first one's, and this attempt does not overtake.
-func (a *attempt) settle(ctx context.Context, s scene) error {
+func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 	if s.Lock == nil || len(s.Lock.Waiters) == 0 || a.line == catalog.Barge {
 		return errFree
 	}
@@ -160,14 +161,17 @@ func (a *attempt) settle(ctx context.Context, s scene) error {
 
 // clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an error
 // that matches catalog.ErrNoMatch when the picture changed, or what answer says of the living.
-func (a *attempt) clear(ctx context.Context, s scene) (*TryGuard, error) {
-	if len(s.suspects) == 1 && len(s.Lock.Sharers) == 0 && a.grant.Mode == catalog.Exclusive &&
-		s.suspects[0].dead() {
-		return a.overtake(ctx, s, s.suspects[0])
+func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
+	if len(s.Suspects) == 1 && len(s.Lock.Sharers) == 0 && a.grant.Mode == catalog.Exclusive &&
+		s.Suspects[0].Dead() {
+		return a.overtake(ctx, s, s.Suspects[0])
 	}
-	if buried, err := a.m.buryDead(ctx, s, len(s.suspects)); err != nil {
-		return nil, err
-	} else if buried > 0 {
+	evicted, grants, err := a.m.judge.EvictDead(ctx, s, len(s.Suspects))
+	a.m.room.deliver(grants)
+	switch {
+	case err != nil:
+		return nil, acquiring(a.grant.Name, err)
+	case evicted > 0:
 		return nil, errFree
 	}
 	return nil, a.answer(s)
@@ -176,10 +180,10 @@ func (a *attempt) clear(ctx context.Context, s scene) (*TryGuard, error) {
 // answer is what a contender is told of a lock that nobody dead is in the way of: a *LimitError if it
 // is in use with another limit, errFree if there is a place in a line that the contender would stand
 // in, else a *HeldError.
-func (a *attempt) answer(s scene) error {
+func (a *attempt) answer(s contend.Scene) error {
 	_, waits := s.Lock.WaitedBy(a.grant.TS) // a lost reply: to enter again tells it
 	_, holds := s.Lock.HeldBy(a.grant.TS)
-	if limit := s.otherLimit(a.grant.Limit); limit != nil && !waits && !holds {
+	if limit := s.OtherLimit(a.grant.Limit); limit != nil && !waits && !holds {
 		return &acquireError{
 			text:   "distlock: " + limit.Error() + "; " + a.m.heldError(s).facts(),
 			causes: []error{limit},
@@ -194,12 +198,12 @@ func (a *attempt) answer(s scene) error {
 // overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the
 // session that was watched. An error that matches catalog.ErrNoMatch says that somebody was faster
 // or the holder lives: look again.
-func (a *attempt) overtake(ctx context.Context, s scene, dead suspect) (*TryGuard, error) {
-	evidence, err := a.m.condemn(ctx, s, dead, condemned{})
+func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Suspect) (*TryGuard, error) {
+	evidence, err := a.m.judge.Condemn(ctx, s, dead)
 	if err != nil {
-		return nil, err
+		return nil, acquiring(a.grant.Name, err)
 	}
-	taken, err := a.m.locks.Overtake(ctx, a.grant, holderOf(s.name, dead.Party))
+	taken, err := a.m.locks.Overtake(ctx, a.grant, contend.HolderOf(s.Name, dead.Party))
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/contend"
 )
 
 // An attendant looks after all waiters of a Manager. There is one at most, and only while somebody
@@ -240,7 +241,7 @@ func (t *attendant) attend(ctx context.Context, by map[string][]*waiter, names [
 			t.expel(by[name])
 			continue
 		}
-		t.consider(ctx, by[name], t.m.judge(name, look, sent, received))
+		t.consider(ctx, by[name], t.m.judge.Decide(name, look, sent, received))
 	}
 }
 
@@ -277,8 +278,8 @@ func (t *attendant) expel(ws []*waiter) {
 }
 
 // consider draws the consequences of one look.
-func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
-	if err := s.malformed(); err != nil {
+func (t *attendant) consider(ctx context.Context, ws []*waiter, s contend.Scene) {
+	if err := s.Malformed(); err != nil {
 		t.refuse(ws, err)
 		return
 	}
@@ -286,25 +287,25 @@ func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
 	var missing []*waiter
 	for _, w := range ws {
 		ts, limit := w.a.grant.TS, w.a.grant.Limit
-		at := slices.IndexFunc(s.suspects, func(p suspect) bool { return p.TS == ts })
+		at := slices.IndexFunc(s.Suspects, func(p contend.Suspect) bool { return p.TS == ts })
 		if at < 0 {
 			missing = append(missing, w)
 			continue
 		}
 		w.mu.Lock()
-		w.looked, w.scene, w.place = true, &s, at-len(s.holders())
+		w.looked, w.scene, w.place = true, &s, at-len(s.Holders())
 		w.mu.Unlock()
 		last = max(last, at)
-		if other := s.otherLimit(limit); other != nil && s.suspects[at].waits && !s.silent(limit) {
-			w.tell(acquiring(s.name, other))
+		if other := s.OtherLimit(limit); other != nil && s.Suspects[at].Waits && !s.Silent(limit) {
+			w.tell(acquiring(s.Name, other))
 		}
 	}
 	t.room.deliver(s.Lock.AwardsOf(t.m.Process()))
 	if len(missing) > 0 {
 		t.expel(missing)
 	}
-	if s.free() && len(s.Lock.Waiters) > 0 {
-		t.settle(ctx, s.name)
+	if s.Free() && len(s.Lock.Waiters) > 0 {
+		t.settle(ctx, s.Name)
 		return
 	}
 	if last > 0 {
@@ -313,19 +314,20 @@ func (t *attendant) consider(ctx context.Context, ws []*waiter, s scene) {
 }
 
 // clear takes the dead among the first n out of the way, and looks again when another may be.
-func (t *attendant) clear(ctx context.Context, ws []*waiter, s scene, n int) {
-	for _, one := range s.suspects[:n] {
+func (t *attendant) clear(ctx context.Context, ws []*waiter, s contend.Scene, n int) {
+	for _, one := range s.Suspects[:n] {
 		switch {
 		case one.Process == t.m.Process():
-		case one.dead():
+		case one.Dead():
 			t.soon(0)
 		default:
-			t.soon(one.decision.Remaining)
+			t.soon(one.Decision.Remaining)
 		}
 	}
-	_, err := t.m.buryDead(ctx, s, n)
+	_, grants, err := t.m.judge.EvictDead(ctx, s, n)
+	t.room.deliver(grants)
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-		t.m.log.Warn().Err(err).Str("lock", catalog.Printable(s.name, 200)).Msg("bury")
+		t.m.log.Warn().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("evict")
 		t.refuse(ws, err)
 	}
 }

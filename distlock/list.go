@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/contend"
 )
 
 // LockInfo is one row of [Manager.Locks]. Texts are as stored: escape them before showing them.
@@ -139,7 +140,7 @@ func (m *Manager) pingInfo(row catalog.Holding, p catalog.Party) PingInfo {
 	if p.Process == row.Lock.Process {
 		ping = row.Ping
 	}
-	info.Foreign = traceOf(p, catalog.Pulse{Ping: ping}).Foreign()
+	info.Foreign = contend.TraceOf(p, catalog.Pulse{Ping: ping}).Foreign()
 	if ping == nil {
 		return info
 	}
@@ -242,7 +243,7 @@ func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why s
 			return lock, err
 		}
 	}
-	awards, err := m.locks.Bury(ctx, holderOf(name, seen), "broken: "+why)
+	awards, err := m.locks.Bury(ctx, contend.HolderOf(name, seen), "broken: "+why)
 	m.room.deliver(awards)
 	return *l, err
 }

@@ -14,20 +14,21 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/contend"
 	"mongodlm/pinger"
 )
 
 // A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
 // of locks. Make it with [New]; close it with [Manager.Close]. Safe for concurrent use.
 type Manager struct {
-	cfg     settings
-	log     zerolog.Logger
-	locks   catalog.Catalog
-	pinger  *pinger.LockPinger
-	table   *table
-	watches watches
-	room    *room
-	hangUp  func(context.Context) error // disconnects the clients that New made
+	cfg    settings
+	log    zerolog.Logger
+	locks  catalog.Catalog
+	pinger *pinger.LockPinger
+	table  *table
+	judge  *contend.Judge
+	room   *room
+	hangUp func(context.Context) error // disconnects the clients that New made
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
@@ -114,6 +115,9 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		return nil, err
 	}
 	m.pinger.SetServer(server)
+	m.judge = &contend.Judge{
+		Store: m.locks, Clock: cfg.Clock, Policy: cfg.policy(), Process: m.pinger, Log: m.log,
+	}
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -163,12 +167,7 @@ func (m *Manager) Config() Config { return m.cfg.Config }
 
 // Process returns the process id under which this Manager acquires now. It changes when the process
 // was condemned or found a twin.
-func (m *Manager) Process() string {
-	if t := m.pinger.Last(); t != nil {
-		return t.Process()
-	}
-	return ""
-}
+func (m *Manager) Process() string { return m.pinger.Process() }
 
 // Server returns what the server said of itself at the last heartbeat, with the features that the
 // configured database has there.

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/contend"
 )
 
 // room is where the waiters of this Manager are: those who stand in a lock document, waiting to be
@@ -36,14 +37,14 @@ type waiter struct {
 	granted  bool               // it was told; the room's mu guards it
 	doubtful bool               // the outcome of an entering is not known; of the waiting call alone
 
-	mu     sync.Mutex    // guards the fields below
-	since  time.Duration // monotonic time of its entering
-	search time.Duration // monotonic time of the last search for a deadlock
-	pause  time.Duration // until the next one
-	stands bool          // it stands in its line: the attendant looks after it
-	place  int           // how many stood before it in the line at the last look
-	looked bool          // scene is the attendant's
-	scene  *scene        // the latest picture of the lock
+	mu     sync.Mutex     // guards the fields below
+	since  time.Duration  // monotonic time of its entering
+	search time.Duration  // monotonic time of the last search for a deadlock
+	pause  time.Duration  // until the next one
+	stands bool           // it stands in its line: the attendant looks after it
+	place  int            // how many stood before it in the line at the last look
+	looked bool           // scene is the attendant's
+	scene  *contend.Scene // the latest picture of the lock
 }
 
 func newWaiter(a *attempt) *waiter {
@@ -158,7 +159,7 @@ func (r *room) queued(w *waiter, lock catalog.Lock) {
 	w.mu.Lock()
 	w.stands, w.since = true, now
 	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Party) bool { return p.TS == w.a.grant.TS })
-	w.scene = pictured(lock)
+	w.scene = contend.Pictured(lock)
 	w.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,15 +202,6 @@ func (r *room) deliver(awards []catalog.Award) {
 			r.opened(a.Name)
 		}
 	}
-}
-
-// pictured is the scene that a lock document alone shows.
-func pictured(lock catalog.Lock) *scene {
-	s := &scene{Look: catalog.Look{Lock: &lock}, name: lock.Name}
-	for _, p := range lock.Holders() {
-		s.suspects = append(s.suspects, suspect{Party: p})
-	}
-	return s
 }
 
 // held says who is in the way of a waiter, as far as it knows.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/contend"
 )
 
 // waiting is one call of Lock.
@@ -155,12 +156,12 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 	for {
 		sent := w.m.cfg.Clock.Now().Mono
 		guard, s, err := me.a.contend(ctx)
-		still := s.still()
+		still := s.Still()
 		switch {
 		case errors.Is(err, errFree) && w.refusals > 1:
 			err, still = w.refusedAs(s, refusal), sent-w.place.since
 		case errors.Is(err, ErrHeld):
-		case errors.Is(err, ErrLimit) && s.silent(w.o.limit):
+		case errors.Is(err, ErrLimit) && s.Silent(w.o.limit):
 		default:
 			return guard, err
 		}
@@ -174,7 +175,7 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 }
 
 // refusedAs words what the server refused, where a look shows no reason for it.
-func (w *waiting) refusedAs(s scene, refusal error) error {
+func (w *waiting) refusedAs(s contend.Scene, refusal error) error {
 	if errors.Is(refusal, ErrLimit) {
 		return acquiring(w.name, refusal)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/contend"
 )
 
 // LockInTransaction acquires the lock inside the MongoDB transaction that ctx carries, as the driver
@@ -84,14 +85,14 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 	fail := func(err error) error {
 		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(l.name), err)
 	}
-	s, err := l.m.look(ctx, l.name)
+	s, err := l.m.judge.Look(ctx, l.name)
 	if err != nil {
 		return fail(err)
 	}
-	if err := s.malformed(); err != nil {
+	if err := s.Malformed(); err != nil {
 		return fail(err)
 	}
-	if !s.free() || s.Lock != nil && len(s.Lock.Waiters) > 0 {
+	if !s.Free() || s.Lock != nil && len(s.Lock.Waiters) > 0 {
 		if err := l.clearDead(ctx, s); err != nil {
 			return err
 		}
@@ -109,14 +110,16 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 
 // clearDead takes the dead out of the way, and returns a *HeldError when others are, or a *LimitError
 // when one of them lives and it is a semaphore.
-func (l *DistributedLock) clearDead(ctx context.Context, s scene) error {
-	if _, err := l.m.buryDead(ctx, s, len(s.suspects)); err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error {
+	_, grants, err := l.m.judge.EvictDead(ctx, s, len(s.Suspects))
+	l.m.room.deliver(grants)
+	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(l.name, err)
 	}
-	if !slices.ContainsFunc(s.suspects, func(one suspect) bool { return !one.dead() }) {
+	if !slices.ContainsFunc(s.Suspects, func(one contend.Suspect) bool { return !one.Dead() }) {
 		return nil
 	}
-	if other := s.otherLimit(0); other != nil && !s.silent(0) {
+	if other := s.OtherLimit(0); other != nil && !s.Silent(0) {
 		return acquiring(l.name, other)
 	}
 	return l.m.heldError(s)

@@ -164,6 +164,14 @@ func (p *LockPinger) Last() *Term {
 	return p.term
 }
 
+// Process returns the process id under which it pings; empty before the first ping was acknowledged.
+func (p *LockPinger) Process() string {
+	if t := p.Last(); t != nil {
+		return t.Process()
+	}
+	return ""
+}
+
 // Server returns what the server said of itself at the last tick.
 func (p *LockPinger) Server() catalog.Server {
 	if s := p.server.Load(); s != nil {

@@ -1,0 +1,144 @@
+package contend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"mongodlm/catalog"
+)
+
+// EvictDead takes the dead among the first n suspects out of a lock, and returns how many, and what was
+// granted by that. The last come first, so that nobody dead is granted the lock on the way; those of the
+// own process are left to its reaper. What others did meanwhile is no error as long as somebody was
+// evicted; an error that matches [catalog.ErrNoMatch] says that the picture has changed: look again.
+func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (
+	evicted int, grants []catalog.Award, err error,
+) {
+	done := condemned{}
+	for _, one := range slices.Backward(s.Suspects[:n]) {
+		if !one.Dead() || one.Process == j.Process.Process() {
+			continue
+		}
+		granted, e := j.evict(ctx, s, one, done)
+		grants = append(grants, granted...)
+		switch {
+		case e == nil:
+			evicted++
+		case !errors.Is(e, catalog.ErrNoMatch):
+			return evicted, grants, e
+		default:
+			err = e
+		}
+	}
+	if evicted > 0 {
+		err = nil
+	}
+	return evicted, grants, err
+}
+
+// evict takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the
+// primary, condemn its process, and take it out, by which the next in line is granted the lock. An
+// error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
+func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned) (
+	[]catalog.Award, error,
+) {
+	evidence, err := j.condemn(ctx, s, dead, done)
+	if err != nil {
+		return nil, err
+	}
+	grants, err := j.Store.Bury(ctx, HolderOf(s.Name, dead.Party), evidence)
+	if err != nil {
+		return nil, before("evict", err)
+	}
+	j.Log.Warn().Str("lock", catalog.Printable(s.Name, 200)).
+		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.Waits).
+		Str("evidence", evidence).Msg("evicted")
+	return grants, nil
+}
+
+// HolderOf names a holder or waiter of a lock for the store.
+func HolderOf(lock string, p catalog.Party) catalog.Holder {
+	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
+}
+
+// Condemn carries out the steps between a verdict Take on the suspect and the taking: it makes sure that the
+// server that answered the look is primary now, and marks the process, so that it cannot ping any more. It
+// returns the evidence in words. An error that matches [catalog.ErrNoMatch] says that the process lives, or
+// that somebody was faster: look again.
+func (j *Judge) Condemn(ctx context.Context, s Scene, dead Suspect) (evidence string, err error) {
+	return j.condemn(ctx, s, dead, condemned{})
+}
+
+// condemned are the processes that were condemned on one scene: their other places need no mark
+// of their own.
+type condemned map[string]bool
+
+// condemn is Condemn, for several suspects of one scene.
+func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemned) (string, error) {
+	d, ping := dead.Decision, dead.Pulse.Ping
+	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
+	if err := j.samePrimary(ctx, s, dead); err != nil {
+		return "", err
+	}
+	if dead.Evidence.Foreign() || done[dead.Process] || ping != nil && ping.Condemned != nil {
+		return evidence, nil
+	}
+	err := j.Store.Condemn(ctx, dead.Process, ping, catalog.Condemnation{
+		By: j.Process.Process(), Evidence: evidence,
+	})
+	switch {
+	case errors.Is(err, catalog.ErrUnknownOutcome): // perhaps condemned: the next look tells
+		return "", fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
+	case err != nil:
+		return "", before("condemn", err)
+	}
+	done[dead.Process] = true
+	j.Log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
+		Str("evidence", evidence).Msg("condemned")
+	return evidence, nil
+}
+
+// samePrimary makes sure, right before a takeover, that the server that answered the watch is
+// primary now. An old primary that was cut off may answer reads for an election timeout. A holder
+// of ours is condemned afterwards, by a write that only the true primary can carry out. For a
+// foreign one, which cannot be condemned, the last look is made once more between two questions for
+// the primary and before a linearizable read, so that it is the true primary's (R5).
+func (j *Judge) samePrimary(ctx context.Context, s Scene, dead Suspect) error {
+	if err := j.isPrimary(ctx, s); err != nil || !dead.Evidence.Foreign() {
+		return err
+	}
+	again, err := j.Look(ctx, s.Name)
+	if err != nil {
+		return before("look", err)
+	}
+	if now, there := again.find(dead.Party); !there || !now.Dead() || now.Waits != dead.Waits {
+		return fmt.Errorf("%w: the last look showed another picture", catalog.ErrNoMatch)
+	}
+	lock, err := j.Store.Read(ctx, s.Name)
+	_, holds := lock.HeldBy(dead.TS)
+	_, waits := lock.WaitedBy(dead.TS)
+	if errors.Is(err, catalog.ErrNotFound) || err == nil && !holds && !waits {
+		return fmt.Errorf("%w: the lock changed before the takeover", catalog.ErrNoMatch)
+	}
+	if err != nil {
+		return before("read", err)
+	}
+	return j.isPrimary(ctx, s)
+}
+
+func (j *Judge) isPrimary(ctx context.Context, s Scene) error {
+	server, err := j.Store.Hello(ctx)
+	if err != nil {
+		return before("hello", err)
+	}
+	j.Process.SetServer(server)
+	if server.Primary != s.Primary {
+		return fmt.Errorf("%w: another primary was elected during the watch", catalog.ErrNoMatch)
+	}
+	return nil
+}
+
+// before words an error of the last steps before a takeover.
+func before(step string, err error) error { return fmt.Errorf("%s before the takeover: %w", step, err) }

@@ -1,0 +1,126 @@
+package contend
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/takeover"
+)
+
+// A Judge looks at the locks that a process cannot have, decides by the takeover rule which of those in
+// the way are dead, and takes them out. It knows nothing of who waits: what it makes the next in line a
+// holder of, it returns.
+type Judge struct {
+	Store   Store
+	Clock   clock.Clock
+	Policy  takeover.Policy
+	Process Process
+	Log     zerolog.Logger
+
+	seen observations
+}
+
+// Store is what a Judge needs of a [catalog.Catalog].
+type Store interface {
+	Look(ctx context.Context, name string) (catalog.Look, error)
+	Read(ctx context.Context, name string) (catalog.Lock, error)
+	Hello(ctx context.Context) (catalog.Server, error)
+	Condemn(ctx context.Context, process string, watched *catalog.Ping, c catalog.Condemnation) error
+	Bury(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Award, error)
+}
+
+// Process is what a Judge needs of the process that it works for; a *pinger.LockPinger is one.
+type Process interface {
+	// Process returns the process id.
+	Process() string
+	// Server returns what is known of the server, SetServer notes what it has just said of itself.
+	Server() catalog.Server
+	SetServer(catalog.Server)
+}
+
+// Look reads a lock and judges it.
+func (j *Judge) Look(ctx context.Context, name string) (Scene, error) {
+	sent := j.Clock.Now() // R2: before the look is sent
+	seen, err := j.Store.Look(ctx, name)
+	if err != nil {
+		return Scene{}, err
+	}
+	return j.Decide(name, seen, sent, j.Clock.Now()), nil // R1: after the reply
+}
+
+// Decide adds a look to the observations of the processes that it shows, and decides on each.
+func (j *Judge) Decide(name string, seen catalog.Look, sent, received clock.Reading) Scene {
+	if seen.Primary == "" {
+		seen.Primary = j.Process.Server().Primary
+	}
+	s := Scene{Look: seen, Name: name}
+	if seen.Lock == nil {
+		return s
+	}
+	judged := map[likeness]Suspect{}
+	add := func(parties []catalog.Party, waits bool) {
+		for _, p := range parties {
+			like := likeness{p.Process, p.Takeover}
+			one, known := judged[like]
+			if !known || one.Evidence.Subject().Lock != "" {
+				one = j.suspect(name, seen, p, sent, received)
+				judged[like] = one
+			}
+			one.Party, one.Waits = p, waits
+			s.Suspects = append(s.Suspects, one)
+		}
+	}
+	add(seen.Lock.Holders(), false)
+	add(seen.Lock.Waiters, true)
+	return s
+}
+
+// A likeness is what makes two parties of one look one case: the safety of a takeover hangs on the
+// ping of the process.
+type likeness struct {
+	process  string
+	takeover time.Duration
+}
+
+func (j *Judge) suspect(name string, seen catalog.Look, p catalog.Party,
+	sent, received clock.Reading) Suspect {
+	one := Suspect{Pulse: seen.Pulses[p.Process]}
+	one.Evidence = evidenceOf(name, seen, p, sent, received)
+	one.Decision = j.seen.look(&one.Evidence, j.Policy)
+	return one
+}
+
+func evidenceOf(name string, look catalog.Look, party catalog.Party, sent, received clock.Reading,
+) takeover.Evidence {
+	e := TraceOf(party, look.Pulses[party.Process])
+	e.Name, e.Server, e.Primary = name, look.ServerTime, look.Primary
+	e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
+	return e
+}
+
+// TraceOf is what a holder or waiter has left in the documents.
+func TraceOf(party catalog.Party, pulse catalog.Pulse) takeover.Evidence {
+	e := takeover.Evidence{
+		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
+	}
+	if pulse.Err != nil {
+		e.Malformed = pulse.Err.Error()
+	}
+	if p := pulse.Ping; p != nil {
+		e.HasPing, e.Ping, e.Local = true, p.At, p.Local
+		e.Seq, e.HasSeq = p.Seq, p.HasSeq
+		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
+		// A mark that nobody of us wrote keeps the holder from renewing, but says nothing of how
+		// long it has been silent: it is watched (F18).
+		if p.Condemned != nil && p.Condemned.By != "" {
+			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
+				catalog.Printable(p.Condemned.Evidence, 400))
+		}
+	}
+	return e
+}

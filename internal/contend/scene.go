@@ -1,0 +1,109 @@
+package contend
+
+import (
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/takeover"
+)
+
+// A Scene is one look at a lock, judged. It is never written to: several waiters share it.
+type Scene struct {
+	catalog.Look
+	Name     string
+	Suspects []Suspect // the holders, then the waiters, in their order
+}
+
+// A Suspect is a holder or a waiter, what is known of its process, and what may be done about it.
+type Suspect struct {
+	catalog.Party
+	Pulse    catalog.Pulse
+	Waits    bool
+	Evidence takeover.Evidence
+	Decision takeover.Decision
+}
+
+// Dead reports whether the takeover rule lets it be taken out of the lock.
+func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
+
+// Holders are the suspects that hold the lock.
+func (s *Scene) Holders() []Suspect {
+	n := 0
+	for n < len(s.Suspects) && !s.Suspects[n].Waits {
+		n++
+	}
+	return s.Suspects[:n]
+}
+
+// Free reports whether nobody holds the lock.
+func (s *Scene) Free() bool { return s.LockErr == nil && len(s.Holders()) == 0 }
+
+// Malformed says what of the lock or its holders cannot be understood; nil when all can.
+func (s *Scene) Malformed() error {
+	if s.LockErr != nil {
+		return s.LockErr
+	}
+	for _, h := range s.Holders() {
+		if h.Pulse.Err != nil {
+			return h.Pulse.Err
+		}
+	}
+	return nil
+}
+
+// OtherLimit says that the lock is in use with another limit than asked for; nil when it is not.
+func (s *Scene) OtherLimit(asked int32) *catalog.LimitError {
+	if s.Lock == nil || len(s.Suspects) == 0 || s.Lock.Limit == asked {
+		return nil
+	}
+	return &catalog.LimitError{Name: s.Name, Recorded: s.Lock.Limit, Asked: asked}
+}
+
+// Silent reports whether everybody who uses the lock with another limit than asked for has been
+// Silent for longer than a living process would be: they may all turn out to be dead.
+func (s *Scene) Silent(asked int32) bool {
+	for _, one := range s.Suspects {
+		verdict := one.Decision.Verdict
+		if (one.Waits && one.Limit == asked) ||
+			verdict == takeover.Watch || verdict == takeover.Skewed || verdict == takeover.Take {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// Still returns for how long nobody came into the lock or its line, by the server's clock; zero when
+// that is unknown.
+func (s *Scene) Still() time.Duration {
+	var moved time.Time
+	for _, one := range s.Suspects {
+		if one.Since.After(moved) {
+			moved = one.Since
+		}
+	}
+	if moved.IsZero() || s.ServerTime.IsZero() {
+		return 0
+	}
+	return max(0, s.ServerTime.Sub(moved))
+}
+
+// find returns the suspect with that session and process.
+func (s *Scene) find(p catalog.Party) (Suspect, bool) {
+	for _, other := range s.Suspects {
+		if other.TS == p.TS && other.Process == p.Process {
+			return other, true
+		}
+	}
+	return Suspect{}, false
+}
+
+// Pictured is the scene that a lock document alone shows: who holds the lock, and nothing of whether
+// they live.
+func Pictured(lock catalog.Lock) *Scene {
+	s := &Scene{Look: catalog.Look{Lock: &lock}, Name: lock.Name}
+	for _, p := range lock.Holders() {
+		s.Suspects = append(s.Suspects, Suspect{Party: p})
+	}
+	return s
+}
