@@ -153,7 +153,7 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 	}
 	awards, err := a.m.locks.Settle(ctx, a.grant.Name)
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) {
-		a.m.room.deliver(awards)
+		a.m.queue.Deliver(awards)
 		return a.answer(s)
 	}
 	return fmt.Errorf("distlock: acquire %s: settle its line: %w", quoted(a.grant.Name), err)
@@ -167,7 +167,7 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 		return a.overtake(ctx, s, s.Suspects[0])
 	}
 	evicted, grants, err := a.m.judge.EvictDead(ctx, s, len(s.Suspects))
-	a.m.room.deliver(grants)
+	a.m.queue.Deliver(grants)
 	switch {
 	case err != nil:
 		return nil, acquiring(a.grant.Name, err)

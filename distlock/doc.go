@@ -62,8 +62,9 @@
 //
 // # Reading the source
 //
-// attempt.go is one acquisition from the first command to the guard; watch.go turns looks into
-// evidence; package takeover decides on it; guard.go is the held lock; waiting.go is one call of Lock
-// that has to wait, attendant.go what a process does for all of them, and package catalog/queue the
-// rule of the line; table.go is what the process owns. The heartbeat is package pinger.
+// acquire.go is one acquisition, from the first command to the guard; wait.go is one call of Lock that has
+// to wait; guard.go is the held lock; owned.go is what the process owns. What they stand on are packages
+// without guards: internal/contend looks at a lock and takes the dead out, internal/waitqueue waits for all
+// callers of the process, takeover is the rule, pinger the heartbeat, catalog the store, and catalog/queue
+// the transitions of a lock document.
 package distlock

@@ -1,20 +1,4 @@
 package distlock
 
-import (
-	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"mongodlm/catalog"
-)
-
-// DeadlockIn is what a waiter is told of one picture of all locks; nil when it is told nothing.
-func DeadlockIn(rows []catalog.Holding, ts bson.ObjectID) []string {
-	l := newLines(nil)
-	for _, row := range rows {
-		l.add(row)
-	}
-	l.link()
-	return l.circle(ts)
-}
-
 // Grace is how much longer than its context a command may take on a store that does not notice its end.
 const Grace = grace

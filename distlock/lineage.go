@@ -93,8 +93,6 @@ func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOpti
 	return nil
 }
 
-func compareIDs(a, b bson.ObjectID) int { return slices.Compare(a[:], b[:]) }
-
 // modeWord is the mode of a lock for people.
 func modeWord(m catalog.Mode) string {
 	if m == catalog.Exclusive {

@@ -244,6 +244,6 @@ func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why s
 		}
 	}
 	awards, err := m.locks.Bury(ctx, contend.HolderOf(name, seen), "broken: "+why)
-	m.room.deliver(awards)
+	m.queue.Deliver(awards)
 	return *l, err
 }

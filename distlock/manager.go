@@ -15,6 +15,7 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
+	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
 )
 
@@ -27,7 +28,8 @@ type Manager struct {
 	pinger *pinger.LockPinger
 	table  *table
 	judge  *contend.Judge
-	room   *room
+	queue  *waitqueue.Queue
+	calls  waitqueue.Episode           // of failed calls of Lock, for the log
 	hangUp func(context.Context) error // disconnects the clients that New made
 
 	closeOnce sync.Once
@@ -104,7 +106,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
 	}
 	m.life, m.end = context.WithCancel(context.Background())
-	m.table, m.room = newTable(m), newRoom(m)
+	m.table = newTable(m)
 	m.pinger, err = pinger.New(ctx, pinger.Config{
 		Store: s.pings, Owner: m.table,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
@@ -118,6 +120,12 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.judge = &contend.Judge{
 		Store: m.locks, Clock: cfg.Clock, Policy: cfg.policy(), Process: m.pinger, Log: m.log,
 	}
+	m.calls = waitqueue.Episode{Log: m.log, What: "waiting for a lock"}
+	m.queue = waitqueue.New(waitqueue.Config{
+		Store: m.locks, Judge: m.judge, Process: m.pinger, Clock: cfg.Clock, Log: m.log,
+		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
+		Closed: m.closed, Go: m.loops.Go,
+	})
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}

@@ -205,9 +205,9 @@ func (t *table) Vanished(ctx context.Context, s catalog.Session) {
 // by it.
 func (t *table) Leave(ctx context.Context, s catalog.Session) error {
 	awards, err := t.m.locks.Leave(ctx, s)
-	t.m.room.deliver(awards)
+	t.m.queue.Deliver(awards)
 	if err == nil && len(awards) == 0 { // else the awards say so
-		t.m.room.opened(s.Name)
+		t.m.queue.Opened(s.Name)
 	}
 	return err
 }

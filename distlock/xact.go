@@ -112,7 +112,7 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 // when one of them lives and it is a semaphore.
 func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error {
 	_, grants, err := l.m.judge.EvictDead(ctx, s, len(s.Suspects))
-	l.m.room.deliver(grants)
+	l.m.queue.Deliver(grants)
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(l.name, err)
 	}

@@ -1,4 +1,4 @@
-package distlock
+package waitqueue
 
 import (
 	"context"
@@ -18,9 +18,9 @@ const deadlockAfter = time.Second
 // searchDue is the monotonic time at which a waiter looks for a deadlock: a second after it came,
 // then after pauses that double up to limit. Who holds nothing is in no circle that it could break.
 // The caller holds mu.
-func (w *waiter) searchDue(limit time.Duration) time.Duration {
+func (w *Waiter) searchDue(limit time.Duration) time.Duration {
 	switch {
-	case len(w.a.grant.Holds) == 0:
+	case len(w.Request.Holds) == 0:
 		return w.since + 1<<62
 	case w.pause == 0:
 		return w.since + deadlockAfter
@@ -31,8 +31,8 @@ func (w *waiter) searchDue(limit time.Duration) time.Duration {
 // searchDeadlocks looks for circles through the waiters given, by one read of all lines, and tells
 // those that have to break one. A read of many documents is not of one instant, so a circle must be
 // seen twice: what stands in both readings stood there at the instant between them.
-func (m *Manager) searchDeadlocks(ctx context.Context, ws []*waiter) {
-	now := m.cfg.Clock.Now().Mono
+func (q *Queue) searchDeadlocks(ctx context.Context, ws []*Waiter) {
+	now := q.Clock.Now().Mono
 	for _, w := range ws {
 		w.mu.Lock()
 		w.search, w.pause = now, max(deadlockAfter, 2*w.pause)
@@ -40,10 +40,10 @@ func (m *Manager) searchDeadlocks(ctx context.Context, ws []*waiter) {
 	}
 	var seen *lines
 	for range 2 {
-		seen = m.readLines(ctx, seen)
-		var caught []*waiter
+		seen = q.readLines(ctx, seen)
+		var caught []*Waiter
 		for _, w := range ws {
-			if seen.circle(w.a.grant.TS) != nil {
+			if seen.circle(w.Request.TS) != nil {
 				caught = append(caught, w)
 			}
 		}
@@ -52,16 +52,16 @@ func (m *Manager) searchDeadlocks(ctx context.Context, ws []*waiter) {
 		}
 	}
 	for _, w := range ws {
-		w.tell(&DeadlockError{Name: w.a.grant.Name, Chain: seen.circle(w.a.grant.TS)})
+		w.tell(Fate{Circle: seen.circle(w.Request.TS)})
 	}
 }
 
 // readLines reads all lines. What could not be read stands in nobody's way.
-func (m *Manager) readLines(ctx context.Context, before *lines) *lines {
+func (q *Queue) readLines(ctx context.Context, before *lines) *lines {
 	l := newLines(before)
-	for row, err := range m.locks.Waiting(ctx) {
+	for row, err := range q.Store.Waiting(ctx) {
 		if err != nil {
-			m.log.Debug().Err(err).Msg("search for deadlocks")
+			q.Log.Debug().Err(err).Msg("search for deadlocks")
 			continue
 		}
 		l.add(row)
@@ -307,7 +307,7 @@ func older(a, b catalog.Party) bool {
 	if !a.Since.Equal(b.Since) {
 		return a.Since.Before(b.Since)
 	}
-	return compareIDs(a.TS, b.TS) < 0
+	return slices.Compare(a.TS[:], b.TS[:]) < 0
 }
 
 // words are the shortest way from a waiter back to itself, a step for each waiter on it.
@@ -350,3 +350,5 @@ func named(p catalog.Party) string {
 	}
 	return text
 }
+
+func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }

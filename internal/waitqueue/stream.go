@@ -1,4 +1,4 @@
-package distlock
+package waitqueue
 
 import (
 	"context"
@@ -17,40 +17,40 @@ type following struct {
 	done    chan struct{}
 }
 
-// follow keeps a stream of notices open for the process of m, until end. Where there are none it
+// follow keeps a stream of notices open until end. Where there are none it
 // does nothing.
-func follow(m *Manager, r *room) *following {
+func follow(q *Queue) *following {
 	f := &following{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
-	if !m.pinger.Server().ChangeStreams {
+	if !q.Process.Server().ChangeStreams {
 		close(f.done)
 		return f
 	}
 	go func() { // ends with end, which waits for it
 		defer close(f.done)
 		for ctx.Err() == nil {
-			err := f.once(ctx, m, r)
+			err := f.once(ctx, q)
 			var denied *catalog.PrivilegeError
 			switch {
 			case errors.Is(err, catalog.ErrNoNotices):
 				return
 			case errors.As(err, &denied): // asking again would only fill the server's log
-				m.log.Warn().Err(err).Msg("no stream of grants; waiters ask for them")
+				q.Log.Warn().Err(err).Msg("no stream of grants; waiters ask for them")
 				return
 			}
-			m.log.Debug().Err(err).Msg("stream of grants")
-			clock.Sleep(m.cfg.Clock, m.pinger.Jitter(m.cfg.Poll, 0.5), ctx.Done())
+			q.Log.Debug().Err(err).Msg("stream of grants")
+			clock.Sleep(q.Clock, q.Process.Jitter(q.Poll, 0.5), ctx.Done())
 		}
 	}()
 	return f
 }
 
 // once opens a stream and follows it until it breaks or the process takes another id.
-func (f *following) once(ctx context.Context, m *Manager, r *room) error {
-	term := m.pinger.Term()
+func (f *following) once(ctx context.Context, q *Queue) error {
+	term := q.Process.Term()
 	if term == nil {
-		return ErrNoHeartbeat
+		return errors.New("no heartbeat")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -61,7 +61,7 @@ func (f *following) once(ctx context.Context, m *Manager, r *room) error {
 		case <-ctx.Done():
 		}
 	}()
-	stream, err := m.locks.Notices(ctx, term.Process())
+	stream, err := q.Store.Notices(ctx, term.Process())
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (f *following) once(ctx context.Context, m *Manager, r *room) error {
 		if err != nil {
 			return err
 		}
-		r.deliver(awards)
+		q.Deliver(awards)
 	}
 }
 

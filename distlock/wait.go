@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/contend"
+	"mongodlm/internal/waitqueue"
 )
 
 // waiting is one call of Lock.
@@ -16,10 +17,68 @@ type waiting struct {
 	o     acquireOptions
 	name  string
 	pause time.Duration
-	last  error  // why it waits
-	place *place // among those of this Manager who have yet to enter the document
+	last  error            // why it waits
+	place *waitqueue.Place // among those of this process who have yet to enter the document
 
 	refusals int // since the last pause outside of the line
+}
+
+// A waiter is one session of a call: it waits for its turn, for room, and in a line.
+type waiter struct {
+	*waitqueue.Waiter
+	a        *attempt
+	doubtful bool // the outcome of an entering is not known
+}
+
+// held says who is in the way of a waiter, as far as it knows.
+func (w *waiter) held() *HeldError {
+	s := w.Scene()
+	if s == nil {
+		return &HeldError{Name: w.a.grant.Name, PingAge: -1, Reason: "its line could not be entered"}
+	}
+	return w.a.m.heldError(*s)
+}
+
+// fateOf is the error of a waiter that must not stand in the line any longer.
+func (w *waiter) fateOf(f waitqueue.Fate) error {
+	switch {
+	case f.Circle != nil:
+		return &DeadlockError{Name: w.a.grant.Name, Chain: f.Circle}
+	case f.Removed:
+		e := w.held()
+		e.Reason = "its place in the line was removed"
+		return e
+	}
+	return acquiring(w.a.grant.Name, f.Err)
+}
+
+// note tells the log how a command of a wait went. What its caller is told is no failure, and of a lost
+// heartbeat the pinger tells.
+func (w *waiting) note(ctx context.Context, err error) {
+	if errors.Is(err, ErrNoHeartbeat) {
+		return
+	}
+	if errors.Is(err, ErrHeld) || refused(err) || waitqueue.Hopeless(err) {
+		err = nil
+	}
+	w.m.calls.Note(ctx, err)
+}
+
+// stand waits until the place is the first of its line, or there will be no turn.
+func (w *waiting) stand(ctx context.Context, turn <-chan struct{}) error {
+	select {
+	case <-turn:
+		return nil
+	default:
+	}
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.m.closed:
+		return ErrClosed
+	}
 }
 
 // stopped is the error of a wait that was ended from outside: it matches the cause and the last reason
@@ -62,7 +121,7 @@ func (w *waiting) reason() error {
 // entered gives up the place before the document.
 func (w *waiting) entered() {
 	if w.place != nil {
-		w.m.room.leave(w.place)
+		w.m.queue.Leave(w.place)
 		w.place = nil
 	}
 }
@@ -70,9 +129,7 @@ func (w *waiting) entered() {
 // sleep pauses after a failure, which is in last, and returns why there will be no other try. The
 // pauses grow.
 func (w *waiting) sleep(ctx context.Context) error {
-	if !errors.Is(w.last, ErrNoHeartbeat) { // the pinger tells
-		w.m.room.calls.note(ctx, w.last)
-	}
+	w.note(ctx, w.last)
 	pause := w.m.pinger.Jitter(w.pause, 0.2)
 	w.pause = min(w.pause+w.pause/2, w.m.cfg.PollMax)
 	timer := w.m.cfg.Clock.NewTimer(pause)
@@ -90,9 +147,9 @@ func (w *waiting) sleep(ctx context.Context) error {
 // stay is one stay in the line, from entering it to a guard or an error.
 func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	if w.place == nil {
-		w.place = w.m.room.join(w.name, w.o.limit)
+		w.place = w.m.queue.Join(w.name, w.o.limit)
 	}
-	if cause := w.stand(ctx, w.place.turn); cause != nil {
+	if cause := w.stand(ctx, w.place.Turn); cause != nil {
 		return nil, w.stopped(cause)
 	}
 	a, err := w.m.begin(w.name, w.o)
@@ -101,10 +158,10 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	}
 	defer a.leave()
 	a.line = catalog.Queue
-	me := newWaiter(a)
-	w.m.room.enter(me)
-	defer w.m.room.exit(me)
 	a.grant.Holds = sessions(owned(ctx, w.o))
+	me := &waiter{Waiter: waitqueue.NewWaiter(&a.grant), a: a}
+	w.m.queue.Enter(me.Waiter)
+	defer w.m.queue.Exit(me.Waiter)
 	lock, guard, err := w.come(ctx, me)
 	if me.doubtful {
 		w.m.pinger.Doubt() // an earlier copy may be applied after all is over
@@ -122,17 +179,17 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	if _, got := lock.HeldBy(a.grant.TS); got {
 		return a.hand(ctx, a.mine(lock), "")
 	}
-	w.m.room.queued(me, lock)
+	w.m.queue.Stands(me.Waiter, lock)
 	return w.await(ctx, me)
 }
 
 // come takes the lock or a place in its line, and waits outside of the document as long as there is
 // none. A guard is that of a lock which it took over from the dead.
 func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
-	for ; ; w.place.line.shut.Store(false) {
-		if !w.place.line.shut.Load() {
+	for ; ; w.place.SetShut(false) {
+		if !w.place.Shut() {
 			lock, err = w.enter(ctx, me)
-			w.place.line.shut.Store(refused(err) || len(lock.Waiters) >= catalog.MaxWaiters)
+			w.place.SetShut(refused(err) || len(lock.Waiters) >= catalog.MaxWaiters)
 			if !refused(err) {
 				return lock, nil, err
 			}
@@ -147,7 +204,7 @@ func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *T
 // outside is how a contender waits that was refused a place: the line is full, or the lock is in use
 // with another limit by the silent. It reads and does not write. Each look goes on with the watch of
 // all who hold the lock or stand in the line, and takes the dead out; its pauses are those of the
-// questions for grants, see attendant. It returns a guard, errFree when there is room, as a look or an
+// questions for grants, see package waitqueue. It returns a guard, errFree when there is room, as a look or an
 // event of this process tells, or why it does not go on.
 //
 // refusal is what the server said last. Whoever was refused twice without a pause, although looks show
@@ -159,15 +216,15 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 		still := s.Still()
 		switch {
 		case errors.Is(err, errFree) && w.refusals > 1:
-			err, still = w.refusedAs(s, refusal), sent-w.place.since
+			err, still = w.refusedAs(s, refusal), sent-w.place.Since
 		case errors.Is(err, ErrHeld):
 		case errors.Is(err, ErrLimit) && s.Silent(w.o.limit):
 		default:
 			return guard, err
 		}
 		w.last, w.refusals = err, 0
-		w.m.room.calls.note(ctx, nil)
-		pause := w.m.askPause(still, farFromIt, w.m.cfg.Clock.Now().Mono-sent)
+		w.note(ctx, nil)
+		pause := w.m.queue.AskPause(still, waitqueue.FarFromFront, w.m.cfg.Clock.Now().Mono-sent)
 		if err := w.linger(ctx, me, pause); err != nil {
 			return nil, err
 		}
@@ -192,7 +249,7 @@ func (w *waiting) linger(ctx context.Context, me *waiter, pause time.Duration) e
 	select {
 	case <-timer.C():
 		return nil
-	case <-w.place.line.room:
+	case <-w.place.Room():
 		return errFree
 	case <-ctx.Done():
 		return w.stopped(context.Cause(ctx))
@@ -216,7 +273,7 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 	for {
 		lock, err := w.m.locks.Enter(ctx, me.a.grant, catalog.Queue)
 		if err == nil || refused(err) {
-			w.m.room.calls.note(ctx, nil)
+			w.note(ctx, nil)
 			return lock, err
 		}
 		me.doubtful = me.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
@@ -237,11 +294,11 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 	w.last = nil
 	select {
-	case award := <-me.won:
+	case award := <-me.Granted:
 		return me.a.granted(ctx, award)
 	case <-ctx.Done():
-		if len(me.won) > 0 && w.o.parent.Err() == nil { // at the same instant
-			return me.a.granted(ctx, <-me.won)
+		if len(me.Granted) > 0 && w.o.parent.Err() == nil { // at the same instant
+			return me.a.granted(ctx, <-me.Granted)
 		}
 		me.a.undo()
 		w.last = me.held()
@@ -250,14 +307,14 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		me.a.undo()
 		w.last = me.held()
 		return nil, w.stopped(ErrClosed)
-	case err := <-me.fate:
+	case fate := <-me.Fate:
 		select {
-		case award := <-me.won: // at the same instant
+		case award := <-me.Granted: // at the same instant
 			return me.a.granted(ctx, award)
 		default:
 		}
 		me.a.undo()
-		return nil, err
+		return nil, me.fateOf(fate)
 	case <-me.a.term.Done():
 		me.a.undo()
 		return nil, w.termOver(me)

@@ -1,4 +1,4 @@
-package distlock_test
+package waitqueue_test
 
 import (
 	"encoding/binary"
@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
+	"mongodlm/internal/waitqueue"
 )
 
 // play is a second, simple writing of what locks do: it knows nothing of graphs, it lets callers
@@ -228,7 +228,7 @@ func TestDeadlock_RandomGraphs_AgainstEveryOrderOfReleases(t *testing.T) {
 			rows := p.rows()
 			var told []int
 			for _, ts := range p.waiting() {
-				if distlock.DeadlockIn(rows, session(ts)) != nil {
+				if waitqueue.DeadlockIn(rows, session(ts)) != nil {
 					told = append(told, ts)
 				}
 			}

@@ -1,0 +1,90 @@
+package waitqueue
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// This file is the lines inside the process: contenders that have yet to enter a lock document. The first
+// of each line looks whether there is room, the others sleep.
+
+// A localLine is those who ask for one lock with one limit. Those who ask for another limit stand in
+// another line: they are not to wait for each other.
+type localLine struct {
+	name   string
+	limit  int32
+	places []*Place
+	room   chan struct{} // there may be room in the document now; for the first of the line
+	shut   atomic.Bool   // there was no room at the last answer: look before the next entering
+}
+
+// A Place is one of those in a line of a process.
+type Place struct {
+	Turn  chan struct{} // closed when it is the first of its line
+	Since time.Duration // monotonic
+
+	line *localLine
+}
+
+// Room returns the channel that tells the first of the line that there may be room in the document now.
+func (p *Place) Room() <-chan struct{} { return p.line.room }
+
+// Shut reports whether the line found no room at its last answer, so that the first looks before it enters.
+func (p *Place) Shut() bool { return p.line.shut.Load() }
+
+// SetShut notes whether there is room.
+func (p *Place) SetShut(shut bool) { p.line.shut.Store(shut) }
+
+// Join takes the last place of a line.
+func (q *Queue) Join(name string, limit int32) *Place {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.IndexFunc(q.lines[name], func(l *localLine) bool { return l.limit == limit })
+	if i < 0 {
+		i = len(q.lines[name])
+		q.lines[name] = append(q.lines[name],
+			&localLine{name: name, limit: limit, room: make(chan struct{}, 1)})
+	}
+	l := q.lines[name][i]
+	p := &Place{line: l, Turn: make(chan struct{}), Since: q.Clock.Now().Mono}
+	l.places = append(l.places, p)
+	if len(l.places) == 1 {
+		close(p.Turn)
+	}
+	return p
+}
+
+// Leave gives a place up; again it does nothing. If it was the first, the next one has its turn.
+func (q *Queue) Leave(p *Place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := p.line
+	i := slices.Index(l.places, p)
+	if i < 0 {
+		return
+	}
+	l.places = slices.Delete(l.places, i, i+1)
+	switch {
+	case i == 0 && len(l.places) > 0:
+		close(l.places[0].Turn)
+	case len(l.places) == 0:
+		others := slices.DeleteFunc(q.lines[l.name], func(o *localLine) bool { return o == l })
+		if q.lines[l.name] = others; len(others) == 0 {
+			delete(q.lines, l.name)
+		}
+	}
+}
+
+// Opened says that somebody left a lock or its line: the first of each line enters.
+func (q *Queue) Opened(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lines[name] {
+		l.shut.Store(false)
+		select {
+		case l.room <- struct{}{}:
+		default: // told before
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/contend"
+)
+
+// A loop looks after all waiters of a process. There is one at most, and only while somebody waits or did
+// a ping interval ago. What it sends does not depend on how many wait:
+//
+//   - a change stream brings what is granted to the process, where there are change streams;
+//   - where there are none, or while there is none, one read asks for it. Its pauses are a small part
+//     of the time in which nothing has moved, a smaller one if somebody is near the front, so that
+//     asking adds the same share to every wait; at least four round trips, so that they follow the
+//     server; at most PollMax;
+//   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
+//     them and how their pings are. It starts and goes on with the watch of holders and waiters, and
+//     finds a grant that was not told;
+//   - one read looks for deadlocks, when somebody who holds a lock has waited for a second.
+type loop struct {
+	q *Queue
+
+	asked    time.Duration // monotonic time of the last question for grants
+	attended time.Duration // that of the last look at the locks, and when the next is due
+	next     time.Duration
+	idle     time.Duration // since when nobody waits; -1 while somebody does
+	rtt      time.Duration // of a question, smoothed
+	ask      bool          // ask at once: the stream opened or broke
+	stream   *following
+}
+
+// Bounds of the pauses between two questions, see attendant.
+const (
+	roundTrips   = 4
+	nearFront    = 64 // the pause is this part of the time in which nothing moved
+	FarFromFront = 16 // for those who have more than nearPlaces before them
+	nearPlaces   = 16
+	pollsInPoll  = 50 // the shortest pause is Poll divided by it
+)
+
+func newLoop(q *Queue) *loop {
+	now := q.Clock.Now().Mono
+	l := &loop{q: q, asked: now, attended: now, idle: -1}
+	l.next = now + l.interval()
+	return l
+}
+
+// interval is the time between two looks at the locks: the ping interval, and never so long that a
+// late look would break the watch.
+func (l *loop) interval() time.Duration { return min(l.q.Ping, l.q.MaxWatchGap/2) }
+
+// patience is how long somebody has waited when his lock is looked at for the first time. Most waits
+// are over by then, and cost nothing but entering.
+func (l *loop) patience() time.Duration { return max(l.q.Poll, l.interval()/6) }
+
+func (l *loop) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := make(chan struct{})
+	go func() { // ends with run: commands under way are given up at Close
+		select {
+		case <-l.q.Closed:
+		case <-stop:
+		}
+		cancel()
+	}()
+	defer close(stop)
+	l.stream = follow(l.q)
+	defer func() { l.stream.end() }()
+	for !l.q.closing() {
+		by, names := l.q.waiters()
+		pause := l.due(by)
+		switch {
+		case len(names) == 0:
+			if l.retire() {
+				return
+			}
+			pause = max(l.idle+l.q.Ping-l.q.Clock.Now().Mono, time.Millisecond)
+		case pause <= 0:
+			l.work(ctx, by, names)
+			continue
+		}
+		l.sleep(pause)
+	}
+}
+
+// retire notes that nobody waits and reports whether that has been so for a ping interval.
+func (l *loop) retire() bool {
+	now := l.q.Clock.Now().Mono
+	if l.idle < 0 {
+		l.idle = now
+	}
+	if now-l.idle < l.q.Ping {
+		return false
+	}
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
+	for _, w := range l.q.inside {
+		if w.stands {
+			return false
+		}
+	}
+	l.q.attends = false
+	return true
+}
+
+func (l *loop) sleep(pause time.Duration) {
+	timer := l.q.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-l.q.wake:
+	case <-l.stream.changed:
+		l.ask = true
+	case <-l.q.Closed:
+	}
+}
+
+// due returns how long nothing is to be done; zero or less when something is.
+func (l *loop) due(by map[string][]*Waiter) time.Duration {
+	now := l.q.Clock.Now().Mono
+	next := l.next
+	if len(by) > 0 {
+		l.idle = -1
+	}
+	near := false
+	for _, ws := range by {
+		for _, w := range ws {
+			w.mu.Lock()
+			if !w.looked {
+				next = min(next, max(w.since, l.attended)+l.patience())
+			}
+			next = min(next, w.searchDue(l.q.Ping))
+			near = near || w.place < nearPlaces
+			w.mu.Unlock()
+		}
+	}
+	switch {
+	case l.ask:
+		return 0
+	case !l.stream.open.Load():
+		next = min(next, l.asked+l.askPause(near, now))
+	}
+	return next - now
+}
+
+// askPause is the pause after the last question for grants.
+func (l *loop) askPause(near bool, now time.Duration) time.Duration {
+	l.q.mu.Lock()
+	still := now - l.q.moved
+	l.q.mu.Unlock()
+	share := time.Duration(FarFromFront)
+	if near {
+		share = nearFront
+	}
+	return l.q.AskPause(still, share, l.rtt)
+}
+
+// AskPause is the pause before a question is repeated, where nothing has moved for a time: still divided
+// by share, within bounds that follow the server's round trip.
+func (q *Queue) AskPause(still, share, rtt time.Duration) time.Duration {
+	least := max(roundTrips*rtt, q.Poll/pollsInPoll, time.Millisecond)
+	return q.Process.Jitter(min(max(still/share, least), q.PollMax), 0.2)
+}
+
+// work does what is due.
+func (l *loop) work(ctx context.Context, by map[string][]*Waiter, names []string) {
+	now := l.q.Clock.Now().Mono
+	attend := now >= l.next
+	var search []*Waiter
+	for _, ws := range by {
+		for _, w := range ws {
+			w.mu.Lock()
+			attend = attend || !w.looked && now >= max(w.since, l.attended)+l.patience()
+			if now >= w.searchDue(l.q.Ping) {
+				search = append(search, w)
+			}
+			w.mu.Unlock()
+		}
+	}
+	switch {
+	case attend:
+		l.attend(ctx, by, names)
+	case len(search) > 0:
+		l.q.searchDeadlocks(ctx, search)
+	default:
+		l.askFor(ctx, by, names)
+	}
+}
+
+// askFor asks which of the locks were granted to this process, and which were left free.
+func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []string) {
+	l.ask = false
+	sent := l.q.Clock.Now().Mono
+	awards, free, err := l.q.Store.Awarded(ctx, l.q.Process.Process(), names)
+	l.asked = l.q.Clock.Now().Mono
+	l.q.questions.Note(ctx, passing(err))
+	if err != nil {
+		l.failed(by, err)
+		return
+	}
+	took := l.asked - sent
+	l.rtt += (took - l.rtt) / 4
+	l.q.Deliver(awards)
+	for _, name := range free {
+		l.settle(ctx, name)
+	}
+}
+
+// settle grants a lock that somebody left free with a line to the first in it.
+func (l *loop) settle(ctx context.Context, name string) {
+	awards, err := l.q.Store.Settle(ctx, name)
+	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+		l.q.Log.Debug().Err(err).Str("lock", catalog.Printable(name, 200)).Msg("settle")
+	}
+	l.q.Deliver(awards)
+}
+
+// attend looks at all locks that somebody waits for: who stands before him, and do they live.
+func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []string) {
+	sent := l.q.Clock.Now() // R2
+	looks, err := l.q.Store.Attend(ctx, names)
+	received := l.q.Clock.Now() // R1
+	l.attended = received.Mono
+	l.next = received.Mono + l.interval()
+	l.q.looks.Note(ctx, passing(err))
+	if err != nil {
+		l.failed(by, err)
+		l.next = received.Mono + l.q.Process.Jitter(min(l.q.PollMax, l.interval()/2), 0.2)
+		l.attended = l.next // newcomers wait for it as well
+		return
+	}
+	l.asked = received.Mono
+	for _, name := range names {
+		look, there := looks[name]
+		if !there { // removed by a hand: the waiters' places are gone
+			l.expel(by[name])
+			continue
+		}
+		l.consider(ctx, by[name], l.q.Judge.Decide(name, look, sent, received))
+	}
+}
+
+// failed tells all waiters of a failure that makes waiting hopeless. Others pass, and are logged.
+func (l *loop) failed(by map[string][]*Waiter, err error) {
+	for _, ws := range by {
+		l.refuse(ws, err)
+	}
+}
+
+// refuse tells waiters of a failure with which a new call would be refused as well.
+func (l *loop) refuse(ws []*Waiter, err error) {
+	if !Hopeless(err) {
+		return
+	}
+	for _, w := range ws {
+		w.tell(Fate{Err: err})
+	}
+}
+
+// Hopeless reports whether waiting does not mend an error: only a person can.
+func Hopeless(err error) bool {
+	var denied *catalog.PrivilegeError
+	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) || errors.Is(err, catalog.ErrLimit)
+}
+
+// passing is err, and nil where the waiters are told of it.
+func passing(err error) error {
+	if Hopeless(err) {
+		return nil
+	}
+	return err
+}
+
+// expel sends waiters back whose place is gone; they enter again.
+func (l *loop) expel(ws []*Waiter) {
+	for _, w := range ws {
+		w.tell(Fate{Removed: true})
+	}
+}
+
+// consider draws the consequences of one look.
+func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
+	if err := s.Malformed(); err != nil {
+		l.refuse(ws, err)
+		return
+	}
+	last := -1
+	var missing []*Waiter
+	for _, w := range ws {
+		ts, limit := w.Request.TS, w.Request.Limit
+		at := slices.IndexFunc(s.Suspects, func(p contend.Suspect) bool { return p.TS == ts })
+		if at < 0 {
+			missing = append(missing, w)
+			continue
+		}
+		w.mu.Lock()
+		w.looked, w.scene, w.place = true, &s, at-len(s.Holders())
+		w.mu.Unlock()
+		last = max(last, at)
+		if other := s.OtherLimit(limit); other != nil && s.Suspects[at].Waits && !s.Silent(limit) {
+			w.tell(Fate{Err: other})
+		}
+	}
+	l.q.Deliver(s.Lock.AwardsOf(l.q.Process.Process()))
+	if len(missing) > 0 {
+		l.expel(missing)
+	}
+	if s.Free() && len(s.Lock.Waiters) > 0 {
+		l.settle(ctx, s.Name)
+		return
+	}
+	if last > 0 {
+		l.clear(ctx, ws, s, last)
+	}
+}
+
+// clear takes the dead among the first n out of the way, and looks again when another may be.
+func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) {
+	for _, one := range s.Suspects[:n] {
+		switch {
+		case one.Process == l.q.Process.Process():
+		case one.Dead():
+			l.soon(0)
+		default:
+			l.soon(one.Decision.Remaining)
+		}
+	}
+	_, grants, err := l.q.Judge.EvictDead(ctx, s, n)
+	l.q.Deliver(grants)
+	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+		l.q.Log.Warn().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("evict")
+		l.refuse(ws, err)
+	}
+}
+
+// soon brings the next look at the locks forward. After a burial, or a failed one, the picture is
+// another; not at once, so that a failure does not make a storm.
+func (l *loop) soon(in time.Duration) {
+	now := l.q.Clock.Now().Mono
+	l.next = min(l.next, now+max(in, l.q.Poll))
+}

@@ -1,0 +1,217 @@
+package waitqueue
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/contend"
+	"mongodlm/pinger"
+)
+
+// Config is what a Queue is made of.
+type Config struct {
+	Store   Store
+	Judge   *contend.Judge
+	Process Process
+	Clock   clock.Clock
+	Log     zerolog.Logger
+
+	Ping        time.Duration // between two pings
+	Poll        time.Duration // the first pause between two questions for a lock
+	PollMax     time.Duration // the longest
+	MaxWatchGap time.Duration // between two looks that are one observation
+
+	// Closed is closed when nobody is to wait any more. Go starts a goroutine that ends soon after it.
+	Closed <-chan struct{}
+	Go     func(func())
+}
+
+// Store is what a Queue needs of a [catalog.Catalog].
+type Store interface {
+	Attend(ctx context.Context, names []string) (map[string]catalog.Look, error)
+	Awarded(ctx context.Context, process string, names []string) ([]catalog.Award, []string, error)
+	Settle(ctx context.Context, name string) ([]catalog.Award, error)
+	Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error]
+	Notices(ctx context.Context, process string) (catalog.Notices, error)
+}
+
+// Process is what a Queue needs of the process that waits; a *pinger.LockPinger is one.
+type Process interface {
+	// Process returns the process id, Term the current term; nil when there is none.
+	Process() string
+	Term() *pinger.Term
+	// Server returns what is known of the server.
+	Server() catalog.Server
+	// Jitter returns d, give or take the share of it.
+	Jitter(d time.Duration, share float64) time.Duration
+}
+
+// A Queue is where the waiters of one process are. Safe for concurrent use.
+type Queue struct {
+	Config
+
+	mu      sync.Mutex                // guards the fields below
+	lines   map[string][]*localLine   // one for each limit that is asked for
+	inside  map[bson.ObjectID]*Waiter // known before the command is sent
+	attends bool                      // the loop is at work
+	moved   time.Duration             // monotonic time of the last progress
+	wake    chan struct{}
+
+	looks, questions *Episode // of failures, for the log
+}
+
+// New makes a queue in which nobody waits. It starts no goroutine.
+func New(cfg Config) *Queue {
+	return &Queue{
+		Config: cfg, lines: map[string][]*localLine{}, inside: map[bson.ObjectID]*Waiter{},
+		wake:      make(chan struct{}, 1),
+		looks:     &Episode{Log: cfg.Log, What: "look at the locks that are waited for"},
+		questions: &Episode{Log: cfg.Log, What: "question for grants"},
+	}
+}
+
+// A Waiter is one session that stands in the line of a lock document, or is about to.
+type Waiter struct {
+	Request *catalog.Grant
+	// Granted has room for one: a session is granted once. So has Fate: why the session must not stand in
+	// the line any longer.
+	Granted chan catalog.Award
+	Fate    chan Fate
+
+	told bool // of its grant; the queue's mu guards it
+
+	mu     sync.Mutex    // guards the fields below
+	since  time.Duration // monotonic time of its entering
+	search time.Duration // monotonic time of the last search for a deadlock
+	pause  time.Duration // until the next one
+	stands bool          // it stands in its line: the loop looks after it
+	place  int           // how many stood before it in the line at the last look
+	looked bool          // scene is the loop's
+	scene  *contend.Scene
+}
+
+// A Fate is why a waiter must not stand in the line any longer: one of three.
+type Fate struct {
+	Err     error    // with which a new call would be refused as well
+	Circle  []string // a deadlock, in words, that it has to break
+	Removed bool     // its place is gone: it may enter again
+}
+
+// NewWaiter makes a waiter of a session that is about to enter a line. It does not stand there yet.
+func NewWaiter(request *catalog.Grant) *Waiter {
+	return &Waiter{Request: request, Granted: make(chan catalog.Award, 1), Fate: make(chan Fate, 1)}
+}
+
+// Scene returns the latest picture of the lock, nil before there is one.
+func (w *Waiter) Scene() *contend.Scene {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.scene
+}
+
+// tell ends the stay of a waiter in the line. What was told first counts.
+func (w *Waiter) tell(f Fate) {
+	select {
+	case w.Fate <- f:
+	default:
+	}
+}
+
+// Enter makes a session known before it is sent, so that a grant is never missed.
+func (q *Queue) Enter(w *Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.inside[w.Request.TS] = w
+}
+
+// Exit ends a waiter, whatever became of it.
+func (q *Queue) Exit(w *Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.inside, w.Request.TS)
+}
+
+// Stands says that a session stands in its line now, as the lock document shows: from here on the loop
+// looks after it.
+func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
+	now := q.Clock.Now().Mono
+	w.mu.Lock()
+	w.stands, w.since = true, now
+	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Party) bool { return p.TS == w.Request.TS })
+	w.scene = contend.Pictured(lock)
+	w.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.moved = now
+	if !q.attends && !q.closing() {
+		q.attends = true
+		q.Go(func() { newLoop(q).run() }) // ends when nobody waits, or with Closed
+	}
+	select {
+	case q.wake <- struct{}{}: // look at the list again
+	default: // it will
+	}
+}
+
+// Deliver tells the waiters of this process what was granted to them. Whoever was granted a lock left
+// its line. What was granted to a session that waits no longer is being given back by its caller, or is a
+// ghost for the reaper.
+func (q *Queue) Deliver(grants []catalog.Award) {
+	if len(grants) == 0 {
+		return
+	}
+	own := q.Process.Process()
+	for _, g := range grants {
+		q.mu.Lock()
+		w := q.inside[g.TS]
+		news := w != nil && !w.told && w.Request.Process == g.Process
+		if news {
+			w.told, q.moved = true, q.Clock.Now().Mono
+		}
+		q.mu.Unlock()
+		if news {
+			w.Granted <- g
+		}
+		if news || g.Process != own { // a step of this process granted it to another: that is news, too
+			q.Opened(g.Name)
+		}
+	}
+}
+
+// waiters returns those who stand in line, by lock name, and the names.
+func (q *Queue) waiters() (map[string][]*Waiter, []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	by := map[string][]*Waiter{}
+	for _, w := range q.inside {
+		w.mu.Lock()
+		standing := w.stands
+		w.mu.Unlock()
+		if standing {
+			by[w.Request.Name] = append(by[w.Request.Name], w)
+		}
+	}
+	names := make([]string, 0, len(by))
+	for name := range by {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return by, names
+}
+
+func (q *Queue) closing() bool {
+	select {
+	case <-q.Closed:
+		return true
+	default:
+		return false
+	}
+}
