@@ -42,10 +42,13 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/queue"},
 		"catalog/memcatalog":   {"catalog", "catalog/queue", "internal/clock"},
 		"pinger":               {"catalog", "internal/clock"},
-		"distlock":             {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock"},
-		demo + "cluster":       {"catalog"},
-		demo + "referee":       {demo + "cluster"},
-		demo + "view":          {"catalog", demo + "referee"},
+		"internal/contend":     {"catalog", "takeover", "internal/clock"},                   // no queue, no guards
+		"internal/waitqueue":   {"catalog", "pinger", "internal/clock", "internal/contend"}, // no managers
+		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
+			"internal/contend", "internal/waitqueue"},
+		demo + "cluster": {"catalog"},
+		demo + "referee": {demo + "cluster"},
+		demo + "view":    {"catalog", demo + "referee"},
 	}
 	for pkg, may := range allowed {
 		if _, err := os.Stat(filepath.Join(root, pkg)); os.IsNotExist(err) {
