@@ -166,9 +166,10 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 func (p *LockPinger) Doubt() { p.doubt.Store(true) }
 
 // lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
-// to the reaper (H7). A failure changes nothing: what is held then is taken over in time.
-func (p *LockPinger) lastReap(ctx context.Context) {
-	p.guarded("last reap", func() error {
+// to the reaper (H7). It reports whether the store answered: if not, what is held then is taken over in
+// time.
+func (p *LockPinger) lastReap(ctx context.Context) bool {
+	return p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}

@@ -201,9 +201,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if !first || p.Last() == nil {
 		return nil
 	}
-	if p.doubt.Load() {
-		p.lastReap(ctx)
-	}
+	reaped := !p.doubt.Load() || p.lastReap(ctx)
 	t := p.Last()
 	t.end(ErrStopped)
 	if ctx.Err() == nil { // else there is no time to try anything again
@@ -213,6 +211,10 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	<-p.queue.drain()
 	p.hangUp()
 	err := p.left()
+	if !reaped {
+		err = errors.Join(err, fmt.Errorf("pinger: what an acquisition of unknown outcome takes stays held "+
+			"until it is taken over: %w", catalog.ErrUnknownOutcome))
+	}
 	if errors.Is(t.Err(), ErrForked) { // a twin goes on with the document
 		return err
 	}
