@@ -18,7 +18,7 @@ const (
 )
 
 // Catalog is the whole store. [ParseLock] is its one reading of a lock document: an operation that meets
-// one which that does not understand changes nothing and returns a *MalformedError, but for Acquire,
+// one which that does not understand changes nothing and returns a *MalformedError, but for Enter by Claim,
 // which has one command only, and for a holder that gives back what was damaged while it held it.
 // Safe for concurrent use. Every method is bounded by its context and
 // by the implementation's own limit for one command.
@@ -32,12 +32,6 @@ type Catalog interface {
 
 // Locks is what a contender and a holder need.
 type Locks interface {
-	// Acquire takes the lock if it is understood and free, and nobody waits for it or stands in it as
-	// a sharer, or if it has no document yet: one command, upsert. It returns the document as
-	// written, with g's ts and the new fence. Errors: ErrNotFree for any other document, of which a
-	// look says what is in the way; ErrUnknownOutcome.
-	Acquire(ctx context.Context, g Grant) (Lock, error)
-
 	// Confirm asks for the outcome of an acquire or overtake that is unknown. It is a write that
 	// names g's ts, so that what it finds is durable. Errors: ErrNoMatch when the store does not
 	// hold the lock for g at this moment; *MalformedError; ErrUnknownOutcome when it could not ask.
@@ -47,10 +41,6 @@ type Locks interface {
 	// the document. Errors: ErrNoMatch when s does not hold it any more, *MalformedError,
 	// ErrUnknownOutcome.
 	SeedFence(ctx context.Context, s Session, atLeast int64) (Lock, error)
-
-	// Look reads the lock, its holder's ping and the server's clock, in one command where the
-	// server can. A document that cannot be understood is no error of Look: it is in the result.
-	Look(ctx context.Context, name string) (Look, error)
 
 	// Condemn marks the ping document of a process as dead, if it still is as watched: a
 	// compare-and-set on watched.Seq, or the insertion of a condemned one when watched is nil
@@ -63,13 +53,6 @@ type Locks interface {
 	// [Queues.Bury] is the way. Errors: ErrNoMatch when the document is not as watched any more,
 	// *MalformedError, ErrUnknownOutcome.
 	Overtake(ctx context.Context, g Grant, from Holder) (Lock, error)
-
-	// Release frees the lock if s still holds it, or takes s out of the line, and grants it to
-	// whoever is next, in one step; it touches nothing otherwise. When nobody waits everything but
-	// the state stays in the document. A document that was damaged while s held it is freed as well.
-	// Errors: ErrNoMatch when s neither holds it nor waits, *MalformedError when that cannot be told,
-	// ErrUnknownOutcome.
-	Release(ctx context.Context, s Session) error
 
 	// Read returns the lock document by the strongest read the server has (linearizable on a
 	// replica set). Errors: ErrNotFound, *MalformedError.
@@ -118,10 +101,10 @@ type Pings interface {
 
 // Operator is what the listing and breaking of locks needs.
 type Operator interface {
-	// List yields every lock document with the ping of its process, in the order of names. A
-	// document that cannot be understood is yielded as a *MalformedError and the listing goes
-	// on; any other error ends it.
-	List(ctx context.Context) iter.Seq2[Holding, error]
+	// List yields every lock document with the pings of its processes, in the order of names, or, if
+	// waited is set, those in which some process waits. A document that cannot be understood is yielded
+	// as a *MalformedError and the listing goes on; any other error ends it.
+	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
 
 	// Break frees a lock that s still holds with the fence the operator saw: state 0, a new
 	// ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
@@ -252,9 +235,9 @@ type Condemnation struct {
 	Evidence string
 }
 
-// A Look is one observation of a lock by a contender.
-type Look struct {
-	// Lock is nil when there is no document or LockErr says what is wrong with it.
+// A Snapshot is what one reading shows of a lock.
+type Snapshot struct {
+	// Lock is nil when there is no document or LockErr says what is wrong with it; never in a listing.
 	Lock    *Lock
 	LockErr *MalformedError
 	// Ping is the ping document of the holder, nil when there is none, when the lock has no
@@ -263,20 +246,11 @@ type Look struct {
 	PingErr *MalformedError
 	// Pulses are the pings of all holders and waiters, by process.
 	Pulses map[string]Pulse
-	// ServerTime is the server's clock at the look, zero when the server could not be asked.
+	// ServerTime is the server's clock at the reading, zero when the server could not be asked.
 	ServerTime time.Time
 	// Primary names the server's term (election id, or the start of a standalone process);
-	// empty when this look could not tell.
+	// empty when this reading could not tell, and in a listing.
 	Primary string
-}
-
-// A Holding is one row of a listing.
-type Holding struct {
-	Lock       Lock
-	Ping       *Ping
-	PingErr    *MalformedError
-	Pulses     map[string]Pulse // of all holders and waiters, by process
-	ServerTime time.Time
 }
 
 // Kind says what sort of deployment answers.

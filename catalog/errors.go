@@ -7,8 +7,8 @@ import (
 
 // Outcomes of conditional writes and reads.
 var (
-	// ErrNotFree is returned by Acquire when the lock document exists and is not free. It may
-	// be held, or malformed: only a look can tell.
+	// ErrNotFree is returned by Enter when the lock is not to be had at once. By Claim it may be
+	// malformed as well: only a Snapshot can tell.
 	ErrNotFree = errors.New("catalog: lock is not free")
 	// ErrNoMatch is returned by a conditional write whose filter matched nothing: the document
 	// is not what the caller thought. Nothing was changed.

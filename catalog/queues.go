@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -61,9 +60,12 @@ type Queues interface {
 	// and how says not to queue; ErrQueueFull; *LimitError; *MalformedError; ErrUnknownOutcome.
 	Enter(ctx context.Context, g Grant, how Line) (Lock, error)
 
-	// Leave takes a session out of the lock, holder or waiter, and grants the lock to whoever is
-	// next. It is Release that tells who was granted; it may tell a grant of the same instant again.
-	// Errors: those of Release.
+	// Leave takes a session out of the lock: it frees the lock if s holds it, or takes s out of the line,
+	// and grants the lock to whoever is next, in one step; it touches nothing otherwise. When nobody
+	// waits everything but the state stays in the document. A document that was damaged while s held it
+	// is freed as well. It tells who was granted, and may tell a grant of the same instant again.
+	// Errors: ErrNoMatch when s neither holds it nor waits, *MalformedError when that cannot be told,
+	// ErrUnknownOutcome.
 	Leave(ctx context.Context, s Session) ([]Award, error)
 
 	// Bury is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
@@ -75,17 +77,15 @@ type Queues interface {
 	// them. Errors: ErrNoMatch when there is nothing to grant, *MalformedError, ErrUnknownOutcome.
 	Settle(ctx context.Context, name string) ([]Award, error)
 
-	// Attend is Look for several locks at once, in one command where the server can. Locks
-	// without a document are left out.
-	Attend(ctx context.Context, names []string) (map[string]Look, error)
+	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock, in one
+	// command where the server can. Locks without a document are left out. A document that cannot be
+	// understood is no error: it is in the result.
+	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
 
 	// Awarded reads which of the named locks process holds, and which of them are free. It is the
 	// question of a process that waits for them.
 	Awarded(ctx context.Context, process string, names []string) (awards []Award, free []string,
 		err error)
-
-	// Waiting yields every lock document in which some process waits, as List does.
-	Waiting(ctx context.Context) iter.Seq2[Holding, error]
 
 	// Notices opens a stream of what is granted to process from now on. Errors: ErrNoNotices where
 	// the deployment or the database has none.
@@ -96,6 +96,14 @@ type Queues interface {
 	// carries none or there are none here; ErrNotFree, after which the transaction still lives;
 	// others, such as a conflict, as the driver worded them, so that its loop runs again.
 	EnterTransaction(ctx context.Context, g Grant) (Lock, error)
+}
+
+// LookAt is [Queues.Snapshots] of one lock. Of one without a document nothing is known, not even the time.
+func LookAt(ctx context.Context, store interface {
+	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
+}, name string) (Snapshot, error) {
+	seen, err := store.Snapshots(ctx, []string{name})
+	return seen[name], err
 }
 
 // A Line says how to enter a lock that is not to be had at once.
@@ -109,6 +117,11 @@ const (
 	Try
 	// Barge: do not queue, but overtake those who do if the holders allow it.
 	Barge
+	// Claim: take the lock for oneself if it is understood and free, and nobody waits for it or stands in
+	// it as a sharer, or if it has no document yet: one command, whatever the server. ErrNotFree stands
+	// for any other document, of which a Snapshot says what is in the way. The fence is not raised to the
+	// clock, see SeedFence.
+	Claim
 )
 
 // An Award says that a session holds a lock because somebody else's step granted it.

@@ -102,7 +102,7 @@ func refused(err error) bool {
 // free, as one that a foreign manager left with its sharers, entering takes.
 func (a *attempt) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
 	if a.grant.Mode == catalog.Exclusive && a.line == catalog.Try && plainly {
-		return a.m.locks.Acquire(ctx, a.grant)
+		return a.m.locks.Enter(ctx, a.grant, catalog.Claim)
 	}
 	lock, err := a.m.locks.Enter(ctx, a.grant, a.line)
 	if err != nil {

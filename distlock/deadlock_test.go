@@ -346,9 +346,9 @@ type thenCall struct {
 	after func()
 }
 
-func (c *thenCall) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return func(yield func(catalog.Holding, error) bool) {
-		for row, err := range c.Catalog.Waiting(ctx) {
+func (c *thenCall) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	return func(yield func(catalog.Snapshot, error) bool) {
+		for row, err := range c.Catalog.List(ctx, waited) {
 			if !yield(row, err) {
 				return
 			}

@@ -89,7 +89,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			want: func(err error) bool { return errors.Is(err, distlock.ErrLimit) },
 		},
 		"pings may not be read": {
-			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Attend, fault.Look) },
+			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Look, fault.Look) },
 			want:  denied,
 		},
 		"locks may not be read": {
@@ -152,7 +152,7 @@ func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 // and the wait goes on.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
-		"looks": {fault.Attend, fault.Look}, "questions": {fault.Awarded}, "entering": {fault.Enter},
+		"looks": {fault.Look, fault.Look}, "questions": {fault.Awarded}, "entering": {fault.Enter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

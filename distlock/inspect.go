@@ -68,8 +68,8 @@ type PingInfo struct {
 // yielded as a *MalformedError, and the listing goes on; any other error ends it. One command for
 // each page of the server's answer. PostgreSQL: pg_locks, granted.
 func (m *Manager) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
-	return listed(ctx, m.locks.List, func(row catalog.Holding) []LockInfo {
-		l := row.Lock
+	return listed(ctx, m.locks.List(ctx, false), func(row catalog.Snapshot) []LockInfo {
+		l := *row.Lock
 		if !l.Held {
 			l.Held = true // the last holder stays readable
 			last := m.lockInfo(row, l, l.Holders()[0])
@@ -88,7 +88,7 @@ func (m *Manager) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 // Those of a process who wait inside it, because a line is full, are not in it. PostgreSQL: pg_locks,
 // not granted.
 func (m *Manager) Waiters(ctx context.Context) iter.Seq2[WaiterInfo, error] {
-	return listed(ctx, m.locks.Waiting, func(row catalog.Holding) []WaiterInfo {
+	return listed(ctx, m.locks.List(ctx, true), func(row catalog.Snapshot) []WaiterInfo {
 		var infos []WaiterInfo
 		for i, p := range row.Lock.Waiters {
 			infos = append(infos, WaiterInfo{
@@ -102,15 +102,15 @@ func (m *Manager) Waiters(ctx context.Context) iter.Seq2[WaiterInfo, error] {
 }
 
 // listed turns the rows of a reading into rows of a listing.
-func listed[T any](ctx context.Context, read func(context.Context) iter.Seq2[catalog.Holding, error],
-	rows func(catalog.Holding) []T) iter.Seq2[T, error] {
+func listed[T any](ctx context.Context, read iter.Seq2[catalog.Snapshot, error],
+	rows func(catalog.Snapshot) []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		if err := usable(ctx); err != nil {
 			yield(none, fmt.Errorf("distlock: list: %w", err))
 			return
 		}
-		for row, err := range read(ctx) {
+		for row, err := range read {
 			if err != nil {
 				if !yield(none, fmt.Errorf("distlock: list: %w", err)) {
 					return
@@ -126,7 +126,7 @@ func listed[T any](ctx context.Context, read func(context.Context) iter.Seq2[cat
 	}
 }
 
-func (m *Manager) lockInfo(row catalog.Holding, l catalog.Lock, p catalog.Party) LockInfo {
+func (m *Manager) lockInfo(row catalog.Snapshot, l catalog.Lock, p catalog.Party) LockInfo {
 	return LockInfo{
 		Name: l.Name, Held: l.Held, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process,
 		Who: p.Who, Why: p.Why, Since: p.Since, Session: p.TS, Fence: p.Fence, Waiters: len(l.Waiters),
@@ -134,7 +134,7 @@ func (m *Manager) lockInfo(row catalog.Holding, l catalog.Lock, p catalog.Party)
 	}
 }
 
-func (m *Manager) pingInfo(row catalog.Holding, p catalog.Party) PingInfo {
+func (m *Manager) pingInfo(row catalog.Snapshot, p catalog.Party) PingInfo {
 	info := PingInfo{PingAge: -1, Self: p.Process != "" && p.Process == m.Process()}
 	ping := row.Pulses[p.Process].Ping
 	if p.Process == row.Lock.Process {
@@ -213,7 +213,7 @@ var errForeign = errors.New("a foreign holder has it, which raises no fence; nam
 // holder whom a line of waiters follows; then the next in line is granted the lock at once.
 func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID) (catalog.Lock, error) {
-	look, err := m.locks.Look(ctx, name)
+	look, err := catalog.LookAt(ctx, m.locks, name)
 	if err != nil {
 		return catalog.Lock{}, err
 	}

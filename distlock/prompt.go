@@ -90,20 +90,19 @@ func (p *promptStore) run(ctx context.Context, do func() error) error {
 
 // A row is one of a listing; more is false after the last.
 type row struct {
-	holding catalog.Holding
-	err     error
-	more    bool
+	snapshot catalog.Snapshot
+	err      error
+	more     bool
 }
 
-// rows is a listing that ends with ctx. To close its cursor is a command, too: once ctx has ended
+// List implements [catalog.Operator]. It ends with ctx. To close its cursor is a command, too: once ctx has ended
 // the caller does not wait for it.
-func (p *promptStore) rows(ctx context.Context,
-	read func(context.Context) iter.Seq2[catalog.Holding, error]) iter.Seq2[catalog.Holding, error] {
-	return func(yield func(catalog.Holding, error) bool) {
-		next, stop := iter.Pull2(func(yield func(catalog.Holding, error) bool) { read(ctx)(yield) })
+func (p *promptStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	return func(yield func(catalog.Snapshot, error) bool) {
+		next, stop := iter.Pull2(func(yield func(catalog.Snapshot, error) bool) { p.Catalog.List(ctx, waited)(yield) })
 		for {
 			r, late := within(ctx, p, false, func() (r row, _ error) {
-				if r.holding, r.err, r.more = next(); ctx.Err() != nil {
+				if r.snapshot, r.err, r.more = next(); ctx.Err() != nil {
 					stop()
 				}
 				return r, nil
@@ -112,30 +111,15 @@ func (p *promptStore) rows(ctx context.Context,
 				if !errors.Is(late, catalog.ErrUnavailable) {
 					go stop()
 				}
-				yield(catalog.Holding{}, late)
+				yield(catalog.Snapshot{}, late)
 				return
 			}
-			if !r.more || !yield(r.holding, r.err) {
+			if !r.more || !yield(r.snapshot, r.err) {
 				stop()
 				return
 			}
 		}
 	}
-}
-
-// List implements [catalog.Operator].
-func (p *promptStore) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return p.rows(ctx, p.Catalog.List)
-}
-
-// Waiting implements [catalog.Queues].
-func (p *promptStore) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return p.rows(ctx, p.Catalog.Waiting)
-}
-
-// Acquire implements [catalog.Locks].
-func (p *promptStore) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	return within(ctx, p, true, func() (catalog.Lock, error) { return p.Catalog.Acquire(ctx, g) })
 }
 
 // Confirm implements [catalog.Locks].
@@ -150,11 +134,6 @@ func (p *promptStore) SeedFence(ctx context.Context, s catalog.Session, atLeast 
 	return within(ctx, p, true, func() (catalog.Lock, error) {
 		return p.Catalog.SeedFence(ctx, s, atLeast)
 	})
-}
-
-// Look implements [catalog.Locks].
-func (p *promptStore) Look(ctx context.Context, name string) (catalog.Look, error) {
-	return within(ctx, p, false, func() (catalog.Look, error) { return p.Catalog.Look(ctx, name) })
 }
 
 // Condemn implements [catalog.Locks].
@@ -255,10 +234,10 @@ func (p *promptStore) Settle(ctx context.Context, name string) ([]catalog.Award,
 	})
 }
 
-// Attend implements [catalog.Queues].
-func (p *promptStore) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
-	return within(ctx, p, false, func() (map[string]catalog.Look, error) {
-		return p.Catalog.Attend(ctx, names)
+// Snapshots implements [catalog.Queues].
+func (p *promptStore) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
+	return within(ctx, p, false, func() (map[string]catalog.Snapshot, error) {
+		return p.Catalog.Snapshots(ctx, names)
 	})
 }
 

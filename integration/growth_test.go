@@ -216,7 +216,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		{"Held", func(ctx context.Context) error { _, err := c.Held(ctx, me); return err }},
 		{"Tally", func(ctx context.Context) error { _, err := c.Tally(ctx, me); return err }},
 		{"Waiting", func(ctx context.Context) error {
-			for _, err := range c.Waiting(ctx) {
+			for _, err := range c.List(ctx, true) {
 				if err != nil {
 					return err
 				}
@@ -224,10 +224,9 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			return nil
 		}},
 		{"Awarded", func(ctx context.Context) error { _, _, err := c.Awarded(ctx, me, names); return err }},
-		{"Attend", func(ctx context.Context) error { _, err := c.Attend(ctx, names); return err }},
-		{"Look", func(ctx context.Context) error { _, err := c.Look(ctx, names[0]); return err }},
+		{"Snapshots", func(ctx context.Context) error { _, err := c.Snapshots(ctx, names); return err }},
 		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
-		{"Acquire", func(ctx context.Context) error { _, err := c.Acquire(ctx, fresh); return err }},
+		{"Acquire", func(ctx context.Context) error { _, err := c.Enter(ctx, fresh, catalog.Claim); return err }},
 		{"Confirm", func(ctx context.Context) error { _, err := c.Confirm(ctx, fresh); return err }},
 		{"SeedFence", func(ctx context.Context) error {
 			_, err := c.SeedFence(ctx, seeded.Session, 1<<41)
@@ -237,7 +236,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			_, err := c.Overtake(ctx, grant("theirs", me), catalog.Holder{Session: theirs.Session, Process: other})
 			return err
 		}},
-		{"Release", func(ctx context.Context) error { return c.Release(ctx, mine.Session) }},
+		{"Release", func(ctx context.Context) error { _, err := c.Leave(ctx, mine.Session); return err }},
 		{"Leave", func(ctx context.Context) error { _, err := c.Leave(ctx, waiting.Session); return err }},
 		{"Bury", func(ctx context.Context) error {
 			_, err := c.Bury(ctx, catalog.Holder{Session: behind.Session, Process: other}, "silent")

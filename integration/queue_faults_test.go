@@ -261,7 +261,7 @@ func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 						}
 					}
 					switch {
-					case call.Op == fault.Awarded || call.Op == fault.Attend: // only the stream tells
+					case call.Op == fault.Awarded || call.Op == fault.Look: // only the stream tells
 						select {
 						case <-goOn:
 						case <-ctx.Done():

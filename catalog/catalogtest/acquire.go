@@ -30,7 +30,7 @@ var acquireCases = []testCase{
 	{"StateIsAnArrayOfZero_IsNotFree", func(b *bench) { // F2: the filter {state: 0} would match it
 		b.insert("locks", bson.D{field("_id", "balancer"), field("state", bson.A{int32(0)})})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
@@ -66,21 +66,21 @@ var acquireCases = []testCase{
 		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
 			field("waiters", bson.A{waiting(grant("balancer", bob))})))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"HeldDocument_IsNotFreeAndUntouched", func(b *bench) {
 		b.acquire(grant("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", bob))
+			_, err := b.Catalog.Enter(b.ctx, grant("balancer", bob), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"SameGrantTwice_IsNotFree", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		_, err := b.Catalog.Acquire(b.ctx, g)
+		_, err := b.Catalog.Enter(b.ctx, g, catalog.Claim)
 		b.wantErr(err, catalog.ErrNotFree)
 	}},
 	{"AfterRelease_FenceRises", func(b *bench) {
@@ -89,7 +89,7 @@ var acquireCases = []testCase{
 			if l := b.acquire(g); l.Fence != want {
 				b.Fatalf("fence: want %d, got %d", want, l.Fence)
 			}
-			if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			if err := b.release(g.Session); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -120,7 +120,7 @@ var acquireCases = []testCase{
 				b.insert("locks", doc)
 			}
 			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.Acquire(b.ctx, grant(name, alice))
+				_, err := b.Catalog.Enter(b.ctx, grant(name, alice), catalog.Claim)
 				b.wantErr(err, catalog.ErrNotFree)
 			})
 		}
@@ -128,7 +128,7 @@ var acquireCases = []testCase{
 	{"StateMissing_IsNotFree", func(b *bench) { // F1
 		b.insert("locks", bson.D{field("_id", "balancer"), field("fence", int64(3))})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+			_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 		_, err := b.Catalog.Read(b.ctx, "balancer")
@@ -149,9 +149,9 @@ var acquireCases = []testCase{
 			g.Who, g.Why = "$who", "$$NOW"
 			b.acquire(g)
 			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
-			_, err := b.Catalog.Acquire(b.ctx, grant(name, bob))
+			_, err := b.Catalog.Enter(b.ctx, grant(name, bob), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
-			if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			if err := b.release(g.Session); err != nil {
 				b.Errorf("%q: release: %v", name, err)
 			}
 		}
@@ -176,7 +176,7 @@ var acquireCases = []testCase{
 		if err := b.Delete(b.ctx, "locks", "balancer"); err != nil {
 			b.Fatal(err)
 		}
-		b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+		b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 		next := grant("balancer", bob)
 		if l := b.acquire(next); l.Fence != 1 {
 			b.Errorf("fence: want 1, got %d", l.Fence)
@@ -207,13 +207,13 @@ var acquireCases = []testCase{
 // everyOperation calls each operation of a store with plain arguments.
 func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := c.Acquire(ctx, g); return err },
+		"Acquire": func(ctx context.Context) error { _, err := c.Enter(ctx, g, catalog.Claim); return err },
 		"Confirm": func(ctx context.Context) error { _, err := c.Confirm(ctx, g); return err },
 		"SeedFence": func(ctx context.Context) error {
 			_, err := c.SeedFence(ctx, g.Session, 9)
 			return err
 		},
-		"Look": func(ctx context.Context) error { _, err := c.Look(ctx, g.Name); return err },
+		"Look": func(ctx context.Context) error { _, err := catalog.LookAt(ctx, c, g.Name); return err },
 		"Condemn": func(ctx context.Context) error {
 			return c.Condemn(ctx, g.Process, nil, catalog.Condemnation{By: "x"})
 		},
@@ -221,8 +221,7 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			_, err := c.Overtake(ctx, g, catalog.Holder{Session: g.Session})
 			return err
 		},
-		"Release": func(ctx context.Context) error { return c.Release(ctx, g.Session) },
-		"Read":    func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
+		"Read": func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
 		"Ping": func(ctx context.Context) error {
 			_, err := c.Ping(ctx, beat(g.Process, 1))
 			return err
@@ -237,7 +236,7 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 		"Prepare": func(ctx context.Context) error { _, err := c.Prepare(ctx); return err },
 		"Hello":   func(ctx context.Context) error { _, err := c.Hello(ctx); return err },
 		"List": func(ctx context.Context) error {
-			for _, err := range c.List(ctx) {
+			for _, err := range c.List(ctx, false) {
 				return err
 			}
 			return nil
@@ -256,8 +255,8 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			return err
 		},
 		"Settle": func(ctx context.Context) error { _, err := c.Settle(ctx, g.Name); return err },
-		"Attend": func(ctx context.Context) error {
-			_, err := c.Attend(ctx, []string{g.Name})
+		"Snapshots": func(ctx context.Context) error {
+			_, err := c.Snapshots(ctx, []string{g.Name})
 			return err
 		},
 		"Awarded": func(ctx context.Context) error {
@@ -265,7 +264,7 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			return err
 		},
 		"Waiting": func(ctx context.Context) error {
-			for _, err := range c.Waiting(ctx) {
+			for _, err := range c.List(ctx, true) {
 				return err
 			}
 			return nil

@@ -168,7 +168,7 @@ func verdict(err error) string {
 
 func (m *machine) acquire(t *rapid.T) {
 	g := m.newGrant(t)
-	m.both(t, "acquire", func(s Store) string { return m.lock(s.Catalog.Acquire(m.ctx, g)) })
+	m.both(t, "acquire", func(s Store) string { return m.lock(s.Catalog.Enter(m.ctx, g, catalog.Claim)) })
 }
 
 func (m *machine) confirm(t *rapid.T) {
@@ -200,7 +200,7 @@ func (m *machine) overtake(t *rapid.T) {
 func (m *machine) release(t *rapid.T) {
 	g := m.oldGrant(t)
 	m.lift(t, g.Name)
-	m.both(t, "release", func(s Store) string { return verdict(s.Catalog.Release(m.ctx, g.Session)) })
+	m.both(t, "release", func(s Store) string { return verdict(second(s.Catalog.Leave(m.ctx, g.Session))) })
 }
 
 func (m *machine) breakLock(t *rapid.T) {
@@ -253,7 +253,7 @@ func (m *machine) prune(t *rapid.T) {
 func (m *machine) observe(t *rapid.T) {
 	name, process := m.name(t), m.process(t)
 	m.both(t, "observe", func(s Store) string {
-		look, err := s.Catalog.Look(m.ctx, name)
+		look, err := catalog.LookAt(m.ctx, s.Catalog, name)
 		text := []string{verdict(err), m.lookText(look), m.lock(s.Catalog.Read(m.ctx, name))}
 		held, err := s.Catalog.Held(m.ctx, process)
 		for _, h := range held {
@@ -264,16 +264,19 @@ func (m *machine) observe(t *rapid.T) {
 			text = append(text, fmt.Sprint("place ", s.Name, " ", m.masked(s.TS)))
 		}
 		text = append(text, verdict(err), fmt.Sprint(tally.Count, tally.FenceSum), verdict(tallyErr))
-		for row, err := range s.Catalog.List(m.ctx) {
+		for row, err := range s.Catalog.List(m.ctx, false) {
 			if err == nil && strings.HasPrefix(row.Lock.Name, m.prefix) {
-				text = append(text, m.lock(row.Lock, nil))
+				text = append(text, m.lock(*row.Lock, nil))
 			}
 		}
 		return strings.Join(text, "\n  ")
 	})
 }
 
-func (m *machine) lookText(look catalog.Look) string {
+// second is the error of two results.
+func second[T any](_ T, err error) error { return err }
+
+func (m *machine) lookText(look catalog.Snapshot) string {
 	var text []string
 	if look.Lock != nil {
 		text = append(text, m.lock(*look.Lock, nil))

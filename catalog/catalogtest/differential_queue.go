@@ -185,7 +185,7 @@ func (m *machine) awarded(t *rapid.T) {
 
 func (m *machine) attend(t *rapid.T) {
 	m.both(t, "attend", func(s Store) string {
-		looks, err := s.Catalog.Attend(m.ctx, m.names())
+		looks, err := s.Catalog.Snapshots(m.ctx, m.names())
 		text := []string{verdict(err)}
 		for _, name := range slices.Sorted(maps.Keys(looks)) {
 			text = append(text, name+": "+m.lookText(looks[name]))
@@ -197,7 +197,7 @@ func (m *machine) attend(t *rapid.T) {
 func (m *machine) waiting(t *rapid.T) {
 	m.both(t, "waiting", func(s Store) string {
 		var text []string
-		for row, err := range s.Catalog.Waiting(m.ctx) {
+		for row, err := range s.Catalog.List(m.ctx, true) {
 			var bad *catalog.MalformedError
 			switch {
 			case errors.As(err, &bad):
@@ -207,7 +207,7 @@ func (m *machine) waiting(t *rapid.T) {
 			case err != nil:
 				text = append(text, verdict(err))
 			case strings.HasPrefix(row.Lock.Name, m.prefix):
-				text = append(text, m.lock(row.Lock, nil)+"; "+pingText(row.Ping)+"; "+
+				text = append(text, m.lock(*row.Lock, nil)+"; "+pingText(row.Ping)+"; "+
 					pulsesText(row.Pulses))
 			}
 		}

@@ -72,7 +72,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	b.insert("locks", g.held)
 	b.insert("lockpings", g.ping)
 	b.wantUntouched("locks", "balancer", func() {
-		_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+		_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 		b.wantErr(err, catalog.ErrNotFree)
 	})
 	look := b.look("balancer")
@@ -104,7 +104,7 @@ func foreignOvertaken(b *bench, g historical) {
 	// The foreign holder's release names its own ts, or at least its own process.
 	s := from.Session()
 	b.wantUntouched("locks", "balancer", func() {
-		b.wantErr(b.Catalog.Release(b.ctx, s), catalog.ErrNoMatch)
+		b.wantErr(b.release(s), catalog.ErrNoMatch)
 	})
 }
 
@@ -112,7 +112,7 @@ func foreignReleased(b *bench, g historical) {
 	b.insert("locks", with(g.held, field("state", int32(0))))
 	mine := grant("balancer", alice)
 	l := b.acquire(mine)
-	if err := b.Catalog.Release(b.ctx, mine.Session); err != nil {
+	if err := b.release(mine.Session); err != nil {
 		b.Fatal(err)
 	}
 	if next := b.acquire(grant("balancer", bob)); next.Fence != l.Fence+1 {
@@ -128,7 +128,7 @@ func foreign2011(b *bench) { // F19
 	if look.LockErr == nil || look.LockErr.Field != "ts" {
 		b.Fatalf("want malformed ts, got %+v", look)
 	}
-	_, err := b.Catalog.Acquire(b.ctx, grant("balancer", alice))
+	_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 	b.wantErr(err, catalog.ErrNotFree)
 	if _, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"); err != nil {
 		b.Fatal(err)

@@ -15,7 +15,7 @@ var holderCases = []testCase{
 	{"Release_ChangesStateAndRevOnly", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantDocument(b.document("locks", "balancer"),
@@ -33,7 +33,7 @@ var holderCases = []testCase{
 			field("who", 7), field("when", "yesterday"),
 		}
 		b.insert("locks", doc)
-		err := b.Catalog.Release(b.ctx, catalog.Session{Name: "balancer", TS: ts})
+		err := b.release(catalog.Session{Name: "balancer", TS: ts})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -43,21 +43,21 @@ var holderCases = []testCase{
 	{"ReleaseTwice_SecondMatchesNothing", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 		})
 	}},
 	{"ReleaseOfAnotherSession_TouchesNothing", func(b *bench) {
 		b.acquire(grant("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.Catalog.Release(b.ctx, grant("balancer", alice).Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(grant("balancer", alice).Session), catalog.ErrNoMatch)
 		})
 	}},
 	{"ReleaseOfUnknownName_CreatesNothing", func(b *bench) {
-		b.wantErr(b.Catalog.Release(b.ctx, grant("balancer", alice).Session), catalog.ErrNoMatch)
+		b.wantErr(b.release(grant("balancer", alice).Session), catalog.ErrNoMatch)
 		if raw := b.document("locks", "balancer"); raw != nil {
 			b.Errorf("created %v", raw)
 		}
@@ -69,18 +69,18 @@ var holderCases = []testCase{
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 		})
 	}},
 	{"LateUndoAfterNextAcquire_MatchesNothing", func(b *bench) { // I5
 		first := grant("balancer", alice)
 		b.acquire(first)
-		if err := b.Catalog.Release(b.ctx, first.Session); err != nil {
+		if err := b.release(first.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.acquire(grant("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.Catalog.Release(b.ctx, first.Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(first.Session), catalog.ErrNoMatch)
 		})
 	}},
 	{"Confirm_OfOwnLock_WritesAndReturnsIt", func(b *bench) { // I2
@@ -105,7 +105,7 @@ var holderCases = []testCase{
 		other := grant("balancer", alice)
 		b.acquire(other)
 		b.wantUntouched("locks", "balancer", confirm)
-		if err := b.Catalog.Release(b.ctx, other.Session); err != nil {
+		if err := b.release(other.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", confirm)
@@ -113,7 +113,7 @@ var holderCases = []testCase{
 	{"Confirm_AfterOwnRelease_MatchesNothing", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
@@ -175,7 +175,7 @@ var holderCases = []testCase{
 		b.acquire(grant("c", bob))
 		gone := grant("d", alice)
 		b.acquire(gone)
-		if err := b.Catalog.Release(b.ctx, gone.Session); err != nil {
+		if err := b.release(gone.Session); err != nil {
 			b.Fatal(err)
 		}
 		want := []catalog.HeldSession{{Session: h.Session, Fence: 1}, {Session: g.Session, Fence: 1}}
@@ -225,8 +225,8 @@ var holderCases = []testCase{
 		b.wantHeld(alice, want)
 	}},
 	{"ErrorsNameOperationAndLock", func(b *bench) {
-		err := b.Catalog.Release(b.ctx, grant("bal\"ancer", alice).Session)
-		const want = `release "bal\"ancer": catalog: document is not as expected`
+		err := b.release(grant("bal\"ancer", alice).Session)
+		const want = `leave "bal\"ancer": catalog: document is not as expected`
 		if err == nil || err.Error() != want {
 			b.Errorf("text\nwant %s\ngot  %v", want, err)
 		}

@@ -87,7 +87,7 @@ var noticesCases = []testCase{
 		if !ok {
 			return
 		}
-		if err := b.Catalog.Release(b.ctx, g[0].Session); err != nil {
+		if err := b.release(g[0].Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantNotices(n, process(1), award(g[1], planted+2))

@@ -27,14 +27,14 @@ var oddCases = []testCase{
 			g := grant(label(i), alice)
 			b.acquire(g)
 			b.rewrite(g.Name, field("rev", rev))
-			if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+			if err := b.release(g.Session); err != nil {
 				b.Errorf("rev %v: release: %v", rev, err)
 			}
 			next := grant(g.Name, bob)
 			if _, err := b.Catalog.Enter(b.ctx, next, catalog.Try); err != nil {
 				b.Errorf("rev %v, released: enter: %v", rev, err)
 			}
-			if err := b.Catalog.Release(b.ctx, next.Session); err != nil {
+			if err := b.release(next.Session); err != nil {
 				b.Errorf("rev %v, released: release: %v", rev, err)
 			}
 		}
@@ -282,7 +282,7 @@ func (b *bench) refusedByAll(name, bad string) {
 		"Confirm":      func() error { _, err := b.Catalog.Confirm(b.ctx, mine); return err },
 		"SeedFence":    func() error { _, err := b.Catalog.SeedFence(b.ctx, s, 1<<41); return err },
 		"Leave":        func() error { _, err := b.Catalog.Leave(b.ctx, other.Session); return err },
-		"Release":      func() error { return b.Catalog.Release(b.ctx, other.Session) },
+		"Release":      func() error { return b.release(other.Session) },
 		"Bury":         func() error { _, err := b.Catalog.Bury(b.ctx, from, "silent"); return err },
 		"Settle":       func() error { _, err := b.Catalog.Settle(b.ctx, name); return err },
 		"Break":        func() error { _, err := b.Catalog.Break(b.ctx, s, planted, "x"); return err },
@@ -307,7 +307,7 @@ func (b *bench) refusedByAll(name, bad string) {
 		})
 	}
 	b.wantUntouched("locks", name, func() {
-		_, err := b.Catalog.Acquire(b.ctx, other)
+		_, err := b.Catalog.Enter(b.ctx, other, catalog.Claim)
 		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
 		awards, free := b.awarded(alice, name)
 		if len(awards)+len(free) > 0 {
@@ -329,7 +329,7 @@ func (b *bench) unseen(name string) {
 			b.Errorf("%s: held tells of it: %+v", name, s)
 		}
 	}
-	for row, err := range b.Catalog.Waiting(b.ctx) {
+	for row, err := range b.Catalog.List(b.ctx, true) {
 		if err == nil && row.Lock.Name == name {
 			b.Errorf("%s: waiting tells of it: %+v", name, row)
 		}
@@ -346,7 +346,7 @@ func asError(bad *catalog.MalformedError) error {
 
 // listed is what the listing says of a document.
 func (b *bench) listed(name string) error {
-	for _, err := range b.Catalog.List(b.ctx) {
+	for _, err := range b.Catalog.List(b.ctx, false) {
 		var bad *catalog.MalformedError
 		if errors.As(err, &bad) && bad.ID == name {
 			return err
@@ -366,7 +366,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	ts, isSession := raw.Lookup("ts").ObjectIDOK()
 	decimal := raw.Lookup("state").Type == bson.TypeDouble
 	if isNumber && !decimal && state > 0 && isSession && ts == oddHolderTS {
-		if err := b.Catalog.Release(b.ctx, catalog.Session{Name: name, TS: ts}); err != nil {
+		if err := b.release(catalog.Session{Name: name, TS: ts}); err != nil {
 			b.Errorf("%s: its holder releases: %v", name, err)
 		} else if left, _ := b.document("locks", name).Lookup("state").AsInt64OK(); left != 0 {
 			b.Errorf("%s: its holder released, and its state is %d", name, left)
@@ -398,7 +398,7 @@ func (b *bench) ways(l catalog.Lock) []way {
 	ways := []way{
 		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
 		{"Enter, Barge", enter(catalog.Barge)},
-		{"Acquire", func(g catalog.Grant) error { _, err := b.Catalog.Acquire(b.ctx, g); return err }},
+		{"Acquire", func(g catalog.Grant) error { _, err := b.Catalog.Enter(b.ctx, g, catalog.Claim); return err }},
 	}
 	if l.Held {
 		ways = append(ways, way{"Overtake", func(g catalog.Grant) error {
@@ -441,7 +441,7 @@ func (b *bench) oddLife(name string, doc bson.D, w way) {
 		b.Errorf("%s: %s took nothing: %+v", name, w.name, l.Lock)
 	}
 	if holds || waits {
-		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+		if err := b.release(g.Session); err != nil {
 			b.Errorf("%s: %s, then release: %v", name, w.name, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 var operatorCases = []testCase{
 	{"List_OfNothing_IsEmpty", func(b *bench) {
-		for row, err := range b.Catalog.List(b.ctx) {
+		for row, err := range b.Catalog.List(b.ctx, false) {
 			b.Errorf("%+v, %v", row, err)
 		}
 	}},
@@ -23,7 +23,7 @@ var operatorCases = []testCase{
 		}
 		b.acquire(grant("z", bob))
 		var names []string
-		for row, err := range b.Catalog.List(b.ctx) {
+		for row, err := range b.Catalog.List(b.ctx, false) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -48,7 +48,7 @@ var operatorCases = []testCase{
 		b.insert("lockpings", bson.D{field("_id", alice), field("ping", "x")})
 		b.acquire(grant("b", alice))
 		var good, ids, fields []string
-		for row, err := range b.Catalog.List(b.ctx) {
+		for row, err := range b.Catalog.List(b.ctx, false) {
 			var bad *catalog.MalformedError
 			switch {
 			case errors.As(err, &bad):
@@ -73,7 +73,7 @@ var operatorCases = []testCase{
 			b.acquire(grant(name, alice))
 		}
 		n := 0
-		for range b.Catalog.List(b.ctx) {
+		for range b.Catalog.List(b.ctx, false) {
 			if n++; n == 2 {
 				break
 			}
@@ -87,7 +87,7 @@ var operatorCases = []testCase{
 		ctx, cancel := context.WithCancel(b.ctx)
 		cancel()
 		var errs []error
-		for _, err := range b.Catalog.List(ctx) {
+		for _, err := range b.Catalog.List(ctx, false) {
 			errs = append(errs, err)
 		}
 		if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
@@ -104,7 +104,7 @@ var operatorCases = []testCase{
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 2, 2),
 			field("state", int32(0)), field("ts", l.TS), field("why", "broken: stuck since noon")))
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.Catalog.Release(b.ctx, g.Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 			_, err := b.Catalog.Confirm(b.ctx, g)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
@@ -135,7 +135,7 @@ var operatorCases = []testCase{
 	{"Break_OfFreeOrMissing_TouchesNothing", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {

@@ -45,7 +45,7 @@ var overtakeCases = []testCase{
 	{"ReleasedMeanwhile_TouchesNothing", func(b *bench) {
 		g := grant("balancer", alice)
 		watched := b.acquire(g)
-		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
@@ -114,7 +114,7 @@ var overtakeCases = []testCase{
 			_, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob),
 				catalog.Holder{Session: s, Process: alice})
 			b.wantMalformed(err, "locks", "balancer", "ts")
-			b.wantMalformed(b.Catalog.Release(b.ctx, s), "locks", "balancer", "ts")
+			b.wantMalformed(b.release(s), "locks", "balancer", "ts")
 		})
 	}},
 	{"WhereSomebodyWaitsOrShares_TouchesNothing", func(b *bench) {
@@ -201,7 +201,7 @@ var lookCases = []testCase{
 	{"FreeLock_IsFree", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		if err := b.Catalog.Release(b.ctx, g.Session); err != nil {
+		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
 		}
 		if look := b.look("balancer"); look.Lock == nil || look.Lock.Held || look.Lock.TS != g.TS {

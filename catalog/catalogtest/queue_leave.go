@@ -123,15 +123,15 @@ var leaveCases = []testCase{
 	{"Release_DoesAsLeave", func(b *bench) {
 		g := b.inLine("balancer", 4)
 		for _, one := range []catalog.Grant{g[2], g[0]} {
-			if err := b.Catalog.Release(b.ctx, one.Session); err != nil {
+			if err := b.release(one.Session); err != nil {
 				b.Fatal(err)
 			}
 		}
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[1], planted+2, 6), waiters(g[3])))
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.Catalog.Release(b.ctx, g[0].Session), catalog.ErrNoMatch)
-			b.wantErr(b.Catalog.Release(b.ctx, g[2].Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(g[0].Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(g[2].Session), catalog.ErrNoMatch)
 		})
 	}},
 }

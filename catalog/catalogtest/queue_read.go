@@ -34,9 +34,9 @@ func (b *bench) wantPulses(what string, got map[string]catalog.Pulse, pinging, s
 }
 
 // attend reads several locks at once.
-func (b *bench) attend(names ...string) map[string]catalog.Look {
+func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 	b.Helper()
-	looks, err := b.Catalog.Attend(b.ctx, names)
+	looks, err := b.Catalog.Snapshots(b.ctx, names)
 	if err != nil {
 		b.Fatalf("attend: %v", err)
 	}
@@ -63,9 +63,9 @@ func waits(g catalog.Grant) catalog.HeldSession {
 }
 
 // rows collects a listing and the names of what is malformed in it.
-func (b *bench) rows() (rows []catalog.Holding, malformed []string) {
+func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
-	for row, err := range b.Catalog.Waiting(b.ctx) {
+	for row, err := range b.Catalog.List(b.ctx, true) {
 		var bad *catalog.MalformedError
 		switch {
 		case errors.As(err, &bad):
@@ -141,8 +141,8 @@ var queueReadCases = []testCase{
 		writer, last := grant("balancer", process(3)), grant("balancer", process(4))
 		b.enter(writer)
 		b.enter(last)
-		var listed catalog.Holding
-		for row, err := range b.Catalog.List(b.ctx) {
+		var listed catalog.Snapshot
+		for row, err := range b.Catalog.List(b.ctx, false) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -196,8 +196,8 @@ var queueReadCases = []testCase{
 		if look := b.look("balancer").Lock; !reflect.DeepEqual(*look, l) {
 			b.Errorf("look\nwant %+v\ngot  %+v", l, look)
 		}
-		for row, err := range b.Catalog.List(b.ctx) {
-			if err != nil || !reflect.DeepEqual(row.Lock, l) {
+		for row, err := range b.Catalog.List(b.ctx, false) {
+			if err != nil || !reflect.DeepEqual(*row.Lock, l) {
 				b.Errorf("list\nwant %+v\ngot  %+v, %v", l, row.Lock, err)
 			}
 		}
@@ -293,7 +293,7 @@ var queueReadCases = []testCase{
 			b.inLine(name, 2)
 		}
 		n := 0
-		for range b.Catalog.Waiting(b.ctx) {
+		for range b.Catalog.List(b.ctx, true) {
 			if n++; n == 2 {
 				break
 			}

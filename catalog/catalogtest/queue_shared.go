@@ -109,13 +109,13 @@ var sharedCases = []testCase{
 	{"ReleaseOfASharer_DoesAsLeave", func(b *bench) {
 		g := b.readers("balancer", 3)
 		for i, one := range g {
-			if err := b.Catalog.Release(b.ctx, one.Session); err != nil {
+			if err := b.release(one.Session); err != nil {
 				b.Fatal(err)
 			}
 			if l := b.look("balancer").Lock; len(l.Holders()) != 2-i {
 				b.Errorf("lock: %+v", l)
 			}
-			b.wantErr(b.Catalog.Release(b.ctx, one.Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(one.Session), catalog.ErrNoMatch)
 		}
 	}},
 	{"Permits_HoldUpToTheLimit", func(b *bench) {

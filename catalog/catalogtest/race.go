@@ -52,7 +52,7 @@ var raceCases = []testCase{
 		for round := range 10 {
 			name := fmt.Sprintf("lock-%d", round)
 			b.wantOneWinner(together(2, func(i int) error {
-				_, err := b.Catalog.Acquire(b.ctx, grant(name, process(i)))
+				_, err := b.Catalog.Enter(b.ctx, grant(name, process(i)), catalog.Claim)
 				return err
 			}), catalog.ErrNotFree)
 		}
@@ -67,7 +67,7 @@ var raceCases = []testCase{
 			var mu sync.Mutex // guards winner
 			b.wantOneWinner(together(contenders, func(i int) error {
 				g := grant("balancer", process(i))
-				l, err := b.Catalog.Acquire(b.ctx, g)
+				l, err := b.Catalog.Enter(b.ctx, g, catalog.Claim)
 				if err == nil {
 					mu.Lock()
 					winner = l.Session()
@@ -79,7 +79,7 @@ var raceCases = []testCase{
 			if err != nil || l.Session() != winner || l.Fence != int64(round+1) {
 				b.Fatalf("round %d: %+v, %v", round, l, err)
 			}
-			if err := b.Catalog.Release(b.ctx, winner); err != nil {
+			if err := b.release(winner); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -110,7 +110,7 @@ var raceCases = []testCase{
 			l := b.acquire(g)
 			b.wantOneWinner(together(2, func(i int) error {
 				if i == 0 {
-					return b.Catalog.Release(b.ctx, g.Session)
+					return b.release(g.Session)
 				}
 				_, err := b.Catalog.Overtake(b.ctx, grant(g.Name, bob), l.Holder())
 				return err

@@ -130,7 +130,7 @@ func (b *bench) document(collection, id string) bson.Raw {
 
 func (b *bench) acquire(g catalog.Grant) catalog.Lock {
 	b.Helper()
-	l, err := b.Catalog.Acquire(b.ctx, g)
+	l, err := b.Catalog.Enter(b.ctx, g, catalog.Claim)
 	if err != nil {
 		b.Fatalf("acquire: %v", err)
 	}
@@ -146,9 +146,15 @@ func (b *bench) ping(process string) catalog.Ping {
 	return p.Ping
 }
 
-func (b *bench) look(name string) catalog.Look {
+// release takes s out of the lock, whoever is granted by it.
+func (b *bench) release(s catalog.Session) error {
+	_, err := b.Catalog.Leave(b.ctx, s)
+	return err
+}
+
+func (b *bench) look(name string) catalog.Snapshot {
 	b.Helper()
-	look, err := b.Catalog.Look(b.ctx, name)
+	look, err := catalog.LookAt(b.ctx, b.Catalog, name)
 	if err != nil {
 		b.Fatalf("look: %v", err)
 	}

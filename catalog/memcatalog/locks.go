@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog/queue"
 )
 
-// Acquire is documented in [catalog.Locks].
-func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+// claim is Enter by [catalog.Claim].
+func (c *Catalog) claim(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
 	const verb = "acquire"
 	if err := ctx.Err(); err != nil {
 		return catalog.Lock{}, failed(verb, g.Name, err)
@@ -64,19 +64,8 @@ func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Ho
 	})
 }
 
-// Look is documented in [catalog.Locks]. Lock, ping and clock are of one instant.
-func (c *Catalog) Look(ctx context.Context, name string) (catalog.Look, error) {
-	if err := ctx.Err(); err != nil {
-		return catalog.Look{}, failed("look at", name, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lookAt(name), nil
-}
-
-// lookAt is Look. The caller holds mu.
-func (c *Catalog) lookAt(name string) catalog.Look {
-	look := catalog.Look{ServerTime: serverDate(c.now()), Primary: c.primary}
+func (c *Catalog) lookAt(name string) catalog.Snapshot {
+	look := catalog.Snapshot{ServerTime: serverDate(c.now()), Primary: c.primary}
 	raw := c.locks[stringKey(name)]
 	if raw == nil {
 		return look

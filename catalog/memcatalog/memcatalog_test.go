@@ -66,7 +66,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 		ctx := t.Context()
 		for i := range byte(20) {
 			name := fmt.Sprint("lock-", i%7)
-			if _, err := c.Acquire(ctx, grant(name, i)); err != nil {
+			if _, err := c.Enter(ctx, grant(name, i), catalog.Claim); err != nil {
 				_, err = c.Break(ctx, catalog.Session{Name: name}, 1, "again")
 				t.Log(err)
 			}
@@ -86,7 +86,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	if _, err := c.Acquire(t.Context(), grant("a", 1)); err != nil {
+	if _, err := c.Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
 		t.Fatal(err)
 	}
 	clear(c.Document("locks", "a"))
@@ -99,8 +99,11 @@ func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 func TestCatalog_SetPrimary_ShowsInLookAndHello(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{Primary: "term 1"})
+	if _, err := c.Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{"term 1", "term 2"} {
-		look, err := c.Look(t.Context(), "a")
+		look, err := catalog.LookAt(t.Context(), c, "a")
 		server, err2 := c.Hello(t.Context())
 		if err != nil || err2 != nil || look.Primary != want || server.Primary != want {
 			t.Errorf("want %q, got %q and %q", want, look.Primary, server.Primary)
@@ -207,20 +210,20 @@ func BenchmarkCatalog_AcquireTallyRelease(b *testing.B) {
 		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {
 			c := memcatalog.New(memcatalog.Options{})
 			for i := range n {
-				if _, err := c.Acquire(b.Context(), grant(fmt.Sprint("lock-", i), 1)); err != nil {
+				if _, err := c.Enter(b.Context(), grant(fmt.Sprint("lock-", i), 1), catalog.Claim); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.ReportAllocs()
 			g := grant("one", 2)
 			for b.Loop() {
-				if _, err := c.Acquire(b.Context(), g); err != nil {
+				if _, err := c.Enter(b.Context(), g, catalog.Claim); err != nil {
 					b.Fatal(err)
 				}
 				if _, err := c.Tally(b.Context(), g.Process); err != nil {
 					b.Fatal(err)
 				}
-				if err := c.Release(b.Context(), g.Session); err != nil {
+				if _, err := c.Leave(b.Context(), g.Session); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -12,26 +12,21 @@ import (
 )
 
 // List is documented in [catalog.Operator]. The locks are of one instant.
-func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return c.list(ctx, func(bson.Raw) bool { return true })
-}
-
-// Waiting is documented in [catalog.Queues]. The locks are of one instant.
-func (c *Catalog) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return c.list(ctx, func(raw bson.Raw) bool { return awaited(take(raw)) })
+func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	return c.list(ctx, func(raw bson.Raw) bool { return !waited || awaited(take(raw)) })
 }
 
 // list yields the lock documents that a filter lets through, whether or not they are understood.
 func (c *Catalog) list(ctx context.Context, filter func(bson.Raw) bool) iter.Seq2[
-	catalog.Holding, error] {
-	return func(yield func(catalog.Holding, error) bool) {
+	catalog.Snapshot, error] {
+	return func(yield func(catalog.Snapshot, error) bool) {
 		if err := ctx.Err(); err != nil {
-			yield(catalog.Holding{}, fmt.Errorf("list: %w", err))
+			yield(catalog.Snapshot{}, fmt.Errorf("list: %w", err))
 			return
 		}
 		for _, raw := range c.documents() {
 			if err := ctx.Err(); err != nil {
-				yield(catalog.Holding{}, fmt.Errorf("list: %w", err))
+				yield(catalog.Snapshot{}, fmt.Errorf("list: %w", err))
 				return
 			}
 			if !filter(raw) {
@@ -52,14 +47,14 @@ func (c *Catalog) documents() []bson.Raw {
 	return c.locks.sorted()
 }
 
-func (c *Catalog) row(raw bson.Raw) (catalog.Holding, error) {
+func (c *Catalog) row(raw bson.Raw) (catalog.Snapshot, error) {
 	l, bad := catalog.ParseLock(raw)
 	if bad != nil {
-		return catalog.Holding{}, fmt.Errorf("list: %w", bad)
+		return catalog.Snapshot{}, fmt.Errorf("list: %w", bad)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	row := catalog.Holding{Lock: l, ServerTime: serverDate(c.now()), Pulses: c.pulses(l)}
+	row := catalog.Snapshot{Lock: &l, ServerTime: serverDate(c.now()), Pulses: c.pulses(l)}
 	row.Ping, row.PingErr = parsePing(l.Process, c.pings[stringKey(l.Process)])
 	return row, nil
 }

@@ -21,6 +21,9 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 	if err := cmp.Or(ctx.Err(), g.Check()); err != nil {
 		return catalog.Lock{}, failed(verb, g.Name, err)
 	}
+	if how == catalog.Claim {
+		return c.claim(ctx, g)
+	}
 	now := serverDate(c.now())
 	if err := c.forWrite(ctx, g.Name); err != nil {
 		return catalog.Lock{}, failed(verb, g.Name, err)
@@ -64,20 +67,9 @@ func (c *Catalog) takePlainly(verb string, g catalog.Grant, doc fields, change q
 	return c.turn(verb, g.Name, take(c.locks[stringKey(g.Name)]), change)
 }
 
-// Release is documented in [catalog.Locks].
-func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
-	_, err := c.leave(ctx, "release", s)
-	return err
-}
-
 // Leave is documented in [catalog.Queues].
 func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
-	return c.leave(ctx, "leave", s)
-}
-
-func (c *Catalog) leave(ctx context.Context, verb string, s catalog.Session) (
-	[]catalog.Award, error,
-) {
+	const verb = "leave"
 	if err := ctx.Err(); err != nil {
 		return nil, failed(verb, s.Name, err)
 	}
@@ -194,14 +186,14 @@ func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (cata
 	return l, nil
 }
 
-// Attend is documented in [catalog.Queues]. All is of one instant.
-func (c *Catalog) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
+// Snapshots is documented in [catalog.Queues]. All is of one instant.
+func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("attend: %w", err)
+		return nil, fmt.Errorf("snapshots: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	looks := make(map[string]catalog.Look, len(names))
+	looks := make(map[string]catalog.Snapshot, len(names))
 	for _, name := range names {
 		if c.locks[stringKey(name)] != nil {
 			looks[name] = c.lookAt(name)

@@ -21,9 +21,9 @@ func onLock(verb, name string) operation {
 	}
 }
 
-// Acquire is documented in [catalog.Locks]. One command.
-func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	o := onLock("acquire", g.Name)
+// claim is Enter by [catalog.Claim]. One command.
+func (c *Catalog) claim(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	o := onLock("enter", g.Name)
 	doc, err := c.modify(ctx, o, acquisition(g))
 	// F22: where a foreign unique index refuses the document, waiting would not help; the server's
 	// error names the index.

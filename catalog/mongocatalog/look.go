@@ -3,6 +3,7 @@ package mongocatalog
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,47 +13,31 @@ import (
 	"mongodlm/catalog"
 )
 
-// Look is documented in [catalog.Locks]. One command on a replica set or a standalone: an
-// aggregate that brings the lock, the pings of its processes and the server's clock. A FerretDB
-// knows no such aggregate: it is asked for its clock, the lock and the pings, in that order. A
-// mongos has a clock of its own, so behind one the clock is that of this process's latest ping.
-func (c *Catalog) Look(ctx context.Context, name string) (catalog.Look, error) {
-	looks, nothing, err := c.attend(ctx, onLock("look at", name), []string{name})
-	if look, ok := looks[name]; ok {
-		return look, err
-	}
-	return nothing, err
-}
-
-// Attend is documented in [catalog.Queues]. It costs what Look does, whatever the number of names.
-func (c *Catalog) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
+// Snapshots is documented in [catalog.Queues]. One command on a replica set or a standalone, whatever the
+// number of names: an aggregate that brings the locks, the pings of their processes and the server's
+// clock. A FerretDB knows no such aggregate: it is asked for its clock, the locks and the pings, in that
+// order. A mongos has a clock of its own, so behind one the clock is that of this process's latest ping.
+func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
 	if len(names) == 0 {
-		return map[string]catalog.Look{}, ctx.Err()
+		return map[string]catalog.Snapshot{}, ctx.Err()
 	}
-	looks, _, err := c.attend(ctx, operation{
-		verb: "attend", collection: catalog.LocksCollection, actions: "find",
-	}, names)
-	return looks, err
-}
-
-// attend looks at the named locks. nothing is the look at a lock without a document.
-func (c *Catalog) attend(ctx context.Context, o operation, names []string) (
-	looks map[string]catalog.Look, nothing catalog.Look, err error,
-) {
-	o.database = c.database
+	o := operation{
+		verb: "look at", name: strings.Join(names, " "), quoted: true, database: c.database,
+		collection: catalog.LocksCollection, actions: "find",
+	}
 	s, err := c.known(ctx)
 	if err != nil {
-		return nil, nothing, o.wrap(err)
+		return nil, o.wrap(err)
 	}
-	looks = make(map[string]catalog.Look, len(names))
+	looks := make(map[string]catalog.Snapshot, len(names))
 	if joins(s) {
-		err := c.attendAtOnce(ctx, o, names, looks)
-		return looks, nothing, err
+		err := c.lookAtOnce(ctx, o, names, looks)
+		return looks, err
 	}
-	nothing.ServerTime = c.pingTime.at()
+	nothing := catalog.Snapshot{ServerTime: c.pingTime.at()}
 	if s.Kind != catalog.Mongos {
 		if s, err = c.Hello(ctx); err != nil {
-			return nil, nothing, o.wrap(err)
+			return nil, o.wrap(err)
 		}
 		nothing.ServerTime, nothing.Primary = s.Time, s.Primary
 	}
@@ -61,11 +46,11 @@ func (c *Catalog) attend(ctx context.Context, o operation, names []string) (
 		locks = append(locks, slices.Clone(raw))
 	})
 	if err != nil {
-		return nil, nothing, err
+		return nil, err
 	}
 	pings, err := c.pingsOf(ctx, o, locks)
 	if err != nil {
-		return nil, nothing, err
+		return nil, err
 	}
 	for _, raw := range locks {
 		look := nothing
@@ -73,7 +58,7 @@ func (c *Catalog) attend(ctx context.Context, o operation, names []string) (
 		id, _ := raw.Lookup("_id").StringValueOK() // it was asked for
 		looks[id] = look
 	}
-	return looks, nothing, nil
+	return looks, nil
 }
 
 // joins reports whether the server can bring lock, pings and its own clock in one command.
@@ -81,8 +66,8 @@ func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
 
-func (c *Catalog) attendAtOnce(
-	ctx context.Context, o operation, names []string, looks map[string]catalog.Look,
+func (c *Catalog) lookAtOnce(
+	ctx context.Context, o operation, names []string, looks map[string]catalog.Snapshot,
 ) error {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Aggregate(ctx, observation(matching(among("_id", names))))
@@ -90,7 +75,7 @@ func (c *Catalog) attendAtOnce(
 	defer r.close(ctx)
 	for r.next(ctx) {
 		lock, pings, now := observed(r.row())
-		look := catalog.Look{ServerTime: now}
+		look := catalog.Snapshot{ServerTime: now}
 		fill(&look, lock, pings)
 		id, _ := lock.Lookup("_id").StringValueOK() // it was asked for
 		looks[id] = look
@@ -117,7 +102,7 @@ func observed(row bson.Raw) (lock bson.Raw, pings map[string]bson.Raw, now time.
 	return lock, pings, now
 }
 
-func fill(look *catalog.Look, lock bson.Raw, pings map[string]bson.Raw) {
+func fill(look *catalog.Snapshot, lock bson.Raw, pings map[string]bson.Raw) {
 	l, bad := catalog.ParseLock(lock)
 	if bad != nil {
 		look.LockErr = bad

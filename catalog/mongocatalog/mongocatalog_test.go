@@ -127,7 +127,7 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	t.Parallel()
 	s := serve(t, found(held()))
 	c := store(t, s, 3*time.Second)
-	l, err := c.Acquire(t.Context(), grant())
+	l, err := c.Enter(t.Context(), grant(), catalog.Claim)
 	if err != nil || l.Fence != 7 || !l.Held {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -164,7 +164,7 @@ func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
 		SetWriteConcern(writeconcern.Majority())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Acquire(mongo.NewSessionContext(t.Context(), session), grant()); err != nil {
+	if _, err := c.Enter(mongo.NewSessionContext(t.Context(), session), grant(), catalog.Claim); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
@@ -227,7 +227,7 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 	ping := &catalog.Ping{Seq: 1, HasSeq: true}
 	type c = catalog.Catalog
 	return map[string]func(context.Context, c) error{
-		"Acquire": func(ctx context.Context, c c) error { _, err := c.Acquire(ctx, g); return err },
+		"Acquire": func(ctx context.Context, c c) error { _, err := c.Enter(ctx, g, catalog.Claim); return err },
 		"Confirm": func(ctx context.Context, c c) error { _, err := c.Confirm(ctx, g); return err },
 		"SeedFence": func(ctx context.Context, c c) error {
 			_, err := c.SeedFence(ctx, g.Session, 1)
@@ -237,7 +237,6 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 			_, err := c.Overtake(ctx, g, catalog.Holder{Session: g.Session})
 			return err
 		},
-		"Release": func(ctx context.Context, c c) error { return c.Release(ctx, g.Session) },
 		"Enter": func(ctx context.Context, c c) error {
 			_, err := c.Enter(ctx, g, catalog.Queue)
 			return err
@@ -281,7 +280,7 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]func(context.Context, catalog.Catalog) error{
 		"Look": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.Look(ctx, "x")
+			_, err := catalog.LookAt(ctx, c, "x")
 			return err
 		},
 		"Read": func(ctx context.Context, c catalog.Catalog) error {
@@ -296,8 +295,8 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 			_, err := c.Tally(ctx, "x")
 			return err
 		},
-		"Attend": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.Attend(ctx, []string{"x"})
+		"Snapshots": func(ctx context.Context, c catalog.Catalog) error {
+			_, err := c.Snapshots(ctx, []string{"x"})
 			return err
 		},
 		"Awarded": func(ctx context.Context, c catalog.Catalog) error {
@@ -305,13 +304,13 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 			return err
 		},
 		"Waiting": func(ctx context.Context, c catalog.Catalog) error {
-			for _, err := range c.Waiting(ctx) {
+			for _, err := range c.List(ctx, true) {
 				return err
 			}
 			return nil
 		},
 		"List": func(ctx context.Context, c catalog.Catalog) error {
-			for _, err := range c.List(ctx) {
+			for _, err := range c.List(ctx, false) {
 				return err
 			}
 			return nil
@@ -348,7 +347,7 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := store(t, serve(t, c.answer), 0).Acquire(t.Context(), grant())
+			_, err := store(t, serve(t, c.answer), 0).Enter(t.Context(), grant(), catalog.Claim)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
 			}
@@ -379,7 +378,7 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
 		`index: process_1 dup key: { process: "x" }`))
-	_, err := store(t, s, 0).Acquire(t.Context(), grant())
+	_, err := store(t, s, 0).Enter(t.Context(), grant(), catalog.Claim)
 	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want an error that names the index, got %v", err)
@@ -418,7 +417,7 @@ func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Acquire(t.Context(), grant())
+	_, err = c.Enter(t.Context(), grant(), catalog.Claim)
 	if !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want ErrUnavailable, got %v", err)
 	}
@@ -442,7 +441,7 @@ func TestCatalog_Reads_AskForMajority(t *testing.T) { // E9, E10
 			e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", bson.A{})})}
 	})
 	c := store(t, s, 0)
-	if _, err := c.Look(t.Context(), "x"); err != nil {
+	if _, err := catalog.LookAt(t.Context(), c, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Read(t.Context(), "x"); !errors.Is(err, catalog.ErrNotFound) {

@@ -78,19 +78,12 @@ func (o operation) breakable(raw bson.Raw, s catalog.Session, ts bson.ObjectID) 
 
 // List is documented in [catalog.Operator]. One aggregate on a replica set or a standalone, else
 // two finds for each 500 locks.
-func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return c.list(ctx, "list", bson.D{})
-}
-
-// Waiting is documented in [catalog.Queues]. It costs what List does.
-func (c *Catalog) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	return c.list(ctx, "list those who wait", queued())
-}
-
-func (c *Catalog) list(ctx context.Context, verb string, filter bson.D) (
-	rows iter.Seq2[catalog.Holding, error],
-) {
-	return func(yield func(catalog.Holding, error) bool) {
+func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	verb, filter := "list", bson.D{}
+	if waited {
+		verb, filter = "list those who wait", queued()
+	}
+	return func(yield func(catalog.Snapshot, error) bool) {
 		o := operation{
 			verb: verb, database: c.database,
 			collection: catalog.LocksCollection, actions: "find",
@@ -98,7 +91,7 @@ func (c *Catalog) list(ctx context.Context, verb string, filter bson.D) (
 		s, err := c.known(ctx)
 		switch {
 		case err != nil:
-			yield(catalog.Holding{}, o.wrap(err))
+			yield(catalog.Snapshot{}, o.wrap(err))
 		case joins(s):
 			c.listAtOnce(ctx, o, filter, yield)
 		default:
@@ -108,7 +101,7 @@ func (c *Catalog) list(ctx context.Context, verb string, filter bson.D) (
 }
 
 func (c *Catalog) listAtOnce(
-	ctx context.Context, o operation, filter bson.D, yield func(catalog.Holding, error) bool,
+	ctx context.Context, o operation, filter bson.D, yield func(catalog.Snapshot, error) bool,
 ) {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Aggregate(ctx,
@@ -123,12 +116,12 @@ func (c *Catalog) listAtOnce(
 		}
 	}
 	if r.err != nil {
-		yield(catalog.Holding{}, r.err)
+		yield(catalog.Snapshot{}, r.err)
 	}
 }
 
 func (c *Catalog) listInBatches(
-	ctx context.Context, o operation, filter bson.D, yield func(catalog.Holding, error) bool,
+	ctx context.Context, o operation, filter bson.D, yield func(catalog.Snapshot, error) bool,
 ) {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Find(ctx, filter, options.Find().SetSort(byID).SetBatchSize(listBatch))
@@ -144,7 +137,7 @@ func (c *Catalog) listInBatches(
 		}
 		now, pings, err := c.timedPingsOf(ctx, o, batch)
 		if err != nil {
-			yield(catalog.Holding{}, err)
+			yield(catalog.Snapshot{}, err)
 			return
 		}
 		for _, lock := range batch {
@@ -154,7 +147,7 @@ func (c *Catalog) listInBatches(
 		}
 	}
 	if r.err != nil {
-		yield(catalog.Holding{}, r.err)
+		yield(catalog.Snapshot{}, r.err)
 	}
 }
 
@@ -207,13 +200,13 @@ func (c *Catalog) pingsOf(ctx context.Context, o operation, locks []bson.Raw) (
 
 func yieldRow(
 	o operation, lock bson.Raw, pings map[string]bson.Raw, now time.Time,
-	yield func(catalog.Holding, error) bool,
+	yield func(catalog.Snapshot, error) bool,
 ) bool {
 	l, bad := catalog.ParseLock(lock)
 	if bad != nil {
-		return yield(catalog.Holding{}, o.wrap(bad))
+		return yield(catalog.Snapshot{}, o.wrap(bad))
 	}
-	row := catalog.Holding{Lock: l, ServerTime: now, Pulses: pulses(l, pings)}
+	row := catalog.Snapshot{Lock: &l, ServerTime: now, Pulses: pulses(l, pings)}
 	row.Ping, row.PingErr = parsePing(l.Process, pings[l.Process])
 	return yield(row, nil)
 }

@@ -21,6 +21,9 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 	if err := g.Check(); err != nil {
 		return catalog.Lock{}, o.wrap(err)
 	}
+	if how == catalog.Claim {
+		return c.claim(ctx, g)
+	}
 	s, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
@@ -114,22 +117,11 @@ func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) 
 	return raw, nil
 }
 
-// Release is documented in [catalog.Locks]. One command for a holder of a lock for which nobody waits, or
+// Leave is documented in [catalog.Queues]. One command for a holder of a lock for which nobody waits, or
 // somebody was seen to wait; one more for the first who is seen, and a compare-and-set more for a waiter,
 // for readers who let others in, and for a document that is not as we write it.
-func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
-	_, err := c.leave(ctx, onLock("release", s.Name), s)
-	return err
-}
-
-// Leave is documented in [catalog.Queues]. It costs what Release does.
 func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
-	return c.leave(ctx, onLock("leave", s.Name), s)
-}
-
-func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Session) (
-	[]catalog.Award, error,
-) {
+	o := onLock("leave", s.Name)
 	server, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)

@@ -325,7 +325,7 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			if err := c.Release(t.Context(), leave(1).dead.Session); err != nil {
+			if _, err := c.Leave(t.Context(), leave(1).dead.Session); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -114,7 +114,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	} {
 		waits = step.waits
 		before := len(s.sent())
-		if err := c.Release(t.Context(), catalog.Session{Name: g.Name, TS: id(9)}); err != nil {
+		if _, err := c.Leave(t.Context(), catalog.Session{Name: g.Name, TS: id(9)}); err != nil {
 			t.Fatal(err)
 		}
 		var sent []string

@@ -11,7 +11,7 @@ import (
 // This file has the transitions of a lock that one session has to itself. Some have a command of their own
 // in mongocatalog, of which these say what its condition means.
 
-// Acquire is the transition of [catalog.Locks.Acquire]. A lock that somebody shared, and which a
+// Acquire is the transition of [catalog.Queues.Enter] by [catalog.Claim]. A lock that somebody shared, and which a
 // manager left free that knows nothing of sharers, is not to be had so: Enter takes it.
 func Acquire(l catalog.Lock, sharers bool, g catalog.Grant, now time.Time) (Change, error) {
 	if l.Held || len(l.Waiters) > 0 || sharers {

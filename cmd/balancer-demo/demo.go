@@ -38,7 +38,7 @@ type demo struct {
 	before    cluster.Cluster
 	processes []*process
 	ledger    *ledger
-	look      catalog.Look // the latest of the lock
+	look      catalog.Snapshot // the latest of the lock
 	line      []view.Waiter
 	faults    *faults
 	events    chan balancer.Event

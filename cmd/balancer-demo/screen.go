@@ -97,7 +97,7 @@ func describe(e balancer.Event, line []view.Waiter) (shown view.Event, ok bool) 
 func (d *demo) observe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	look, err := d.meta.catalog.Look(ctx, balancer.LockName)
+	look, err := catalog.LookAt(ctx, d.meta.catalog, balancer.LockName)
 	if err != nil {
 		return
 	}

@@ -71,7 +71,7 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	if err := mongocatalog.Supported(server, b.database); err != nil {
 		return err
 	}
-	look, err := st.Look(ctx, b.name)
+	look, err := catalog.LookAt(ctx, st, b.name)
 	if err != nil {
 		return b.explain(err)
 	}
@@ -104,16 +104,16 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 
 // breakable shows the lock and returns the holder that is to be taken out. It refuses what is not
 // as the operator saw it.
-func (b *breaker) breakable(look catalog.Look, out io.Writer) (standing, error) {
+func (b *breaker) breakable(look catalog.Snapshot, out io.Writer) (standing, error) {
 	if look.LockErr != nil {
 		return standing{}, fmt.Errorf("%w (%s)", look.LockErr, remedy(look.LockErr))
 	}
 	l := look.Lock
-	describe(out, holding(look))
+	describe(out, look)
 	if !l.Held {
 		return standing{}, errors.New("the lock is free, nothing was changed")
 	}
-	holders := holdersOf(holding(look))
+	holders := holdersOf(look)
 	for _, h := range holders {
 		switch {
 		case h.Fence != b.fence || b.session != "" && b.session != h.TS.Hex():
@@ -142,7 +142,7 @@ func foreignHolder(s standing) bool {
 
 // free takes the holder out and says what came of it. A lock that it has to itself, and nobody
 // waits for, is freed; else the holder is buried, by which the next in line is granted the lock.
-func (b *breaker) free(ctx context.Context, st *store, look catalog.Look, target standing) (
+func (b *breaker) free(ctx context.Context, st *store, look catalog.Snapshot, target standing) (
 	string, error,
 ) {
 	others := len(look.Lock.Holders()) - 1
@@ -177,9 +177,9 @@ func (b *breaker) free(ctx context.Context, st *store, look catalog.Look, target
 func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Writer) error {
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
-		if look, lookErr := st.Look(ctx, b.name); lookErr == nil && look.Lock != nil {
+		if look, lookErr := catalog.LookAt(ctx, st, b.name); lookErr == nil && look.Lock != nil {
 			fmt.Fprint(out, "\nnow:\n")
-			describe(out, holding(look))
+			describe(out, look)
 		}
 		return errors.New("the lock changed in between: it is not as you saw it, nothing was changed")
 	case errors.Is(err, catalog.ErrUnknownOutcome):
@@ -188,23 +188,15 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-// holding is a look as a row of a listing.
-func holding(look catalog.Look) catalog.Holding {
-	return catalog.Holding{
-		Lock: *look.Lock, Ping: look.Ping, PingErr: look.PingErr, Pulses: look.Pulses,
-		ServerTime: look.ServerTime,
-	}
-}
-
 // describe shows one lock: its holders, and who is next.
-func describe(w io.Writer, h catalog.Holding) {
+func describe(w io.Writer, h catalog.Snapshot) {
 	holders := holdersOf(h)
 	state := "held"
 	switch {
 	case !h.Lock.Held:
 		state = "free"
 	case h.Lock.Mode == catalog.Permit:
-		state = "held, " + permits(h.Lock) + " are taken"
+		state = "held, " + permits(*h.Lock) + " are taken"
 	case len(holders) > 1:
 		state = fmt.Sprintf("held by %d", len(holders))
 	}

@@ -69,8 +69,8 @@ type listing struct {
 	Locks     []row       `json:"locks"`
 	Malformed problemList `json:"malformed"`
 
-	one  *catalog.Holding // the lock that was asked for
-	void string           // said instead of an empty table
+	one  *catalog.Snapshot // the lock that was asked for
+	void string            // said instead of an empty table
 }
 
 // A row is one holder of a lock, or the last one of a lock that is free. Its texts are as stored.
@@ -107,7 +107,7 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 		return found, l.collectOne(ctx, st, &found)
 	}
 	free := 0
-	for h, err := range st.List(ctx) {
+	for h, err := range st.List(ctx, false) {
 		var bad *catalog.MalformedError
 		switch {
 		case errors.As(err, &bad):
@@ -134,7 +134,7 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 
 // collectOne reads the lock that was asked for.
 func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
-	look, err := st.Look(ctx, l.name)
+	look, err := catalog.LookAt(ctx, st, l.name)
 	switch {
 	case err != nil:
 		return err
@@ -144,17 +144,17 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 	case look.Lock == nil:
 		return st.absent(ctx, l.name)
 	default:
-		h := holding(look)
+		h := look
 		found.one = &h
 		found.add(h)
 	}
 	return nil
 }
 
-func (l *listing) add(h catalog.Holding) {
+func (l *listing) add(h catalog.Snapshot) {
 	for _, s := range holdersOf(h) {
 		l.Malformed.add(s.pulse.Err)
-		l.Locks = append(l.Locks, rowOf(h.Lock, s))
+		l.Locks = append(l.Locks, rowOf(*h.Lock, s))
 	}
 }
 

@@ -20,8 +20,8 @@ type standing struct {
 }
 
 // holdersOf are the holders of a lock; of a free one the last holder, which stays readable.
-func holdersOf(h catalog.Holding) []standing {
-	l := h.Lock
+func holdersOf(h catalog.Snapshot) []standing {
+	l := *h.Lock
 	parties := l.Holders()
 	if !l.Held {
 		l.Held, l.Sharers = true, nil
@@ -31,9 +31,9 @@ func holdersOf(h catalog.Holding) []standing {
 }
 
 // waitersOf are those who wait for a lock, first come first.
-func waitersOf(h catalog.Holding) []standing { return standings(h, h.Lock.Waiters, true) }
+func waitersOf(h catalog.Snapshot) []standing { return standings(h, h.Lock.Waiters, true) }
 
-func standings(h catalog.Holding, parties []catalog.Party, held bool) []standing {
+func standings(h catalog.Snapshot, parties []catalog.Party, held bool) []standing {
 	var all []standing
 	for _, p := range parties {
 		s := standing{Party: p, pulse: h.Pulses[p.Process], now: h.ServerTime, held: held}
@@ -65,7 +65,7 @@ func (s standing) lasts() time.Duration {
 func (s standing) label() string { return strings.TrimPrefix(s.Who, s.Process+":") }
 
 // holdersInWords says who holds a lock, in words that stay the same as long as that does.
-func holdersInWords(h catalog.Holding) string {
+func holdersInWords(h catalog.Snapshot) string {
 	holders := holdersOf(h)
 	if !h.Lock.Held || len(holders) == 0 {
 		return "nobody holds it, but others wait"
@@ -74,7 +74,7 @@ func holdersInWords(h catalog.Holding) string {
 	what := "held by "
 	switch n := len(holders); {
 	case first.Mode == catalog.Permit:
-		what = permits(h.Lock) + " are taken, one by "
+		what = permits(*h.Lock) + " are taken, one by "
 	case n > 1:
 		what = fmt.Sprintf("held by %d who share it, one is ", n)
 	}

@@ -68,7 +68,7 @@ type waiterRow struct {
 
 func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
 	found := queue{Database: v.database, Waiters: []waiterRow{}, Malformed: problemList{}}
-	for h, err := range st.Waiting(ctx) {
+	for h, err := range st.List(ctx, true) {
 		var bad *catalog.MalformedError
 		switch {
 		case errors.As(err, &bad):

@@ -50,16 +50,16 @@ func (r *runner) lookAt(ctx context.Context, process string) (string, error) {
 		return "", err
 	}
 	defer st.close()
-	look, err := st.Look(ctx, r.name)
+	look, err := catalog.LookAt(ctx, st, r.name)
 	if err != nil || look.Lock == nil {
 		return "", err
 	}
-	return inTheWay(holding(look), process), nil
+	return inTheWay(look, process), nil
 }
 
 // inTheWay says who holds a lock and in which place of the line a process stands. The words stay
 // the same as long as that does.
-func inTheWay(h catalog.Holding, process string) string {
+func inTheWay(h catalog.Snapshot, process string) string {
 	place := "not yet in line"
 	for i, w := range h.Lock.Waiters {
 		if w.Process == process {

@@ -27,7 +27,7 @@ type Judge struct {
 
 // Store is what a Judge needs of a [catalog.Catalog].
 type Store interface {
-	Look(ctx context.Context, name string) (catalog.Look, error)
+	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	Read(ctx context.Context, name string) (catalog.Lock, error)
 	Hello(ctx context.Context) (catalog.Server, error)
 	Condemn(ctx context.Context, process string, watched *catalog.Ping, c catalog.Condemnation) error
@@ -46,7 +46,7 @@ type Process interface {
 // Look reads a lock and judges it.
 func (j *Judge) Look(ctx context.Context, name string) (Scene, error) {
 	sent := j.Clock.Now() // R2: before the look is sent
-	seen, err := j.Store.Look(ctx, name)
+	seen, err := catalog.LookAt(ctx, j.Store, name)
 	if err != nil {
 		return Scene{}, err
 	}
@@ -54,11 +54,11 @@ func (j *Judge) Look(ctx context.Context, name string) (Scene, error) {
 }
 
 // Decide adds a look to the observations of the processes that it shows, and decides on each.
-func (j *Judge) Decide(name string, seen catalog.Look, sent, received clock.Reading) Scene {
+func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.Reading) Scene {
 	if seen.Primary == "" {
 		seen.Primary = j.Process.Server().Primary
 	}
-	s := Scene{Look: seen, Name: name}
+	s := Scene{Snapshot: seen, Name: name}
 	if seen.Lock == nil {
 		return s
 	}
@@ -87,7 +87,7 @@ type likeness struct {
 	takeover time.Duration
 }
 
-func (j *Judge) suspect(name string, seen catalog.Look, p catalog.Party,
+func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Party,
 	sent, received clock.Reading) Suspect {
 	one := Suspect{Pulse: seen.Pulses[p.Process]}
 	one.Evidence = evidenceOf(name, seen, p, sent, received)
@@ -95,7 +95,7 @@ func (j *Judge) suspect(name string, seen catalog.Look, p catalog.Party,
 	return one
 }
 
-func evidenceOf(name string, look catalog.Look, party catalog.Party, sent, received clock.Reading,
+func evidenceOf(name string, look catalog.Snapshot, party catalog.Party, sent, received clock.Reading,
 ) takeover.Evidence {
 	e := TraceOf(party, look.Pulses[party.Process])
 	e.Name, e.Server, e.Primary = name, look.ServerTime, look.Primary

@@ -9,7 +9,7 @@ import (
 
 // A Scene is one look at a lock, judged. It is never written to: several waiters share it.
 type Scene struct {
-	catalog.Look
+	catalog.Snapshot
 	Name     string
 	Suspects []Suspect // the holders, then the waiters, in their order
 }
@@ -101,7 +101,7 @@ func (s *Scene) find(p catalog.Party) (Suspect, bool) {
 // Pictured is the scene that a lock document alone shows: who holds the lock, and nothing of whether
 // they live.
 func Pictured(lock catalog.Lock) *Scene {
-	s := &Scene{Look: catalog.Look{Lock: &lock}, Name: lock.Name}
+	s := &Scene{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {
 		s.Suspects = append(s.Suspects, Suspect{Party: p})
 	}

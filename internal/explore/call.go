@@ -36,10 +36,10 @@ type call struct {
 	n       int // it is the n-th command of its process
 	opN     int // and the n-th of its kind
 	sent    time.Duration
-	mono    time.Duration           // of its process's clock when a look was sent
-	reading clock.Reading           // of its clock when a ping was sent
-	do      func() error            // carries it out on the store
-	looks   map[string]catalog.Look // what it showed, by lock
+	mono    time.Duration               // of its process's clock when a look was sent
+	reading clock.Reading               // of its clock when a ping was sent
+	do      func() error                // carries it out on the store
+	looks   map[string]catalog.Snapshot // what it showed, by lock
 	old     func(at time.Duration, primary string)
 	show    func() string // what it answered, for the timeline
 

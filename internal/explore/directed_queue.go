@@ -161,7 +161,7 @@ func grantAtTheTermsEnd(early time.Duration) Schedule {
 		s.Faults = append(s.Faults,
 			Fault{Kind: DelayReply, Process: 1, Op: fault.Notice, Nth: 1, For: -2 * early},
 			Fault{Kind: DelayReply, Process: 1, Op: fault.Awarded, At: 55*sec + early, For: 4 * sec},
-			Fault{Kind: DelayReply, Process: 1, Op: fault.Attend, At: 50 * sec, For: 5 * sec})
+			Fault{Kind: DelayReply, Process: 1, Op: fault.Look, At: 50 * sec, For: 5 * sec})
 	}
 	return s
 }

@@ -69,24 +69,21 @@ func without(doc bson.D, name string) bson.D {
 	return kept
 }
 
-// Acquire carries an acquisition out. LenientDecode takes a document without a state for a free one.
-func (s *store) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	if s.makes(LenientDecode) {
-		var doc bson.D
-		raw := s.Document(catalog.LocksCollection, g.Name)
-		_, missing := raw.LookupErr("state")
-		if raw != nil && missing != nil && bson.Unmarshal(raw, &doc) == nil {
-			doc = append(doc, bson.E{Key: "state", Value: int32(0)})
-			if err := s.Put(catalog.LocksCollection, doc); err != nil {
-				return catalog.Lock{}, err
-			}
-		}
+// misread makes a document without a state one of a free lock, as a lenient decoder does.
+func (s *store) misread(name string) error {
+	if !s.makes(LenientDecode) {
+		return nil
 	}
-	return s.Catalog.Acquire(ctx, g)
+	var doc bson.D
+	raw := s.Document(catalog.LocksCollection, name)
+	if _, missing := raw.LookupErr("state"); raw == nil || missing == nil || bson.Unmarshal(raw, &doc) != nil {
+		return nil
+	}
+	return s.Put(catalog.LocksCollection, append(doc, bson.E{Key: "state", Value: int32(0)}))
 }
 
 // lenient makes of a lock without a state a free one, as a lenient decoder does.
-func (s *store) lenient(name string, look catalog.Look) catalog.Look {
+func (s *store) lenient(name string, look catalog.Snapshot) catalog.Snapshot {
 	if s.makes(LenientDecode) && look.LockErr != nil && look.LockErr.Field == "state" {
 		look.Lock, look.LockErr = &catalog.Lock{Name: name}, nil
 	}

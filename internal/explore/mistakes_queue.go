@@ -34,6 +34,12 @@ func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.A
 // Enter lets a contender into the line. NewcomerFirst puts it before the others.
 func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	catalog.Lock, error) {
+	if how == catalog.Claim {
+		if err := s.misread(g.Name); err != nil {
+			return catalog.Lock{}, err
+		}
+		return s.Catalog.Enter(ctx, g, how)
+	}
 	before, _ := s.lockAsOf(g.Name, nil)
 	l, err := s.Catalog.Enter(ctx, g, how)
 	if err != nil || !s.makes(NewcomerFirst) {

@@ -360,7 +360,7 @@ func (o *oracle) sent(c *call) {
 	switch c.op {
 	case fault.Ping:
 		c.reading = c.p.clock.Now()
-	case fault.Look, fault.Attend:
+	case fault.Look:
 		c.mono = c.p.clock.Now().Mono
 	case fault.Overtake, fault.Bury:
 		o.byTheRule(c)

@@ -52,16 +52,6 @@ func (o *port) store() *store { return o.p.w.store }
 
 func showLock(l catalog.Lock) string { return fmt.Sprintf("held, fence %d", l.Fence) }
 
-// Acquire implements [catalog.Locks].
-func (o *port) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	g.Process = o.p.alias(g.Process)
-	c := o.write(fault.Acquire, g.Name, g.TS)
-	c.grant = g
-	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
-		return o.store().Acquire(background, g)
-	})
-}
-
 // Confirm implements [catalog.Locks].
 func (o *port) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
@@ -78,22 +68,6 @@ func (o *port) SeedFence(ctx context.Context, s catalog.Session, n int64) (catal
 	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
 		return o.store().SeedFence(background, s, n)
 	})
-}
-
-// Look implements [catalog.Locks].
-func (o *port) Look(ctx context.Context, name string) (catalog.Look, error) {
-	c := o.read(fault.Look, name)
-	var old *picture
-	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
-	return sendFor(ctx, c, func(l catalog.Look) string { return o.p.w.log.look(l) },
-		func() (catalog.Look, error) {
-			l, err := o.store().look(name, old)
-			if o.p.w.s.NoServerTime {
-				l.ServerTime = time.Time{}
-			}
-			c.looks = map[string]catalog.Look{name: l}
-			return l, err
-		})
 }
 
 // Condemn implements [catalog.Locks].
@@ -114,16 +88,6 @@ func (o *port) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holde
 	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
 		return o.store().Overtake(background, g, from)
 	})
-}
-
-// Release implements [catalog.Locks].
-func (o *port) Release(ctx context.Context, s catalog.Session) error {
-	c := o.write(fault.Release, s.Name, s.TS)
-	c.do = func() error {
-		_, err := o.store().Leave(background, s)
-		return err
-	}
-	return c.submit(ctx)
 }
 
 // Read implements [catalog.Locks]. It is linearizable, so it is never old.

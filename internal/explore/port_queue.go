@@ -19,7 +19,11 @@ import (
 func (o *port) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
-	c := o.write(fault.Enter, g.Name, g.TS)
+	op := fault.Enter
+	if how == catalog.Claim {
+		op = fault.Acquire
+	}
+	c := o.write(op, g.Name, g.TS)
 	c.grant, c.how = g, how
 	show := func(l catalog.Lock) string {
 		if p, ok := l.HeldBy(g.TS); ok {
@@ -54,19 +58,19 @@ func (o *port) Settle(ctx context.Context, name string) ([]catalog.Award, error)
 		func() ([]catalog.Award, error) { return o.store().Settle(background, name) })
 }
 
-// Attend implements [catalog.Queues].
-func (o *port) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
-	c := o.read(fault.Attend, strings.Join(names, " "))
+// Snapshots implements [catalog.Queues].
+func (o *port) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
+	c := o.read(fault.Look, strings.Join(names, " "))
 	var old *picture
 	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
-	show := func(looks map[string]catalog.Look) string {
+	show := func(looks map[string]catalog.Snapshot) string {
 		var told []string
 		for _, name := range names {
 			told = append(told, o.p.w.log.look(looks[name]))
 		}
 		return strings.Join(told, "; ")
 	}
-	return sendFor(ctx, c, show, func() (map[string]catalog.Look, error) {
+	return sendFor(ctx, c, show, func() (map[string]catalog.Snapshot, error) {
 		looks, err := o.store().attend(names, old)
 		if o.p.w.s.NoServerTime {
 			for name, l := range looks {
@@ -101,27 +105,31 @@ func (o *port) Awarded(ctx context.Context, process string, names []string) (
 	return a.awards, a.free, err
 }
 
-// Waiting implements [catalog.Queues]. It is one command, sent when the rows are asked for.
-func (o *port) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
+// List implements [catalog.Operator]. To list those who wait is one command, sent when the rows are asked
+// for; the whole list goes to the store unseen.
+func (o *port) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	if !waited {
+		return o.Catalog.List(ctx, false)
+	}
 	type row struct {
-		catalog.Holding
+		catalog.Snapshot
 		err error
 	}
-	return func(yield func(catalog.Holding, error) bool) {
+	return func(yield func(catalog.Snapshot, error) bool) {
 		show := func(rows []row) string { return fmt.Sprintf("%d lines", len(rows)) }
 		rows, err := sendFor(ctx, o.read(fault.Waiting, ""), show, func() ([]row, error) {
 			var rows []row
-			for h, err := range o.store().Waiting(background) {
+			for h, err := range o.store().List(background, true) {
 				rows = append(rows, row{h, err})
 			}
 			return rows, nil
 		})
 		if err != nil {
-			yield(catalog.Holding{}, err)
+			yield(catalog.Snapshot{}, err)
 			return
 		}
 		for _, r := range rows {
-			if !yield(r.Holding, r.err) {
+			if !yield(r.Snapshot, r.err) {
 				return
 			}
 		}

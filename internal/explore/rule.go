@@ -12,7 +12,7 @@ import (
 
 // seen is a look that a contender was answered. About one of its parties it is when there is one.
 type seen struct {
-	catalog.Look
+	catalog.Snapshot
 	about          catalog.Party
 	name           string
 	sent, received time.Duration // monotonic clock of the contender
@@ -36,7 +36,7 @@ func (o *oracle) replied(c *call) {
 			continue
 		}
 		o.looks[c.p] = append(o.looks[c.p], seen{
-			Look: look, name: name, sent: c.mono, received: now.Mono, wall: now.Wall,
+			Snapshot: look, name: name, sent: c.mono, received: now.Mono, wall: now.Wall,
 		})
 	}
 }

@@ -70,13 +70,20 @@ func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
 
 // look reads a lock and its holder's ping, as they are or as an old picture shows them. The clock
 // is that of the server that answers.
-func (s *store) look(name string, old *picture) (catalog.Look, error) {
-	look, err := s.Catalog.Look(background, name)
+func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
+	look, err := catalog.LookAt(background, s.Catalog, name)
 	if err != nil {
 		return look, err
 	}
+	if look.ServerTime.IsZero() { // there is no document
+		server, err := s.Hello(background)
+		if err != nil {
+			return look, err
+		}
+		look.ServerTime, look.Primary = server.Time, server.Primary
+	}
 	if old != nil {
-		past := catalog.Look{ServerTime: look.ServerTime, Primary: look.Primary}
+		past := catalog.Snapshot{ServerTime: look.ServerTime, Primary: look.Primary}
 		if old.primary != "" {
 			past.Primary = old.primary
 		}
@@ -134,8 +141,8 @@ func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
 }
 
 // attend looks at several locks.
-func (s *store) attend(names []string, old *picture) (map[string]catalog.Look, error) {
-	looks := map[string]catalog.Look{}
+func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapshot, error) {
+	looks := map[string]catalog.Snapshot{}
 	for _, name := range names {
 		l, err := s.look(name, old)
 		if err != nil {

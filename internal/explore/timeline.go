@@ -105,7 +105,7 @@ func (l *timeline) applied(c *call, err error) {
 	l.add("%s %-12s %s is applied: %s [%s]", c.p, c.op, l.subject(c), c.answer(err), c.note)
 }
 
-func (l *timeline) look(look catalog.Look) string {
+func (l *timeline) look(look catalog.Snapshot) string {
 	switch {
 	case look.LockErr != nil:
 		return "malformed"

@@ -18,7 +18,7 @@ type Op string
 
 // The operations.
 const (
-	Acquire    Op = "acquire"
+	Acquire    Op = "acquire" // to enter by Claim
 	Confirm    Op = "confirm"
 	SeedFence  Op = "seed fence"
 	Look       Op = "look"
@@ -40,7 +40,6 @@ const (
 	Enter            Op = "enter"
 	Bury             Op = "bury"
 	Settle           Op = "settle"
-	Attend           Op = "attend"
 	Awarded          Op = "awarded"
 	Waiting          Op = "waiting"
 	Notices          Op = "notices" // the opening of a stream
@@ -149,12 +148,6 @@ func Refused(op Op) error {
 	return fmt.Errorf("%s: refused on purpose: %w", op, catalog.ErrUnavailable)
 }
 
-func (c *Catalog) Acquire(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
-	return through(ctx, c, Acquire, g.Name, func(ctx context.Context) (catalog.Lock, error) {
-		return c.inner.Acquire(ctx, g)
-	})
-}
-
 func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
 	return through(ctx, c, Confirm, g.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.Confirm(ctx, g)
@@ -164,12 +157,6 @@ func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, e
 func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, n int64) (catalog.Lock, error) {
 	return through(ctx, c, SeedFence, s.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.SeedFence(ctx, s, n)
-	})
-}
-
-func (c *Catalog) Look(ctx context.Context, name string) (catalog.Look, error) {
-	return through(ctx, c, Look, name, func(ctx context.Context) (catalog.Look, error) {
-		return c.inner.Look(ctx, name)
 	})
 }
 
@@ -185,10 +172,6 @@ func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Ho
 	return through(ctx, c, Overtake, g.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.Overtake(ctx, g, from)
 	})
-}
-
-func (c *Catalog) Release(ctx context.Context, s catalog.Session) error {
-	return c.do(ctx, Release, s.Name, func() error { return c.inner.Release(ctx, s) })
 }
 
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
@@ -233,11 +216,17 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	return through(ctx, c, Hello, "", c.inner.Hello)
 }
 
-func (c *Catalog) List(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	if err := c.do(ctx, List, "", func() error { return nil }); err != nil {
-		return func(yield func(catalog.Holding, error) bool) { yield(catalog.Holding{}, err) }
+// List implements [catalog.Operator]. The hook runs once, before the first row; it sees whether those
+// are wanted who wait.
+func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	op := List
+	if waited {
+		op = Waiting
 	}
-	return c.inner.List(ctx)
+	if err := c.do(ctx, op, "", func() error { return nil }); err != nil {
+		return func(yield func(catalog.Snapshot, error) bool) { yield(catalog.Snapshot{}, err) }
+	}
+	return c.inner.List(ctx, waited)
 }
 
 func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (

@@ -2,7 +2,7 @@ package fault
 
 import (
 	"context"
-	"iter"
+	"strings"
 
 	"mongodlm/catalog"
 )
@@ -11,7 +11,11 @@ import (
 func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	catalog.Lock, error,
 ) {
-	return through(ctx, c, Enter, g.Name, func(ctx context.Context) (catalog.Lock, error) {
+	op := Enter
+	if how == catalog.Claim {
+		op = Acquire
+	}
+	return through(ctx, c, op, g.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.Enter(ctx, g, how)
 	})
 }
@@ -39,10 +43,10 @@ func (c *Catalog) Settle(ctx context.Context, name string) ([]catalog.Award, err
 	})
 }
 
-// Attend implements [catalog.Queues].
-func (c *Catalog) Attend(ctx context.Context, names []string) (map[string]catalog.Look, error) {
-	return through(ctx, c, Attend, "", func(ctx context.Context) (map[string]catalog.Look, error) {
-		return c.inner.Attend(ctx, names)
+// Snapshots implements [catalog.Queues].
+func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
+	return through(ctx, c, Look, strings.Join(names, " "), func(ctx context.Context) (map[string]catalog.Snapshot, error) {
+		return c.inner.Snapshots(ctx, names)
 	})
 }
 
@@ -60,14 +64,6 @@ func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
 		return awarded{awards, free}, err
 	})
 	return got.awards, got.free, err
-}
-
-// Waiting implements [catalog.Queues]. The hook runs once, before the first row.
-func (c *Catalog) Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error] {
-	if err := c.do(ctx, Waiting, "", func() error { return nil }); err != nil {
-		return func(yield func(catalog.Holding, error) bool) { yield(catalog.Holding{}, err) }
-	}
-	return c.inner.Waiting(ctx)
 }
 
 // Notices implements [catalog.Queues]. A hook sees the opening, and every Next.

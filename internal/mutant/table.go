@@ -130,7 +130,7 @@ var all = []Mistake{
 		Schedule: "circle of permits", Rule: "I7"},
 	{Name: "who gives up waits for the server", File: "distlock/acquire.go",
 		Old:      `a.m.pinger.ReleaseSoon(a.grant.Session)`,
-		New:      `_ = a.m.locks.Release(context.Background(), a.grant.Session)`,
+		New:      `_, _ = a.m.locks.Leave(context.Background(), a.grant.Session)`,
 		Schedule: "context ends in line while the server hangs", Rule: "prompt"},
 	{Name: "the reaper does not look at lines", File: "pinger/chores.go",
 		Old:      `!p.queue.has(s.Session) {`,

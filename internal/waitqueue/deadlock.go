@@ -59,7 +59,7 @@ func (q *Queue) searchDeadlocks(ctx context.Context, ws []*Waiter) {
 // readLines reads all lines. What could not be read stands in nobody's way.
 func (q *Queue) readLines(ctx context.Context, before *lines) *lines {
 	l := newLines(before)
-	for row, err := range q.Store.Waiting(ctx) {
+	for row, err := range q.Store.List(ctx, true) {
 		if err != nil {
 			q.Log.Debug().Err(err).Msg("search for deadlocks")
 			continue
@@ -134,7 +134,7 @@ func (n *node) wait(need int, those ...*node) {
 }
 
 // add enters one lock.
-func (l *lines) add(row catalog.Holding) {
+func (l *lines) add(row catalog.Snapshot) {
 	lock := row.Lock
 	var ahead []*node
 	for _, p := range lock.Holders() {
@@ -170,7 +170,7 @@ func together(a, b catalog.Party) bool {
 	return a.Mode == b.Mode && a.Limit == b.Limit && a.Mode != catalog.Exclusive
 }
 
-func (l *lines) party(row catalog.Holding, p catalog.Party, k kind) *node {
+func (l *lines) party(row catalog.Snapshot, p catalog.Party, k kind) *node {
 	at := standing{row.Lock.Name, p.TS, k}
 	l.stood[at] = true
 	n := &node{party: p, lock: row.Lock.Name, kind: k, gone: silent(row, p)}
@@ -187,7 +187,7 @@ const silentAfter = 2
 
 // silent reports whether the process of a party may be dead: then the takeover rule ends its
 // waiting and holding, and nobody needs to give up for that.
-func silent(row catalog.Holding, p catalog.Party) bool {
+func silent(row catalog.Snapshot, p catalog.Party) bool {
 	ping := row.Pulses[p.Process].Ping
 	if ping == nil || ping.Condemned != nil {
 		return true

@@ -135,9 +135,9 @@ func (p *play) String() string {
 }
 
 // rows are what a reading of it shows.
-func (p *play) rows() []catalog.Holding {
+func (p *play) rows() []catalog.Snapshot {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	var rows []catalog.Holding
+	var rows []catalog.Snapshot
 	for _, name := range slices.Sorted(maps.Keys(p.locks)) {
 		l := p.locks[name]
 		party := func(of playParty) catalog.Party {
@@ -158,7 +158,7 @@ func (p *play) rows() []catalog.Holding {
 		for _, w := range l.line {
 			doc.Waiters = append(doc.Waiters, party(w))
 		}
-		rows = append(rows, catalog.Holding{Lock: doc, ServerTime: now, Pulses: map[string]catalog.Pulse{
+		rows = append(rows, catalog.Snapshot{Lock: &doc, ServerTime: now, Pulses: map[string]catalog.Pulse{
 			"p": {Ping: &catalog.Ping{Process: "p", At: now, HasSeq: true, Interval: time.Second}}}})
 	}
 	return rows

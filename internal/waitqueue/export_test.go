@@ -7,7 +7,7 @@ import (
 )
 
 // DeadlockIn is what a waiter is told of one picture of all locks; nil when it is told nothing.
-func DeadlockIn(rows []catalog.Holding, ts bson.ObjectID) []string {
+func DeadlockIn(rows []catalog.Snapshot, ts bson.ObjectID) []string {
 	l := newLines(nil)
 	for _, row := range rows {
 		l.add(row)

@@ -223,7 +223,7 @@ func (l *loop) settle(ctx context.Context, name string) {
 // attend looks at all locks that somebody waits for: who stands before him, and do they live.
 func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []string) {
 	sent := l.q.Clock.Now() // R2
-	looks, err := l.q.Store.Attend(ctx, names)
+	looks, err := l.q.Store.Snapshots(ctx, names)
 	received := l.q.Clock.Now() // R1
 	l.attended = received.Mono
 	l.next = received.Mono + l.interval()

@@ -36,10 +36,10 @@ type Config struct {
 
 // Store is what a Queue needs of a [catalog.Catalog].
 type Store interface {
-	Attend(ctx context.Context, names []string) (map[string]catalog.Look, error)
+	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	Awarded(ctx context.Context, process string, names []string) ([]catalog.Award, []string, error)
 	Settle(ctx context.Context, name string) ([]catalog.Award, error)
-	Waiting(ctx context.Context) iter.Seq2[catalog.Holding, error]
+	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]
 	Notices(ctx context.Context, process string) (catalog.Notices, error)
 }
 
