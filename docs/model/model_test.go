@@ -1,4 +1,4 @@
-package spec_test
+package model_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-var all = flag.Bool("spec.all", false, "check all variants: minutes, and gigabytes of memory")
+var all = flag.Bool("model.all", false, "check all variants: minutes, and gigabytes of memory")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
