@@ -68,7 +68,7 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	ours := regexp.MustCompile(`^mongodlm/`)
 	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|integration|` +
-		`internal/(explore|fault|house|mongodtest|mutant)))$`)
+		`internal/(simulation|fault|house|mongodtest|mutant)))$`)
 	for _, pkg := range goList(t, "-deps", "./distlock", "./catalog/memcatalog", "./configserver",
 		"./cmd/distlock", "./cmd/balancer-demo") {
 		if !ours.MatchString(pkg) {

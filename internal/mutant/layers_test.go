@@ -3,8 +3,8 @@ package mutant_test
 import (
 	"testing"
 
-	"mongodlm/internal/explore"
 	"mongodlm/internal/mutant"
+	"mongodlm/internal/simulation"
 )
 
 // How many schedules the exhaustive exploration and the random walks need to notice a mistake, at most
@@ -23,21 +23,21 @@ func layers(t *testing.T, m mutant.Mistake) {
 }
 
 func firstSingle(t *testing.T, m mutant.Mistake) (n int, rule string) {
-	for _, scene := range explore.Scenes() {
+	for _, scene := range simulation.Scenes() {
 		scene.StoreMistake = m.Store
-		r := explore.Run(t, scene)
+		r := simulation.Run(t, scene)
 		if n++; r.Failed() {
 			return n, r.Violations[0].Rule
 		}
 		i := 0
-		for s := range explore.Singles(scene, r.CallsOf) {
+		for s := range simulation.Singles(scene, r.CallsOf) {
 			if i++; i%everyNth != 0 {
 				continue
 			}
 			if n++; n > someSingles {
 				return 0, "no oracle"
 			}
-			if r := explore.Run(t, s); r.Failed() {
+			if r := simulation.Run(t, s); r.Failed() {
 				return n, r.Violations[0].Rule
 			}
 		}
@@ -47,9 +47,9 @@ func firstSingle(t *testing.T, m mutant.Mistake) (n int, rule string) {
 
 func firstWalk(t *testing.T, m mutant.Mistake) (int, string) {
 	for seed := uint64(1); seed <= someWalks; seed++ {
-		s := explore.Walk(seed)
+		s := simulation.Walk(seed)
 		s.StoreMistake = m.Store
-		if r := explore.Run(t, s); r.Failed() {
+		if r := simulation.Run(t, s); r.Failed() {
 			return int(seed), r.Violations[0].Rule
 		}
 	}

@@ -1,5 +1,5 @@
 // Package mutant is the list of the mistakes with which a distributed lock is most easily built, each
-// with the schedule of package explore that notices it and the oracle that fires there.
+// with the schedule of package simulation that notices it and the oracle that fires there.
 //
 // A mistake is what a hand could have written: a file, a text that stands in it exactly once, and the
 // text in its place. A test lays the changed file over the real one, with go test -overlay, so the code
@@ -7,7 +7,7 @@
 // simulation, which stands under the same code.
 package mutant
 
-import "mongodlm/internal/explore"
+import "mongodlm/internal/simulation"
 
 // A Mistake is one thing done wrong, either in a text or by the store.
 type Mistake struct {
@@ -17,9 +17,9 @@ type Mistake struct {
 	Old  string // stands exactly once in the file
 	New  string
 
-	Store explore.StoreMistake // 0 for one of a text
+	Store simulation.StoreMistake // 0 for one of a text
 
-	// Schedule is the name of the one that must fail, see explore.Named.
+	// Schedule is the name of the one that must fail, see simulation.Named.
 	Schedule string
 	// Rule is the oracle that must fire first.
 	Rule string

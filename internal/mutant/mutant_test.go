@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mongodlm/internal/explore"
 	"mongodlm/internal/mutant"
+	"mongodlm/internal/simulation"
 )
 
 const root = "../.."
@@ -48,14 +48,14 @@ func TestMistakes_CanBeMade(t *testing.T) {
 		if m.File != "" {
 			changed(t, m)
 		}
-		if _, err := explore.Named(m.Schedule); err != nil {
+		if _, err := simulation.Named(m.Schedule); err != nil {
 			t.Errorf("%q: %v", m.Name, err)
 		}
 	}
 }
 
 // What the store does wrong is noticed. That nothing is noticed without it, and without any of the
-// other mistakes, is shown in package explore, which plays the same schedules.
+// other mistakes, is shown in package simulation, which plays the same schedules.
 func TestStoreMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutant.All() {
@@ -101,20 +101,20 @@ func TestMistake_InThisProgram_IsNoticed(t *testing.T) {
 // meant.
 func noticed(t *testing.T, m mutant.Mistake) {
 	t.Helper()
-	first := func(harmOnly bool) (found []explore.Violation) {
+	first := func(harmOnly bool) (found []simulation.Violation) {
 		for _, streams := range []bool{false, true} {
-			s, err := explore.Named(m.Schedule)
+			s, err := simulation.Named(m.Schedule)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.StoreMistake, s.Streams, s.HarmOnly = m.Store, streams, harmOnly
-			if r := explore.Run(t, s); r.Failed() {
+			if r := simulation.Run(t, s); r.Failed() {
 				found = append(found, r.Violations[0])
 			}
 		}
 		return found
 	}
-	want := func(rule string, found []explore.Violation) {
+	want := func(rule string, found []simulation.Violation) {
 		for _, v := range found {
 			if v.Rule == rule {
 				t.Logf("noticed %v", v)

@@ -1,12 +1,12 @@
 package mutant
 
-import "mongodlm/internal/explore"
+import "mongodlm/internal/simulation"
 
 // all is in the order of the numbers in docs/mutants.md: a new one goes to the end.
 var all = []Mistake{
-	{Name: "overtake by _id alone", Store: explore.OvertakeByName,
+	{Name: "overtake by _id alone", Store: simulation.OvertakeByName,
 		Schedule: "two heirs", Rule: "I3"},
-	{Name: "release by _id alone", Store: explore.ReleaseByName,
+	{Name: "release by _id alone", Store: simulation.ReleaseByName,
 		Schedule: "holder paused past the takeover time", Rule: "I3"},
 	{Name: "deadline from the reply", File: "pinger/beat.go",
 		Old: "p.renewed(sent)\n", New: "p.renewed(p.clock.Now())\n",
@@ -42,7 +42,7 @@ var all = []Mistake{
 	{Name: "attempt noted after sending", File: "distlock/acquire.go",
 		Old: "	m.table.enter(a.grant.TS)\n", New: "",
 		Schedule: "reaper's read during an acquire", Rule: "I2"},
-	{Name: "upserting ping", Store: explore.UpsertingPing,
+	{Name: "upserting ping", Store: simulation.UpsertingPing,
 		Schedule: "holder paused past the takeover time", Rule: "I3"},
 	{Name: "seq fork ignored", File: "pinger/beat.go",
 		Old:      "case errors.Is(err, catalog.ErrTwin), ",
@@ -56,9 +56,9 @@ var all = []Mistake{
 		Old:      `failed = fmt.Errorf("%w: %w", ErrOutcomeUnknown, failed)`,
 		New:      `return a.hand(ctx, catalog.Lock{Fence: unseeded}, evidence)`,
 		Schedule: "acquire vanishes", Rule: "I2"},
-	{Name: "missing state taken for free", Store: explore.LenientDecode,
+	{Name: "missing state taken for free", Store: simulation.LenientDecode,
 		Schedule: "lock without a state", Rule: "I3"},
-	{Name: "write concern 1", Store: explore.WriteConcernOne,
+	{Name: "write concern 1", Store: simulation.WriteConcernOne,
 		Schedule: "acquire vanishes", Rule: "I2"},
 	{Name: "watch goes on after an election", File: "takeover/change.go",
 		Old: "before.Primary != now.Primary:", New: "false:",
@@ -89,13 +89,13 @@ var all = []Mistake{
 	}
 `,
 		Schedule: "lost guard asks the server", Rule: "lost"},
-	{Name: "release forgets the line", Store: explore.ReleaseForgetsLine,
+	{Name: "release forgets the line", Store: simulation.ReleaseForgetsLine,
 		Schedule: "a line", Rule: "I3"},
-	{Name: "newcomer overtakes the line", Store: explore.NewcomerFirst,
+	{Name: "newcomer overtakes the line", Store: simulation.NewcomerFirst,
 		Schedule: "a line", Rule: "order"},
-	{Name: "burial by process alone", Store: explore.BuryByProcess,
+	{Name: "burial by process alone", Store: simulation.BuryByProcess,
 		Schedule: "two bury the same holder", Rule: "I6"},
-	{Name: "a waiter that gave up stays in line", Store: explore.QuitterStays,
+	{Name: "a waiter that gave up stays in line", Store: simulation.QuitterStays,
 		Schedule: "waiter gives up", Rule: "I6"},
 	{Name: "grant used although the term ended", File: "distlock/acquire.go",
 		Old: "a.term.Err(); err != nil {", New: "a.term.Err(); false {",
@@ -111,7 +111,7 @@ var all = []Mistake{
 			}
 `,
 		Schedule: "a long turn before a line", Rule: "rule", Harm: "I4"},
-	{Name: "a late ping counts as one more", Store: explore.LatePingCounts,
+	{Name: "a late ping counts as one more", Store: simulation.LatePingCounts,
 		Schedule: "two pings applied late", Rule: "lost"},
 	{Name: "foreign holder taken for one of ours", File: "takeover/evidence.go",
 		Old: `case e.Process == "" || e.Recorded <= 0:`, New: `case e.Process == "":`,

@@ -1,0 +1,167 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/fault"
+)
+
+// A port is one process's way to the store. Every command through it is an event; what it does not
+// name itself goes to the store unseen.
+type port struct {
+	catalog.Catalog
+	p *process
+}
+
+var _ catalog.Catalog = (*port)(nil)
+
+// sendFor sends a command that has a result.
+func sendFor[T any](ctx context.Context, c *call, show func(T) string,
+	do func() (T, error)) (T, error) {
+	var result, none T
+	c.do = func() error {
+		got, err := do()
+		if err == nil {
+			result = got
+		}
+		return err
+	}
+	if show != nil {
+		c.show = func() string { return show(result) }
+	}
+	if err := c.submit(ctx); err != nil {
+		return none, err
+	}
+	return result, nil
+}
+
+func (o *port) write(op fault.Op, subject string, ts bson.ObjectID) *call {
+	return &call{p: o.p, op: op, subject: subject, writes: true, ts: ts}
+}
+
+func (o *port) read(op fault.Op, subject string) *call {
+	return &call{p: o.p, op: op, subject: subject}
+}
+
+func (o *port) store() *store { return o.p.w.store }
+
+func showLock(l catalog.Lock) string { return fmt.Sprintf("held, fence %d", l.Fence) }
+
+// Confirm implements [catalog.Locks].
+func (o *port) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+	g.Process = o.p.alias(g.Process)
+	c := o.write(fault.Confirm, g.Name, g.TS)
+	c.grant = g
+	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
+		return o.store().Confirm(background, g)
+	})
+}
+
+// SeedFence implements [catalog.Locks].
+func (o *port) SeedFence(ctx context.Context, s catalog.Session, n int64) (catalog.Lock, error) {
+	c := o.write(fault.SeedFence, s.Name, s.TS)
+	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
+		return o.store().SeedFence(background, s, n)
+	})
+}
+
+// Condemn implements [catalog.Locks].
+func (o *port) Condemn(ctx context.Context, process string, watched *catalog.Ping,
+	why catalog.Condemnation) error {
+	c := o.write(fault.Condemn, process, bson.ObjectID{})
+	c.watched, c.why = watched, why
+	c.do = func() error { return o.store().Condemn(background, process, watched, why) }
+	return c.submit(ctx)
+}
+
+// Overtake implements [catalog.Locks].
+func (o *port) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+	catalog.Lock, error) {
+	g.Process = o.p.alias(g.Process)
+	c := o.write(fault.Overtake, g.Name, g.TS)
+	c.grant, c.from = g, from
+	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
+		return o.store().Overtake(background, g, from)
+	})
+}
+
+// Read implements [catalog.Locks]. It is linearizable, so it is never old.
+func (o *port) Read(ctx context.Context, name string) (catalog.Lock, error) {
+	return sendFor(ctx, o.read(fault.Read, name), nil, func() (catalog.Lock, error) {
+		return o.store().Read(background, name)
+	})
+}
+
+// Ping implements [catalog.Pings].
+func (o *port) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+	b.Process = o.p.alias(b.Process)
+	c := o.write(fault.Ping, b.Process, bson.ObjectID{})
+	show := func(p catalog.Pinged) string { return fmt.Sprintf("seq %d", p.Seq) }
+	return sendFor(ctx, c, show, func() (catalog.Pinged, error) {
+		return o.store().Ping(background, b)
+	})
+}
+
+// RemovePing implements [catalog.Pings].
+func (o *port) RemovePing(ctx context.Context, process string) error {
+	process = o.p.alias(process)
+	c := o.write(fault.RemovePing, process, bson.ObjectID{})
+	c.do = func() error { return o.store().RemovePing(background, process) }
+	return c.submit(ctx)
+}
+
+// Held implements [catalog.Pings].
+func (o *port) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	process = o.p.alias(process)
+	c := o.read(fault.Held, process)
+	var old *picture
+	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
+	show := func(s []catalog.HeldSession) string { return fmt.Sprintf("%d sessions", len(s)) }
+	return sendFor(ctx, c, show, func() ([]catalog.HeldSession, error) {
+		return o.store().held(process, old)
+	})
+}
+
+// Tally implements [catalog.Pings].
+func (o *port) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+	process = o.p.alias(process)
+	return sendFor(ctx, o.read(fault.Tally, process), nil, func() (catalog.Tally, error) {
+		return o.store().Tally(background, process)
+	})
+}
+
+// Prune implements [catalog.Pings].
+func (o *port) Prune(ctx context.Context, before time.Time) (int, error) {
+	return sendFor(ctx, o.write(fault.Prune, "", bson.ObjectID{}), nil, func() (int, error) {
+		return o.store().Prune(background, before)
+	})
+}
+
+// Prepare implements [catalog.Pings].
+func (o *port) Prepare(ctx context.Context) ([]string, error) {
+	return sendFor(ctx, o.write(fault.Prepare, "", bson.ObjectID{}), nil, func() ([]string, error) {
+		return o.store().Prepare(background)
+	})
+}
+
+// Hello implements [catalog.Pings].
+func (o *port) Hello(ctx context.Context) (catalog.Server, error) {
+	show := func(s catalog.Server) string { return s.Primary }
+	return sendFor(ctx, o.read(fault.Hello, ""), show, func() (catalog.Server, error) {
+		s, err := o.store().Hello(background)
+		s.ChangeStreams = o.p.w.s.Streams
+		return s, err
+	})
+}
+
+// Break implements [catalog.Operator].
+func (o *port) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
+	catalog.Lock, error) {
+	return sendFor(ctx, o.write(fault.Break, s.Name, bson.ObjectID{}), showLock,
+		func() (catalog.Lock, error) { return o.store().Break(background, s, fence, why) })
+}

@@ -1,0 +1,161 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/fault"
+)
+
+// This file is the part of the port that contenders in a line use.
+
+// Enter implements [catalog.Queues].
+func (o *port) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+	catalog.Lock, error) {
+	g.Process = o.p.alias(g.Process)
+	op := fault.Enter
+	if how == catalog.Claim {
+		op = fault.Acquire
+	}
+	c := o.write(op, g.Name, g.TS)
+	c.grant, c.how = g, how
+	show := func(l catalog.Lock) string {
+		if p, ok := l.HeldBy(g.TS); ok {
+			return fmt.Sprintf("held, fence %d", p.Fence)
+		}
+		return fmt.Sprintf("waits, place %d of %d", placeOf(l, g.TS)+1, len(l.Waiters))
+	}
+	return sendFor(ctx, c, show, func() (catalog.Lock, error) {
+		return o.store().Enter(background, g, how)
+	})
+}
+
+// Leave implements [catalog.Queues]. It is a release.
+func (o *port) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
+	return sendFor(ctx, o.write(fault.Release, s.Name, s.TS), showAwards,
+		func() ([]catalog.Award, error) { return o.store().Leave(background, s) })
+}
+
+// Bury implements [catalog.Queues].
+func (o *port) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+	[]catalog.Award, error) {
+	c := o.write(fault.Bury, dead.Name, dead.TS)
+	c.from = dead
+	return sendFor(ctx, c, showAwards, func() ([]catalog.Award, error) {
+		return o.store().Bury(background, dead, evidence)
+	})
+}
+
+// Settle implements [catalog.Queues].
+func (o *port) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
+	return sendFor(ctx, o.write(fault.Settle, name, bson.ObjectID{}), showAwards,
+		func() ([]catalog.Award, error) { return o.store().Settle(background, name) })
+}
+
+// Snapshots implements [catalog.Queues].
+func (o *port) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
+	c := o.read(fault.Look, strings.Join(names, " "))
+	var old *picture
+	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
+	show := func(looks map[string]catalog.Snapshot) string {
+		var told []string
+		for _, name := range names {
+			told = append(told, o.p.w.log.look(looks[name]))
+		}
+		return strings.Join(told, "; ")
+	}
+	return sendFor(ctx, c, show, func() (map[string]catalog.Snapshot, error) {
+		looks, err := o.store().attend(names, old)
+		if o.p.w.s.NoServerTime {
+			for name, l := range looks {
+				l.ServerTime = time.Time{}
+				looks[name] = l
+			}
+		}
+		c.looks = looks
+		return looks, err
+	})
+}
+
+// awarded is the result of Awarded.
+type awarded struct {
+	awards []catalog.Award
+	free   []string
+}
+
+// Awarded implements [catalog.Queues].
+func (o *port) Awarded(ctx context.Context, process string, names []string) (
+	[]catalog.Award, []string, error) {
+	process = o.p.alias(process)
+	c := o.read(fault.Awarded, strings.Join(names, " "))
+	var old *picture
+	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
+	show := func(a awarded) string {
+		return fmt.Sprintf("%s, %d free", showAwards(a.awards), len(a.free))
+	}
+	a, err := sendFor(ctx, c, show, func() (awarded, error) {
+		return o.store().awarded(process, names, old), nil
+	})
+	return a.awards, a.free, err
+}
+
+// List implements [catalog.Operator]. To list those who wait is one command, sent when the rows are asked
+// for; the whole list goes to the store unseen.
+func (o *port) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	if !waited {
+		return o.Catalog.List(ctx, false)
+	}
+	type row struct {
+		catalog.Snapshot
+		err error
+	}
+	return func(yield func(catalog.Snapshot, error) bool) {
+		show := func(rows []row) string { return fmt.Sprintf("%d lines", len(rows)) }
+		rows, err := sendFor(ctx, o.read(fault.Waiting, ""), show, func() ([]row, error) {
+			var rows []row
+			for h, err := range o.store().List(background, true) {
+				rows = append(rows, row{h, err})
+			}
+			return rows, nil
+		})
+		if err != nil {
+			yield(catalog.Snapshot{}, err)
+			return
+		}
+		for _, r := range rows {
+			if !yield(r.Snapshot, r.err) {
+				return
+			}
+		}
+	}
+}
+
+// Notices implements [catalog.Queues].
+func (o *port) Notices(ctx context.Context, process string) (catalog.Notices, error) {
+	process = o.p.alias(process)
+	if !o.p.w.s.Streams {
+		return nil, fmt.Errorf("notices for %q: %w", process, catalog.ErrNoNotices)
+	}
+	s := newStream(o.p, process)
+	return sendFor(ctx, o.read(fault.Notices, process), nil, func() (catalog.Notices, error) {
+		o.store().open(s)
+		return s, nil
+	})
+}
+
+func showAwards(awards []catalog.Award) string {
+	if len(awards) == 0 {
+		return "nobody is granted"
+	}
+	var told []string
+	for _, a := range awards {
+		told = append(told, fmt.Sprintf("%s is granted fence %d", a.Process, a.Fence))
+	}
+	return strings.Join(told, ", ")
+}

@@ -1,0 +1,316 @@
+package simulation
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// This file judges what must happen in time while nothing else goes wrong (I6, I7).
+
+// A slowThing is something that should end: a ghost, a dead holder, a free lock that somebody waits
+// for.
+type slowThing struct {
+	name string
+	what string
+	ts   bson.ObjectID
+}
+
+// waitingFor is since when it has been so, and since when each process has contended meanwhile.
+type waitingFor struct {
+	since time.Duration
+	by    map[*process]time.Duration
+	limit time.Duration
+}
+
+// trouble notes that something went wrong with a process: patience begins anew.
+func (o *oracle) trouble(p *process) {
+	o.troubles = o.w.now()
+	if p != nil {
+		o.troubled[p] = o.w.now()
+	}
+}
+
+// elected notes an election.
+func (o *oracle) elected() { o.trouble(nil) }
+
+// slack is what a few commands and the granularity of the oracle may take.
+func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
+
+// slowThings looks at every lock document and its holder.
+func (o *oracle) slowThings(open []*Held) {
+	for _, p := range o.w.slots {
+		if p != nil && !p.dead && (p.paused > 0 || o.w.now() < max(p.cut, p.deaf, p.hang, p.old)) {
+			o.trouble(p)
+		}
+	}
+	now := o.w.now()
+	found := map[slowThing]*waitingFor{}
+	for _, name := range o.names {
+		contenders := o.contenders(name)
+		for what, limit := range o.expect(name, open, contenders) {
+			w := o.slow[what]
+			if w == nil {
+				w = &waitingFor{since: now, by: map[*process]time.Duration{}}
+			}
+			w.limit = limit
+			w.contended(contenders, now)
+			found[what] = w
+		}
+	}
+	o.slow = found
+	o.circles()
+	for _, thing := range slices.SortedFunc(maps.Keys(found), compareSlow) {
+		w := found[thing]
+		since := max(w.since, o.troubles)
+		if thing.needsContender() {
+			since = max(since, w.longest(now))
+		}
+		if waited := now - since; waited > w.limit {
+			o.violated(thing.rule(), "%q is %s for %v without any trouble, at most %v are promised",
+				thing.name, thing.what, waited, w.limit)
+		}
+	}
+}
+
+// contended notes who contends; who has stopped to begins anew.
+func (w *waitingFor) contended(contenders []*process, now time.Duration) {
+	for p := range w.by {
+		if !slices.Contains(contenders, p) {
+			delete(w.by, p)
+		}
+	}
+	for _, p := range contenders {
+		if _, there := w.by[p]; !there {
+			w.by[p] = now
+		}
+	}
+}
+
+// longest is since when the most patient contender has contended.
+func (w *waitingFor) longest(now time.Duration) time.Duration {
+	for _, since := range w.by {
+		now = min(now, since)
+	}
+	return now
+}
+
+// What a lock may be that should change.
+const (
+	ghost      = "held for a living process that does not know of it"
+	ghostWaits = "waited for, for a living process that does not know of it"
+	untold     = "granted to a waiter that is not told"
+	deadHeld   = "held by the dead and waited for"
+	deadWaits  = "waited for by the dead before the living"
+	freeHeld   = "free and waited for"
+	unreadable = "not to be understood and waited for"
+	inCircle   = "waited for in a circle"
+)
+
+func (t slowThing) rule() string {
+	if t.what == ghost || t.what == ghostWaits {
+		return "I6"
+	}
+	return "I7"
+}
+
+func (t slowThing) needsContender() bool { return t.what == deadHeld || t.what == deadWaits }
+
+func compareSlow(a, b slowThing) int {
+	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.what, b.what), slices.Compare(a.ts[:], b.ts[:]))
+}
+
+// expect says what should happen to a lock, and within which time.
+func (o *oracle) expect(name string, open []*Held, contenders []*process) map[slowThing]time.Duration {
+	t := o.w.s.Timing
+	found := map[slowThing]time.Duration{}
+	if o.w.mem.Busy(name) { // a transaction holds it, of a dead process for at most its life
+		return found
+	}
+	tick := scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
+	l, ok := o.w.store.lockAsOf(name, nil)
+	switch {
+	case !ok && o.w.mem.Document(catalog.LocksCollection, name) != nil:
+		if len(contenders) > 0 {
+			found[slowThing{name: name, what: unreadable}] = scaled(tick + t.MaxGap)
+		}
+		return found
+	case !l.Held && len(contenders) > 0:
+		found[slowThing{name, freeHeld, l.TS}] =
+			scaled(max(t.PollMax*12/10, t.Ping*11/10) + 2*t.Limit + o.slack())
+	}
+	for _, h := range l.Holders() {
+		switch what := o.knows(h, open); {
+		case what == ghost:
+			found[slowThing{name, what, h.TS}] = tick
+		case what == untold:
+			found[slowThing{name, what, h.TS}] = o.telling()
+		case what == deadHeld && len(contenders) > 0 && o.inTheWay(l, h, contenders):
+			if limit := o.burial(h); limit > 0 {
+				found[slowThing{name, what, h.TS}] = limit
+			}
+		}
+	}
+	o.expectInLine(l, found, tick)
+	return found
+}
+
+// inTheWay reports whether a dead holder keeps a contender off: it has died, and all others have, or
+// somebody stands in line and would have its place.
+func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Party, contenders []*process) bool {
+	if len(l.Holders()) == 1 {
+		return true
+	}
+	return slices.ContainsFunc(l.Waiters, func(p catalog.Party) bool {
+		return slices.ContainsFunc(contenders, func(c *process) bool { return c.named(p.Process) }) &&
+			(p.Mode == catalog.Permit || p.Mode != dead.Mode)
+	})
+}
+
+// expectInLine says what should happen to those who wait in a line.
+func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration, tick time.Duration) {
+	alive := -1 // the last that waits and lives
+	for i, p := range l.Waiters {
+		if o.underWay(p.TS) != nil {
+			alive = i
+		}
+	}
+	for i, p := range l.Waiters {
+		if o.underWay(p.TS) != nil {
+			continue
+		}
+		owner := slices.IndexFunc(o.w.slots, func(s *process) bool {
+			return s != nil && !s.over() && s.id() == p.Process
+		})
+		switch {
+		case owner >= 0 && !o.shutting(o.w.slots[owner]):
+			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
+		case owner < 0 && i < alive:
+			if limit := o.burial(p); limit > 0 {
+				found[slowThing{l.Name, deadWaits, p.TS}] = limit
+			}
+		}
+	}
+}
+
+func (o *oracle) shutting(p *process) bool { return p.closing != nil }
+
+// burial is how long it may take until a dead party is taken out of a lock; 0 while nothing is promised,
+// since it is a foreign manager that runs.
+func (o *oracle) burial(p catalog.Party) time.Duration {
+	t := o.w.s.Timing
+	need := max(t.Takeover, p.Takeover)
+	if sign, foreign := o.foreign[p.Process]; foreign {
+		// Its last sign of life may be younger than its being in the way.
+		for _, f := range o.w.foreigners {
+			if f.up && f.Process == p.Process {
+				return 0
+			}
+		}
+		need = t.Foreign + max(0, sign-o.troubles)
+	}
+	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
+}
+
+// circles judges that of those who wait for one another somebody is told.
+func (o *oracle) circles() {
+	t := o.w.s.Timing
+	limit := scaled(3*max(t.Ping, time.Second) + 3*t.Limit + o.slack())
+	o.mu.Lock()
+	var caught *attempt
+	for p, attempts := range o.attempts {
+		for _, a := range attempts {
+			if !p.over() && a.caught > 0 && o.w.now()-max(a.caught, o.troubles) > limit {
+				caught = a
+			}
+		}
+	}
+	o.mu.Unlock()
+	if caught != nil {
+		o.violated("I7", "%q is %s for more than %v without any trouble", caught.name, inCircle, limit)
+	}
+}
+
+// knows says what is wrong with a holder: that its process does not know of it, that its waiter is
+// not told, or that it is dead; "" when it is well.
+func (o *oracle) knows(holder catalog.Party, open []*Held) string {
+	for _, h := range open {
+		if h.session() == holder.TS && !h.p.over() {
+			return ""
+		}
+	}
+	if a := o.underWay(holder.TS); a != nil {
+		if a.stood && !a.several {
+			return untold
+		}
+		return ""
+	}
+	for _, p := range o.w.slots {
+		if p != nil && !p.over() && p.id() == holder.Process {
+			if o.shutting(p) {
+				return ""
+			}
+			return ghost
+		}
+	}
+	return deadHeld
+}
+
+// telling is how long it may take until a waiter knows of its grant: as long as the pause between
+// two questions, and with a stream no time at all, but where a notice is late the next look at the
+// lock tells of it.
+func (o *oracle) telling() time.Duration {
+	t := o.w.s.Timing
+	pause := t.PollMax * 12 / 10
+	for _, p := range o.w.slots {
+		if p != nil && o.w.store.undelivered(p) {
+			pause = max(pause, t.Ping*11/10)
+		}
+	}
+	return scaled(pause + 2*t.Limit + time.Second)
+}
+
+// scaled allows for the slowest clock.
+func scaled(d time.Duration) time.Duration { return d * 12 / 10 }
+
+// contenders returns the living processes that wait for a lock or call for it again and again.
+func (o *oracle) contenders(name string) []*process {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var found []*process
+	for _, p := range o.w.slots {
+		if p == nil || p.over() || p.closing != nil {
+			continue
+		}
+		waits := slices.ContainsFunc(o.asking, func(a *asking) bool { return a.p == p && a.name == name })
+		for _, a := range o.attempts[p] {
+			waits = waits || a.name == name && a.waits
+		}
+		if waits {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// underWay returns the attempt that has not ended and names a session; nil when there is none.
+func (o *oracle) underWay(ts bson.ObjectID) *attempt {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for p, attempts := range o.attempts {
+		if p.over() {
+			continue
+		}
+		for _, a := range attempts {
+			if slices.Contains(a.sessions, ts) {
+				return a
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package simulation
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// This file judges that every call returns when its context or its time has ended.
+
+// promptly is how late a call may return. Here nothing takes time but what is waited for.
+const promptly = 20 * time.Millisecond
+
+// contextEnded notes that the context of a call has ended.
+func (o *oracle) contextEnded(a *attempt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a.ended == 0 {
+		a.ended = max(o.w.now(), 1)
+	}
+	o.w.poke()
+}
+
+// endContexts ends the contexts of all calls of a process that are under way.
+func (o *oracle) endContexts(p *process) {
+	o.mu.Lock()
+	var cancels []func()
+	for _, a := range o.attempts[p] {
+		cancels = append(cancels, a.cancel)
+	}
+	o.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel()
+	}
+}
+
+// returnInTime looks at every call that is under way.
+func (o *oracle) returnInTime() {
+	if o.w.done.Failed() {
+		return
+	}
+	now := o.w.now()
+	o.mu.Lock()
+	type lateCall struct {
+		a  *attempt
+		by time.Duration
+	}
+	var late []lateCall
+	for p, attempts := range o.attempts {
+		if p.dead || p.paused > 0 {
+			continue
+		}
+		for _, a := range attempts {
+			var by time.Duration
+			if a.ended > 0 {
+				by = now - a.ended
+			}
+			if a.limit > 0 {
+				by = max(by, p.clock.Now().Mono-a.limit)
+			}
+			if by = min(by, now-p.resumed); by > promptly {
+				late = append(late, lateCall{a, by})
+			}
+		}
+	}
+	o.mu.Unlock()
+	slices.SortFunc(late, func(x, y lateCall) int {
+		return cmp.Or(x.a.p.index-y.a.p.index, cmp.Compare(x.a.name, y.a.name))
+	})
+	for _, l := range late {
+		o.violated("prompt", "a call for %q of %s goes on %v after its time was up", l.a.name, l.a.p, l.by)
+	}
+	for _, p := range o.w.lives {
+		if p.closing != nil && !p.closing.seen && !p.dead && p.paused == 0 {
+			o.closesInTime(p, p.closing)
+		}
+	}
+}
+
+// closesInTime judges a Close that a fault made: it returns within its context, with one that has
+// ended after one try; and nothing of the process is held then, unless something went wrong.
+func (o *oracle) closesInTime(p *process, c *closing) {
+	late := o.w.now() - c.since - c.limit
+	if c.limit == 0 { // it gives itself time, by its own clock
+		late = p.clock.Now().Mono - c.mono - o.w.s.Timing.Limit
+	}
+	done := p.over()
+	if by := min(late, o.w.now()-p.resumed); !done && by > promptly {
+		c.seen = true
+		o.violated("prompt", "Close of %s goes on %v after its time was up", p, by)
+	}
+	if !done {
+		return
+	}
+	// What Close could not do within its context it still tries once by itself.
+	tries := c.since + o.w.s.Timing.Limit + time.Second
+	if c.err != nil && (o.w.now() < tries && !o.w.healed) {
+		return
+	}
+	c.seen = true
+	if c.err != nil && (o.troubled[p] > c.since || o.w.now() < p.hang) {
+		return
+	}
+	for _, name := range o.names {
+		l, _ := o.w.store.lockAsOf(name, nil)
+		for _, party := range partiesOf(l) {
+			if p.named(party.Process) && !o.posthumous[party.TS] {
+				o.violated("I8", "%s has closed (%v), and %q still names it", p, c.err, name)
+			}
+		}
+	}
+}
+
+// An asking is somebody who calls for a lock again and again.
+type asking struct {
+	p    *process
+	name string
+}
+
+// asks notes one; what it returns ends it.
+func (o *oracle) asks(p *process, name string) func() {
+	a := &asking{p, name}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asking = append(o.asking, a)
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.asking = slices.DeleteFunc(o.asking, func(other *asking) bool { return other == a })
+	}
+}
+
+// objectID makes a session of a foreign manager.
+func (w *world) objectID() bson.ObjectID {
+	w.ids++
+	id := bson.ObjectID{0: 0xf0}
+	for i := range 8 {
+		id[11-i] = byte(w.ids >> (8 * i))
+	}
+	return id
+}
+
+// twinned reports whether another process pings under the id of p.
+func (w *world) twinned(p *process) bool {
+	return slices.ContainsFunc(w.lives, func(other *process) bool {
+		return other.twin != "" && p.named(other.twin)
+	})
+}

@@ -1,0 +1,86 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// This file holds the mistakes that a store makes with the line of a lock.
+
+// Leave takes a session out. ReleaseByName frees the lock whoever holds it; ReleaseForgetsLine
+// frees it and forgets who waits; QuitterStays leaves a waiter that gave up in the line.
+func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.Award, error) {
+	l, ok := s.lockAsOf(session.Name, nil)
+	_, holds := l.HeldBy(session.TS)
+	_, waits := l.WaitedBy(session.TS)
+	switch {
+	case !ok:
+	case s.makes(ReleaseByName) && l.Held:
+		session = l.Session()
+	case s.makes(ReleaseForgetsLine) && holds && len(l.Waiters) > 0:
+		return nil, s.edit(session.Name, func(doc bson.D) bson.D {
+			return append(without(without(doc, "waiters"), "state"), bson.E{Key: "state", Value: int32(0)})
+		})
+	case s.makes(QuitterStays) && waits:
+		return nil, nil
+	}
+	return s.Catalog.Leave(ctx, session)
+}
+
+// Enter lets a contender into the line. NewcomerFirst puts it before the others.
+func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+	catalog.Lock, error) {
+	if how == catalog.Claim {
+		if err := s.misread(g.Name); err != nil {
+			return catalog.Lock{}, err
+		}
+		return s.Catalog.Enter(ctx, g, how)
+	}
+	before, _ := s.lockAsOf(g.Name, nil)
+	l, err := s.Catalog.Enter(ctx, g, how)
+	if err != nil || !s.makes(NewcomerFirst) {
+		return l, err
+	}
+	if _, stood := before.WaitedBy(g.TS); stood || placeOf(l, g.TS) < 1 {
+		return l, nil
+	}
+	err = s.edit(g.Name, func(doc bson.D) bson.D {
+		for i, e := range doc {
+			if line, ok := e.Value.(bson.A); ok && e.Key == "waiters" {
+				last := len(line) - 1
+				doc[i].Value = slices.Insert(slices.Clone(line[:last]), 0, line[last])
+			}
+		}
+		return doc
+	})
+	l, _ = s.lockAsOf(g.Name, nil)
+	return l, err
+}
+
+// Bury takes a dead party out. BuryByProcess takes any session of its process.
+func (s *store) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+	[]catalog.Award, error) {
+	if s.makes(BuryByProcess) {
+		l, _ := s.lockAsOf(dead.Name, nil)
+		for _, p := range partiesOf(l) {
+			if p.Process == dead.Process {
+				dead.TS = p.TS
+				break
+			}
+		}
+	}
+	return s.Catalog.Bury(ctx, dead, evidence)
+}
+
+// edit changes a lock document as the store never would.
+func (s *store) edit(name string, change func(bson.D) bson.D) error {
+	var doc bson.D
+	if err := bson.Unmarshal(s.Document(catalog.LocksCollection, name), &doc); err != nil {
+		return err
+	}
+	return s.Put(catalog.LocksCollection, change(doc))
+}

@@ -1,0 +1,240 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// This file judges what callers are told: whoever asks is told the truth.
+
+// toldTruth judges the error of an attempt: it names a holder that there was at some instant of the
+// call, a limit that was in use then, a circle that there was; and where nothing went wrong it speaks
+// of nothing that went wrong.
+func (o *oracle) toldTruth(n news) {
+	a := n.a
+	if n.p.dead || n.p.misled >= a.since && n.p.misled > 0 {
+		return // it was shown an old picture
+	}
+	var held *distlock.HeldError
+	var limit *distlock.LimitError
+	var circle *distlock.DeadlockError
+	switch {
+	case errors.As(n.err, &circle):
+		if !a.stuck && !o.holdsItself(a, circle.Name) {
+			o.violated("truth", "%s is told of a deadlock over %q, and there was none: %v", n.p,
+				circle.Name, circle.Chain)
+		}
+	case errors.As(n.err, &limit):
+		used := func(l catalog.Lock) bool {
+			return l.Limit == limit.Recorded && (l.Held || len(l.Waiters) > 0)
+		}
+		if !o.wasSometime(a, limit.Name, used) {
+			o.violated("truth", "%s is told that %q is in use with a limit of %d, and it never was",
+				n.p, limit.Name, limit.Recorded)
+		}
+	case errors.As(n.err, &held):
+		if held.Process != "" && !o.wasSometime(a, held.Name, named(held)) {
+			o.violated("truth", "%s is told that %q is held by %s, and it never was", n.p, held.Name,
+				held.Process)
+		}
+	}
+	o.nothingWrong(n)
+}
+
+// holdsItself reports whether the caller waits for what it holds itself.
+func (o *oracle) holdsItself(a *attempt, name string) bool {
+	l, _ := o.w.store.lockAsOf(name, nil)
+	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
+}
+
+// named reports whether the party that an error names holds a lock, or waits for it.
+func named(e *distlock.HeldError) func(catalog.Lock) bool {
+	return func(l catalog.Lock) bool {
+		return slices.ContainsFunc(partiesOf(l), func(p catalog.Party) bool {
+			return p.Process == e.Process && p.Who == e.Who
+		})
+	}
+}
+
+// wasSometime reports whether a lock was so at some instant of a call.
+func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
+	past := o.w.store.past[key(catalog.LocksCollection, name)]
+	for _, v := range slices.Backward(past) {
+		if l, bad := catalog.ParseLock(v.raw); v.raw != nil && bad == nil && is(l) {
+			return true
+		}
+		if v.at < a.since {
+			return false // this one was the picture when the call began
+		}
+	}
+	return false
+}
+
+// nothingWrong: in a world in which nothing has gone wrong nobody is told that something has.
+func (o *oracle) nothingWrong(n news) {
+	if len(o.w.done.Faults) > 0 || o.w.healed || len(o.w.foreigners) > 0 || o.w.s.World != nil {
+		return
+	}
+	for _, is := range []error{
+		distlock.ErrHeld, distlock.ErrLimit, distlock.ErrDeadlock, context.Canceled, distlock.ErrClosed,
+	} {
+		if errors.Is(n.err, is) {
+			return
+		}
+	}
+	o.violated("truth", "nothing has gone wrong, and %s is told of %q: %v", n.p, n.a.name, n.err)
+}
+
+// noGhosts: where nothing has gone wrong no process finds a ghost, or has anything to release late.
+func (o *oracle) noGhosts() {
+	if len(o.w.done.Faults) > 0 || len(o.w.foreigners) > 0 || o.w.s.World != nil {
+		return
+	}
+	for _, p := range o.w.lives {
+		p.mu.Lock()
+		m := p.manager
+		p.mu.Unlock()
+		if m == nil || p.twin != "" || o.w.twinned(p) {
+			continue
+		}
+		if s := m.Heartbeat(); s.Ghosts > 0 {
+			o.violated("truth", "nothing has gone wrong, and %s has found %d ghosts", p, s.Ghosts)
+		}
+	}
+}
+
+// heldThroughout judges a Release that returned nil: the session held the lock from the grant until
+// the release, and it was the release that ended it.
+func (o *oracle) heldThroughout(h *Held, called time.Duration) {
+	switch left, gone := o.left[h.session()]; {
+	case !gone:
+		o.violated("truth", "%s was told that it released %q, which it holds", h.p, h.name)
+	case left < called:
+		o.violated("truth", "%s was told that it held %q to the end, which was given away %v before "+
+			"Release was called", h.p, h.name, called-left)
+	}
+}
+
+// lostForNothing judges a guard that is seen lost for the first time: its term was over, or its
+// process condemned, or the store shows that the lock is not its own any more.
+func (o *oracle) lostForNothing(h *Held, why error) {
+	id := h.guard.Process()
+	l := o.leases[tenant{h.p, id}]
+	switch raw := o.w.mem.Document(catalog.PingsCollection, id); {
+	case l == nil || !l.lasts(h.p):
+		return
+	case h.p.twin != "" || o.w.twinned(h.p):
+		return
+	case raw != nil:
+		if p, bad := catalog.ParsePing(raw); bad != nil || p.Condemned != nil {
+			return
+		}
+	}
+	if _, gone := o.left[h.session()]; gone {
+		return
+	}
+	o.violated("lost", "%s has lost %q although its pings are answered and nobody took it: %v", h.p,
+		h.name, why)
+}
+
+// notePrisoners marks the attempts that wait in a circle: nobody in it can go on unless somebody gives
+// up what it holds. All that wait are taken for stuck, then whoever waits for one that is not is
+// unmarked, until nothing changes.
+func (o *oracle) notePrisoners() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.w.now()
+	waits, holders := map[bson.ObjectID]*prisoner{}, map[bson.ObjectID][]*prisoner{}
+	any := false
+	for p, attempts := range o.attempts {
+		for _, a := range attempts {
+			if p.dead || !a.waits {
+				continue
+			}
+			any = any || len(a.holds) > 0 || a.several
+			o.imprison(a, waits, holders)
+		}
+	}
+	for changed := any; changed; {
+		changed = false
+		for _, w := range waits {
+			if w.stuck && !w.isStuck(waits, holders) {
+				w.stuck, changed = false, true
+			}
+		}
+	}
+	for _, w := range waits {
+		switch {
+		case !any || !w.stuck:
+			w.a.caught = 0
+		case w.a.caught == 0:
+			w.a.stuck, w.a.caught = true, max(now, 1)
+		}
+	}
+}
+
+// A prisoner is an attempt that stands in a line.
+type prisoner struct {
+	a     *attempt
+	me    catalog.Party
+	lock  catalog.Lock
+	stuck bool
+}
+
+// imprison notes where an attempt waits and what its caller holds meanwhile.
+func (o *oracle) imprison(a *attempt, waits map[bson.ObjectID]*prisoner,
+	holders map[bson.ObjectID][]*prisoner) {
+	l, ok := o.w.store.lockAsOf(a.name, nil)
+	if !ok {
+		return
+	}
+	for _, ts := range a.sessions {
+		me, stands := l.WaitedBy(ts)
+		if !stands {
+			continue
+		}
+		w := &prisoner{a: a, me: me, lock: l, stuck: true}
+		waits[ts] = w
+		for _, held := range slices.Concat(a.holds, a.sessions) {
+			if held != ts {
+				holders[held] = append(holders[held], w)
+			}
+		}
+	}
+}
+
+// isStuck reports whether a waiter waits for somebody who is stuck: for one of those before it, or,
+// for a permit, for all its holders.
+func (w *prisoner) isStuck(waits map[bson.ObjectID]*prisoner, holders map[bson.ObjectID][]*prisoner) bool {
+	free := 0
+	for _, h := range w.lock.Holders() {
+		caught := slices.ContainsFunc(holders[h.TS], func(p *prisoner) bool { return p.stuck })
+		excludes := w.me.Mode != h.Mode || h.Mode == catalog.Exclusive
+		switch {
+		case caught && excludes:
+			return true
+		case !caught:
+			free++
+		}
+	}
+	if w.me.Mode == catalog.Permit && w.lock.Held && free == 0 &&
+		len(w.lock.Holders()) >= int(w.me.Limit) {
+		return true
+	}
+	for _, p := range w.lock.Waiters {
+		if p.TS == w.me.TS {
+			break
+		}
+		if before := waits[p.TS]; before != nil && before.stuck {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,330 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// A User is one goroutine of a process that uses locks. Its methods end early when the run ends.
+type User struct {
+	Chance *rand.Rand
+	p      *process
+	m      *distlock.Manager
+	label  string
+	nested int // transactions under way
+}
+
+// An attempt is one call of Lock or TryLock that is under way. Its fields belong to world.mu.
+type attempt struct {
+	name     string // of several the one that it acquires now
+	p        *process
+	waits    bool
+	several  bool // of LockAll
+	stood    bool // it has stood in a line
+	since    time.Duration
+	sessions []bson.ObjectID
+	holds    []bson.ObjectID // what its caller says to hold, by its context or Holding
+	struck   int             // faults that had struck the process when it began
+
+	stuck  bool          // it was in a circle of those who wait for one another
+	caught time.Duration // since when it is; 0 when it is not
+	limit  time.Duration // of the process's clock: when its time is up; 0 without WaitAtMost
+	ended  time.Duration // when its context ended; 0 while it has not
+	cancel func()        // ends its context
+}
+
+// Held is a lock that a user holds, or has held.
+type Held struct {
+	p     *process
+	name  string
+	how   How
+	guard *distlock.TryGuard
+	at    time.Duration
+
+	// The loop of the world owns what follows.
+	over bool // Release has returned
+	lost bool // it was seen lost
+}
+
+// session returns the lock session of a guard.
+func (h *Held) session() bson.ObjectID { return h.guard.Session() }
+
+// Sleep waits by the clock of the process and reports whether the run goes on.
+func (u *User) Sleep(d time.Duration) bool {
+	return clock.Sleep(u.p.clock, d, u.p.ctx.Done()) && !u.shut()
+}
+
+// shut reports whether the process of a user was closed under it.
+func (u *User) shut() bool {
+	u.p.mu.Lock()
+	defer u.p.mu.Unlock()
+	return u.p.shut
+}
+
+// Until waits until an instant of true time, as far as the process runs.
+func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.now()) }
+
+// How says how a user acquires a lock.
+type How struct {
+	// Wait is how long it waits in line; 0 is one try.
+	Wait time.Duration
+	// Context lets the end of its context end the wait, and not WaitAtMost.
+	Context bool
+	// Shared acquires for reading.
+	Shared bool
+	// Permits acquires one of so many permits.
+	Permits int
+	// Barge lets a try overtake those who wait.
+	Barge bool
+	// Under is what the caller holds meanwhile: by its context, or by what it says.
+	Under *Held
+	// Says lets the caller say Holding, and not pass the context on.
+	Says bool
+	// Silent lets the caller neither say what it holds nor pass a context on.
+	Silent bool
+}
+
+func (h How) mode() catalog.Mode {
+	switch {
+	case h.Shared:
+		return catalog.Shared
+	case h.Permits > 0:
+		return catalog.Permit
+	}
+	return catalog.Exclusive
+}
+
+// Try acquires a lock if it is free or may be taken; nil when not.
+func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
+
+// Lock acquires a lock and waits in line at most that long; nil when it did not get it.
+func (u *User) Lock(name string, wait time.Duration) *Held {
+	return u.Acquire(name, How{Wait: wait})
+}
+
+// Poll tries to acquire a lock again and again, for that long; nil when it did not get it.
+func (u *User) Poll(name string, wait time.Duration) *Held { return u.Ask(name, How{}, wait) }
+
+// Ask calls for a lock again and again, with growing pauses; nil when it did not get it.
+func (u *User) Ask(name string, how How, wait time.Duration) *Held {
+	t := u.p.w.s.Timing
+	pause, end := t.Poll, u.p.w.now()+wait
+	defer u.p.w.judge.asks(u.p, name)()
+	for {
+		if h := u.Acquire(name, how); h != nil {
+			return h
+		}
+		left := end - u.p.w.now()
+		if left <= 0 || !u.Sleep(min(pause, left)) {
+			return nil
+		}
+		pause = min(pause+pause/2, t.PollMax)
+	}
+}
+
+// options are what a user gives to an acquisition.
+func (u *User) options(how How) []distlock.Option {
+	opts := []distlock.Option{distlock.Label(u.label)}
+	if how.Shared {
+		opts = append(opts, distlock.Shared())
+	}
+	if how.Permits > 0 {
+		opts = append(opts, distlock.Permits(how.Permits))
+	}
+	if how.Barge {
+		opts = append(opts, distlock.Barge())
+	}
+	if how.Wait > 0 && !how.Context {
+		opts = append(opts, distlock.WaitAtMost(how.Wait))
+	}
+	if how.Under != nil && how.Says {
+		opts = append(opts, distlock.Holding(how.Under.guard))
+	}
+	return opts
+}
+
+// context is that of one call. It ends with the run, with the guard under which the call is made, when
+// its time is up, and when a fault ends it.
+func (u *User) context(how How, a *attempt) (context.Context, func()) {
+	above := u.p.ctx
+	if how.Under != nil && !how.Says && !how.Silent {
+		above = how.Under.guard.Context()
+	}
+	ctx, cancel := context.WithCancel(above)
+	a.cancel = cancel
+	told := context.AfterFunc(ctx, func() { u.p.w.judge.contextEnded(a) })
+	if how.Wait > 0 && how.Context {
+		go func() { // ends with ctx
+			clock.Sleep(u.p.clock, how.Wait, ctx.Done())
+			cancel()
+		}()
+	}
+	return ctx, func() { told(); cancel() }
+}
+
+// Acquire acquires a lock; nil when it did not get it.
+func (u *User) Acquire(name string, how How) *Held {
+	a := u.attempt(name, how)
+	ctx, end := u.context(how, a)
+	keep := false
+	defer func() {
+		if !keep {
+			end()
+		}
+	}()
+	u.p.w.judge.begin(u.p, u.label, a)
+	lock := u.m.Lock(name)
+	acquire := lock.Lock
+	if how.Wait == 0 {
+		acquire = lock.TryLock
+	}
+	g, err := acquire(ctx, u.options(how)...)
+	if keep = g != nil; keep {
+		u.p.ended(g.Context(), end)
+	}
+	return u.end(a, how, g, err)
+}
+
+// ended runs what ends the context of an acquisition when its guard is over.
+func (p *process) ended(ctx context.Context, end func()) { context.AfterFunc(ctx, end) }
+
+// attempt makes an attempt.
+func (u *User) attempt(name string, how How) *attempt {
+	w := u.p.w
+	a := &attempt{name: name, p: u.p, waits: how.Wait > 0, since: w.now(), struck: u.p.struck}
+	if how.Wait > 0 && !how.Context {
+		a.limit = u.p.clock.Now().Mono + how.Wait
+	}
+	if how.Under != nil && !how.Silent {
+		a.holds = append(a.holds, how.Under.session())
+	}
+	return a
+}
+
+// end tells the oracles of the end of an attempt.
+func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
+	w := u.p.w
+	var h *Held
+	if g != nil {
+		h = &Held{p: u.p, name: g.Name(), how: how, guard: g, at: w.now()}
+	}
+	w.judge.end(u.p, u.label, a, h, err)
+	if h == nil && !errors.Is(err, distlock.ErrHeld) {
+		w.log.failed(u, a.name, err)
+	}
+	return h
+}
+
+// LockAll acquires several locks; none when it did not get them all.
+func (u *User) LockAll(names []string, wait time.Duration) []*Held {
+	how := How{Wait: wait}
+	a := u.attempt(slices.Min(names), how)
+	a.several = true
+	ctx, end := u.context(how, a)
+	u.p.w.judge.begin(u.p, u.label, a)
+	for _, name := range names {
+		u.p.w.judge.register(name)
+	}
+	all, err := u.m.LockAllWith(ctx, names, u.options(how)...)
+	if err != nil {
+		end()
+		u.end(a, how, nil, err)
+		return nil
+	}
+	u.p.ended(all.Context(), end)
+	var held []*Held
+	for _, g := range all.All() {
+		held = append(held, u.end(a, how, g, nil))
+	}
+	return held
+}
+
+// ReleaseAll frees several locks, the last first.
+func (u *User) ReleaseAll(held []*Held) {
+	for _, h := range slices.Backward(held) {
+		u.Release(h)
+	}
+}
+
+// Do acquires a lock, works under it for d and releases it, all in one call.
+func (u *User) Do(name string, how How, d time.Duration) {
+	a := u.attempt(name, how)
+	ctx, end := u.context(how, a)
+	defer end()
+	u.p.w.judge.begin(u.p, u.label, a)
+	var h *Held
+	called := time.Duration(0)
+	err := u.m.Do(ctx, name, func(_ context.Context, g *distlock.TryGuard) error {
+		h = u.end(a, how, g, nil)
+		u.Work(h, d)
+		called = u.p.w.now()
+		return nil
+	}, u.options(how)...)
+	if h == nil {
+		u.end(a, how, nil, err)
+		return
+	}
+	u.p.w.judge.released(h, err, called)
+}
+
+// Twice acquires a lock once more for whoever holds it, and gives that back: it is still held.
+func (u *User) Twice(h *Held) {
+	again, err := h.guard.Reenter()
+	if err != nil {
+		return // it is over
+	}
+	u.Sleep(time.Second)
+	_ = again.Release() // what it says is the first guard's business
+	if err := h.guard.Err(); errors.Is(err, distlock.ErrReleased) {
+		u.p.w.judge.say(news{p: u.p, wrong: "a guard of " + h.name + " is over after another's release"})
+	}
+}
+
+// Work holds a lock for d and writes now and then to what it protects, as long as the guard is
+// trusted. It reports whether the guard was trusted to the end.
+func (u *User) Work(h *Held, d time.Duration) bool {
+	const writes = 4
+	for range writes {
+		if !u.Sleep(d/writes) || h.guard.Err() != nil {
+			return false
+		}
+		u.Write(h)
+	}
+	return h.guard.Err() == nil
+}
+
+// Write writes to what the lock protects: once with the fence, once without, both in one command.
+// The resource refuses a fence that is smaller than one it has seen.
+func (u *User) Write(h *Held) {
+	w := u.p.w
+	c := &call{p: u.p, op: opWrite, subject: h.name, writes: true, ts: h.guard.Session()}
+	c.do = func() error {
+		if !w.judge.wrote(h) {
+			return catalog.ErrNoMatch
+		}
+		return nil
+	}
+	_ = c.submit(u.p.ctx) // the oracles have seen what became of it
+}
+
+// Check asks the server whether the lock is still held.
+func (u *User) Check(h *Held) error { return h.guard.Check(context.Background()) }
+
+// Release frees the lock.
+func (u *User) Release(h *Held) {
+	if h == nil {
+		return
+	}
+	called := u.p.w.now()
+	err := h.guard.Release()
+	u.p.w.judge.released(h, err, called)
+}
