@@ -50,7 +50,7 @@ type Locks interface {
 
 	// Overtake takes a held lock away from exactly the session and process that were watched,
 	// filter {_id, ts, process, state > 0, no waiters, not shared}, no upsert; where it is otherwise
-	// [Queues.Bury] is the way. Errors: ErrNoMatch when the document is not as watched any more,
+	// [Queues.Evict] is the way. Errors: ErrNoMatch when the document is not as watched any more,
 	// *MalformedError, ErrUnknownOutcome.
 	Overtake(ctx context.Context, g Grant, from Holder) (Lock, error)
 
@@ -108,7 +108,7 @@ type Operator interface {
 
 	// Break frees a lock that s still holds with the fence the operator saw: state 0, a new
 	// ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
-	// sharers [Queues.Bury] is the way. A zero ts names no session: it is for a document that has
+	// sharers [Queues.Evict] is the way. A zero ts names no session: it is for a document that has
 	// none, or none that can be understood, and nothing else wrong with it. Errors: ErrNoMatch,
 	// *MalformedError, ErrUnknownOutcome.
 	Break(ctx context.Context, s Session, fence int64, why string) (Lock, error)

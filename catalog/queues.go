@@ -68,14 +68,14 @@ type Queues interface {
 	// ErrUnknownOutcome.
 	Leave(ctx context.Context, s Session) ([]Award, error)
 
-	// Bury is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
+	// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
 	// the document with that process. The evidence is written for whoever is granted by it.
 	// Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
-	Bury(ctx context.Context, dead Holder, evidence string) ([]Award, error)
+	Evict(ctx context.Context, dead Holder, evidence string) ([]Award, error)
 
-	// Settle grants a free lock that somebody else left with a line of waiters to the first of
+	// GrantNext grants a free lock that somebody else left with a line of waiters to the first of
 	// them. Errors: ErrNoMatch when there is nothing to grant, *MalformedError, ErrUnknownOutcome.
-	Settle(ctx context.Context, name string) ([]Award, error)
+	GrantNext(ctx context.Context, name string) ([]Award, error)
 
 	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock, in one
 	// command where the server can. Locks without a document are left out. A document that cannot be

@@ -151,7 +151,7 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 	if s.Lock == nil || len(s.Lock.Waiters) == 0 || a.line == catalog.Barge {
 		return errFree
 	}
-	awards, err := a.m.locks.Settle(ctx, a.grant.Name)
+	awards, err := a.m.locks.GrantNext(ctx, a.grant.Name)
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) {
 		a.m.queue.Deliver(awards)
 		return a.answer(s)

@@ -243,7 +243,7 @@ func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why s
 			return lock, err
 		}
 	}
-	awards, err := m.locks.Bury(ctx, contend.HolderOf(name, seen), "broken: "+why)
+	awards, err := m.locks.Evict(ctx, contend.HolderOf(name, seen), "broken: "+why)
 	m.queue.Deliver(awards)
 	return *l, err
 }

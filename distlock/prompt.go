@@ -218,19 +218,19 @@ func (p *promptStore) Leave(ctx context.Context, s catalog.Session) ([]catalog.A
 	return within(ctx, p, true, func() ([]catalog.Award, error) { return p.Catalog.Leave(ctx, s) })
 }
 
-// Bury implements [catalog.Queues].
-func (p *promptStore) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+// Evict implements [catalog.Queues].
+func (p *promptStore) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error,
 ) {
 	return within(ctx, p, true, func() ([]catalog.Award, error) {
-		return p.Catalog.Bury(ctx, dead, evidence)
+		return p.Catalog.Evict(ctx, dead, evidence)
 	})
 }
 
-// Settle implements [catalog.Queues].
-func (p *promptStore) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
+// GrantNext implements [catalog.Queues].
+func (p *promptStore) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
 	return within(ctx, p, true, func() ([]catalog.Award, error) {
-		return p.Catalog.Settle(ctx, name)
+		return p.Catalog.GrantNext(ctx, name)
 	})
 }
 

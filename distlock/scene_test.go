@@ -34,7 +34,7 @@ func TestLock_GivesUpWhileTheHolderIsCondemned_NoDataRace(t *testing.T) {
 					runtime.Gosched()
 				}
 				return fault.Refused(call.Op)
-			case call.Op == fault.Bury:
+			case call.Op == fault.Evict:
 				yieldUntil(told.Load)
 			}
 			return apply()

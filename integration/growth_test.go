@@ -238,11 +238,11 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		}},
 		{"Release", func(ctx context.Context) error { _, err := c.Leave(ctx, mine.Session); return err }},
 		{"Leave", func(ctx context.Context) error { _, err := c.Leave(ctx, waiting.Session); return err }},
-		{"Bury", func(ctx context.Context) error {
-			_, err := c.Bury(ctx, catalog.Holder{Session: behind.Session, Process: other}, "silent")
+		{"Evict", func(ctx context.Context) error {
+			_, err := c.Evict(ctx, catalog.Holder{Session: behind.Session, Process: other}, "silent")
 			return err
 		}},
-		{"Settle", func(ctx context.Context) error { _, err := c.Settle(ctx, names[2]); return err }},
+		{"GrantNext", func(ctx context.Context) error { _, err := c.GrantNext(ctx, names[2]); return err }},
 		{"Break", func(ctx context.Context) error {
 			l := w.lock(t, broken.Name)
 			_, err := c.Break(ctx, broken.Session, l.Fence, "why")

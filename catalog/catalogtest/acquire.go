@@ -250,11 +250,11 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			return err
 		},
 		"Leave": func(ctx context.Context) error { _, err := c.Leave(ctx, g.Session); return err },
-		"Bury": func(ctx context.Context) error {
-			_, err := c.Bury(ctx, catalog.Holder{Session: g.Session, Process: g.Process}, "x")
+		"Evict": func(ctx context.Context) error {
+			_, err := c.Evict(ctx, catalog.Holder{Session: g.Session, Process: g.Process}, "x")
 			return err
 		},
-		"Settle": func(ctx context.Context) error { _, err := c.Settle(ctx, g.Name); return err },
+		"GrantNext": func(ctx context.Context) error { _, err := c.GrantNext(ctx, g.Name); return err },
 		"Snapshots": func(ctx context.Context) error {
 			_, err := c.Snapshots(ctx, []string{g.Name})
 			return err

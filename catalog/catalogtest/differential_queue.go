@@ -155,14 +155,14 @@ func (m *machine) bury(t *rapid.T) {
 	evidence := rapid.SampledFrom([]string{"silent", "$fence", ""}).Draw(t, "evidence")
 	m.lift(t, g.Name)
 	m.both(t, "bury", func(s Store) string {
-		return awardsText(s.Catalog.Bury(m.ctx, dead, evidence))
+		return awardsText(s.Catalog.Evict(m.ctx, dead, evidence))
 	})
 }
 
 func (m *machine) settle(t *rapid.T) {
 	name := m.name(t)
 	m.lift(t, name)
-	m.both(t, "settle", func(s Store) string { return awardsText(s.Catalog.Settle(m.ctx, name)) })
+	m.both(t, "settle", func(s Store) string { return awardsText(s.Catalog.GrantNext(m.ctx, name)) })
 }
 
 func (m *machine) names() []string {

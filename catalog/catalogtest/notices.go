@@ -66,7 +66,7 @@ var noticesCases = []testCase{
 				b.leave(g[0].Session, award(g[1], fence))
 				b.wantNotices(n, process(1), award(g[1], fence))
 			case 2:
-				if _, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent"); err != nil {
+				if _, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent"); err != nil {
 					b.Fatal(err)
 				}
 				want := award(g[2], fence)
@@ -74,7 +74,7 @@ var noticesCases = []testCase{
 				b.wantNotices(n, process(2), want)
 			case 3:
 				b.rewrite("balancer", field("state", int32(0)))
-				if _, err := b.Catalog.Settle(b.ctx, "balancer"); err != nil {
+				if _, err := b.Catalog.GrantNext(b.ctx, "balancer"); err != nil {
 					b.Fatal(err)
 				}
 				b.wantNotices(n, process(3), award(g[3], fence))

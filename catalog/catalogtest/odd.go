@@ -283,8 +283,8 @@ func (b *bench) refusedByAll(name, bad string) {
 		"SeedFence":    func() error { _, err := b.Catalog.SeedFence(b.ctx, s, 1<<41); return err },
 		"Leave":        func() error { _, err := b.Catalog.Leave(b.ctx, other.Session); return err },
 		"Release":      func() error { return b.release(other.Session) },
-		"Bury":         func() error { _, err := b.Catalog.Bury(b.ctx, from, "silent"); return err },
-		"Settle":       func() error { _, err := b.Catalog.Settle(b.ctx, name); return err },
+		"Evict":        func() error { _, err := b.Catalog.Evict(b.ctx, from, "silent"); return err },
+		"GrantNext":    func() error { _, err := b.Catalog.GrantNext(b.ctx, name); return err },
 		"Break":        func() error { _, err := b.Catalog.Break(b.ctx, s, planted, "x"); return err },
 		"Read":         func() error { _, err := b.Catalog.Read(b.ctx, name); return err },
 		"Look":         func() error { return asError(b.look(name).LockErr) },
@@ -406,10 +406,10 @@ func (b *bench) ways(l catalog.Lock) []way {
 			from.Name = g.Name
 			_, err := b.Catalog.Overtake(b.ctx, g, from)
 			return err
-		}}, way{"Bury", func(g catalog.Grant) error {
+		}}, way{"Evict", func(g catalog.Grant) error {
 			from := l.Holder()
 			from.Name = g.Name
-			_, err := b.Catalog.Bury(b.ctx, from, "silent")
+			_, err := b.Catalog.Evict(b.ctx, from, "silent")
 			return err
 		}})
 	}
@@ -430,14 +430,14 @@ func (b *bench) oddLife(name string, doc bson.D, w way) {
 	}
 	l := b.look(g.Name)
 	if l.Lock == nil { // a fence or a rev that came to its end when the lock became free
-		if w.name != "Bury" || l.LockErr == nil || l.LockErr.Field != "fence" && l.LockErr.Field != "rev" {
+		if w.name != "Evict" || l.LockErr == nil || l.LockErr.Field != "fence" && l.LockErr.Field != "rev" {
 			b.Errorf("%s: after %s: %v", name, w.name, l.LockErr)
 		}
 		return
 	}
 	_, holds := l.Lock.HeldBy(g.TS)
 	_, waits := l.Lock.WaitedBy(g.TS)
-	if err == nil && w.name != "Bury" && !holds && !waits {
+	if err == nil && w.name != "Evict" && !holds && !waits {
 		b.Errorf("%s: %s took nothing: %+v", name, w.name, l.Lock)
 	}
 	if holds || waits {

@@ -331,9 +331,9 @@ var enterCases = []testCase{
 			b.wantErr(err, context.Canceled)
 			_, err = b.Catalog.Leave(ctx, g[0].Session)
 			b.wantErr(err, context.Canceled)
-			_, err = b.Catalog.Bury(ctx, dead(g[0]), "silent")
+			_, err = b.Catalog.Evict(ctx, dead(g[0]), "silent")
 			b.wantErr(err, context.Canceled)
-			_, err = b.Catalog.Settle(ctx, "balancer")
+			_, err = b.Catalog.GrantNext(ctx, "balancer")
 			b.wantErr(err, context.Canceled)
 		})
 	}},

@@ -144,9 +144,9 @@ func (b *bench) revOf(name string) int64 {
 }
 
 var buryCases = []testCase{
-	{"Bury_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
+	{"Evict_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
 		g := b.inLine("balancer", 3)
-		awards, err := b.Catalog.Bury(b.ctx, dead(g[0]), "silent for 15m")
+		awards, err := b.Catalog.Evict(b.ctx, dead(g[0]), "silent for 15m")
 		want := award(g[1], planted+2)
 		want.Evidence = "silent for 15m"
 		b.wantAwards(awards, err, want)
@@ -156,7 +156,7 @@ var buryCases = []testCase{
 		b.leave(g[1].Session, award(g[2], planted+3))
 		b.wantDocument(b.document("locks", "balancer"), holding(g[2], planted+3, 5))
 	}},
-	{"Bury_WhatIsNotAsWatched_TouchesNothing", func(b *bench) {
+	{"Evict_WhatIsNotAsWatched_TouchesNothing", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		b.leave(g[1].Session)
 		for _, one := range []catalog.Holder{
@@ -166,39 +166,39 @@ var buryCases = []testCase{
 			dead(grant("balancer", g[0].Process)),
 		} {
 			b.wantUntouched("locks", "balancer", func() {
-				_, err := b.Catalog.Bury(b.ctx, one, "silent")
+				_, err := b.Catalog.Evict(b.ctx, one, "silent")
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
-		_, err := b.Catalog.Bury(b.ctx, dead(grant("other", alice)), "silent")
+		_, err := b.Catalog.Evict(b.ctx, dead(grant("other", alice)), "silent")
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "other"); raw != nil {
 			b.Errorf("created %v", raw)
 		}
 	}},
-	{"Bury_ReleasedHolder_TouchesNothing", func(b *bench) {
+	{"Evict_ReleasedHolder_TouchesNothing", func(b *bench) {
 		g := b.inLine("balancer", 1)
 		b.leave(g[0].Session)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Bury(b.ctx, dead(g[0]), "silent")
+			_, err := b.Catalog.Evict(b.ctx, dead(g[0]), "silent")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
-	{"Bury_DeadWaiter_ChangesTheLineOnly", func(b *bench) {
+	{"Evict_DeadWaiter_ChangesTheLineOnly", func(b *bench) {
 		g := b.inLine("balancer", 3)
-		awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+		awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
 		b.wantAwards(awards, err)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 4), waiters(g[2])))
 	}},
-	{"Bury_HolderWithoutWaiters_FreesTheLock", func(b *bench) {
+	{"Evict_HolderWithoutWaiters_FreesTheLock", func(b *bench) {
 		g := b.inLine("balancer", 1)
-		awards, err := b.Catalog.Bury(b.ctx, dead(g[0]), "silent")
+		awards, err := b.Catalog.Evict(b.ctx, dead(g[0]), "silent")
 		b.wantAwards(awards, err)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 2), field("state", int32(0))))
 	}},
-	{"Bury_HolderWithoutProcess_GrantsToTheNext", func(b *bench) { // F5
+	{"Evict_HolderWithoutProcess_GrantsToTheNext", func(b *bench) { // F5
 		for name, doc := range map[string]bson.D{
 			"missing": without(held("missing", ""), "process"),
 			"null":    with(held("null", ""), field("process", nil)),
@@ -207,27 +207,27 @@ var buryCases = []testCase{
 			b.insert("locks", append(doc, field("fence", planted)))
 			g := grant(name, bob)
 			l := b.enter(g)
-			awards, err := b.Catalog.Bury(b.ctx, l.Holder(), "silent")
+			awards, err := b.Catalog.Evict(b.ctx, l.Holder(), "silent")
 			want := award(g, planted+1)
 			want.Evidence = "silent"
 			b.wantAwards(awards, err, want)
 		}
 	}},
-	{"Bury_OneSharerAmongSeveral_LeavesTheOthers", func(b *bench) {
+	{"Evict_OneSharerAmongSeveral_LeavesTheOthers", func(b *bench) {
 		g := b.readers("balancer", 3)
-		awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+		awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
 		b.wantAwards(awards, err)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+3, 4),
 			field("grants", line(g[2], planted+3)), field("mode", "shared"),
 			field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[2], planted+3)})))
 	}},
-	{"Bury_WaitingWriter_GrantsTheReadersBehindIt", func(b *bench) {
+	{"Evict_WaitingWriter_GrantsTheReadersBehindIt", func(b *bench) {
 		g := b.party("balancer", 4)
 		g[0].Mode, g[2].Mode, g[3].Mode = catalog.Shared, catalog.Shared, catalog.Shared
 		for _, one := range g {
 			b.enter(one)
 		}
-		awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+		awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
 		want := []catalog.Award{award(g[2], planted+2), award(g[3], planted+3)}
 		for i := range want {
 			want[i].Evidence = "silent"
@@ -237,35 +237,35 @@ var buryCases = []testCase{
 		b.wantAwards(l.Awards, nil, want...)
 		b.wantAwards(l.AwardsOf(g[0].Process), nil, award(g[0], planted+1))
 	}},
-	{"Settle_FreeWithWaiters_GrantsToTheFirst", func(b *bench) {
+	{"GrantNext_FreeWithWaiters_GrantsToTheFirst", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0))) // a foreign release
-		awards, err := b.Catalog.Settle(b.ctx, "balancer")
+		awards, err := b.Catalog.GrantNext(b.ctx, "balancer")
 		b.wantAwards(awards, err, award(g[1], planted+2))
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[1], planted+2, 4), waiters(g[2])))
 	}},
-	{"Settle_FreeWithReaders_GrantsTheRun", func(b *bench) {
+	{"GrantNext_FreeWithReaders_GrantsTheRun", func(b *bench) {
 		g := b.party("balancer", 4)
 		g[1].Mode, g[2].Mode = catalog.Shared, catalog.Shared
 		for _, one := range g {
 			b.enter(one)
 		}
 		b.rewrite("balancer", field("state", int64(0)))
-		awards, err := b.Catalog.Settle(b.ctx, "balancer")
+		awards, err := b.Catalog.GrantNext(b.ctx, "balancer")
 		b.wantAwards(awards, err, award(g[1], planted+2), award(g[2], planted+3))
 	}},
-	{"Settle_ForeignReleaseOfPermits_GrantsUpToTheLimit", func(b *bench) {
+	{"GrantNext_ForeignReleaseOfPermits_GrantsUpToTheLimit", func(b *bench) {
 		g := b.permits("balancer", 5, 2)
 		b.rewrite("balancer", field("state", int32(0)))
-		awards, err := b.Catalog.Settle(b.ctx, "balancer")
+		awards, err := b.Catalog.GrantNext(b.ctx, "balancer")
 		b.wantAwards(awards, err, award(g[2], planted+3), award(g[3], planted+4))
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[2], planted+4, 6),
 			field("grants", line(g[2], planted+3)+line(g[3], planted+4)), field("mode", "permit"),
 			field("limit", int32(2)), waiters(g[4]),
 			field("sharers", bson.A{sharing(g[2], planted+3), sharing(g[3], planted+4)})))
 	}},
-	{"Settle_NothingToGrant_TouchesNothing", func(b *bench) {
+	{"GrantNext_NothingToGrant_TouchesNothing", func(b *bench) {
 		b.inLine("held", 2)
 		g := b.inLine("free", 1)
 		b.leave(g[0].Session)
@@ -274,11 +274,11 @@ var buryCases = []testCase{
 		b.permits("permits", 3, 2)
 		for _, name := range []string{"held", "free", "shared", "permits"} {
 			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.Settle(b.ctx, name)
+				_, err := b.Catalog.GrantNext(b.ctx, name)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
-		_, err := b.Catalog.Settle(b.ctx, "other")
+		_, err := b.Catalog.GrantNext(b.ctx, "other")
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "other"); raw != nil {
 			b.Errorf("created %v", raw)

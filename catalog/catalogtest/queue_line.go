@@ -144,14 +144,14 @@ var lineCases = []testCase{
 		b.wantUntouched("locks", "balancer", func() {
 			_, err := b.Catalog.Leave(b.ctx, g[0].Session)
 			b.wantErr(err, catalog.ErrNoMatch)
-			_, err = b.Catalog.Bury(b.ctx, dead(g[1]), "silent")
+			_, err = b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		if l := b.enter(g[2]); len(l.Waiters) != 1 {
 			b.Errorf("lock: %+v", l)
 		}
 		b.enter(g[3])
-		awards, err := b.Catalog.Bury(b.ctx, foreign, "silent")
+		awards, err := b.Catalog.Evict(b.ctx, foreign, "silent")
 		granted := award(g[2], planted+3)
 		granted.Evidence = "silent"
 		b.wantAwards(awards, err, granted)
@@ -175,7 +175,7 @@ var lineCases = []testCase{
 		}
 		b.leave(g[0].Session, award(g[1], planted+2))
 		survived("leave")
-		if _, err := b.Catalog.Bury(b.ctx, dead(g[1]), "silent"); err != nil {
+		if _, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent"); err != nil {
 			b.Error(err)
 		}
 		survived("bury")
@@ -183,7 +183,7 @@ var lineCases = []testCase{
 		b.leave(g[3].Session)
 		survived("leave of the last")
 		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0])}))
-		if _, err := b.Catalog.Settle(b.ctx, "balancer"); err != nil {
+		if _, err := b.Catalog.GrantNext(b.ctx, "balancer"); err != nil {
 			b.Error(err)
 		}
 		survived("settle")
@@ -204,9 +204,9 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 			b.wantMalformed(err, "locks", name, where)
 			holder := holder
 			holder.Name = name
-			_, err = b.Catalog.Bury(b.ctx, holder, "silent")
+			_, err = b.Catalog.Evict(b.ctx, holder, "silent")
 			b.wantMalformed(err, "locks", name, where)
-			_, err = b.Catalog.Settle(b.ctx, name)
+			_, err = b.Catalog.GrantNext(b.ctx, name)
 			b.wantMalformed(err, "locks", name, where)
 			_, err = b.Catalog.Leave(b.ctx, grant(name, bob).Session)
 			b.wantMalformed(err, "locks", name, where)
@@ -240,7 +240,7 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 		b.enter(one)
 	}
 	b.leave(g[0].Session, award(g[1], planted+2))
-	awards, err := b.Catalog.Bury(b.ctx, dead(g[1]), "$evidence.$x")
+	awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "$evidence.$x")
 	want := award(g[2], planted+3)
 	want.Evidence = "$evidence.$x"
 	b.wantAwards(awards, err, want)

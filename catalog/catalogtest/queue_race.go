@@ -202,7 +202,7 @@ var queueRaceCases = []testCase{
 					_, err := b.Catalog.Leave(b.ctx, g[i].Session)
 					return err
 				}
-				_, err := b.Catalog.Bury(b.ctx, dead(g[i]), "silent")
+				_, err := b.Catalog.Evict(b.ctx, dead(g[i]), "silent")
 				return err
 			}), catalog.ErrNoMatch)
 			if l := b.look("balancer").Lock; l.TS != g[i+1].TS || l.Fence != planted+int64(i)+2 {
@@ -214,7 +214,7 @@ var queueRaceCases = []testCase{
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0)))
 		b.wantOneWinner(together(4, func(int) error {
-			_, err := b.Catalog.Settle(b.ctx, "balancer")
+			_, err := b.Catalog.GrantNext(b.ctx, "balancer")
 			return err
 		}), catalog.ErrNoMatch)
 		b.wantDocument(b.document("locks", "balancer"),

@@ -218,7 +218,7 @@ var queueReadCases = []testCase{
 		next[0].Process, next[1].Process = process(1), process(0)
 		b.enter(next[0])
 		b.enter(next[1])
-		if _, err := b.Catalog.Bury(b.ctx, dead(next[0]), "silent"); err != nil {
+		if _, err := b.Catalog.Evict(b.ctx, dead(next[0]), "silent"); err != nil {
 			b.Fatal(err)
 		}
 		other[0].Process = ""
@@ -337,7 +337,7 @@ var queueReadCases = []testCase{
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(first[1]), waits(again)})
 		b.leave(first[1].Session)
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(again)})
-		if _, err := b.Catalog.Settle(b.ctx, "a"); err != nil {
+		if _, err := b.Catalog.GrantNext(b.ctx, "a"); err != nil {
 			b.Fatal(err)
 		}
 		got := catalog.HeldSession{Session: second[1].Session, Fence: planted + 2}

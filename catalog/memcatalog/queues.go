@@ -98,8 +98,8 @@ func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award
 	return change.Awards, err
 }
 
-// Bury is documented in [catalog.Queues].
-func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+// Evict is documented in [catalog.Queues].
+func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error,
 ) {
 	const verb = "bury"
@@ -113,11 +113,11 @@ func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string
 	})
 }
 
-// Settle is documented in [catalog.Queues].
-func (c *Catalog) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
+// GrantNext is documented in [catalog.Queues].
+func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
 	now := serverDate(c.now())
 	return c.change(ctx, "settle", name, func(l catalog.Lock) (queue.Change, error) {
-		return queue.Settle(l, now)
+		return queue.GrantNext(l, now)
 	})
 }
 

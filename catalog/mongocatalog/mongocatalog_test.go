@@ -242,11 +242,11 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 			return err
 		},
 		"Leave": func(ctx context.Context, c c) error { _, err := c.Leave(ctx, g.Session); return err },
-		"Bury": func(ctx context.Context, c c) error {
-			_, err := c.Bury(ctx, catalog.Holder{Session: g.Session}, "silent")
+		"Evict": func(ctx context.Context, c c) error {
+			_, err := c.Evict(ctx, catalog.Holder{Session: g.Session}, "silent")
 			return err
 		},
-		"Settle": func(ctx context.Context, c c) error { _, err := c.Settle(ctx, "in line"); return err },
+		"GrantNext": func(ctx context.Context, c c) error { _, err := c.GrantNext(ctx, "in line"); return err },
 		"Condemn": func(ctx context.Context, c c) error {
 			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
 		},

@@ -75,7 +75,7 @@ func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 		c, changed, err = queue.Enter(l, s.grant, s.how, now)
 	case "settle":
 		if err = catalog.ErrNoMatch; !l.Held {
-			c, err = queue.Settle(l, now)
+			c, err = queue.GrantNext(l, now)
 		}
 	case "bury":
 		watched := func(p catalog.Party) bool { return p.TS == s.dead.TS && p.Process == s.dead.Process }

@@ -162,9 +162,9 @@ func (c *Catalog) free(ctx context.Context, o operation, command bson.D) (bool, 
 	return matched(reply) > 0, nil
 }
 
-// Bury is documented in [catalog.Queues]. One command for a holder who had the lock to itself and who is
+// Evict is documented in [catalog.Queues]. One command for a holder who had the lock to itself and who is
 // followed by one who wants it so; else a compare-and-set more.
-func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error,
 ) {
 	o := onLock("bury a session of", dead.Name)
@@ -193,18 +193,18 @@ func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string
 	return awards, err
 }
 
-// Settle is documented in [catalog.Queues]. It is a compare-and-set.
-func (c *Catalog) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
+// GrantNext is documented in [catalog.Queues]. It is a compare-and-set.
+func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
 	_, awards, err := c.changeBySwap(ctx, onLock("settle", name), settled)
 	return awards, err
 }
 
-// settled is queue.Settle of a lock that is free.
+// settled is queue.GrantNext of a lock that is free.
 func settled(l catalog.Lock, now time.Time) (queue.Change, error) {
 	if l.Held {
 		return queue.Change{}, catalog.ErrNoMatch
 	}
-	return queue.Settle(l, now)
+	return queue.GrantNext(l, now)
 }
 
 // fresh returns whom the very command granted the lock that brought this document. It is malformed when

@@ -219,7 +219,7 @@ func (m *life) leave(t *rapid.T) {
 
 func (m *life) settle(t *rapid.T) {
 	l := m.lock(t)
-	c, err := queue.Settle(l, m.now)
+	c, err := queue.GrantNext(l, m.now)
 	if granted, _ := moveUp(l.Holders(), l.Waiters); len(granted) == 0 {
 		if !errors.Is(err, catalog.ErrNoMatch) {
 			t.Fatalf("settle of %s: %v", short(l), err)

@@ -61,7 +61,7 @@ func Enter(l catalog.Lock, g catalog.Grant, how catalog.Line, now time.Time) (
 	return s.change(), true, nil
 }
 
-// Leave is the transition of [catalog.Queues.Leave] and, with evidence, of [catalog.Queues.Bury].
+// Leave is the transition of [catalog.Queues.Leave] and, with evidence, of [catalog.Queues.Evict].
 func Leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (Change, error) {
 	s := stateOf(l)
 	gone := func(p catalog.Party) bool { return p.TS == ts }
@@ -76,8 +76,8 @@ func Leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (Ch
 	return s.change(), nil
 }
 
-// Settle is the transition of [catalog.Queues.Settle].
-func Settle(l catalog.Lock, now time.Time) (Change, error) {
+// GrantNext is the transition of [catalog.Queues.GrantNext].
+func GrantNext(l catalog.Lock, now time.Time) (Change, error) {
 	s := stateOf(l)
 	s.grant(now, "")
 	if len(s.awards) == 0 {

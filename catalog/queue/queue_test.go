@@ -32,7 +32,7 @@ func leave(n int) transition {
 }
 
 func settle(_ failer, l catalog.Lock) (queue.Change, bool, error) {
-	c, err := queue.Settle(l, noon)
+	c, err := queue.GrantNext(l, noon)
 	return c, err == nil, err
 }
 
@@ -104,14 +104,14 @@ func TestTransitions(t *testing.T) {
 		{"Leave_Unknown", "x1 | x2", leave(3), "", "", catalog.ErrNoMatch},
 		{"Leave_Free", "|", leave(1), "", "", catalog.ErrNoMatch},
 
-		{"Settle_FreeLine", "| x1 x2", settle, "x1 | x2", "1", nil},
-		{"Settle_FreeReaders", "| s1 s2 x3", settle, "s1 s2 | x3", "1 2", nil},
-		{"Settle_FreePermits", "| p1/2 p2/2 p3/2", settle, "p1/2 p2/2 | p3/2", "1 2", nil},
-		{"Settle_Held", "x1 | x2", settle, "", "", catalog.ErrNoMatch},
-		{"Settle_Full", "p1/1 | p2/1", settle, "", "", catalog.ErrNoMatch},
-		{"Settle_Readers", "s1 | x2", settle, "", "", catalog.ErrNoMatch},
-		{"Settle_Free", "|", settle, "", "", catalog.ErrNoMatch},
-		{"Settle_RoomLeft", "p1/3 | p2/3 p3/3 p4/3", settle, "p1/3 p2/3 p3/3 | p4/3", "2 3", nil},
+		{"GrantNext_FreeLine", "| x1 x2", settle, "x1 | x2", "1", nil},
+		{"GrantNext_FreeReaders", "| s1 s2 x3", settle, "s1 s2 | x3", "1 2", nil},
+		{"GrantNext_FreePermits", "| p1/2 p2/2 p3/2", settle, "p1/2 p2/2 | p3/2", "1 2", nil},
+		{"GrantNext_Held", "x1 | x2", settle, "", "", catalog.ErrNoMatch},
+		{"GrantNext_Full", "p1/1 | p2/1", settle, "", "", catalog.ErrNoMatch},
+		{"GrantNext_Readers", "s1 | x2", settle, "", "", catalog.ErrNoMatch},
+		{"GrantNext_Free", "|", settle, "", "", catalog.ErrNoMatch},
+		{"GrantNext_RoomLeft", "p1/3 | p2/3 p3/3 p4/3", settle, "p1/3 p2/3 p3/3 | p4/3", "2 3", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

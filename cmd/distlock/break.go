@@ -155,7 +155,7 @@ func (b *breaker) free(ctx context.Context, st *store, look catalog.Snapshot, ta
 			return "", err
 		}
 	}
-	awards, err := st.Bury(ctx, catalog.Holder{
+	awards, err := st.Evict(ctx, catalog.Holder{
 		Session: catalog.Session{Name: b.name, TS: target.TS}, Process: target.Process,
 	}, "broken: "+b.why)
 	switch {

@@ -48,7 +48,7 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned
 	if err != nil {
 		return nil, err
 	}
-	grants, err := j.Store.Bury(ctx, HolderOf(s.Name, dead.Party), evidence)
+	grants, err := j.Store.Evict(ctx, HolderOf(s.Name, dead.Party), evidence)
 	if err != nil {
 		return nil, before("evict", err)
 	}

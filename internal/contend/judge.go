@@ -31,7 +31,7 @@ type Store interface {
 	Read(ctx context.Context, name string) (catalog.Lock, error)
 	Hello(ctx context.Context) (catalog.Server, error)
 	Condemn(ctx context.Context, process string, watched *catalog.Ping, c catalog.Condemnation) error
-	Bury(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Award, error)
+	Evict(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Award, error)
 }
 
 // Process is what a Judge needs of the process that it works for; a *pinger.LockPinger is one.

@@ -38,8 +38,8 @@ const (
 	Transact   Op = "transact"
 
 	Enter            Op = "enter"
-	Bury             Op = "bury"
-	Settle           Op = "settle"
+	Evict            Op = "bury"
+	GrantNext        Op = "settle"
 	Awarded          Op = "awarded"
 	Waiting          Op = "waiting"
 	Notices          Op = "notices" // the opening of a stream

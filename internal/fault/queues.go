@@ -27,19 +27,19 @@ func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award
 	})
 }
 
-// Bury implements [catalog.Queues].
-func (c *Catalog) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+// Evict implements [catalog.Queues].
+func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error,
 ) {
-	return through(ctx, c, Bury, dead.Name, func(ctx context.Context) ([]catalog.Award, error) {
-		return c.inner.Bury(ctx, dead, evidence)
+	return through(ctx, c, Evict, dead.Name, func(ctx context.Context) ([]catalog.Award, error) {
+		return c.inner.Evict(ctx, dead, evidence)
 	})
 }
 
-// Settle implements [catalog.Queues].
-func (c *Catalog) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
-	return through(ctx, c, Settle, name, func(ctx context.Context) ([]catalog.Award, error) {
-		return c.inner.Settle(ctx, name)
+// GrantNext implements [catalog.Queues].
+func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
+	return through(ctx, c, GrantNext, name, func(ctx context.Context) ([]catalog.Award, error) {
+		return c.inner.GrantNext(ctx, name)
 	})
 }
 

@@ -42,20 +42,20 @@ func (o *port) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, e
 		func() ([]catalog.Award, error) { return o.store().Leave(background, s) })
 }
 
-// Bury implements [catalog.Queues].
-func (o *port) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+// Evict implements [catalog.Queues].
+func (o *port) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error) {
-	c := o.write(fault.Bury, dead.Name, dead.TS)
+	c := o.write(fault.Evict, dead.Name, dead.TS)
 	c.from = dead
 	return sendFor(ctx, c, showAwards, func() ([]catalog.Award, error) {
-		return o.store().Bury(background, dead, evidence)
+		return o.store().Evict(background, dead, evidence)
 	})
 }
 
-// Settle implements [catalog.Queues].
-func (o *port) Settle(ctx context.Context, name string) ([]catalog.Award, error) {
-	return sendFor(ctx, o.write(fault.Settle, name, bson.ObjectID{}), showAwards,
-		func() ([]catalog.Award, error) { return o.store().Settle(background, name) })
+// GrantNext implements [catalog.Queues].
+func (o *port) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
+	return sendFor(ctx, o.write(fault.GrantNext, name, bson.ObjectID{}), showAwards,
+		func() ([]catalog.Award, error) { return o.store().GrantNext(background, name) })
 }
 
 // Snapshots implements [catalog.Queues].

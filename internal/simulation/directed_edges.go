@@ -186,7 +186,7 @@ func twice() Schedule {
 	s.Faults = []Fault{{Kind: Crash, Process: 1, At: 30 * sec}}
 	for p := range 3 {
 		for i, op := range []fault.Op{
-			fault.Enter, fault.Ping, fault.Release, fault.Bury, fault.Condemn, fault.SeedFence, fault.Settle,
+			fault.Enter, fault.Ping, fault.Release, fault.Evict, fault.Condemn, fault.SeedFence, fault.GrantNext,
 		} {
 			s.Faults = append(s.Faults,
 				Fault{Kind: Duplicate, Process: p, Op: op, Nth: 1, For: time.Duration(7+9*i+3*p) * sec})

@@ -94,9 +94,9 @@ func twoBury() Schedule {
 	s.Processes[0].Users = append(s.Processes[0].Users, from(2*sec, waitFor("a", minute)))
 	s.Faults = []Fault{
 		{Kind: Crash, Process: 0, At: 12 * sec},
-		{Kind: DelayRequest, Process: 1, Op: fault.Bury, Nth: 1, For: 1300 * time.Millisecond},
-		{Kind: DelayRequest, Process: 1, Op: fault.Bury, Nth: 2, For: sec},
-		{Kind: DelayRequest, Process: 2, Op: fault.Bury, Nth: 1, For: 510 * time.Millisecond},
+		{Kind: DelayRequest, Process: 1, Op: fault.Evict, Nth: 1, For: 1300 * time.Millisecond},
+		{Kind: DelayRequest, Process: 1, Op: fault.Evict, Nth: 2, For: sec},
+		{Kind: DelayRequest, Process: 2, Op: fault.Evict, Nth: 1, For: 510 * time.Millisecond},
 	}
 	return s
 }

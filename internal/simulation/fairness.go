@@ -26,7 +26,7 @@ func (t turn) mover() (in, out bson.ObjectID) {
 		in = t.c.ts
 	case fault.Overtake:
 		in, out = t.c.ts, t.c.from.TS
-	case fault.Bury:
+	case fault.Evict:
 		out = t.c.from.TS
 	case fault.Release:
 		out = t.c.ts
@@ -75,7 +75,7 @@ func (o *oracle) turned(t turn) {
 	o.together(c, t.now.Holders())
 	o.notePrisoners()
 	for _, p := range partiesOf(t.was) {
-		taken := c.op == fault.Overtake || c.op == fault.Bury
+		taken := c.op == fault.Overtake || c.op == fault.Evict
 		if taken && p.TS == out && !has(partiesOf(t.now), out) {
 			o.overtaken(c, p, has(t.was.Holders(), out))
 		}
@@ -149,7 +149,7 @@ func (o *oracle) together(c *call, holders []catalog.Party) {
 // done judges that a session which was told that it has left does not stand there any more, nor one
 // that was buried.
 func (o *oracle) done(c *call, after bson.Raw) {
-	if after == nil || c.op != fault.Release && c.op != fault.Bury {
+	if after == nil || c.op != fault.Release && c.op != fault.Evict {
 		return
 	}
 	_, out := turn{c: c}.mover()

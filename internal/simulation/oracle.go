@@ -362,7 +362,7 @@ func (o *oracle) sent(c *call) {
 		c.reading = c.p.clock.Now()
 	case fault.Look:
 		c.mono = c.p.clock.Now().Mono
-	case fault.Overtake, fault.Bury:
+	case fault.Overtake, fault.Evict:
 		o.byTheRule(c)
 	}
 }

@@ -61,8 +61,8 @@ func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 	return l, err
 }
 
-// Bury takes a dead party out. BuryByProcess takes any session of its process.
-func (s *store) Bury(ctx context.Context, dead catalog.Holder, evidence string) (
+// Evict takes a dead party out. BuryByProcess takes any session of its process.
+func (s *store) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Award, error) {
 	if s.makes(BuryByProcess) {
 		l, _ := s.lockAsOf(dead.Name, nil)
@@ -73,7 +73,7 @@ func (s *store) Bury(ctx context.Context, dead catalog.Holder, evidence string) 
 			}
 		}
 	}
-	return s.Catalog.Bury(ctx, dead, evidence)
+	return s.Catalog.Evict(ctx, dead, evidence)
 }
 
 // edit changes a lock document as the store never would.

@@ -253,7 +253,7 @@ func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Overtake, fault.Release, fault.Ping, fault.Held,
 	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
-	fault.Bury, fault.Settle, fault.Look, fault.Look, fault.Awarded, fault.Waiting,
+	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.Awarded, fault.Waiting,
 	fault.Notices, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
 }
 

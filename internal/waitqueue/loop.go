@@ -213,7 +213,7 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 
 // settle grants a lock that somebody left free with a line to the first in it.
 func (l *loop) settle(ctx context.Context, name string) {
-	awards, err := l.q.Store.Settle(ctx, name)
+	awards, err := l.q.Store.GrantNext(ctx, name)
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		l.q.Log.Debug().Err(err).Str("lock", catalog.Printable(name, 200)).Msg("settle")
 	}

@@ -38,7 +38,7 @@ type Config struct {
 type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	Awarded(ctx context.Context, process string, names []string) ([]catalog.Award, []string, error)
-	Settle(ctx context.Context, name string) ([]catalog.Award, error)
+	GrantNext(ctx context.Context, name string) ([]catalog.Award, error)
 	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]
 	Notices(ctx context.Context, process string) (catalog.Notices, error)
 }
