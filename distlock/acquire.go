@@ -68,7 +68,7 @@ func (m *Manager) noHeartbeat(name string) error {
 }
 
 // run is one whole try: take the lock, and if it is not to be had look, decide, and perhaps take it
-// over. It returns a guard, a *HeldError, a *LimitError, or another error.
+// over. It returns a guard, a *HeldError, a *PermitMismatchError, or another error.
 func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 	for race := 0; ; race++ {
 		lock, err := a.take(ctx, race == 0)
@@ -123,7 +123,7 @@ func (a *attempt) mine(lock catalog.Lock) catalog.Lock {
 var errFree = errors.New("free")
 
 // contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a guard,
-// errFree, a *HeldError, a *LimitError, or another error, with the last picture.
+// errFree, a *HeldError, a *PermitMismatchError, or another error, with the last picture.
 func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
 	for race := 0; ; race++ {
 		if s, err = a.m.judge.Look(ctx, a.grant.Name); err != nil {
@@ -177,7 +177,7 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 	return nil, a.answer(s)
 }
 
-// answer is what a contender is told of a lock that nobody dead is in the way of: a *LimitError if it
+// answer is what a contender is told of a lock that nobody dead is in the way of: a *PermitMismatchError if it
 // is in use with another limit, errFree if there is a place in a line that the contender would stand
 // in, else a *HeldError.
 func (a *attempt) answer(s contend.Scene) error {

@@ -110,7 +110,7 @@ func TestCommands_Counted(t *testing.T) {
 		g2 := other.mustTry("a")
 		count("TryLock on a live holder", 2, func() { _, err := p.try("a"); wantErr(t, err, distlock.ErrHeld) })
 		count("first TryLock of a name", 2, func() { g = p.mustTry("b") })
-		count("Check", 1, func() { _ = g.Check(t.Context()) })
+		count("Verify", 1, func() { _ = g.Verify(t.Context()) })
 		_ = g2.Release()
 	})
 }
@@ -289,8 +289,8 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 		if w.lock("a").Held {
 			t.Error("the ghost is still held one ping interval later")
 		}
-		if p.Heartbeat().Ghosts != 1 {
-			t.Errorf("%d ghosts counted, want 1", p.Heartbeat().Ghosts)
+		if p.Stats().Ghosts != 1 {
+			t.Errorf("%d ghosts counted, want 1", p.Stats().Ghosts)
 		}
 	})
 }

@@ -68,8 +68,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 					waiter = p.queue("a")
 				}
 				before := w.doc("a")
-				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x"), distlock.ErrChanged)
-				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x", saw.Session), distlock.ErrChanged)
+				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x"), distlock.ErrFenceMismatch)
+				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x", saw.Session), distlock.ErrFenceMismatch)
 				if !bytes.Equal(before, w.doc("a")) {
 					t.Errorf("the document changed: %s", w.doc("a"))
 				}

@@ -95,7 +95,7 @@ type ratedClock struct {
 func (w *world) startRated(rate float64) *proc {
 	w.t.Helper()
 	c := clock.System()
-	return w.startBy(ratedClock{c, c.Now(), rate}, func(cfg *distlock.Config) { cfg.Mode = takeover.WatchOnly })
+	return w.startBy(ratedClock{c, c.Now(), rate}, func(cfg *distlock.Config) { cfg.TakeoverRule = takeover.WatchOnly })
 }
 
 func (c ratedClock) Now() clock.Reading {
@@ -165,7 +165,7 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 			t.Errorf("stopped: %v, document %v", stopped, w.doc("a"))
 		}
 		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline was before
-		if a.Heartbeat().Sessions != 0 {
+		if a.Stats().Processes != 0 {
 			t.Error("the holder's session is over")
 		}
 	})
@@ -193,7 +193,7 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 // E8: elections keep a dead holder's lock where it is, and say so; a living holder is not harmed.
 func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		only := func(cfg *distlock.Config) { cfg.Mode = takeover.WatchOnly }
+		only := func(cfg *distlock.Config) { cfg.TakeoverRule = takeover.WatchOnly }
 		dead, alive, b := w.start(nil), w.start(nil), w.start(only)
 		dead.mustTry("dead")
 		g := alive.mustTry("alive")
@@ -298,7 +298,7 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, g.Check(t.Context()), distlock.ErrLockLost)
+		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
 	})
 }
 
@@ -337,8 +337,8 @@ func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 			t.Fatalf("not applied: %v", err)
 		}
 		g, took := b.until("a", 10*time.Second, takeoverTime+time.Minute)
-		if g.TakenOver() == "" || took < takeoverTime-pingTime {
-			t.Errorf("took %v, evidence %q", took, g.TakenOver())
+		if g.TakeoverEvidence() == "" || took < takeoverTime-pingTime {
+			t.Errorf("took %v, evidence %q", took, g.TakeoverEvidence())
 		}
 	})
 }
@@ -396,8 +396,8 @@ func TestManager_LoggerPanics_PingsGoOn(t *testing.T) {
 			return apply()
 		})
 		time.Sleep(time.Hour)
-		if err := g.Err(); err != nil || p.Heartbeat().Panics == 0 {
-			t.Errorf("guard: %v, %+v", err, p.Heartbeat())
+		if err := g.Err(); err != nil || p.Stats().Panics == 0 {
+			t.Errorf("guard: %v, %+v", err, p.Stats())
 		}
 	})
 }
@@ -411,7 +411,7 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var lines bytes.Buffer
 		p := w.start(func(cfg *distlock.Config) {
-			cfg.Logger, cfg.Mode = zerolog.New(zerolog.SyncWriter(&lines)).Level(zerolog.DebugLevel), takeover.WatchOnly
+			cfg.Logger, cfg.TakeoverRule = zerolog.New(zerolog.SyncWriter(&lines)).Level(zerolog.DebugLevel), takeover.WatchOnly
 		})
 		far := bson.DateTime(1<<63 - 1)
 		err := errors.Join(

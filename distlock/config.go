@@ -12,18 +12,11 @@ import (
 	"mongodlm/takeover"
 )
 
-// Defaults, as mongos had them where it had them.
+// The defaults that other files or other defaults need.
 const (
-	DefaultDatabase        = "config"
-	DefaultPing            = 30 * time.Second
-	DefaultTakeover        = 15 * time.Minute
-	DefaultPoll            = 500 * time.Millisecond
-	DefaultCommandTimeout  = 5 * time.Second
-	DefaultPruneAge        = 4 * 24 * time.Hour
-	DefaultPruneEvery      = time.Hour
-	DefaultForeignTakeover = 15 * time.Minute
-	DefaultReleaseTries    = 3
-	DefaultReleasePause    = 2 * time.Second
+	defaultDatabase = "config"
+	defaultTakeover = 15 * time.Minute // also of a foreign holder
+	defaultPoll     = 500 * time.Millisecond
 )
 
 // configServerTakeover is the takeover time of MongoDB's own lock manager on a config server. It
@@ -33,6 +26,26 @@ const configServerTakeover = 15 * time.Minute
 // Config says where the store is and how a Manager behaves. The zero value of every field but the
 // connection means its default; nothing is corrected silently: what contradicts is refused by New
 // with a *ConfigError that lists all of it. The effective values are in [Manager.Config].
+//
+// The defaults, as mongos had them where it had them:
+//
+//	Database         "config"
+//	Ping             30 s
+//	Takeover         15 min
+//	Margin           Takeover/4
+//	MaxClockSkew     Takeover/30
+//	MaxWatchGap      Takeover/4
+//	TakeoverRule     takeover.Witnesses
+//	ForeignTakeover  15 min
+//	Poll             500 ms, or Takeover/30 if that is less
+//	PollMax          the smaller of 5 s and Takeover/30, at least Poll
+//	CommandTimeout   5 s
+//	ReleaseTries     3
+//	ReleasePause     2 s
+//	PruneAge         4 days
+//	PruneEvery       1 h
+//	Host             the machine's host name
+//	Logger           silent
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
@@ -52,56 +65,55 @@ type Config struct {
 	// Catalog is a store of one's own, such as memcatalog in a unit test.
 	Catalog catalog.Catalog
 
-	// Database holds the collections locks and lockpings. Default "config", as in mongos; a
-	// database of one's own, such as "distlock", is better for all but clusters.
+	// Database holds the collections locks and lockpings. A database of one's own, such as
+	// "distlock", is better than the default for all but clusters.
 	Database string
 	// AllowConfigThroughMongos lets database "config" be used through a mongos, where it is the
 	// living metadata of a sharded cluster.
 	AllowConfigThroughMongos bool
 
-	// Ping is the time between two heartbeats. Default 30 s. Ping*3 <= Takeover - Margin.
+	// Ping is the time between two heartbeats. Ping*3 <= Takeover - Margin.
 	Ping time.Duration
 	// Takeover is how long a holder must have been silent before its locks may be taken.
-	// Default 15 min; at most 7 days, and 15 min on a config server. A contender waits for the
-	// longer of its own and the holder's.
+	// At most 7 days, and 15 min on a config server. A contender waits for the longer of its own
+	// and the holder's.
 	Takeover time.Duration
-	// Margin is how long before that a holder stops trusting its locks. Default Takeover/4.
+	// Margin is how long before that a holder stops trusting its locks.
 	// Two holders exclude each other while the RATES of their clocks differ by less than
 	// Takeover / (Takeover - Margin); the default allows a ratio of 1.33.
 	Margin time.Duration
 	// MaxClockSkew is how far the server's and the contender's clocks may differ for the
-	// shorter takeover rule. Default Takeover/30, mongos' LOCK_SKEW_FACTOR.
+	// shorter takeover rule. mongos: LOCK_SKEW_FACTOR.
 	MaxClockSkew time.Duration
-	// MaxWatchGap restarts a contender's watch when it has not looked for longer. Default
-	// Takeover/4.
+	// MaxWatchGap restarts a contender's watch when it has not looked for longer.
 	MaxWatchGap time.Duration
-	// Mode chooses among the takeover rules of the generations. Default takeover.Witnesses.
-	Mode takeover.Mode
+	// TakeoverRule chooses among the takeover rules of the generations.
+	TakeoverRule takeover.Mode
 	// RefuseWithoutPing never takes over a holder without a ping document, as mongos 1.8.
 	RefuseWithoutPing bool
-	// ForeignTakeover is the least takeover time for a holder that is not ours. Default 15 min.
+	// ForeignTakeover is the least takeover time for a holder that is foreign.
 	ForeignTakeover time.Duration
 
 	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each
 	// give or take a fifth. Where there are no change streams a waiting process asks for its grants
-	// at least Poll/50 apart. Default 500 ms, as mongos 3.2, or Takeover/30 if that is less.
+	// at least Poll/50 apart.
 	Poll time.Duration
-	// PollMax is the longest pause, also of the questions for grants. Default the smaller of 5 s and Takeover/30, at least Poll.
+	// PollMax is the longest pause, also of the questions for grants.
 	PollMax time.Duration
-	// CommandTimeout bounds one command. Default 5 s.
+	// CommandTimeout bounds one command.
 	CommandTimeout time.Duration
-	// ReleaseTries is how often Release tries before the background takes over. Default 3.
+	// ReleaseTries is how often Release tries before the background goes on.
 	ReleaseTries int
-	// ReleasePause is the pause after the first failed try; it doubles. Default 2 s.
+	// ReleasePause is the pause after the first failed try; it doubles.
 	ReleasePause time.Duration
-	// PruneAge is the age from which pings that no lock names are deleted. Default 4 days.
+	// PruneAge is the age from which pings that no lock names are deleted.
 	PruneAge time.Duration
-	// PruneEvery is the time between two prunings, give or take half. Default 1 h.
+	// PruneEvery is the time between two prunings, give or take half.
 	PruneEvery time.Duration
 
-	// Host is the first part of the process id. Default the machine's host name.
+	// Host is the first part of the process id.
 	Host string
-	// Logger gets the events. Default: silent.
+	// Logger gets the events.
 	Logger zerolog.Logger
 }
 
@@ -112,23 +124,23 @@ func (c Config) withDefaults() Config {
 			*d = def
 		}
 	}
-	set(&c.Ping, DefaultPing)
-	set(&c.Takeover, DefaultTakeover)
+	set(&c.Ping, 30*time.Second)
+	set(&c.Takeover, defaultTakeover)
 	set(&c.Margin, c.Takeover/4)
 	set(&c.MaxClockSkew, c.Takeover/30)
 	set(&c.MaxWatchGap, c.Takeover/4)
-	set(&c.ForeignTakeover, DefaultForeignTakeover)
-	set(&c.Poll, max(time.Millisecond, min(DefaultPoll, c.Takeover/30)))
+	set(&c.ForeignTakeover, defaultTakeover)
+	set(&c.Poll, max(time.Millisecond, min(defaultPoll, c.Takeover/30)))
 	set(&c.PollMax, max(c.Poll, min(5*time.Second, c.Takeover/30)))
-	set(&c.CommandTimeout, DefaultCommandTimeout)
-	set(&c.ReleasePause, DefaultReleasePause)
-	set(&c.PruneAge, DefaultPruneAge)
-	set(&c.PruneEvery, DefaultPruneEvery)
+	set(&c.CommandTimeout, 5*time.Second)
+	set(&c.ReleasePause, 2*time.Second)
+	set(&c.PruneAge, 4*24*time.Hour)
+	set(&c.PruneEvery, time.Hour)
 	if c.ReleaseTries == 0 {
-		c.ReleaseTries = DefaultReleaseTries
+		c.ReleaseTries = 3
 	}
 	if c.Database == "" {
-		c.Database = DefaultDatabase
+		c.Database = defaultDatabase
 	}
 	return c
 }
@@ -175,8 +187,8 @@ func (c Config) Validate() error {
 	if c.ReleaseTries < 1 || c.ReleaseTries > 10 {
 		say("ReleaseTries is %d, must be 1 to 10", c.ReleaseTries)
 	}
-	if c.Mode < takeover.Witnesses || c.Mode > takeover.TakeAtOnce {
-		say("Mode is %d, must be one of the constants of package takeover", c.Mode)
+	if c.TakeoverRule < takeover.Witnesses || c.TakeoverRule > takeover.TakeAtOnce {
+		say("TakeoverRule is %d, must be one of the constants of package takeover", c.TakeoverRule)
 	}
 	if c.MaxClockSkew >= c.Takeover {
 		say("MaxClockSkew (%v) must be smaller than Takeover (%v)", c.MaxClockSkew, c.Takeover)
@@ -235,6 +247,6 @@ func (c Config) policy() takeover.Policy {
 	return takeover.Policy{
 		Takeover: c.Takeover, ForeignTakeover: c.ForeignTakeover,
 		PingInterval: c.Ping, MaxClockSkew: c.MaxClockSkew, MaxGap: c.MaxWatchGap,
-		Mode: c.Mode, RefuseWithoutPing: c.RefuseWithoutPing,
+		Mode: c.TakeoverRule, RefuseWithoutPing: c.RefuseWithoutPing,
 	}
 }

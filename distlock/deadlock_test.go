@@ -116,7 +116,7 @@ func TestDeadlock_WithItself_IsToldAtOnce(t *testing.T) {
 		ask(t.Context(), "g", distlock.Holding(deeper, g))
 		ask(reader.Context(), "reader")
 		ask(t.Context(), "p", permit, distlock.Holding(one, two))
-		_, err = p.LockAll(g.Context(), "a", "g")
+		_, err = p.LockAll(g.Context(), []string{"a", "g"})
 		wantDeadlock(t, err)
 		wantDeadlock(t, p.Lock("g").LockInTransaction(g.Context()))
 		err = p.Do(g.Context(), "g", func(context.Context, *distlock.TryGuard) error { return nil })
@@ -127,7 +127,7 @@ func TestDeadlock_WithItself_IsToldAtOnce(t *testing.T) {
 		w.release(w.wantTurn(p.queueCtx(reader.Context(), "reader", shared))) // the two go together
 		w.release(two)
 		w.release(w.wantTurn(p.queueCtx(one.Context(), "p", permit)))
-		_, err = p.LockAllWith(t.Context(), []string{"a", "in"}, distlock.Holding(g, in))
+		_, err = p.LockAll(t.Context(), []string{"a", "in"}, distlock.Holding(g, in))
 		wantDeadlock(t, err)
 		_, err = p.Lock("g").Lock(g.Context(), distlock.Holding(), distlock.WaitAtMost(time.Minute))
 		wantErr(t, err, distlock.ErrHeld) // it says that another goroutine holds it
@@ -315,7 +315,7 @@ func TestDeadlock_OtherIsDead_IsTakenOverInstead(t *testing.T) {
 		dead.kill()
 		time.Sleep(2*pingTime + time.Minute)
 		g := w.wantTurn(a.queueCtx(ga.Context(), "d"))
-		if g.TakenOver() == "" {
+		if g.TakeoverEvidence() == "" {
 			t.Error("it was not taken over")
 		}
 		w.release(g)

@@ -30,7 +30,7 @@
 // By default a takeover may rely on clock values too, when all of them agree (see package
 // takeover). Then "one clock of any wrong value" means any single one; a common step of server and
 // contender together with a holder that is cut off for three ping intervals is two faults.
-// Mode takeover.WatchOnly relies on no value.
+// TakeoverRule takeover.WatchOnly relies on no value.
 //
 // # Words
 //

@@ -27,9 +27,9 @@ var (
 	ErrBadOption = errors.New("distlock: bad option")
 	// ErrMalformed is matched by *MalformedError.
 	ErrMalformed = catalog.ErrMalformed
-	// ErrLimit is matched by *LimitError: the lock is in use with another number of permits, by
+	// ErrPermitMismatch is matched by *PermitMismatchError: the lock is in use with another number of permits, by
 	// somebody who is not dead by the takeover rule.
-	ErrLimit = catalog.ErrLimit
+	ErrPermitMismatch = catalog.ErrLimit
 	// ErrDeadlock is matched by *DeadlockError: to wait on would be to wait for ever.
 	ErrDeadlock = errors.New("distlock: deadlock")
 	// ErrUnavailable: the server could not be reached, and nothing was done.
@@ -48,8 +48,8 @@ var (
 	ErrNoTransactions = catalog.ErrNoTransactions
 	// ErrClosed: the Manager was closed.
 	ErrClosed = errors.New("distlock: manager closed")
-	// ErrChanged is returned by Break when the lock is not as the operator saw it.
-	ErrChanged = errors.New("distlock: lock is not as you saw it")
+	// ErrFenceMismatch is returned by Break when the lock is not as the operator saw it.
+	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")
 )
 
 // ErrConfig is matched by *ConfigError: the caller must change something, a bad connection string too.
@@ -59,9 +59,9 @@ var ErrConfig = errors.New("distlock: bad configuration")
 // taken for free and never taken over.
 type MalformedError = catalog.MalformedError
 
-// A LimitError says that a lock is in use with another number of permits than asked for, or as a
+// A PermitMismatchError says that a lock is in use with another number of permits than asked for, or as a
 // lock and not as a semaphore.
-type LimitError = catalog.LimitError
+type PermitMismatchError = catalog.LimitError
 
 // A DeadlockError says that waiting for Name would never end, because whoever is in the way waits,
 // directly or by others, for what this caller holds. It is given to the waiter of the circle that
@@ -198,9 +198,9 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
-// acquiring words an error of an acquisition. A *LimitError names the lock itself.
+// acquiring words an error of an acquisition. A *PermitMismatchError names the lock itself.
 func acquiring(name string, err error) error {
-	var limit *LimitError
+	var limit *PermitMismatchError
 	if errors.As(err, &limit) {
 		return fmt.Errorf("distlock: %w", limit)
 	}

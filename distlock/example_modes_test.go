@@ -82,7 +82,7 @@ func ExamplePermits() {
 	}
 	defer guard.Release()
 	_, err = manager.Lock("downloads").Lock(ctx, distlock.Permits(5))
-	var limit *distlock.LimitError
+	var limit *distlock.PermitMismatchError
 	fmt.Println(errors.As(err, &limit), limit)
 	// Output: true lock "downloads" is in use as a semaphore of 3 permits, not as a semaphore of 5 permits; all who use it at a time must ask for the same
 }
@@ -93,7 +93,7 @@ func ExampleManager_LockAll() {
 	manager := exampleManager(ctx)
 	defer manager.Close(ctx)
 
-	all, err := manager.LockAll(ctx, "shard2", "shard1")
+	all, err := manager.LockAll(ctx, []string{"shard2", "shard1"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -100,8 +100,8 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 				if took < 50*time.Second {
 					t.Errorf("taken after 14 min and %v", took)
 				}
-				if !strings.HasPrefix(g.TakenOver(), "rule watch:") {
-					t.Errorf("taken on %q", g.TakenOver())
+				if !strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
+					t.Errorf("taken on %q", g.TakeoverEvidence())
 				}
 				if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 					t.Errorf("its ping was written: %v", now)

@@ -46,7 +46,7 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 		if n := len(w.lock("a").Waiters); n != 1 {
 			t.Errorf("%d wait after a ping, want only the next", n)
 		}
-		if s := b.Heartbeat(); s.Ghosts != 1 {
+		if s := b.Stats(); s.Ghosts != 1 {
 			t.Errorf("%d ghosts counted, want 1", s.Ghosts)
 		}
 		w.release(g)

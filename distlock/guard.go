@@ -74,9 +74,9 @@ func (g *TryGuard) Process() string { return g.h.process }
 // of them. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakenOver returns the evidence on which the lock was taken from a dead holder; empty when it was
+// TakeoverEvidence returns the evidence on which the lock was taken from a dead holder; empty when it was
 // free.
-func (g *TryGuard) TakenOver() string { return g.h.evidence }
+func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
 // Context returns a context that ends when the guard is lost, released or closed, or when the
 // context given to the acquisition ends. [context.Cause] says which: it matches [ErrLockLost],
@@ -100,11 +100,11 @@ func (g *TryGuard) Err() error {
 // people and for time-outs; whether to trust is Err's to say. No I/O.
 func (g *TryGuard) Deadline() time.Time { return g.h.term.Deadline() }
 
-// Check asks the server whether the lock is still held by this guard: one read, linearizable on a
+// Verify asks the server whether the lock is still held by this guard: one read, linearizable on a
 // replica set. Nil means that it was at some instant inside the call. It returns a *LostError when
 // it was not, and then the guard is lost; any other error says that the server could not be asked,
 // and changes nothing.
-func (g *TryGuard) Check(ctx context.Context) error {
+func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}

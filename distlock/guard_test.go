@@ -112,7 +112,7 @@ func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
 		if err := g.Release(); err != nil {
 			t.Errorf("release: %v, want nil: it can only have been us", err)
 		}
-		if err := next.Check(t.Context()); err != nil {
+		if err := next.Verify(t.Context()); err != nil {
 			t.Errorf("new holder: %v", err)
 		}
 	})
@@ -148,11 +148,11 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, op := w.start(nil), w.start(nil)
 		g := p.mustTry("a")
-		wantErr(t, op.Break(t.Context(), "a", g.Fence()-1, "wrong fence"), distlock.ErrChanged)
+		wantErr(t, op.Break(t.Context(), "a", g.Fence()-1, "wrong fence"), distlock.ErrFenceMismatch)
 		if err := op.Break(t.Context(), "a", g.Fence(), "stuck since noon"); err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, op.Break(t.Context(), "a", g.Fence(), "twice"), distlock.ErrChanged)
+		wantErr(t, op.Break(t.Context(), "a", g.Fence(), "twice"), distlock.ErrFenceMismatch)
 		time.Sleep(pingTime*11/10 + time.Second)
 		synctest.Wait()
 		wantErr(t, g.Err(), distlock.ErrLockLost)
@@ -161,7 +161,7 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 			t.Errorf("fence %d after a break of %d", next.Fence(), g.Fence())
 		}
 		wantErr(t, g.Release(), distlock.ErrLockLost)
-		if err := next.Check(t.Context()); err != nil {
+		if err := next.Verify(t.Context()); err != nil {
 			t.Errorf("the new holder: %v", err)
 		}
 	})
@@ -174,7 +174,7 @@ func TestGuard_DocumentDeleted_IsLost(t *testing.T) {
 		g, g2 := p.mustTry("a"), p.mustTry("b")
 		w.mem.Remove(catalog.LocksCollection, "a")
 		w.mem.Remove(catalog.LocksCollection, "b")
-		wantErr(t, g.Check(t.Context()), distlock.ErrLockLost)
+		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
 		if g2.Err() != nil {
 			t.Fatal("lost before anybody asked")
 		}
@@ -190,7 +190,7 @@ func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 		p := w.start(nil)
 		g := p.mustTry("a")
 		p.kill()
-		wantErr(t, g.Check(t.Context()), distlock.ErrUnavailable)
+		wantErr(t, g.Verify(t.Context()), distlock.ErrUnavailable)
 		if err := g.Err(); err != nil {
 			t.Errorf("guard: %v", err)
 		}

@@ -32,7 +32,7 @@ func (m *Manager) heldError(s contend.Scene) *HeldError {
 	if !in.Waits {
 		e.Fence = in.Fence
 	}
-	if n := len(s.Holders()); n >= MaxHolders {
+	if n := len(s.Holders()); n >= catalog.MaxHolders {
 		e.Reason = fmt.Sprintf("%d hold it, as many as may; %s", n, e.Reason)
 	}
 	last := m.pinger.Last()

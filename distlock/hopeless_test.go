@@ -86,7 +86,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			spoil: func(w *world, _, _ *proc) {
 				w.rewrite("a", map[string]any{"mode": nil, "limit": nil, "sharers": nil})
 			},
-			want: func(err error) bool { return errors.Is(err, distlock.ErrLimit) },
+			want: func(err error) bool { return errors.Is(err, distlock.ErrPermitMismatch) },
 		},
 		"pings may not be read": {
 			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Look, fault.Look) },

@@ -165,7 +165,7 @@ func (m *Manager) pingInfo(row catalog.Snapshot, p catalog.Party) PingInfo {
 // Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
 // with that fence is taken out.
 //
-// Errors: [ErrChanged] when the lock is free or has another fence or session by now, or a foreign
+// Errors: [ErrFenceMismatch] when the lock is free or has another fence or session by now, or a foreign
 // holder and no session was given; [ErrBadName]; [ErrBadOption] for a why that is empty or too long
 // and for two sessions; [ErrOutcomeUnknown]: list the lock again; [ErrClosed].
 func (m *Manager) Break(ctx context.Context, name string, fence int64, why string,
@@ -176,7 +176,7 @@ func (m *Manager) Break(ctx context.Context, name string, fence int64, why strin
 	if why == "" {
 		return fmt.Errorf("%w: say why the lock is broken", ErrBadOption)
 	}
-	if problem := badText(why, MaxWhyBytes-len("broken: ")); problem != "" {
+	if problem := badText(why, maxWhy-len("broken: ")); problem != "" {
 		return fmt.Errorf("%w: why %s", ErrBadOption, problem)
 	}
 	if len(session) > 1 {
@@ -191,10 +191,10 @@ func (m *Manager) Break(ctx context.Context, name string, fence int64, why strin
 	lock, err := m.breakLock(ctx, name, fence, why, session)
 	switch {
 	case errors.Is(err, errForeign):
-		return fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrChanged, errForeign)
+		return fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrFenceMismatch, errForeign)
 	case errors.Is(err, catalog.ErrNoMatch):
 		return fmt.Errorf("distlock: break %s: %w: it is not held with fence %d; list it again",
-			quoted(name), ErrChanged, fence)
+			quoted(name), ErrFenceMismatch, fence)
 	case errors.Is(err, catalog.ErrUnknownOutcome):
 		return fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrOutcomeUnknown, err)
 	case err != nil:

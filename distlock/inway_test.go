@@ -15,7 +15,7 @@ import (
 // A way is a way to be refused a lock.
 type way struct {
 	holder, line bool // which of the two processes are in the way
-	limit        bool // what a living one causes is a *LimitError
+	limit        bool // what a living one causes is a *PermitMismatchError
 	build        func(w *world, holder, line *proc, opts []distlock.Option) (undo func())
 }
 
@@ -183,7 +183,7 @@ func (w *world) transaction(p *proc) error {
 
 func checkRefusal(t *testing.T, in way, err error) {
 	t.Helper()
-	if errors.Is(err, distlock.ErrLimit) != in.limit || errors.Is(err, distlock.ErrHeld) == in.limit {
+	if errors.Is(err, distlock.ErrPermitMismatch) != in.limit || errors.Is(err, distlock.ErrHeld) == in.limit {
 		t.Errorf("refused with %v", err)
 	}
 }

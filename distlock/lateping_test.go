@@ -90,8 +90,8 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 				if err := g.Err(); err != nil {
 					t.Errorf("the guard: %v", err)
 				}
-				if beat := p.Heartbeat(); beat.Sessions != 0 {
-					t.Errorf("%d process ids were given up", beat.Sessions)
+				if beat := p.Stats(); beat.Processes != 0 {
+					t.Errorf("%d process ids were given up", beat.Processes)
 				}
 				if err := g.Release(); err != nil {
 					t.Error(err)
@@ -126,7 +126,7 @@ func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 		if err := g.Err(); err != nil || g.Process() == lost.Process() {
 			t.Errorf("the guard of %s: %v", g.Process(), err)
 		}
-		if n := p.Heartbeat().Sessions; n != 1 {
+		if n := p.Stats().Processes; n != 1 {
 			t.Errorf("%d process ids were given up, want 1", n)
 		}
 	})

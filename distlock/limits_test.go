@@ -26,7 +26,7 @@ var hangs = map[string]struct {
 }
 
 func obedient(ctx context.Context, call fault.Call, _ func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, distlock.DefaultCommandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	<-ctx.Done()
 	return fmt.Errorf("%s: %w: %w", call.Op, catalog.ErrUnknownOutcome, ctx.Err())
@@ -62,7 +62,7 @@ var waits = []asking{
 	{"Lock, Barge", true, acquires(distlock.Barge())},
 	{"LockAll", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		opts ...distlock.Option) error {
-		gs, err := p.LockAllWith(ctx, []string{"a", "b", "c"}, opts...)
+		gs, err := p.LockAll(ctx, []string{"a", "b", "c"}, opts...)
 		go gs.Release()
 		return err
 	}},
@@ -90,9 +90,9 @@ var asks = []asking{
 		go g.Release()
 		return err
 	}},
-	{"Check", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
+	{"Verify", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
 		_ ...distlock.Option) error {
-		return own.Check(ctx)
+		return own.Verify(ctx)
 	}},
 	{"Break", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		_ ...distlock.Option) error {
@@ -268,7 +268,7 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 				p.store.Set(hang.hook)
 				start := time.Now()
 				err := p.Close(ended)
-				if took := time.Since(start); took > distlock.DefaultCommandTimeout+2*hang.grace {
+				if took := time.Since(start); took > commandTimeout+2*hang.grace {
 					t.Errorf("close took %v, want one command time-out", took)
 				}
 				if err == nil || !strings.Contains(err.Error(), "precious") {
@@ -284,8 +284,8 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 // command later when the server does not answer.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
-		"healthy": time.Second, "hanging": time.Second + distlock.DefaultCommandTimeout,
-		"refused": time.Second + distlock.DefaultCommandTimeout,
+		"healthy": time.Second, "hanging": time.Second + commandTimeout,
+		"refused": time.Second + commandTimeout,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -379,7 +379,7 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 		if n := most.Load(); n > 16 || n < 2 {
 			t.Errorf("%d places were given up at a time, want 2 to 16", n)
 		}
-		if late := p.Heartbeat().Late; late != 0 {
+		if late := p.Stats().Late; late != 0 {
 			t.Errorf("%d late releases, want 0: nothing failed", late)
 		}
 	})
@@ -406,7 +406,7 @@ func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
 				if n := p.store.Count(fault.Release); n != locks {
 					t.Errorf("%d releases for %d locks", n, locks)
 				}
-				if beat := p.Heartbeat(); beat.Late != 0 || beat.Ghosts != 0 {
+				if beat := p.Stats(); beat.Late != 0 || beat.Ghosts != 0 {
 					t.Errorf("%d late releases and %d ghosts, want none", beat.Late, beat.Ghosts)
 				}
 				w.release(g)

@@ -103,7 +103,7 @@ func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 		if g == nil {
 			t.Fatal("the reaper never read: the test proves nothing")
 		}
-		if n := p.Heartbeat().Ghosts; n != 0 {
+		if n := p.Stats().Ghosts; n != 0 {
 			t.Errorf("%d ghosts counted", n)
 		}
 	})

@@ -15,9 +15,6 @@ type DistributedLock struct {
 	name string
 }
 
-// Name returns the lock's name.
-func (l *DistributedLock) Name() string { return l.name }
-
 // TryLock acquires the lock if it is free, or if its holder is dead by the takeover rule; it never
 // waits. Repeated calls are one observation: they get to a takeover together, as long as they come
 // at most MaxWatchGap apart. mongos: lock_try.
@@ -25,7 +22,7 @@ func (l *DistributedLock) Name() string { return l.name }
 // The guard's context is a child of ctx. TryLock returns when ctx ends, whatever the server does; what
 // it may have acquired by then is given back in the background.
 //
-// Errors: a *HeldError, which matches [ErrHeld]; a *LimitError while anybody who is not dead by the
+// Errors: a *HeldError, which matches [ErrHeld]; a *PermitMismatchError while anybody who is not dead by the
 // rule uses the lock with another limit; [ErrBadName] and [ErrBadOption] before any I/O;
 // [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; a *MalformedError; a
 // *LostError when the reply came after the deadline. The guard is nil exactly if the error is not.
@@ -85,7 +82,7 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	}
 	if o.line == catalog.Barge {
 		guard, err := l.try(ctx, o)
-		if guard != nil || !worthWaiting(err) && !errors.Is(err, ErrLimit) {
+		if guard != nil || !worthWaiting(err) && !errors.Is(err, ErrPermitMismatch) {
 			return guard, err
 		}
 	}

@@ -13,16 +13,12 @@ type Guards struct{ guards []*TryGuard }
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does.
 // Two of them cannot deadlock, whatever order the names are given in: they are acquired in the order
 // of their names; callers that hold other locks meanwhile can. What was acquired on the way is given
-// back in the background when one fails. While it waits for one it holds those before it.
+// back in the background when one fails. While it waits for one it holds those before it. [WaitAtMost]
+// bounds the whole.
 //
 // Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
 // given twice; a *DeadlockError before any I/O when the caller holds one of them.
-func (m *Manager) LockAll(ctx context.Context, names ...string) (*Guards, error) {
-	return m.LockAllWith(ctx, names)
-}
-
-// LockAllWith is LockAll with options. [WaitAtMost] bounds the whole.
-func (m *Manager) LockAllWith(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
+func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
 	names = slices.Sorted(slices.Values(names))
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: LockAll was given no name", ErrBadOption)
@@ -84,16 +80,6 @@ func (g *Guards) giveBack() {
 
 // All returns the guards in the order of their names.
 func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
-
-// Guard returns the guard of a name, nil when it is none of them.
-func (g *Guards) Guard(name string) *TryGuard {
-	for _, one := range g.guards {
-		if one.Name() == name {
-			return one
-		}
-	}
-	return nil
-}
 
 // Context returns a context that ends when any of the locks is lost or released, see
 // [TryGuard.Context].

@@ -141,9 +141,9 @@ func acceptable(s catalog.Server, cfg Config) error {
 	if err := mongocatalog.Supported(s, database); err != nil {
 		return err
 	}
-	if s.ConfigServer && cfg.Database != DefaultDatabase {
+	if s.ConfigServer && cfg.Database != defaultDatabase {
 		return fmt.Errorf("a config server has no databases of one's own: use database %q there, "+
-			"not %q", DefaultDatabase, cfg.Database)
+			"not %q", defaultDatabase, cfg.Database)
 	}
 	if s.ConfigServer && cfg.Takeover > configServerTakeover {
 		return &ConfigError{Problems: []string{fmt.Sprintf("Takeover is %v, must be at most %v on a "+
@@ -176,13 +176,6 @@ func (m *Manager) Config() Config { return m.cfg.Config }
 // Process returns the process id under which this Manager acquires now. It changes when the process
 // was condemned or found a twin.
 func (m *Manager) Process() string { return m.pinger.Process() }
-
-// Server returns what the server said of itself at the last heartbeat, with the features that the
-// configured database has there.
-func (m *Manager) Server() catalog.Server { return m.pinger.Server() }
-
-// Heartbeat returns the counts of the heartbeat: pings, failures, ghosts, lateness.
-func (m *Manager) Heartbeat() pinger.Stats { return m.pinger.Stats() }
 
 // Err returns nil while this process may acquire locks: its heartbeat is acknowledged and it is not
 // closed. No I/O.

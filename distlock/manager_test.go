@@ -146,7 +146,7 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}
-		if got.TakenOver() != "" {
+		if got.TakeoverEvidence() != "" {
 			t.Error("a released lock was taken over")
 		}
 	})
@@ -203,13 +203,13 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	err := distlock.Config{
 		Ping: time.Hour, Takeover: time.Minute, Margin: 2 * time.Minute, ReleaseTries: -1,
-		CommandTimeout: -1, Database: "a.b", Mode: 7, URI: "mongodb://u:secret@h/", PruneAge: time.Second,
+		CommandTimeout: -1, Database: "a.b", TakeoverRule: 7, URI: "mongodb://u:secret@h/", PruneAge: time.Second,
 	}.Validate()
 	var config *distlock.ConfigError
 	if !errors.As(err, &config) || !errors.Is(err, distlock.ErrConfig) {
 		t.Fatalf("error is %v", err)
 	}
-	for _, field := range []string{"Margin", "ReleaseTries", "CommandTimeout", "Database", "Mode", "PruneAge"} {
+	for _, field := range []string{"Margin", "ReleaseTries", "CommandTimeout", "Database", "TakeoverRule", "PruneAge"} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not named in %v", field, err)
 		}

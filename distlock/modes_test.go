@@ -26,7 +26,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 		writer := c.queue("a")
 		third, fourth := a.queue("a", distlock.Shared()), b.queue("a", distlock.Shared())
 		for _, g := range []*distlock.TryGuard{first, second} {
-			if err := g.Check(t.Context()); err != nil {
+			if err := g.Verify(t.Context()); err != nil {
 				t.Errorf("Check of a reader: %v", err)
 			}
 			w.wantWaiting(writer)
@@ -84,8 +84,8 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 		third, fourth := a.queue("a", distlock.Permits(2)), b.queue("a", distlock.Permits(2))
 		for _, other := range []distlock.Option{distlock.Permits(3), distlock.Why("alone"), distlock.Shared()} {
 			_, err := b.Lock("a").Lock(t.Context(), other)
-			var limit *distlock.LimitError
-			if !errors.As(err, &limit) || limit.Recorded != 2 || !errors.Is(err, distlock.ErrLimit) {
+			var limit *distlock.PermitMismatchError
+			if !errors.As(err, &limit) || limit.Recorded != 2 || !errors.Is(err, distlock.ErrPermitMismatch) {
 				t.Errorf("asked otherwise: %v", err)
 			}
 		}
@@ -188,14 +188,14 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		blocks := b.mustTry("m")
-		_, err := a.LockAllWith(t.Context(), []string{"z", "m", "a"}, distlock.WaitAtMost(time.Minute))
+		_, err := a.LockAll(t.Context(), []string{"z", "m", "a"}, distlock.WaitAtMost(time.Minute))
 		wantErr(t, err, distlock.ErrHeld)
 		synctest.Wait() // it is given back in the background
 		for _, name := range []string{"a", "z"} {
 			w.release(b.mustTry(name))
 		}
 		w.release(blocks)
-		all, err := a.LockAll(t.Context(), "z", "m", "a")
+		all, err := a.LockAll(t.Context(), []string{"z", "m", "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 		for _, g := range all.All() {
 			names = append(names, g.Name())
 		}
-		if !slices.Equal(names, []string{"a", "m", "z"}) || all.Guard("m") == nil || all.Guard("q") != nil {
+		if !slices.Equal(names, []string{"a", "m", "z"}) {
 			t.Errorf("guards of %v", names)
 		}
 		if err := all.Release(); err != nil || all.Err() == nil || all.Context().Err() == nil {
@@ -212,7 +212,7 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 		w.release(b.mustTry("m"))
 		for _, names := range [][]string{nil, {"a", "a"}, {"a", ""}} {
 			before := a.store.Total()
-			_, err := a.LockAll(t.Context(), names...)
+			_, err := a.LockAll(t.Context(), names)
 			if !errors.Is(err, distlock.ErrBadOption) && !errors.Is(err, distlock.ErrBadName) {
 				t.Errorf("%q: %v", names, err)
 			}
@@ -233,7 +233,7 @@ func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 			wg.Go(func() {
 				mine := slices.Concat(names[i%4:], names[:i%4])[:3]
 				for range 5 {
-					all, err := procs[i%3].LockAll(context.Background(), mine...)
+					all, err := procs[i%3].LockAll(context.Background(), mine)
 					if err != nil {
 						t.Errorf("user %d: %v", i, err)
 						return
@@ -253,11 +253,11 @@ func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		all, err := a.LockAll(t.Context(), "a", "b")
+		all, err := a.LockAll(t.Context(), []string{"a", "b"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := all.Guard("a")
+		g := all.All()[0]
 		if err := b.Break(t.Context(), "a", g.Fence(), "stuck"); err != nil {
 			t.Fatal(err)
 		}
@@ -311,10 +311,10 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 			}
 		}
 		g := w.wantTurn(writer)
-		if g.TakenOver() != "broken: test" {
-			t.Errorf("evidence %q", g.TakenOver())
+		if g.TakeoverEvidence() != "broken: test" {
+			t.Errorf("evidence %q", g.TakeoverEvidence())
 		}
-		wantErr(t, c.Break(t.Context(), "$a.b", first.Fence(), "again"), distlock.ErrChanged)
+		wantErr(t, c.Break(t.Context(), "$a.b", first.Fence(), "again"), distlock.ErrFenceMismatch)
 		w.release(g)
 		w.release(w.wantTurn(second))
 	})

@@ -96,7 +96,7 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		sharers := bson.A{}
-		for i := range distlock.MaxHolders - 1 {
+		for i := range catalog.MaxHolders - 1 {
 			sharers = append(sharers, bson.D{
 				{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: fmt.Sprint("other-", i)},
 				{Key: "who", Value: "other"}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()},
@@ -113,13 +113,13 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 		}
 		last := p.mustTry("a", distlock.Shared())
 		_, err = p.try("a", distlock.Shared())
-		if full := held(t, err); !strings.Contains(full.Error(), fmt.Sprint(distlock.MaxHolders, " hold it")) {
+		if full := held(t, err); !strings.Contains(full.Error(), fmt.Sprint(catalog.MaxHolders, " hold it")) {
 			t.Errorf("TryLock of a full lock: %v", err)
 		}
 		next := p.queue("a", distlock.Shared())
 		w.wantWaiting(next)
-		if n := len(w.lock("a").Sharers); n != distlock.MaxHolders {
-			t.Fatalf("%d hold it, want %d", n, distlock.MaxHolders)
+		if n := len(w.lock("a").Sharers); n != catalog.MaxHolders {
+			t.Fatalf("%d hold it, want %d", n, catalog.MaxHolders)
 		}
 		w.release(last)
 		w.release(w.wantTurn(next))
@@ -129,11 +129,11 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 func TestPermits_MoreThanMayHold_IsABadOption(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		_, err := p.try("a", distlock.Permits(distlock.MaxHolders+1))
+		_, err := p.try("a", distlock.Permits(catalog.MaxHolders+1))
 		wantErr(t, err, distlock.ErrBadOption)
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprint(distlock.MaxHolders)) {
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprint(catalog.MaxHolders)) {
 			t.Errorf("it does not name the bound: %v", err)
 		}
-		w.release(p.mustTry("a", distlock.Permits(distlock.MaxHolders)))
+		w.release(p.mustTry("a", distlock.Permits(catalog.MaxHolders)))
 	})
 }

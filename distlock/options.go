@@ -12,9 +12,9 @@ import (
 
 // Limits of what a caller may pass.
 const (
-	MaxNameBytes = 1024
-	MaxWhyBytes  = 1024
-	maxLabel     = 128
+	maxName  = 1024 // bytes, like the others
+	maxWhy   = 1024
+	maxLabel = 128
 )
 
 // An Option adjusts one acquisition.
@@ -46,7 +46,7 @@ func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.w
 // colon. Default "go"; mongos wrote the thread's name.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
-// WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAllWith] take to
+// WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take to
 // acquire, commands that are under way included. Then the error is the last reason for waiting: it
 // matches [ErrHeld] where somebody held the lock, [ErrOutcomeUnknown] or [ErrUnavailable] where the
 // server did not answer. Zero means one try. Without it they wait until their context ends, which the
@@ -55,24 +55,21 @@ func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires for reading: up to [MaxHolders] may hold the lock so, or one without this option. A
-// shared contender that comes after a waiting exclusive one waits behind it, so that nobody starves;
-// one that comes when MaxHolders hold the lock waits as if it were held exclusively.
+// Shared acquires for reading: up to 1,000 may hold the lock so, or one without this option. A shared
+// contender that comes after a waiting exclusive one waits behind it, so that nobody starves; one that
+// comes when 1,000 hold the lock waits as if it were held exclusively. Every holder stands in the
+// lock's document, which is rewritten with each that comes or goes.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
-// Permits acquires one of n permits: at most n guards of the name at a time, 1 to [MaxHolders]. The
-// number stands in the document while anybody holds or waits; who asks for another one meanwhile,
-// or for the lock without Permits, gets a *LimitError as long as any of them lives. Consul's semaphores
+// Permits acquires one of n permits: at most n guards of the name at a time, 1 to 1,000. The number
+// stands in the document while anybody holds or waits; who asks for another one meanwhile,
+// or for the lock without Permits, gets a *PermitMismatchError as long as any of them lives. Consul's semaphores
 // do the same.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
-
-// MaxHolders is how many guards of one name can be held at a time, shared or by permits. Every one of
-// them stands in the lock's document, which is rewritten with each that comes or goes.
-const MaxHolders = catalog.MaxHolders
 
 // Barge lets a try overtake those who queue, when the holders allow it: a free lock that an older
 // client left with a line of waiters, a reader beside readers although a writer waits, a permit that
@@ -98,7 +95,7 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 		}
 		opt.apply(&o)
 	}
-	if problem := badText(o.why, MaxWhyBytes); problem != "" {
+	if problem := badText(o.why, maxWhy); problem != "" {
 		return o, fmt.Errorf("%w: Why %s", ErrBadOption, problem)
 	}
 	if problem := badText(o.label, maxLabel); problem != "" {
@@ -111,9 +108,9 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 		return o, fmt.Errorf("%w: WaitAtMost is negative (%v); use 0 for one try", ErrBadOption, o.wait)
 	}
 	if o.limits != 0 || o.mode == catalog.Permit {
-		if o.limits < 1 || o.limits > MaxHolders {
-			return o, fmt.Errorf("%w: Permits is %d; it must be 1 to %d (MaxHolders)", ErrBadOption, o.limits,
-				MaxHolders)
+		if o.limits < 1 || o.limits > catalog.MaxHolders {
+			return o, fmt.Errorf("%w: Permits is %d; it must be 1 to %d", ErrBadOption, o.limits,
+				catalog.MaxHolders)
 		}
 		if o.mode != catalog.Permit {
 			return o, fmt.Errorf("%w: Shared and Permits exclude each other", ErrBadOption)
@@ -144,7 +141,7 @@ func checkName(name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: it is empty; give the lock a name", ErrBadName)
 	}
-	if problem := badText(name, MaxNameBytes); problem != "" {
+	if problem := badText(name, maxName); problem != "" {
 		return fmt.Errorf("%w: it %s", ErrBadName, problem)
 	}
 	return nil

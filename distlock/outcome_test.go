@@ -33,13 +33,13 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 			t.Fatal(err)
 		}
 		orderly := a.mustTry("orderly")
-		all, err := a.LockAll(t.Context(), "x", "y")
+		all, err := a.LockAll(t.Context(), []string{"x", "y"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.release(done)
 		w.release(orderly)
-		for _, g := range []*distlock.TryGuard{lost, late, all.Guard("x")} {
+		for _, g := range []*distlock.TryGuard{lost, late, all.All()[0]} {
 			w.breaking(b, g.Name())
 		}
 		wantErr(t, lost.Release(), distlock.ErrLockLost)

@@ -112,9 +112,9 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 					dead.kill()
 					for _, p := range []*proc{b, c} { // the holder's ping is fresh
 						_, err := p.try("tried", askedOpts...)
-						wantErr(t, err, distlock.ErrLimit)
+						wantErr(t, err, distlock.ErrPermitMismatch)
 						_, err = p.Lock("tried").Lock(t.Context(), askedOpts...)
-						wantErr(t, err, distlock.ErrLimit)
+						wantErr(t, err, distlock.ErrPermitMismatch)
 					}
 					time.Sleep(3 * pingTime) // it is not any more
 					waits := c.queue("waited", askedOpts...)
@@ -122,7 +122,7 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 					var err error
 					for g == nil && time.Since(died) < 2*takeoverTime {
 						if g, err = b.try("tried", askedOpts...); g == nil {
-							wantErr(t, err, distlock.ErrLimit)
+							wantErr(t, err, distlock.ErrPermitMismatch)
 							time.Sleep(pingTime)
 						}
 					}
@@ -158,7 +158,7 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 			start := time.Now()
 			_, waited := b.Lock("a").Lock(t.Context(), opts...)
 			for _, err := range []error{tried, waited} {
-				var limit *distlock.LimitError
+				var limit *distlock.PermitMismatchError
 				if !errors.As(err, &limit) || limit.Recorded != 3 || errors.Is(err, distlock.ErrHeld) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -170,7 +170,7 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 		time.Sleep(takeoverTime) // the dead one is taken out, the living one still counts
 		for range 2 {
 			_, err := b.try("a", distlock.Permits(5))
-			wantErr(t, err, distlock.ErrLimit)
+			wantErr(t, err, distlock.ErrPermitMismatch)
 		}
 		w.release(holds)
 	})
@@ -186,7 +186,7 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 		done := b.queue("a", distlock.Permits(5))
 		bounded := c.queue("a", distlock.WaitAtMost(time.Minute))
 		got := <-bounded
-		wantErr(t, got.err, distlock.ErrLimit)
+		wantErr(t, got.err, distlock.ErrPermitMismatch)
 		if got.after != time.Minute {
 			t.Errorf("told after %v, want one minute", got.after)
 		}
@@ -194,7 +194,7 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 		a.store.Set(nil)
 		start := time.Now()
 		got = <-done
-		wantErr(t, got.err, distlock.ErrLimit)
+		wantErr(t, got.err, distlock.ErrPermitMismatch)
 		if took := time.Since(start); took > pingTime+slack+5*time.Second {
 			t.Errorf("told after %v, want a ping interval and a pause", took)
 		}
@@ -212,7 +212,7 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 		waits := b.queue("a", distlock.Permits(5))
 		g := w.wantTurn(b.queue("a", distlock.Permits(3)))
 		got := <-waits // the permit of its own process lives
-		wantErr(t, got.err, distlock.ErrLimit)
+		wantErr(t, got.err, distlock.ErrPermitMismatch)
 		w.release(g)
 	})
 }
@@ -270,7 +270,7 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 						p := w.start(nil)
 						if !notices {
 							p.withoutNotices()
-							gap, most = distlock.DefaultPoll/50*12/10, 100*time.Millisecond
+							gap, most = 500*time.Millisecond/50*12/10, 100*time.Millisecond
 						}
 						crowd[p] = n
 						total += n
@@ -341,7 +341,7 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 				})
 				done := p.queue("a", distlock.WaitAtMost(time.Hour))
 				got := <-done
-				if !errors.Is(got.err, distlock.ErrHeld) && !errors.Is(got.err, distlock.ErrLimit) ||
+				if !errors.Is(got.err, distlock.ErrHeld) && !errors.Is(got.err, distlock.ErrPermitMismatch) ||
 					got.after != time.Hour {
 					t.Errorf("after %v: %v", got.after, got.err)
 				}

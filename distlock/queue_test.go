@@ -246,7 +246,7 @@ func TestLock_FirstWaiterDies_BuriedByTheRule(t *testing.T) {
 		if took < takeoverTime-pingTime-time.Second || took > takeoverTime+2*pingTime {
 			t.Errorf("the dead one was buried after %v, want the takeover time", took)
 		}
-		if g.TakenOver() == "" {
+		if g.TakeoverEvidence() == "" {
 			t.Error("the guard knows no evidence of the burial")
 		}
 		w.wantWaiting(third)

@@ -132,8 +132,9 @@ func held(t *testing.T, err error) *distlock.HeldError {
 }
 
 const (
-	takeoverTime = distlock.DefaultTakeover
-	pingTime     = distlock.DefaultPing
-	holdTime     = takeoverTime - takeoverTime/4
-	slack        = 2 * time.Second
+	takeoverTime   = 15 * time.Minute
+	pingTime       = 30 * time.Second
+	commandTimeout = 5 * time.Second
+	holdTime       = takeoverTime - takeoverTime/4
+	slack          = 2 * time.Second
 )

@@ -55,8 +55,8 @@ func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) {
 			t.Errorf("taken over before the holder's deadline %v", deadline)
 		}
 		wantErr(t, lost.Err(), distlock.ErrLockLost)
-		if g.Fence() <= lost.Fence() || g.TakenOver() == "" {
-			t.Errorf("fence %d after %d, evidence %q", g.Fence(), lost.Fence(), g.TakenOver())
+		if g.Fence() <= lost.Fence() || g.TakeoverEvidence() == "" {
+			t.Errorf("fence %d after %d, evidence %q", g.Fence(), lost.Fence(), g.TakeoverEvidence())
 		}
 		ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, lost.Process()))
 		if bad != nil || ping.Condemned == nil || ping.Condemned.By != b.Process() {
@@ -100,7 +100,7 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 // D5: somebody who did not look for long has not watched.
 func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.Mode = 1 })
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
 		a.mustTry("a")
 		a.kill()
 		for range 5 { // looks that are too far apart never get there
@@ -116,7 +116,7 @@ func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 // A16, mutant 19: an election restarts the watch.
 func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.Mode = 1 })
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
 		a.mustTry("a")
 		a.kill()
 		start := time.Now()
@@ -151,7 +151,7 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 		if after := w.doc("a"); !bytes.Equal(before, after) {
 			t.Errorf("document changed\nfrom %s\nto   %s", before, after)
 		}
-		if err := g.Check(t.Context()); err != nil {
+		if err := g.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -214,8 +214,8 @@ func TestTryLock_OvertakeReplyLost_IsLookedUp(t *testing.T) {
 		a.kill()
 		b.store.Set(loseReply(fault.Overtake))
 		g, _ := b.until("a", 10*time.Second, takeoverTime+time.Minute)
-		if l := w.lock("a"); l.TS != g.Session() || g.TakenOver() == "" {
-			t.Errorf("document is %v, evidence %q", w.doc("a"), g.TakenOver())
+		if l := w.lock("a"); l.TS != g.Session() || g.TakeoverEvidence() == "" {
+			t.Errorf("document is %v, evidence %q", w.doc("a"), g.TakeoverEvidence())
 		}
 	})
 }
@@ -299,7 +299,7 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 				if took < c.want || took > c.want+20*time.Second {
 					t.Errorf("took %v, want %v", took, c.want)
 				}
-				if err := g.Check(t.Context()); err != nil {
+				if err := g.Verify(t.Context()); err != nil {
 					t.Error(err)
 				}
 				raw := w.mem.Document(catalog.PingsCollection, "mongos:1")
@@ -330,7 +330,7 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 // other, and the lock is taken all the same when its time has come.
 func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.Mode = takeover.WatchOnly })
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
 		for i := range 10 {
 			a.mustTry(fmt.Sprint(i))
 		}

@@ -108,7 +108,7 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 	return nil
 }
 
-// clearDead takes the dead out of the way, and returns a *HeldError when others are, or a *LimitError
+// clearDead takes the dead out of the way, and returns a *HeldError when others are, or a *PermitMismatchError
 // when one of them lives and it is a semaphore.
 func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error {
 	_, grants, err := l.m.judge.EvictDead(ctx, s, len(s.Suspects))

@@ -218,7 +218,7 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 		case errors.Is(err, errFree) && w.refusals > 1:
 			err, still = w.refusedAs(s, refusal), sent-w.place.Since
 		case errors.Is(err, ErrHeld):
-		case errors.Is(err, ErrLimit) && s.Silent(w.o.limit):
+		case errors.Is(err, ErrPermitMismatch) && s.Silent(w.o.limit):
 		default:
 			return guard, err
 		}
@@ -233,7 +233,7 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 
 // refusedAs words what the server refused, where a look shows no reason for it.
 func (w *waiting) refusedAs(s contend.Scene, refusal error) error {
-	if errors.Is(refusal, ErrLimit) {
+	if errors.Is(refusal, ErrPermitMismatch) {
 		return acquiring(w.name, refusal)
 	}
 	e := w.m.heldError(s)

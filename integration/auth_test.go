@@ -149,7 +149,7 @@ func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	say(context.Cause(guard.Context()))
 	_, err = m.Lock("another").TryLock(t.Context())
 	say(err)
-	say(guard.Check(t.Context()))
+	say(guard.Verify(t.Context()))
 	say(guard.Release())
 	begun := time.Now()
 	say(m.Close(context.WithoutCancel(t.Context())))
@@ -191,21 +191,21 @@ func TestServerKilledAndRestarted_HolderKeepsTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Kill(0)
-	failures := holder.Heartbeat().Failures
+	failures := holder.Stats().Failures
 	eventually(t, 30*time.Second, "pings fail", func() bool {
-		return holder.Heartbeat().Failures > failures
+		return holder.Stats().Failures > failures
 	})
 	if err := d.Restart(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	pings := holder.Heartbeat().Pings
+	pings := holder.Stats().Pings
 	eventually(t, 60*time.Second, "pings succeed again", func() bool {
-		return holder.Heartbeat().Pings > pings+2 && contender.Err() == nil
+		return holder.Stats().Pings > pings+2 && contender.Err() == nil
 	})
 	if err := guard.Err(); err != nil {
 		t.Error(err)
 	}
-	if err := guard.Check(t.Context()); err != nil {
+	if err := guard.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 	_, err = contender.Lock("balancer").TryLock(t.Context())

@@ -58,12 +58,12 @@ func benchmarkHeld(b *testing.B, these []*deployment, locks int) {
 			before := runtime.NumGoroutine()
 			m, _ := w.holdMany(b, locks, &sent)
 			sent.reset()
-			first := m.Heartbeat().Pings
+			first := m.Stats().Pings
 			for b.Loop() {
-				seen := m.Heartbeat().Pings
-				eventually(b, time.Minute, "a ping", func() bool { return m.Heartbeat().Pings > seen })
+				seen := m.Stats().Pings
+				eventually(b, time.Minute, "a ping", func() bool { return m.Stats().Pings > seen })
 			}
-			pings := float64(m.Heartbeat().Pings - first)
+			pings := float64(m.Stats().Pings - first)
 			b.ReportMetric(float64(sent.writes())/pings, "writes/ping")
 			b.ReportMetric(float64(sent.total())/pings, "commands/ping")
 			b.ReportMetric(float64(max(0, runtime.NumGoroutine()-before))/float64(locks), "goroutines/lock")

@@ -114,7 +114,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 	case "lock":
 		c.guard, err = c.m.Lock(o.Name).Lock(ctx, distlock.WaitAtMost(time.Minute))
 		if err == nil {
-			a.Fence, a.Taken, a.Process = c.guard.Fence(), c.guard.TakenOver(), c.guard.Process()
+			a.Fence, a.Taken, a.Process = c.guard.Fence(), c.guard.TakeoverEvidence(), c.guard.Process()
 		}
 		return err
 	case "who": // the answer names the process

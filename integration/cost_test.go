@@ -38,7 +38,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		_, err = w.try(t, m, name)
 		heldError(t, err)
 		want := 2
-		if m.Server().Kind == catalog.FerretDB {
+		if m.Stats().Server.Kind == string(catalog.FerretDB) {
 			want = 4
 		}
 		wantCommands(t, "TryLock of a lock with a live holder", &sent, want)
@@ -84,12 +84,12 @@ func (w *world) onePingPerInterval(t *testing.T, locks int) {
 func wantOnePingPerInterval(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
 	const intervals = 4
-	begun, before := time.Now(), m.Heartbeat().Pings
+	begun, before := time.Now(), m.Stats().Pings
 	sent.reset()
 	eventually(t, 120*time.Second, "some pings", func() bool {
-		return m.Heartbeat().Pings >= before+intervals
+		return m.Stats().Pings >= before+intervals
 	})
-	counts, pings := sent.all(), int(m.Heartbeat().Pings-before)
+	counts, pings := sent.all(), int(m.Stats().Pings-before)
 	writes, beats := sent.writes(), counts["findAndModify "+catalog.PingsCollection]
 	if beats < pings-1 || beats > pings+1 { // one may have been under way at either end
 		t.Errorf("%d pings cost %d ping commands: %v", pings, beats, counts)

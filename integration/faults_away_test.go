@@ -28,9 +28,9 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 		}
 	}()
 	injected.add(c.w.d.name, "secondary frozen", "")
-	pings, name := m.Heartbeat().Pings, c.name()
+	pings, name := m.Stats().Pings, c.name()
 	c.w.wantGuard(t, m, c.w.mustTry(t, m, name), nil)
-	eventually(t, 30*time.Second, "pings", func() bool { return m.Heartbeat().Pings > pings+2 })
+	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+2 })
 }
 
 // oldPrimary: the primary is frozen until there is another one, and for longer than the takeover
@@ -64,7 +64,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 		defer close(asked)
 		for ctx.Err() == nil { // a look is always under way
 			if other, err := contender.Lock(name).TryLock(ctx); err == nil {
-				t.Errorf("taken over: %s; the holder says %v", other.TakenOver(), g.Err())
+				t.Errorf("taken over: %s; the holder says %v", other.TakeoverEvidence(), g.Err())
 				w.keep(other)
 				return
 			}
@@ -88,8 +88,8 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	cancel()
 	<-asked
 	t.Logf("%d tries to condemn the holder on the old primary's word", store.Count(fault.Condemn)-before)
-	pings := m.Heartbeat().Pings
-	eventually(t, 30*time.Second, "pings", func() bool { return m.Heartbeat().Pings > pings+1 })
+	pings := m.Stats().Pings
+	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+1 })
 	if l := w.lock(t, name); !l.Held || l.TS != g.Session() {
 		t.Errorf("the document shows %+v", l)
 	}
@@ -125,9 +125,9 @@ func (c *cluster) allRestarted(t *testing.T) {
 		}
 	}
 	injected.add(w.d.name, "all members killed", "")
-	pings := m.Heartbeat().Pings
-	eventually(t, time.Minute, "pings succeed again", func() bool { return m.Heartbeat().Pings > pings+1 })
-	if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+	pings := m.Stats().Pings
+	eventually(t, time.Minute, "pings succeed again", func() bool { return m.Stats().Pings > pings+1 })
+	if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
 		t.Error(err)
 	}
 	_, err := w.try(t, w.start(t, nil), name)
@@ -152,7 +152,7 @@ func (c *cluster) allAway(t *testing.T) {
 	begun := time.Now()
 	ask := func() {
 		if other, err := w.try(t, contender, name); err == nil {
-			t.Fatalf("taken over: %s", other.TakenOver())
+			t.Fatalf("taken over: %s", other.TakeoverEvidence())
 		}
 	}
 	for g.Err() == nil || time.Since(begun) < awayTakeover+2*time.Second {
@@ -165,16 +165,16 @@ func (c *cluster) allAway(t *testing.T) {
 		}
 	}
 	wantErr(t, g.Err(), distlock.ErrLockLost)
-	pings := m.Heartbeat().Pings
+	pings := m.Stats().Pings
 	c.others(t, -1, c.set.Continue)
 	injected.add(w.d.name, "all members frozen", "")
 	eventually(t, time.Minute, "the holder pings again", func() bool {
 		ask()
-		return m.Heartbeat().Pings > pings+5
+		return m.Stats().Pings > pings+5
 	})
 	wantErr(t, g.Err(), distlock.ErrLockLost) // it stays lost
 	wantErr(t, g.Release(), distlock.ErrLockLost)
-	if next := w.wait(t, contender, name); next.TakenOver() != "" || next.Fence() <= g.Fence() {
-		t.Errorf("fence %d after %d, taken over %q", next.Fence(), g.Fence(), next.TakenOver())
+	if next := w.wait(t, contender, name); next.TakeoverEvidence() != "" || next.Fence() <= g.Fence() {
+		t.Errorf("fence %d after %d, taken over %q", next.Fence(), g.Fence(), next.TakeoverEvidence())
 	}
 }

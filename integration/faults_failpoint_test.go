@@ -209,8 +209,8 @@ func failedOvertake(t *testing.T, p *failing, f failure) {
 	g, err := p.w.try(t, p.m, d.name)
 	switch f.means {
 	case doneUnknown:
-		if err == nil && (g.Fence() != 1<<40+1 || g.TakenOver() == "") {
-			t.Errorf("fence %d, taken over %q", g.Fence(), g.TakenOver())
+		if err == nil && (g.Fence() != 1<<40+1 || g.TakeoverEvidence() == "") {
+			t.Errorf("fence %d, taken over %q", g.Fence(), g.TakeoverEvidence())
 		}
 		p.w.wantGuard(t, p.m, g, err)
 	case notDone:
@@ -234,17 +234,17 @@ func failedOvertake(t *testing.T, p *failing, f failure) {
 func failedPing(t *testing.T, p *failing, f failure) {
 	name, _ := p.lockName(t)
 	g := p.w.mustTry(t, p.m, name)
-	before := p.m.Heartbeat()
+	before := p.m.Stats()
 	over := p.fail(t, fault.Ping, f)
 	eventually(t, 30*time.Second, "a ping fails, and then they succeed", func() bool {
-		now := p.m.Heartbeat()
+		now := p.m.Stats()
 		return now.Failures > before.Failures && now.Pings > before.Pings+2
 	})
 	over()
-	if now := p.m.Heartbeat(); now.Sessions != before.Sessions {
+	if now := p.m.Stats(); now.Processes != before.Processes {
 		t.Errorf("the session is over: %+v", now)
 	}
-	if err := errors.Join(g.Err(), g.Check(t.Context()), g.Release()); err != nil {
+	if err := errors.Join(g.Err(), g.Verify(t.Context()), g.Release()); err != nil {
 		t.Error(err)
 	}
 }

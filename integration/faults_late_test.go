@@ -45,8 +45,8 @@ func TestFaults_PingRepliesLost_LostAtTheDeadline_NotTakenOver(t *testing.T) {
 		injected.add(w.d.name, "replies lost for good", "ping")
 		line.set(nil)
 		wantErr(t, g.Release(), distlock.ErrLockLost)
-		if free := w.wait(t, contender, name); free.TakenOver() != "" || free.Fence() <= g.Fence() {
-			t.Errorf("fence %d after %d, taken over %q", free.Fence(), g.Fence(), free.TakenOver())
+		if free := w.wait(t, contender, name); free.TakeoverEvidence() != "" || free.Fence() <= g.Fence() {
+			t.Errorf("fence %d after %d, taken over %q", free.Fence(), g.Fence(), free.TakeoverEvidence())
 		}
 	})
 }
@@ -76,19 +76,19 @@ func TestFaults_PingsAppliedLate_CostNoLock(t *testing.T) {
 		good := func(n int64) {
 			t.Helper()
 			line.set(nil)
-			before := m.Heartbeat().Pings
+			before := m.Stats().Pings
 			eventually(t, 30*time.Second, "pings go on", func() bool {
-				return m.Heartbeat().Pings >= before+n
+				return m.Stats().Pings >= before+n
 			})
 		}
 		lose()
 		good(5)
 		line.letGo()
 		good(3)
-		if beat := m.Heartbeat(); beat.Sessions != 0 || beat.Failures < 2 {
+		if beat := m.Stats(); beat.Processes != 0 || beat.Failures < 2 {
 			t.Errorf("%+v: want lost pings, and the same session", beat)
 		}
-		if err := errors.Join(g.Err(), g.Check(t.Context()), g.Release()); err != nil {
+		if err := errors.Join(g.Err(), g.Verify(t.Context()), g.Release()); err != nil {
 			t.Error(err)
 		}
 		lose()
@@ -129,7 +129,7 @@ func TestFaults_AcquireAppliedLate_IsFreed(t *testing.T) {
 			l := w.lock(t, name)
 			return l.Fence == last+1 && !l.Held
 		})
-		if beat := m.Heartbeat(); beat.Ghosts+beat.Late == 0 {
+		if beat := m.Stats(); beat.Ghosts+beat.Late == 0 {
 			t.Errorf("freed, and not by the heartbeat: %+v", beat)
 		}
 		injected.add(w.d.name, "applied late", "acquire")
@@ -173,7 +173,7 @@ func (w *world) wantGuard(t testing.TB, m *distlock.Manager, g *distlock.TryGuar
 	if !l.Held || l.TS != g.Session() || l.Fence != g.Fence() || l.Process != m.Process() {
 		t.Errorf("the guard is %v, fence %d; the document shows %+v", g.Session(), g.Fence(), l)
 	}
-	if err := errors.Join(g.Err(), g.Check(t.Context()), g.Release()); err != nil {
+	if err := errors.Join(g.Err(), g.Verify(t.Context()), g.Release()); err != nil {
 		t.Error(err)
 	}
 }

@@ -100,31 +100,31 @@ func badLinkAtOvertake(t *testing.T, w *world, f toxicFault) {
 	if applied {
 		w.wantFreed(t, d.name)
 	}
-	if g := w.wait(t, m, d.name); g.Fence() <= 1<<40 || applied == (g.TakenOver() != "") {
-		t.Errorf("fence %d, taken over %q", g.Fence(), g.TakenOver())
+	if g := w.wait(t, m, d.name); g.Fence() <= 1<<40 || applied == (g.TakeoverEvidence() != "") {
+		t.Errorf("fence %d, taken over %q", g.Fence(), g.TakeoverEvidence())
 	}
 }
 
 func badLinkAtPing(t *testing.T, w *world, f toxicFault) {
 	l, m := w.toxic(t, nil)
 	g := w.mustTry(t, m, w.name("balancer"))
-	before := m.Heartbeat()
+	before := m.Stats()
 	l.strike(fault.Ping, f)
 	eventually(t, 30*time.Second, "the heartbeat feels it", func() bool {
-		now := m.Heartbeat()
+		now := m.Stats()
 		return f.works && now.Pings > before.Pings+2 || !f.works && now.Failures > before.Failures+1
 	})
 	l.happened(w, fault.Ping, f)
 	l.mend()
-	deadline, pings := g.Deadline(), m.Heartbeat().Pings
+	deadline, pings := g.Deadline(), m.Stats().Pings
 	eventually(t, 30*time.Second, "pings succeed again", func() bool {
-		return m.Heartbeat().Pings > pings+1
+		return m.Stats().Pings > pings+1
 	})
-	if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+	if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
 		t.Error(err)
 	}
-	if !g.Deadline().After(deadline) || m.Heartbeat().Sessions != 0 {
-		t.Errorf("deadline %v after %v, %+v", g.Deadline(), deadline, m.Heartbeat())
+	if !g.Deadline().After(deadline) || m.Stats().Processes != 0 {
+		t.Errorf("deadline %v after %v, %+v", g.Deadline(), deadline, m.Stats())
 	}
 }
 
@@ -156,7 +156,7 @@ func badLinkAtRelease(t *testing.T, w *world, f toxicFault) {
 	w.untouched(t, name, func() {
 		l.mend()
 		eventually(t, freeLimit, "the late release is done with", func() bool {
-			return m.Heartbeat().Late > 0
+			return m.Stats().Late > 0
 		})
 	})
 }
@@ -229,24 +229,24 @@ func mishapAtOvertake(t *testing.T, w *world, line *wire, what mishap) {
 	}
 	g, err := w.try(t, m, d.name)
 	w.wantGuard(t, m, g, err)
-	if g.Fence() != 1<<40+1 || g.TakenOver() == "" {
-		t.Errorf("fence %d, taken over %q: want one step", g.Fence(), g.TakenOver())
+	if g.Fence() != 1<<40+1 || g.TakeoverEvidence() == "" {
+		t.Errorf("fence %d, taken over %q: want one step", g.Fence(), g.TakeoverEvidence())
 	}
 }
 
 func mishapAtPing(t *testing.T, w *world, line *wire, what mishap) {
 	m := w.onWire(t, line, nil)
 	g := w.mustTry(t, m, w.name("balancer"))
-	before := m.Heartbeat()
+	before := m.Stats()
 	line.first("ping", what)
 	eventually(t, 30*time.Second, "the mishap and three good pings", func() bool {
-		return line.hit("ping") > 0 && m.Heartbeat().Pings > before.Pings+3
+		return line.hit("ping") > 0 && m.Stats().Pings > before.Pings+3
 	})
-	now := m.Heartbeat()
-	if failed := now.Failures != before.Failures; failed == (what == twice) || now.Sessions != 0 {
+	now := m.Stats()
+	if failed := now.Failures != before.Failures; failed == (what == twice) || now.Processes != 0 {
 		t.Errorf("%+v: want the same session, and a failed ping unless it arrived twice", now)
 	}
-	if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+	if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
 		t.Error(err)
 	}
 }

@@ -32,8 +32,8 @@ func TestFaults_HolderKilled_IsTakenOver(t *testing.T) {
 		}
 		injected.add(w.d.name, "SIGKILL", "holding")
 		next := w.wait(t, w.start(t, shortTakeover), name)
-		if next.Fence() != a.Fence+1 || next.TakenOver() == "" {
-			t.Errorf("fence %d after %d, taken over %q", next.Fence(), a.Fence, next.TakenOver())
+		if next.Fence() != a.Fence+1 || next.TakeoverEvidence() == "" {
+			t.Errorf("fence %d after %d, taken over %q", next.Fence(), a.Fence, next.TakeoverEvidence())
 		}
 		ping := w.document(t, catalog.PingsCollection, a.Process)
 		if _, err := ping.LookupErr("condemned"); err != nil {

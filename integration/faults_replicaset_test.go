@@ -222,10 +222,10 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 			t.Error(err)
 		}
 	case fault.Ping:
-		before := m.Heartbeat()
+		before := m.Stats()
 		(<-back)()
-		eventually(t, time.Minute, "pings succeed again", func() bool { return m.Heartbeat().Pings > before.Pings+2 })
-		if err := errors.Join(g.Err(), g.Check(t.Context())); err != nil {
+		eventually(t, time.Minute, "pings succeed again", func() bool { return m.Stats().Pings > before.Pings+2 })
+		if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
 			t.Error(err)
 		}
 	case fault.Release:
@@ -237,7 +237,7 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		}
 		w.wantFreed(t, name)
 	}
-	if err := errors.Join(bystander.Err(), bystander.Check(t.Context()), bystander.Release()); err != nil {
+	if err := errors.Join(bystander.Err(), bystander.Verify(t.Context()), bystander.Release()); err != nil {
 		t.Errorf("a lock of another process: %v", err)
 	}
 }
@@ -294,8 +294,8 @@ func (c *cluster) rolledBack(t *testing.T) {
 	wantNoGuard(t, g, err)
 	injected.add(w.d.name, "killed before replication", "acquire")
 	next := w.wait(t, rival, name)
-	if next.TakenOver() != "" {
-		t.Errorf("taken over: %s", next.TakenOver())
+	if next.TakeoverEvidence() != "" {
+		t.Errorf("taken over: %s", next.TakeoverEvidence())
 	}
 	w.untouched(t, name, func() {
 		if err := c.set.Restart(t.Context(), old); err != nil {
@@ -303,7 +303,7 @@ func (c *cluster) rolledBack(t *testing.T) {
 		}
 		c.whole(t)
 	})
-	if err := errors.Join(next.Err(), next.Check(t.Context())); err != nil {
+	if err := errors.Join(next.Err(), next.Verify(t.Context())); err != nil {
 		t.Error(err)
 	}
 }
@@ -321,7 +321,7 @@ func (c *cluster) others(t *testing.T, but int, do func(int) error) {
 
 // modes of the contender that is the easiest to be led astray.
 func hasty(cfg *distlock.Config) {
-	cfg.Mode, cfg.Takeover, cfg.CommandTimeout = takeover.TakeAtOnce, awayTakeover, time.Second
+	cfg.TakeoverRule, cfg.Takeover, cfg.CommandTimeout = takeover.TakeAtOnce, awayTakeover, time.Second
 	cfg.MaxWatchGap, cfg.Poll, cfg.PollMax = time.Minute, 20*time.Millisecond, 20*time.Millisecond
 }
 

@@ -9,15 +9,16 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
 )
 
-// What Server says of transactions and change streams is what happens when they are tried, in the
+// What Stats says of transactions and change streams is what happens when they are tried, in the
 // configured database and, where there is another, in database config: a replica set has neither
 // there.
 func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
-		wantFeatures(t, w, w.start(t, nil).Server(), w.db)
+		wantFeatures(t, w, w.start(t, nil).Stats().Server, w.db)
 		if w.d.set == nil || w.db.Name() == "config" {
 			return
 		}
@@ -29,24 +30,28 @@ func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantFeatures(t, w, s, w.d.app.Database("config"))
+		wantFeatures(t, w, distlock.Server{
+			Kind: string(s.Kind), Version: s.Version, Primary: s.Primary, Embedded: s.Front,
+			ConfigServer: s.ConfigServer, Transactions: s.Transactions, ChangeStreams: s.ChangeStreams,
+			PipelineUpdates: s.PipelineUpdates,
+		}, w.d.app.Database("config"))
 	})
 }
 
-func wantFeatures(t *testing.T, w *world, s catalog.Server, db *mongo.Database) {
+func wantFeatures(t *testing.T, w *world, s distlock.Server, db *mongo.Database) {
 	t.Helper()
 	kinds := map[string]catalog.Kind{
 		"embedded": catalog.FerretDB, "standalone": catalog.Standalone,
 		"replicaset": catalog.ReplicaSet, "configsvr": catalog.ReplicaSet,
 	}
-	if want, ok := kinds[w.d.name]; ok && s.Kind != want {
+	if want, ok := kinds[w.d.name]; ok && s.Kind != string(want) {
 		t.Errorf("kind: want %s, got %s", want, s.Kind)
 	}
 	if s.ConfigServer != (w.d.name == "configsvr") && w.d.name != "uri" {
 		t.Errorf("config server: got %v", s.ConfigServer)
 	}
 	embedded := w.d.name == "embedded" // it has no term: nobody else can become primary
-	if s.Front != embedded || s.Version == "" || s.Primary == "" && !embedded {
+	if s.Embedded != embedded || s.Version == "" || s.Primary == "" && !embedded {
 		t.Errorf("server: got %+v", s)
 	}
 	if err := transaction(t.Context(), db, w.name("work")); (err == nil) != s.Transactions {

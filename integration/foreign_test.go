@@ -85,8 +85,8 @@ func foreignHolder(t *testing.T, d dead, g generation, patient, hasty *distlock.
 	if took := time.Since(begun); took < hasty.Config().Takeover {
 		t.Errorf("%s: taken after %v, before the takeover time", g.name, took)
 	}
-	if !strings.HasPrefix(next.TakenOver(), "rule watch:") {
-		t.Errorf("%s: taken over on %q", g.name, next.TakenOver())
+	if !strings.HasPrefix(next.TakeoverEvidence(), "rule watch:") {
+		t.Errorf("%s: taken over on %q", g.name, next.TakeoverEvidence())
 	}
 	ping, err := d.w.db.Collection(catalog.PingsCollection).FindOne(t.Context(), byID(d.process)).Raw()
 	if err != nil || !slices.Equal(ping, raw(append(bson.D{field("_id", d.process)}, g.ping...))) {

@@ -167,7 +167,7 @@ func (p *player) turn(ctx context.Context, name string) {
 	h.w.keep(g)
 	e.Session, e.Fence = g.Session().Hex(), g.Fence()
 	add(opAcquired, call, h.now())
-	if g.TakenOver() != "" {
+	if g.TakeoverEvidence() != "" {
 		h.takeovers.Add(1)
 	}
 	p.holding.Store(true)

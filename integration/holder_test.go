@@ -42,7 +42,7 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 		if err := guard.Err(); err != nil {
 			t.Error(err)
 		}
-		if err := guard.Check(t.Context()); err != nil {
+		if err := guard.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if _, err := w.try(t, holder, name); !heldError(t, err).Self { // G10
@@ -70,8 +70,8 @@ func TestCutOffHolder_LosesFirst_IsTakenOver_AndItsLateReleaseTouchesNothing(t *
 		}
 		wantErr(t, old.Err(), distlock.ErrLockLost)
 		wantErr(t, context.Cause(old.Context()), distlock.ErrLockLost)
-		if next.Fence() <= old.Fence() || next.TakenOver() == "" {
-			t.Errorf("fence %d after %d, evidence %q", next.Fence(), old.Fence(), next.TakenOver())
+		if next.Fence() <= old.Fence() || next.TakeoverEvidence() == "" {
+			t.Errorf("fence %d after %d, evidence %q", next.Fence(), old.Fence(), next.TakeoverEvidence())
 		}
 		dead := w.document(t, catalog.PingsCollection, old.Process())
 		if by := dead.Lookup("condemned", "by").StringValue(); by != contender.Process() {
@@ -83,7 +83,7 @@ func TestCutOffHolder_LosesFirst_IsTakenOver_AndItsLateReleaseTouchesNothing(t *
 			return holder.Err() == nil && holder.Process() != old.Process()
 		})
 		w.untouched(t, name, func() { wantErr(t, old.Release(), distlock.ErrLockLost) })
-		if err := next.Check(t.Context()); err != nil {
+		if err := next.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
 		_, err := w.try(t, holder, name)
@@ -119,14 +119,14 @@ func TestCutOffHolder_BackBeforeItsDeadline_KeepsTheLock(t *testing.T) {
 		})
 		guard := w.mustTry(t, holder, name)
 		wire.set(cut)
-		failed := holder.Heartbeat().Failures
+		failed := holder.Stats().Failures
 		eventually(t, 20*time.Second, "pings fail", func() bool {
-			return holder.Heartbeat().Failures > failed
+			return holder.Stats().Failures > failed
 		})
 		wire.set(passing)
-		pings := holder.Heartbeat().Pings
+		pings := holder.Stats().Pings
 		eventually(t, 20*time.Second, "pings succeed again", func() bool {
-			return holder.Heartbeat().Pings > pings+2
+			return holder.Stats().Pings > pings+2
 		})
 		if err := guard.Err(); err != nil {
 			t.Error(err)
@@ -161,11 +161,11 @@ func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 		eventually(t, 10*time.Second, "the only connection is taken", func() bool {
 			return wire.heldBack() > 0
 		})
-		pings := m.Heartbeat().Pings
+		pings := m.Stats().Pings
 		cfg := m.Config()
 		need := int64((cfg.Takeover - cfg.Margin) / cfg.Ping) // as many as fit into a hold time
 		eventually(t, 60*time.Second, "a whole hold time passes", func() bool {
-			return m.Heartbeat().Pings > pings+need
+			return m.Stats().Pings > pings+need
 		})
 		if err := guard.Err(); err != nil {
 			t.Error(err)

@@ -62,11 +62,11 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 				return err
 			},
 			"LockAll": func(ctx context.Context) error {
-				_, err := m.LockAll(ctx, w.name("x"), w.name("y"))
+				_, err := m.LockAll(ctx, []string{w.name("x"), w.name("y")})
 				return err
 			},
-			"Check": own.Check,
-			"Break": func(ctx context.Context) error { return m.Break(ctx, w.name("theirs"), 7, "test") },
+			"Verify": own.Verify,
+			"Break":  func(ctx context.Context) error { return m.Break(ctx, w.name("theirs"), 7, "test") },
 			"Locks": func(ctx context.Context) error {
 				for _, err := range m.Locks(ctx) {
 					if err != nil {

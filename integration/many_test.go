@@ -34,7 +34,7 @@ func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 		cfg.Ping, cfg.Takeover = 500*time.Millisecond, 2*time.Minute
 	})
 	t.Cleanup(func() { store.Set(pretend(fault.Release)) }) // before the manager is closed
-	h := hoard{world: w, m: m, stash: m.Server().Kind == catalog.FerretDB}
+	h := hoard{world: w, m: m, stash: m.Stats().Server.Kind == string(catalog.FerretDB)}
 	if h.stash {
 		store.Set(fail(fault.Held, fault.Tally)) // the reaper would miss what is put aside
 	}

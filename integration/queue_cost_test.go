@@ -54,7 +54,7 @@ func TestCommands_OfHandOver(t *testing.T) {
 		t.Logf("%d hand-overs in %v: entering %v, handing over %v", waiters, took, entering, leaving)
 		wantReleased(t, g)
 		change := "findAndModify " + catalog.LocksCollection
-		if a.Server().Kind == catalog.FerretDB {
+		if a.Stats().Server.Kind == string(catalog.FerretDB) {
 			if n := entering[change]; n != waiters {
 				t.Errorf("%d writes to enter %d times", n, waiters)
 			}
@@ -75,7 +75,7 @@ func TestCommands_OfHandOver(t *testing.T) {
 		if most := 2 * (2 + int(took/(400*time.Millisecond))); looks > most {
 			t.Errorf("%d looks in %v, at most %d belong there", looks, took, most)
 		}
-		if a.Server().ChangeStreams && leaving["find "+catalog.LocksCollection] > 4 {
+		if a.Stats().Server.ChangeStreams && leaving["find "+catalog.LocksCollection] > 4 {
 			t.Errorf("it asked although it is told: %v", leaving)
 		}
 	})
@@ -106,7 +106,7 @@ func TestCommands_ThousandIdleWaiters_AsManyAsOne(t *testing.T) {
 		if lots > few+few/5+4 {
 			t.Errorf("%d waiters sent %d commands, one sent %d", waiters, lots, few)
 		}
-		if few == 0 && lone.Server().ChangeStreams {
+		if few == 0 && lone.Stats().Server.ChangeStreams {
 			t.Error("nothing was counted")
 		}
 		leaveMany()

@@ -113,7 +113,7 @@ func TestLock_CursorKilled_GrantIsFound(t *testing.T) {
 		name := w.name("balancer")
 		holder := w.start(t, calm)
 		m, s := w.listening(t, "")
-		if !m.Server().ChangeStreams {
+		if !m.Stats().Server.ChangeStreams {
 			t.Skip("this deployment has no change streams")
 		}
 		g := w.mustTry(t, holder, name)

@@ -82,7 +82,7 @@ func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 					t.Fatalf("createDatabase did not wait for our line: %v", err)
 				case <-time.After(600 * time.Millisecond): // one of its polls
 				}
-				if err := g.Check(t.Context()); err != nil {
+				if err := g.Verify(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -107,7 +107,7 @@ func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 		w := own.elsewhere(t, "config")
 		name := w.name("balancer")
 		a, b := w.start(t, calm), w.start(t, calm)
-		if s := a.Server(); s.ChangeStreams || s.Transactions {
+		if s := a.Stats().Server; s.ChangeStreams || s.Transactions {
 			t.Fatalf("change streams %v, transactions %v", s.ChangeStreams, s.Transactions)
 		}
 		g := w.mustTry(t, a, name)

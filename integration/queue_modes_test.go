@@ -33,7 +33,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 		_, err = w.try(t, b, name, distlock.Shared())
 		wantErr(t, err, distlock.ErrHeld)
 		wantReleased(t, one)
-		if err := two.Check(t.Context()); err != nil {
+		if err := two.Verify(t.Context()); err != nil {
 			t.Errorf("the other reader: %v", err)
 		}
 		wantWaiting(t, writer)
@@ -86,7 +86,7 @@ func TestShared_ReadersAndWriters_ExcludeEachOther(t *testing.T) {
 			return managers[i/3].Do(ctx, name, func(ctx context.Context, g *distlock.TryGuard) error {
 				leave := in.enter(t, writes)
 				defer leave()
-				return g.Check(ctx)
+				return g.Verify(ctx)
 			}, opts...)
 		})
 		t.Logf("at most %d readers at once", in.most.Load())
@@ -106,7 +106,7 @@ func TestPermits_NineUsersOfThree_LimitHolds(t *testing.T) {
 					t.Errorf("%d hold one of three permits", n)
 				}
 				defer inside.Add(-1)
-				return g.Check(ctx)
+				return g.Verify(ctx)
 			}, distlock.Permits(3), distlock.Holding())
 		})
 		one, err := w.try(t, managers[0], name, distlock.Permits(2))
@@ -117,7 +117,7 @@ func TestPermits_NineUsersOfThree_LimitHolds(t *testing.T) {
 			distlock.Permits(3), distlock.Shared(), distlock.Why("alone"),
 		} {
 			_, err := managers[1].Lock(name).Lock(t.Context(), other, distlock.WaitAtMost(turnLimit))
-			var limit *distlock.LimitError
+			var limit *distlock.PermitMismatchError
 			if !errors.As(err, &limit) || limit.Recorded != 2 {
 				t.Errorf("asked otherwise: %v", err)
 			}
@@ -166,7 +166,7 @@ func TestLockAll_FourUsersInAllOrders_NoDeadlock(t *testing.T) {
 			w.start(t, calm), w.start(t, calm), w.start(t, calm), w.start(t, calm),
 		}
 		w.together(t, 4, 4, func(ctx context.Context, i int) error {
-			all, err := managers[i].LockAll(ctx, orders[i]...)
+			all, err := managers[i].LockAll(ctx, orders[i])
 			if err != nil {
 				return err
 			}
@@ -203,7 +203,7 @@ func TestReenter_ReleasedOnce_StaysHeld(t *testing.T) {
 		}
 		next := w.queue(t, b, name)
 		w.untouched(t, name, func() { wantReleased(t, inner) })
-		if err := outer.Check(t.Context()); err != nil {
+		if err := outer.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
 		wantWaiting(t, next)

@@ -55,7 +55,7 @@ func TestFaults_FirstInLineKilled_IsBuried(t *testing.T) {
 		if silent := condemned.Time().Sub(before); silent < 4*time.Second {
 			t.Errorf("condemned %v after a ping of its, before its takeover time", silent)
 		}
-		if err := g.Check(t.Context()); err != nil {
+		if err := g.Verify(t.Context()); err != nil {
 			t.Errorf("the living holder: %v", err)
 		}
 		wantWaiting(t, second)
@@ -89,8 +89,8 @@ func TestFaults_HolderAndFirstInLineKilled_NextHasIt(t *testing.T) {
 			injected.add(w.d.name, "SIGKILL", "waiting")
 		}
 		next := wantTurn(t, second)
-		if next.Fence() <= a.Fence || next.TakenOver() == "" {
-			t.Errorf("fence %d after %d, taken over %q", next.Fence(), a.Fence, next.TakenOver())
+		if next.Fence() <= a.Fence || next.TakeoverEvidence() == "" {
+			t.Errorf("fence %d after %d, taken over %q", next.Fence(), a.Fence, next.TakeoverEvidence())
 		}
 		wantReleased(t, next)
 	})
@@ -142,15 +142,15 @@ func TestFaults_WaiterStoppedAndOvertaken_WaitsAgain(t *testing.T) {
 		w.stopPastDeadline(t, first, process)
 		wantReleased(t, g)
 		next := w.wait(t, m, name)
-		if next.TakenOver() == "" || next.Fence() != g.Fence()+2 {
-			t.Errorf("fence %d, taken over %q", next.Fence(), next.TakenOver())
+		if next.TakeoverEvidence() == "" || next.Fence() != g.Fence()+2 {
+			t.Errorf("fence %d, taken over %q", next.Fence(), next.TakeoverEvidence())
 		}
 		first.signal(syscall.SIGCONT)
 		eventually(t, turnLimit, "it stands in the line as another process", func() bool {
 			line := w.lock(t, name).Waiters
 			return len(line) == 1 && line[0].Process != process
 		})
-		if err := next.Check(t.Context()); err != nil {
+		if err := next.Verify(t.Context()); err != nil {
 			t.Errorf("the holder: %v", err)
 		}
 		wantReleased(t, next)

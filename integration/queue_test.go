@@ -120,7 +120,7 @@ func TestLock_TwelveWaitersOfThreeProcesses_FirstComeFirstServed(t *testing.T) {
 				mu.Lock()
 				order, fences = append(order, i), append(fences, got.guard.Fence())
 				mu.Unlock()
-				if err := got.guard.Check(t.Context()); err != nil {
+				if err := got.guard.Verify(t.Context()); err != nil {
 					t.Errorf("waiter %d: %v", i, err)
 				}
 				inside.Add(-1)

@@ -43,7 +43,7 @@ func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
 	}
 	client := privateClient(t, opts)
 	m := w.start(t, func(cfg *distlock.Config) { calm(cfg); cfg.Client = client })
-	if !m.Server().Transactions {
+	if !m.Stats().Server.Transactions {
 		t.Skip("this deployment has no transactions")
 	}
 	return client, m
@@ -232,7 +232,7 @@ func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
 			wantErr(t, err, distlock.ErrNoTransactions)
 			s.EndSession(t.Context())
 		}
-		if !m.Server().Transactions {
+		if !m.Stats().Server.Transactions {
 			err := transact(t.Context(), w.d.app, func(ctx context.Context) error {
 				return m.Lock(name).LockInTransaction(ctx)
 			})

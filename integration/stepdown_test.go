@@ -17,7 +17,7 @@ func TestStepDown_WhileHolding_TheLockSurvives(t *testing.T) {
 		guard := w.mustTry(t, holder, name)
 		_, err := w.try(t, contender, name)
 		heldError(t, err)
-		term := holder.Server().Primary
+		term := holder.Stats().Server.Primary
 		if term == "" {
 			t.Fatal("the primary's term is not known")
 		}
@@ -27,15 +27,15 @@ func TestStepDown_WhileHolding_TheLockSurvives(t *testing.T) {
 		if _, err := w.d.set.Primary(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		pings := holder.Heartbeat().Pings
+		pings := holder.Stats().Pings
 		eventually(t, 60*time.Second, "the new primary is seen and pinged", func() bool {
-			return holder.Server().Primary != term && contender.Server().Primary != term &&
-				holder.Heartbeat().Pings > pings+2
+			return holder.Stats().Server.Primary != term && contender.Stats().Server.Primary != term &&
+				holder.Stats().Pings > pings+2
 		})
 		if err := guard.Err(); err != nil {
 			t.Error(err)
 		}
-		if err := guard.Check(t.Context()); err != nil {
+		if err := guard.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
 		w.untouched(t, name, func() {

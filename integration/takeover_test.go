@@ -66,8 +66,8 @@ func (d dead) refused(t testing.TB, m *distlock.Manager, during time.Duration) *
 func (d dead) taken(t testing.TB, m *distlock.Manager, rule string) {
 	t.Helper()
 	g := d.w.wait(t, m, d.name)
-	if !strings.HasPrefix(g.TakenOver(), "rule "+rule+":") {
-		t.Errorf("taken over on %q, want rule %s", g.TakenOver(), rule)
+	if !strings.HasPrefix(g.TakeoverEvidence(), "rule "+rule+":") {
+		t.Errorf("taken over on %q, want rule %s", g.TakeoverEvidence(), rule)
 	}
 	if g.Fence() != 1<<40+1 {
 		t.Errorf("fence %d, want %d", g.Fence(), 1<<40+1)
@@ -107,7 +107,7 @@ func TestTakeover_WatchOnly_TakesAfterTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		d := w.plantHeld(t, w.pinged(t, time.Hour))
-		m := w.start(t, func(cfg *distlock.Config) { shortTakeover(cfg); cfg.Mode = takeover.WatchOnly })
+		m := w.start(t, func(cfg *distlock.Config) { shortTakeover(cfg); cfg.TakeoverRule = takeover.WatchOnly })
 		d.refused(t, m, m.Config().Takeover*2/3)
 		d.taken(t, m, "watch")
 	})

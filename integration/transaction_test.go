@@ -42,7 +42,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "uri"), func(t *testing.T, w *world) {
 		m := w.start(t, nil)
-		if !m.Server().Transactions {
+		if !m.Stats().Server.Transactions {
 			t.Skip("this deployment has no transactions")
 		}
 		coll := w.db.Collection("work")

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
@@ -43,7 +44,10 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	store := balancer.NewStore(client, o.database, manager.Server())
+	server := manager.Stats().Server
+	store := balancer.NewStore(client, o.database, catalog.Server{
+		Kind: catalog.Kind(server.Kind), ConfigServer: server.ConfigServer,
+	})
 	balancer.New(manager, store, o.number, teller(out)).Run(ctx)
 	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)
 	defer cancelEnd()

@@ -9,11 +9,10 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
-	"mongodlm/distlock"
 )
 
 // maxBreakWhy leaves room for the word that is stored before the reason.
-const maxBreakWhy = distlock.MaxWhyBytes - len("broken: ")
+const maxBreakWhy = maxText - len("broken: ")
 
 // breaker frees a lock by force.
 type breaker struct {

@@ -76,7 +76,7 @@ func codeOf(err error) int {
 		code int
 	}{
 		{distlock.ErrDeadlock, exitDeadlock},
-		{distlock.ErrLimit, exitLimit},
+		{distlock.ErrPermitMismatch, exitLimit},
 		{distlock.ErrHeld, exitHeld},
 		{distlock.ErrLockLost, exitLost},
 		{distlock.ErrConfig, exitWrongCall},

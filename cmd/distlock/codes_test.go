@@ -20,7 +20,7 @@ func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	for want, errs := range map[int][]error{
 		exitHeld:        {held},
 		exitDeadlock:    {&distlock.DeadlockError{Name: "a"}, errors.Join(held, distlock.ErrDeadlock)},
-		exitLimit:       {&distlock.LimitError{Name: "a"}, errors.Join(held, distlock.ErrLimit)},
+		exitLimit:       {&distlock.PermitMismatchError{Name: "a"}, errors.Join(held, distlock.ErrPermitMismatch)},
 		exitLost:        {&distlock.LostError{Name: "a", Cause: errors.New("x")}},
 		exitUnavailable: {distlock.ErrUnavailable, distlock.ErrNoHeartbeat, distlock.ErrOutcomeUnknown},
 		exitWrongCall:   {&distlock.ConfigError{}},

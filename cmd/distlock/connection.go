@@ -31,9 +31,17 @@ const envDatabase = "MONGODLM_DATABASE"
 // closeLimit bounds how long the end of a command may take that has nothing left to lose.
 const closeLimit = 10 * time.Second
 
-// defaultDatabase is a database of one's own, which has all that the server can do. Package
-// distlock takes "config" instead, as mongos did.
-const defaultDatabase = "distlock"
+// What package distlock takes when it is told nothing, but for defaultDatabase: that is a database of
+// one's own, which has all that the server can do, instead of mongosDatabase.
+const (
+	defaultDatabase = "distlock"
+	mongosDatabase  = "config"
+	defaultPing     = 30 * time.Second
+	defaultTakeover = 15 * time.Minute
+)
+
+// maxText is how many bytes the name of a lock, or a reason, may have.
+const maxText = 1024
 
 // maxURIFile bounds what is read as a connection string.
 const maxURIFile = 64 << 10

@@ -14,7 +14,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/configserver"
-	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 )
 
@@ -176,7 +175,7 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	trip := received.Mono - sent.Mono
 	ahead := server.Time.Sub(sent.Wall.Add(trip / 2)).Round(time.Millisecond)
 	r.Clock = &clocks{AheadMS: ahead.Milliseconds(), RoundTripMS: trip.Milliseconds()}
-	const allowed = distlock.DefaultTakeover / 30
+	const allowed = defaultTakeover / 30
 	if ahead.Abs()-trip/2 > allowed {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the clocks of the server and of this machine "+
 			"differ by %v; above %v (a thirtieth of the takeover time) a dead holder is watched for "+
@@ -204,7 +203,7 @@ func weaker(s catalog.Server, database string) []string {
 	}
 	hint := ""
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
-	if replicated && !s.ConfigServer && database == distlock.DefaultDatabase {
+	if replicated && !s.ConfigServer && database == mongosDatabase {
 		hint = "; a database of your own would have them: --database distlock"
 	}
 	if !s.Transactions {

@@ -8,8 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"mongodlm/distlock"
 )
 
 // A command is one word after distlock, with its flags.
@@ -158,7 +156,7 @@ func lockName(args []string) (string, error) {
 		return "", fmt.Errorf("unexpected argument %q after the name of the lock",
 			shown(redact(args[1], ""), 60))
 	}
-	if problem := badText(args[0], distlock.MaxNameBytes); args[0] == "" || problem != "" {
+	if problem := badText(args[0], maxText); args[0] == "" || problem != "" {
 		return "", fmt.Errorf("bad name of a lock: it %s", orElse(problem, "is empty"))
 	}
 	return args[0], nil

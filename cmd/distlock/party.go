@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
 	"mongodlm/takeover"
 )
 
@@ -114,7 +113,7 @@ func (s standing) marks() []string {
 	}
 	takeover := max(s.Takeover, ping.Takeover)
 	if takeover == 0 {
-		takeover = distlock.DefaultTakeover
+		takeover = defaultTakeover
 	}
 	if s.pingAge() > takeover {
 		m = append(m, "silent")

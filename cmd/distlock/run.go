@@ -21,7 +21,7 @@ const (
 )
 
 // maxPermits is the most that distlock.Permits takes.
-const maxPermits = distlock.MaxHolders
+const maxPermits = catalog.MaxHolders
 
 // defaultGrace is how long a command may wind down; less when the takeover time is short.
 const defaultGrace = 5 * time.Second
@@ -53,8 +53,8 @@ func (r *runner) flags(f *flag.FlagSet) {
 	f.IntVar(&r.permits, "permits", 0, "hold the lock with others, `N` at most; all must say the same")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
 		"time between SIGTERM and SIGKILL; the default is less for a short --takeover")
-	f.DurationVar(&r.ping, "ping", distlock.DefaultPing, "time between two heartbeats")
-	f.DurationVar(&r.takeover, "takeover", distlock.DefaultTakeover,
+	f.DurationVar(&r.ping, "ping", defaultPing, "time between two heartbeats")
+	f.DurationVar(&r.takeover, "takeover", defaultTakeover,
 		"how long a holder must be silent before others may take the lock over")
 }
 
@@ -84,7 +84,7 @@ func (r *runner) accept(c call) error {
 	if !c.given["why"] {
 		r.why = catalog.Printable(r.command[0], 200) // its arguments may be secrets
 	}
-	if problem := badText(r.why, distlock.MaxWhyBytes); problem != "" {
+	if problem := badText(r.why, maxText); problem != "" {
 		return fmt.Errorf("--why %s", problem)
 	}
 	if err := r.connection.accept(c); err != nil {
@@ -234,7 +234,7 @@ func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
 	var circle *distlock.DeadlockError
-	var limit *distlock.LimitError
+	var limit *distlock.PermitMismatchError
 	var held *distlock.HeldError
 	code := codeOf(err)
 	switch {
@@ -258,7 +258,7 @@ func (r *runner) refused(ctx context.Context, err error) error {
 // for, once.
 func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
-	if r.permits > 0 && h.Waiters == 0 { // with another number of permits it would be a *LimitError
+	if r.permits > 0 && h.Waiters == 0 { // with another number of permits it would be a *PermitMismatchError
 		text = fmt.Sprintf("%d of %d permits of lock %s are taken, one by %s", r.permits, r.permits,
 			named(h.Name), shown(h.Process, 200))
 	}

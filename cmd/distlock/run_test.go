@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"mongodlm/configserver"
-	"mongodlm/distlock"
 )
 
 // under makes the arguments of run with a helper as the command.
@@ -204,7 +203,7 @@ func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
 				t.Errorf("grace %v, margin %v, takeover %v", cmd.grace, cmd.margin, cmd.takeover)
 			}
 			if c.name == "defaults" && (cmd.grace != defaultGrace ||
-				cmd.margin != distlock.DefaultTakeover/4) {
+				cmd.margin != defaultTakeover/4) {
 				t.Errorf("defaults: grace %v, margin %v", cmd.grace, cmd.margin)
 			}
 		})

@@ -93,7 +93,7 @@ func (p *process) config() distlock.Config {
 	return distlock.Config{
 		Catalog: p.port, Host: letter(p.index), Logger: zerolog.Nop(),
 		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,
-		CommandTimeout: t.Limit, MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, Mode: t.Mode,
+		CommandTimeout: t.Limit, MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, TakeoverRule: t.Mode,
 	}
 }
 

@@ -23,7 +23,7 @@ func (o *oracle) toldTruth(n news) {
 		return // it was shown an old picture
 	}
 	var held *distlock.HeldError
-	var limit *distlock.LimitError
+	var limit *distlock.PermitMismatchError
 	var circle *distlock.DeadlockError
 	switch {
 	case errors.As(n.err, &circle):
@@ -83,7 +83,7 @@ func (o *oracle) nothingWrong(n news) {
 		return
 	}
 	for _, is := range []error{
-		distlock.ErrHeld, distlock.ErrLimit, distlock.ErrDeadlock, context.Canceled, distlock.ErrClosed,
+		distlock.ErrHeld, distlock.ErrPermitMismatch, distlock.ErrDeadlock, context.Canceled, distlock.ErrClosed,
 	} {
 		if errors.Is(n.err, is) {
 			return
@@ -104,7 +104,7 @@ func (o *oracle) noGhosts() {
 		if m == nil || p.twin != "" || o.w.twinned(p) {
 			continue
 		}
-		if s := m.Heartbeat(); s.Ghosts > 0 {
+		if s := m.Stats(); s.Ghosts > 0 {
 			o.violated("truth", "nothing has gone wrong, and %s has found %d ghosts", p, s.Ghosts)
 		}
 	}

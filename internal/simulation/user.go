@@ -234,7 +234,7 @@ func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	for _, name := range names {
 		u.p.w.judge.register(name)
 	}
-	all, err := u.m.LockAllWith(ctx, names, u.options(how)...)
+	all, err := u.m.LockAll(ctx, names, u.options(how)...)
 	if err != nil {
 		end()
 		u.end(a, how, nil, err)
@@ -317,7 +317,7 @@ func (u *User) Write(h *Held) {
 }
 
 // Check asks the server whether the lock is still held.
-func (u *User) Check(h *Held) error { return h.guard.Check(context.Background()) }
+func (u *User) Check(h *Held) error { return h.guard.Verify(context.Background()) }
 
 // Release frees the lock.
 func (u *User) Release(h *Held) {

@@ -140,7 +140,7 @@ func (b *Balancer) once(ctx context.Context) error {
 		return err
 	}
 	waited := b.clock.Now().Mono - start
-	if evidence := guard.TakenOver(); evidence != "" {
+	if evidence := guard.TakeoverEvidence(); evidence != "" {
 		b.tell(Event{Kind: TookOver, Fence: guard.Fence(), Text: evidence, Waited: waited})
 	}
 	ok, err := b.may(guard.Context()) // it may have waited for long
