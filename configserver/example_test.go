@@ -16,6 +16,33 @@ import (
 	"mongodlm/distlock"
 )
 
+// Work under a lock, in one call.
+func Example_do() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server, err := configserver.Start(ctx, configserver.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close(context.Background())
+	uri := server.URI() // or that of a MongoDB
+
+	manager, err := distlock.New(ctx, distlock.Config{URI: uri, Database: "distlock"})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer manager.Close(ctx) // gives the locks back, also when ctx has ended
+
+	err = manager.Do(ctx, "reports", func(ctx context.Context, guard *distlock.TryGuard) error {
+		return report(ctx, guard.Fence()) // ctx ends when the lock is lost
+	}, distlock.Why("nightly report"), distlock.WaitAtMost(20*time.Second))
+	if err != nil {
+		log.Print(err)
+	}
+	// Output: reporting under the lock
+}
+
 // The whole of it: a server, a manager, a lock, work under the lock.
 func Example() {
 	// The context of the program: it ends with a signal, and with it the contexts of the guards.
