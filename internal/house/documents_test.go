@@ -162,6 +162,7 @@ var (
 	pathName  = regexp.MustCompile(`^[.\w-]+(/[\w-]+)*/?$`)
 	inPackage = regexp.MustCompile(`^([a-z]+) ([\w.]+)$`)
 	dotted    = regexp.MustCompile(`^\*?(\w+)\.(\w+)$`)
+	setting   = regexp.MustCompile(`^([A-Z]\w+): (\w+)\.(\w+)$`)
 	called    = regexp.MustCompile(`^(?:(\w+)\.)?(\w+)\(.*\)$`)
 	flagName  = regexp.MustCompile(`(?:^|\s)--?([a-z][\w.-]+)`)
 	oneWord   = regexp.MustCompile(`^\*?(\w+)$`)
@@ -225,6 +226,9 @@ func (h *house) missingSymbol(name string) string {
 	}
 	if m := inPackage.FindStringSubmatch(name); m != nil && h.declared[m[1]] != nil {
 		return unless(h.declared[m[1]][m[2]], "not declared in that package")
+	}
+	if m := setting.FindStringSubmatch(name); m != nil {
+		return unless(h.declared[""][m[1]] && h.declared[m[2]][m[3]], "no such setting")
 	}
 	if m := dotted.FindStringSubmatch(name); m != nil {
 		pkg, all := h.declared[m[1]], h.declared[""]
@@ -356,6 +360,7 @@ func (h *house) tryOut(t *testing.T) {
 		"Term.Err":                                             "Term.GoneAway",
 		"guard.Context()":                                      "guard.GoneAway()",
 		"distlock.WaitAtMost(d)":                               "distlock.GoneAway(d)",
+		"TakeoverRule: takeover.WatchOnly":                     "GoneAway: takeover.WatchOnly",
 		"ErrHeld":                                              "ErrGoneAway",
 		"internal/house":                                       "internal/goneaway",
 		"--database":                                           "--gone-away",
