@@ -36,7 +36,7 @@ func (w *world) foreignTurn(name string) {
 // seen is the row of the listing that shows the first holder of a lock.
 func (p *proc) seen(name string) distlock.LockInfo {
 	p.w.t.Helper()
-	for info, err := range p.Locks(p.w.t.Context()) {
+	for info, err := range p.Inspector().Locks(p.w.t.Context()) {
 		if err != nil {
 			p.w.t.Fatal(err)
 		}

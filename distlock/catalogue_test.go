@@ -453,7 +453,7 @@ func TestLocks_NamesThatLookAlike_AreListedApart(t *testing.T) {
 			p.mustTry(name)
 		}
 		seen := map[string]bool{}
-		for info, err := range p.Locks(t.Context()) {
+		for info, err := range p.Inspector().Locks(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -36,7 +36,8 @@ func (s store) prompt(c clock.Clock) store {
 	return s
 }
 
-func openStore(ctx context.Context, cfg Config) (store, error) {
+// openStore opens both ways in, or for an [Inspector] the first one twice.
+func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	if cfg.Catalog != nil {
 		return store{cfg.Catalog, cfg.Catalog, func(context.Context) error { return nil }}, nil
 	}
@@ -60,7 +61,7 @@ func openStore(ctx context.Context, cfg Config) (store, error) {
 		}
 		return c, err
 	}
-	s, err := openClients(cfg, dial)
+	s, err := openClients(cfg, heartbeat, dial)
 	s.hangUp = hangUp
 	if err != nil {
 		return s, errors.Join(err, hangUp(ctx))
@@ -68,7 +69,7 @@ func openStore(ctx context.Context, cfg Config) (store, error) {
 	return s, nil
 }
 
-func openClients(cfg Config, dial func(pool uint64) (*mongo.Client, error)) (store, error) {
+func openClients(cfg Config, heartbeat bool, dial func(pool uint64) (*mongo.Client, error)) (store, error) {
 	var err error
 	client, ping := cfg.Client, cfg.PingClient
 	if client == nil {
@@ -77,7 +78,7 @@ func openClients(cfg Config, dial func(pool uint64) (*mongo.Client, error)) (sto
 		}
 	}
 	switch {
-	case ping != nil:
+	case ping != nil || !heartbeat:
 	case cfg.URI != "" || cfg.ClientOptions != nil:
 		if ping, err = dial(heartbeatPool); err != nil {
 			return store{}, err
@@ -93,6 +94,9 @@ func openClients(cfg Config, dial func(pool uint64) (*mongo.Client, error)) (sto
 	locks, err := mongocatalog.New(client, opts)
 	if err != nil {
 		return store{}, err
+	}
+	if !heartbeat {
+		return store{locks: locks, pings: locks}, nil
 	}
 	pings, err := mongocatalog.New(ping, opts)
 	if err != nil {

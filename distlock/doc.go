@@ -8,7 +8,7 @@
 // statement when it wakes, even though its guard is lost by then. What the lock protects must
 // check the fence, or be written inside MongoDB with a filter that does.
 //
-// A hand that edits a held lock document, or breaks it with [Manager.Break], can let two holders
+// A hand that edits a held lock document, or breaks it with [Inspector.Break], can let two holders
 // in until the old one's next ping. So can MongoDB's own lock manager, on a config server of 3.2
 // to 5.0 whose clock steps by more than 15 minutes: it decides by one clock.
 //

@@ -2,123 +2,198 @@ package distlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"slices"
+	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
 )
 
-// LockInfo is one row of [Manager.Locks]. Texts are as stored: escape them before showing them.
+// An Inspector shows who holds and who waits, and breaks locks. It has no heartbeat and no goroutine, and
+// acquires nothing. Make it with [NewInspector] or [Manager.Inspector]. Safe for concurrent use.
+type Inspector struct {
+	store   catalog.Catalog
+	log     zerolog.Logger
+	closed  <-chan struct{}
+	process func() string               // of the Manager; empty when there is none
+	granted func([]catalog.Award)       // tells the Manager's waiters
+	fit     func(context.Context) error // asked before a lock is broken
+	close   func(context.Context) error // of the store, when it is the Inspector's own
+}
+
+// NewInspector opens the store that cfg names; of its other fields it uses Database,
+// AllowConfigThroughMongos, CommandTimeout and Logger. No I/O.
+//
+// Errors: a *ConfigError with every contradiction; the cause of a ctx that has ended.
+func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := usable(ctx); err != nil {
+		return nil, fmt.Errorf("distlock: new inspector: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	s, err := openStore(ctx, cfg, false)
+	if err != nil {
+		return nil, creating(err)
+	}
+	s = s.prompt(clock.From(ctx))
+	closed := make(chan struct{})
+	var once sync.Once
+	return &Inspector{
+		store: s.locks, log: cfg.Logger, closed: closed,
+		process: func() string { return "" },
+		granted: func([]catalog.Award) {},
+		fit: func(ctx context.Context) error {
+			server, err := s.locks.Hello(ctx)
+			if err != nil {
+				return err
+			}
+			return acceptable(server, cfg)
+		},
+		close: func(ctx context.Context) (err error) {
+			once.Do(func() {
+				close(closed)
+				err = s.hangUp(ctx)
+			})
+			return err
+		},
+	}, nil
+}
+
+// Inspector returns an Inspector of the Manager's store. It ends with the Manager.
+func (m *Manager) Inspector() *Inspector {
+	return &Inspector{
+		store: m.locks, log: m.log, closed: m.closed, process: m.Process, granted: m.queue.Deliver,
+		fit:   func(context.Context) error { return nil }, // New has asked
+		close: func(context.Context) error { return nil },
+	}
+}
+
+// Close disconnects the clients that [NewInspector] made; the methods return [ErrClosed] from then on. Of an
+// Inspector of a Manager it does nothing: that one ends with its Manager. Closing again returns nil.
+func (i *Inspector) Close(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
+	}
+	if err := i.close(ctx); err != nil {
+		return fmt.Errorf("distlock: close: %w", err)
+	}
+	return nil
+}
+
+// usable returns why a call cannot begin: its context, or that the Inspector was closed.
+func (i *Inspector) usable(ctx context.Context) error {
+	select {
+	case <-i.closed:
+		return ErrClosed
+	default:
+		return usable(ctx)
+	}
+}
+
+// A LockInfo is one who holds a lock, or waits for it, with what is known of its process. Texts are as
+// stored: escape them before showing them. Times and ages are by the server's clock.
 type LockInfo struct {
-	Name    string
+	Name string // of the lock
+	// Place is 1 for the next in line, and so on; 0 for a holder.
+	Place int
+	// Held is true for a holder; false for a waiter, and for the last holder of a lock that is free.
 	Held    bool
-	Mode    string // "exclusive", "shared" or "permit"
-	Limit   int    // the permits there are; 0 but in mode permit
-	Process string // last holder's when the lock is free
-	Who     string
-	Why     string
-	Since   time.Time // server's clock; zero when unknown
-	// Session is the holder's lock session, the field ts; the last one's when the lock is free.
+	Mode    string        // "exclusive", "shared" or "permit"
+	Limit   int           // the permits that there are, or are asked for; 0 but in mode permit
+	Process string        // the process id
+	Who     string        // process id, label and random part
+	Why     string        // the reason it gave
+	Since   time.Time     // when it got the lock, or came to wait; zero when unknown
+	Age     time.Duration // how long ago that was; negative when unknown
+	// Session is its lock session, the field ts.
 	Session bson.ObjectID
-	Fence   int64 // this holder's; the last one's when the lock is free
-	Waiters int   // how many queue for the lock
-	// Takeover is the holder's recorded takeover time; zero when unknown.
+	Fence   int64 // 0 for a waiter
+	Waiters int   // how many wait for the lock
+	// Takeover is the takeover time that the process has recorded, in its ping or in the lock, the
+	// longer one; zero when unknown.
 	Takeover time.Duration
-	PingInfo
-}
 
-// WaiterInfo is one row of [Manager.Waiters]. Texts are as stored: escape them before showing them.
-type WaiterInfo struct {
-	Name    string // of the lock
-	Place   int    // 1 is the next in line
-	Mode    string // "exclusive", "shared" or "permit"
-	Limit   int    // the permits asked for; 0 but in mode permit
-	Process string
-	Who     string
-	Why     string
-	Since   time.Time // server's clock when it came; zero when unknown
-	// Takeover is the waiter's recorded takeover time; zero when unknown.
-	Takeover time.Duration
-	PingInfo
-}
-
-// PingInfo is what a listing knows of the process of a holder or waiter.
-type PingInfo struct {
-	// HasPing is false when the process has no ping document that can be understood.
+	// HasPing is false when the process has no ping document that can be understood, and BadPing says
+	// what is wrong with the one it has.
 	HasPing bool
-	// PingAge is how old its ping is by the server's clock; negative when unknown.
-	PingAge time.Duration
-	// Foreign is true when it has left no trace of ours: a mongos, or MongoDB's own manager. See the
-	// method Foreign of package takeover's Evidence.
+	BadPing *MalformedError
+	// PingAge is how old its ping is, and PingEvery how often it pings; negative, and zero, when unknown.
+	PingAge, PingEvery time.Duration
+	// Foreign is true when it has left no trace of ours: a foreign manager. See the method Foreign of
+	// package takeover's Evidence.
 	Foreign bool
 	// Condemned is true when a contender has declared the process dead.
 	Condemned bool
-	// Self is true when it is this Manager's process.
+	// BySession is true for a holder that [Inspector.Break] takes out by its session only.
+	BySession bool
+	// Self is true when it is the process of the Manager whose Inspector this is.
 	Self bool
 }
 
-// Locks lists all lock documents by name, held or not, with what is known of their holders: one row
-// for each holder, so several for a lock that is shared. A document that cannot be understood is
-// yielded as a *MalformedError, and the listing goes on; any other error ends it. One command for
-// each page of the server's answer. PostgreSQL: pg_locks, granted.
-func (m *Manager) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
-	return listed(ctx, m.locks.List(ctx, false), func(row catalog.Snapshot) []LockInfo {
-		l := *row.Lock
-		if !l.Held {
-			l.Held = true // the last holder stays readable
-			last := m.lockInfo(row, l, l.Holders()[0])
-			last.Held = false
-			return []LockInfo{last}
-		}
-		var infos []LockInfo
-		for _, p := range l.Holders() {
-			infos = append(infos, m.lockInfo(row, l, p))
-		}
-		return infos
-	})
+// Locks lists all locks by name, held or not, one row for each holder: several for a lock that is shared,
+// one with the last holder for a lock that is free. A document that cannot be understood is yielded as
+// a *MalformedError, and the listing goes on; any other error ends it: [ErrUnavailable], a *PrivilegeError,
+// [ErrClosed], the cause of a ctx that has ended. One command for each page of the server's answer.
+// PostgreSQL: pg_locks, granted.
+func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
+	return i.list(ctx, false, i.holders)
 }
 
-// Waiters lists who queues for which lock, by name and place. Errors and cost are those of Locks.
+// Waiters lists who waits for which lock, by name and place. Errors and cost are those of Locks.
 // Those of a process who wait inside it, because a line is full, are not in it. PostgreSQL: pg_locks,
 // not granted.
-func (m *Manager) Waiters(ctx context.Context) iter.Seq2[WaiterInfo, error] {
-	return listed(ctx, m.locks.List(ctx, true), func(row catalog.Snapshot) []WaiterInfo {
-		var infos []WaiterInfo
-		for i, p := range row.Lock.Waiters {
-			infos = append(infos, WaiterInfo{
-				Name: row.Lock.Name, Place: i + 1, Mode: modeWord(p.Mode), Limit: int(p.Limit),
-				Process: p.Process, Who: p.Who, Why: p.Why, Since: p.Since, Takeover: p.Takeover,
-				PingInfo: m.pingInfo(row, p),
-			})
-		}
-		return infos
-	})
+func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
+	return i.list(ctx, true, i.waiters)
 }
 
-// listed turns the rows of a reading into rows of a listing.
-func listed[T any](ctx context.Context, read iter.Seq2[catalog.Snapshot, error],
-	rows func(catalog.Snapshot) []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		if err := usable(ctx); err != nil {
-			yield(none, fmt.Errorf("distlock: list: %w", err))
+// Holder reads one lock: who holds it, as Locks has it, and who waits for it, as Waiters has it. There is
+// no row when there is no such lock. One command, or three on the embedded server.
+//
+// Errors: those of Locks; a *MalformedError when the lock cannot be understood; [ErrBadName].
+func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
+	if err := checkName(name); err != nil {
+		return nil, nil, err
+	}
+	if err := i.usable(ctx); err != nil {
+		return nil, nil, fmt.Errorf("distlock: look at %s: %w", quoted(name), err)
+	}
+	seen, err := catalog.LookAt(ctx, i.store, name)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("distlock: %w", err)
+	case seen.LockErr != nil:
+		return nil, nil, fmt.Errorf("distlock: %w", seen.LockErr)
+	case seen.Lock == nil:
+		return nil, nil, nil
+	}
+	return i.holders(seen), i.waiters(seen), nil
+}
+
+// list turns what the store lists into rows.
+func (i *Inspector) list(ctx context.Context, waiting bool,
+	rows func(catalog.Snapshot) []LockInfo) iter.Seq2[LockInfo, error] {
+	return func(yield func(LockInfo, error) bool) {
+		if err := i.usable(ctx); err != nil {
+			yield(LockInfo{}, fmt.Errorf("distlock: list: %w", err))
 			return
 		}
-		for row, err := range read {
+		for seen, err := range i.store.List(ctx, waiting) {
 			if err != nil {
-				if !yield(none, fmt.Errorf("distlock: list: %w", err)) {
+				if !yield(LockInfo{}, fmt.Errorf("distlock: %w", err)) {
 					return
 				}
 				continue
 			}
-			for _, info := range rows(row) {
-				if !yield(info, nil) {
+			for _, row := range rows(seen) {
+				if !yield(row, nil) {
 					return
 				}
 			}
@@ -126,124 +201,63 @@ func listed[T any](ctx context.Context, read iter.Seq2[catalog.Snapshot, error],
 	}
 }
 
-func (m *Manager) lockInfo(row catalog.Snapshot, l catalog.Lock, p catalog.Party) LockInfo {
-	return LockInfo{
-		Name: l.Name, Held: l.Held, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process,
-		Who: p.Who, Why: p.Why, Since: p.Since, Session: p.TS, Fence: p.Fence, Waiters: len(l.Waiters),
-		Takeover: p.Takeover, PingInfo: m.pingInfo(row, p),
+func (i *Inspector) holders(seen catalog.Snapshot) []LockInfo {
+	l := *seen.Lock
+	if !l.Held {
+		l.Held, l.Sharers = true, nil // the last holder stays readable
 	}
+	var rows []LockInfo
+	for _, p := range l.Holders() {
+		row := i.row(seen, p)
+		row.Held = seen.Lock.Held
+		row.BySession = row.Held && !fenced(p, pulseOf(seen, p))
+		rows = append(rows, row)
+	}
+	return rows
 }
 
-func (m *Manager) pingInfo(row catalog.Snapshot, p catalog.Party) PingInfo {
-	info := PingInfo{PingAge: -1, Self: p.Process != "" && p.Process == m.Process()}
-	ping := row.Pulses[p.Process].Ping
-	if p.Process == row.Lock.Process {
-		ping = row.Ping
+func (i *Inspector) waiters(seen catalog.Snapshot) []LockInfo {
+	var rows []LockInfo
+	for n, p := range seen.Lock.Waiters {
+		row := i.row(seen, p)
+		row.Place = n + 1
+		rows = append(rows, row)
 	}
-	info.Foreign = contend.TraceOf(p, catalog.Pulse{Ping: ping}).Foreign()
-	if ping == nil {
-		return info
-	}
-	info.HasPing, info.Condemned = true, ping.Condemned != nil
-	if !row.ServerTime.IsZero() {
-		info.PingAge = max(0, row.ServerTime.Sub(ping.At))
-	}
-	return info
+	return rows
 }
 
-// Break frees a lock by force if its holder is still the one that the operator saw in a listing: it
-// has that fence and, where one is given, that session ([LockInfo].Session; one at most). It writes
-// the reason into the document, raises the fence and changes the session, so that the old holder's
-// release touches nothing.
-//
-// A foreign holder, one whose ping is none of ours or that has none, does not raise the fence: it may
-// have come after the one that the operator saw. It is broken by its session only.
-//
-// It is the one operation that can let two holders in: it does not wait. A holder that lives learns
-// of it with its next ping, at most Ping plus one command later; until then it trusts its guard.
-// Make sure that the holder is dead or stopped, or that what the lock protects checks the fence.
-// Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
-// with that fence is taken out.
-//
-// Errors: [ErrFenceMismatch] when the lock is free or has another fence or session by now, or a foreign
-// holder and no session was given; [ErrBadName]; [ErrBadOption] for a why that is empty or too long
-// and for two sessions; [ErrOutcomeUnknown]: list the lock again; [ErrClosed].
-func (m *Manager) Break(ctx context.Context, name string, fence int64, why string,
-	session ...bson.ObjectID) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
-	if why == "" {
-		return fmt.Errorf("%w: say why the lock is broken", ErrBadOption)
-	}
-	if problem := badText(why, maxWhy-len("broken: ")); problem != "" {
-		return fmt.Errorf("%w: why %s", ErrBadOption, problem)
-	}
-	if len(session) > 1 {
-		return fmt.Errorf("%w: Break was given %d sessions; it breaks one", ErrBadOption, len(session))
-	}
-	if err := usable(ctx); err != nil {
-		return fmt.Errorf("distlock: break %s: %w", quoted(name), err)
-	}
-	if m.closing() {
-		return fmt.Errorf("distlock: break %s: %w", quoted(name), ErrClosed)
-	}
-	lock, err := m.breakLock(ctx, name, fence, why, session)
-	switch {
-	case errors.Is(err, errForeign):
-		return fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrFenceMismatch, errForeign)
-	case errors.Is(err, catalog.ErrNoMatch):
-		return fmt.Errorf("distlock: break %s: %w: it is not held with fence %d; list it again",
-			quoted(name), ErrFenceMismatch, fence)
-	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrOutcomeUnknown, err)
-	case err != nil:
-		return fmt.Errorf("distlock: break %s: %w", quoted(name), err)
-	}
-	m.log.Warn().Str("lock", catalog.Printable(name, 200)).Int64("fence", lock.Fence).
-		Str("process", catalog.Printable(lock.Process, 200)).Str("why", catalog.Printable(why, 200)).
-		Msg("broken by hand")
-	return nil
-}
-
-// errForeign says why a fence is not enough.
-var errForeign = errors.New("a foreign holder has it, which raises no fence; name the session that you saw")
-
-// breakLock frees a lock that one holder has to himself, or takes one of several holders out, or the
-// holder whom a line of waiters follows; then the next in line is granted the lock at once.
-func (m *Manager) breakLock(ctx context.Context, name string, fence int64, why string,
-	session []bson.ObjectID) (catalog.Lock, error) {
-	look, err := catalog.LookAt(ctx, m.locks, name)
-	if err != nil {
-		return catalog.Lock{}, err
-	}
-	l := look.Lock
-	if l == nil { // none, or none that can be understood
-		s := catalog.Session{Name: name}
-		for _, ts := range session {
-			s.TS = ts
+// row is what is known of a holder or waiter.
+func (i *Inspector) row(seen catalog.Snapshot, p catalog.Party) LockInfo {
+	pulse := pulseOf(seen, p)
+	since := func(t time.Time) time.Duration {
+		if t.IsZero() || seen.ServerTime.IsZero() {
+			return -1
 		}
-		return m.locks.Break(ctx, s, fence, why)
+		return max(0, seen.ServerTime.Sub(t))
 	}
-	i := slices.IndexFunc(l.Holders(), func(p catalog.Party) bool {
-		return p.Fence == fence && (len(session) == 0 || session[0] == p.TS)
-	})
-	if i < 0 {
-		return catalog.Lock{}, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
+	row := LockInfo{
+		Name: seen.Lock.Name, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process, Who: p.Who,
+		Why: p.Why, Since: p.Since, Age: since(p.Since), Session: p.TS, Fence: p.Fence,
+		Waiters: len(seen.Lock.Waiters), Takeover: p.Takeover, BadPing: pulse.Err, PingAge: -1,
+		Foreign: contend.TraceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
 	}
-	seen := l.Holders()[i]
-	ping := look.Pulses[seen.Process].Ping
-	ours := seen.Mode != catalog.Exclusive || ping != nil && ping.HasSeq
-	if len(session) == 0 && !ours {
-		return catalog.Lock{}, errForeign
+	if ping := pulse.Ping; ping != nil {
+		row.HasPing, row.PingAge, row.PingEvery = true, since(ping.At), ping.Interval
+		row.Takeover, row.Condemned = max(row.Takeover, ping.Takeover), ping.Condemned != nil
 	}
-	if len(l.Waiters) == 0 && len(l.Sharers) == 0 {
-		lock, err := m.locks.Break(ctx, l.Session(), fence, why)
-		if !errors.Is(err, catalog.ErrNoMatch) {
-			return lock, err
-		}
+	return row
+}
+
+// pulseOf is the ping of a holder or waiter.
+func pulseOf(seen catalog.Snapshot, p catalog.Party) catalog.Pulse {
+	if p.Process == seen.Lock.Process {
+		return catalog.Pulse{Ping: seen.Ping, Err: seen.PingErr}
 	}
-	awards, err := m.locks.Evict(ctx, contend.HolderOf(name, seen), "broken: "+why)
-	m.queue.Deliver(awards)
-	return *l, err
+	return seen.Pulses[p.Process]
+}
+
+// fenced reports whether a holder raised the fence when it came: it shares the lock, which no foreign
+// manager can, or pings as ours do.
+func fenced(p catalog.Party, pulse catalog.Pulse) bool {
+	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }

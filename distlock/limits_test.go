@@ -100,7 +100,7 @@ var asks = []asking{
 	}},
 	{"Locks", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		_ ...distlock.Option) error {
-		for _, err := range p.Locks(ctx) {
+		for _, err := range p.Inspector().Locks(ctx) {
 			if err != nil {
 				return err
 			}

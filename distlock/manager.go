@@ -68,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		}
 		cfg.Host = host
 	}
-	s, err := openStore(ctx, cfg)
+	s, err := openStore(ctx, cfg, true)
 	if err != nil {
 		return nil, creating(err)
 	}

@@ -264,7 +264,7 @@ func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		var names []string
 		bad := 0
-		for info, err := range other.Locks(t.Context()) {
+		for info, err := range other.Inspector().Locks(t.Context()) {
 			if err != nil {
 				wantErr(t, err, distlock.ErrMalformed)
 				bad++

@@ -281,7 +281,7 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 		w.release(a.mustTry("free"))
 		time.Sleep(time.Second)
 		var rows []distlock.LockInfo
-		for info, err := range b.Locks(t.Context()) {
+		for info, err := range b.Inspector().Locks(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,8 +292,8 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 			rows[2].Held || rows[2].Name != "free" || rows[2].Mode != "exclusive" {
 			t.Errorf("locks %+v", rows)
 		}
-		var waiters []distlock.WaiterInfo
-		for info, err := range a.Waiters(t.Context()) {
+		var waiters []distlock.LockInfo
+		for info, err := range a.Inspector().Waiters(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}

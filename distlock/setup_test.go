@@ -101,6 +101,12 @@ func (p *proc) mustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 	return g
 }
 
+// Break breaks a lock, as an operator would.
+func (p *proc) Break(ctx context.Context, name string, fence int64, why string, session ...bson.ObjectID) error {
+	_, err := p.Inspector().Break(ctx, name, fence, why, session...)
+	return err
+}
+
 // doc reads the lock document as it is stored.
 func (w *world) doc(name string) bson.Raw {
 	return w.mem.Document(catalog.LocksCollection, name)

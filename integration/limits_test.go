@@ -66,9 +66,12 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 				return err
 			},
 			"Verify": own.Verify,
-			"Break":  func(ctx context.Context) error { return m.Break(ctx, w.name("theirs"), 7, "test") },
+			"Break": func(ctx context.Context) error {
+				_, err := m.Inspector().Break(ctx, w.name("theirs"), 7, "test")
+				return err
+			},
 			"Locks": func(ctx context.Context) error {
-				for _, err := range m.Locks(ctx) {
+				for _, err := range m.Inspector().Locks(ctx) {
 					if err != nil {
 						return err
 					}

@@ -133,34 +133,29 @@ func (c *connection) hosts() string {
 // store is an open way to the documents, without a heartbeat.
 type store struct {
 	client *mongo.Client
-	*mongocatalog.Catalog
+	*distlock.Inspector
 	database string
 }
 
 // open makes a client of at most pool connections; 0 leaves that to the connection string. No I/O.
-func (c *connection) open(pool uint64) (*store, error) {
+func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) (*store, error) {
 	client, err := mongocatalog.Dial(options.Client(), c.uri, pool)
 	if err != nil {
 		return nil, err
 	}
-	opts := mongocatalog.Options{Database: c.database}
-	locks, err := mongocatalog.New(client, opts)
+	inspector, err := distlock.NewInspector(ctx, distlock.Config{
+		Client: client, Database: c.database, Logger: log,
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &store{client, locks, c.database}, nil
+	return &store{client, inspector, c.database}, nil
 }
 
 func (s *store) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	_ = s.client.Disconnect(ctx) // nothing is left to lose
-}
-
-// hello asks the server who it is.
-func (c *connection) hello(ctx context.Context, s *store) (catalog.Server, error) {
-	server, err := s.Hello(ctx)
-	return server, c.explain(err)
 }
 
 // explain says in other words that nobody answers.

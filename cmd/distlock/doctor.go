@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
@@ -53,7 +54,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	}
 	defer closeLog()
 	// One connection for each contender, so that all of them really race.
-	st, err := d.connection.open(uint64(d.contenders) + 2)
+	st, err := d.connection.open(ctx, uint64(d.contenders)+2, zerolog.Nop())
 	if err != nil {
 		return err
 	}
@@ -77,14 +78,18 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 
 // examine makes the report. An error means that the server could not be asked.
 func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
-	if _, err := d.hello(ctx, st); err != nil { // the first one also opens the connection
+	asked, err := mongocatalog.New(st.client, mongocatalog.Options{Database: d.database})
+	if err != nil {
 		return report{}, err
+	}
+	if _, err := asked.Hello(ctx); err != nil { // the first one also opens the connection
+		return report{}, d.explain(err)
 	}
 	watch := clock.System()
 	sent := watch.Now()
-	server, err := d.hello(ctx, st)
+	server, err := asked.Hello(ctx)
 	if err != nil {
-		return report{}, err
+		return report{}, d.explain(err)
 	}
 	r := newReport(server, d.hosts(), d.database)
 	r.compareClocks(server, sent, watch.Now())

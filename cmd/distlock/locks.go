@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"mongodlm/catalog"
+	"mongodlm/distlock"
 )
 
 // locks lists the locks. It only reads: it is no process of the lock subsystem and pings nothing.
@@ -45,7 +48,7 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 // show reads a listing and prints it, for a person or as JSON.
 func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, c *connection,
 	asJSON, wide bool, collect func(context.Context, *store) (T, error)) error {
-	st, err := c.open(0)
+	st, err := c.open(ctx, 0, zerolog.Nop())
 	if err != nil {
 		return err
 	}
@@ -69,8 +72,8 @@ type listing struct {
 	Locks     []row       `json:"locks"`
 	Malformed problemList `json:"malformed"`
 
-	one  *catalog.Snapshot // the lock that was asked for
-	void string            // said instead of an empty table
+	one, line []distlock.LockInfo // the lock that was asked for: its holders and waiters
+	void      string              // said instead of an empty table
 }
 
 // A row is one holder of a lock, or the last one of a lock that is free. Its texts are as stored.
@@ -78,7 +81,7 @@ type row struct {
 	Name    string     `json:"name"`
 	Held    bool       `json:"held"`
 	Mode    string     `json:"mode"`    // exclusive, shared or permit; empty when the lock is free
-	Limit   int32      `json:"limit"`   // the permits there are; 0 but in mode permit
+	Limit   int        `json:"limit"`   // the permits there are; 0 but in mode permit
 	Process string     `json:"process"` // the last holder's when the lock is free
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
@@ -107,17 +110,17 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 		return found, l.collectOne(ctx, st, &found)
 	}
 	free := 0
-	for h, err := range st.List(ctx, false) {
-		var bad *catalog.MalformedError
+	for holder, err := range st.Locks(ctx) {
+		var bad *distlock.MalformedError
 		switch {
 		case errors.As(err, &bad):
 			found.Malformed.add(bad)
 		case err != nil:
 			return found, err
-		case l.held && !h.Lock.Held:
+		case l.held && !holder.Held:
 			free++
 		default:
-			found.add(h)
+			found.add(holder)
 		}
 	}
 	switch {
@@ -134,49 +137,42 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 
 // collectOne reads the lock that was asked for.
 func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
-	look, err := catalog.LookAt(ctx, st, l.name)
+	var err error
+	var bad *distlock.MalformedError
+	found.one, found.line, err = st.Holder(ctx, l.name)
 	switch {
-	case err != nil:
-		return err
-	case look.LockErr != nil:
-		found.Malformed.add(look.LockErr)
+	case errors.As(err, &bad):
+		found.Malformed.add(bad)
 		found.void = fmt.Sprintf("lock %s cannot be understood", named(l.name))
-	case look.Lock == nil:
+		return nil
+	case err == nil && found.one == nil:
 		return st.absent(ctx, l.name)
-	default:
-		h := look
-		found.one = &h
-		found.add(h)
 	}
-	return nil
+	found.add(found.one...)
+	return err
 }
 
-func (l *listing) add(h catalog.Snapshot) {
-	for _, s := range holdersOf(h) {
-		l.Malformed.add(s.pulse.Err)
-		l.Locks = append(l.Locks, rowOf(*h.Lock, s))
+func (l *listing) add(holders ...distlock.LockInfo) {
+	for _, h := range holders {
+		l.Malformed.add(h.BadPing)
+		r := row{
+			Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
+			PingAgeMS: milliseconds(h.PingAge), Session: h.Session.Hex(), Fence: h.Fence, Waiters: h.Waiters,
+			Marks: marks(h),
+		}
+		if h.Held {
+			r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
+		}
+		l.Locks = append(l.Locks, r)
 	}
 }
 
-func rowOf(l catalog.Lock, s standing) row {
-	r := row{
-		Name: l.Name, Held: l.Held, Process: s.Process, Who: s.Who, Why: s.Why,
-		Since: moment(s.Since), PingAgeMS: milliseconds(s.pingAge()), Session: s.TS.Hex(),
-		Fence: s.Fence, Waiters: len(l.Waiters), Marks: s.marks(),
-	}
-	if l.Held {
-		r.Mode, r.Limit = mode(s.Mode), s.Limit
-		r.HeldForMS = milliseconds(s.lasts())
-	}
-	return r
-}
-
-func problemOf(e *catalog.MalformedError) problem {
+func problemOf(e *distlock.MalformedError) problem {
 	return problem{e.Collection, e.ID, e.Field, e.Problem, remedy(e)}
 }
 
 // remedy says what an operator can do about a malformed document.
-func remedy(e *catalog.MalformedError) string {
+func remedy(e *distlock.MalformedError) string {
 	switch {
 	case e.Field == "_id":
 		return "remove the document"
@@ -202,7 +198,7 @@ func (l listing) print(w io.Writer, how layout) {
 	case l.void != "":
 		fmt.Fprintln(w, l.void)
 	case l.one != nil:
-		describe(w, *l.one)
+		describe(w, l.one, l.line)
 	default:
 		t := table{columns: []column{
 			{title: "NAME", least: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},

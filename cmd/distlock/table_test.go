@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/rs/zerolog"
 )
 
 // A table of a terminal has no line that is wider than that, and shows what is needed to break a
@@ -12,7 +14,7 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	fillLines(b)
 	b.hold("a name that is long enough to fill half of a terminal by itself", 1795228717123)
 	b.held("\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396", 1795228717124)
-	st, err := (&connection{uri: uri, database: b.name}).open(0)
+	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

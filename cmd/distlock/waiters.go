@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"mongodlm/catalog"
+	"mongodlm/distlock"
 )
 
 // waiters lists who waits for locks. Like locks it only reads.
@@ -55,7 +55,7 @@ type waiterRow struct {
 	Name    string     `json:"name"`  // of the lock
 	Place   int        `json:"place"` // 1 is the next in line
 	Mode    string     `json:"mode"`  // exclusive, shared or permit
-	Limit   int32      `json:"limit"` // the permits asked for; 0 but in mode permit
+	Limit   int        `json:"limit"` // the permits asked for; 0 but in mode permit
 	Process string     `json:"process"`
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
@@ -68,8 +68,8 @@ type waiterRow struct {
 
 func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
 	found := queue{Database: v.database, Waiters: []waiterRow{}, Malformed: problemList{}}
-	for h, err := range st.List(ctx, true) {
-		var bad *catalog.MalformedError
+	for w, err := range st.Waiters(ctx) {
+		var bad *distlock.MalformedError
 		switch {
 		case errors.As(err, &bad):
 			if v.name == "" || v.name == bad.ID {
@@ -78,18 +78,15 @@ func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
 			continue
 		case err != nil:
 			return found, err
-		case v.name != "" && v.name != h.Lock.Name:
+		case v.name != "" && v.name != w.Name:
 			continue
 		}
-		for i, s := range waitersOf(h) {
-			found.Malformed.add(s.pulse.Err)
-			found.Waiters = append(found.Waiters, waiterRow{
-				Name: h.Lock.Name, Place: i + 1, Mode: mode(s.Mode), Limit: s.Limit,
-				Process: s.Process, Who: s.Who, Why: s.Why, Since: moment(s.Since),
-				WaitedMS: milliseconds(s.lasts()), PingAgeMS: milliseconds(s.pingAge()),
-				Marks: s.marks(),
-			})
-		}
+		found.Malformed.add(w.BadPing)
+		found.Waiters = append(found.Waiters, waiterRow{
+			Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
+			Why: w.Why, Since: moment(w.Since), WaitedMS: milliseconds(w.Age),
+			PingAgeMS: milliseconds(w.PingAge), Marks: marks(w),
+		})
 	}
 	if len(found.Waiters) == 0 {
 		if found.void, found.Never = st.void(ctx); !found.Never {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 )
@@ -18,7 +17,7 @@ const (
 )
 
 // tellWaiting says what the acquisition waits for, if there is a terminal to say it on, until the
-// returned function is called. It costs a connection of its own, and one look every tellEvery.
+// returned function is called. It costs one look every tellEvery.
 func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
@@ -30,7 +29,7 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 		watch := clock.System()
 		said := ""
 		for pause := tellAfter; clock.Sleep(watch, pause, ctx.Done()); pause = tellEvery {
-			text, err := r.lookAt(ctx, m.Process())
+			text, err := r.lookAt(ctx, m)
 			if err == nil && text != said { // what fails here, fails in the acquisition as well
 				said = text
 				s.say("waiting for %s: %s", named(r.name), text)
@@ -44,28 +43,17 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 }
 
 // lookAt words why a process has to wait.
-func (r *runner) lookAt(ctx context.Context, process string) (string, error) {
-	st, err := r.connection.open(1)
-	if err != nil {
+func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error) {
+	holders, line, err := m.Inspector().Holder(ctx, r.name)
+	if err != nil || holders == nil {
 		return "", err
 	}
-	defer st.close()
-	look, err := catalog.LookAt(ctx, st, r.name)
-	if err != nil || look.Lock == nil {
-		return "", err
-	}
-	return inTheWay(look, process), nil
-}
-
-// inTheWay says who holds a lock and in which place of the line a process stands. The words stay
-// the same as long as that does.
-func inTheWay(h catalog.Snapshot, process string) string {
 	place := "not yet in line"
-	for i, w := range h.Lock.Waiters {
-		if w.Process == process {
-			place = fmt.Sprintf("place %d of %d in line", i+1, len(h.Lock.Waiters))
+	for _, w := range line {
+		if w.Process == m.Process() {
+			place = fmt.Sprintf("place %d of %d in line", w.Place, len(line))
 			break
 		}
 	}
-	return holdersInWords(h) + "; " + place
+	return holdersInWords(holders) + "; " + place, nil
 }

@@ -1,0 +1,131 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/contend"
+)
+
+// Break frees a lock by force if its holder is still the one that the operator saw in a listing: it
+// has that fence and, where one is given, that session ([LockInfo].Session; one at most). It writes
+// the reason into the document, raises the fence and changes the session, so that the old holder's
+// release touches nothing.
+//
+// A foreign holder, one whose ping is none of ours or that has none, does not raise the fence: it may
+// have come after the one that the operator saw. It is broken by its session only.
+//
+// It is the one operation that can let two holders in: it does not wait. A holder that lives learns
+// of it with its next ping, at most Ping plus one command later; until then it trusts its guard.
+// Make sure that the holder is dead or stopped, or that what the lock protects checks the fence.
+// Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
+// with that fence is taken out.
+//
+// It returns what came of it: a row for each who was granted the lock, with Name, Process, Session and
+// Fence; or one row that is not Held when the lock is free now, with its fence where that is known; or
+// none when others hold the lock still.
+//
+// Errors: [ErrFenceMismatch] when the lock is free or has another fence or session by now, or a foreign
+// holder and no session was given; [ErrBadName]; [ErrBadOption] for a why that is empty or too long (1,016
+// bytes) and for two sessions; [ErrOutcomeUnknown]: list the lock again; a *MalformedError;
+// [ErrUnavailable]; [ErrClosed]; a text that says why the server is not supported, as from [New].
+func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
+	session ...bson.ObjectID) ([]LockInfo, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if why == "" {
+		return nil, fmt.Errorf("%w: say why the lock is broken", ErrBadOption)
+	}
+	if problem := badText(why, maxWhy-len("broken: ")); problem != "" {
+		return nil, fmt.Errorf("%w: why %s", ErrBadOption, problem)
+	}
+	if len(session) > 1 {
+		return nil, fmt.Errorf("%w: Break was given %d sessions; it breaks one", ErrBadOption, len(session))
+	}
+	err := i.usable(ctx)
+	if err == nil {
+		err = i.fit(ctx)
+	}
+	var holder string
+	var now []LockInfo
+	if err == nil {
+		holder, now, err = i.breakLock(ctx, name, fence, why, session)
+	}
+	switch {
+	case errors.Is(err, errForeign):
+		return nil, fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrFenceMismatch, errForeign)
+	case errors.Is(err, catalog.ErrNoMatch):
+		return nil, fmt.Errorf("distlock: break %s: %w: it is not held with fence %d; list it again",
+			quoted(name), ErrFenceMismatch, fence)
+	case errors.Is(err, catalog.ErrUnknownOutcome):
+		return nil, fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrOutcomeUnknown, err)
+	case err != nil:
+		return nil, fmt.Errorf("distlock: break %s: %w", quoted(name), err)
+	}
+	i.log.Warn().Str("lock", catalog.Printable(name, 200)).Int64("fence", fence).
+		Str("process", catalog.Printable(holder, 200)).Str("why", catalog.Printable(why, 200)).
+		Msg("broken by hand")
+	return now, nil
+}
+
+// errForeign says why a fence is not enough.
+var errForeign = errors.New("a foreign holder has it, which raises no fence; name the session that you saw")
+
+// breakLock frees a lock that one holder has to itself, or takes one of several holders out, or the
+// holder whom a line of waiters follows; then the next in line is granted the lock at once. It returns
+// the process of the holder, and what came of it.
+func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
+	session []bson.ObjectID) (string, []LockInfo, error) {
+	look, err := catalog.LookAt(ctx, i.store, name)
+	if err != nil {
+		return "", nil, err
+	}
+	l := look.Lock
+	if l == nil { // none, or none that can be understood
+		s := catalog.Session{Name: name}
+		for _, ts := range session {
+			s.TS = ts
+		}
+		return i.free(ctx, s, fence, why)
+	}
+	holders := l.Holders()
+	n := slices.IndexFunc(holders, func(p catalog.Party) bool {
+		return p.Fence == fence && (len(session) == 0 || session[0] == p.TS)
+	})
+	if n < 0 {
+		return "", nil, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
+	}
+	seen := holders[n]
+	if len(session) == 0 && !fenced(seen, pulseOf(look, seen)) {
+		return "", nil, errForeign
+	}
+	if len(l.Waiters) == 0 && len(l.Sharers) == 0 {
+		process, now, err := i.free(ctx, l.Session(), fence, why)
+		if !errors.Is(err, catalog.ErrNoMatch) {
+			return process, now, err
+		} // else somebody came to wait, or it changed
+	}
+	awards, err := i.store.Evict(ctx, contend.HolderOf(name, seen), "broken: "+why)
+	i.granted(awards)
+	var now []LockInfo
+	for _, a := range awards {
+		now = append(now, LockInfo{Name: name, Held: true, Process: a.Process, Session: a.TS, Fence: a.Fence})
+	}
+	if len(awards) == 0 && len(holders) == 1 {
+		now = append(now, LockInfo{Name: name})
+	}
+	return seen.Process, now, err
+}
+
+// free breaks a lock that one holder has to itself.
+func (i *Inspector) free(ctx context.Context, s catalog.Session, fence int64, why string) (
+	string, []LockInfo, error) {
+	lock, err := i.store.Break(ctx, s, fence, why)
+	return lock.Process, []LockInfo{{Name: s.Name, Fence: lock.Fence}}, err
+}

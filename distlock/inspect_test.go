@@ -1,0 +1,103 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// inspector makes one that has the store for itself.
+func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
+	w.t.Helper()
+	store := fault.Wrap(w.mem)
+	i, err := distlock.NewInspector(w.t.Context(), distlock.Config{Catalog: store})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return i, store
+}
+
+// It tries to break: an Inspector is no process. It sends what it is asked for and nothing else, leaves no
+// ping, however long it lives, and ends without a trace.
+func TestInspector_Reads_PingsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("job", distlock.Why("work"))
+		next := b.queue("job", distlock.Why("next"))
+		w.wantWaiting(next)
+		i, store := w.inspector()
+		time.Sleep(time.Hour)
+		if n := store.Total(); n != 0 {
+			t.Errorf("%d commands of an Inspector that was asked nothing", n)
+		}
+		holders, waiters, err := i.Holder(t.Context(), "job")
+		if err != nil || store.Total() != 1 {
+			t.Errorf("%v, %d commands, want 1", err, store.Total())
+		}
+		if len(holders) != 1 || !holders[0].Held || holders[0].Session != g.Session() || holders[0].Place != 0 ||
+			holders[0].Why != "work" || holders[0].Age < time.Hour || holders[0].PingEvery != pingTime ||
+			holders[0].Takeover != takeoverTime || holders[0].BySession || holders[0].Waiters != 1 {
+			t.Errorf("holders %+v", holders)
+		}
+		if len(waiters) != 1 || waiters[0].Held || waiters[0].Place != 1 || waiters[0].Why != "next" {
+			t.Errorf("waiters %+v", waiters)
+		}
+		if now, err := i.Break(t.Context(), "job", g.Fence(), "stuck"); err != nil || len(now) != 1 ||
+			!now[0].Held || now[0].Process != b.Process() {
+			t.Errorf("Break: %+v, %v", now, err)
+		}
+		w.release(w.wantTurn(next))
+		holders, waiters, err = i.Holder(t.Context(), "job")
+		if err != nil || len(holders) != 1 || holders[0].Held || len(waiters) != 0 {
+			t.Errorf("free: %+v, %+v, %v", holders, waiters, err)
+		}
+	})
+}
+
+// What an Inspector is asked that is not there, cannot be understood, or comes too late.
+func TestInspector_NothingToShow_SaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		i, _ := w.inspector()
+		if holders, waiters, err := i.Holder(t.Context(), "none"); holders != nil || waiters != nil || err != nil {
+			t.Errorf("%v, %v, %v", holders, waiters, err)
+		}
+		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "odd"}, {Key: "state", Value: "held"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = i.Holder(t.Context(), "odd")
+		var bad *distlock.MalformedError
+		if !errors.As(err, &bad) || bad.Field != "state" {
+			t.Errorf("malformed: %v", err)
+		}
+		_, _, err = i.Holder(t.Context(), "")
+		wantErr(t, err, distlock.ErrBadName)
+		_, err = i.Break(t.Context(), "none", 1, "x")
+		wantErr(t, err, distlock.ErrFenceMismatch)
+		for range 2 {
+			if err := i.Close(t.Context()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		_, _, err = i.Holder(t.Context(), "none")
+		wantErr(t, err, distlock.ErrClosed)
+		_, err = i.Break(t.Context(), "none", 1, "x")
+		wantErr(t, err, distlock.ErrClosed)
+		for _, err := range i.Locks(t.Context()) {
+			wantErr(t, err, distlock.ErrClosed)
+		}
+		_, err = distlock.NewInspector(t.Context(), distlock.Config{})
+		wantErr(t, err, distlock.ErrConfig)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = distlock.NewInspector(ended, distlock.Config{Catalog: w.mem})
+		wantErr(t, err, context.Canceled)
+	})
+}
