@@ -20,7 +20,7 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
 	`ConfigServer|config\.(locks|lockpings)|sharers\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, defines of the model
-	`excl|setsid|go (get|work sync)|docker compose .*|spin .*`,
+	`errors\.Is|excl|setsid|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // how names are written
 }, "|") + `)$`)
