@@ -9,27 +9,27 @@ import (
 var (
 	// ErrNotFree is returned by Enter when the lock is not to be had at once. By Claim it may be
 	// malformed as well: only a Snapshot can tell.
-	ErrNotFree = errors.New("catalog: lock is not free")
+	ErrNotFree = errors.New("lock is not free")
 	// ErrNoMatch is returned by a conditional write whose filter matched nothing: the document
 	// is not what the caller thought. Nothing was changed.
-	ErrNoMatch = errors.New("catalog: document is not as expected")
+	ErrNoMatch = errors.New("document is not as expected")
 	// ErrNotFound is returned by Read when there is no such document.
-	ErrNotFound = errors.New("catalog: no such document")
+	ErrNotFound = errors.New("no such document")
 	// ErrUnknownOutcome is matched by the error of a write that may or may not have been
 	// applied, or may be applied later.
-	ErrUnknownOutcome = errors.New("catalog: outcome unknown")
+	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrUnavailable is matched by errors that say that the server could not be reached or had
 	// no primary, before anything was applied.
-	ErrUnavailable = errors.New("catalog: server unavailable")
+	ErrUnavailable = errors.New("server unavailable")
 	// ErrNoTransactions is returned by Transact when the deployment, or the configured database of
 	// it, has no transactions. Nothing was done.
-	ErrNoTransactions = errors.New("catalog: no transactions here")
+	ErrNoTransactions = errors.New("no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
-	ErrCondemned = errors.New("catalog: process was condemned")
+	ErrCondemned = errors.New("process was condemned")
 	// ErrTwin is matched by *TwinError.
-	ErrTwin = errors.New("catalog: the ping document is somebody else's")
+	ErrTwin = errors.New("the ping document is somebody else's")
 	// ErrMalformed is matched by *MalformedError.
-	ErrMalformed = errors.New("catalog: malformed document")
+	ErrMalformed = errors.New("malformed document")
 )
 
 // A MalformedError names a document that no rule can be applied to, and the field that is wrong.

@@ -151,12 +151,12 @@ type Pulse struct {
 // Outcomes of queueing.
 var (
 	// ErrQueueFull is returned by Enter when MaxWaiters wait already.
-	ErrQueueFull = errors.New("catalog: the queue is full")
+	ErrQueueFull = errors.New("the queue is full")
 	// ErrLimit is matched by *LimitError.
-	ErrLimit = errors.New("catalog: another limit")
+	ErrLimit = errors.New("another limit")
 	// ErrNoNotices is returned by Notices where the deployment has no change streams, or the
 	// database has none.
-	ErrNoNotices = errors.New("catalog: no notices here")
+	ErrNoNotices = errors.New("no notices here")
 )
 
 // A LimitError says that a lock is in use with another number of permits than asked for.

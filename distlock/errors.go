@@ -11,53 +11,68 @@ import (
 
 // Errors of acquiring.
 var (
-	// ErrHeld is matched by *HeldError: somebody else holds the lock.
+	// ErrHeld is matched by *HeldError, which TryLock returns when the lock is not to be had at once, and
+	// Lock, LockAll, Do and LockInTransaction when it was not to be had in the time they were given.
 	ErrHeld = errors.New("distlock: lock is held")
-	// ErrNoHeartbeat: no ping of this process was acknowledged in time, so nothing that it
-	// acquired could be trusted. The server is unreachable, or was a moment ago.
-	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
-	// ErrOutcomeUnknown: the server may or may not have done what was asked. It is undone in
-	// the background: no lock stays held because of it longer than one ping interval and one
-	// command limit, while the process lives.
-	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
-	// ErrBadName: the lock name is empty, longer than 1,024 bytes, not valid UTF-8, or contains
-	// a NUL byte. Returned before any I/O.
-	ErrBadName = errors.New("distlock: bad lock name")
-	// ErrBadOption: an argument or option is out of its bounds. Returned before any I/O.
-	ErrBadOption = errors.New("distlock: bad option")
-	// ErrMalformed is matched by *MalformedError.
-	ErrMalformed = catalog.ErrMalformed
-	// ErrPermitMismatch is matched by *PermitMismatchError: the lock is in use with another number of permits, by
-	// somebody who is not dead by the takeover rule.
+	// ErrPermitMismatch is matched by *PermitMismatchError, which all that acquire return while a holder
+	// or waiter that is not dead by the takeover rule uses the lock with another number of permits.
 	ErrPermitMismatch = catalog.ErrLimit
-	// ErrDeadlock is matched by *DeadlockError: to wait on would be to wait for ever.
+	// ErrDeadlock is matched by *DeadlockError, which Lock, LockAll, Do and LockInTransaction return when
+	// to wait on would be to wait for ever.
 	ErrDeadlock = errors.New("distlock: deadlock")
-	// ErrUnavailable: the server could not be reached, and nothing was done.
+	// ErrNoHeartbeat is returned by all that acquire, and by Manager.Err, when no heartbeat of the process
+	// was acknowledged in time, so that no guard could be trusted. The server is unreachable, or was a
+	// moment ago.
+	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
+	// ErrOutcomeUnknown is returned by all that acquire, by InTransaction and by Break when the server may
+	// or may not have done what was asked. An acquisition is undone in the background: no lock stays held
+	// because of it longer than one ping interval and one command limit, while the process lives.
+	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
+	// ErrUnavailable is returned by New and by all that ask the server, when it could not be reached, and
+	// nothing was done.
 	ErrUnavailable = catalog.ErrUnavailable
+	// ErrMalformed is matched by *MalformedError, which all that acquire and all of Inspector return for a
+	// document that cannot be understood.
+	ErrMalformed = catalog.ErrMalformed
+	// ErrBadName is returned, before any I/O, by all that take the name of a lock, when it is empty, longer
+	// than 1,024 bytes, not valid UTF-8, or contains a NUL byte.
+	ErrBadName = errors.New("distlock: bad lock name")
+	// ErrBadOption is returned, before any I/O, by all that take arguments or options, when one is out of
+	// its bounds.
+	ErrBadOption = errors.New("distlock: bad option")
 )
 
-// Errors of holding and releasing.
+// Errors of holding, releasing and breaking.
 var (
-	// ErrLockLost is matched by *LostError, and is the cause with which a guard's context ends
-	// when the lock is lost.
+	// ErrLockLost is matched by *LostError, which Err, Verify, InTransaction and Release of a guard return
+	// once the lock is lost; the guard's context ends with it as its cause.
 	ErrLockLost = errors.New("distlock: lock lost")
-	// ErrReleased is the cause with which a guard's context ends when it is released, and what
-	// Err says afterwards.
+	// ErrReleased is returned by Err of a guard that was released; the guard's context ends with it as its
+	// cause.
 	ErrReleased = errors.New("distlock: lock released")
-	// ErrNoTransactions is returned by InTransaction where the server or the database has none.
+	// ErrReleaseFailed is matched by *ReleaseError, which Release returns when every try failed.
+	ErrReleaseFailed = errors.New("distlock: release failed")
+	// ErrNoTransactions is returned by InTransaction and LockInTransaction where the server or the database
+	// has no transactions, and by LockInTransaction when its context carries none.
 	ErrNoTransactions = catalog.ErrNoTransactions
-	// ErrClosed: the Manager was closed.
-	ErrClosed = errors.New("distlock: manager closed")
 	// ErrFenceMismatch is returned by Break when the lock is not as the operator saw it.
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")
+	// ErrClosed is returned by every method of a Manager, a guard or an Inspector that has something to do
+	// after the Manager's or the Inspector's Close has begun.
+	ErrClosed = errors.New("distlock: manager closed")
 )
 
-// ErrConfig is matched by *ConfigError: the caller must change something, a bad connection string too.
+// ErrConfig is matched by *ConfigError, which New, NewInspector and Config.Validate return when the caller
+// must change something, a bad connection string too.
 var ErrConfig = errors.New("distlock: bad configuration")
 
 // A MalformedError names a document that cannot be understood, and its field. Such a lock is never
 // taken for free and never taken over.
 type MalformedError = catalog.MalformedError
+
+// A PrivilegeError says which privilege the user of the connection lacks. New, all that acquire, and all
+// of Inspector return it.
+type PrivilegeError = catalog.PrivilegeError
 
 // A PermitMismatchError says that a lock is in use with another number of permits than asked for, or as a
 // lock and not as a semaphore.
@@ -147,7 +162,7 @@ func (e *HeldError) facts() string {
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A LostError says that a guard is no longer to be trusted, and why.
+// A LostError says that a guard is no longer to be trusted, and why. It matches [ErrLockLost].
 type LostError struct {
 	Name  string
 	Fence int64
@@ -158,14 +173,11 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("distlock: lock %q (fence %d) lost: %v", e.Name, e.Fence, e.Cause)
 }
 
-// Is reports whether target is ErrLockLost.
-func (e *LostError) Is(target error) bool { return target == ErrLockLost }
+// Unwrap returns ErrLockLost and the cause.
+func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
-// Unwrap returns the cause.
-func (e *LostError) Unwrap() error { return e.Cause }
-
-// A ReleaseError says that every try to release a lock failed. The release goes on in the
-// background after every ping, unless it matches ErrClosed; the guard is over in any case.
+// A ReleaseError says that every try to release a lock failed. It matches [ErrReleaseFailed]. The release
+// goes on in the background after every ping, unless it matches [ErrClosed]; the guard is over in any case.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -182,8 +194,8 @@ func (e *ReleaseError) Error() string {
 		e.Tries, then, e.Err)
 }
 
-// Unwrap returns the error of the last try.
-func (e *ReleaseError) Unwrap() error { return e.Err }
+// Unwrap returns ErrReleaseFailed and the error of the last try.
+func (e *ReleaseError) Unwrap() []error { return []error{ErrReleaseFailed, e.Err} }
 
 // A ConfigError lists every contradiction of a Config at once, or says what is wrong with its connection
 // string or client options.

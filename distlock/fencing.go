@@ -78,7 +78,9 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 // transactionOf is the key under which the context of a transaction names its guard.
 type transactionOf struct{ h *holding }
 
-// InTransaction runs work in a MongoDB transaction that commits only while the lock is held. Its
+// InTransaction keeps what a holder writes from outliving its lock: it runs work in a MongoDB transaction
+// of its own that commits only while the lock is held. [DistributedLock.LockInTransaction] is the other way
+// round: a lock that lives as long as a transaction of the caller. The transaction's
 // last write changes the lock document, filtered by the lock session: a takeover that was first
 // makes the transaction fail with [ErrLockLost] and leaves nothing of it; a takeover that comes
 // second waits until the transaction has ended. So no other holder ever sees half of this work, and

@@ -82,6 +82,11 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 		if !errors.As(err, &failed) || failed.Tries != 3 {
 			t.Fatalf("error is %v, want a *ReleaseError after 3 tries", err)
 		}
+		wantErr(t, err, distlock.ErrReleaseFailed)
+		wantErr(t, err, distlock.ErrUnavailable)
+		if strings.Contains(err.Error(), "catalog: ") {
+			t.Errorf("it names a package that nobody called: %v", err)
+		}
 		if took := time.Since(start); took != 6*time.Second {
 			t.Errorf("took %v, want pauses of 2 s and 4 s", took)
 		}

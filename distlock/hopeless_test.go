@@ -45,7 +45,7 @@ func (p *proc) deny(ops ...fault.Op) {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
 			if call.Op == op {
-				return fmt.Errorf("%s: %w", op, &catalog.PrivilegeError{
+				return fmt.Errorf("%s: %w", op, &distlock.PrivilegeError{
 					Namespace: "config.lockpings", Action: "find", Err: errors.New("code 13"),
 				})
 			}
@@ -130,7 +130,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 }
 
 func denied(err error) bool {
-	var e *catalog.PrivilegeError
+	var e *distlock.PrivilegeError
 	return errors.As(err, &e)
 }
 

@@ -50,7 +50,7 @@ type settings struct {
 // user may write locks shows with the first acquisition only.
 //
 // Errors: a *ConfigError with every contradiction; [ErrUnavailable] when the server cannot be
-// reached within ctx and the command time-out; a *catalog.PrivilegeError that names the missing
+// reached within ctx and the command time-out; a *PrivilegeError that names the missing
 // privilege; a text that says why a server is not supported (MongoDB before 4.4, a bare FerretDB
 // 1.x, database config behind a mongos). No error contains a password.
 func New(ctx context.Context, cfg Config) (*Manager, error) {

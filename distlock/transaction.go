@@ -10,10 +10,12 @@ import (
 	"mongodlm/internal/contend"
 )
 
-// LockInTransaction acquires the lock inside the MongoDB transaction that ctx carries, as the driver
-// hands it to the function given to Session.WithTransaction. It is released by the commit or the
-// abort, and by nothing else: there is no guard, no heartbeat, and nothing to forget. PostgreSQL
-// calls that pg_advisory_xact_lock. Call it first in the transaction.
+// LockInTransaction holds the lock for as long as a MongoDB transaction of the caller lives: it acquires
+// it inside the one that ctx carries, as the driver hands it to the function given to
+// Session.WithTransaction. [TryGuard.InTransaction] is the other way round: a transaction under a lock that
+// is held already. The lock is released by the commit or the abort, and by nothing else: there is no
+// guard, no heartbeat, and nothing to forget. PostgreSQL calls that pg_advisory_xact_lock. Call it first
+// in the transaction.
 //
 // It hands out no fence: until the commit there is none, and after an abort the next holder would
 // have the same. None is needed inside the transaction, whose writes appear while the lock is held or

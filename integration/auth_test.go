@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/mongodtest"
 )
@@ -100,7 +99,7 @@ func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 
 func wantPrivilege(t *testing.T, err error, namespace string, actions ...string) {
 	t.Helper()
-	var missing *catalog.PrivilegeError
+	var missing *distlock.PrivilegeError
 	if !errors.As(err, &missing) {
 		t.Fatalf("want a *PrivilegeError, got %v", err)
 	}

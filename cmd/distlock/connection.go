@@ -160,9 +160,9 @@ func (s *store) close() {
 
 // explain says in other words that nobody answers.
 func (c *connection) explain(err error) error {
-	if errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, distlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		text := err.Error() // what stands before the cause says which packages it went through
-		if _, cause, found := strings.Cut(text, catalog.ErrUnavailable.Error()+": "); found {
+		if _, cause, found := strings.Cut(text, distlock.ErrUnavailable.Error()+": "); found {
 			text = cause
 		}
 		return fmt.Errorf("no server answers at %s: %s", c.hosts(), text)
