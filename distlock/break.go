@@ -17,8 +17,8 @@ import (
 // the reason into the document, raises the fence and changes the session, so that the old holder's
 // release touches nothing.
 //
-// A foreign holder, one whose ping is none of ours or that has none, does not raise the fence: it may
-// have come after the one that the operator saw. It is broken by its session only.
+// A foreign holder does not raise the fence: it may have come after the one that the operator saw. It is
+// broken by its session only, like any holder whose ping is not of this package or that has none.
 //
 // It is the one operation that can let two holders in: it does not wait. A holder that lives learns
 // of it with its next ping, at most Ping plus one command later; until then it trusts its guard.

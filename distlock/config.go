@@ -88,7 +88,7 @@ type Config struct {
 	// MaxWatchGap restarts a contender's watch when it has not looked for longer.
 	MaxWatchGap time.Duration
 	// TakeoverRule chooses among the takeover rules of the generations.
-	TakeoverRule takeover.Mode
+	TakeoverRule takeover.Rule
 	// RefuseWithoutPing never takes over a holder without a ping document, as mongos 1.8.
 	RefuseWithoutPing bool
 	// ForeignTakeover is the least takeover time for a holder that is foreign.
@@ -247,6 +247,6 @@ func (c Config) policy() takeover.Policy {
 	return takeover.Policy{
 		Takeover: c.Takeover, ForeignTakeover: c.ForeignTakeover,
 		PingInterval: c.Ping, MaxClockSkew: c.MaxClockSkew, MaxGap: c.MaxWatchGap,
-		Mode: c.TakeoverRule, RefuseWithoutPing: c.RefuseWithoutPing,
+		Rule: c.TakeoverRule, RefuseWithoutPing: c.RefuseWithoutPing,
 	}
 }

@@ -1,6 +1,6 @@
 // Package distlock is a distributed lock on MongoDB: the one that mongos kept in config.locks and
 // config.lockpings, with what its generations lacked. A [Manager] is one process and its
-// heartbeat; a [DistributedLock] is a name; a [TryGuard] is a held lock.
+// heartbeat; a [DistributedLock] is a name; a [TryGuard] is a held lock; an [Inspector] only looks.
 //
 // # What it does not promise
 //
@@ -8,8 +8,8 @@
 // statement when it wakes, even though its guard is lost by then. What the lock protects must
 // check the fence, or be written inside MongoDB with a filter that does.
 //
-// A hand that edits a held lock document, or breaks it with [Inspector.Break], can let two holders
-// in until the old one's next ping. So can MongoDB's own lock manager, on a config server of 3.2
+// An operator who edits the document of a held lock, or breaks it with [Inspector.Break], can let two
+// holders in until the old one's next ping. So can MongoDB's own lock manager, on a config server of 3.2
 // to 5.0 whose clock steps by more than 15 minutes: it decides by one clock.
 //
 // The lock is as durable as the store: w: majority on a replica set whose majority keeps its
@@ -34,11 +34,42 @@
 //
 // # Words
 //
-// Trusted: a guard whose Err is nil. Deadline: the local instant after which it is not, whatever
-// arrives later. Lock session: one attempt to acquire, the field ts; every conditional write names
-// it. Fence: a number that rises with every acquisition of a name. Takeover: acquiring a lock
-// whose holder was seen silent for the takeover time. Process id: <host>:<pid>:<unix seconds>:
-// <uuid>, new for every start, and taken anew when a process was condemned or found a twin.
+// Each word has one meaning, here, in the errors and in the events.
+//
+//   - Process: one Manager, known by its process id, <host>:<pid>:<unix seconds>:<uuid>. The id is new for
+//     every start, and is taken anew when the process was condemned or found a twin: another process with
+//     the same id, as after the restore of a snapshot of a machine.
+//   - Contender: a process, or a caller inside it, that wants a lock. Holder: one that has it. Caller: the
+//     code that called this package.
+//   - Line: those who wait for a lock, first come, first served. Waiter: a contender that has a place in it.
+//     The line stands in the lock's document.
+//   - Grant: giving a lock to the next in line, by the very command that frees it.
+//   - Guard: a held lock as its caller has it, a TryGuard. Trusted: a guard whose Err is nil. Lost: a guard
+//     that is trusted no more although it was not released.
+//   - Lock session: one acquisition, the field ts; every conditional write names it.
+//   - Fence: a number that rises with every acquisition of a name.
+//   - Mode: exclusive, shared (for readers), or permit (one of so many, a semaphore). Limit: that number.
+//   - Heartbeat: what keeps all locks of a process by a ping every Config.Ping. Ping: one such command, and
+//     the document that it leaves in lockpings.
+//   - Term: the time for which pings are acknowledged without a gap, elsewhere a lease. Deadline: its end by
+//     the process's own clock, Takeover - Margin after the last acknowledged ping was sent. All guards of
+//     the term are lost then, whatever arrives later.
+//   - Silent: a process whose ping a contender sees unchanged. Takeover time: for how long, before its locks
+//     may be taken (Config.Takeover). Margin: how long before that its guards are lost.
+//   - Takeover: acquiring a lock whose holder was silent for the takeover time. Takeover rule: what decides
+//     that, see package takeover. Dead: a process that is silent by that rule. Evidence: the figures it
+//     decided on, in words. Observation: the looks of one contender at a lock, which count the silence.
+//   - Condemned: a process that a contender declared dead in its ping document, so that its pings no longer
+//     succeed.
+//   - Foreign manager: a program that is not this package and works on the same documents: a mongos, or
+//     MongoDB's own lock manager. Foreign holder: one of its locks' holders.
+//   - Ghost: a lock that the store says a process holds and that none of its callers has, left by a command
+//     whose reply was lost. The process frees it within a ping interval.
+//   - Background: what a Manager does after a call has returned: releases that failed, ghosts, old pings.
+//   - Store: the server, and the two collections in it. Malformed: a document of theirs that cannot be
+//     understood.
+//   - Operator: a person who lists locks, breaks them, or edits documents. Break: to take a holder out of its
+//     lock by force.
 //
 // # How a lock lives
 //

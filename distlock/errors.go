@@ -78,7 +78,7 @@ type PrivilegeError = catalog.PrivilegeError
 // lock and not as a semaphore.
 type PermitMismatchError = catalog.LimitError
 
-// A DeadlockError says that waiting for Name would never end, because whoever is in the way waits,
+// A DeadlockError says that waiting for Name would never end, because the holder or waiter in the way waits,
 // directly or by others, for what this caller holds. It is given to the waiter of the circle that
 // came last; the others go on once it gives up what it holds.
 type DeadlockError struct {
@@ -94,8 +94,8 @@ func (e *DeadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError tells who is in the way of a contender and what is known of him: a holder that lives as
-// far as anybody can tell, or, where nobody holds the lock, the first of those who wait. Times of the
+// A HeldError tells who is in the way of a contender and what is known of it: a holder that lives as
+// far as the takeover rule can tell, or, where the lock is free, the first waiter. Times of the
 // holder are by the server's clock.
 type HeldError struct {
 	Name    string

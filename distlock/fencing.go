@@ -91,16 +91,16 @@ type transactionOf struct{ h *holding }
 // times: it must have no other effects. All runs together are bounded by ctx, by the guard and by
 // the time for which a lock is trusted (Takeover - Margin), whichever ends first, not by the driver's
 // 120 s. Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after
-// the other; whoever waits for his turn waits as long as ctx and the guard last. Transactions of
+// the other; the later one waits as long as ctx and the guard last. Transactions of
 // several holders of one lock (Shared, Permits) write the same lock document: of two that overlap the
-// second to commit runs again, and so does one during which somebody came to wait in line, or left
+// second to commit runs again, and so does one during which a contender came into the line, or left
 // it. Keep them short, for that and because a takeover waits for them. An error of a command that work
 // keeps back has ended the transaction all the same: return it.
 //
 // Errors: work's, as they are; a *LostError, and then the guard is lost; [ErrNoTransactions] on a
 // standalone, on the embedded server, and in database config of a replica set, before work is
 // called; [ErrBadOption] when work calls InTransaction of the same guard with its context;
-// [ErrOutcomeUnknown] when nobody knows whether it was committed.
+// [ErrOutcomeUnknown] when the server did not tell whether it was committed.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (g *TryGuard) Process() string { return g.h.process }
 
 // Fence returns the fencing token: it is larger than that of every earlier guard of this name
 // handed out by this package, across releases, takeovers, breaks and a deletion of the document.
-// It does not rise over the turn of a foreign holder, such as MongoDB's own lock manager. Give it
+// A foreign holder, such as MongoDB's own lock manager, does not raise it. Give it
 // to whatever the lock protects, and refuse there what carries a smaller one. Not so with [Shared]
 // and [Permits]: their guards are several at a time, and a smaller fence is no reason to refuse one
 // of them. No I/O.
@@ -111,7 +111,7 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 	return g.h.check(ctx)
 }
 
-// Release frees the lock if this guard still holds it, and touches nothing if somebody else does.
+// Release frees the lock if this guard still holds it, and touches nothing if another holder has it.
 // It works although the context of the acquisition has ended, and takes at most ReleaseTries
 // commands with pauses of 2 and 4 s between them, cut short by [Manager.Close]. One command when
 // all is well.
@@ -120,7 +120,7 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 // was lost before, whether or not the document could still be freed; an error that matches
 // [ErrClosed] when the Manager was closed before, which freed the lock: whether the work was over by
 // then its caller knows, so release before closing; a *ReleaseError when every try failed: then the
-// release goes on in the background, at once and after every ping; if it matches ErrClosed nobody is
+// release goes on in the background, at once and after every ping; if it matches ErrClosed no process is
 // left to do so, and the lock stays held until it is taken over. It returns at the latest when Close
 // does. The outcome stays with the guard:
 // releasing again waits for the first release and returns the same. Releasing a nil guard returns
@@ -150,7 +150,7 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	return g.outcome
 }
 
-// Reenter acquires the lock once more for whoever has this guard, and returns a guard of its own: as
+// Reenter acquires the lock once more for the caller that has this guard, and returns a guard of its own: as
 // many releases as acquisitions, as PostgreSQL counts its advisory locks. Only who has a guard can
 // do that, so nothing is entered again by accident. Session, fence, deadline and context are those
 // of the first acquisition; the context ends with the last release. No I/O.

@@ -127,8 +127,8 @@ type LockInfo struct {
 	BadPing *MalformedError
 	// PingAge is how old its ping is, and PingEvery how often it pings; negative, and zero, when unknown.
 	PingAge, PingEvery time.Duration
-	// Foreign is true when it has left no trace of ours: a foreign manager. See the method Foreign of
-	// package takeover's Evidence.
+	// Foreign is true for a foreign manager: it has left no trace of this package, see the method Foreign
+	// of package takeover's Evidence.
 	Foreign bool
 	// Condemned is true when a contender has declared the process dead.
 	Condemned bool
@@ -148,8 +148,8 @@ func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 }
 
 // Waiters lists who waits for which lock, by name and place. Errors and cost are those of Locks.
-// Those of a process who wait inside it, because a line is full, are not in it. PostgreSQL: pg_locks,
-// not granted.
+// Callers that wait inside their process, because a line is full, are not in it. PostgreSQL: pg_locks, not
+// granted.
 func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }

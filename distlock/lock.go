@@ -22,14 +22,14 @@ type DistributedLock struct {
 // The guard's context is a child of ctx. TryLock returns when ctx ends, whatever the server does; what
 // it may have acquired by then is given back in the background.
 //
-// Errors: a *HeldError, which matches [ErrHeld]; a *PermitMismatchError while anybody who is not dead by the
+// Errors: a *HeldError, which matches [ErrHeld]; a *PermitMismatchError while a process that is not dead by the
 // rule uses the lock with another limit; [ErrBadName] and [ErrBadOption] before any I/O;
 // [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; a *MalformedError; a
 // *LostError when the reply came after the deadline. The guard is nil exactly if the error is not.
 //
 // Round trips: one when it is free; two on MongoDB and four on the embedded server when it is held.
-// A takeover adds three: hello, condemn, overtake; for a holder that has no ping of ours, a hello, a
-// look and a read more. The first acquisition of a name costs one more, which raises the fence.
+// A takeover adds three: one makes sure of the server, one condemns, one takes the lock; for a foreign
+// holder three reads more. The first acquisition of a name costs one more, which raises the fence.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -41,10 +41,10 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	return l.try(ctx, o)
 }
 
-// Lock acquires the lock and waits while somebody else holds it, until ctx ends or as long as
+// Lock acquires the lock and waits while others hold it, until ctx ends or as long as
 // [WaitAtMost] says: first come, first served, across processes and inside one. The line stands in
-// the lock document, and whoever releases, gives up, or takes a dead holder out of it grants the
-// lock to the next in the same command. No mongos had that; they polled.
+// the lock document, and each process that releases, gives up, or takes a dead holder out of it grants
+// the lock to the next in the same command. No mongos had that; they polled.
 //
 // A waiter that sees a live holder sends nothing: its process hears of grants by one change stream,
 // or asks by one read an interval where there are none, for all its waiters together. A dead waiter
@@ -52,17 +52,17 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most
 // [catalog.MaxWaiters] stand in a document. More wait inside their processes, in order: the first of
 // each looks whether there is room and whether those who stand in the document live, takes the dead
-// out, and enters when there is room. Whoever wants another number of permits than the silent use
-// waits in the same way until they turn out to be dead, or alive.
+// out, and enters when there is room. A contender that asks for another limit
+// than silent processes use waits in the same way, until they turn out to be dead or alive.
 //
 // What makes waiting hopeless ends it with the error that a new call would get: a document that cannot
-// be understood, a missing privilege, another limit of the living. What makes it doubtful, such as a
+// be understood, a missing privilege, another limit that a living process uses. What makes it doubtful, such as a
 // server that does not answer, is logged once an episode, and Lock goes on.
 //
 // Errors: those of TryLock; a *DeadlockError, at once when the caller holds the lock itself, and
 // after a second when it waits for itself by way of others. What it holds is known from its context,
 // see [TryGuard.Context], or from [Holding]. Lock returns when ctx ends; then the error matches its cause
-// and the last reason for waiting, so errors.Is(err, ErrHeld) tells that somebody held the lock.
+// and the last reason for waiting, so errors.Is(err, ErrHeld) tells that the lock was held.
 //
 // Round trips: one to take or to queue, and two to give up, on MongoDB; three and four on the embedded
 // server. With [Shared] or [Permits], which the first release of a process in a lock that it has not

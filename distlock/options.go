@@ -48,7 +48,7 @@ func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.
 
 // WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take to
 // acquire, commands that are under way included. Then the error is the last reason for waiting: it
-// matches [ErrHeld] where somebody held the lock, [ErrOutcomeUnknown] or [ErrUnavailable] where the
+// matches [ErrHeld] where the lock was held, [ErrOutcomeUnknown] or [ErrUnavailable] where the
 // server did not answer. Zero means one try. Without it they wait until their context ends, which the
 // guard's context does, too. TryLock never waits and ignores it.
 func WaitAtMost(d time.Duration) Option {
@@ -56,7 +56,7 @@ func WaitAtMost(d time.Duration) Option {
 }
 
 // Shared acquires for reading: up to 1,000 may hold the lock so, or one without this option. A shared
-// contender that comes after a waiting exclusive one waits behind it, so that nobody starves; one that
+// contender that comes after a waiting exclusive one waits behind it, so that no writer starves; one that
 // comes when 1,000 hold the lock waits as if it were held exclusively. Every holder stands in the
 // lock's document, which is rewritten with each that comes or goes.
 func Shared() Option {
@@ -64,16 +64,16 @@ func Shared() Option {
 }
 
 // Permits acquires one of n permits: at most n guards of the name at a time, 1 to 1,000. The number
-// stands in the document while anybody holds or waits; who asks for another one meanwhile,
-// or for the lock without Permits, gets a *PermitMismatchError as long as any of them lives. Consul's semaphores
-// do the same.
+// stands in the document while there is a holder or waiter; a caller that asks for another one meanwhile,
+// or for the lock without Permits, gets a *PermitMismatchError as long as any of them lives.
+// Consul's semaphores do the same.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
 
 // Barge lets a try overtake those who queue, when the holders allow it: a free lock that an older
 // client left with a line of waiters, a reader beside readers although a writer waits, a permit that
-// is left. Without it nobody is overtaken. With [DistributedLock.Lock] it counts for the first try;
+// is left. Without it no waiter is overtaken. With [DistributedLock.Lock] it counts for the first try;
 // who has to wait waits at the end of the line.
 func Barge() Option {
 	return optionFunc(func(o *acquireOptions) { o.line = catalog.Barge })

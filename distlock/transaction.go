@@ -22,14 +22,14 @@ import (
 // not at all. What is written to documents of [TryGuard.Fenced] has no fence either, so a stale guard
 // is not refused there by it.
 //
-// What holds the others off is the uncommitted write to the lock document: whoever wants the lock
+// What holds the others off is the uncommitted write to the lock document: a contender that wants the lock
 // meanwhile waits in the server until the transaction ends, or meets a write conflict in a
 // transaction of its own. Nothing of it is a matter of clocks, and the commit fails if it does not
 // hold.
 //
 // It waits while a guard holds the lock, until ctx ends or as long as [WaitAtMost] says, by polling
 // outside of the transaction; it takes no place in the line. A dead holder is taken over. A
-// transaction that has read before sees an older picture: then the error is a *HeldError with the
+// transaction that has read before sees an older state: then the error is a *HeldError with the
 // driver's label for it, or a write conflict, after both of which WithTransaction runs the function
 // again.
 //

@@ -77,7 +77,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 		},
 		{
 			name:   "condemned, policy not valid",
-			policy: takeover.Policy{Mode: 9}, first: look(0, doomed),
+			policy: takeover.Policy{Rule: 9}, first: look(0, doomed),
 			verdict: takeover.Take, rule: "condemned",
 		},
 	})
@@ -90,7 +90,7 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 	check(t, []row{
 		{
 			name: "zero takeover time", first: look(0), now: look(night),
-			policy: takeover.Policy{Mode: takeover.TakeAtOnce}, verdict: takeover.Watch,
+			policy: takeover.Policy{Rule: takeover.TakeAtOnce}, verdict: takeover.Watch,
 			remaining: limit, says: "Takeover must be positive",
 		},
 		{
@@ -101,7 +101,7 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 		},
 		{
 			name: "unknown mode", first: look(0), now: look(night), policy: policy(mode(3)),
-			verdict: takeover.Watch, remaining: limit, says: "Mode must be",
+			verdict: takeover.Watch, remaining: limit, says: "Rule must be",
 		},
 	})
 }

@@ -91,12 +91,12 @@ type Decision struct {
 	Rule string
 }
 
-// Mode chooses among the generations' rules.
-type Mode int
+// Rule chooses among the generations' rules.
+type Rule int
 
 const (
 	// Witnesses (default): the ground rule, and the shorter rule when all clocks agree.
-	Witnesses Mode = iota
+	Witnesses Rule = iota
 	// WatchOnly: the ground rule alone, as mongos 2.x and 3.x had it.
 	WatchOnly
 	// TakeAtOnce: when all witnesses agree, take at the first look, as mongos 1.8 did on the
@@ -112,7 +112,7 @@ type Policy struct {
 	PingInterval    time.Duration // contender's own ping interval, used when the holder's is unknown
 	MaxClockSkew    time.Duration // how far server and contender may differ for the witnesses to count
 	MaxGap          time.Duration // a longer pause between two looks restarts the watch
-	Mode            Mode
+	Rule            Rule
 	// RefuseWithoutPing gives mongos 1.8's answer to a holder without a ping: never.
 	RefuseWithoutPing bool
 }

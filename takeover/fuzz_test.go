@@ -241,7 +241,7 @@ func FuzzDecide(f *testing.F) {
 		e := evidence(lock, ping)
 		e.Server, e.Wall = time.UnixMilli(server), time.UnixMilli(wall)
 		e.Sent, e.Received = time.Duration(sent), time.Duration(sent)+time.Duration(roundTrip)
-		for _, m := range []takeover.Mode{
+		for _, m := range []takeover.Rule{
 			takeover.Witnesses, takeover.WatchOnly, takeover.TakeAtOnce,
 		} {
 			p := policy(mode(m))

@@ -8,7 +8,7 @@ import (
 
 // Validate reports every field that is out of range, all in one error of one line, or nil.
 // Takeover, ForeignTakeover, PingInterval and MaxGap must be positive, MaxClockSkew must be at
-// least zero and less than Takeover, Mode one of the three.
+// least zero and less than Takeover, Rule one of the three.
 func (p Policy) Validate() error {
 	var broken []string
 	positive := func(field string, d time.Duration) {
@@ -25,9 +25,9 @@ func (p Policy) Validate() error {
 			"MaxClockSkew must be at least 0 and less than Takeover (%v), not %v",
 			p.Takeover, p.MaxClockSkew))
 	}
-	if p.Mode < Witnesses || p.Mode > TakeAtOnce {
+	if p.Rule < Witnesses || p.Rule > TakeAtOnce {
 		broken = append(broken, fmt.Sprintf(
-			"Mode must be Witnesses, WatchOnly or TakeAtOnce, not %d", int(p.Mode)))
+			"Rule must be Witnesses, WatchOnly or TakeAtOnce, not %d", int(p.Rule)))
 	}
 	if broken == nil {
 		return nil
@@ -35,9 +35,9 @@ func (p Policy) Validate() error {
 	return fmt.Errorf("takeover: policy is not valid: %s", strings.Join(broken, "; "))
 }
 
-// String returns the mode's name as a configuration writes it.
-func (m Mode) String() string {
-	switch m {
+// String returns the rule's name as a configuration writes it.
+func (r Rule) String() string {
+	switch r {
 	case Witnesses:
 		return "witnesses"
 	case WatchOnly:
@@ -45,6 +45,6 @@ func (m Mode) String() string {
 	case TakeAtOnce:
 		return "take at once"
 	default:
-		return fmt.Sprintf("mode %d", int(m))
+		return fmt.Sprintf("rule %d", int(r))
 	}
 }

@@ -23,7 +23,7 @@ func TestPolicy_Validate(t *testing.T) {
 			"Takeover", "ForeignTakeover", "PingInterval", "MaxGap", "MaxClockSkew",
 		}},
 		{"everything wrong", takeover.Policy{-1, -1, -1, -1, -1, -1, true}, []string{
-			"Takeover", "ForeignTakeover", "PingInterval", "MaxGap", "MaxClockSkew", "Mode",
+			"Takeover", "ForeignTakeover", "PingInterval", "MaxGap", "MaxClockSkew", "Rule",
 		}},
 		{
 			"takeover time negative", policy(func(p *takeover.Policy) { p.Takeover = -time.Second }),
@@ -34,8 +34,8 @@ func TestPolicy_Validate(t *testing.T) {
 			policy(func(p *takeover.Policy) { p.MaxClockSkew = limit }),
 			[]string{"MaxClockSkew must be at least 0 and less than Takeover (15m0s), not 15m0s"},
 		},
-		{"mode too large", policy(mode(3)), []string{"Mode"}},
-		{"mode negative", policy(mode(-1)), []string{"Mode"}},
+		{"mode too large", policy(mode(3)), []string{"Rule"}},
+		{"mode negative", policy(mode(-1)), []string{"Rule"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -76,7 +76,7 @@ func anyPolicy(t *rapid.T) takeover.Policy {
 		ForeignTakeover:   anyLength.Draw(t, "foreign takeover"),
 		PingInterval:      anyLength.Draw(t, "own interval"),
 		MaxGap:            anyLength.Draw(t, "max gap"),
-		Mode:              takeover.Mode(rapid.IntRange(0, 2).Draw(t, "mode")),
+		Rule:              takeover.Rule(rapid.IntRange(0, 2).Draw(t, "mode")),
 		RefuseWithoutPing: rapid.Bool().Draw(t, "refuse"),
 	}
 	p.MaxClockSkew = time.Duration(rapid.Int64Range(0, int64(p.Takeover)-1).Draw(t, "skew"))

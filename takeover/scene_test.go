@@ -40,7 +40,7 @@ func policy(adjusts ...adjust) takeover.Policy {
 	return p
 }
 
-func mode(m takeover.Mode) adjust { return func(p *takeover.Policy) { p.Mode = m } }
+func mode(m takeover.Rule) adjust { return func(p *takeover.Policy) { p.Rule = m } }
 
 // look is a look sent at the given time after noon.
 func look(at time.Duration, edits ...edit) takeover.Evidence {

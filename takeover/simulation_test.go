@@ -33,7 +33,7 @@ func TestObservation_LiveHolderIsNeverTaken(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{interval: drawn(t, "interval", time.Second, limit/3), death: 1 << 62}
-		p := policy(mode(takeover.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))))
+		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
 		var o takeover.Observation
 		var at, server, wall time.Duration
 		for range rapid.IntRange(2, 30).Draw(t, "looks") {
@@ -60,10 +60,10 @@ func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{interval: drawn(t, "interval", time.Second, limit/3)}
-		p := policy(mode(takeover.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))))
+		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
 		start := drawn(t, "first look", 0, 2*limit)
 		earliest := start + trip + limit
-		if p.Mode == takeover.Witnesses {
+		if p.Rule == takeover.Witnesses {
 			earliest = min(earliest, max(limit, start+trip+3*w.interval))
 		}
 		every := drawn(t, "pause", maxGap/2, maxGap)
@@ -88,7 +88,7 @@ func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 func TestObservation_FewerLooksNeverTakeEarlier(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		p := policy(mode(takeover.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))))
+		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
 		w := world{interval: interval, death: drawn(t, "death", 0, limit)}
 		var all, some takeover.Observation
 		for at := drawn(t, "first look", 0, 2*limit); at < 4*limit; at += 2 * maxGap / 3 {

@@ -48,7 +48,7 @@ func (a ages) String() string {
 // witnessed reports whether the shorter rule can be asked at all: all three clocks are there, and
 // the holder can be condemned.
 func (j *judgement) witnessed() bool {
-	return j.p.Mode != WatchOnly && j.now.HasPing && j.now.HasSeq &&
+	return j.p.Rule != WatchOnly && j.now.HasPing && j.now.HasSeq &&
 		!j.now.Server.IsZero() && !j.now.Wall.IsZero() && !j.now.Local.IsZero()
 }
 
@@ -81,7 +81,7 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 func (j *judgement) agreed(a ages) Decision {
 	agree := fmt.Sprintf("all clocks say that the ping of %s is older than %s: %s",
 		holder(j.now), figure(j.takeover), a)
-	if j.p.Mode == TakeAtOnce {
+	if j.p.Rule == TakeAtOnce {
 		return Decision{Verdict: Take, Rule: ruleAtOnce, Reason: agree}
 	}
 	need := upTo(j.takeover, j.interval(), 3)

@@ -141,7 +141,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	// seen makes both a row for the default mode and one for at once, which must say the same.
 	var rows []row
 	seen := func(name string, v takeover.Verdict, says string, e takeover.Evidence) {
-		for _, m := range []takeover.Mode{takeover.Witnesses, takeover.TakeAtOnce} {
+		for _, m := range []takeover.Rule{takeover.Witnesses, takeover.TakeAtOnce} {
 			rows = append(rows, row{
 				name: name + ", " + m.String(), first: e, policy: policy(mode(m)),
 				verdict: v, remaining: limit, says: says,

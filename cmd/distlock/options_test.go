@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
 )
 
 func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
@@ -176,4 +179,17 @@ func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	cli(t, "locks").want(t, 0, fmt.Sprintf("database %q", name))
 	cli(t, "locks", "--database", name+"b").want(t, 0, fmt.Sprintf("database %q", name+"b"))
 	cli(t, "version").want(t, 0, "distlock", "commit", "go1.")
+}
+
+// What the command takes when it is told nothing is what package distlock takes.
+func TestDefaults_AreThoseOfDistlock(t *testing.T) {
+	t.Parallel()
+	m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close(context.Background())
+	if c := m.Config(); c.Ping != defaultPing || c.Takeover != defaultTakeover || c.Database != mongosDatabase {
+		t.Errorf("distlock has Ping %v, Takeover %v, Database %q", c.Ping, c.Takeover, c.Database)
+	}
 }

@@ -110,7 +110,7 @@ type Timing struct {
 	Limit                  time.Duration // for one command
 	MaxGap                 time.Duration
 	Foreign                time.Duration
-	Mode                   takeover.Mode
+	Mode                   takeover.Rule
 }
 
 // Small is a timing of seconds, with which a takeover takes few events.
