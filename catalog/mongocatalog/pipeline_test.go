@@ -214,6 +214,9 @@ func asMirrored(before, want, got bson.D) bson.D {
 
 // field returns a field of a document, nil when it is not there.
 func field(doc bson.D, name string) any {
+	if doc == nil {
+		return nil
+	}
 	for _, f := range decoded(doc) {
 		if f.Key == name {
 			return f.Value
