@@ -20,9 +20,9 @@ var (
 	// ErrDeadlock is matched by *DeadlockError, which Lock, LockAll, Do and LockInTransaction return when
 	// to wait on would be to wait for ever.
 	ErrDeadlock = errors.New("distlock: deadlock")
-	// ErrNoHeartbeat is returned by all that acquire, and by Manager.Err, when no heartbeat of the process
-	// was acknowledged in time, so that no guard could be trusted. The server is unreachable, or was a
-	// moment ago.
+	// ErrNoHeartbeat is returned by TryLock and by Manager.Err, and by all that wait once their time is up,
+	// when no ping of the process was acknowledged in time, so that no guard could be trusted. The server
+	// is unreachable, or was a moment ago.
 	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
 	// ErrOutcomeUnknown is returned by all that acquire, by InTransaction and by Break when the server may
 	// or may not have done what was asked. An acquisition is undone in the background: no lock stays held
@@ -44,22 +44,23 @@ var (
 
 // Errors of holding, releasing and breaking.
 var (
-	// ErrLockLost is matched by *LostError, which Err, Verify, InTransaction and Release of a guard return
-	// once the lock is lost; the guard's context ends with it as its cause.
+	// ErrLockLost is matched by *LostError, which Err, Verify, InTransaction and Release of a guard, and
+	// Do, return once the lock is lost, and all that acquire when the reply came after the deadline; the
+	// guard's context ends with it as its cause.
 	ErrLockLost = errors.New("distlock: lock lost")
-	// ErrReleased is returned by Err of a guard that was released; the guard's context ends with it as its
+	// ErrReleased is returned by Err and Reenter of a guard that was released; the guard's context ends with it as its
 	// cause.
 	ErrReleased = errors.New("distlock: lock released")
-	// ErrReleaseFailed is matched by *ReleaseError, which Release returns when every try failed.
+	// ErrReleaseFailed is matched by *ReleaseError, which Release and Do return when every try failed.
 	ErrReleaseFailed = errors.New("distlock: release failed")
 	// ErrNoTransactions is returned by InTransaction and LockInTransaction where the server or the database
 	// has no transactions, and by LockInTransaction when its context carries none.
 	ErrNoTransactions = catalog.ErrNoTransactions
 	// ErrFenceMismatch is returned by Break when the lock is not as the operator saw it.
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")
-	// ErrClosed is returned by every method of a Manager, a guard or an Inspector that has something to do
-	// after the Manager's or the Inspector's Close has begun.
-	ErrClosed = errors.New("distlock: manager closed")
+	// ErrClosed is returned by all that acquire, and by an Inspector, after Close of the Manager or of the
+	// Inspector has begun, and by Err and Release of a guard that Close has freed.
+	ErrClosed = errors.New("distlock: closed")
 )
 
 // ErrConfig is matched by *ConfigError, which New, NewInspector and Config.Validate return when the caller

@@ -64,7 +64,7 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 			"left free": {errLeft, `distlock: acquire "left": free, but the next is L, "next", since D: it`},
 			"another limit": {errLimit, `distlock: lock "permits" is in use as a semaphore of 2 permits, not as a ` +
 				`semaphore of 3 permits; all who use it at a time must ask for the same; 2 of 2 permits are held, one by A`},
-			"closed": {errClosed, `distlock: acquire "held": manager closed`},
+			"closed": {errClosed, `distlock: acquire "held": closed`},
 			"no server": {silent(),
 				`distlock: acquire "held": context deadline exceeded while waiting: enter: refused on purpose`},
 		} {
