@@ -35,7 +35,7 @@ type Locks interface {
 	// Confirm asks for the outcome of an acquire or overtake that is unknown. It is a write that
 	// names g's ts, so that what it finds is durable. Errors: ErrNoMatch when the store does not
 	// hold the lock for g at this moment; *MalformedError; ErrUnknownOutcome when it could not ask.
-	Confirm(ctx context.Context, g Grant) (Lock, error)
+	Confirm(ctx context.Context, g Request) (Lock, error)
 
 	// SeedFence raises the fence of a lock that s holds to atLeast if it is lower, and returns
 	// the document. Errors: ErrNoMatch when s does not hold it any more, *MalformedError,
@@ -52,7 +52,7 @@ type Locks interface {
 	// filter {_id, ts, process, state > 0, no waiters, not shared}, no upsert; where it is otherwise
 	// [Queues.Evict] is the way. Errors: ErrNoMatch when the document is not as watched any more,
 	// *MalformedError, ErrUnknownOutcome.
-	Overtake(ctx context.Context, g Grant, from Holder) (Lock, error)
+	Overtake(ctx context.Context, g Request, from Holder) (Lock, error)
 
 	// Read returns the lock document by the strongest read the server has (linearizable on a
 	// replica set). Errors: ErrNotFound, *MalformedError.
@@ -69,7 +69,7 @@ type Pings interface {
 	// somebody else has written the document; *MalformedError for a seq that is no number;
 	// ErrNoMatch when the document changed while it was asked, so that the next ping tells;
 	// ErrUnknownOutcome.
-	Ping(ctx context.Context, b Beat) (Pinged, error)
+	Ping(ctx context.Context, b Heartbeat) (Pinged, error)
 
 	// RemovePing deletes the ping document of a process that ends in an orderly way. It is no
 	// error when there is none. A condemned document stays.
@@ -80,9 +80,9 @@ type Pings interface {
 	// names. Documents that cannot be understood are left out.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// Tally counts the holders of Held and sums their fences, and lists the waiters, in one answer
+	// HeldSummary counts the holders of Held and sums their fences, and lists the waiters, in one answer
 	// whose size does not depend on the number of holders.
-	Tally(ctx context.Context, process string) (Tally, error)
+	HeldSummary(ctx context.Context, process string) (HeldSummary, error)
 
 	// Prune deletes ping documents older than before (by the server's clock) whose process
 	// neither holds a lock nor waits for one, and returns how many. mongos kept those of the last
@@ -136,8 +136,8 @@ func (s Session) Compare(as Session) int {
 	return cmp.Or(cmp.Compare(s.Name, as.Name), bytes.Compare(s.TS[:], as.TS[:]))
 }
 
-// A Grant is what an acquisition writes.
-type Grant struct {
+// A Request is what an acquisition writes.
+type Request struct {
 	Session
 	Process  string
 	Who      string
@@ -149,7 +149,7 @@ type Grant struct {
 }
 
 // Check refuses a grant that no document could keep: one for a permit without a limit of at least 1.
-func (g Grant) Check() error {
+func (g Request) Check() error {
 	if g.Mode == Permit && g.Limit < 1 {
 		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", g.Mode, g.Limit)
 	}
@@ -182,16 +182,16 @@ func (s HeldSession) Compare(as HeldSession) int {
 	return cmp.Or(s.Session.Compare(as.Session), later(s)-later(as))
 }
 
-// A Tally is a short summary of the locks of one process.
-type Tally struct {
+// A HeldSummary is a short summary of the locks of one process.
+type HeldSummary struct {
 	Count    int64     // of the sessions that hold
 	FenceSum int64     // of their fences; wraps around on overflow
 	Places   []Session // the sessions that wait, in the order of names
 }
 
-// TallyOf returns what sums sessions up, which are in the order of names.
-func TallyOf(sessions []HeldSession) Tally {
-	var t Tally
+// SummaryOf returns what sums sessions up, which are in the order of names.
+func SummaryOf(sessions []HeldSession) HeldSummary {
+	var t HeldSummary
 	for _, s := range sessions {
 		if s.Waits {
 			t.Places = append(t.Places, s.Session)
@@ -204,12 +204,12 @@ func TallyOf(sessions []HeldSession) Tally {
 }
 
 // SameHolders reports whether two tallies agree on the sessions that hold.
-func (t Tally) SameHolders(as Tally) bool {
+func (t HeldSummary) SameHolders(as HeldSummary) bool {
 	return t.Count == as.Count && t.FenceSum == as.FenceSum
 }
 
-// A Beat is what a ping writes.
-type Beat struct {
+// A Heartbeat is what a ping writes.
+type Heartbeat struct {
 	Process string
 	// Seq numbers the pings of one process id: 1, 2, 3 and so on, a new number for every one
 	// that is sent, whatever becomes of it.
@@ -244,8 +244,8 @@ type Snapshot struct {
 	// process, or when PingErr says what is wrong with it.
 	Ping    *Ping
 	PingErr *MalformedError
-	// Pulses are the pings of all holders and waiters, by process.
-	Pulses map[string]Pulse
+	// Pings are the pings of all holders and waiters, by process.
+	Pings map[string]PingState
 	// ServerTime is the server's clock at the reading, zero when the server could not be asked.
 	ServerTime time.Time
 	// Primary names the server's term (election id, or the start of a standalone process);

@@ -40,11 +40,11 @@ type Lock struct {
 	Limit int32
 	// Sharers are all holders of a lock in mode Shared or Permit, the first of which stands in the
 	// fields above as well; empty for an exclusive holder.
-	Sharers []Party
+	Sharers []Participant
 	// Waiters are those who queue, first come first.
-	Waiters []Party
-	// Awards are whom the last grant from the queue went to; see [Award].
-	Awards []Award
+	Waiters []Participant
+	// Awards are whom the last grant from the queue went to; see [Grant].
+	Awards []Grant
 }
 
 // Session returns the session that holds, or last held, the lock.
@@ -300,7 +300,7 @@ func describe(v bson.RawValue) string {
 //
 // A copy that came first may have inserted the document, and nobody is told. That is harmless: see
 // the package comment of package pinger.
-func (b Beat) Judge(raw bson.Raw) (Ping, error) {
+func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	if raw == nil {
 		return Ping{}, ErrNoMatch // removed since
 	}

@@ -19,7 +19,7 @@ func FuzzParse(f *testing.F) {
 		lock("x", bson.D{field("y", bson.A{1, "z"})}), ping("seq", "x"), ping("ping", nil),
 		ping("condemned", true), lock("waiters", bson.A{party("x", 1), party("ts", ts)}),
 		lock("waiters", int32(5)), lock("waiters", bson.A{bson.D{}, 7}), lock("waiters", nil),
-		lock("sharers", bson.A{party("process", nil)}), lock("grants", catalog.AwardLine(ts, 7, "p")),
+		lock("sharers", bson.A{party("process", nil)}), lock("grants", catalog.GrantLine(ts, 7, "p")),
 		replace(replace(lock("mode", "permit"), "limit", int32(2)), "sharers", bson.A{party("ts", ts)}),
 		replace(replace(lock("state", int32(0)), "limit", 2.0), "waiters", bson.A{party("mode", "x")}),
 		lock("grants", "x 1\n"+ts.Hex()+" 9 p"), lock("limit", int64(1)<<40),
@@ -68,7 +68,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 		l.Held != (len(l.Holders()) > 0) || l.Limit < 0 {
 		t.Errorf("holders: %+v", l)
 	}
-	for _, a := range slices.Concat(l.Awards, l.AwardsOf(l.Process)) {
+	for _, a := range slices.Concat(l.Awards, l.GrantsOf(l.Process)) {
 		if a.Name != l.Name {
 			t.Errorf("award %+v", a)
 		}

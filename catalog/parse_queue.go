@@ -48,7 +48,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	}
 	text, _ := doc.lookup("grants").StringValueOK()
 	evidence, _ := doc.lookup("evidence").StringValueOK()
-	l.Awards = ParseAwards(l.Name, text, evidence)
+	l.Awards = ParseGrants(l.Name, text, evidence)
 	return nil
 }
 
@@ -94,11 +94,11 @@ func limitOf(v bson.RawValue) int32 {
 }
 
 // parseParties understands an array of holders or waiters. Each needs a ts and a process.
-func parseParties(name, field string, v bson.RawValue) ([]Party, *MalformedError) {
+func parseParties(name, field string, v bson.RawValue) ([]Participant, *MalformedError) {
 	if absent(v) {
 		return nil, nil
 	}
-	fail := func(field, problem string) ([]Party, *MalformedError) {
+	fail := func(field, problem string) ([]Participant, *MalformedError) {
 		return nil, &MalformedError{LocksCollection, name, field, problem}
 	}
 	list, ok := v.ArrayOK()
@@ -109,14 +109,14 @@ func parseParties(name, field string, v bson.RawValue) ([]Party, *MalformedError
 	if err != nil {
 		return fail(field, "cannot be read: the array is damaged")
 	}
-	parties := make([]Party, 0, len(values))
+	parties := make([]Participant, 0, len(values))
 	for i, v := range values {
 		at := field + "." + strconv.Itoa(i)
 		raw, ok := v.DocumentOK()
 		if !ok {
 			return fail(at, "must be a document, not "+describe(v))
 		}
-		var p Party
+		var p Participant
 		if key, problem := p.parse(fieldsOf(raw), field == "waiters"); problem != "" {
 			return fail(at+"."+key, problem)
 		}
@@ -129,7 +129,7 @@ func parseParties(name, field string, v bson.RawValue) ([]Party, *MalformedError
 }
 
 // parse understands one party. Only a waiter has a mode and a limit of its own.
-func (p *Party) parse(in fields, waits bool) (key, problem string) {
+func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	var ok bool
 	if p.TS, ok = in.lookup("ts").ObjectIDOK(); !ok || p.TS.IsZero() {
 		return "ts", "must be an ObjectId that is not zero, not " + describe(in.lookup("ts"))
@@ -152,7 +152,7 @@ func (p *Party) parse(in fields, waits bool) (key, problem string) {
 }
 
 // complete fills in what only informs.
-func (p *Party) complete(in fields) {
+func (p *Participant) complete(in fields) {
 	p.Who, _ = in.lookup("who").StringValueOK()
 	p.Why, _ = in.lookup("why").StringValueOK()
 	p.Takeover = bounded(in.lookup("takeoverMS"))
@@ -172,15 +172,15 @@ func (p *Party) complete(in fields) {
 	}
 }
 
-// AwardLine is one line of the field grants: session, fence and process. The field is a text, not an
+// GrantLine is one line of the field grants: session, fence and process. The field is a text, not an
 // array, so that every shape of change event brings it whole and a filter can find a process in it.
-func AwardLine(ts bson.ObjectID, fence int64, process string) string {
+func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, process)
 }
 
-// ParseAwards understands the field grants of a lock. Lines that are none of ours are left out.
-func ParseAwards(name, text, evidence string) []Award {
-	var awards []Award
+// ParseGrants understands the field grants of a lock. Lines that are none of ours are left out.
+func ParseGrants(name, text, evidence string) []Grant {
+	var awards []Grant
 	for line := range strings.Lines(text) {
 		hex, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		number, process, more := strings.Cut(rest, " ")
@@ -189,7 +189,7 @@ func ParseAwards(name, text, evidence string) []Award {
 		if !ok || !more || err != nil || bad != nil {
 			continue
 		}
-		awards = append(awards, Award{
+		awards = append(awards, Grant{
 			Session: Session{Name: name, TS: ts}, Process: process, Fence: fence, Evidence: evidence,
 		})
 	}

@@ -28,34 +28,34 @@ func party(key string, value any) bson.D {
 
 func TestParseLock_Waiter_FieldsAreUnderstood(t *testing.T) {
 	t.Parallel()
-	whole := catalog.Party{
+	whole := catalog.Participant{
 		TS: ts2, Process: "q", Who: "q:1", Why: "because", Mode: catalog.Permit, Limit: 3,
 		Takeover: time.Minute, Since: time.UnixMilli(5).UTC(), Holds: []bson.ObjectID{ts},
 	}
 	for _, c := range []struct {
 		name, key string
 		value     any
-		change    func(p *catalog.Party)
+		change    func(p *catalog.Participant)
 	}{
-		{"Whole", "why", "because", func(*catalog.Party) {}},
-		{"WhoOfAnotherType", "who", 5, func(p *catalog.Party) { p.Who = "" }},
-		{"WhyMissing", "why", missing{}, func(p *catalog.Party) { p.Why = "" }},
-		{"ModeMissing", "mode", missing{}, func(p *catalog.Party) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
-		{"ModeEmpty", "mode", "", func(p *catalog.Party) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
-		{"ModeNull", "mode", nil, func(p *catalog.Party) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
-		{"ModeShared", "mode", "shared", func(p *catalog.Party) { p.Mode, p.Limit = catalog.Shared, 0 }},
-		{"LimitLong", "limit", int64(3), func(*catalog.Party) {}},
-		{"LimitDouble", "limit", 3.0, func(*catalog.Party) {}},
-		{"TakeoverText", "takeoverMS", "x", func(p *catalog.Party) { p.Takeover = 0 }},
-		{"TakeoverNegative", "takeoverMS", -1, func(p *catalog.Party) { p.Takeover = 0 }},
-		{"SinceText", "since", "x", func(p *catalog.Party) { p.Since = time.Time{} }},
-		{"HoldsMissing", "holds", missing{}, func(p *catalog.Party) { p.Holds = nil }},
-		{"HoldsText", "holds", "x", func(p *catalog.Party) { p.Holds = nil }},
-		{"HoldsMixed", "holds", bson.A{1, ts, "x"}, func(*catalog.Party) {}},
-		{"FenceText", "fence", "x", func(*catalog.Party) {}},
-		{"Fence", "fence", int64(9), func(p *catalog.Party) { p.Fence = 9 }},
-		{"When", "when", bson.DateTime(9), func(*catalog.Party) {}},
-		{"Unknown", "x", bson.D{}, func(*catalog.Party) {}},
+		{"Whole", "why", "because", func(*catalog.Participant) {}},
+		{"WhoOfAnotherType", "who", 5, func(p *catalog.Participant) { p.Who = "" }},
+		{"WhyMissing", "why", missing{}, func(p *catalog.Participant) { p.Why = "" }},
+		{"ModeMissing", "mode", missing{}, func(p *catalog.Participant) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
+		{"ModeEmpty", "mode", "", func(p *catalog.Participant) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
+		{"ModeNull", "mode", nil, func(p *catalog.Participant) { p.Mode, p.Limit = catalog.Exclusive, 0 }},
+		{"ModeShared", "mode", "shared", func(p *catalog.Participant) { p.Mode, p.Limit = catalog.Shared, 0 }},
+		{"LimitLong", "limit", int64(3), func(*catalog.Participant) {}},
+		{"LimitDouble", "limit", 3.0, func(*catalog.Participant) {}},
+		{"TakeoverText", "takeoverMS", "x", func(p *catalog.Participant) { p.Takeover = 0 }},
+		{"TakeoverNegative", "takeoverMS", -1, func(p *catalog.Participant) { p.Takeover = 0 }},
+		{"SinceText", "since", "x", func(p *catalog.Participant) { p.Since = time.Time{} }},
+		{"HoldsMissing", "holds", missing{}, func(p *catalog.Participant) { p.Holds = nil }},
+		{"HoldsText", "holds", "x", func(p *catalog.Participant) { p.Holds = nil }},
+		{"HoldsMixed", "holds", bson.A{1, ts, "x"}, func(*catalog.Participant) {}},
+		{"FenceText", "fence", "x", func(*catalog.Participant) {}},
+		{"Fence", "fence", int64(9), func(p *catalog.Participant) { p.Fence = 9 }},
+		{"When", "when", bson.DateTime(9), func(*catalog.Participant) {}},
+		{"Unknown", "x", bson.D{}, func(*catalog.Participant) {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -237,23 +237,23 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 
 func TestParseLock_Grants_AreAwards(t *testing.T) {
 	t.Parallel()
-	doc := lock("grants", catalog.AwardLine(ts, 7, "p")+catalog.AwardLine(ts2, 8, "q"))
+	doc := lock("grants", catalog.GrantLine(ts, 7, "p")+catalog.GrantLine(ts2, 8, "q"))
 	doc = replace(doc, "evidence", "silent")
 	l, bad := catalog.ParseLock(marshal(t, doc))
-	award := func(ts bson.ObjectID, fence int64, process string) catalog.Award {
-		return catalog.Award{
+	award := func(ts bson.ObjectID, fence int64, process string) catalog.Grant {
+		return catalog.Grant{
 			Session: catalog.Session{Name: "balancer", TS: ts}, Process: process, Fence: fence,
 			Evidence: "silent",
 		}
 	}
-	if want := []catalog.Award{award(ts, 7, "p"), award(ts2, 8, "q")}; bad != nil ||
+	if want := []catalog.Grant{award(ts, 7, "p"), award(ts2, 8, "q")}; bad != nil ||
 		!slices.Equal(l.Awards, want) {
 		t.Errorf("awards\nwant %+v\ngot  %+v, %v", want, l.Awards, bad)
 	}
-	if got := l.AwardsOf("p"); !slices.Equal(got, []catalog.Award{award(ts, 7, "p")}) {
+	if got := l.GrantsOf("p"); !slices.Equal(got, []catalog.Grant{award(ts, 7, "p")}) {
 		t.Errorf("of the holder: %+v", got)
 	}
-	if got := l.AwardsOf("q"); len(got) > 0 {
+	if got := l.GrantsOf("q"); len(got) > 0 {
 		t.Errorf("of one that holds nothing: %+v", got)
 	}
 	for _, odd := range []any{nil, int32(5), bson.A{"x"}, bson.D{}, missing{}} {
@@ -280,7 +280,7 @@ func TestParseAwards_LinesOfOthers_AreLeftOut(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := catalog.ParseAwards("balancer", c.text, ""); len(got) != c.want {
+			if got := catalog.ParseGrants("balancer", c.text, ""); len(got) != c.want {
 				t.Errorf("want %d, got %+v", c.want, got)
 			}
 		})
@@ -290,19 +290,19 @@ func TestParseAwards_LinesOfOthers_AreLeftOut(t *testing.T) {
 func TestAwardLine_RoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var want []catalog.Award
+		var want []catalog.Grant
 		var text strings.Builder
 		for i := range rapid.IntRange(0, 4).Draw(t, "awards") {
-			a := catalog.Award{
+			a := catalog.Grant{
 				Session:  catalog.Session{Name: "balancer", TS: bson.ObjectID{0: 7, 11: byte(i)}},
 				Fence:    rapid.Int64Range(0, math.MaxInt64).Draw(t, "fence"),
 				Process:  rapid.StringMatching(`[^\n]*`).Draw(t, "process"),
 				Evidence: "silent",
 			}
 			want = append(want, a)
-			text.WriteString(catalog.AwardLine(a.TS, a.Fence, a.Process))
+			text.WriteString(catalog.GrantLine(a.TS, a.Fence, a.Process))
 		}
-		if got := catalog.ParseAwards("balancer", text.String(), "silent"); !slices.Equal(want, got) {
+		if got := catalog.ParseGrants("balancer", text.String(), "silent"); !slices.Equal(want, got) {
 			t.Fatalf("awards\nwant %q\ngot  %q", fmt.Sprint(want), fmt.Sprint(got))
 		}
 	})

@@ -31,8 +31,8 @@ const (
 	Permit Mode = "permit"
 )
 
-// A Party is a holder or a waiter of a lock, as its document tells.
-type Party struct {
+// A Participant is a holder or a waiter of a lock, as its document tells.
+type Participant struct {
 	TS      bson.ObjectID
 	Process string
 	Who     string
@@ -58,7 +58,7 @@ type Queues interface {
 	// one step. Entering again with the same session changes nothing. It returns the document as
 	// it is then: [Lock.Held] by g or [Lock.Waits] with g. Errors: ErrNotFree when g did not get it
 	// and how says not to queue; ErrQueueFull; *LimitError; *MalformedError; ErrUnknownOutcome.
-	Enter(ctx context.Context, g Grant, how Line) (Lock, error)
+	Enter(ctx context.Context, g Request, how EnterMode) (Lock, error)
 
 	// Leave takes a session out of the lock: it frees the lock if s holds it, or takes s out of the line,
 	// and grants the lock to whoever is next, in one step; it touches nothing otherwise. When nobody
@@ -66,36 +66,36 @@ type Queues interface {
 	// is freed as well. It tells who was granted, and may tell a grant of the same instant again.
 	// Errors: ErrNoMatch when s neither holds it nor waits, *MalformedError when that cannot be told,
 	// ErrUnknownOutcome.
-	Leave(ctx context.Context, s Session) ([]Award, error)
+	Leave(ctx context.Context, s Session) ([]Grant, error)
 
 	// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
 	// the document with that process. The evidence is written for whoever is granted by it.
 	// Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
-	Evict(ctx context.Context, dead Holder, evidence string) ([]Award, error)
+	Evict(ctx context.Context, dead Holder, evidence string) ([]Grant, error)
 
 	// GrantNext grants a free lock that somebody else left with a line of waiters to the first of
 	// them. Errors: ErrNoMatch when there is nothing to grant, *MalformedError, ErrUnknownOutcome.
-	GrantNext(ctx context.Context, name string) ([]Award, error)
+	GrantNext(ctx context.Context, name string) ([]Grant, error)
 
 	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock, in one
 	// command where the server can. Locks without a document are left out. A document that cannot be
 	// understood is no error: it is in the result.
 	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
 
-	// Awarded reads which of the named locks process holds, and which of them are free. It is the
+	// HeldOrFree reads which of the named locks process holds, and which of them are free. It is the
 	// question of a process that waits for them.
-	Awarded(ctx context.Context, process string, names []string) (awards []Award, free []string,
+	HeldOrFree(ctx context.Context, process string, names []string) (awards []Grant, free []string,
 		err error)
 
-	// Notices opens a stream of what is granted to process from now on. Errors: ErrNoNotices where
+	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoNotices where
 	// the deployment or the database has none.
-	Notices(ctx context.Context, process string) (Notices, error)
+	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
 	// EnterTransaction takes a free lock inside the transaction that ctx carries: until it ends
 	// nobody else can take it, and afterwards it is free. Errors: ErrNoTransactions when ctx
 	// carries none or there are none here; ErrNotFree, after which the transaction still lives;
 	// others, such as a conflict, as the driver worded them, so that its loop runs again.
-	EnterTransaction(ctx context.Context, g Grant) (Lock, error)
+	EnterTransaction(ctx context.Context, g Request) (Lock, error)
 }
 
 // LookAt is [Queues.Snapshots] of one lock. Of one without a document nothing is known, not even the time.
@@ -106,13 +106,13 @@ func LookAt(ctx context.Context, store interface {
 	return seen[name], err
 }
 
-// A Line says how to enter a lock that is not to be had at once.
-type Line int
+// An EnterMode says how to enter a lock that is not to be had at once.
+type EnterMode int
 
 // The ways.
 const (
 	// Queue: stand at the end of the line.
-	Queue Line = iota
+	Queue EnterMode = iota
 	// Try: do not queue, and do not overtake those who do.
 	Try
 	// Barge: do not queue, but overtake those who do if the holders allow it.
@@ -124,8 +124,8 @@ const (
 	Claim
 )
 
-// An Award says that a session holds a lock because somebody else's step granted it.
-type Award struct {
+// An Grant says that a session holds a lock because somebody else's step granted it.
+type Grant struct {
 	Session
 	Process string
 	Fence   int64
@@ -133,17 +133,17 @@ type Award struct {
 	Evidence string
 }
 
-// Notices is an open stream. Next blocks until there is something, ctx ends or the stream is over;
+// GrantStream is an open stream. Next blocks until there is something, ctx ends or the stream is over;
 // after an error the stream is of no use and must be closed. What happened while no stream was
-// open is not told: ask [Queues.Awarded] after opening one.
-type Notices interface {
-	Next(ctx context.Context) ([]Award, error)
+// open is not told: ask [Queues.HeldOrFree] after opening one.
+type GrantStream interface {
+	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
 }
 
-// A Pulse is the ping document of one process, or what is wrong with it; both are nil when there is
+// A PingState is the ping document of one process, or what is wrong with it; both are nil when there is
 // none.
-type Pulse struct {
+type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
 }
@@ -154,7 +154,7 @@ var (
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrLimit is matched by *LimitError.
 	ErrLimit = errors.New("another limit")
-	// ErrNoNotices is returned by Notices where the deployment has no change streams, or the
+	// ErrNoNotices is returned by GrantStream where the deployment has no change streams, or the
 	// database has none.
 	ErrNoNotices = errors.New("no notices here")
 )
@@ -182,27 +182,27 @@ func limitWords(limit int32) string {
 func (e *LimitError) Is(target error) bool { return target == ErrLimit }
 
 // Holders returns who holds the lock, in the order in which they were granted.
-func (l Lock) Holders() []Party {
+func (l Lock) Holders() []Participant {
 	switch {
 	case !l.Held:
 		return nil
 	case len(l.Sharers) > 0:
 		return l.Sharers
 	}
-	return []Party{{
+	return []Participant{{
 		TS: l.TS, Process: l.Process, Who: l.Who, Why: l.Why, Takeover: l.Takeover, Since: l.When,
 		Fence: l.Fence,
 	}}
 }
 
-// AwardsOf returns what process holds of the lock, as awards.
-func (l Lock) AwardsOf(process string) []Award {
-	var awards []Award
+// GrantsOf returns what process holds of the lock, as awards.
+func (l Lock) GrantsOf(process string) []Grant {
+	var awards []Grant
 	for _, p := range l.Holders() {
 		if p.Process != process {
 			continue
 		}
-		a := Award{Session: Session{Name: l.Name, TS: p.TS}, Process: process, Fence: p.Fence}
+		a := Grant{Session: Session{Name: l.Name, TS: p.TS}, Process: process, Fence: p.Fence}
 		for _, told := range l.Awards {
 			if told.TS == p.TS {
 				a.Evidence = told.Evidence
@@ -217,7 +217,7 @@ func (l Lock) AwardsOf(process string) []Award {
 // those that wait.
 func (l Lock) SessionsOf(process string) []HeldSession {
 	var sessions []HeldSession
-	add := func(parties []Party, waits bool) {
+	add := func(parties []Participant, waits bool) {
 		for _, p := range parties {
 			if p.Process == process {
 				s := HeldSession{Session: Session{Name: l.Name, TS: p.TS}, Waits: waits}
@@ -234,7 +234,7 @@ func (l Lock) SessionsOf(process string) []HeldSession {
 }
 
 // HeldBy returns the holder with that session.
-func (l Lock) HeldBy(ts bson.ObjectID) (Party, bool) { return find(l.Holders(), ts) }
+func (l Lock) HeldBy(ts bson.ObjectID) (Participant, bool) { return find(l.Holders(), ts) }
 
 // HeldAs reports whether that session holds the lock for that process.
 func (l Lock) HeldAs(ts bson.ObjectID, process string) bool {
@@ -243,13 +243,13 @@ func (l Lock) HeldAs(ts bson.ObjectID, process string) bool {
 }
 
 // WaitedBy returns the waiter with that session.
-func (l Lock) WaitedBy(ts bson.ObjectID) (Party, bool) { return find(l.Waiters, ts) }
+func (l Lock) WaitedBy(ts bson.ObjectID) (Participant, bool) { return find(l.Waiters, ts) }
 
-func find(parties []Party, ts bson.ObjectID) (Party, bool) {
+func find(parties []Participant, ts bson.ObjectID) (Participant, bool) {
 	for _, p := range parties {
 		if p.TS == ts {
 			return p, true
 		}
 	}
-	return Party{}, false
+	return Participant{}, false
 }

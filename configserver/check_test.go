@@ -30,7 +30,7 @@ func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(report)
-	want := configserver.Tally{Rounds: rounds, One: rounds}
+	want := configserver.HeldSummary{Rounds: rounds, One: rounds}
 	if !report.Atomic || report.Acquire != want || report.CompareAndSet != want {
 		t.Errorf("got %+v", report)
 	}

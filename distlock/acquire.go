@@ -24,11 +24,11 @@ const maxRaces = 3
 
 // An attempt is one try to acquire: one lock session, known to the table before it is sent.
 type attempt struct {
-	m      *Manager
-	term   *pinger.Term
-	grant  catalog.Grant
-	line   catalog.Line
-	parent context.Context // of the guard; the contexts of the commands end earlier
+	m       *Manager
+	term    *pinger.Term
+	request catalog.Request
+	line    catalog.EnterMode
+	parent  context.Context // of the guard; the contexts of the commands end earlier
 }
 
 // begin makes the session of an attempt and enters it in the table. The caller must call leave.
@@ -40,7 +40,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 	if term == nil {
 		return nil, m.noHeartbeat(name)
 	}
-	a := &attempt{m: m, term: term, grant: catalog.Grant{
+	a := &attempt{m: m, term: term, request: catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
 		Process:  term.Process(),
 		Why:      o.why,
@@ -48,8 +48,8 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Mode:     o.mode,
 		Limit:    o.limit,
 	}, line: o.line, parent: o.parent}
-	a.grant.Who = fmt.Sprintf("%s:%s:%08x", a.grant.Process, o.label, rand.Uint32())
-	m.table.enter(a.grant.TS)
+	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
+	m.table.enter(a.request.TS)
 	if m.closing() { // Close may have looked at the table before we were in it
 		a.leave()
 		return nil, acquiring(name, ErrClosed)
@@ -57,7 +57,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 	return a, nil
 }
 
-func (a *attempt) leave() { a.m.table.leave(a.grant.TS) }
+func (a *attempt) leave() { a.m.table.leave(a.request.TS) }
 
 func (m *Manager) noHeartbeat(name string) error {
 	err := acquiring(name, ErrNoHeartbeat)
@@ -101,10 +101,10 @@ func refused(err error) bool {
 // take acquires a lock that is to be had at once. What the plain acquisition refuses although it is
 // free, as one that a foreign manager left with its sharers, entering takes.
 func (a *attempt) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
-	if a.grant.Mode == catalog.Exclusive && a.line == catalog.Try && plainly {
-		return a.m.locks.Enter(ctx, a.grant, catalog.Claim)
+	if a.request.Mode == catalog.Exclusive && a.line == catalog.Try && plainly {
+		return a.m.locks.Enter(ctx, a.request, catalog.Claim)
 	}
-	lock, err := a.m.locks.Enter(ctx, a.grant, a.line)
+	lock, err := a.m.locks.Enter(ctx, a.request, a.line)
 	if err != nil {
 		return lock, err
 	}
@@ -113,7 +113,7 @@ func (a *attempt) take(ctx context.Context, plainly bool) (catalog.Lock, error) 
 
 // mine shows a lock with the fence of this attempt, which is one of several holders perhaps.
 func (a *attempt) mine(lock catalog.Lock) catalog.Lock {
-	if p, ok := lock.HeldBy(a.grant.TS); ok {
+	if p, ok := lock.HeldBy(a.request.TS); ok {
 		lock.Fence, lock.When = p.Fence, p.Since
 	}
 	return lock
@@ -126,11 +126,11 @@ var errFree = errors.New("free")
 // errFree, a *HeldError, a *PermitMismatchError, or another error, with the last picture.
 func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
 	for race := 0; ; race++ {
-		if s, err = a.m.judge.Look(ctx, a.grant.Name); err != nil {
-			return nil, s, acquiring(a.grant.Name, err)
+		if s, err = a.m.judge.Look(ctx, a.request.Name); err != nil {
+			return nil, s, acquiring(a.request.Name, err)
 		}
 		if err := s.Malformed(); err != nil {
-			return nil, s, acquiring(a.grant.Name, err)
+			return nil, s, acquiring(a.request.Name, err)
 		}
 		if s.Free() {
 			return nil, s, a.settle(ctx, s)
@@ -151,18 +151,18 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 	if s.Lock == nil || len(s.Lock.Waiters) == 0 || a.line == catalog.Barge {
 		return errFree
 	}
-	awards, err := a.m.locks.GrantNext(ctx, a.grant.Name)
+	grants, err := a.m.locks.GrantNext(ctx, a.request.Name)
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) {
-		a.m.queue.Deliver(awards)
+		a.m.queue.Deliver(grants)
 		return a.answer(s)
 	}
-	return fmt.Errorf("distlock: acquire %s: settle its line: %w", quoted(a.grant.Name), err)
+	return fmt.Errorf("distlock: acquire %s: settle its line: %w", quoted(a.request.Name), err)
 }
 
 // clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an error
 // that matches catalog.ErrNoMatch when the picture changed, or what answer says of the living.
 func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
-	if len(s.Suspects) == 1 && len(s.Lock.Sharers) == 0 && a.grant.Mode == catalog.Exclusive &&
+	if len(s.Suspects) == 1 && len(s.Lock.Sharers) == 0 && a.request.Mode == catalog.Exclusive &&
 		s.Suspects[0].Dead() {
 		return a.overtake(ctx, s, s.Suspects[0])
 	}
@@ -170,7 +170,7 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 	a.m.queue.Deliver(grants)
 	switch {
 	case err != nil:
-		return nil, acquiring(a.grant.Name, err)
+		return nil, acquiring(a.request.Name, err)
 	case evicted > 0:
 		return nil, errFree
 	}
@@ -181,9 +181,9 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 // is in use with another limit, errFree if there is a place in a line that the contender would stand
 // in, else a *HeldError.
 func (a *attempt) answer(s contend.Scene) error {
-	_, waits := s.Lock.WaitedBy(a.grant.TS) // a lost reply: to enter again tells it
-	_, holds := s.Lock.HeldBy(a.grant.TS)
-	if limit := s.OtherLimit(a.grant.Limit); limit != nil && !waits && !holds {
+	_, waits := s.Lock.WaitedBy(a.request.TS) // a lost reply: to enter again tells it
+	_, holds := s.Lock.HeldBy(a.request.TS)
+	if limit := s.OtherLimit(a.request.Limit); limit != nil && !waits && !holds {
 		return &acquireError{
 			text:   "distlock: " + limit.Error() + "; " + a.m.heldError(s).facts(),
 			causes: []error{limit},
@@ -201,9 +201,9 @@ func (a *attempt) answer(s contend.Scene) error {
 func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Suspect) (*TryGuard, error) {
 	evidence, err := a.m.judge.Condemn(ctx, s, dead)
 	if err != nil {
-		return nil, acquiring(a.grant.Name, err)
+		return nil, acquiring(a.request.Name, err)
 	}
-	taken, err := a.m.locks.Overtake(ctx, a.grant, contend.HolderOf(s.Name, dead.Party))
+	taken, err := a.m.locks.Overtake(ctx, a.request, contend.HolderOf(s.Name, dead.Participant))
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		return nil, err
@@ -217,7 +217,7 @@ func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Su
 // is asked for the session, by a write, for as long as the caller is there. Found: held. Not found:
 // not held, and the reaper frees it should it appear later. No answer: the late-release list frees it.
 func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
-	failed := acquiring(a.grant.Name, err)
+	failed := acquiring(a.request.Name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
 		return nil, failed
 	}
@@ -233,7 +233,7 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	}
 	a.m.pinger.Doubt()
 	if !errors.Is(err, catalog.ErrNoMatch) {
-		a.m.pinger.ReleaseLater(a.grant.Session)
+		a.m.pinger.ReleaseLater(a.request.Session)
 	}
 	return nil, failed
 }
@@ -241,10 +241,10 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 // confirm asks, by a write, whether this attempt holds the lock. A shared holder may enter again: it
 // finds itself, or gets what it wanted.
 func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
-	if a.grant.Mode == catalog.Exclusive {
-		return a.m.locks.Confirm(ctx, a.grant)
+	if a.request.Mode == catalog.Exclusive {
+		return a.m.locks.Confirm(ctx, a.request)
 	}
-	lock, err := a.m.locks.Enter(ctx, a.grant, a.line)
+	lock, err := a.m.locks.Enter(ctx, a.request, a.line)
 	if errors.Is(err, catalog.ErrNotFree) {
 		return lock, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
 	}
@@ -255,11 +255,11 @@ func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
 func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
 	fail := func(err error) (*TryGuard, error) {
 		a.undo()
-		return nil, acquiring(a.grant.Name, err)
+		return nil, acquiring(a.request.Name, err)
 	}
 	if lock.Fence < unseeded {
 		var err error
-		if lock, err = a.m.locks.SeedFence(ctx, a.grant.Session, lock.When.UnixMilli()); err != nil {
+		if lock, err = a.m.locks.SeedFence(ctx, a.request.Session, lock.When.UnixMilli()); err != nil {
 			err = fmt.Errorf("raise the fence: %w", err)
 			if errors.Is(err, catalog.ErrUnknownOutcome) {
 				err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
@@ -268,8 +268,8 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		}
 	}
 	h := &holding{
-		m: a.m, session: a.grant.Session, process: a.grant.Process, why: a.grant.Why,
-		mode: a.grant.Mode, limit: a.grant.Limit, fence: lock.Fence, evidence: evidence, term: a.term, guards: 1,
+		m: a.m, session: a.request.Session, process: a.request.Process, why: a.request.Why,
+		mode: a.request.Mode, limit: a.request.Limit, fence: lock.Fence, evidence: evidence, term: a.term, guards: 1,
 		transacting: make(chan struct{}, 1),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
@@ -280,13 +280,13 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		return fail(err)
 	}
 	if err := a.term.Err(); err != nil { // the reply came too late to be trusted
-		return refuse(&LostError{Name: a.grant.Name, Fence: lock.Fence, Cause: err})
+		return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: err})
 	}
 	if a.m.closing() {
 		return refuse(ErrClosed)
 	}
-	event := a.m.log.Info().Str("lock", catalog.Printable(a.grant.Name, 200)).
-		Stringer("ts", a.grant.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(a.grant.Why, 200))
+	event := a.m.log.Info().Str("lock", catalog.Printable(a.request.Name, 200)).
+		Stringer("ts", a.request.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(a.request.Why, 200))
 	if evidence != "" {
 		event.Str("evidence", evidence).Msg("taken over")
 	} else {
@@ -297,4 +297,4 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 
 // undo takes this attempt out of the lock, whether it holds or waits, in the background: its caller
 // does not wait for it.
-func (a *attempt) undo() { a.m.pinger.ReleaseSoon(a.grant.Session) }
+func (a *attempt) undo() { a.m.pinger.ReleaseSoon(a.request.Session) }

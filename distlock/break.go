@@ -95,7 +95,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		return i.free(ctx, s, fence, why)
 	}
 	holders := l.Holders()
-	n := slices.IndexFunc(holders, func(p catalog.Party) bool {
+	n := slices.IndexFunc(holders, func(p catalog.Participant) bool {
 		return p.Fence == fence && (len(session) == 0 || session[0] == p.TS)
 	})
 	if n < 0 {
@@ -111,13 +111,13 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 			return process, now, err
 		} // else somebody came to wait, or it changed
 	}
-	awards, err := i.store.Evict(ctx, contend.HolderOf(name, seen), "broken: "+why)
-	i.granted(awards)
+	grants, err := i.store.Evict(ctx, contend.HolderOf(name, seen), "broken: "+why)
+	i.granted(grants)
 	var now []LockInfo
-	for _, a := range awards {
+	for _, a := range grants {
 		now = append(now, LockInfo{Name: name, Held: true, Process: a.Process, Session: a.TS, Fence: a.Fence})
 	}
-	if len(awards) == 0 && len(holders) == 1 {
+	if len(grants) == 0 && len(holders) == 1 {
 		now = append(now, LockInfo{Name: name})
 	}
 	return seen.Process, now, err

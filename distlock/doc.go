@@ -43,7 +43,7 @@
 //     code that called this package.
 //   - Line: those who wait for a lock, first come, first served. Waiter: a contender that has a place in it.
 //     The line stands in the lock's document.
-//   - Grant: giving a lock to the next in line, by the very command that frees it.
+//   - Request: giving a lock to the next in line, by the very command that frees it.
 //   - Guard: a held lock as its caller has it, a TryGuard. Trusted: a guard whose Err is nil. Lost: a guard
 //     that is trusted no more although it was not released.
 //   - Lock session: one acquisition, the field ts; every conditional write names it.

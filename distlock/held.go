@@ -37,8 +37,8 @@ func (m *Manager) heldError(s contend.Scene) *HeldError {
 	}
 	last := m.pinger.Last()
 	e.Self = last != nil && in.Process == last.Process()
-	if in.Pulse.Ping != nil && !s.ServerTime.IsZero() {
-		e.PingAge = max(0, s.ServerTime.Sub(in.Pulse.Ping.At))
+	if in.PingState.Ping != nil && !s.ServerTime.IsZero() {
+		e.PingAge = max(0, s.ServerTime.Sub(in.PingState.Ping.At))
 	}
 	return e
 }

@@ -93,7 +93,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			want:  denied,
 		},
 		"locks may not be read": {
-			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Awarded, fault.Look, fault.Enter) },
+			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.HeldOrFree, fault.Look, fault.Enter) },
 			want:  denied,
 		},
 	} {
@@ -152,7 +152,7 @@ func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 // and the wait goes on.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
-		"looks": {fault.Look, fault.Look}, "questions": {fault.Awarded}, "entering": {fault.Enter},
+		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -168,7 +168,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 							return fault.Refused(call.Op)
 						}
 					}
-					if call.Op == fault.Notices {
+					if call.Op == fault.GrantStream {
 						return catalog.ErrNoNotices
 					}
 					return apply()

@@ -22,7 +22,7 @@ type Inspector struct {
 	log     zerolog.Logger
 	closed  <-chan struct{}
 	process func() string               // of the Manager; empty when there is none
-	granted func([]catalog.Award)       // tells the Manager's waiters
+	granted func([]catalog.Grant)       // tells the Manager's waiters
 	fit     func(context.Context) error // asked before a lock is broken
 	close   func(context.Context) error // of the store, when it is the Inspector's own
 }
@@ -49,7 +49,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	return &Inspector{
 		store: s.locks, log: cfg.Logger, closed: closed,
 		process: func() string { return "" },
-		granted: func([]catalog.Award) {},
+		granted: func([]catalog.Grant) {},
 		fit: func(ctx context.Context) error {
 			server, err := s.locks.Hello(ctx)
 			if err != nil {
@@ -227,7 +227,7 @@ func (i *Inspector) waiters(seen catalog.Snapshot) []LockInfo {
 }
 
 // row is what is known of a holder or waiter.
-func (i *Inspector) row(seen catalog.Snapshot, p catalog.Party) LockInfo {
+func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	pulse := pulseOf(seen, p)
 	since := func(t time.Time) time.Duration {
 		if t.IsZero() || seen.ServerTime.IsZero() {
@@ -249,15 +249,15 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Party) LockInfo {
 }
 
 // pulseOf is the ping of a holder or waiter.
-func pulseOf(seen catalog.Snapshot, p catalog.Party) catalog.Pulse {
+func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	if p.Process == seen.Lock.Process {
-		return catalog.Pulse{Ping: seen.Ping, Err: seen.PingErr}
+		return catalog.PingState{Ping: seen.Ping, Err: seen.PingErr}
 	}
-	return seen.Pulses[p.Process]
+	return seen.Pings[p.Process]
 }
 
 // fenced reports whether a holder raised the fence when it came: it shares the lock, which no foreign
 // manager can, or pings as ours do.
-func fenced(p catalog.Party, pulse catalog.Pulse) bool {
+func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }

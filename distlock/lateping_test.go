@@ -19,10 +19,10 @@ type latePings struct {
 	catalog.Catalog
 	mu     sync.Mutex // guards the fields below
 	silent bool
-	under  []catalog.Beat // under way
+	under  []catalog.Heartbeat // under way
 }
 
-func (l *latePings) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (l *latePings) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	l.mu.Lock()
 	silent := l.silent
 	if silent {
@@ -166,7 +166,7 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
 		lost, closed := p.mustTry("a"), p.mustTry("b")
-		twin := catalog.Beat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime, Interval: pingTime}
+		twin := catalog.Heartbeat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime, Interval: pingTime}
 		if _, err := w.mem.Ping(t.Context(), twin); err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ type acquireOptions struct {
 	mode    catalog.Mode
 	limit   int32
 	limits  int // as asked for, to be checked
-	line    catalog.Line
+	line    catalog.EnterMode
 	holding []*TryGuard
 	says    bool // the caller says what it holds
 }

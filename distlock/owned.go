@@ -204,9 +204,9 @@ func (t *table) Vanished(ctx context.Context, s catalog.Session) {
 // Leave takes a session out of its lock and tells the waiters of this Manager what is granted to them
 // by it.
 func (t *table) Leave(ctx context.Context, s catalog.Session) error {
-	awards, err := t.m.locks.Leave(ctx, s)
-	t.m.queue.Deliver(awards)
-	if err == nil && len(awards) == 0 { // else the awards say so
+	grants, err := t.m.locks.Leave(ctx, s)
+	t.m.queue.Deliver(grants)
+	if err == nil && len(grants) == 0 { // else the grants say so
 		t.m.queue.Opened(s.Name)
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 const grace = 10 * time.Millisecond
 
 // A promptStore is a store whose commands end with their contexts, whatever the store under it does:
-// a command that does not notice is left to itself, and its outcome is unknown. Notices are for the
+// a command that does not notice is left to itself, and its outcome is unknown. GrantStream are for the
 // background alone, and what is done inside of a transaction belongs to the session of its caller:
 // these are as prompt as the store.
 type promptStore struct {
@@ -123,7 +123,7 @@ func (p *promptStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.S
 }
 
 // Confirm implements [catalog.Locks].
-func (p *promptStore) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (p *promptStore) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	return within(ctx, p, true, func() (catalog.Lock, error) { return p.Catalog.Confirm(ctx, g) })
 }
 
@@ -143,7 +143,7 @@ func (p *promptStore) Condemn(ctx context.Context, process string, watched *cata
 }
 
 // Overtake implements [catalog.Locks].
-func (p *promptStore) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+func (p *promptStore) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error,
 ) {
 	return within(ctx, p, true, func() (catalog.Lock, error) {
@@ -157,7 +157,7 @@ func (p *promptStore) Read(ctx context.Context, name string) (catalog.Lock, erro
 }
 
 // Ping implements [catalog.Pings].
-func (p *promptStore) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (p *promptStore) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	return within(ctx, p, true, func() (catalog.Pinged, error) { return p.Catalog.Ping(ctx, b) })
 }
 
@@ -173,10 +173,10 @@ func (p *promptStore) Held(ctx context.Context, process string) ([]catalog.HeldS
 	})
 }
 
-// Tally implements [catalog.Pings].
-func (p *promptStore) Tally(ctx context.Context, process string) (catalog.Tally, error) {
-	return within(ctx, p, false, func() (catalog.Tally, error) {
-		return p.Catalog.Tally(ctx, process)
+// HeldSummary implements [catalog.Pings].
+func (p *promptStore) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
+	return within(ctx, p, false, func() (catalog.HeldSummary, error) {
+		return p.Catalog.HeldSummary(ctx, process)
 	})
 }
 
@@ -205,7 +205,7 @@ func (p *promptStore) Break(ctx context.Context, s catalog.Session, fence int64,
 }
 
 // Enter implements [catalog.Queues].
-func (p *promptStore) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+func (p *promptStore) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error,
 ) {
 	return within(ctx, p, true, func() (catalog.Lock, error) {
@@ -214,22 +214,22 @@ func (p *promptStore) Enter(ctx context.Context, g catalog.Grant, how catalog.Li
 }
 
 // Leave implements [catalog.Queues].
-func (p *promptStore) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
-	return within(ctx, p, true, func() ([]catalog.Award, error) { return p.Catalog.Leave(ctx, s) })
+func (p *promptStore) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
+	return within(ctx, p, true, func() ([]catalog.Grant, error) { return p.Catalog.Leave(ctx, s) })
 }
 
 // Evict implements [catalog.Queues].
 func (p *promptStore) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Award, error,
+	[]catalog.Grant, error,
 ) {
-	return within(ctx, p, true, func() ([]catalog.Award, error) {
+	return within(ctx, p, true, func() ([]catalog.Grant, error) {
 		return p.Catalog.Evict(ctx, dead, evidence)
 	})
 }
 
 // GrantNext implements [catalog.Queues].
-func (p *promptStore) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
-	return within(ctx, p, true, func() ([]catalog.Award, error) {
+func (p *promptStore) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
+	return within(ctx, p, true, func() ([]catalog.Grant, error) {
 		return p.Catalog.GrantNext(ctx, name)
 	})
 }
@@ -241,17 +241,17 @@ func (p *promptStore) Snapshots(ctx context.Context, names []string) (map[string
 	})
 }
 
-// Awarded implements [catalog.Queues].
-func (p *promptStore) Awarded(ctx context.Context, process string, names []string) (
-	[]catalog.Award, []string, error,
+// HeldOrFree implements [catalog.Queues].
+func (p *promptStore) HeldOrFree(ctx context.Context, process string, names []string) (
+	[]catalog.Grant, []string, error,
 ) {
 	type answer struct {
-		awards []catalog.Award
+		grants []catalog.Grant
 		free   []string
 	}
 	a, err := within(ctx, p, false, func() (a answer, err error) {
-		a.awards, a.free, err = p.Catalog.Awarded(ctx, process, names)
+		a.grants, a.free, err = p.Catalog.HeldOrFree(ctx, process, names)
 		return a, err
 	})
-	return a.awards, a.free, err
+	return a.grants, a.free, err
 }

@@ -21,7 +21,7 @@ import (
 // withoutNotices makes a process ask for its grants, as where there are no change streams.
 func (p *proc) withoutNotices() *proc {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op == fault.Notices {
+		if call.Op == fault.GrantStream {
 			return catalog.ErrNoNotices
 		}
 		return apply()

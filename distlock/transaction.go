@@ -99,7 +99,7 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 			return err
 		}
 	}
-	_, err = l.m.locks.EnterTransaction(ctx, a.grant)
+	_, err = l.m.locks.EnterTransaction(ctx, a.request)
 	switch {
 	case errors.Is(err, catalog.ErrNotFree):
 		return &againError{fmt.Errorf("%w: the transaction began before the lock was free; run it "+

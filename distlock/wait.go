@@ -34,7 +34,7 @@ type waiter struct {
 func (w *waiter) held() *HeldError {
 	s := w.Scene()
 	if s == nil {
-		return &HeldError{Name: w.a.grant.Name, PingAge: -1, Reason: "its line could not be entered"}
+		return &HeldError{Name: w.a.request.Name, PingAge: -1, Reason: "its line could not be entered"}
 	}
 	return w.a.m.heldError(*s)
 }
@@ -43,13 +43,13 @@ func (w *waiter) held() *HeldError {
 func (w *waiter) fateOf(f waitqueue.Fate) error {
 	switch {
 	case f.Circle != nil:
-		return &DeadlockError{Name: w.a.grant.Name, Chain: f.Circle}
+		return &DeadlockError{Name: w.a.request.Name, Chain: f.Circle}
 	case f.Removed:
 		e := w.held()
 		e.Reason = "its place in the line was removed"
 		return e
 	}
-	return acquiring(w.a.grant.Name, f.Err)
+	return acquiring(w.a.request.Name, f.Err)
 }
 
 // note tells the log how a command of a wait went. What its caller is told is no failure, and of a lost
@@ -158,8 +158,8 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	}
 	defer a.leave()
 	a.line = catalog.Queue
-	a.grant.Holds = sessions(owned(ctx, w.o))
-	me := &waiter{Waiter: waitqueue.NewWaiter(&a.grant), a: a}
+	a.request.Holds = sessions(owned(ctx, w.o))
+	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
 	w.m.queue.Enter(me.Waiter)
 	defer w.m.queue.Exit(me.Waiter)
 	lock, guard, err := w.come(ctx, me)
@@ -176,7 +176,7 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 		return nil, err
 	}
 	w.entered()
-	if _, got := lock.HeldBy(a.grant.TS); got {
+	if _, got := lock.HeldBy(a.request.TS); got {
 		return a.hand(ctx, a.mine(lock), "")
 	}
 	w.m.queue.Stands(me.Waiter, lock)
@@ -271,7 +271,7 @@ func (w *waiting) termOver(me *waiter) error {
 // server refused, see refused, and those of waiting.
 func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 	for {
-		lock, err := w.m.locks.Enter(ctx, me.a.grant, catalog.Queue)
+		lock, err := w.m.locks.Enter(ctx, me.a.request, catalog.Queue)
 		if err == nil || refused(err) {
 			w.note(ctx, nil)
 			return lock, err
@@ -294,8 +294,8 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 	w.last = nil
 	select {
-	case award := <-me.Granted:
-		return me.a.granted(ctx, award)
+	case grant := <-me.Granted:
+		return me.a.granted(ctx, grant)
 	case <-ctx.Done():
 		if len(me.Granted) > 0 && w.o.parent.Err() == nil { // at the same instant
 			return me.a.granted(ctx, <-me.Granted)
@@ -309,8 +309,8 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		return nil, w.stopped(ErrClosed)
 	case fate := <-me.Fate:
 		select {
-		case award := <-me.Granted: // at the same instant
-			return me.a.granted(ctx, award)
+		case grant := <-me.Granted: // at the same instant
+			return me.a.granted(ctx, grant)
 		default:
 		}
 		me.a.undo()
@@ -322,8 +322,8 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 }
 
 // granted makes a guard of a grant. It is worth what the deadline of the last ping says.
-func (a *attempt) granted(ctx context.Context, award catalog.Award) (*TryGuard, error) {
+func (a *attempt) granted(ctx context.Context, grant catalog.Grant) (*TryGuard, error) {
 	return a.hand(ctx, catalog.Lock{
-		Name: award.Name, Held: true, TS: award.TS, Process: award.Process, Fence: award.Fence,
-	}, award.Evidence)
+		Name: grant.Name, Held: true, TS: grant.TS, Process: grant.Process, Fence: grant.Fence,
+	}, grant.Evidence)
 }

@@ -82,7 +82,7 @@ type split struct {
 	beat catalog.Catalog
 }
 
-func (s split) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (s split) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	return s.beat.Ping(ctx, b)
 }
 

@@ -180,8 +180,8 @@ type operation struct {
 func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	t.Helper()
 	me, other := w.name("p"), w.name("other")
-	grant := func(name, process string) catalog.Grant {
-		return catalog.Grant{Session: catalog.Session{Name: w.name(name), TS: bson.NewObjectID()},
+	grant := func(name, process string) catalog.Request {
+		return catalog.Request{Session: catalog.Session{Name: w.name(name), TS: bson.NewObjectID()},
 			Process: process, Who: "who", Why: "why", Takeover: time.Minute}
 	}
 	for _, name := range []string{"mine", "theirs", "line", "shared", "seeded", "broken", "left", "new"} {
@@ -189,7 +189,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			t.Fatal(err)
 		}
 	}
-	enter := func(g catalog.Grant) catalog.Grant {
+	enter := func(g catalog.Request) catalog.Request {
 		if _, err := c.Enter(t.Context(), g, catalog.Queue); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	fresh := grant("new", me)
 	return []operation{
 		{"Held", func(ctx context.Context) error { _, err := c.Held(ctx, me); return err }},
-		{"Tally", func(ctx context.Context) error { _, err := c.Tally(ctx, me); return err }},
+		{"HeldSummary", func(ctx context.Context) error { _, err := c.HeldSummary(ctx, me); return err }},
 		{"Waiting", func(ctx context.Context) error {
 			for _, err := range c.List(ctx, true) {
 				if err != nil {
@@ -223,7 +223,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			}
 			return nil
 		}},
-		{"Awarded", func(ctx context.Context) error { _, _, err := c.Awarded(ctx, me, names); return err }},
+		{"HeldOrFree", func(ctx context.Context) error { _, _, err := c.HeldOrFree(ctx, me, names); return err }},
 		{"Snapshots", func(ctx context.Context) error { _, err := c.Snapshots(ctx, names); return err }},
 		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
 		{"Acquire", func(ctx context.Context) error { _, err := c.Enter(ctx, fresh, catalog.Claim); return err }},

@@ -36,7 +36,7 @@ func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	t.Cleanup(func() { store.Set(pretend(fault.Release)) }) // before the manager is closed
 	h := hoard{world: w, m: m, stash: m.Stats().Server.Kind == string(catalog.FerretDB)}
 	if h.stash {
-		store.Set(fail(fault.Held, fault.Tally)) // the reaper would miss what is put aside
+		store.Set(fail(fault.Held, fault.HeldSummary)) // the reaper would miss what is put aside
 	}
 	batch := 50
 	if h.stash {

@@ -261,15 +261,15 @@ func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 						}
 					}
 					switch {
-					case call.Op == fault.Awarded || call.Op == fault.Look: // only the stream tells
+					case call.Op == fault.HeldOrFree || call.Op == fault.Look: // only the stream tells
 						select {
 						case <-goOn:
 						case <-ctx.Done():
 							return fault.Refused(call.Op)
 						}
-					case call.Op == fault.Notices && !c.opened:
+					case call.Op == fault.GrantStream && !c.opened:
 						wait()
-					case call.Op == fault.Notices:
+					case call.Op == fault.GrantStream:
 						err := apply()
 						wait()
 						return err

@@ -46,7 +46,7 @@ func (w *world) queueCtx(t testing.TB, ctx context.Context, m *distlock.Manager,
 		done <- turn{g, err, time.Since(begun)}
 	}()
 	eventually(t, turnLimit, "it stands in the line of "+name, func() bool {
-		return slices.ContainsFunc(w.lock(t, name).Waiters, func(p catalog.Party) bool {
+		return slices.ContainsFunc(w.lock(t, name).Waiters, func(p catalog.Participant) bool {
 			return strings.Contains(p.Who, ":"+label+":")
 		})
 	})

@@ -31,12 +31,12 @@ func TestOvertake_TwoAtOneInstant_ExactlyOneWins(t *testing.T) {
 		d := w.plantHeld(t, nil)
 		from := w.lock(t, d.name).Holder()
 		for round := range overtakeRounds {
-			grants := [2]catalog.Grant{}
+			grants := [2]catalog.Request{}
 			var errs [2]error
 			start := make(chan struct{})
 			var racing sync.WaitGroup
 			for i := range grants {
-				grants[i] = catalog.Grant{
+				grants[i] = catalog.Request{
 					Session: catalog.Session{Name: d.name, TS: bson.NewObjectID()},
 					Process: d.process, Takeover: time.Minute,
 				}

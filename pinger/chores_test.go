@@ -122,7 +122,7 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 // plantPlace puts a waiter of a process into the line of a lock that stands there already.
 func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session {
 	t.Helper()
-	g := catalog.Grant{
+	g := catalog.Request{
 		Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process,
 		Takeover: takeover,
 	}
@@ -165,11 +165,11 @@ func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 				if s := b.p.Stats(); s.Ghosts != 1 || s.Late != 1 {
 					t.Errorf("%d ghosts and %d late releases, want 1 and 1", s.Ghosts, s.Late)
 				}
-				read := b.store.Count(fault.Held) + b.store.Count(fault.Tally)
+				read := b.store.Count(fault.Held) + b.store.Count(fault.HeldSummary)
 				pings := b.store.Count(fault.Ping)
 				time.Sleep(10 * interval)
 				synctest.Wait()
-				read = b.store.Count(fault.Held) + b.store.Count(fault.Tally) - read
+				read = b.store.Count(fault.Held) + b.store.Count(fault.HeldSummary) - read
 				if pings = b.store.Count(fault.Ping) - pings; read != pings || pings < 8 {
 					t.Errorf("%d reads in %d pings, want one each", read, pings)
 				}

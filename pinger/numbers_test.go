@@ -17,7 +17,7 @@ func (b *bundle) twin(t *testing.T, n int64) error {
 	t.Helper()
 	local := time.Now().Add(-time.Hour) // its clock is its own
 	_, err := b.mem.Ping(context.Background(),
-		catalog.Beat{Process: "process-1", Seq: n, Local: local})
+		catalog.Heartbeat{Process: "process-1", Seq: n, Local: local})
 	return err
 }
 

@@ -205,7 +205,7 @@ var acquireCases = []testCase{
 }
 
 // everyOperation calls each operation of a store with plain arguments.
-func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.Context) error {
+func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Acquire": func(ctx context.Context) error { _, err := c.Enter(ctx, g, catalog.Claim); return err },
 		"Confirm": func(ctx context.Context) error { _, err := c.Confirm(ctx, g); return err },
@@ -226,9 +226,9 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			_, err := c.Ping(ctx, beat(g.Process, 1))
 			return err
 		},
-		"RemovePing": func(ctx context.Context) error { return c.RemovePing(ctx, g.Process) },
-		"Held":       func(ctx context.Context) error { _, err := c.Held(ctx, g.Process); return err },
-		"Tally":      func(ctx context.Context) error { _, err := c.Tally(ctx, g.Process); return err },
+		"RemovePing":  func(ctx context.Context) error { return c.RemovePing(ctx, g.Process) },
+		"Held":        func(ctx context.Context) error { _, err := c.Held(ctx, g.Process); return err },
+		"HeldSummary": func(ctx context.Context) error { _, err := c.HeldSummary(ctx, g.Process); return err },
 		"Prune": func(ctx context.Context) error {
 			_, err := c.Prune(ctx, time.UnixMilli(0))
 			return err
@@ -259,8 +259,8 @@ func everyOperation(c catalog.Catalog, g catalog.Grant) map[string]func(context.
 			_, err := c.Snapshots(ctx, []string{g.Name})
 			return err
 		},
-		"Awarded": func(ctx context.Context) error {
-			_, _, err := c.Awarded(ctx, g.Process, []string{g.Name})
+		"HeldOrFree": func(ctx context.Context) error {
+			_, _, err := c.HeldOrFree(ctx, g.Process, []string{g.Name})
 			return err
 		},
 		"Waiting": func(ctx context.Context) error {

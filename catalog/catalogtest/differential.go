@@ -69,7 +69,7 @@ type machine struct {
 	ctx    context.Context
 	stores [2]Store
 	prefix string
-	grants []catalog.Grant
+	grants []catalog.Request
 	known  map[bson.ObjectID]int // the sessions of this run, numbered
 	ids    uint32
 }
@@ -90,7 +90,7 @@ func (m *machine) session() bson.ObjectID {
 	return ts
 }
 
-func (m *machine) newGrant(t *rapid.T) catalog.Grant {
+func (m *machine) newGrant(t *rapid.T) catalog.Request {
 	g := grant(m.name(t), m.process(t))
 	g.TS = m.session()
 	m.grants = append(m.grants, g)
@@ -98,7 +98,7 @@ func (m *machine) newGrant(t *rapid.T) catalog.Grant {
 }
 
 // oldGrant draws one of the attempts so far, the latest ones more often.
-func (m *machine) oldGrant(t *rapid.T) catalog.Grant {
+func (m *machine) oldGrant(t *rapid.T) catalog.Request {
 	if len(m.grants) == 0 {
 		return m.newGrant(t)
 	}
@@ -259,7 +259,7 @@ func (m *machine) observe(t *rapid.T) {
 		for _, h := range held {
 			text = append(text, fmt.Sprint(h.Name, " ", m.masked(h.TS), " ", h.Fence, h.Waits))
 		}
-		tally, tallyErr := s.Catalog.Tally(m.ctx, process)
+		tally, tallyErr := s.Catalog.HeldSummary(m.ctx, process)
 		for _, s := range tally.Places {
 			text = append(text, fmt.Sprint("place ", s.Name, " ", m.masked(s.TS)))
 		}
@@ -287,7 +287,7 @@ func (m *machine) lookText(look catalog.Snapshot) string {
 	if look.PingErr != nil {
 		text = append(text, verdict(look.PingErr))
 	}
-	return strings.Join(append(text, pingText(look.Ping), pulsesText(look.Pulses)), "; ")
+	return strings.Join(append(text, pingText(look.Ping), pulsesText(look.Pings)), "; ")
 }
 
 func pingText(p *catalog.Ping) string {

@@ -32,7 +32,7 @@ func (m *machine) queueSteps() map[string]func(*rapid.T) {
 }
 
 // undated is a line without what the server's clock says.
-func undated(parties []catalog.Party) []catalog.Party {
+func undated(parties []catalog.Participant) []catalog.Participant {
 	parties = slices.Clone(parties)
 	for i := range parties {
 		parties[i].Since = time.Time{}
@@ -91,7 +91,7 @@ func (m *machine) foreignOvertake(t *rapid.T) {
 }
 
 // kind draws how a lock is wanted.
-func (m *machine) kind(t *rapid.T, g catalog.Grant) catalog.Grant {
+func (m *machine) kind(t *rapid.T, g catalog.Request) catalog.Request {
 	modes := []catalog.Mode{
 		catalog.Exclusive, catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit,
 	}
@@ -112,11 +112,11 @@ func (m *machine) waiter(t *rapid.T, name string) bson.D {
 	return plantedWaiter(g)
 }
 
-func sharer(g catalog.Grant, fence int64) bson.D {
+func sharer(g catalog.Request, fence int64) bson.D {
 	return with(sharing(g, fence), field("when", bson.DateTime(5)))
 }
 
-func awardsText(awards []catalog.Award, err error) string {
+func awardsText(awards []catalog.Grant, err error) string {
 	if err != nil {
 		return verdict(err)
 	}
@@ -130,7 +130,7 @@ func (m *machine) enter(t *rapid.T) {
 		g.Session = old.Session
 	}
 	m.grants[len(m.grants)-1] = g
-	lines := []catalog.Line{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
+	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
 	how := rapid.SampledFrom(lines).Draw(t, "how")
 	m.lift(t, g.Name)
 	m.both(t, fmt.Sprintf("enter %d %q %d", how, g.Mode, g.Limit), func(s Store) string {
@@ -172,7 +172,7 @@ func (m *machine) names() []string {
 func (m *machine) awarded(t *rapid.T) {
 	process := m.process(t)
 	m.both(t, "awarded", func(s Store) string {
-		awards, free, err := s.Catalog.Awarded(m.ctx, process, m.names())
+		awards, free, err := s.Catalog.HeldOrFree(m.ctx, process, m.names())
 		var lines []string
 		for _, a := range awards {
 			lines = append(lines, fmt.Sprintf("%+v", a))
@@ -208,7 +208,7 @@ func (m *machine) waiting(t *rapid.T) {
 				text = append(text, verdict(err))
 			case strings.HasPrefix(row.Lock.Name, m.prefix):
 				text = append(text, m.lock(*row.Lock, nil)+"; "+pingText(row.Ping)+"; "+
-					pulsesText(row.Pulses))
+					pulsesText(row.Pings))
 			}
 		}
 		return strings.Join(text, "\n  ")
@@ -216,7 +216,7 @@ func (m *machine) waiting(t *rapid.T) {
 }
 
 // pulsesText leaves out processes without a ping document: a store may name them or not.
-func pulsesText(pulses map[string]catalog.Pulse) string {
+func pulsesText(pulses map[string]catalog.PingState) string {
 	var text []string
 	for _, process := range slices.Sorted(maps.Keys(pulses)) {
 		p := pulses[process]

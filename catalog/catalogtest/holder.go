@@ -236,7 +236,7 @@ var holderCases = []testCase{
 	}},
 }
 
-// wantHeld checks Held and Tally of a process.
+// wantHeld checks Held and HeldSummary of a process.
 func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 	b.Helper()
 	got, err := b.Catalog.Held(b.ctx, process)
@@ -251,8 +251,8 @@ func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 			b.Errorf("held by %s\nwant %+v\ngot  %+v", process, s, got[i])
 		}
 	}
-	tally := catalog.TallyOf(want)
-	if got, err := b.Catalog.Tally(b.ctx, process); err != nil || !reflect.DeepEqual(got, tally) {
+	tally := catalog.SummaryOf(want)
+	if got, err := b.Catalog.HeldSummary(b.ctx, process); err != nil || !reflect.DeepEqual(got, tally) {
 		b.Errorf("tally of %s\nwant %+v\ngot  %+v, %v", process, tally, got, err)
 	}
 }

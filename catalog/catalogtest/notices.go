@@ -14,13 +14,13 @@ import (
 const noticesWithin = 20 * time.Second
 
 // notices opens a stream. It is not ok where the store has none, and then it must say so.
-func (b *bench) notices(process string) (n catalog.Notices, ok bool) {
+func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
-	n, err = b.Catalog.Notices(b.ctx, process)
+	n, err = b.Catalog.GrantStream(b.ctx, process)
 	if !s.ChangeStreams {
 		b.wantErr(err, catalog.ErrNoNotices)
 		return nil, false
@@ -33,7 +33,7 @@ func (b *bench) notices(process string) (n catalog.Notices, ok bool) {
 }
 
 // wantNotices reads until all that is wanted has come. Everything must be for that process.
-func (b *bench) wantNotices(n catalog.Notices, process string, want ...catalog.Award) {
+func (b *bench) wantNotices(n catalog.GrantStream, process string, want ...catalog.Grant) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
 	defer cancel()
@@ -47,7 +47,7 @@ func (b *bench) wantNotices(n catalog.Notices, process string, want ...catalog.A
 			if a.Process != process || !slices.Contains(want, a) {
 				b.Errorf("notice\nwant one of %+v\ngot  %+v", want, a)
 			}
-			left = slices.DeleteFunc(left, func(w catalog.Award) bool { return w == a })
+			left = slices.DeleteFunc(left, func(w catalog.Grant) bool { return w == a })
 		}
 	}
 }
@@ -200,7 +200,7 @@ var noticesCases = []testCase{
 	{"ManyStreams_EachIsToldItsOwn", func(b *bench) {
 		const n = 4
 		g := b.inLine("balancer", n+1)
-		streams := make([]catalog.Notices, n)
+		streams := make([]catalog.GrantStream, n)
 		for i := range streams {
 			s, ok := b.notices(process(i + 1))
 			if !ok {

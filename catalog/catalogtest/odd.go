@@ -149,7 +149,7 @@ func oddWaiters() []oddity {
 var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
 
 func oddSharers() []oddity {
-	first := with(sharing(catalog.Grant{Session: catalog.Session{TS: oddHolderTS}, Process: alice}, 7),
+	first := with(sharing(catalog.Request{Session: catalog.Session{TS: oddHolderTS}, Process: alice}, 7),
 		field("when", bson.DateTime(5)))
 	second := with(first, field("ts", historicalTS))
 	both := func(mode any, more ...bson.E) []bson.E {
@@ -272,7 +272,7 @@ func (b *bench) refusedByAll(name, bad string) {
 	mine := grant(name, alice)
 	mine.TS = oddHolderTS
 	other := grant(name, bob)
-	enter := func(how catalog.Line) func() error {
+	enter := func(how catalog.EnterMode) func() error {
 		return func() error { _, err := b.Catalog.Enter(b.ctx, other, how); return err }
 	}
 	for way, try := range map[string]func() error{
@@ -380,13 +380,13 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 // A way is one in which a session takes a lock and gives it back.
 type way struct {
 	name string
-	take func(g catalog.Grant) error
+	take func(g catalog.Request) error
 }
 
 // ways are those in which a document that is understood can be taken.
 func (b *bench) ways(l catalog.Lock) []way {
-	enter := func(how catalog.Line) func(g catalog.Grant) error {
-		return func(g catalog.Grant) error {
+	enter := func(how catalog.EnterMode) func(g catalog.Request) error {
+		return func(g catalog.Request) error {
 			g.Limit = l.Limit
 			if g.Limit > 0 {
 				g.Mode = catalog.Permit
@@ -398,15 +398,15 @@ func (b *bench) ways(l catalog.Lock) []way {
 	ways := []way{
 		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
 		{"Enter, Barge", enter(catalog.Barge)},
-		{"Acquire", func(g catalog.Grant) error { _, err := b.Catalog.Enter(b.ctx, g, catalog.Claim); return err }},
+		{"Acquire", func(g catalog.Request) error { _, err := b.Catalog.Enter(b.ctx, g, catalog.Claim); return err }},
 	}
 	if l.Held {
-		ways = append(ways, way{"Overtake", func(g catalog.Grant) error {
+		ways = append(ways, way{"Overtake", func(g catalog.Request) error {
 			from := l.Holder()
 			from.Name = g.Name
 			_, err := b.Catalog.Overtake(b.ctx, g, from)
 			return err
-		}}, way{"Evict", func(g catalog.Grant) error {
+		}}, way{"Evict", func(g catalog.Request) error {
 			from := l.Holder()
 			from.Name = g.Name
 			_, err := b.Catalog.Evict(b.ctx, from, "silent")

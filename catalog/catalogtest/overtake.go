@@ -126,7 +126,7 @@ var overtakeCases = []testCase{
 			s[i].Mode = catalog.Shared
 			b.enter(s[i])
 		}
-		for _, first := range []catalog.Grant{g[0], s[0], s[1]} {
+		for _, first := range []catalog.Request{g[0], s[0], s[1]} {
 			b.wantUntouched("locks", first.Name, func() {
 				from := catalog.Holder{Session: first.Session, Process: first.Process}
 				_, err := b.Catalog.Overtake(b.ctx, grant(first.Name, bob), from)

@@ -11,7 +11,7 @@ import (
 )
 
 // pinged is the document that a ping leaves.
-func pinged(b catalog.Beat) bson.D {
+func pinged(b catalog.Heartbeat) bson.D {
 	return bson.D{
 		field("_id", b.Process),
 		field("ping", serverDate{}),

@@ -20,10 +20,10 @@ var queueCases = slices.Concat(
 const planted = int64(1) << 40
 
 // party plants a free lock with the fence planted, and returns attempts of n processes on it.
-func (b *bench) party(name string, n int) []catalog.Grant {
+func (b *bench) party(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))
-	grants := make([]catalog.Grant, n)
+	grants := make([]catalog.Request, n)
 	for i := range grants {
 		grants[i] = grant(name, process(i))
 		grants[i].Why = fmt.Sprint("round ", i)
@@ -31,7 +31,7 @@ func (b *bench) party(name string, n int) []catalog.Grant {
 	return grants
 }
 
-func (b *bench) enter(g catalog.Grant) catalog.Lock {
+func (b *bench) enter(g catalog.Request) catalog.Lock {
 	b.Helper()
 	l, err := b.Catalog.Enter(b.ctx, g, catalog.Queue)
 	if err != nil {
@@ -41,13 +41,13 @@ func (b *bench) enter(g catalog.Grant) catalog.Lock {
 }
 
 // leave takes s out and checks whom that granted the lock.
-func (b *bench) leave(s catalog.Session, want ...catalog.Award) {
+func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()
 	awards, err := b.Catalog.Leave(b.ctx, s)
 	b.wantAwards(awards, err, want...)
 }
 
-func (b *bench) wantAwards(got []catalog.Award, err error, want ...catalog.Award) {
+func (b *bench) wantAwards(got []catalog.Grant, err error, want ...catalog.Grant) {
 	b.Helper()
 	if err != nil || !slices.Equal(want, got) {
 		b.Errorf("awards\nwant %+v\ngot  %+v, %v", want, got, err)
@@ -55,21 +55,21 @@ func (b *bench) wantAwards(got []catalog.Award, err error, want ...catalog.Award
 }
 
 // award is what g gets with that fence.
-func award(g catalog.Grant, fence int64) catalog.Award {
-	return catalog.Award{Session: g.Session, Process: g.Process, Fence: fence}
+func award(g catalog.Request, fence int64) catalog.Grant {
+	return catalog.Grant{Session: g.Session, Process: g.Process, Fence: fence}
 }
 
-func line(g catalog.Grant, fence int64) string {
-	return catalog.AwardLine(g.TS, fence, g.Process)
+func line(g catalog.Request, fence int64) string {
+	return catalog.GrantLine(g.TS, fence, g.Process)
 }
 
 // holding is the document in which g holds the lock alone since it was granted that fence.
-func holding(g catalog.Grant, fence, rev int64) bson.D {
+func holding(g catalog.Request, fence, rev int64) bson.D {
 	return with(acquired(g, fence, rev), field("grants", line(g, fence)))
 }
 
 // waiting is the entry of a waiter, and sharing that of a holder among others.
-func waiting(g catalog.Grant) bson.D {
+func waiting(g catalog.Request) bson.D {
 	d := bson.D{
 		field("ts", g.TS), field("process", g.Process), field("who", g.Who), field("why", g.Why),
 		field("takeoverMS", g.Takeover.Milliseconds()), field("mode", string(g.Mode)),
@@ -84,7 +84,7 @@ func waiting(g catalog.Grant) bson.D {
 	return d
 }
 
-func sharing(g catalog.Grant, fence int64) bson.D {
+func sharing(g catalog.Request, fence int64) bson.D {
 	return bson.D{
 		field("ts", g.TS), field("process", g.Process), field("who", g.Who), field("why", g.Why),
 		field("takeoverMS", g.Takeover.Milliseconds()), field("when", serverDate{}),
@@ -93,12 +93,12 @@ func sharing(g catalog.Grant, fence int64) bson.D {
 }
 
 // plantedWaiter is the entry of a waiter as a hand can plant it.
-func plantedWaiter(g catalog.Grant) bson.D {
+func plantedWaiter(g catalog.Request) bson.D {
 	return with(waiting(g), field("since", bson.DateTime(5)))
 }
 
 // waiters are the line in a wanted document.
-func waiters(grants ...catalog.Grant) bson.E {
+func waiters(grants ...catalog.Request) bson.E {
 	list := bson.A{}
 	for _, g := range grants {
 		list = append(list, waiting(g))
@@ -120,7 +120,7 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 }
 
 // refused enters in that way and checks that the document is untouched by it.
-func (b *bench) refused(g catalog.Grant, how catalog.Line, want error) {
+func (b *bench) refused(g catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
 	b.wantUntouched("locks", g.Name, func() {
 		_, err := b.Catalog.Enter(b.ctx, g, how)
@@ -129,9 +129,9 @@ func (b *bench) refused(g catalog.Grant, how catalog.Line, want error) {
 }
 
 // wantLimit enters and checks that the lock is in use with another limit.
-func (b *bench) wantLimit(g catalog.Grant, recorded int32) {
+func (b *bench) wantLimit(g catalog.Request, recorded int32) {
 	b.Helper()
-	for _, how := range []catalog.Line{catalog.Queue, catalog.Try, catalog.Barge} {
+	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
 		b.wantUntouched("locks", g.Name, func() {
 			_, err := b.Catalog.Enter(b.ctx, g, how)
 			b.wantErr(err, catalog.ErrLimit)
@@ -153,7 +153,7 @@ var enterCases = []testCase{
 			b.Fatalf("lock: %+v", l)
 		}
 		b.wantClockFence(l.Fence)
-		b.wantAwards(l.AwardsOf(alice), nil, award(g, l.Fence))
+		b.wantAwards(l.GrantsOf(alice), nil, award(g, l.Fence))
 		b.wantDocument(b.document("locks", "balancer"), holding(g, l.Fence, 1))
 	}},
 	{"Enter_SmallFence_IsRaisedToTheClock", func(b *bench) {
@@ -219,7 +219,7 @@ var enterCases = []testCase{
 			b.enter(one)
 		}
 		for i, one := range g {
-			for _, how := range []catalog.Line{catalog.Queue, catalog.Try, catalog.Barge} {
+			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
 				again := one
 				again.Why, again.Mode, again.Limit = "again", catalog.Permit, 5
 				b.wantUntouched("locks", "balancer", func() {
@@ -236,7 +236,7 @@ var enterCases = []testCase{
 	{"Enter_TheHundredAndFirstWaiter_IsErrQueueFull", func(b *bench) {
 		holder := grant("balancer", alice)
 		list := bson.A{}
-		var first catalog.Grant
+		var first catalog.Request
 		for i := range catalog.MaxWaiters - 1 {
 			g := grant("balancer", process(i))
 			if i == 0 {
@@ -275,7 +275,7 @@ var enterCases = []testCase{
 		if l.TS != g[0].TS || len(l.Waiters) != 2 || l.Waiters[1].TS != g[2].TS {
 			b.Errorf("lock: %+v", l)
 		}
-		b.wantAwards(l.AwardsOf(g[0].Process), nil, award(g[0], planted+1))
+		b.wantAwards(l.GrantsOf(g[0].Process), nil, award(g[0], planted+1))
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+1, 1),
 			field("waiters", bson.A{plantedWaiter(g[1]), waiting(g[2])})))
 	}},
@@ -283,7 +283,7 @@ var enterCases = []testCase{
 		for _, fence := range []int64{1<<62 + 1, 1<<63 - 1} {
 			name := label(fence)
 			b.insert("locks", append(free(name), field("fence", fence)))
-			for _, how := range []catalog.Line{catalog.Queue, catalog.Try, catalog.Barge} {
+			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
 				b.wantUntouched("locks", name, func() {
 					_, err := b.Catalog.Enter(b.ctx, grant(name, alice), how)
 					b.wantMalformed(err, "locks", name, "fence")

@@ -7,7 +7,7 @@ import (
 )
 
 // inLine lets n processes enter one after the other; the first of them holds the lock.
-func (b *bench) inLine(name string, n int) []catalog.Grant {
+func (b *bench) inLine(name string, n int) []catalog.Request {
 	b.Helper()
 	g := b.party(name, n)
 	for _, one := range g {
@@ -102,7 +102,7 @@ var leaveCases = []testCase{
 		g := b.inLine("balancer", 4)
 		b.leave(g[2].Session)
 		b.leave(g[0].Session, award(g[1], planted+2))
-		for _, one := range []catalog.Grant{g[0], g[2]} {
+		for _, one := range []catalog.Request{g[0], g[2]} {
 			b.wantUntouched("locks", "balancer", func() {
 				_, err := b.Catalog.Leave(b.ctx, one.Session)
 				b.wantErr(err, catalog.ErrNoMatch)
@@ -122,7 +122,7 @@ var leaveCases = []testCase{
 	}},
 	{"Release_DoesAsLeave", func(b *bench) {
 		g := b.inLine("balancer", 4)
-		for _, one := range []catalog.Grant{g[2], g[0]} {
+		for _, one := range []catalog.Request{g[2], g[0]} {
 			if err := b.release(one.Session); err != nil {
 				b.Fatal(err)
 			}
@@ -152,7 +152,7 @@ var buryCases = []testCase{
 		b.wantAwards(awards, err, want)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[1], planted+2, 4),
 			field("evidence", want.Evidence), waiters(g[2])))
-		b.wantAwards(b.look("balancer").Lock.AwardsOf(g[1].Process), nil, want)
+		b.wantAwards(b.look("balancer").Lock.GrantsOf(g[1].Process), nil, want)
 		b.leave(g[1].Session, award(g[2], planted+3))
 		b.wantDocument(b.document("locks", "balancer"), holding(g[2], planted+3, 5))
 	}},
@@ -228,14 +228,14 @@ var buryCases = []testCase{
 			b.enter(one)
 		}
 		awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
-		want := []catalog.Award{award(g[2], planted+2), award(g[3], planted+3)}
+		want := []catalog.Grant{award(g[2], planted+2), award(g[3], planted+3)}
 		for i := range want {
 			want[i].Evidence = "silent"
 		}
 		b.wantAwards(awards, err, want...)
 		l := b.look("balancer").Lock
 		b.wantAwards(l.Awards, nil, want...)
-		b.wantAwards(l.AwardsOf(g[0].Process), nil, award(g[0], planted+1))
+		b.wantAwards(l.GrantsOf(g[0].Process), nil, award(g[0], planted+1))
 	}},
 	{"GrantNext_FreeWithWaiters_GrantsToTheFirst", func(b *bench) {
 		g := b.inLine("balancer", 3)
@@ -287,15 +287,15 @@ var buryCases = []testCase{
 }
 
 // readers lets n processes share a lock, and permits lets n enter one of that many permits.
-func (b *bench) readers(name string, n int) []catalog.Grant {
+func (b *bench) readers(name string, n int) []catalog.Request {
 	return b.sharing(name, n, catalog.Shared, 0)
 }
 
-func (b *bench) permits(name string, n int, limit int32) []catalog.Grant {
+func (b *bench) permits(name string, n int, limit int32) []catalog.Request {
 	return b.sharing(name, n, catalog.Permit, limit)
 }
 
-func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []catalog.Grant {
+func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []catalog.Request {
 	b.Helper()
 	g := b.party(name, n)
 	for i := range g {

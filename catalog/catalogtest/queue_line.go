@@ -8,7 +8,7 @@ import (
 	"mongodlm/catalog"
 )
 
-func dead(g catalog.Grant) catalog.Holder {
+func dead(g catalog.Request) catalog.Holder {
 	return catalog.Holder{Session: g.Session, Process: g.Process}
 }
 
@@ -19,7 +19,7 @@ func (b *bench) nearMillis(n int64) bool {
 }
 
 // try enters in that way and wants to hold the lock at once.
-func (b *bench) try(g catalog.Grant, how catalog.Line) catalog.Lock {
+func (b *bench) try(g catalog.Request, how catalog.EnterMode) catalog.Lock {
 	b.Helper()
 	l, err := b.Catalog.Enter(b.ctx, g, how)
 	if _, ok := l.HeldBy(g.TS); err != nil || !ok {
@@ -32,7 +32,7 @@ func (b *bench) try(g catalog.Grant, how catalog.Line) catalog.Lock {
 var lineCases = []testCase{
 	// Who does not queue and wants the lock for itself takes one that is free by the plain acquisition.
 	{"Try_Free_Holds", func(b *bench) {
-		for _, how := range []catalog.Line{catalog.Try, catalog.Barge} {
+		for _, how := range []catalog.EnterMode{catalog.Try, catalog.Barge} {
 			name := label(how)
 			g := b.party(name, 1)[0]
 			b.try(g, how)

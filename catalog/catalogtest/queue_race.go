@@ -51,7 +51,7 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 }
 
 // tell passes awards on. One session is awarded once, and may be told so again.
-func (r *relay) tell(awards []catalog.Award) {
+func (r *relay) tell(awards []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range awards {
@@ -68,7 +68,7 @@ func (r *relay) tell(awards []catalog.Award) {
 }
 
 // turn enters, waits for the lock, and leaves it again.
-func (r *relay) turn(ctx context.Context, g catalog.Grant) error {
+func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	told := r.expect(g.TS)
 	l, err := r.b.Catalog.Enter(ctx, g, catalog.Queue)
 	if err != nil {
@@ -138,7 +138,7 @@ var queueRaceCases = []testCase{
 	{"Race_Enters_OneHoldsAndTheRestWait", func(b *bench) {
 		for round := range b.rounds(20, 2) {
 			name := fmt.Sprint("lock-", round)
-			grants := make([]catalog.Grant, contenders)
+			grants := make([]catalog.Request, contenders)
 			for i := range grants {
 				grants[i] = grant(name, process(i))
 			}
@@ -183,7 +183,7 @@ var queueRaceCases = []testCase{
 		g := b.inLine("balancer", 11)
 		for i := range 10 {
 			var mu sync.Mutex // guards awards
-			var awards []catalog.Award
+			var awards []catalog.Grant
 			b.wantOneWinner(together(2, func(int) error {
 				got, err := b.Catalog.Leave(b.ctx, g[i].Session)
 				mu.Lock()

@@ -15,7 +15,7 @@ import (
 )
 
 // wantPulses checks whose pings a reading brought: of pinging that there is one, of silent none.
-func (b *bench) wantPulses(what string, got map[string]catalog.Pulse, pinging, silent []string) {
+func (b *bench) wantPulses(what string, got map[string]catalog.PingState, pinging, silent []string) {
 	b.Helper()
 	want := slices.Sorted(slices.Values(slices.Concat(pinging, silent)))
 	if names := slices.Sorted(maps.Keys(got)); len(want) > 0 && !slices.Equal(want, names) {
@@ -27,7 +27,7 @@ func (b *bench) wantPulses(what string, got map[string]catalog.Pulse, pinging, s
 		}
 	}
 	for _, process := range silent {
-		if got[process] != (catalog.Pulse{}) {
+		if got[process] != (catalog.PingState{}) {
 			b.Errorf("%s: ping of %s: %+v", what, process, got[process])
 		}
 	}
@@ -44,13 +44,13 @@ func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 }
 
 // awarded asks what process holds, and sorts the answer.
-func (b *bench) awarded(process string, names ...string) ([]catalog.Award, []string) {
+func (b *bench) awarded(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
-	awards, free, err := b.Catalog.Awarded(b.ctx, process, names)
+	awards, free, err := b.Catalog.HeldOrFree(b.ctx, process, names)
 	if err != nil {
 		b.Fatalf("awarded: %v", err)
 	}
-	slices.SortFunc(awards, func(a, b catalog.Award) int {
+	slices.SortFunc(awards, func(a, b catalog.Grant) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
 	})
 	slices.Sort(free)
@@ -58,7 +58,7 @@ func (b *bench) awarded(process string, names ...string) ([]catalog.Award, []str
 }
 
 // waits is what Held tells of g while it waits.
-func waits(g catalog.Grant) catalog.HeldSession {
+func waits(g catalog.Request) catalog.HeldSession {
 	return catalog.HeldSession{Session: g.Session, Waits: true}
 }
 
@@ -102,7 +102,7 @@ var queueReadCases = []testCase{
 				b.Errorf("%s: server's clock %v", name, one.ServerTime)
 			}
 		}
-		b.wantPulses("held", looks["held"].Pulses, []string{process(0), process(2)},
+		b.wantPulses("held", looks["held"].Pings, []string{process(0), process(2)},
 			[]string{process(1)})
 		if looks["bad"].Lock != nil || looks["bad"].LockErr == nil {
 			b.Fatalf("want LockErr, got %+v", looks["bad"])
@@ -152,9 +152,9 @@ var queueReadCases = []testCase{
 		if len(rows) != 1 {
 			b.Fatalf("want one row, got %+v", rows)
 		}
-		for what, got := range map[string]map[string]catalog.Pulse{
-			"look": b.look("balancer").Pulses, "attend": b.attend("balancer")["balancer"].Pulses,
-			"list": listed.Pulses, "waiting": rows[0].Pulses,
+		for what, got := range map[string]map[string]catalog.PingState{
+			"look": b.look("balancer").Pings, "attend": b.attend("balancer")["balancer"].Pings,
+			"list": listed.Pings, "waiting": rows[0].Pings,
 		} {
 			bad := got[process(4)]
 			if bad.Ping != nil || bad.Err == nil {
@@ -171,7 +171,7 @@ var queueReadCases = []testCase{
 		b.ping(process(1))
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0)))
-		b.wantPulses("look", b.look("balancer").Pulses, []string{g[1].Process},
+		b.wantPulses("look", b.look("balancer").Pings, []string{g[1].Process},
 			[]string{g[2].Process})
 	}},
 	{"Readings_ShowTheQueue", func(b *bench) {
@@ -182,7 +182,7 @@ var queueReadCases = []testCase{
 			b.Fatalf("read: %+v, %v", l, err)
 		}
 		for i, p := range slices.Concat(l.Sharers, l.Waiters) {
-			want := catalog.Party{
+			want := catalog.Participant{
 				TS: g[i].TS, Process: g[i].Process, Who: g[i].Who, Why: g[i].Why, Since: p.Since,
 				Mode: catalog.Permit, Limit: 2, Takeover: takeover,
 			}

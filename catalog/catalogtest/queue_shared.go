@@ -7,7 +7,7 @@ import (
 )
 
 // sharedBy is the document of a lock that the first of the given holds, as the others do.
-func sharedBy(mode catalog.Mode, g catalog.Grant, fence, rev int64, sharers ...bson.D) bson.D {
+func sharedBy(mode catalog.Mode, g catalog.Request, fence, rev int64, sharers ...bson.D) bson.D {
 	list := bson.A{}
 	for _, s := range sharers {
 		list = append(list, s)

@@ -46,7 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Transact", transactCases},
 		{"Queue", queueCases},
 		{"Odd", oddCases},
-		{"Notices", noticesCases},
+		{"GrantStream", noticesCases},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
@@ -82,8 +82,8 @@ const (
 )
 
 // grant returns a new attempt of process to acquire name.
-func grant(name, process string) catalog.Grant {
-	return catalog.Grant{
+func grant(name, process string) catalog.Request {
+	return catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
 		Process:  process,
 		Who:      process + ":main:42",
@@ -93,8 +93,8 @@ func grant(name, process string) catalog.Grant {
 }
 
 // beat returns the n-th ping of a process.
-func beat(process string, n int64) catalog.Beat {
-	return catalog.Beat{
+func beat(process string, n int64) catalog.Heartbeat {
+	return catalog.Heartbeat{
 		Process:  process,
 		Seq:      n,
 		Local:    time.UnixMilli(1_700_000_123_456).UTC(),
@@ -104,7 +104,7 @@ func beat(process string, n int64) catalog.Beat {
 }
 
 // next returns the next ping of a process.
-func (b *bench) next(process string) catalog.Beat {
+func (b *bench) next(process string) catalog.Heartbeat {
 	if b.beats == nil {
 		b.beats = map[string]int64{}
 	}
@@ -128,7 +128,7 @@ func (b *bench) document(collection, id string) bson.Raw {
 	return raw
 }
 
-func (b *bench) acquire(g catalog.Grant) catalog.Lock {
+func (b *bench) acquire(g catalog.Request) catalog.Lock {
 	b.Helper()
 	l, err := b.Catalog.Enter(b.ctx, g, catalog.Claim)
 	if err != nil {
@@ -187,7 +187,7 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 
 // wantTwin checks that a ping was refused because the document carries another number: found, 0 for
 // none.
-func (b *bench) wantTwin(err error, sent catalog.Beat, found int64) {
+func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
 	var twin *catalog.TwinError
@@ -343,7 +343,7 @@ func (b *bench) wantUntouched(collection, id string, op func()) {
 }
 
 // acquired is the document that g's acquisition leaves.
-func acquired(g catalog.Grant, fence, rev int64) bson.D {
+func acquired(g catalog.Request, fence, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: g.Name},
 		{Key: "state", Value: int32(1)},

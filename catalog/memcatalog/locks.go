@@ -11,7 +11,7 @@ import (
 )
 
 // claim is Enter by [catalog.Claim].
-func (c *Catalog) claim(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) claim(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	const verb = "acquire"
 	if err := ctx.Err(); err != nil {
 		return catalog.Lock{}, failed(verb, g.Name, err)
@@ -39,7 +39,7 @@ func (c *Catalog) claim(ctx context.Context, g catalog.Grant) (catalog.Lock, err
 }
 
 // Confirm is documented in [catalog.Locks].
-func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	return c.revise(ctx, "confirm", g.Name, func(l catalog.Lock) (queue.Change, error) {
 		return queue.Confirm(l, g)
 	})
@@ -55,7 +55,7 @@ func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int6
 }
 
 // Overtake is documented in [catalog.Locks].
-func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error,
 ) {
 	now := c.now()
@@ -75,7 +75,7 @@ func (c *Catalog) lookAt(name string) catalog.Snapshot {
 		return look
 	}
 	look.Lock = &l
-	look.Pulses = c.pulses(l)
+	look.Pings = c.pulses(l)
 	look.Ping, look.PingErr = parsePing(l.Process, c.pings[stringKey(l.Process)])
 	return look
 }

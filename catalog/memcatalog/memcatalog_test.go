@@ -48,8 +48,8 @@ func TestCatalog_DoesAsItself(t *testing.T) {
 	catalogtest.RunDifferential(t, open(t), open(t))
 }
 
-func grant(name string, n byte) catalog.Grant {
-	return catalog.Grant{
+func grant(name string, n byte) catalog.Request {
+	return catalog.Request{
 		Session: catalog.Session{Name: name, TS: bson.ObjectID{11: n}},
 		Process: "p", Who: "p:main:1", Why: "test", Takeover: time.Minute,
 	}
@@ -70,7 +70,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 				_, err = c.Break(ctx, catalog.Session{Name: name}, 1, "again")
 				t.Log(err)
 			}
-			beat := catalog.Beat{Process: fmt.Sprint("p-", i%3), Seq: int64(i) + 1}
+			beat := catalog.Heartbeat{Process: fmt.Sprint("p-", i%3), Seq: int64(i) + 1}
 			if _, err := c.Ping(ctx, beat); err != nil {
 				t.Error(err)
 			}
@@ -127,9 +127,9 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
 	ctx := t.Context()
-	var streams [2]catalog.Notices
+	var streams [2]catalog.GrantStream
 	for i := range streams {
-		n, err := c.Notices(ctx, "p")
+		n, err := c.GrantStream(ctx, "p")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 			t.Errorf("of one that did not wait: %+v", awards)
 		}
 	}
-	n, err := c.Notices(ctx, "p") // one that is opened afterwards
+	n, err := c.GrantStream(ctx, "p") // one that is opened afterwards
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	n, err := c.Notices(t.Context(), "p")
+	n, err := c.GrantStream(t.Context(), "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
 func TestNotices_Close_WakesOneThatWaits(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	n, err := c.Notices(t.Context(), "p")
+	n, err := c.GrantStream(t.Context(), "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func BenchmarkCatalog_AcquireTallyRelease(b *testing.B) {
 				if _, err := c.Enter(b.Context(), g, catalog.Claim); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := c.Tally(b.Context(), g.Process); err != nil {
+				if _, err := c.HeldSummary(b.Context(), g.Process); err != nil {
 					b.Fatal(err)
 				}
 				if _, err := c.Leave(b.Context(), g.Session); err != nil {

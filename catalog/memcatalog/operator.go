@@ -54,7 +54,7 @@ func (c *Catalog) row(raw bson.Raw) (catalog.Snapshot, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	row := catalog.Snapshot{Lock: &l, ServerTime: serverDate(c.now()), Pulses: c.pulses(l)}
+	row := catalog.Snapshot{Lock: &l, ServerTime: serverDate(c.now()), Pings: c.pulses(l)}
 	row.Ping, row.PingErr = parsePing(l.Process, c.pings[stringKey(l.Process)])
 	return row, nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Ping is documented in [catalog.Pings].
-func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	const verb = "ping as"
 	if err := ctx.Err(); err != nil {
 		return catalog.Pinged{}, failed(verb, b.Process, err)
@@ -126,18 +126,18 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
-// Tally is documented in [catalog.Pings]. Its cost is that of the places, not of the locks.
-func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+// HeldSummary is documented in [catalog.Pings]. Its cost is that of the places, not of the locks.
+func (c *Catalog) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
 	if err := ctx.Err(); err != nil {
-		return catalog.Tally{}, failed("count the locks of", process, err)
+		return catalog.HeldSummary{}, failed("count the locks of", process, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.standing.of[process]
 	if of == nil {
-		return catalog.Tally{}, nil
+		return catalog.HeldSummary{}, nil
 	}
-	t := catalog.Tally{Count: int64(len(of.holds)), FenceSum: of.fences}
+	t := catalog.HeldSummary{Count: int64(len(of.holds)), FenceSum: of.fences}
 	for s := range of.waits {
 		t.Places = append(t.Places, s)
 	}

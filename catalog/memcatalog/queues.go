@@ -14,7 +14,7 @@ import (
 )
 
 // Enter is documented in [catalog.Queues].
-func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+func (c *Catalog) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error,
 ) {
 	const verb = "enter"
@@ -56,7 +56,7 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 
 // takePlainly carries out a plain acquisition. A fence that was counted up from nothing is raised to the clock by
 // a second write, as a server's plain update has to. The caller holds mu.
-func (c *Catalog) takePlainly(verb string, g catalog.Grant, doc fields, change queue.Change) (catalog.Lock, error) {
+func (c *Catalog) takePlainly(verb string, g catalog.Request, doc fields, change queue.Change) (catalog.Lock, error) {
 	l, err := c.turn(verb, g.Name, doc, change)
 	if err != nil || l.Fence >= queue.Seeded {
 		return l, err
@@ -68,7 +68,7 @@ func (c *Catalog) takePlainly(verb string, g catalog.Grant, doc fields, change q
 }
 
 // Leave is documented in [catalog.Queues].
-func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
+func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
 	const verb = "leave"
 	if err := ctx.Err(); err != nil {
 		return nil, failed(verb, s.Name, err)
@@ -100,12 +100,12 @@ func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award
 
 // Evict is documented in [catalog.Queues].
 func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Award, error,
+	[]catalog.Grant, error,
 ) {
 	const verb = "bury"
 	now := serverDate(c.now())
 	return c.change(ctx, verb, dead.Name, func(l catalog.Lock) (queue.Change, error) {
-		same := func(p catalog.Party) bool { return p.TS == dead.TS && p.Process == dead.Process }
+		same := func(p catalog.Participant) bool { return p.TS == dead.TS && p.Process == dead.Process }
 		if !slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), same) {
 			return queue.Change{}, catalog.ErrNoMatch
 		}
@@ -114,7 +114,7 @@ func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence strin
 }
 
 // GrantNext is documented in [catalog.Queues].
-func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
+func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
 	now := serverDate(c.now())
 	return c.change(ctx, "settle", name, func(l catalog.Lock) (queue.Change, error) {
 		return queue.GrantNext(l, now)
@@ -123,8 +123,8 @@ func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Award, 
 
 // change is revise that tells whom it granted the lock.
 func (c *Catalog) change(ctx context.Context, verb, name string,
-	transition func(catalog.Lock) (queue.Change, error)) ([]catalog.Award, error) {
-	var awards []catalog.Award
+	transition func(catalog.Lock) (queue.Change, error)) ([]catalog.Grant, error) {
+	var awards []catalog.Grant
 	_, err := c.revise(ctx, verb, name, func(l catalog.Lock) (queue.Change, error) {
 		change, err := transition(l)
 		awards = change.Awards
@@ -202,9 +202,9 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 	return looks, nil
 }
 
-// Awarded is documented in [catalog.Queues].
-func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
-	awards []catalog.Award, free []string, err error,
+// HeldOrFree is documented in [catalog.Queues].
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
+	awards []catalog.Grant, free []string, err error,
 ) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("ask for awards: %w", err)
@@ -220,21 +220,21 @@ func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
 		if !l.Held {
 			free = append(free, name)
 		}
-		awards = append(awards, l.AwardsOf(process)...)
+		awards = append(awards, l.GrantsOf(process)...)
 	}
 	return awards, free, nil
 }
 
 // pulses are the pings of all holders and waiters. The caller holds mu.
-func (c *Catalog) pulses(l catalog.Lock) map[string]catalog.Pulse {
+func (c *Catalog) pulses(l catalog.Lock) map[string]catalog.PingState {
 	parties := slices.Concat(l.Holders(), l.Waiters)
 	if len(parties) == 0 {
 		return nil
 	}
-	pulses := make(map[string]catalog.Pulse, len(parties))
+	pulses := make(map[string]catalog.PingState, len(parties))
 	for _, p := range parties {
 		ping, bad := parsePing(p.Process, c.pings[stringKey(p.Process)])
-		pulses[p.Process] = catalog.Pulse{Ping: ping, Err: bad}
+		pulses[p.Process] = catalog.PingState{Ping: ping, Err: bad}
 	}
 	return pulses
 }
@@ -275,12 +275,12 @@ type stream struct {
 	c       *Catalog
 	process string
 	wake    chan struct{}
-	pending []catalog.Award // guarded by c.mu
+	pending []catalog.Grant // guarded by c.mu
 	over    bool            // guarded by c.mu
 }
 
-// Notices is documented in [catalog.Queues].
-func (c *Catalog) Notices(ctx context.Context, process string) (catalog.Notices, error) {
+// GrantStream is documented in [catalog.Queues].
+func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, failed("open notices for", process, err)
 	}
@@ -303,7 +303,7 @@ func (c *Catalog) BreakStreams() {
 }
 
 // tell passes awards on to the streams of their processes. The caller holds mu.
-func (c *Catalog) tell(awards []catalog.Award) {
+func (c *Catalog) tell(awards []catalog.Grant) {
 	for s := range c.streams {
 		for _, a := range awards {
 			if a.Process == s.process {
@@ -321,8 +321,8 @@ func (s *stream) signal() {
 	}
 }
 
-// Next is documented in [catalog.Notices].
-func (s *stream) Next(ctx context.Context) ([]catalog.Award, error) {
+// Next is documented in [catalog.GrantStream].
+func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		s.c.mu.Lock()
 		awards, over := s.pending, s.over
@@ -342,7 +342,7 @@ func (s *stream) Next(ctx context.Context) ([]catalog.Award, error) {
 	}
 }
 
-// Close is documented in [catalog.Notices].
+// Close is documented in [catalog.GrantStream].
 func (s *stream) Close(context.Context) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()

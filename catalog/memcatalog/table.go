@@ -98,7 +98,7 @@ func (s standings) remember(key string, l catalog.Lock) {
 	}
 }
 
-func (s standings) add(key, name string, p catalog.Party, waits bool) {
+func (s standings) add(key, name string, p catalog.Participant, waits bool) {
 	if p.Process == "" {
 		return
 	}

@@ -243,7 +243,7 @@ func holdsIt(l catalog.Lock, s catalog.Session) bool {
 }
 
 // EnterTransaction is documented in [catalog.Queues].
-func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	const verb = "enter in a transaction"
 	if err := ctx.Err(); err != nil {
 		return catalog.Lock{}, failed(verb, g.Name, err)

@@ -87,7 +87,7 @@ func held(s catalog.Session) bson.D {
 }
 
 // granted is what an acquisition and a takeover write.
-func granted(g catalog.Grant) bson.D {
+func granted(g catalog.Request) bson.D {
 	return bson.D{
 		{Key: "$set", Value: bson.D{
 			{Key: "state", Value: int32(1)},
@@ -114,7 +114,7 @@ var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 // acquisition takes a free lock for which nobody waits. Its filter is what [catalog.ParseLock] says of
 // such a document, in the words of every server: {state: 0} alone would match the Decimal128 0 and an
 // array that holds a 0. What it does not match a look explains.
-func acquisition(g catalog.Grant) modification {
+func acquisition(g catalog.Request) modification {
 	return modification{
 		filter: bson.D{
 			{Key: "_id", Value: g.Name},
@@ -152,7 +152,7 @@ func seeding(s catalog.Session, atLeast int64) modification {
 // takeover names the session and the process that were watched, of a lock that one has to himself and
 // nobody waits for. What it does not match although it is to be had, such as a document with sharers
 // that a foreign holder left standing, a compare-and-set takes.
-func takeover(g catalog.Grant, from catalog.Holder) modification {
+func takeover(g catalog.Request, from catalog.Holder) modification {
 	filter := bson.D{
 		{Key: "_id", Value: g.Name},
 		{Key: "ts", Value: from.TS}, {Key: "ts.0", Value: absent},
@@ -176,7 +176,7 @@ func freed() bson.D {
 // beating is a ping. A condemned process does not match, nor does a number that is not larger than the
 // one which is there: then the upsert fails with DuplicateKey. The filter {seq: {$lt: n}} alone would
 // match an array that holds a smaller number.
-func beating(b catalog.Beat) modification {
+func beating(b catalog.Heartbeat) modification {
 	return modification{
 		filter: append(alive(b.Process),
 			bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},

@@ -6,7 +6,7 @@
 // Whether a write was applied must never be guessed, so every write is one command, sent at most
 // once: not through the driver's retryable writes, which repeat until the context ends and then
 // report the last failure, although an earlier try may have been applied. An error therefore
-// speaks of the one and only try, and outcome.go can say which of three it was: certainly not
+// speaks of the one and only try, and errors.go can say which of three it was: certainly not
 // applied, unknown, applied. It also saves the server the image that it keeps of every document
 // changed by a retryable findAndModify. Who wants a second try asks first ([Catalog.Confirm]).
 //

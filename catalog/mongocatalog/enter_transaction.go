@@ -18,7 +18,7 @@ import (
 // that nobody else sees before the transaction ends is what keeps others away, and a write of theirs
 // waits for it or conflicts with it. What is refused is refused by a read, for a write that fails
 // would end the transaction.
-func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	o := onLock("enter in a transaction", g.Name)
 	server, err := c.known(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (i
 }
 
 // passage is the write of a session that holds the lock for its transaction only.
-func passage(g catalog.Grant, read bson.Raw, fence int64) modification {
+func passage(g catalog.Request, read bson.Raw, fence int64) modification {
 	m := swap(g.Name, read, queue.Change{Set: bson.D{
 		{Key: "fence", Value: fence},
 		{Key: "process", Value: g.Process},

@@ -30,7 +30,7 @@ func Describe(info, hello bson.Raw, database string) catalog.Server {
 
 // Commands are all commands that write, as they are sent.
 func Commands(
-	g catalog.Grant, from catalog.Holder, b catalog.Beat, p catalog.Ping, ts bson.ObjectID,
+	g catalog.Request, from catalog.Holder, b catalog.Heartbeat, p catalog.Ping, ts bson.ObjectID,
 ) map[string]bson.D {
 	unnamed := from
 	unnamed.Process = ""
@@ -52,7 +52,7 @@ func Commands(
 }
 
 // Turns are the commands of the queue, as they are sent.
-func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
+func Turns(g catalog.Request, dead catalog.Holder) map[string]bson.D {
 	permit := g
 	permit.Mode, permit.Limit, permit.Holds = catalog.Permit, 3, []bson.ObjectID{dead.TS}
 	change := queue.Change{
@@ -75,10 +75,10 @@ func Turns(g catalog.Grant, dead catalog.Holder) map[string]bson.D {
 }
 
 // Acquisition is the condition of a plain acquisition.
-func Acquisition(g catalog.Grant) bson.D { return acquisition(g).filter }
+func Acquisition(g catalog.Request) bson.D { return acquisition(g).filter }
 
 // ShortEntry and ShortDepartures are those of the common cases.
-func ShortEntry(g catalog.Grant, how catalog.Line) (bson.D, bson.A) {
+func ShortEntry(g catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
 	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, g, how)
 	return parts(m)
 }

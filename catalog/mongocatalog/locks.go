@@ -22,7 +22,7 @@ func onLock(verb, name string) operation {
 }
 
 // claim is Enter by [catalog.Claim]. One command.
-func (c *Catalog) claim(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) claim(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	o := onLock("enter", g.Name)
 	doc, err := c.modify(ctx, o, acquisition(g))
 	// F22: where a foreign unique index refuses the document, waiting would not help; the server's
@@ -38,7 +38,7 @@ func (c *Catalog) claim(ctx context.Context, g catalog.Grant) (catalog.Lock, err
 
 // Overtake is documented in [catalog.Locks]. One command; where the document is not as we write it, or
 // not as it was watched, a compare-and-set more.
-func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error,
 ) {
 	o := onLock("overtake", g.Name)
@@ -58,7 +58,7 @@ func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Ho
 }
 
 // Confirm is documented in [catalog.Locks]. It is a compare-and-set.
-func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	l, _, err := c.changeBySwap(ctx, onLock("confirm", g.Name),
 		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.Confirm(l, g) })
 	return l, err

@@ -110,19 +110,19 @@ func fill(look *catalog.Snapshot, lock bson.Raw, pings map[string]bson.Raw) {
 	}
 	look.Lock = &l
 	look.Ping, look.PingErr = parsePing(l.Process, pings[l.Process])
-	look.Pulses = pulses(l, pings)
+	look.Pings = pulses(l, pings)
 }
 
 // pulses are the pings of all holders and waiters.
-func pulses(l catalog.Lock, pings map[string]bson.Raw) map[string]catalog.Pulse {
+func pulses(l catalog.Lock, pings map[string]bson.Raw) map[string]catalog.PingState {
 	parties := slices.Concat(l.Holders(), l.Waiters)
 	if len(parties) == 0 {
 		return nil
 	}
-	found := make(map[string]catalog.Pulse, len(parties))
+	found := make(map[string]catalog.PingState, len(parties))
 	for _, p := range parties {
 		ping, bad := parsePing(p.Process, pings[p.Process])
-		found[p.Process] = catalog.Pulse{Ping: ping, Err: bad}
+		found[p.Process] = catalog.PingState{Ping: ping, Err: bad}
 	}
 	return found
 }

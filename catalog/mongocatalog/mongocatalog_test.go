@@ -25,8 +25,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func grant() catalog.Grant {
-	return catalog.Grant{
+func grant() catalog.Request {
+	return catalog.Request{
 		Session: catalog.Session{Name: "balancer", TS: bson.ObjectID{11: 1}},
 		Process: "host:27017:1700000000:uuid", Who: "host:27017:1700000000:uuid:main:42",
 		Why: "doing balance round", Takeover: 15 * time.Minute,
@@ -85,7 +85,7 @@ func TestCommands_AreAsRecorded(t *testing.T) {
 	g := grant()
 	from := catalog.Holder{Process: "old"}
 	from.TS = bson.ObjectID{11: 2}
-	beat := catalog.Beat{
+	beat := catalog.Heartbeat{
 		Process: g.Process, Seq: 5, Local: time.UnixMilli(7), Takeover: 15 * time.Minute,
 		Interval: 30 * time.Second,
 	}
@@ -251,7 +251,7 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
 		},
 		"Ping": func(ctx context.Context, c c) error {
-			_, err := c.Ping(ctx, catalog.Beat{Process: g.Process, Seq: 1})
+			_, err := c.Ping(ctx, catalog.Heartbeat{Process: g.Process, Seq: 1})
 			return err
 		},
 		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, g.Process) },
@@ -291,16 +291,16 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 			_, err := c.Held(ctx, "x")
 			return err
 		},
-		"Tally": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.Tally(ctx, "x")
+		"HeldSummary": func(ctx context.Context, c catalog.Catalog) error {
+			_, err := c.HeldSummary(ctx, "x")
 			return err
 		},
 		"Snapshots": func(ctx context.Context, c catalog.Catalog) error {
 			_, err := c.Snapshots(ctx, []string{"x"})
 			return err
 		},
-		"Awarded": func(ctx context.Context, c catalog.Catalog) error {
-			_, _, err := c.Awarded(ctx, "p", []string{"x"})
+		"HeldOrFree": func(ctx context.Context, c catalog.Catalog) error {
+			_, _, err := c.HeldOrFree(ctx, "p", []string{"x"})
 			return err
 		},
 		"Waiting": func(ctx context.Context, c catalog.Catalog) error {

@@ -35,11 +35,11 @@ type notices struct {
 	told map[string]string
 }
 
-var _ catalog.Notices = (*notices)(nil)
+var _ catalog.GrantStream = (*notices)(nil)
 
-// Notices is documented in [catalog.Queues]. One command. The stream keeps one connection busy while
+// GrantStream is documented in [catalog.Queues]. One command. The stream keeps one connection busy while
 // Next waits. The driver opens it again by itself where it ended after a failure of the network.
-func (c *Catalog) Notices(ctx context.Context, process string) (catalog.Notices, error) {
+func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	o := operation{
 		verb: "open notices for", name: process, quoted: true, database: c.database,
 		collection: catalog.LocksCollection, actions: "changeStream, find",
@@ -109,8 +109,8 @@ func notable(process string) bson.A {
 // errStreamOver is what Next says when the server has ended the stream.
 var errStreamOver = errors.New("the change stream is over")
 
-// Next is documented in [catalog.Notices]. One command a second while there is nothing to tell.
-func (n *notices) Next(ctx context.Context) ([]catalog.Award, error) {
+// Next is documented in [catalog.GrantStream]. One command a second while there is nothing to tell.
+func (n *notices) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		found, err := n.step(ctx)
 		if err != nil {
@@ -149,7 +149,7 @@ func (n *notices) step(ctx context.Context) (found bool, err error) {
 }
 
 // awards are those of an event that are for the process of the stream and were not told yet.
-func (n *notices) awards(event bson.Raw) []catalog.Award {
+func (n *notices) awards(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}
 	if kind, _ := event.Lookup("operationType").StringValueOK(); kind == "update" {
@@ -164,8 +164,8 @@ func (n *notices) awards(event bson.Raw) []catalog.Award {
 		clear(n.told)
 	}
 	n.told[name] = grants
-	var awards []catalog.Award
-	for _, a := range catalog.ParseAwards(name, grants, evidence) {
+	var awards []catalog.Grant
+	for _, a := range catalog.ParseGrants(name, grants, evidence) {
 		if a.Process == n.process {
 			awards = append(awards, a)
 		}
@@ -173,7 +173,7 @@ func (n *notices) awards(event bson.Raw) []catalog.Award {
 	return awards
 }
 
-// Close is documented in [catalog.Notices]. It takes as long as one command may.
+// Close is documented in [catalog.GrantStream]. It takes as long as one command may.
 func (n *notices) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.timeout)
 	defer cancel()

@@ -206,7 +206,7 @@ func yieldRow(
 	if bad != nil {
 		return yield(catalog.Snapshot{}, o.wrap(bad))
 	}
-	row := catalog.Snapshot{Lock: &l, ServerTime: now, Pulses: pulses(l, pings)}
+	row := catalog.Snapshot{Lock: &l, ServerTime: now, Pings: pulses(l, pings)}
 	row.Ping, row.PingErr = parsePing(l.Process, pings[l.Process])
 	return yield(row, nil)
 }

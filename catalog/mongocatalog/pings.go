@@ -23,7 +23,7 @@ func onPing(verb, process string) operation {
 }
 
 // Ping is documented in [catalog.Pings].
-func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	o := onPing("ping as", b.Process)
 	reply, err := c.write(ctx, o, beating(b).command(o.collection))
 	if index, ok := duplicateKey(err); ok && index == idIndex {
@@ -43,7 +43,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, err
 }
 
 // refused asks why a ping found no document that its filter matches.
-func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Beat) (catalog.Pinged, error) {
+func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (catalog.Pinged, error) {
 	raw, err := c.findOne(ctx, onPing("read the ping of", b.Process), c.pings, b.Process)
 	if err != nil {
 		return catalog.Pinged{}, err
@@ -116,21 +116,21 @@ func (c *Catalog) find(
 	return r.err
 }
 
-// Tally is documented in [catalog.Pings]. One command.
-func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+// HeldSummary is documented in [catalog.Pings]. One command.
+func (c *Catalog) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
 	o := operation{
 		verb: "count the locks of", name: process, quoted: true, database: c.database,
 		collection: catalog.LocksCollection, actions: "find",
 	}
 	s, err := c.known(ctx)
 	if err != nil {
-		return catalog.Tally{}, o.wrap(err)
+		return catalog.HeldSummary{}, o.wrap(err)
 	}
 	if s.Kind == catalog.FerretDB {
 		// FerretDB v1 sums to 0 where a group has two sums.
 		return c.count(ctx, process)
 	}
-	var t catalog.Tally
+	var t catalog.HeldSummary
 	exact := true
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Aggregate(ctx, tally(process))
@@ -156,10 +156,10 @@ func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, err
 	return t, r.err
 }
 
-// count is Tally by way of the whole list.
-func (c *Catalog) count(ctx context.Context, process string) (catalog.Tally, error) {
+// count is HeldSummary by way of the whole list.
+func (c *Catalog) count(ctx context.Context, process string) (catalog.HeldSummary, error) {
 	sessions, err := c.Held(ctx, process)
-	return catalog.TallyOf(sessions), err
+	return catalog.SummaryOf(sessions), err
 }
 
 // Prune is documented in [catalog.Pings]. Four commands for each thousand old pings. The age is

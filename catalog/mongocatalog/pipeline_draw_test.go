@@ -24,7 +24,7 @@ func drawStep(t *rapid.T) step {
 		if mode == catalog.Permit {
 			limit = rapid.SampledFrom([]int32{1, 2, 2, 2, 3}).Draw(t, "limit")
 		}
-		how := rapid.SampledFrom([]catalog.Line{catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge})
+		how := rapid.SampledFrom([]catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge})
 		return enter(n, mode, limit, how.Draw(t, "line"))
 	case 5, 6, 7:
 		return leave(n)
@@ -58,7 +58,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 		int64(1)<<45, int64(queue.Highest), int64(queue.Highest)+1)
 	add("rev", none, none, int32(3), int64(4), int64(queue.Highest))
 	add("who", none, "somebody")
-	add("grants", none, catalog.AwardLine(id(n), 7, fmt.Sprint("process-", n)))
+	add("grants", none, catalog.GrantLine(id(n), 7, fmt.Sprint("process-", n)))
 	add("evidence", none, "old")
 	add("takeoverMS", none, int64(1000))
 	add("mode", none, none, "shared", "permit")

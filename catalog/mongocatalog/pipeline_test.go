@@ -19,8 +19,8 @@ import (
 // A step is one transition: who enters or leaves, and how.
 type step struct {
 	verb     string // enter, leave, bury, settle
-	grant    catalog.Grant
-	how      catalog.Line
+	request  catalog.Request
+	how      catalog.EnterMode
 	dead     catalog.Holder
 	evidence string
 }
@@ -28,7 +28,7 @@ type step struct {
 func (s step) String() string {
 	switch s.verb {
 	case "enter":
-		return fmt.Sprintf("enter %s %q %d, line %d", s.grant.TS.Hex(), s.grant.Mode, s.grant.Limit, s.how)
+		return fmt.Sprintf("enter %s %q %d, line %d", s.request.TS.Hex(), s.request.Mode, s.request.Limit, s.how)
 	case "settle":
 		return "settle"
 	}
@@ -45,8 +45,8 @@ type form struct {
 func (s step) short() []form {
 	of := func(filter bson.D, pipeline bson.A) form { return form{filter, pipeline} }
 	switch {
-	case s.verb == "enter" && (s.how == catalog.Queue || s.grant.Mode != catalog.Exclusive):
-		return []form{of(mongocatalog.ShortEntry(s.grant, s.how))}
+	case s.verb == "enter" && (s.how == catalog.Queue || s.request.Mode != catalog.Exclusive):
+		return []form{of(mongocatalog.ShortEntry(s.request, s.how))}
 	case s.verb == "leave":
 		var forms []form
 		for _, mode := range []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Permit} {
@@ -72,13 +72,13 @@ func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	changed, err := true, error(nil)
 	switch s.verb {
 	case "enter":
-		c, changed, err = queue.Enter(l, s.grant, s.how, now)
+		c, changed, err = queue.Enter(l, s.request, s.how, now)
 	case "settle":
 		if err = catalog.ErrNoMatch; !l.Held {
 			c, err = queue.GrantNext(l, now)
 		}
 	case "bury":
-		watched := func(p catalog.Party) bool { return p.TS == s.dead.TS && p.Process == s.dead.Process }
+		watched := func(p catalog.Participant) bool { return p.TS == s.dead.TS && p.Process == s.dead.Process }
 		if err = catalog.ErrNoMatch; slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), watched) {
 			c, err = queue.Leave(l, s.dead.TS, now, s.evidence)
 		}
@@ -274,7 +274,7 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
 	reader := func(n byte) step { return enter(n, catalog.Shared, 0, catalog.Queue) }
 	permit := func(n byte) step { return enter(n, catalog.Permit, 2, catalog.Queue) }
-	with := func(s step, how catalog.Line) step { s.how = how; return s }
+	with := func(s step, how catalog.EnterMode) step { s.how = how; return s }
 	state := func(n int32) bson.E { return e("state", n) }
 	for _, c := range []struct {
 		name  string
@@ -388,7 +388,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 		}
 		l, bad := catalog.ParseLock(encoded(doc))
 		want := bad == nil && !l.Held && len(l.Waiters) == 0 && elements(doc, "sharers") == 0
-		g := enter(1, catalog.Exclusive, 0, catalog.Try).grant
+		g := enter(1, catalog.Exclusive, 0, catalog.Try).request
 		filter := decoded(mongocatalog.Acquisition(g))
 		got, err := matches(doc, filter, time.UnixMilli(0))
 		if err != nil || got != want {
@@ -437,7 +437,7 @@ func live(t *rapid.T, run runner, steps int, done map[string]int) {
 			s.dead.TS, s.dead.Process = l.TS, l.Process
 		}
 		if doc, short = check(t, run, s, doc, true); short > 0 {
-			done[s.verb+" "+string(s.grant.Mode)]++
+			done[s.verb+" "+string(s.request.Mode)]++
 		}
 	}
 }
@@ -460,8 +460,8 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 
 func id(n byte) bson.ObjectID { return bson.ObjectID{0x50, 11: n} }
 
-func enter(n byte, mode catalog.Mode, limit int32, how catalog.Line) step {
-	return step{verb: "enter", how: how, grant: catalog.Grant{
+func enter(n byte, mode catalog.Mode, limit int32, how catalog.EnterMode) step {
+	return step{verb: "enter", how: how, request: catalog.Request{
 		Session: catalog.Session{Name: "x", TS: id(n)}, Process: fmt.Sprint("process-", n),
 		Who: "who", Why: "why", Takeover: time.Minute, Mode: mode, Limit: limit,
 	}}
@@ -469,8 +469,8 @@ func enter(n byte, mode catalog.Mode, limit int32, how catalog.Line) step {
 
 func dollars(n byte) step {
 	s := enter(n, catalog.Exclusive, 0, catalog.Queue)
-	s.grant.Process, s.grant.Who, s.grant.Why = "$process", "$$NOW", "$why.x"
-	s.grant.Holds = []bson.ObjectID{id(n)}
+	s.request.Process, s.request.Who, s.request.Why = "$process", "$$NOW", "$why.x"
+	s.request.Holds = []bson.ObjectID{id(n)}
 	return s
 }
 
@@ -486,5 +486,5 @@ func bury(n byte, process string) step {
 
 // entry is the waiter that the step would make.
 func entry(s step) bson.D {
-	return queue.Entry(s.grant, time.UnixMilli(1_700_000_000_000))
+	return queue.Entry(s.request, time.UnixMilli(1_700_000_000_000))
 }

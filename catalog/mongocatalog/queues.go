@@ -14,7 +14,7 @@ import (
 // Enter is documented in [catalog.Queues]. One command where the server has pipeline updates and the
 // document is as we write it; else a compare-and-set more, as for readers who stand in line and where
 // two make the document of a lock at one instant.
-func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+func (c *Catalog) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error,
 ) {
 	o := onLock("enter", g.Name)
@@ -53,7 +53,7 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 
 // fastEntry is the one command of the common case. What it does not match is not changed: the upsert
 // fails with DuplicateKey then, or brings a document in which g does not stand.
-func fastEntry(s catalog.Server, g catalog.Grant, how catalog.Line) (modification, bool) {
+func fastEntry(s catalog.Server, g catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case g.Mode == catalog.Exclusive && how != catalog.Queue:
 		return acquisition(g), true
@@ -74,7 +74,7 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 
 // raised raises the fence of a lock that g has just got, if that was counted up from nothing, so that the
 // successor of a document that somebody deletes has a larger one. doc is the document as g left it.
-func (c *Catalog) raised(ctx context.Context, o operation, g catalog.Grant, doc bson.Raw, l catalog.Lock) (
+func (c *Catalog) raised(ctx context.Context, o operation, g catalog.Request, doc bson.Raw, l catalog.Lock) (
 	catalog.Lock, error,
 ) {
 	if _, holds := l.HeldBy(g.TS); !holds || l.Fence >= queue.Seeded {
@@ -120,7 +120,7 @@ func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) 
 // Leave is documented in [catalog.Queues]. One command for a holder of a lock for which nobody waits, or
 // somebody was seen to wait; one more for the first who is seen, and a compare-and-set more for a waiter,
 // for readers who let others in, and for a document that is not as we write it.
-func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
+func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
 	o := onLock("leave", s.Name)
 	server, err := c.known(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *Catalog) free(ctx context.Context, o operation, command bson.D) (bool, 
 // Evict is documented in [catalog.Queues]. One command for a holder who had the lock to itself and who is
 // followed by one who wants it so; else a compare-and-set more.
 func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Award, error,
+	[]catalog.Grant, error,
 ) {
 	o := onLock("bury a session of", dead.Name)
 	server, err := c.known(ctx)
@@ -184,7 +184,7 @@ func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence strin
 	_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
 		queue.Change, error,
 	) {
-		watched := func(p catalog.Party) bool { return p.TS == dead.TS && p.Process == dead.Process }
+		watched := func(p catalog.Participant) bool { return p.TS == dead.TS && p.Process == dead.Process }
 		if !slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), watched) {
 			return queue.Change{}, catalog.ErrNoMatch
 		}
@@ -194,7 +194,7 @@ func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence strin
 }
 
 // GrantNext is documented in [catalog.Queues]. It is a compare-and-set.
-func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
+func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
 	_, awards, err := c.changeBySwap(ctx, onLock("settle", name), settled)
 	return awards, err
 }
@@ -209,11 +209,11 @@ func settled(l catalog.Lock, now time.Time) (queue.Change, error) {
 
 // fresh returns whom the very command granted the lock that brought this document. It is malformed when
 // its fence came to an end: then nobody was granted it.
-func fresh(doc bson.Raw) []catalog.Award {
+func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
 	now := time.UnixMilli(ms)
-	var awards []catalog.Award
+	var awards []catalog.Grant
 	for _, a := range l.Awards {
 		if p, ok := l.HeldBy(a.TS); ok && p.Since.Equal(now) {
 			awards = append(awards, a)
@@ -222,10 +222,10 @@ func fresh(doc bson.Raw) []catalog.Award {
 	return awards
 }
 
-// Awarded is documented in [catalog.Queues]. One command; what is awarded comes in the order of the
+// HeldOrFree is documented in [catalog.Queues]. One command; what is awarded comes in the order of the
 // names.
-func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
-	awards []catalog.Award, free []string, err error,
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
+	awards []catalog.Grant, free []string, err error,
 ) {
 	if len(names) == 0 {
 		return nil, nil, ctx.Err()
@@ -253,7 +253,7 @@ func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
 		if ok && !l.Held {
 			free = append(free, name)
 		}
-		awards = append(awards, l.AwardsOf(process)...)
+		awards = append(awards, l.GrantsOf(process)...)
 	}
 	return awards, free, nil
 }

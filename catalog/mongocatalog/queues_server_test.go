@@ -94,7 +94,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 		var entering sync.WaitGroup
 		for i := range contenders {
 			entering.Go(func() {
-				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).grant
+				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).request
 				g.Name = name
 				_, errs[i] = c.Enter(t.Context(), g, catalog.Queue)
 			})
@@ -166,9 +166,9 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)
-	holder, waiter := enter(1, catalog.Exclusive, 0, 0).grant, enter(2, catalog.Exclusive, 0, 0).grant
+	holder, waiter := enter(1, catalog.Exclusive, 0, 0).request, enter(2, catalog.Exclusive, 0, 0).request
 	damaged := bson.D{e("_id", "damaged"), e("state", "free")}
-	left := bson.D{e("_id", "left"), e("state", int32(0)), e("waiters", bson.A{entry(step{grant: waiter})})}
+	left := bson.D{e("_id", "left"), e("state", int32(0)), e("waiters", bson.A{entry(step{request: waiter})})}
 	for _, doc := range []bson.D{damaged, left} {
 		if _, err := db.Collection("locks").InsertOne(t.Context(), doc); err != nil {
 			t.Fatal(err)
@@ -244,7 +244,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 		fence = l.Fence
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		g := enter(3, catalog.Exclusive, 0, 0).grant
+		g := enter(3, catalog.Exclusive, 0, 0).request
 		g.Name = inside.Name
 		_, taken = c.Enter(short, g, catalog.Try)
 		return nil
@@ -252,7 +252,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 	if err != nil || taken == nil {
 		t.Fatalf("entered beside an open transaction: %v, %v", taken, err)
 	}
-	after := enter(4, catalog.Exclusive, 0, 0).grant
+	after := enter(4, catalog.Exclusive, 0, 0).request
 	after.Name = inside.Name
 	if l, err := c.Enter(t.Context(), after, catalog.Queue); err != nil || l.Fence <= fence {
 		t.Errorf("%+v, %v", l, err)
@@ -269,10 +269,10 @@ func TestCatalog_OnServer_EnterTransaction_WithoutOne_SaysWhatToDo(t *testing.T)
 	}
 }
 
-func needNotices(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.Notices) {
+func needNotices(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.GrantStream) {
 	t.Helper()
 	c, db, s := serverStore(t)
-	n, err := c.Notices(t.Context(), "process-2")
+	n, err := c.GrantStream(t.Context(), "process-2")
 	if !s.ChangeStreams {
 		if !errors.Is(err, catalog.ErrNoNotices) {
 			t.Errorf("want ErrNoNotices, got %v", err)
@@ -321,7 +321,7 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	t.Parallel()
 	c, _, n := needNotices(t)
 	for i := range 4 { // the second waits for the first, and two more behind it
-		if _, err := c.Enter(t.Context(), enter(byte(i+1), "", 0, 0).grant, catalog.Queue); err != nil {
+		if _, err := c.Enter(t.Context(), enter(byte(i+1), "", 0, 0).request, catalog.Queue); err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 {
@@ -330,7 +330,7 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 			}
 		}
 	}
-	other := enter(2, "", 0, 0).grant
+	other := enter(2, "", 0, 0).request
 	other.Name = "other"
 	if _, err := c.Enter(t.Context(), other, catalog.Queue); err != nil {
 		t.Fatal(err)

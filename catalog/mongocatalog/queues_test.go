@@ -97,7 +97,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 			return bson.D{e("ok", 1.0), e("n", map[bool]int32{false: 1}[waits])}
 		case waits:
 			return found(append(held(), e("when", bson.DateTime(5)), e("now", bson.DateTime(5)),
-				e("grants", catalog.AwardLine(g.TS, 7, g.Process))))(command)
+				e("grants", catalog.GrantLine(g.TS, 7, g.Process))))(command)
 		}
 		return found(bson.D{e("_id", "balancer"), e("state", int32(0))})(command)
 	})
@@ -137,7 +137,7 @@ func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	for _, now := range []bson.DateTime{5, 6} {
 		g := grant()
 		answer := found(append(held(), e("when", bson.DateTime(5)), e("now", now),
-			e("grants", catalog.AwardLine(g.TS, 7, g.Process)), e("evidence", "silent")))
+			e("grants", catalog.GrantLine(g.TS, 7, g.Process)), e("evidence", "silent")))
 		s := serve(t, func(command bson.Raw) bson.D {
 			if command.Lookup("updates").Type != 0 {
 				return bson.D{e("ok", 1.0), e("n", int32(0))}
@@ -178,20 +178,20 @@ func event(kind, name string, fields ...bson.E) bson.D {
 // The two shapes of an event: the fields that changed (MongoDB 5.0), the whole document (4.4).
 func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 	t.Parallel()
-	lines := catalog.AwardLine(id(1), 8, "p.x") + catalog.AwardLine(id(2), 9, "p") + "damaged\n" +
-		catalog.AwardLine(id(3), 10, "p")
+	lines := catalog.GrantLine(id(1), 8, "p.x") + catalog.GrantLine(id(2), 9, "p") + "damaged\n" +
+		catalog.GrantLine(id(3), 10, "p")
 	for _, kind := range []string{"update", "replace", "insert"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, stream(
-				event(kind, "none", e("grants", catalog.AwardLine(id(1), 8, "pp"))),
+				event(kind, "none", e("grants", catalog.GrantLine(id(1), 8, "pp"))),
 				event(kind, "odd", e("grants", int32(5))),
 				event(kind, "balancer", e("grants", lines), e("evidence", "silent")),
 				event(kind, "balancer", e("grants", lines)),
-				event(kind, "next", e("grants", catalog.AwardLine(id(4), 11, "p"))),
+				event(kind, "next", e("grants", catalog.GrantLine(id(4), 11, "p"))),
 				bson.D{e("_id", bson.D{e("_data", "2")}), e("operationType", "invalidate")},
 			))
-			n, err := ownStore(t, s).Notices(t.Context(), "p")
+			n, err := ownStore(t, s).GrantStream(t.Context(), "p")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +210,7 @@ func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 }
 
 // awardText is the session's number, the fence and the evidence of each.
-func awardText(awards []catalog.Award) string {
+func awardText(awards []catalog.Grant) string {
 	var parts []string
 	for _, a := range awards {
 		parts = append(parts, fmt.Sprintf("%d %d %s", a.TS[11], a.Fence, a.Evidence))
@@ -228,7 +228,7 @@ func TestNotices_BrokenStream_Ends(t *testing.T) {
 		}
 		return failure(136, "the oplog has moved on")(command) // the driver cannot resume from there
 	})
-	n, err := ownStore(t, s).Notices(t.Context(), "p")
+	n, err := ownStore(t, s).GrantStream(t.Context(), "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,17 +242,17 @@ func TestNotices_WhereThereAreNone_SaysSo(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{73, 40573, 20} {
 		s := serve(t, failure(code, "no change streams"))
-		_, err := ownStore(t, s).Notices(t.Context(), "p")
+		_, err := ownStore(t, s).GrantStream(t.Context(), "p")
 		if !errors.Is(err, catalog.ErrNoNotices) || len(s.sent()) != 1 {
 			t.Errorf("code %d: %v", code, err)
 		}
 	}
 	s := serve(t, failure(1, "x"))
-	if _, err := store(t, s, 0).Notices(t.Context(), "p"); !errors.Is(err, catalog.ErrNoNotices) ||
+	if _, err := store(t, s, 0).GrantStream(t.Context(), "p"); !errors.Is(err, catalog.ErrNoNotices) ||
 		len(s.sent()) != 0 {
 		t.Errorf("database config: %v, sent %v", err, s.sent())
 	}
-	if _, err := ownStore(t, s).Notices(t.Context(), "p"); err == nil ||
+	if _, err := ownStore(t, s).GrantStream(t.Context(), "p"); err == nil ||
 		errors.Is(err, catalog.ErrNoNotices) {
 		t.Errorf("another error: %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Acquire is the transition of [catalog.Queues.Enter] by [catalog.Claim]. A lock that somebody shared, and which a
 // manager left free that knows nothing of sharers, is not to be had so: Enter takes it.
-func Acquire(l catalog.Lock, sharers bool, g catalog.Grant, now time.Time) (Change, error) {
+func Acquire(l catalog.Lock, sharers bool, g catalog.Request, now time.Time) (Change, error) {
 	if l.Held || len(l.Waiters) > 0 || sharers {
 		return Change{}, catalog.ErrNotFree
 	}
@@ -21,7 +21,7 @@ func Acquire(l catalog.Lock, sharers bool, g catalog.Grant, now time.Time) (Chan
 }
 
 // Overtake is the transition of [catalog.Locks.Overtake].
-func Overtake(l catalog.Lock, g catalog.Grant, from catalog.Holder, now time.Time) (Change, error) {
+func Overtake(l catalog.Lock, g catalog.Request, from catalog.Holder, now time.Time) (Change, error) {
 	if !heldAlone(l, from.TS) || l.Process != from.Process || len(l.Waiters) > 0 {
 		return Change{}, catalog.ErrNoMatch
 	}
@@ -29,7 +29,7 @@ func Overtake(l catalog.Lock, g catalog.Grant, from catalog.Holder, now time.Tim
 }
 
 // Confirm is the transition of [catalog.Locks.Confirm].
-func Confirm(l catalog.Lock, g catalog.Grant) (Change, error) {
+func Confirm(l catalog.Lock, g catalog.Request) (Change, error) {
 	if !l.Held || l.TS != g.TS {
 		return Change{}, catalog.ErrNoMatch
 	}
@@ -66,7 +66,7 @@ func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
 }
 
 // taken is what an acquisition and a takeover write.
-func taken(l catalog.Lock, g catalog.Grant, now time.Time) Change {
+func taken(l catalog.Lock, g catalog.Request, now time.Time) Change {
 	return Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},
 		{Key: "process", Value: g.Process},

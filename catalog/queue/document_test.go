@@ -34,14 +34,14 @@ func process(n int) string { return fmt.Sprint("process-", n) }
 
 // entrant understands the short form of an attempt: a letter for the mode and the number of the
 // session, as in x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
-func entrant(f failer, text string) catalog.Grant {
+func entrant(f failer, text string) catalog.Request {
 	f.Helper()
 	digits, limit, permit := strings.Cut(text[1:], "/")
 	n, err := strconv.Atoi(digits)
 	if err != nil {
 		f.Fatalf("%q: %v", text, err)
 	}
-	g := catalog.Grant{
+	g := catalog.Request{
 		Session: catalog.Session{Name: "balancer", TS: session(n)}, Process: process(n),
 		Who: fmt.Sprint("who-", n), Why: fmt.Sprint("why-", n), Takeover: time.Minute,
 	}
@@ -128,7 +128,7 @@ func parse(f failer, doc bson.D) catalog.Lock {
 // short is the short form of a lock.
 func short(l catalog.Lock) string {
 	var words []string
-	write := func(parties []catalog.Party) {
+	write := func(parties []catalog.Participant) {
 		for _, p := range parties {
 			letter, limit := "x", ""
 			switch p.Mode {

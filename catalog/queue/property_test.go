@@ -49,7 +49,7 @@ func TestQueue_AnyLife(t *testing.T) {
 func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
 
 // fits is the rule of who may hold beside whom.
-func fits(holders []catalog.Party, p catalog.Party) bool {
+func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	if len(holders) == 0 {
 		return true
 	}
@@ -60,7 +60,7 @@ func fits(holders []catalog.Party, p catalog.Party) bool {
 }
 
 // moveUp lets the front of the line in, one after the other.
-func moveUp(holders, line []catalog.Party) (granted, rest []catalog.Party) {
+func moveUp(holders, line []catalog.Participant) (granted, rest []catalog.Participant) {
 	holders = slices.Clone(holders)
 	for len(line) > 0 && fits(holders, line[0]) {
 		holders, granted, line = append(holders, line[0]), append(granted, line[0]), line[1:]
@@ -68,7 +68,7 @@ func moveUp(holders, line []catalog.Party) (granted, rest []catalog.Party) {
 	return granted, line
 }
 
-func names(parties []catalog.Party) []string {
+func names(parties []catalog.Participant) []string {
 	out := []string{}
 	for _, p := range parties {
 		out = append(out, fmt.Sprint(number(p.TS)))
@@ -102,7 +102,7 @@ func (m *life) invariants(t *rapid.T) {
 
 // step carries out a change of ours, and compares it with the plain rule: who leaves or enters, and
 // who is let in.
-func (m *life) step(t *rapid.T, c queue.Change, holders, line []catalog.Party, evidence string) {
+func (m *life) step(t *rapid.T, c queue.Change, holders, line []catalog.Participant, evidence string) {
 	before := m.lock(t)
 	granted, rest := moveUp(holders, line)
 	m.doc = apply(t, m.doc, c)
@@ -136,7 +136,7 @@ func (m *life) step(t *rapid.T, c queue.Change, holders, line []catalog.Party, e
 	m.settled = true
 }
 
-func (m *life) newGrant(t *rapid.T) catalog.Grant {
+func (m *life) newGrant(t *rapid.T) catalog.Request {
 	m.sessions++
 	kinds := []string{"x", "x", "s", "s", "p2", "p2", "p3"}
 	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
@@ -149,19 +149,19 @@ func (m *life) newGrant(t *rapid.T) catalog.Grant {
 
 func (m *life) enter(t *rapid.T) {
 	g := m.newGrant(t)
-	lines := []catalog.Line{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
+	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
 	how := rapid.SampledFrom(lines).Draw(t, "how")
 	l := m.lock(t)
 	c, changed, err := queue.Enter(l, g, how, m.now)
-	entry := catalog.Party{
+	entry := catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Mode: g.Mode, Limit: g.Limit,
 	}
 	line := append(slices.Clone(l.Waiters), entry)
 	if how == catalog.Barge && fits(l.Holders(), entry) {
-		line = append([]catalog.Party{entry}, l.Waiters...)
+		line = append([]catalog.Participant{entry}, l.Waiters...)
 	}
 	granted, rest := moveUp(l.Holders(), line)
-	in := slices.ContainsFunc(granted, func(p catalog.Party) bool { return p.TS == g.TS })
+	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == g.TS })
 	var want error
 	switch {
 	case (l.Held || len(l.Waiters) > 0) && l.Limit != g.Limit:
@@ -181,7 +181,7 @@ func (m *life) enter(t *rapid.T) {
 }
 
 // someone draws a party of the document.
-func (m *life) someone(t *rapid.T) catalog.Party {
+func (m *life) someone(t *rapid.T) catalog.Participant {
 	l := m.lock(t)
 	all := slices.Concat(l.Holders(), l.Waiters)
 	if len(all) == 0 {
@@ -193,7 +193,7 @@ func (m *life) someone(t *rapid.T) catalog.Party {
 func (m *life) enterAgain(t *rapid.T) {
 	g := m.newGrant(t)
 	g.TS = m.someone(t).TS
-	how := catalog.Line(rapid.IntRange(0, 2).Draw(t, "how"))
+	how := catalog.EnterMode(rapid.IntRange(0, 2).Draw(t, "how"))
 	c, changed, err := queue.Enter(m.lock(t), g, how, m.now)
 	if err != nil || changed || len(c.Set)+len(c.Unset)+len(c.Awards) > 0 {
 		t.Fatalf("entered twice: %+v, %v, %v", c, changed, err)
@@ -208,8 +208,8 @@ func (m *life) leave(t *rapid.T) {
 	if err != nil {
 		t.Fatalf("leave: %v", err)
 	}
-	others := func(list []catalog.Party) []catalog.Party {
-		return slices.DeleteFunc(slices.Clone(list), func(o catalog.Party) bool { return o.TS == p.TS })
+	others := func(list []catalog.Participant) []catalog.Participant {
+		return slices.DeleteFunc(slices.Clone(list), func(o catalog.Participant) bool { return o.TS == p.TS })
 	}
 	m.step(t, c, others(l.Holders()), others(l.Waiters), evidence)
 	if _, err := queue.Leave(m.lock(t), p.TS, m.now, ""); !errors.Is(err, catalog.ErrNoMatch) {

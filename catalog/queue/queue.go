@@ -23,12 +23,12 @@ type Change struct {
 	Set   bson.D
 	Unset []string
 	// Awards are the sessions that became holders.
-	Awards []catalog.Award
+	Awards []catalog.Grant
 }
 
 // Enter is the transition of [catalog.Queues.Enter]. l is the document, or the zero Lock with a name
 // when there is none. changed is false when g stands in the document already.
-func Enter(l catalog.Lock, g catalog.Grant, how catalog.Line, now time.Time) (
+func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Time) (
 	c Change, changed bool, err error,
 ) {
 	_, holds := l.HeldBy(g.TS)
@@ -40,7 +40,7 @@ func Enter(l catalog.Lock, g catalog.Grant, how catalog.Line, now time.Time) (
 	if s.used() && s.limit != g.Limit {
 		return Change{}, false, &catalog.LimitError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
 	}
-	entry := catalog.Party{
+	entry := catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
 		Takeover: g.Takeover, Since: now, Holds: g.Holds,
 	}
@@ -64,7 +64,7 @@ func Enter(l catalog.Lock, g catalog.Grant, how catalog.Line, now time.Time) (
 // Leave is the transition of [catalog.Queues.Leave] and, with evidence, of [catalog.Queues.Evict].
 func Leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (Change, error) {
 	s := stateOf(l)
-	gone := func(p catalog.Party) bool { return p.TS == ts }
+	gone := func(p catalog.Participant) bool { return p.TS == ts }
 	holders := slices.DeleteFunc(slices.Clone(s.holders), gone)
 	waiters := slices.DeleteFunc(slices.Clone(s.waiters), gone)
 	if len(holders) == len(s.holders) && len(waiters) == len(s.waiters) {
@@ -89,12 +89,12 @@ func GrantNext(l catalog.Lock, now time.Time) (Change, error) {
 // state is a lock document at work.
 type state struct {
 	name     string
-	holders  []catalog.Party
-	waiters  []catalog.Party
+	holders  []catalog.Participant
+	waiters  []catalog.Participant
 	limit    int32
 	fence    int64
 	evidence string
-	awards   []catalog.Award
+	awards   []catalog.Grant
 	moved    bool // the holders are not those that the document had
 }
 
@@ -109,7 +109,7 @@ func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
 // room returns how many parties like next the holders allow besides themselves. It is where their
 // number is bounded: who finds no room waits in line.
-func (s *state) room(next catalog.Party) int {
+func (s *state) room(next catalog.Participant) int {
 	held := len(s.holders)
 	switch {
 	case held == 0 && next.Mode == catalog.Exclusive:
@@ -129,7 +129,7 @@ func (s *state) grant(now time.Time, evidence string) {
 		return
 	}
 	first := s.waiters[0]
-	run := slices.IndexFunc(s.waiters, func(p catalog.Party) bool {
+	run := slices.IndexFunc(s.waiters, func(p catalog.Participant) bool {
 		return p.Mode != first.Mode || p.Limit != first.Limit
 	})
 	if run < 0 {
@@ -145,7 +145,7 @@ func (s *state) grant(now time.Time, evidence string) {
 		s.fence++
 		p.Fence, p.Since, p.Holds = s.fence, now, nil
 		holders = append(holders, p)
-		s.awards = append(s.awards, catalog.Award{
+		s.awards = append(s.awards, catalog.Grant{
 			Session: catalog.Session{Name: s.name, TS: p.TS}, Process: p.Process, Fence: p.Fence,
 			Evidence: evidence,
 		})
@@ -231,7 +231,7 @@ func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(
 
 // parties are the documents of holders or waiters. What is the same for all holders stands beside
 // them, in mode and limit.
-func parties(list []catalog.Party, holders bool) bson.A {
+func parties(list []catalog.Participant, holders bool) bson.A {
 	docs := make(bson.A, 0, len(list))
 	for _, p := range list {
 		docs = append(docs, party(p, holders))
@@ -239,7 +239,7 @@ func parties(list []catalog.Party, holders bool) bson.A {
 	return docs
 }
 
-func party(p catalog.Party, holder bool) bson.D {
+func party(p catalog.Participant, holder bool) bson.D {
 	d := bson.D{
 		{Key: "ts", Value: p.TS}, {Key: "process", Value: p.Process},
 		{Key: "who", Value: p.Who}, {Key: "why", Value: p.Why},
@@ -260,25 +260,25 @@ func party(p catalog.Party, holder bool) bson.D {
 }
 
 // Entry is the document of a waiter, as it stands in the line.
-func Entry(g catalog.Grant, since time.Time) bson.D {
-	return party(catalog.Party{
+func Entry(g catalog.Request, since time.Time) bson.D {
+	return party(catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
 		Takeover: g.Takeover, Since: since, Holds: g.Holds,
 	}, false)
 }
 
-func awardLines(awards []catalog.Award) string {
+func awardLines(awards []catalog.Grant) string {
 	var b strings.Builder
 	for _, a := range awards {
-		b.WriteString(catalog.AwardLine(a.TS, a.Fence, a.Process))
+		b.WriteString(catalog.GrantLine(a.TS, a.Fence, a.Process))
 	}
 	return b.String()
 }
 
-func find(parties []catalog.Party, ts bson.ObjectID) (catalog.Party, bool) {
-	i := slices.IndexFunc(parties, func(p catalog.Party) bool { return p.TS == ts })
+func find(parties []catalog.Participant, ts bson.ObjectID) (catalog.Participant, bool) {
+	i := slices.IndexFunc(parties, func(p catalog.Participant) bool { return p.TS == ts })
 	if i < 0 {
-		return catalog.Party{}, false
+		return catalog.Participant{}, false
 	}
 	return parties[i], true
 }

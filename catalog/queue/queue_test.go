@@ -18,7 +18,7 @@ import (
 // A transition is one step of a table, at noon.
 type transition func(f failer, l catalog.Lock) (queue.Change, bool, error)
 
-func enter(text string, how catalog.Line) transition {
+func enter(text string, how catalog.EnterMode) transition {
 	return func(f failer, l catalog.Lock) (queue.Change, bool, error) {
 		return queue.Enter(l, entrant(f, text), how, noon)
 	}
@@ -157,7 +157,7 @@ func TestEnter_NoDocument_HoldsWithAFenceOfTheClock(t *testing.T) {
 	}
 	want := bson.D{
 		{Key: "fence", Value: noon.UnixMilli()},
-		{Key: "grants", Value: catalog.AwardLine(g.TS, noon.UnixMilli(), g.Process)},
+		{Key: "grants", Value: catalog.GrantLine(g.TS, noon.UnixMilli(), g.Process)},
 		{Key: "process", Value: g.Process}, {Key: "state", Value: int32(1)},
 		{Key: "takeoverMS", Value: int64(60_000)}, {Key: "ts", Value: g.TS},
 		{Key: "when", Value: bson.NewDateTimeFromTime(noon)},
@@ -229,7 +229,7 @@ func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
 		line += fmt.Sprint(" x", i+10)
 	}
 	full := parse(t, document(t, "x1 |"+line))
-	for how, want := range map[catalog.Line]error{
+	for how, want := range map[catalog.EnterMode]error{
 		catalog.Queue: catalog.ErrQueueFull, catalog.Try: catalog.ErrNotFree,
 		catalog.Barge: catalog.ErrNotFree,
 	} {
@@ -243,7 +243,7 @@ func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
 		t.Errorf("a waiter again: changed %v, %v", changed, err)
 	}
 	free := parse(t, document(t, "|"+line))
-	for _, how := range []catalog.Line{catalog.Queue, catalog.Barge} {
+	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Barge} {
 		doc := document(t, "|"+line)
 		c, _, err := queue.Enter(free, entrant(t, "x2"), how, noon)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 // own process are left to its reaper. What others did meanwhile is no error as long as somebody was
 // evicted; an error that matches [catalog.ErrNoMatch] says that the picture has changed: look again.
 func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (
-	evicted int, grants []catalog.Award, err error,
+	evicted int, grants []catalog.Grant, err error,
 ) {
 	done := condemned{}
 	for _, one := range slices.Backward(s.Suspects[:n]) {
@@ -42,13 +42,13 @@ func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (
 // primary, condemn its process, and take it out, by which the next in line is granted the lock. An
 // error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
 func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned) (
-	[]catalog.Award, error,
+	[]catalog.Grant, error,
 ) {
 	evidence, err := j.condemn(ctx, s, dead, done)
 	if err != nil {
 		return nil, err
 	}
-	grants, err := j.Store.Evict(ctx, HolderOf(s.Name, dead.Party), evidence)
+	grants, err := j.Store.Evict(ctx, HolderOf(s.Name, dead.Participant), evidence)
 	if err != nil {
 		return nil, before("evict", err)
 	}
@@ -59,7 +59,7 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned
 }
 
 // HolderOf names a holder or waiter of a lock for the store.
-func HolderOf(lock string, p catalog.Party) catalog.Holder {
+func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
 }
 
@@ -77,7 +77,7 @@ type condemned map[string]bool
 
 // condemn is Condemn, for several suspects of one scene.
 func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemned) (string, error) {
-	d, ping := dead.Decision, dead.Pulse.Ping
+	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
 	if err := j.samePrimary(ctx, s, dead); err != nil {
 		return "", err
@@ -113,7 +113,7 @@ func (j *Judge) samePrimary(ctx context.Context, s Scene, dead Suspect) error {
 	if err != nil {
 		return before("look", err)
 	}
-	if now, there := again.find(dead.Party); !there || !now.Dead() || now.Waits != dead.Waits {
+	if now, there := again.find(dead.Participant); !there || !now.Dead() || now.Waits != dead.Waits {
 		return fmt.Errorf("%w: the last look showed another picture", catalog.ErrNoMatch)
 	}
 	lock, err := j.Store.Read(ctx, s.Name)

@@ -31,7 +31,7 @@ type Store interface {
 	Read(ctx context.Context, name string) (catalog.Lock, error)
 	Hello(ctx context.Context) (catalog.Server, error)
 	Condemn(ctx context.Context, process string, watched *catalog.Ping, c catalog.Condemnation) error
-	Evict(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Award, error)
+	Evict(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Grant, error)
 }
 
 // Process is what a Judge needs of the process that it works for; a *pinger.LockPinger is one.
@@ -63,7 +63,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 		return s
 	}
 	judged := map[likeness]Suspect{}
-	add := func(parties []catalog.Party, waits bool) {
+	add := func(parties []catalog.Participant, waits bool) {
 		for _, p := range parties {
 			like := likeness{p.Process, p.Takeover}
 			one, known := judged[like]
@@ -71,7 +71,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 				one = j.suspect(name, seen, p, sent, received)
 				judged[like] = one
 			}
-			one.Party, one.Waits = p, waits
+			one.Participant, one.Waits = p, waits
 			s.Suspects = append(s.Suspects, one)
 		}
 	}
@@ -87,24 +87,24 @@ type likeness struct {
 	takeover time.Duration
 }
 
-func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Party,
+func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participant,
 	sent, received clock.Reading) Suspect {
-	one := Suspect{Pulse: seen.Pulses[p.Process]}
+	one := Suspect{PingState: seen.Pings[p.Process]}
 	one.Evidence = evidenceOf(name, seen, p, sent, received)
 	one.Decision = j.seen.look(&one.Evidence, j.Policy)
 	return one
 }
 
-func evidenceOf(name string, look catalog.Snapshot, party catalog.Party, sent, received clock.Reading,
+func evidenceOf(name string, look catalog.Snapshot, party catalog.Participant, sent, received clock.Reading,
 ) takeover.Evidence {
-	e := TraceOf(party, look.Pulses[party.Process])
+	e := TraceOf(party, look.Pings[party.Process])
 	e.Name, e.Server, e.Primary = name, look.ServerTime, look.Primary
 	e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
 	return e
 }
 
 // TraceOf is what a holder or waiter has left in the documents.
-func TraceOf(party catalog.Party, pulse catalog.Pulse) takeover.Evidence {
+func TraceOf(party catalog.Participant, pulse catalog.PingState) takeover.Evidence {
 	e := takeover.Evidence{
 		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
 	}

@@ -16,11 +16,11 @@ type Scene struct {
 
 // A Suspect is a holder or a waiter, what is known of its process, and what may be done about it.
 type Suspect struct {
-	catalog.Party
-	Pulse    catalog.Pulse
-	Waits    bool
-	Evidence takeover.Evidence
-	Decision takeover.Decision
+	catalog.Participant
+	PingState catalog.PingState
+	Waits     bool
+	Evidence  takeover.Evidence
+	Decision  takeover.Decision
 }
 
 // Dead reports whether the takeover rule lets it be taken out of the lock.
@@ -44,8 +44,8 @@ func (s *Scene) Malformed() error {
 		return s.LockErr
 	}
 	for _, h := range s.Holders() {
-		if h.Pulse.Err != nil {
-			return h.Pulse.Err
+		if h.PingState.Err != nil {
+			return h.PingState.Err
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func (s *Scene) Still() time.Duration {
 }
 
 // find returns the suspect with that session and process.
-func (s *Scene) find(p catalog.Party) (Suspect, bool) {
+func (s *Scene) find(p catalog.Participant) (Suspect, bool) {
 	for _, other := range s.Suspects {
 		if other.TS == p.TS && other.Process == p.Process {
 			return other, true
@@ -103,7 +103,7 @@ func (s *Scene) find(p catalog.Party) (Suspect, bool) {
 func Pictured(lock catalog.Lock) *Scene {
 	s := &Scene{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {
-		s.Suspects = append(s.Suspects, Suspect{Party: p})
+		s.Suspects = append(s.Suspects, Suspect{Participant: p})
 	}
 	return s
 }

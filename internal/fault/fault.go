@@ -18,31 +18,31 @@ type Op string
 
 // The operations.
 const (
-	Acquire    Op = "acquire" // to enter by Claim
-	Confirm    Op = "confirm"
-	SeedFence  Op = "seed fence"
-	Look       Op = "look"
-	Condemn    Op = "condemn"
-	Overtake   Op = "overtake"
-	Release    Op = "release"
-	Read       Op = "read"
-	Ping       Op = "ping"
-	RemovePing Op = "remove ping"
-	Held       Op = "held"
-	Tally      Op = "tally"
-	Prune      Op = "prune"
-	Prepare    Op = "prepare"
-	Hello      Op = "hello"
-	List       Op = "list"
-	Break      Op = "break"
-	Transact   Op = "transact"
+	Acquire     Op = "acquire" // to enter by Claim
+	Confirm     Op = "confirm"
+	SeedFence   Op = "seed fence"
+	Look        Op = "look"
+	Condemn     Op = "condemn"
+	Overtake    Op = "overtake"
+	Release     Op = "release"
+	Read        Op = "read"
+	Ping        Op = "ping"
+	RemovePing  Op = "remove ping"
+	Held        Op = "held"
+	HeldSummary Op = "tally"
+	Prune       Op = "prune"
+	Prepare     Op = "prepare"
+	Hello       Op = "hello"
+	List        Op = "list"
+	Break       Op = "break"
+	Transact    Op = "transact"
 
 	Enter            Op = "enter"
 	Evict            Op = "bury"
 	GrantNext        Op = "settle"
-	Awarded          Op = "awarded"
+	HeldOrFree       Op = "awarded"
 	Waiting          Op = "waiting"
-	Notices          Op = "notices" // the opening of a stream
+	GrantStream      Op = "notices" // the opening of a stream
 	Notice           Op = "notice"  // each Next of one
 	EnterTransaction Op = "enter transaction"
 )
@@ -148,7 +148,7 @@ func Refused(op Op) error {
 	return fmt.Errorf("%s: refused on purpose: %w", op, catalog.ErrUnavailable)
 }
 
-func (c *Catalog) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	return through(ctx, c, Confirm, g.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.Confirm(ctx, g)
 	})
@@ -167,7 +167,7 @@ func (c *Catalog) Condemn(ctx context.Context, process string, watched *catalog.
 	})
 }
 
-func (c *Catalog) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error) {
 	return through(ctx, c, Overtake, g.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.Overtake(ctx, g, from)
@@ -180,7 +180,7 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	})
 }
 
-func (c *Catalog) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	return through(ctx, c, Ping, b.Process, func(ctx context.Context) (catalog.Pinged, error) {
 		return c.inner.Ping(ctx, b)
 	})
@@ -196,9 +196,9 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	})
 }
 
-func (c *Catalog) Tally(ctx context.Context, process string) (catalog.Tally, error) {
-	return through(ctx, c, Tally, process, func(ctx context.Context) (catalog.Tally, error) {
-		return c.inner.Tally(ctx, process)
+func (c *Catalog) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
+	return through(ctx, c, HeldSummary, process, func(ctx context.Context) (catalog.HeldSummary, error) {
+		return c.inner.HeldSummary(ctx, process)
 	})
 }
 

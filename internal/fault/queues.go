@@ -8,7 +8,7 @@ import (
 )
 
 // Enter implements [catalog.Queues].
-func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+func (c *Catalog) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error,
 ) {
 	op := Enter
@@ -21,24 +21,24 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) 
 }
 
 // Leave implements [catalog.Queues]. It is counted and hooked as a release.
-func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
-	return through(ctx, c, Release, s.Name, func(ctx context.Context) ([]catalog.Award, error) {
+func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
+	return through(ctx, c, Release, s.Name, func(ctx context.Context) ([]catalog.Grant, error) {
 		return c.inner.Leave(ctx, s)
 	})
 }
 
 // Evict implements [catalog.Queues].
 func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Award, error,
+	[]catalog.Grant, error,
 ) {
-	return through(ctx, c, Evict, dead.Name, func(ctx context.Context) ([]catalog.Award, error) {
+	return through(ctx, c, Evict, dead.Name, func(ctx context.Context) ([]catalog.Grant, error) {
 		return c.inner.Evict(ctx, dead, evidence)
 	})
 }
 
 // GrantNext implements [catalog.Queues].
-func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
-	return through(ctx, c, GrantNext, name, func(ctx context.Context) ([]catalog.Award, error) {
+func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
+	return through(ctx, c, GrantNext, name, func(ctx context.Context) ([]catalog.Grant, error) {
 		return c.inner.GrantNext(ctx, name)
 	})
 }
@@ -51,25 +51,25 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 }
 
 type awarded struct {
-	awards []catalog.Award
+	grants []catalog.Grant
 	free   []string
 }
 
-// Awarded implements [catalog.Queues].
-func (c *Catalog) Awarded(ctx context.Context, process string, names []string) (
-	[]catalog.Award, []string, error,
+// HeldOrFree implements [catalog.Queues].
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
+	[]catalog.Grant, []string, error,
 ) {
-	got, err := through(ctx, c, Awarded, process, func(ctx context.Context) (awarded, error) {
-		awards, free, err := c.inner.Awarded(ctx, process, names)
-		return awarded{awards, free}, err
+	got, err := through(ctx, c, HeldOrFree, process, func(ctx context.Context) (awarded, error) {
+		grants, free, err := c.inner.HeldOrFree(ctx, process, names)
+		return awarded{grants, free}, err
 	})
-	return got.awards, got.free, err
+	return got.grants, got.free, err
 }
 
-// Notices implements [catalog.Queues]. A hook sees the opening, and every Next.
-func (c *Catalog) Notices(ctx context.Context, process string) (catalog.Notices, error) {
-	inner, err := through(ctx, c, Notices, process, func(ctx context.Context) (catalog.Notices, error) {
-		return c.inner.Notices(ctx, process)
+// GrantStream implements [catalog.Queues]. A hook sees the opening, and every Next.
+func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
+	inner, err := through(ctx, c, GrantStream, process, func(ctx context.Context) (catalog.GrantStream, error) {
+		return c.inner.GrantStream(ctx, process)
 	})
 	if err != nil {
 		return nil, err
@@ -80,17 +80,17 @@ func (c *Catalog) Notices(ctx context.Context, process string) (catalog.Notices,
 type notices struct {
 	c       *Catalog
 	process string
-	inner   catalog.Notices
+	inner   catalog.GrantStream
 }
 
-func (n *notices) Next(ctx context.Context) ([]catalog.Award, error) {
+func (n *notices) Next(ctx context.Context) ([]catalog.Grant, error) {
 	return through(ctx, n.c, Notice, n.process, n.inner.Next)
 }
 
 func (n *notices) Close(ctx context.Context) { n.inner.Close(ctx) }
 
 // EnterTransaction implements [catalog.Queues].
-func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	return through(ctx, c, EnterTransaction, g.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.EnterTransaction(ctx, g)
 	})

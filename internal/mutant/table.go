@@ -8,7 +8,7 @@ var all = []Mistake{
 		Schedule: "two heirs", Rule: "I3"},
 	{Name: "release by _id alone", Store: simulation.ReleaseByName,
 		Schedule: "holder paused past the takeover time", Rule: "I3"},
-	{Name: "deadline from the reply", File: "pinger/beat.go",
+	{Name: "deadline from the reply", File: "pinger/ping.go",
 		Old: "p.renewed(sent)\n", New: "p.renewed(p.clock.Now())\n",
 		Schedule: "last ping's reply slow", Rule: "I4"},
 	{Name: "stopwatch from before the first look", File: "takeover/elapsed.go",
@@ -33,18 +33,18 @@ var all = []Mistake{
 		Old:      "if j.watched >= j.takeover {",
 		New:      "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",
 		Schedule: "contender's clock ahead", Rule: "rule", Harm: "I4"},
-	{Name: "no reap", File: "pinger/chores.go",
+	{Name: "no reap", File: "pinger/reaper.go",
 		Old: "	before := p.cfg.Owner.Guarded(t)\n", New: "	before := p.cfg.Owner.Guarded(t)\n	return nil\n",
 		Schedule: "acquire applied after giving up", Rule: "I6"},
-	{Name: "reaper asks its table before the read", File: "pinger/chores.go",
+	{Name: "reaper asks its table before the read", File: "pinger/reaper.go",
 		Old: "!p.cfg.Owner.Owns(s.TS) && ", New: "",
 		Schedule: "acquired during the reaper's read", Rule: "I1"},
 	{Name: "attempt noted after sending", File: "distlock/acquire.go",
-		Old: "	m.table.enter(a.grant.TS)\n", New: "",
+		Old: "	m.table.enter(a.request.TS)\n", New: "",
 		Schedule: "reaper's read during an acquire", Rule: "I2"},
 	{Name: "upserting ping", Store: simulation.UpsertingPing,
 		Schedule: "holder paused past the takeover time", Rule: "I3"},
-	{Name: "seq fork ignored", File: "pinger/beat.go",
+	{Name: "seq fork ignored", File: "pinger/ping.go",
 		Old:      "case errors.Is(err, catalog.ErrTwin), ",
 		New:      "case errors.Is(err, catalog.ErrTwin):\n		return nil\n	case ",
 		Schedule: "twins", Rule: "I1"},
@@ -104,8 +104,8 @@ var all = []Mistake{
 		Old: "f.set(true)", New: "f.open.Store(true)",
 		Schedule: "grant while the stream opens", Rule: "I7"},
 	{Name: "waiter buried by age alone", File: "internal/contend/judge.go",
-		Old: "	one.Party, one.Waits = p, waits\n",
-		New: `	one.Party, one.Waits = p, waits
+		Old: "	one.Participant, one.Waits = p, waits\n",
+		New: `	one.Participant, one.Waits = p, waits
 			if waits && seen.ServerTime.Sub(p.Since) >= j.Policy.Takeover {
 				one.Decision.Verdict = takeover.Take
 			}
@@ -129,10 +129,10 @@ var all = []Mistake{
 		Old: `max(0, len(ahead)-limit+1)`, New: `0`,
 		Schedule: "circle of permits", Rule: "I7"},
 	{Name: "who gives up waits for the server", File: "distlock/acquire.go",
-		Old:      `a.m.pinger.ReleaseSoon(a.grant.Session)`,
-		New:      `_, _ = a.m.locks.Leave(context.Background(), a.grant.Session)`,
+		Old:      `a.m.pinger.ReleaseSoon(a.request.Session)`,
+		New:      `_, _ = a.m.locks.Leave(context.Background(), a.request.Session)`,
 		Schedule: "context ends in line while the server hangs", Rule: "prompt"},
-	{Name: "the reaper does not look at lines", File: "pinger/chores.go",
+	{Name: "the reaper does not look at lines", File: "pinger/reaper.go",
 		Old:      `!p.queue.has(s.Session) {`,
 		New:      `!p.queue.has(s.Session) && !s.Waits {`,
 		Schedule: "enter applied after giving up, a long turn", Rule: "I6"},
@@ -142,8 +142,8 @@ var all = []Mistake{
 		Schedule: "a line full of the dead", Rule: "I7"},
 	{Name: "another limit is not looked behind", File: "distlock/acquire.go",
 		Old: `	evicted, grants, err := a.m.judge.EvictDead(`,
-		New: `	if limit := s.OtherLimit(a.grant.Limit); limit != nil {
-		return nil, acquiring(a.grant.Name, limit)
+		New: `	if limit := s.OtherLimit(a.request.Limit); limit != nil {
+		return nil, acquiring(a.request.Name, limit)
 	}
 	evicted, grants, err := a.m.judge.EvictDead(`,
 		Schedule: "another limit of the dead, asked for", Rule: "I7"},

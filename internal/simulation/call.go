@@ -27,8 +27,8 @@ type call struct {
 	subject string // lock name or process id as the store sees it
 	writes  bool
 	ts      bson.ObjectID // session that it names, if it does
-	grant   catalog.Grant
-	how     catalog.Line
+	request catalog.Request
+	how     catalog.EnterMode
 	from    catalog.Holder
 	watched *catalog.Ping
 	why     catalog.Condemnation

@@ -53,10 +53,10 @@ func (o *port) store() *store { return o.p.w.store }
 func showLock(l catalog.Lock) string { return fmt.Sprintf("held, fence %d", l.Fence) }
 
 // Confirm implements [catalog.Locks].
-func (o *port) Confirm(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (o *port) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
 	c := o.write(fault.Confirm, g.Name, g.TS)
-	c.grant = g
+	c.request = g
 	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
 		return o.store().Confirm(background, g)
 	})
@@ -80,11 +80,11 @@ func (o *port) Condemn(ctx context.Context, process string, watched *catalog.Pin
 }
 
 // Overtake implements [catalog.Locks].
-func (o *port) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+func (o *port) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
 	c := o.write(fault.Overtake, g.Name, g.TS)
-	c.grant, c.from = g, from
+	c.request, c.from = g, from
 	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
 		return o.store().Overtake(background, g, from)
 	})
@@ -98,7 +98,7 @@ func (o *port) Read(ctx context.Context, name string) (catalog.Lock, error) {
 }
 
 // Ping implements [catalog.Pings].
-func (o *port) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (o *port) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	b.Process = o.p.alias(b.Process)
 	c := o.write(fault.Ping, b.Process, bson.ObjectID{})
 	show := func(p catalog.Pinged) string { return fmt.Sprintf("seq %d", p.Seq) }
@@ -127,11 +127,11 @@ func (o *port) Held(ctx context.Context, process string) ([]catalog.HeldSession,
 	})
 }
 
-// Tally implements [catalog.Pings].
-func (o *port) Tally(ctx context.Context, process string) (catalog.Tally, error) {
+// HeldSummary implements [catalog.Pings].
+func (o *port) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
 	process = o.p.alias(process)
-	return sendFor(ctx, o.read(fault.Tally, process), nil, func() (catalog.Tally, error) {
-		return o.store().Tally(background, process)
+	return sendFor(ctx, o.read(fault.HeldSummary, process), nil, func() (catalog.HeldSummary, error) {
+		return o.store().HeldSummary(background, process)
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 // This file is the part of the port that contenders in a line use.
 
 // Enter implements [catalog.Queues].
-func (o *port) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+func (o *port) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
 	op := fault.Enter
@@ -24,7 +24,7 @@ func (o *port) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 		op = fault.Acquire
 	}
 	c := o.write(op, g.Name, g.TS)
-	c.grant, c.how = g, how
+	c.request, c.how = g, how
 	show := func(l catalog.Lock) string {
 		if p, ok := l.HeldBy(g.TS); ok {
 			return fmt.Sprintf("held, fence %d", p.Fence)
@@ -37,25 +37,25 @@ func (o *port) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 }
 
 // Leave implements [catalog.Queues]. It is a release.
-func (o *port) Leave(ctx context.Context, s catalog.Session) ([]catalog.Award, error) {
+func (o *port) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
 	return sendFor(ctx, o.write(fault.Release, s.Name, s.TS), showAwards,
-		func() ([]catalog.Award, error) { return o.store().Leave(background, s) })
+		func() ([]catalog.Grant, error) { return o.store().Leave(background, s) })
 }
 
 // Evict implements [catalog.Queues].
 func (o *port) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Award, error) {
+	[]catalog.Grant, error) {
 	c := o.write(fault.Evict, dead.Name, dead.TS)
 	c.from = dead
-	return sendFor(ctx, c, showAwards, func() ([]catalog.Award, error) {
+	return sendFor(ctx, c, showAwards, func() ([]catalog.Grant, error) {
 		return o.store().Evict(background, dead, evidence)
 	})
 }
 
 // GrantNext implements [catalog.Queues].
-func (o *port) GrantNext(ctx context.Context, name string) ([]catalog.Award, error) {
+func (o *port) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
 	return sendFor(ctx, o.write(fault.GrantNext, name, bson.ObjectID{}), showAwards,
-		func() ([]catalog.Award, error) { return o.store().GrantNext(background, name) })
+		func() ([]catalog.Grant, error) { return o.store().GrantNext(background, name) })
 }
 
 // Snapshots implements [catalog.Queues].
@@ -83,17 +83,17 @@ func (o *port) Snapshots(ctx context.Context, names []string) (map[string]catalo
 	})
 }
 
-// awarded is the result of Awarded.
+// awarded is the result of HeldOrFree.
 type awarded struct {
-	awards []catalog.Award
+	awards []catalog.Grant
 	free   []string
 }
 
-// Awarded implements [catalog.Queues].
-func (o *port) Awarded(ctx context.Context, process string, names []string) (
-	[]catalog.Award, []string, error) {
+// HeldOrFree implements [catalog.Queues].
+func (o *port) HeldOrFree(ctx context.Context, process string, names []string) (
+	[]catalog.Grant, []string, error) {
 	process = o.p.alias(process)
-	c := o.read(fault.Awarded, strings.Join(names, " "))
+	c := o.read(fault.HeldOrFree, strings.Join(names, " "))
 	var old *picture
 	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
 	show := func(a awarded) string {
@@ -136,20 +136,20 @@ func (o *port) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 	}
 }
 
-// Notices implements [catalog.Queues].
-func (o *port) Notices(ctx context.Context, process string) (catalog.Notices, error) {
+// GrantStream implements [catalog.Queues].
+func (o *port) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	process = o.p.alias(process)
 	if !o.p.w.s.Streams {
 		return nil, fmt.Errorf("notices for %q: %w", process, catalog.ErrNoNotices)
 	}
 	s := newStream(o.p, process)
-	return sendFor(ctx, o.read(fault.Notices, process), nil, func() (catalog.Notices, error) {
+	return sendFor(ctx, o.read(fault.GrantStream, process), nil, func() (catalog.GrantStream, error) {
 		o.store().open(s)
 		return s, nil
 	})
 }
 
-func showAwards(awards []catalog.Award) string {
+func showAwards(awards []catalog.Grant) string {
 	if len(awards) == 0 {
 		return "nobody is granted"
 	}

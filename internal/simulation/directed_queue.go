@@ -113,7 +113,7 @@ func lostRelease(how Kind) Schedule {
 func deadStream() Schedule {
 	s := line(5500 * time.Millisecond)
 	s.Faults = []Fault{
-		{Kind: Sever, Process: 1, Op: fault.Notices, Nth: 1, For: 100 * time.Millisecond},
+		{Kind: Sever, Process: 1, Op: fault.GrantStream, Nth: 1, For: 100 * time.Millisecond},
 	}
 	return s
 }
@@ -127,10 +127,10 @@ func slowStream() Schedule {
 	t.Ping, t.Takeover, t.Margin = minute, 10*minute, 2*minute
 	t.Poll, t.PollMax, t.Limit, t.MaxGap = sec, 4*sec, 5*sec, 3*minute
 	for nth := range 8 { // a second each, so that B has looked at the lock before
-		s.Faults = append(s.Faults, Fault{Kind: Drop, Process: 1, Op: fault.Notices, Nth: nth + 1})
+		s.Faults = append(s.Faults, Fault{Kind: Drop, Process: 1, Op: fault.GrantStream, Nth: nth + 1})
 	}
 	s.Faults = append(s.Faults,
-		Fault{Kind: DelayRequest, Process: 1, Op: fault.Notices, Nth: 9, For: 4 * sec})
+		Fault{Kind: DelayRequest, Process: 1, Op: fault.GrantStream, Nth: 9, For: 4 * sec})
 	return s
 }
 
@@ -160,7 +160,7 @@ func grantAtTheTermsEnd(early time.Duration) Schedule {
 	if early < 0 {
 		s.Faults = append(s.Faults,
 			Fault{Kind: DelayReply, Process: 1, Op: fault.Notice, Nth: 1, For: -2 * early},
-			Fault{Kind: DelayReply, Process: 1, Op: fault.Awarded, At: 55*sec + early, For: 4 * sec},
+			Fault{Kind: DelayReply, Process: 1, Op: fault.HeldOrFree, At: 55*sec + early, For: 4 * sec},
 			Fault{Kind: DelayReply, Process: 1, Op: fault.Look, At: 50 * sec, For: 5 * sec})
 	}
 	return s

@@ -102,7 +102,7 @@ func (o *oracle) renamed(p *process, old string) {
 
 // overtaken is I4: whoever loses a lock, or a place in its line, by a takeover has stopped trusting
 // it before.
-func (o *oracle) overtaken(c *call, held catalog.Party, holds bool) {
+func (o *oracle) overtaken(c *call, held catalog.Participant, holds bool) {
 	if holds {
 		o.w.done.Takeovers++
 	} else {

@@ -34,12 +34,12 @@ func (t turn) mover() (in, out bson.ObjectID) {
 	return in, out
 }
 
-func exceptFor(list []catalog.Party, ts bson.ObjectID) []catalog.Party {
-	return slices.DeleteFunc(slices.Clone(list), func(p catalog.Party) bool { return p.TS == ts })
+func exceptFor(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
+	return slices.DeleteFunc(slices.Clone(list), func(p catalog.Participant) bool { return p.TS == ts })
 }
 
-func has(list []catalog.Party, ts bson.ObjectID) bool {
-	return slices.ContainsFunc(list, func(p catalog.Party) bool { return p.TS == ts })
+func has(list []catalog.Participant, ts bson.ObjectID) bool {
+	return slices.ContainsFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
 }
 
 // turned judges a change: a command moves nobody but those whom it names (I3), the lock goes to
@@ -54,7 +54,7 @@ func (o *oracle) turned(t turn) {
 	if c.op == fault.Acquire && t.was.Held {
 		o.violated("I3", "%s took %q, which was not free", c.who(), c.subject)
 	}
-	var granted []catalog.Party
+	var granted []catalog.Participant
 	for _, p := range t.now.Holders() {
 		if !has(t.was.Holders(), p.TS) {
 			granted = append(granted, p)
@@ -99,7 +99,7 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 		}
 	}
 	for _, p := range now {
-		if !has(was, p.TS) && (p.TS != in || p.Process != c.grant.Process) {
+		if !has(was, p.TS) && (p.TS != in || p.Process != c.request.Process) {
 			o.violated("I3", "%s put another session than its own into %q", c.who(), c.subject)
 		}
 	}
@@ -110,17 +110,17 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 
 // inOrder judges that nobody is overtaken: those who are granted the lock and those who wait on are,
 // one behind the other, those who stood there, and the newcomer at their end.
-func (o *oracle) inOrder(t turn, granted []catalog.Party, in, out bson.ObjectID) {
+func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
 	line := exceptFor(t.was.Waiters, out)
 	newcomer, came := find(partiesOf(t.now), in)
 	switch {
 	case !came || has(partiesOf(t.was), in):
 	case t.c.how == catalog.Barge && t.c.op == fault.Enter:
-		line = append([]catalog.Party{newcomer}, line...)
+		line = append([]catalog.Participant{newcomer}, line...)
 	default:
 		line = append(line, newcomer)
 	}
-	same := func(a, b catalog.Party) bool { return a.TS == b.TS }
+	same := func(a, b catalog.Participant) bool { return a.TS == b.TS }
 	if !slices.EqualFunc(slices.Concat(granted, t.now.Waiters), line, same) {
 		o.violated("order", "%s: of %q %d waited, then %d were granted it and %d wait, not in their order",
 			t.c.who(), t.c.subject, len(t.was.Waiters), len(granted), len(t.now.Waiters))
@@ -128,7 +128,7 @@ func (o *oracle) inOrder(t turn, granted []catalog.Party, in, out bson.ObjectID)
 }
 
 // together judges that the holders may hold the lock at one time.
-func (o *oracle) together(c *call, holders []catalog.Party) {
+func (o *oracle) together(c *call, holders []catalog.Participant) {
 	if len(holders) < 2 {
 		return
 	}
@@ -208,10 +208,10 @@ func (o *oracle) living(id string) *process {
 	return nil
 }
 
-func find(list []catalog.Party, ts bson.ObjectID) (catalog.Party, bool) {
-	i := slices.IndexFunc(list, func(p catalog.Party) bool { return p.TS == ts })
+func find(list []catalog.Participant, ts bson.ObjectID) (catalog.Participant, bool) {
+	i := slices.IndexFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
 	if i < 0 {
-		return catalog.Party{}, false
+		return catalog.Participant{}, false
 	}
 	return list[i], true
 }

@@ -162,11 +162,11 @@ func (o *oracle) expect(name string, open []*Held, contenders []*process) map[sl
 
 // inTheWay reports whether a dead holder keeps a contender off: it has died, and all others have, or
 // somebody stands in line and would have its place.
-func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Party, contenders []*process) bool {
+func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return true
 	}
-	return slices.ContainsFunc(l.Waiters, func(p catalog.Party) bool {
+	return slices.ContainsFunc(l.Waiters, func(p catalog.Participant) bool {
 		return slices.ContainsFunc(contenders, func(c *process) bool { return c.named(p.Process) }) &&
 			(p.Mode == catalog.Permit || p.Mode != dead.Mode)
 	})
@@ -202,7 +202,7 @@ func (o *oracle) shutting(p *process) bool { return p.closing != nil }
 
 // burial is how long it may take until a dead party is taken out of a lock; 0 while nothing is promised,
 // since it is a foreign manager that runs.
-func (o *oracle) burial(p catalog.Party) time.Duration {
+func (o *oracle) burial(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
 	if sign, foreign := o.foreign[p.Process]; foreign {
@@ -238,7 +238,7 @@ func (o *oracle) circles() {
 
 // knows says what is wrong with a holder: that its process does not know of it, that its waiter is
 // not told, or that it is dead; "" when it is well.
-func (o *oracle) knows(holder catalog.Party, open []*Held) string {
+func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	for _, h := range open {
 		if h.session() == holder.TS && !h.p.over() {
 			return ""

@@ -351,7 +351,7 @@ func (o *oracle) wrote(h *Held) bool {
 func (o *oracle) sent(c *call) {
 	if c.op == fault.Acquire || c.op == fault.Overtake || c.op == fault.Enter {
 		o.mu.Lock()
-		if a := o.attempts[c.p][labelOf(c.grant.Who)]; a != nil {
+		if a := o.attempts[c.p][labelOf(c.request.Who)]; a != nil {
 			a.sessions = append(a.sessions, c.ts)
 			a.name = c.subject
 		}

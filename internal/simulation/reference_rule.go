@@ -13,7 +13,7 @@ import (
 // seen is a look that a contender was answered. About one of its parties it is when there is one.
 type seen struct {
 	catalog.Snapshot
-	about          catalog.Party
+	about          catalog.Participant
 	name           string
 	sent, received time.Duration // monotonic clock of the contender
 	wall           time.Time     // its wall clock at the reply
@@ -46,7 +46,7 @@ func (o *oracle) stands(c *call) {
 	l, _ := o.w.store.lockAsOf(c.subject, nil)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if a := o.attempts[c.p][labelOf(c.grant.Who)]; a != nil && placeOf(l, c.ts) >= 0 {
+	if a := o.attempts[c.p][labelOf(c.request.Who)]; a != nil && placeOf(l, c.ts) >= 0 {
 		a.stood = true
 	}
 }
@@ -57,7 +57,7 @@ func about(looks []seen, from catalog.Holder) []seen {
 	var shown []seen
 	for _, l := range looks {
 		parties := partiesOf(*l.Lock)
-		i := slices.IndexFunc(parties, func(p catalog.Party) bool { return p.Process == from.Process })
+		i := slices.IndexFunc(parties, func(p catalog.Participant) bool { return p.Process == from.Process })
 		if i < 0 {
 			continue
 		}
@@ -65,7 +65,7 @@ func about(looks []seen, from catalog.Holder) []seen {
 		if p, ok := find(parties, from.TS); ok && l.name == from.Name && p.Process == from.Process {
 			l.about = p
 		}
-		l.Ping = l.Pulses[from.Process].Ping
+		l.Ping = l.Pings[from.Process].Ping
 		shown = append(shown, l)
 	}
 	return shown

@@ -93,9 +93,9 @@ func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 			if look.LockErr = bad; bad == nil {
 				look.Lock = &l
 				look.Ping = s.pingAsOf(l.Process, old.at)
-				look.Pulses = map[string]catalog.Pulse{}
+				look.Pings = map[string]catalog.PingState{}
 				for _, p := range partiesOf(l) {
-					look.Pulses[p.Process] = catalog.Pulse{Ping: s.pingAsOf(p.Process, old.at)}
+					look.Pings[p.Process] = catalog.PingState{Ping: s.pingAsOf(p.Process, old.at)}
 				}
 			}
 		}
@@ -163,17 +163,17 @@ func (s *store) awarded(process string, names []string, old *picture) awarded {
 		if ok && !l.Held {
 			a.free = append(a.free, name)
 		}
-		a.awards = append(a.awards, l.AwardsOf(process)...)
+		a.awards = append(a.awards, l.GrantsOf(process)...)
 	}
 	return a
 }
 
 // partiesOf returns the holders of a lock, then its waiters.
-func partiesOf(l catalog.Lock) []catalog.Party { return slices.Concat(l.Holders(), l.Waiters) }
+func partiesOf(l catalog.Lock) []catalog.Participant { return slices.Concat(l.Holders(), l.Waiters) }
 
 // placeOf returns the place of a session in the line, -1 when it does not wait.
 func placeOf(l catalog.Lock, ts bson.ObjectID) int {
-	return slices.IndexFunc(l.Waiters, func(p catalog.Party) bool { return p.TS == ts })
+	return slices.IndexFunc(l.Waiters, func(p catalog.Participant) bool { return p.TS == ts })
 }
 
 // put writes a document as a hand or a foreign program would.

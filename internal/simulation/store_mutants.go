@@ -28,7 +28,7 @@ const (
 func (s *store) makes(m StoreMistake) bool { return s.w.s.StoreMistake == m }
 
 // Overtake carries an overtake out. OvertakeByName takes the lock from whoever holds it.
-func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Holder) (
+func (s *store) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error) {
 	if s.makes(OvertakeByName) {
 		if now, err := s.Catalog.Read(ctx, g.Name); err == nil && now.Held {
@@ -40,7 +40,7 @@ func (s *store) Overtake(ctx context.Context, g catalog.Grant, from catalog.Hold
 
 // Ping carries a ping out. UpsertingPing lets a condemned process live, LatePingCounts gives a ping
 // that comes late the next number, as a server would that counts.
-func (s *store) Ping(ctx context.Context, b catalog.Beat) (catalog.Pinged, error) {
+func (s *store) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	if s.makes(UpsertingPing) {
 		var doc bson.D
 		raw := s.Document(catalog.PingsCollection, b.Process)

@@ -13,7 +13,7 @@ import (
 
 // Leave takes a session out. ReleaseByName frees the lock whoever holds it; ReleaseForgetsLine
 // frees it and forgets who waits; QuitterStays leaves a waiter that gave up in the line.
-func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.Award, error) {
+func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.Grant, error) {
 	l, ok := s.lockAsOf(session.Name, nil)
 	_, holds := l.HeldBy(session.TS)
 	_, waits := l.WaitedBy(session.TS)
@@ -32,7 +32,7 @@ func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.A
 }
 
 // Enter lets a contender into the line. NewcomerFirst puts it before the others.
-func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
+func (s *store) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
 	if how == catalog.Claim {
 		if err := s.misread(g.Name); err != nil {
@@ -63,7 +63,7 @@ func (s *store) Enter(ctx context.Context, g catalog.Grant, how catalog.Line) (
 
 // Evict takes a dead party out. BuryByProcess takes any session of its process.
 func (s *store) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Award, error) {
+	[]catalog.Grant, error) {
 	if s.makes(BuryByProcess) {
 		l, _ := s.lockAsOf(dead.Name, nil)
 		for _, p := range partiesOf(l) {

@@ -26,16 +26,16 @@ type stream struct {
 	broken  bool          // nothing is sent any more
 
 	mu     sync.Mutex // guards what follows
-	there  [][]catalog.Award
+	there  [][]catalog.Grant
 	over   bool
 	closed bool
 	wake   chan struct{}
 }
 
 // A notice is what one change of a lock tells; without awards: that the stream broke.
-type notice struct{ awards []catalog.Award }
+type notice struct{ awards []catalog.Grant }
 
-var _ catalog.Notices = (*stream)(nil)
+var _ catalog.GrantStream = (*stream)(nil)
 
 func newStream(p *process, id string) *stream {
 	return &stream{p: p, process: id, wake: make(chan struct{}, 1)}
@@ -43,8 +43,8 @@ func newStream(p *process, id string) *stream {
 
 var errBroken = errors.New("the stream broke on purpose")
 
-// Next implements [catalog.Notices].
-func (s *stream) Next(ctx context.Context) ([]catalog.Award, error) {
+// Next implements [catalog.GrantStream].
+func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		s.mu.Lock()
 		there, over := s.there, s.over
@@ -66,7 +66,7 @@ func (s *stream) Next(ctx context.Context) ([]catalog.Award, error) {
 	}
 }
 
-// Close implements [catalog.Notices].
+// Close implements [catalog.GrantStream].
 func (s *stream) Close(context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *store) tell(name string, was, is bson.Raw) {
 		return
 	}
 	for _, st := range slices.Clone(s.streams) {
-		awards := slices.DeleteFunc(slices.Clone(l.Awards), func(a catalog.Award) bool {
+		awards := slices.DeleteFunc(slices.Clone(l.Awards), func(a catalog.Grant) bool {
 			return a.Process != st.process
 		})
 		if len(awards) > 0 {
@@ -106,7 +106,7 @@ func (s *store) tell(name string, was, is bson.Raw) {
 
 // send puts a notice under way. Faults strike it as they strike a command; where a command would be
 // lost the stream breaks, and the notice with it.
-func (w *world) send(st *stream, name string, awards []catalog.Award) {
+func (w *world) send(st *stream, name string, awards []catalog.Grant) {
 	p := st.p
 	c := &call{p: p, op: fault.Notice, subject: name, sent: w.now()}
 	p.calls++

@@ -109,10 +109,10 @@ func (o *port) transactOnce(ctx context.Context, work func(ctx context.Context) 
 }
 
 // EnterTransaction implements [catalog.Queues].
-func (o *port) EnterTransaction(ctx context.Context, g catalog.Grant) (catalog.Lock, error) {
+func (o *port) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
 	c := o.write(fault.EnterTransaction, g.Name, g.TS)
-	c.grant = g
+	c.request = g
 	in := insideOf(ctx)
 	if in == nil {
 		return catalog.Lock{}, fmt.Errorf("enter %q: %w", g.Name, catalog.ErrNoTransactions)

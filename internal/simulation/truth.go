@@ -57,7 +57,7 @@ func (o *oracle) holdsItself(a *attempt, name string) bool {
 // named reports whether the party that an error names holds a lock, or waits for it.
 func named(e *distlock.HeldError) func(catalog.Lock) bool {
 	return func(l catalog.Lock) bool {
-		return slices.ContainsFunc(partiesOf(l), func(p catalog.Party) bool {
+		return slices.ContainsFunc(partiesOf(l), func(p catalog.Participant) bool {
 			return p.Process == e.Process && p.Who == e.Who
 		})
 	}
@@ -183,7 +183,7 @@ func (o *oracle) notePrisoners() {
 // A prisoner is an attempt that stands in a line.
 type prisoner struct {
 	a     *attempt
-	me    catalog.Party
+	me    catalog.Participant
 	lock  catalog.Lock
 	stuck bool
 }

@@ -253,8 +253,8 @@ func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Overtake, fault.Release, fault.Ping, fault.Held,
 	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
-	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.Awarded, fault.Waiting,
-	fault.Notices, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
+	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.HeldOrFree, fault.Waiting,
+	fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
 }
 
 // fault makes one fault, with a restart for one that kills.

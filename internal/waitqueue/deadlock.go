@@ -96,7 +96,7 @@ type standing struct {
 
 // A node is a holder, a waiter, or a junction between those who wait and those for whom they do.
 type node struct {
-	party catalog.Party
+	party catalog.Participant
 	lock  string
 	kind  kind
 	gone  bool // whatever it waits for: it leaves by itself, or it is not known to stand there
@@ -166,11 +166,11 @@ func (l *lines) add(row catalog.Snapshot) {
 }
 
 // together reports whether two parties are granted a lock at the same time, if there is room.
-func together(a, b catalog.Party) bool {
+func together(a, b catalog.Participant) bool {
 	return a.Mode == b.Mode && a.Limit == b.Limit && a.Mode != catalog.Exclusive
 }
 
-func (l *lines) party(row catalog.Snapshot, p catalog.Party, k kind) *node {
+func (l *lines) party(row catalog.Snapshot, p catalog.Participant, k kind) *node {
 	at := standing{row.Lock.Name, p.TS, k}
 	l.stood[at] = true
 	n := &node{party: p, lock: row.Lock.Name, kind: k, gone: silent(row, p)}
@@ -187,8 +187,8 @@ const silentAfter = 2
 
 // silent reports whether the process of a party may be dead: then the takeover rule ends its
 // waiting and holding, and nobody needs to give up for that.
-func silent(row catalog.Snapshot, p catalog.Party) bool {
-	ping := row.Pulses[p.Process].Ping
+func silent(row catalog.Snapshot, p catalog.Participant) bool {
+	ping := row.Pings[p.Process].Ping
 	if ping == nil || ping.Condemned != nil {
 		return true
 	}
@@ -303,7 +303,7 @@ func youngestOf(ring []*node) *node {
 }
 
 // older reports whether a came before b.
-func older(a, b catalog.Party) bool {
+func older(a, b catalog.Participant) bool {
 	if !a.Since.Equal(b.Since) {
 		return a.Since.Before(b.Since)
 	}
@@ -340,7 +340,7 @@ func (n *node) waitsForText(other *node) string {
 		named(other.party), does)
 }
 
-func named(p catalog.Party) string {
+func named(p catalog.Participant) string {
 	text := catalog.Printable(p.Who, 200)
 	if text == "" {
 		text = catalog.Printable(p.Process, 200)

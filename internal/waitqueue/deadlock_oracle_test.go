@@ -140,8 +140,8 @@ func (p *play) rows() []catalog.Snapshot {
 	var rows []catalog.Snapshot
 	for _, name := range slices.Sorted(maps.Keys(p.locks)) {
 		l := p.locks[name]
-		party := func(of playParty) catalog.Party {
-			party := catalog.Party{TS: session(of.ts), Process: "p", Mode: of.mode,
+		party := func(of playParty) catalog.Participant {
+			party := catalog.Participant{TS: session(of.ts), Process: "p", Mode: of.mode,
 				Since: now.Add(time.Duration(of.ts) * time.Millisecond)}
 			if of.mode == catalog.Permit {
 				party.Limit = int32(l.limit)
@@ -158,7 +158,7 @@ func (p *play) rows() []catalog.Snapshot {
 		for _, w := range l.line {
 			doc.Waiters = append(doc.Waiters, party(w))
 		}
-		rows = append(rows, catalog.Snapshot{Lock: &doc, ServerTime: now, Pulses: map[string]catalog.Pulse{
+		rows = append(rows, catalog.Snapshot{Lock: &doc, ServerTime: now, Pings: map[string]catalog.PingState{
 			"p": {Ping: &catalog.Ping{Process: "p", At: now, HasSeq: true, Interval: time.Second}}}})
 	}
 	return rows

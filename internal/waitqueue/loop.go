@@ -196,7 +196,7 @@ func (l *loop) work(ctx context.Context, by map[string][]*Waiter, names []string
 func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.ask = false
 	sent := l.q.Clock.Now().Mono
-	awards, free, err := l.q.Store.Awarded(ctx, l.q.Process.Process(), names)
+	grants, free, err := l.q.Store.HeldOrFree(ctx, l.q.Process.Process(), names)
 	l.asked = l.q.Clock.Now().Mono
 	l.q.questions.Note(ctx, passing(err))
 	if err != nil {
@@ -205,7 +205,7 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 	}
 	took := l.asked - sent
 	l.rtt += (took - l.rtt) / 4
-	l.q.Deliver(awards)
+	l.q.Deliver(grants)
 	for _, name := range free {
 		l.settle(ctx, name)
 	}
@@ -213,11 +213,11 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 
 // settle grants a lock that somebody left free with a line to the first in it.
 func (l *loop) settle(ctx context.Context, name string) {
-	awards, err := l.q.Store.GrantNext(ctx, name)
+	grants, err := l.q.Store.GrantNext(ctx, name)
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		l.q.Log.Debug().Err(err).Str("lock", catalog.Printable(name, 200)).Msg("settle")
 	}
-	l.q.Deliver(awards)
+	l.q.Deliver(grants)
 }
 
 // attend looks at all locks that somebody waits for: who stands before him, and do they live.
@@ -306,7 +306,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 			w.tell(Fate{Err: other})
 		}
 	}
-	l.q.Deliver(s.Lock.AwardsOf(l.q.Process.Process()))
+	l.q.Deliver(s.Lock.GrantsOf(l.q.Process.Process()))
 	if len(missing) > 0 {
 		l.expel(missing)
 	}

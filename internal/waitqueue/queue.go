@@ -37,10 +37,10 @@ type Config struct {
 // Store is what a Queue needs of a [catalog.Catalog].
 type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
-	Awarded(ctx context.Context, process string, names []string) ([]catalog.Award, []string, error)
-	GrantNext(ctx context.Context, name string) ([]catalog.Award, error)
+	HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error)
+	GrantNext(ctx context.Context, name string) ([]catalog.Grant, error)
 	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]
-	Notices(ctx context.Context, process string) (catalog.Notices, error)
+	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }
 
 // Process is what a Queue needs of the process that waits; a *pinger.LockPinger is one.
@@ -80,10 +80,10 @@ func New(cfg Config) *Queue {
 
 // A Waiter is one session that stands in the line of a lock document, or is about to.
 type Waiter struct {
-	Request *catalog.Grant
+	Request *catalog.Request
 	// Granted has room for one: a session is granted once. So has Fate: why the session must not stand in
 	// the line any longer.
-	Granted chan catalog.Award
+	Granted chan catalog.Grant
 	Fate    chan Fate
 
 	told bool // of its grant; the queue's mu guards it
@@ -106,8 +106,8 @@ type Fate struct {
 }
 
 // NewWaiter makes a waiter of a session that is about to enter a line. It does not stand there yet.
-func NewWaiter(request *catalog.Grant) *Waiter {
-	return &Waiter{Request: request, Granted: make(chan catalog.Award, 1), Fate: make(chan Fate, 1)}
+func NewWaiter(request *catalog.Request) *Waiter {
+	return &Waiter{Request: request, Granted: make(chan catalog.Grant, 1), Fate: make(chan Fate, 1)}
 }
 
 // Scene returns the latest picture of the lock, nil before there is one.
@@ -145,7 +145,7 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	now := q.Clock.Now().Mono
 	w.mu.Lock()
 	w.stands, w.since = true, now
-	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Party) bool { return p.TS == w.Request.TS })
+	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Participant) bool { return p.TS == w.Request.TS })
 	w.scene = contend.Pictured(lock)
 	w.mu.Unlock()
 	q.mu.Lock()
@@ -164,7 +164,7 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 // Deliver tells the waiters of this process what was granted to them. Whoever was granted a lock left
 // its line. What was granted to a session that waits no longer is being given back by its caller, or is a
 // ghost for the reaper.
-func (q *Queue) Deliver(grants []catalog.Award) {
+func (q *Queue) Deliver(grants []catalog.Grant) {
 	if len(grants) == 0 {
 		return
 	}

@@ -61,7 +61,7 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 		case <-ctx.Done():
 		}
 	}()
-	stream, err := q.Store.Notices(ctx, term.Process())
+	stream, err := q.Store.GrantStream(ctx, term.Process())
 	if err != nil {
 		return err
 	}
@@ -69,11 +69,11 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 	f.set(true)
 	defer f.set(false)
 	for {
-		awards, err := stream.Next(ctx)
+		grants, err := stream.Next(ctx)
 		if err != nil {
 			return err
 		}
-		q.Deliver(awards)
+		q.Deliver(grants)
 	}
 }
 

@@ -16,7 +16,7 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	reader := enter(3, catalog.Shared, 0, catalog.Queue)
 	doc := func(state int32, holder step, more ...bson.E) bson.D {
 		d := bson.D{
-			e("_id", "x"), e("state", state), e("process", "p"), e("ts", holder.grant.TS),
+			e("_id", "x"), e("state", state), e("process", "p"), e("ts", holder.request.TS),
 			e("fence", int64(1)<<40), e("rev", int64(7)),
 		}
 		for _, m := range more {
@@ -64,7 +64,7 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 			t.Parallel()
 			for verb, want := range map[string]bool{"enter": c.enter, "leave": c.leave} {
 				s := me
-				s.verb, s.dead.TS = verb, me.grant.TS
+				s.verb, s.dead.TS = verb, me.request.TS
 				s.dead.Name = "x"
 				f := s.short()[0]
 				_, ok, _, err := evaluated(c.doc, f.filter, f.pipeline, verb == "enter")

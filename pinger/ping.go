@@ -60,7 +60,7 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	defer cancel()
 	sent := p.clock.Now() // before the call: the request may arrive more than once (R3)
 	p.beat.sent++
-	reply, err := p.cfg.Store.Ping(ctx, catalog.Beat{
+	reply, err := p.cfg.Store.Ping(ctx, catalog.Heartbeat{
 		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall,
 		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
 	})

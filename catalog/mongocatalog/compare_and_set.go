@@ -18,7 +18,7 @@ import (
 )
 
 // This file carries out the transitions by compare-and-set: read, ask package queue, and write if nobody
-// else did meanwhile. It is the form of every transition; for the common ones short.go has one that
+// else did meanwhile. It is the form of every transition; for the common ones fast_path.go has one that
 // needs no reading, where the server has pipeline updates. On a server without them its clock is asked
 // for, since such a server does not write it where we need it.
 
@@ -39,7 +39,7 @@ type transition func(l catalog.Lock, now time.Time) (change queue.Change, change
 // write names it: committed states alone would let through one write for each commit. What is decided
 // without a write is decided on what is committed.
 func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next transition) (
-	l catalog.Lock, awards []catalog.Award, err error,
+	l catalog.Lock, awards []catalog.Grant, err error,
 ) {
 	committed := true
 	for try := 1; ; {
@@ -159,7 +159,7 @@ func swapAgain(ctx context.Context, try int) error {
 // changeBySwap carries out a transition of a document that must be there.
 func (c *Catalog) changeBySwap(ctx context.Context, o operation,
 	next func(catalog.Lock, time.Time) (queue.Change, error)) (
-	catalog.Lock, []catalog.Award, error,
+	catalog.Lock, []catalog.Grant, error,
 ) {
 	return c.bySwap(ctx, o, false, func(l catalog.Lock, now time.Time) (queue.Change, bool, error) {
 		change, err := next(l, now)
@@ -169,7 +169,7 @@ func (c *Catalog) changeBySwap(ctx context.Context, o operation,
 
 // leaveBySwap is Leave by compare-and-set.
 func (c *Catalog) leaveBySwap(ctx context.Context, o operation, s catalog.Session) (
-	[]catalog.Award, error,
+	[]catalog.Grant, error,
 ) {
 	_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
 		queue.Change, error,

@@ -13,7 +13,7 @@ import (
 
 // This file is the common case of a lock that one holder has to himself, in a document as we write it:
 // one command with a pipeline of few words, since the server reads and weighs a pipeline anew with every
-// command. What the conditions here do not match is left to a compare-and-set, see swap.go.
+// command. What the conditions here do not match is left to a compare-and-set, see compare_and_set.go.
 //
 // Why there is this form beside that one: of 16 contenders for themselves a turn, which is to enter and to
 // leave, takes 2 commands and 2.7 least writes in this form, 8.4 and 3.8 by compare-and-set; of 64 it is 2
@@ -37,7 +37,7 @@ func setting(values bson.D) bson.D {
 }
 
 // entryOf is queue.Entry with the server's clock.
-func entryOf(g catalog.Grant) bson.D {
+func entryOf(g catalog.Request) bson.D {
 	entry := queue.Entry(g, time.Time{})
 	for i, e := range entry {
 		entry[i].Value = any(literal(e.Value))
@@ -48,7 +48,7 @@ func entryOf(g catalog.Grant) bson.D {
 	return entry
 }
 
-// grantLine is one line of the field grants, a catalog.AwardLine.
+// grantLine is one line of the field grants, a catalog.GrantLine.
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
@@ -139,7 +139,7 @@ var (
 )
 
 // shortEntry lets g enter a lock that nobody shares: it is made, or free and nobody waits, or held.
-func shortEntry(g catalog.Grant) modification {
+func shortEntry(g catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
 	filter := append(exclusive(g.Name),
@@ -158,7 +158,7 @@ var fullLine = fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1)
 
 // enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line. It changes
 // nothing where a session stands in the line twice.
-func enteringAlone(g catalog.Grant) bson.A {
+func enteringAlone(g catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	take := func(field string, value any) bson.E {
 		return bson.E{Key: field, Value: choose(free, value, "$"+field)}

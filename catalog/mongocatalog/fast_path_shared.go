@@ -10,12 +10,12 @@ import (
 )
 
 // This file is the common case of a lock that several hold: a reader joins readers, a permit is taken or
-// given back, the last one leaves. See short.go. Of 16 readers a turn takes 2 commands and 2.4 least writes
+// given back, the last one leaves. See fast_path.go. Of 16 readers a turn takes 2 commands and 2.4 least writes
 // in this form, 17.6 and 3.2 by compare-and-set; of 16 who share 4 permits 2 and 2.2 beside 14.6 and 3.1,
 // with a permit for each 2 and 3.3 beside 16.4 and 7.4.
 
 // most is how many may hold a lock beside g.
-func most(g catalog.Grant) int {
+func most(g catalog.Request) int {
 	if g.Mode == catalog.Permit {
 		return min(int(g.Limit), catalog.MaxHolders)
 	}
@@ -67,7 +67,7 @@ func standsOnce() bson.D {
 
 // sharedEntry lets g enter a lock that is made, is free and nobody waits for it, or is held in its mode:
 // with room for it and nobody before it, or, for a permit, with a line at whose end it may stand.
-func sharedEntry(g catalog.Grant, how catalog.Line) modification {
+func sharedEntry(g catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(g)-1)
 	alike := func(conditions ...bson.D) bson.D {
 		d := append(shared(g.Mode, g.Limit), bson.E{Key: "sharers.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}})
@@ -96,7 +96,7 @@ func sharedEntry(g catalog.Grant, how catalog.Line) modification {
 
 // enteringShared makes g a holder if there is room, and else a waiter. It changes nothing where the
 // sharers do not count, or a session stands there twice.
-func enteringShared(g catalog.Grant, waits bool) bson.A {
+func enteringShared(g catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	become := func(field string, value any) bson.E {
 		return bson.E{Key: field, Value: choose(free, value, "$"+field)}

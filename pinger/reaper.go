@@ -145,11 +145,11 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 	[]catalog.HeldSession, error,
 ) {
 	if len(guards) > tallyAbove {
-		tally, err := p.cfg.Store.Tally(ctx, process)
+		tally, err := p.cfg.Store.HeldSummary(ctx, process)
 		if err != nil {
 			return nil, err
 		}
-		if tally.SameHolders(catalog.TallyOf(guards)) {
+		if tally.SameHolders(catalog.SummaryOf(guards)) {
 			sessions := slices.Clone(guards)
 			for _, s := range tally.Places {
 				sessions = append(sessions, catalog.HeldSession{Session: s, Waits: true})
