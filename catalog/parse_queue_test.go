@@ -318,12 +318,12 @@ func TestLimitError_SaysBothUses(t *testing.T) {
 		{0, 3, "as an exclusive or shared lock, not as a semaphore of 3 permits"},
 		{2, 0, "as a semaphore of 2 permits, not as an exclusive or shared lock"},
 	} {
-		err := &catalog.LimitError{Name: "a\nb", Recorded: c.recorded, Asked: c.asked}
+		err := &catalog.PermitMismatchError{Name: "a\nb", Recorded: c.recorded, Asked: c.asked}
 		if text := err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "\n") {
 			t.Errorf("text\nwant %s\ngot  %s", c.want, text)
 		}
-		if !err.Is(catalog.ErrLimit) || err.Is(catalog.ErrNotFree) {
-			t.Error("it must be ErrLimit and nothing else")
+		if !err.Is(catalog.ErrPermitMismatch) || err.Is(catalog.ErrNotFree) {
+			t.Error("it must be ErrPermitMismatch and nothing else")
 		}
 	}
 }

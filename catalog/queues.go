@@ -57,7 +57,7 @@ type Queues interface {
 	// Enter takes the lock for g if nobody is before it, and else puts g at the end of the line, in
 	// one step. Entering again with the same session changes nothing. It returns the document as
 	// it is then: [Lock.Held] by g or [Lock.Waits] with g. Errors: ErrNotFree when g did not get it
-	// and how says not to queue; ErrQueueFull; *LimitError; *MalformedError; ErrUnknownOutcome.
+	// and how says not to queue; ErrQueueFull; *PermitMismatchError; *MalformedError; ErrUnknownOutcome.
 	Enter(ctx context.Context, g Request, how EnterMode) (Lock, error)
 
 	// Leave takes a session out of the lock: it frees the lock if s holds it, or takes s out of the line,
@@ -152,21 +152,21 @@ type PingState struct {
 var (
 	// ErrQueueFull is returned by Enter when MaxWaiters wait already.
 	ErrQueueFull = errors.New("the queue is full")
-	// ErrLimit is matched by *LimitError.
-	ErrLimit = errors.New("another limit")
+	// ErrPermitMismatch is matched by *PermitMismatchError.
+	ErrPermitMismatch = errors.New("another limit")
 	// ErrNoNotices is returned by GrantStream where the deployment has no change streams, or the
 	// database has none.
 	ErrNoNotices = errors.New("no notices here")
 )
 
-// A LimitError says that a lock is in use with another number of permits than asked for.
-type LimitError struct {
+// A PermitMismatchError says that a lock is in use with another number of permits than asked for.
+type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0: as an exclusive or shared lock
 	Asked    int32 // likewise
 }
 
-func (e *LimitError) Error() string {
+func (e *PermitMismatchError) Error() string {
 	return fmt.Sprintf("lock %q is in use %s, not %s; all who use it at a time must ask for the same",
 		Printable(e.Name, 200), limitWords(e.Recorded), limitWords(e.Asked))
 }
@@ -178,8 +178,8 @@ func limitWords(limit int32) string {
 	return fmt.Sprintf("as a semaphore of %d permits", limit)
 }
 
-// Is reports whether target is ErrLimit.
-func (e *LimitError) Is(target error) bool { return target == ErrLimit }
+// Is reports whether target is ErrPermitMismatch.
+func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
 // Holders returns who holds the lock, in the order in which they were granted.
 func (l Lock) Holders() []Participant {

@@ -22,7 +22,7 @@ const unseeded = 1 << 31
 // its commands.
 const maxRaces = 3
 
-// An attempt is one try to acquire: one lock session, known to the table before it is sent.
+// An attempt is one try to acquire: one lock session, known to be owned before it is sent.
 type attempt struct {
 	m       *Manager
 	term    *pinger.Term
@@ -31,7 +31,7 @@ type attempt struct {
 	parent  context.Context // of the guard; the contexts of the commands end earlier
 }
 
-// begin makes the session of an attempt and enters it in the table. The caller must call leave.
+// begin makes the session of an attempt and notes that this process owns it. The caller must call leave.
 func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 	if m.closing() {
 		return nil, acquiring(name, ErrClosed)
@@ -49,15 +49,15 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Limit:    o.limit,
 	}, line: o.line, parent: o.parent}
 	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
-	m.table.enter(a.request.TS)
-	if m.closing() { // Close may have looked at the table before we were in it
+	m.owned.enter(a.request.TS)
+	if m.closing() { // Close may have looked at what is owned before we were
 		a.leave()
 		return nil, acquiring(name, ErrClosed)
 	}
 	return a, nil
 }
 
-func (a *attempt) leave() { a.m.table.leave(a.request.TS) }
+func (a *attempt) leave() { a.m.owned.leave(a.request.TS) }
 
 func (m *Manager) noHeartbeat(name string) error {
 	err := acquiring(name, ErrNoHeartbeat)
@@ -95,7 +95,7 @@ func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 // can tell.
 func refused(err error) bool {
 	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
-		errors.Is(err, catalog.ErrLimit)
+		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
 // take acquires a lock that is to be had at once. What the plain acquisition refuses although it is
@@ -273,10 +273,10 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		transacting: make(chan struct{}, 1),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
-	a.m.table.add(h) // before the term is asked: whoever ends the term then finds the guard
+	a.m.owned.add(h) // before the term is asked: whoever ends the term then finds the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
-		a.m.table.remove(h)
+		a.m.owned.remove(h)
 		return fail(err)
 	}
 	if err := a.term.Err(); err != nil { // the reply came too late to be trusted

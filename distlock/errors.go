@@ -16,7 +16,7 @@ var (
 	ErrHeld = errors.New("distlock: lock is held")
 	// ErrPermitMismatch is matched by *PermitMismatchError, which all that acquire return while a holder
 	// or waiter that is not dead by the takeover rule uses the lock with another number of permits.
-	ErrPermitMismatch = catalog.ErrLimit
+	ErrPermitMismatch = catalog.ErrPermitMismatch
 	// ErrDeadlock is matched by *DeadlockError, which Lock, LockAll, Do and LockInTransaction return when
 	// to wait on would be to wait for ever.
 	ErrDeadlock = errors.New("distlock: deadlock")
@@ -77,7 +77,7 @@ type PrivilegeError = catalog.PrivilegeError
 
 // A PermitMismatchError says that a lock is in use with another number of permits than asked for, or as a
 // lock and not as a semaphore.
-type PermitMismatchError = catalog.LimitError
+type PermitMismatchError = catalog.PermitMismatchError
 
 // A DeadlockError says that waiting for Name would never end, because the holder or waiter in the way waits,
 // directly or by others, for what this caller holds. It is given to the waiter of the circle that

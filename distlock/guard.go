@@ -298,7 +298,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 func (h *holding) free(ctx context.Context, why error) error {
 	lost := h.broken() // before the first try is sent: afterwards it cannot be told (I6)
 	h.end(why)
-	defer h.m.table.remove(h) // after ReleaseLater, so that the reaper sees no gap
+	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
 	if h.hasTwin() {
 		return lost
 	}
@@ -369,10 +369,10 @@ func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 func (h *holding) releaseOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
 	defer cancel()
-	return h.m.table.Leave(ctx, h.session)
+	return h.m.owned.Leave(ctx, h.session)
 }
 
-// newGuard hands a holding out. From here on the table and the garbage collector watch it.
+// newGuard hands a holding out. From here on the owned sessions and the garbage collector watch it.
 func newGuard(h *holding) *TryGuard {
 	g := &TryGuard{h: h}
 	g.cleanup = runtime.AddCleanup(g, dropped, h)
@@ -385,9 +385,9 @@ func dropped(h *holding) {
 	if !h.lastGuard() {
 		return
 	}
-	h.m.table.mu.Lock()
-	defer h.m.table.mu.Unlock()
-	h.m.table.dropped = append(h.m.table.dropped, h)
+	h.m.owned.mu.Lock()
+	defer h.m.owned.mu.Unlock()
+	h.m.owned.dropped = append(h.m.owned.dropped, h)
 }
 
 var errDocumentGone = errors.New("the lock document was removed")

@@ -95,7 +95,7 @@ func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 			}
 			g = p.mustTry("a") // acquired after the reaper began
 			err := apply()
-			_ = g.Release() // released before it asks the table
+			_ = g.Release() // released before it asks what is owned
 			return err
 		})
 		time.Sleep(3 * pingTime)

@@ -26,7 +26,7 @@ type Manager struct {
 	log    zerolog.Logger
 	locks  catalog.Catalog
 	pinger *pinger.LockPinger
-	table  *table
+	owned  *ownedSessions
 	judge  *contend.Judge
 	queue  *waitqueue.Queue
 	calls  waitqueue.Episode           // of failed calls of Lock, for the log
@@ -106,9 +106,9 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
 	}
 	m.life, m.end = context.WithCancel(context.Background())
-	m.table = newTable(m)
+	m.owned = newOwned(m)
 	m.pinger, err = pinger.New(ctx, pinger.Config{
-		Store: s.pings, Owner: m.table,
+		Store: s.pings, Owner: m.owned,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
 		PruneAge: cfg.PruneAge, PruneEvery: cfg.PruneEvery, Logger: cfg.Logger,
@@ -232,14 +232,14 @@ func (m *Manager) Close(ctx context.Context) error {
 }
 
 func (m *Manager) close(ctx context.Context) error {
-	holds := m.table.all()
+	holds := m.owned.all()
 	for _, h := range holds {
 		if h.err() == nil {
 			h.end(ErrClosed)
 		}
 	}
 	m.releaseAll(ctx, holds)
-	settled := m.table.settled(ctx) // attempts under way see closed and undo what they took
+	settled := m.owned.settled(ctx) // attempts under way see closed and undo what they took
 	errs := []error{m.pinger.Close(ctx)}
 	if settled != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))

@@ -324,7 +324,7 @@ func TestLock_LineGivesUp_TheNextOfTheProcessEnters(t *testing.T) {
 // server's answer and what a look shows do not go together.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
-		"full": catalog.ErrQueueFull, "limit": &catalog.LimitError{Name: "a", Recorded: 3},
+		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

@@ -12,10 +12,10 @@ import (
 	"mongodlm/pinger"
 )
 
-// table is what this process owns: attempts that are under way and guards that were handed out and
+// ownedSessions is what this process owns: attempts that are under way and guards that were handed out and
 // not yet released. It is the pinger's Owner. It holds no *TryGuard, so that a guard that its user
 // dropped can be noticed.
-type table struct {
+type ownedSessions struct {
 	m *Manager
 
 	mu       sync.Mutex             // guards the fields below
@@ -26,21 +26,21 @@ type table struct {
 	idle     chan struct{}          // closed when attempts is empty; nil when nobody waits for that
 }
 
-func newTable(m *Manager) *table {
-	return &table{
+func newOwned(m *Manager) *ownedSessions {
+	return &ownedSessions{
 		m: m, attempts: map[bson.ObjectID]bool{}, holds: map[bson.ObjectID]*holding{},
 	}
 }
 
 // enter notes an attempt before it is sent.
-func (t *table) enter(ts bson.ObjectID) {
+func (t *ownedSessions) enter(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.attempts[ts] = true
 }
 
 // leave ends an attempt, whatever became of it.
-func (t *table) leave(ts bson.ObjectID) {
+func (t *ownedSessions) leave(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.attempts, ts)
@@ -51,13 +51,13 @@ func (t *table) leave(ts bson.ObjectID) {
 	}
 }
 
-func (t *table) add(h *holding) {
+func (t *ownedSessions) add(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.holds[h.session.TS] = h
 }
 
-func (t *table) remove(h *holding) {
+func (t *ownedSessions) remove(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.holds, h.session.TS)
@@ -66,14 +66,14 @@ func (t *table) remove(h *holding) {
 
 // note keeps a session that ended during a sweep: the store's answer may still show it. The caller
 // holds mu.
-func (t *table) note(ts bson.ObjectID) {
+func (t *ownedSessions) note(ts bson.ObjectID) {
 	if t.ended != nil {
 		t.ended[ts] = true
 	}
 }
 
 // all returns the holdings, in no order.
-func (t *table) all() []*holding {
+func (t *ownedSessions) all() []*holding {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	holds := make([]*holding, 0, len(t.holds))
@@ -84,7 +84,7 @@ func (t *table) all() []*holding {
 }
 
 // settled waits until no attempt is under way.
-func (t *table) settled(ctx context.Context) error {
+func (t *ownedSessions) settled(ctx context.Context) error {
 	t.mu.Lock()
 	if len(t.attempts) == 0 {
 		t.mu.Unlock()
@@ -105,11 +105,11 @@ func (t *table) settled(ctx context.Context) error {
 
 // TermBegan starts the watchdog of a term: it ends the guards' contexts at the deadline, whatever
 // the ping loop is doing. It is the only timer there is, however many guards there are.
-func (t *table) TermBegan(term *pinger.Term) {
+func (t *ownedSessions) TermBegan(term *pinger.Term) {
 	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term, at the latest with Close
 }
 
-func (t *table) watchdog(term *pinger.Term) {
+func (t *ownedSessions) watchdog(term *pinger.Term) {
 	// It looks once an interval, for a suspended machine's timer has slept too.
 	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
 	timer := t.m.cfg.Clock.NewTimer(next())
@@ -127,7 +127,7 @@ func (t *table) watchdog(term *pinger.Term) {
 	}
 }
 
-func (t *table) loseTerm(term *pinger.Term, cause error) {
+func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 	var lost []*holding
 	for _, h := range t.all() {
 		if h.term == term && h.endLost(cause) {
@@ -142,14 +142,14 @@ func (t *table) loseTerm(term *pinger.Term, cause error) {
 
 // Owns reports whether a guard or an attempt names ts. A lost guard counts until its user has
 // released it: he may still be winding down, and its lock is freed by its release or by a takeover.
-func (t *table) Owns(ts bson.ObjectID) bool {
+func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.attempts[ts] || t.holds[ts] != nil || t.ended[ts]
 }
 
 // Guarded returns the sessions of the guards that are trusted under term.
-func (t *table) Guarded(term *pinger.Term) []catalog.HeldSession {
+func (t *ownedSessions) Guarded(term *pinger.Term) []catalog.HeldSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sessions := make([]catalog.HeldSession, 0, len(t.holds))
@@ -162,7 +162,7 @@ func (t *table) Guarded(term *pinger.Term) []catalog.HeldSession {
 }
 
 // Sweep ends and releases the guards that were dropped without Release since the last time.
-func (t *table) Sweep() {
+func (t *ownedSessions) Sweep() {
 	t.mu.Lock()
 	dropped := t.dropped
 	t.dropped = nil
@@ -181,7 +181,7 @@ func (t *table) Sweep() {
 }
 
 // Swept ends what Sweep began.
-func (t *table) Swept() {
+func (t *ownedSessions) Swept() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = nil
@@ -189,7 +189,7 @@ func (t *table) Swept() {
 
 // Vanished asks again for a guard that the reaper did not find, and loses it when it is gone: a
 // hand or a foreign manager took the lock.
-func (t *table) Vanished(ctx context.Context, s catalog.Session) {
+func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	t.mu.Lock()
 	h := t.holds[s.TS]
 	t.mu.Unlock()
@@ -203,7 +203,7 @@ func (t *table) Vanished(ctx context.Context, s catalog.Session) {
 
 // Leave takes a session out of its lock and tells the waiters of this Manager what is granted to them
 // by it.
-func (t *table) Leave(ctx context.Context, s catalog.Session) error {
+func (t *ownedSessions) Leave(ctx context.Context, s catalog.Session) error {
 	grants, err := t.m.locks.Leave(ctx, s)
 	t.m.queue.Deliver(grants)
 	if err == nil && len(grants) == 0 { // else the grants say so

@@ -147,7 +147,7 @@ func verdict(err error) string {
 	if errors.As(err, &bad) {
 		return fmt.Sprintf("malformed %s %q %s", bad.Collection, bad.ID, bad.Field)
 	}
-	var limit *catalog.LimitError
+	var limit *catalog.PermitMismatchError
 	if errors.As(err, &limit) {
 		return fmt.Sprintf("limit %q %d %d", limit.Name, limit.Recorded, limit.Asked)
 	}

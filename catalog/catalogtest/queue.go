@@ -134,9 +134,9 @@ func (b *bench) wantLimit(g catalog.Request, recorded int32) {
 	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
 		b.wantUntouched("locks", g.Name, func() {
 			_, err := b.Catalog.Enter(b.ctx, g, how)
-			b.wantErr(err, catalog.ErrLimit)
-			var other *catalog.LimitError
-			want := catalog.LimitError{Name: g.Name, Recorded: recorded, Asked: g.Limit}
+			b.wantErr(err, catalog.ErrPermitMismatch)
+			var other *catalog.PermitMismatchError
+			want := catalog.PermitMismatchError{Name: g.Name, Recorded: recorded, Asked: g.Limit}
 			if !errors.As(err, &other) || *other != want {
 				b.Errorf("limit\nwant %+v\ngot  %+v", want, other)
 			}

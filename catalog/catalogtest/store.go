@@ -203,7 +203,7 @@ func sentinels(err error) []string {
 	for _, k := range []error{
 		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrNotFound, catalog.ErrUnknownOutcome,
 		catalog.ErrUnavailable, catalog.ErrCondemned, catalog.ErrTwin, catalog.ErrMalformed,
-		catalog.ErrQueueFull, catalog.ErrLimit, catalog.ErrNoNotices, catalog.ErrNoTransactions,
+		catalog.ErrQueueFull, catalog.ErrPermitMismatch, catalog.ErrNoNotices, catalog.ErrNoTransactions,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, k) {

@@ -165,7 +165,7 @@ func (m *life) enter(t *rapid.T) {
 	var want error
 	switch {
 	case (l.Held || len(l.Waiters) > 0) && l.Limit != g.Limit:
-		want = catalog.ErrLimit
+		want = catalog.ErrPermitMismatch
 	case !in && how != catalog.Queue:
 		want = catalog.ErrNotFree
 	case !in && len(rest) > catalog.MaxWaiters:

@@ -38,7 +38,7 @@ func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Ti
 	}
 	s := stateOf(l)
 	if s.used() && s.limit != g.Limit {
-		return Change{}, false, &catalog.LimitError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
+		return Change{}, false, &catalog.PermitMismatchError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
 	}
 	entry := catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,

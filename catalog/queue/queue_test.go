@@ -58,12 +58,12 @@ func TestTransitions(t *testing.T) {
 		{"Writer_BesideReader_Waits", "s1 |", enter("x2", wait), "s1 | x2", "", nil},
 		{"Permit_Room_Holds", "p1/2 |", enter("p2/2", wait), "p1/2 p2/2 |", "2", nil},
 		{"Permit_NoRoom_Waits", "p1/2 p2/2 |", enter("p3/2", wait), "p1/2 p2/2 | p3/2", "", nil},
-		{"Permit_OtherLimit", "p1/2 |", enter("p2/3", wait), "", "", catalog.ErrLimit},
-		{"Permit_BesideReader", "s1 |", enter("p2/3", wait), "", "", catalog.ErrLimit},
-		{"Permit_BesideHolder", "x1 |", enter("p2/3", wait), "", "", catalog.ErrLimit},
-		{"Holder_BesidePermit", "p1/2 |", enter("x2", wait), "", "", catalog.ErrLimit},
-		{"Reader_BesidePermit", "p1/2 |", enter("s2", wait), "", "", catalog.ErrLimit},
-		{"Permit_FreeLine_OtherLimit", "| p1/2", enter("p2/3", wait), "", "", catalog.ErrLimit},
+		{"Permit_OtherLimit", "p1/2 |", enter("p2/3", wait), "", "", catalog.ErrPermitMismatch},
+		{"Permit_BesideReader", "s1 |", enter("p2/3", wait), "", "", catalog.ErrPermitMismatch},
+		{"Permit_BesideHolder", "x1 |", enter("p2/3", wait), "", "", catalog.ErrPermitMismatch},
+		{"Holder_BesidePermit", "p1/2 |", enter("x2", wait), "", "", catalog.ErrPermitMismatch},
+		{"Reader_BesidePermit", "p1/2 |", enter("s2", wait), "", "", catalog.ErrPermitMismatch},
+		{"Permit_FreeLine_OtherLimit", "| p1/2", enter("p2/3", wait), "", "", catalog.ErrPermitMismatch},
 		{"Permit_FreeLine", "| p1/2", enter("p2/2", wait), "p1/2 p2/2 |", "1 2", nil},
 		{"FreeLine_FirstHolds", "| x1", enter("x2", wait), "x1 | x2", "1", nil},
 		{"FreeLine_ReadersHold", "| s1 s2 x3", enter("s4", wait), "s1 s2 | x3 s4", "1 2", nil},
@@ -267,8 +267,8 @@ func TestEnter_OtherLimit_ErrorHasTheFacts(t *testing.T) {
 	} {
 		_, _, err := queue.Enter(parse(t, document(t, c.before)), entrant(t, c.enter),
 			catalog.Queue, noon)
-		var got *catalog.LimitError
-		want := catalog.LimitError{Name: "balancer", Recorded: c.recorded, Asked: c.asked}
+		var got *catalog.PermitMismatchError
+		want := catalog.PermitMismatchError{Name: "balancer", Recorded: c.recorded, Asked: c.asked}
 		if !errors.As(err, &got) || *got != want {
 			t.Errorf("%s beside %s\nwant %+v\ngot  %v", c.enter, c.before, want, err)
 		}

@@ -52,11 +52,11 @@ func (s *Scene) Malformed() error {
 }
 
 // OtherLimit says that the lock is in use with another limit than asked for; nil when it is not.
-func (s *Scene) OtherLimit(asked int32) *catalog.LimitError {
+func (s *Scene) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	if s.Lock == nil || len(s.Suspects) == 0 || s.Lock.Limit == asked {
 		return nil
 	}
-	return &catalog.LimitError{Name: s.Name, Recorded: s.Lock.Limit, Asked: asked}
+	return &catalog.PermitMismatchError{Name: s.Name, Recorded: s.Lock.Limit, Asked: asked}
 }
 
 // Silent reports whether everybody who uses the lock with another limit than asked for has been

@@ -200,7 +200,7 @@ func (c *call) answer(err error) string {
 		return "unavailable"
 	case errors.Is(err, catalog.ErrQueueFull):
 		return "the line is full"
-	case errors.Is(err, catalog.ErrLimit):
+	case errors.Is(err, catalog.ErrPermitMismatch):
 		return "another limit"
 	}
 	text, _, _ := strings.Cut(err.Error(), ": ")

@@ -265,7 +265,7 @@ func (l *loop) refuse(ws []*Waiter, err error) {
 // Hopeless reports whether waiting does not mend an error: only a person can.
 func Hopeless(err error) bool {
 	var denied *catalog.PrivilegeError
-	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) || errors.Is(err, catalog.ErrLimit)
+	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) || errors.Is(err, catalog.ErrPermitMismatch)
 }
 
 // passing is err, and nil where the waiters are told of it.

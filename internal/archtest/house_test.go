@@ -1,4 +1,4 @@
-package house_test
+package archtest_test
 
 import (
 	"bufio"
@@ -68,7 +68,7 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	ours := regexp.MustCompile(`^mongodlm/`)
 	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|integration|` +
-		`internal/(simulation|fault|house|mongodtest|mutant)))$`)
+		`internal/(simulation|fault|archtest|mongodtest|mutant)))$`)
 	for _, pkg := range goList(t, "-deps", "./distlock", "./catalog/memcatalog", "./configserver",
 		"./cmd/distlock", "./cmd/balancer-demo") {
 		if !ours.MatchString(pkg) {
@@ -175,7 +175,7 @@ func TestPackages_LookForLeaks(t *testing.T) {
 		}
 	})
 	for dir := range dirs {
-		if !checked[dir] && dir != "internal/house" {
+		if !checked[dir] && dir != "internal/archtest" {
 			t.Errorf("%s has tests without goleak", dir)
 		}
 	}
