@@ -348,7 +348,7 @@ func (h *house) tryOut(t *testing.T) {
 	t.Helper()
 	for there, gone := range map[string]string{
 		"TestReadme_ExampleIsTheTest":                          "TestReadme_IsGone",
-		"archtest.TestReadme_ExampleIsTheTest":                    "takeover.TestReadme_ExampleIsTheTest",
+		"archtest.TestReadme_ExampleIsTheTest":                 "takeover.TestReadme_ExampleIsTheTest",
 		"TestReadme_*":                                         "TestGone_*",
 		"takeover.TestDecide_WatchRule/server_stepped_forward": "takeover.TestDecide_WatchRule/gone_for_ever",
 		"catalogtest Odd/State":                                "catalogtest Odd/Gone",
@@ -362,7 +362,7 @@ func (h *house) tryOut(t *testing.T) {
 		"distlock.WaitAtMost(d)":                               "distlock.GoneAway(d)",
 		"TakeoverRule: takeover.WatchOnly":                     "GoneAway: takeover.WatchOnly",
 		"ErrHeld":                                              "ErrGoneAway",
-		"internal/archtest":                                       "internal/goneaway",
+		"internal/archtest":                                    "internal/goneaway",
 		"--database":                                           "--gone-away",
 		"go test ./internal/mutant -mutant.every=1":            "go test ./internal/mutant -gone.away=1",
 		"ping loop is late":                                    "ping loop is goneaway",
