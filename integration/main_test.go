@@ -13,7 +13,7 @@ import (
 
 // atOnce is how many tests run in parallel: they wait for servers, not for the processor. How many
 // work on one deployment is bounded there.
-const atOnce = "32"
+const atOnce = "40"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
