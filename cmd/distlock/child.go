@@ -267,6 +267,7 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 			break
 		}
 		clock.Sleep(g.clock, min(left, groupPoll), nil)
+		g.signal(syscall.SIGCONT) // who wants the terminal may stand still again before it obeys
 	}
 	<-g.ended // SIGKILL cannot be refused, and WaitDelay bounds the rest
 }
