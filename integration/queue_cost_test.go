@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/mongodtest"
 )
 
 // counted starts a process whose commands are counted, but for its heartbeat.
@@ -84,6 +85,9 @@ func TestCommands_OfHandOver(t *testing.T) {
 // A thousand waiters of twenty locks in one process send as many commands in the same time as one
 // waiter does; where there are no change streams a hundred show the same.
 func TestCommands_ThousandIdleWaiters_AsManyAsOne(t *testing.T) {
+	if _, err := mongodtest.Find(t.Context()); err != nil {
+		t.Parallel() // beside a thousand waiters no heartbeat of another test has to go on; a hundred do no harm
+	}
 	forEach(t, func(t *testing.T, w *world) {
 		waiters, locks := 100, 20
 		if w.d.name == "replicaset" {
