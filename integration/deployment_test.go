@@ -41,8 +41,16 @@ type deployment struct {
 	slots chan struct{} // most of them; made by start
 }
 
+// embeddedAtOnce is how many tests use the embedded server at once.
+func embeddedAtOnce() int {
+	if raceDetector {
+		return 4
+	}
+	return 7
+}
+
 var deployments = []*deployment{
-	{name: "embedded", most: 4, setUp: startEmbedded},
+	{name: "embedded", most: embeddedAtOnce(), setUp: startEmbedded},
 	{name: "standalone", most: 3, setUp: mongod(mongodtest.Options{})},
 	{name: "replicaset", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 3})},
 	{name: "configsvr", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 1, ConfigServer: true})},
