@@ -1,6 +1,6 @@
 // Package catalog is what the lock subsystem knows of its store: the documents of the two
 // collections locks and lockpings, and the few atomic operations on them. MongoDB's own lock
-// manager of 3.2 to 5.0 had the same seam and called it DistLockCatalog.
+// manager of 3.2 to 6.0 had the same seam and called it DistLockCatalog.
 //
 // Two packages implement it: mongocatalog over the MongoDB driver, and memcatalog in memory with
 // the same semantics. The suite in catalogtest runs on both, so that what is proven over the

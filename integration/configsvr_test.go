@@ -16,7 +16,7 @@ import (
 // lockBusy is what MongoDB's own lock manager says when it has waited for a lock in vain.
 const lockBusy = 46
 
-// MongoDB's own lock manager, which a config server of 3.2 to 5.0 runs in these very collections,
+// MongoDB's own lock manager, which a config server of 3.2 to 6.0 runs in these very collections,
 // and ours respect each other: while we hold the lock of a database its createDatabase waits, when
 // we release it has its turn, it leaves our fields as they are, and what it leaves is ours to
 // acquire.

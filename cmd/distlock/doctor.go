@@ -203,7 +203,7 @@ func weaker(s catalog.Server, database string) []string {
 		say("behind a mongos the store's clock is known only from one's own last ping")
 	}
 	if s.ConfigServer {
-		say("a config server: MongoDB's own lock manager (3.2 to 5.0) works in the same collections " +
+		say("a config server: MongoDB's own lock manager (3.2 to 6.0) works in the same collections " +
 			"and takes a lock over after 15 minutes, so --takeover may be at most 15m")
 	}
 	hint := ""

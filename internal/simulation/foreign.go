@@ -8,7 +8,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// A Foreign is MongoDB's own lock manager as a config server of 3.2 to 5.0 runs it in the very same
+// A Foreign is MongoDB's own lock manager as a config server of 3.2 to 6.0 runs it in the very same
 // collections. Its id never changes; it pings without a seq; it takes free locks and leaves our
 // fields and our line in them; it frees them by the state alone; it condemns nobody, and overtakes
 // whoever's ping it has seen unchanged for ForeignTakeover by the server's clock.
