@@ -166,8 +166,7 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 		s.Suspects[0].Dead() {
 		return a.overtake(ctx, s, s.Suspects[0])
 	}
-	evicted, grants, err := a.m.judge.EvictDead(ctx, s, len(s.Suspects))
-	a.m.queue.Deliver(grants)
+	evicted, err := a.m.judge.EvictDead(ctx, s, len(s.Suspects))
 	switch {
 	case err != nil:
 		return nil, acquiring(a.request.Name, err)

@@ -126,6 +126,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
 		Closed: m.closed, Go: m.loops.Go,
 	})
+	m.judge.Granted = m.queue.Deliver
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // A waiter gives up, and its error tells what the latest look showed, in the very instant in which
-// the attendant condemns the holder on that look. A look is never written to once others have it;
+// the wait loop condemns the holder on that look. A look is never written to once others have it;
 // the race detector sees it otherwise.
 func TestLock_GivesUpWhileTheHolderIsCondemned_NoDataRace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -30,7 +30,7 @@ func TestLock_GivesUpWhileTheHolderIsCondemned_NoDataRace(t *testing.T) {
 				yieldUntil(leaving.Load)
 				return err
 			case call.Op == fault.Release && !leaving.Swap(true):
-				for range 1000 { // the attendant goes on meanwhile, and nothing orders the two
+				for range 1000 { // the wait loop goes on meanwhile, and nothing orders the two
 					runtime.Gosched()
 				}
 				return fault.Refused(call.Op)

@@ -113,8 +113,7 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 // clearDead takes the dead out of the way, and returns a *HeldError when others are, or a *PermitMismatchError
 // when one of them lives and it is a semaphore.
 func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error {
-	_, grants, err := l.m.judge.EvictDead(ctx, s, len(s.Suspects))
-	l.m.queue.Deliver(grants)
+	_, err := l.m.judge.EvictDead(ctx, s, len(s.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(l.name, err)
 	}

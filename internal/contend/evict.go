@@ -9,25 +9,21 @@ import (
 	"mongodlm/catalog"
 )
 
-// EvictDead takes the dead among the first n suspects out of a lock, and returns how many, and what was
-// granted by that. The last come first, so that nobody dead is granted the lock on the way; those of the
-// own process are left to its reaper. What others did meanwhile is no error as long as somebody was
-// evicted; an error that matches [catalog.ErrNoMatch] says that the picture has changed: look again.
-func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (
-	evicted int, grants []catalog.Grant, err error,
-) {
+// EvictDead takes the dead among the first n suspects out of a lock, and returns how many. The last come
+// first, so that nobody dead is granted the lock on the way; those of the own process are left to its
+// reaper. What others did meanwhile is no error as long as somebody was evicted; an error that matches
+// [catalog.ErrNoMatch] says that the picture has changed: look again.
+func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(s.Suspects[:n]) {
 		if !one.Dead() || one.Process == j.Process.Process() {
 			continue
 		}
-		granted, e := j.evict(ctx, s, one, done)
-		grants = append(grants, granted...)
-		switch {
+		switch e := j.evict(ctx, s, one, done); {
 		case e == nil:
 			evicted++
 		case !errors.Is(e, catalog.ErrNoMatch):
-			return evicted, grants, e
+			return evicted, e
 		default:
 			err = e
 		}
@@ -35,27 +31,26 @@ func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (
 	if evicted > 0 {
 		err = nil
 	}
-	return evicted, grants, err
+	return evicted, err
 }
 
 // evict takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the
 // primary, condemn its process, and take it out, by which the next in line is granted the lock. An
 // error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
-func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned) (
-	[]catalog.Grant, error,
-) {
+func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned) error {
 	evidence, err := j.condemn(ctx, s, dead, done)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	grants, err := j.Store.Evict(ctx, HolderOf(s.Name, dead.Participant), evidence)
 	if err != nil {
-		return nil, before("evict", err)
+		return before("evict", err)
 	}
 	j.Log.Warn().Str("lock", catalog.Printable(s.Name, 200)).
 		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.Waits).
 		Str("evidence", evidence).Msg("evicted")
-	return grants, nil
+	j.Granted(grants)
+	return nil
 }
 
 // HolderOf names a holder or waiter of a lock for the store.

@@ -13,14 +13,15 @@ import (
 )
 
 // A Judge looks at the locks that a process cannot have, decides by the takeover rule which of those in
-// the way are dead, and takes them out. It knows nothing of who waits: what it makes the next in line a
-// holder of, it returns.
+// the way are dead, and takes them out. It knows nothing of who waits.
 type Judge struct {
 	Store   Store
 	Clock   clock.Clock
 	Policy  takeover.Policy
 	Process Process
 	Log     zerolog.Logger
+	// Granted is told at once what the next in line were granted by an eviction.
+	Granted func([]catalog.Grant)
 
 	seen observations
 }

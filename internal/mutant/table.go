@@ -141,11 +141,11 @@ var all = []Mistake{
 		New:      `w.last = acquiring(w.name, err); if err = w.sleep(ctx); err != nil {`,
 		Schedule: "a line full of the dead", Rule: "I7"},
 	{Name: "another limit is not looked behind", File: "distlock/acquire.go",
-		Old: `	evicted, grants, err := a.m.judge.EvictDead(`,
+		Old: `	evicted, err := a.m.judge.EvictDead(`,
 		New: `	if limit := s.OtherLimit(a.request.Limit); limit != nil {
 		return nil, acquiring(a.request.Name, limit)
 	}
-	evicted, grants, err := a.m.judge.EvictDead(`,
+	evicted, err := a.m.judge.EvictDead(`,
 		Schedule: "another limit of the dead, asked for", Rule: "I7"},
 	{Name: "what makes waiting hopeless is told to nobody", File: "internal/waitqueue/loop.go",
 		Old: ` || errors.Is(err, catalog.ErrMalformed) ||`, New: ` ||`,

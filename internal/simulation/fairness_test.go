@@ -86,8 +86,8 @@ func TestNamed_FindsNothing(t *testing.T) {
 	}
 }
 
-// I7, found by the schedules of the line: a ping interval as long as the gap that breaks a watch. The
-// attendant looked once a ping interval, a little late each time, and never got to a takeover.
+// I7, found by the schedules of the line: a ping interval as long as the gap that breaks a watch:
+// the wait loop looked once a ping interval, a little late each time, and never got to a takeover.
 func TestLine_PingAsLongAsTheGap_TheDeadAreBuried(t *testing.T) {
 	t.Parallel()
 	for _, s := range simulation.Lines() {

@@ -34,7 +34,7 @@ type loop struct {
 	stream   *following
 }
 
-// Bounds of the pauses between two questions, see attendant.
+// Bounds of the pauses between two questions, see loop.
 const (
 	roundTrips   = 4
 	nearFront    = 64 // the pause is this part of the time in which nothing moved
@@ -330,15 +330,14 @@ func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) 
 			l.soon(one.Decision.Remaining)
 		}
 	}
-	_, grants, err := l.q.Judge.EvictDead(ctx, s, n)
-	l.q.Deliver(grants)
+	_, err := l.q.Judge.EvictDead(ctx, s, n)
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		l.q.Log.Warn().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("evict")
 		l.refuse(ws, err)
 	}
 }
 
-// soon brings the next look at the locks forward. After a burial, or a failed one, the picture is
+// soon brings the next look at the locks forward. After an eviction, or a failed one, the picture is
 // another; not at once, so that a failure does not make a storm.
 func (l *loop) soon(in time.Duration) {
 	now := l.q.Clock.Now().Mono
