@@ -243,6 +243,36 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	})
 }
 
+// A session may come to the list again when it was done before: its release was carried out, and a
+// reply of the acquisition came after that. It is tried once an interval all the same.
+func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		s := catalog.Session{Name: "a", TS: bson.NewObjectID()}
+		synctest.Wait() // the chores of the first ping
+		b.p.ReleaseLater(s)
+		synctest.Wait() // done
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				time.Sleep(time.Millisecond)
+				return errors.New("not now")
+			}
+			return apply()
+		})
+		b.p.ReleaseLater(s)
+		tried := b.store.Count(fault.Release)
+		time.Sleep(2*interval + interval/2)
+		synctest.Wait()
+		if n := b.store.Count(fault.Release) - tried; n != 3 || len(b.p.Late()) != 1 {
+			t.Errorf("tried %d times in two intervals, want at once and once each; list %v", n, b.p.Late())
+		}
+		b.store.Set(nil)
+	})
+}
+
 // Close tries the late releases once more, removes the ping and names what stays held.
 func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	t.Parallel()

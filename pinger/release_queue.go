@@ -1,9 +1,11 @@
 package pinger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,8 +24,8 @@ const releaseParallel = 16
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below
 	entries map[catalog.Session]*release
-	order   []catalog.Session // oldest first; may name some that are done
-	due     []catalog.Session // to be tried now
+	added   int               // entries so far: the number of the next one
+	due     []catalog.Session // to be tried now: each an entry that nobody is at, once
 	workers int
 	busy    int           // workers that are at an entry
 	drained chan struct{} // closed when the last worker has gone; nil before Close
@@ -32,6 +34,7 @@ type releaseQueue struct {
 
 // A release is one entry of the list.
 type release struct {
+	no   int // later ones have higher numbers
 	late bool
 	busy bool
 	err  error // of the last try
@@ -48,8 +51,8 @@ func (q *releaseQueue) add(s catalog.Session, late bool) {
 	if q.entries == nil {
 		q.entries = map[catalog.Session]*release{}
 	}
-	q.entries[s] = &release{late: late}
-	q.order = append(q.order, s)
+	q.entries[s] = &release{no: q.added, late: late}
+	q.added++
 	q.due = append(q.due, s)
 }
 
@@ -63,31 +66,28 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 func (q *releaseQueue) list() (sessions []catalog.Session, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.tidy()
-	for _, s := range q.order {
+	sessions = q.oldestFirst()
+	for _, s := range sessions {
 		if err == nil {
 			err = q.entries[s].err
 		}
 	}
-	return slices.Clone(q.order), err
+	return sessions, err
 }
 
-// tidy forgets the order of what is done. The caller holds mu.
-func (q *releaseQueue) tidy() {
-	q.order = slices.DeleteFunc(q.order, func(s catalog.Session) bool { return q.entries[s] == nil })
+// oldestFirst returns the entries. The caller holds mu.
+func (q *releaseQueue) oldestFirst() []catalog.Session {
+	return slices.SortedFunc(maps.Keys(q.entries), func(a, b catalog.Session) int {
+		return cmp.Compare(q.entries[a].no, q.entries[b].no)
+	})
 }
 
 // again makes all entries due that nobody is at.
 func (q *releaseQueue) again() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.tidy()
-	q.due = q.due[:0]
-	for _, s := range q.order {
-		if !q.entries[s].busy {
-			q.due = append(q.due, s)
-		}
-	}
+	busy := func(s catalog.Session) bool { return q.entries[s].busy }
+	q.due = slices.DeleteFunc(q.oldestFirst(), busy)
 }
 
 // hire reports whether a further worker is needed, and counts it. There is none after Close.
