@@ -40,8 +40,8 @@ type CheckOptions struct {
 	Rounds int
 }
 
-// A HeldSummary counts the rounds of one kind of race by how many contenders were told that they won.
-type HeldSummary struct {
+// A Tally counts the rounds of one kind of race by how many contenders were told that they won.
+type Tally struct {
 	Rounds  int
 	One     int // exactly one, and the document is as that one wrote it
 	Several int // two or more: mutual exclusion is broken
@@ -53,9 +53,9 @@ type Report struct {
 	Contenders int
 	// Acquire is the race of findAndModify in the shape of an acquisition: half of the rounds on
 	// a document that does not exist yet, half on a free one.
-	Acquire HeldSummary
+	Acquire Tally
 	// CompareAndSet is the race of updates that name the value they expect.
-	CompareAndSet HeldSummary
+	CompareAndSet Tally
 	// Atomic is set when every round of both had exactly one winner. It proves a server unfit
 	// when false; when true, it is as good as the number of rounds.
 	Atomic bool
@@ -72,7 +72,7 @@ func (r Report) String() string {
 }
 
 // String returns the figures in words.
-func (t HeldSummary) String() string {
+func (t Tally) String() string {
 	return fmt.Sprintf("%d of %d rounds with exactly one winner, %d with several, %d with none",
 		t.One, t.Rounds, t.Several, t.None)
 }

@@ -3,6 +3,7 @@ package configserver_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
@@ -30,11 +31,29 @@ func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(report)
-	want := configserver.HeldSummary{Rounds: rounds, One: rounds}
+	want := configserver.Tally{Rounds: rounds, One: rounds}
 	if !report.Atomic || report.Acquire != want || report.CompareAndSet != want {
 		t.Errorf("got %+v", report)
 	}
 	noScratchLeft(t, client)
+}
+
+// Writes of different databases reach the backend at one time, so each of them must keep its promise
+// beside the others.
+func TestCheck_Front_FourDatabasesAtOnce_EveryRoundHasOneWinner(t *testing.T) {
+	const databases, rounds = 4, 15
+	client := connect(t, start(t, configserver.Config{}).URI())
+	for i := range databases {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{
+				Database: fmt.Sprintf("race%d", i), Rounds: rounds,
+			})
+			if err != nil || !report.Atomic {
+				t.Errorf("%v, %v", report, err)
+			}
+		})
+	}
 }
 
 func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {

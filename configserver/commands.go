@@ -11,9 +11,10 @@ const frontField = "mongodlmFront"
 
 // A request is a client's message, understood as far as the front needs.
 type request struct {
-	frame   frame // fit for the backend: no checksum, no flags
-	command string
-	write   bool
+	frame    frame // fit for the backend: no checksum, no flags
+	command  string
+	database string // of a write, folded
+	write    bool
 	// silent is set when the client asked for no reply (moreToCome).
 	silent bool
 }
@@ -39,7 +40,10 @@ func parseRequest(f frame) (request, error) {
 			return request{}, err
 		}
 		read := isRead(name) || name == "aggregate" && b.sequences == 0 && onlyReads(b.document)
-		return request{stripped, name, !read, flags&flagMoreToCome != 0}, nil
+		return request{
+			frame: stripped, command: name, database: databaseOf(name, b.document), write: !read,
+			silent: flags&flagMoreToCome != 0,
+		}, nil
 	case opQuery:
 		document, err := parseQuery(f)
 		if err != nil {
@@ -69,7 +73,7 @@ func commandName(document bson.Raw) (string, error) {
 	return name, nil
 }
 
-// isRead reports whether a command is known to change no document. Everything else is serialized,
+// isRead reports whether a command is known to change no document. Everything else waits its turn,
 // so a command that nobody thought of costs time, not atomicity.
 func isRead(command string) bool {
 	switch command {

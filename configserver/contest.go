@@ -102,7 +102,7 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 // acquireRound races for a lock: in every other round for one that does not exist yet, in the
 // rest for one that was released. The document is removed afterwards, as a FerretDB slows down with
 // each.
-func (c *contest) acquireRound(ctx context.Context, round int, t *HeldSummary) error {
+func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	id := fmt.Sprintf("acquire-%d", round)
 	byID := bson.D{{Key: "_id", Value: id}}
 	fence := int64(round % 2)
@@ -144,7 +144,7 @@ func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool
 }
 
 // setRound races for a change of the fence from the value that everybody has read.
-func (c *contest) setRound(ctx context.Context, t *HeldSummary) error {
+func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	byID := bson.D{{Key: "_id", Value: casID}}
 	var before, after scratchLock
 	if err := c.scratch.FindOne(ctx, byID).Decode(&before); err != nil {
@@ -173,7 +173,7 @@ func (c *contest) setRound(ctx context.Context, t *HeldSummary) error {
 }
 
 // count adds a round. last is the document after it, fence what exactly one winner leaves there.
-func (t *HeldSummary) count(winners []bson.ObjectID, last scratchLock, fence int64) {
+func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {
 	case len(winners) > 1:

@@ -23,16 +23,16 @@
 // FerretDB v1 reads, matches in Go and writes back without a transaction. Its conditional updates
 // are therefore NOT atomic: measured, 97 of 100 rounds of compare-and-set by 16 contenders had
 // several winners. Nothing may lock through it directly. The server puts a front before it, which
-// reads the wire messages of all clients and lets one write at a time through:
+// reads the wire messages of all clients and lets one write at a time through to each database:
 //
 //	client --tcp, loopback--+                +--- socket in a private folder ---+
 //	client -----------------+--> front ------+    (one per client)              +--> FerretDB
 //	client -----------------+      |         +----------------------------------+
-//	                               one write at a time; reads pass in parallel
+//	                               one write at a time a database; reads pass in parallel
 //
 // FerretDB itself listens only on a Unix socket in a folder that nobody else may enter, so that
 // no client goes round the front by accident. What is not known to be a read counts as a write. A
-// write holds the gate until FerretDB has answered, whatever became of its client meanwhile; one
+// write holds the gate of its database until FerretDB has answered, whatever became of its client meanwhile; one
 // that waits for its turn when its client goes away is still carried out. Unacknowledged writes
 // are waited for as well.
 // Clients can tell the front from a bare FerretDB: its buildInfo carries mongodlmFront: true.

@@ -37,6 +37,13 @@ func (f Front) Clients() int {
 	return len(f.clients)
 }
 
+// OpenGates returns of how many databases a write is under way or waits.
+func (f Front) OpenGates() int {
+	f.gates.mu.Lock()
+	defer f.gates.mu.Unlock()
+	return len(f.gates.open)
+}
+
 // ErrDamaged is the kind of what the front does not understand.
 var ErrDamaged = errDamaged
 

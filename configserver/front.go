@@ -29,7 +29,8 @@ var errFrontClosed = errors.New("the front is closed")
 // A dialer connects to the backend.
 type dialer func(ctx context.Context) (net.Conn, error)
 
-// A front serves clients over one backend connection each, and lets one write at a time through.
+// A front serves clients over one backend connection each, and lets one write
+// at a time through to each database.
 //
 // One goroutine serves a client from its first message to its last: it reads a message, sends it
 // to the backend, reads the answer and hands it on. So a client that goes away in the middle of a
@@ -40,8 +41,7 @@ type front struct {
 	dial     dialer
 	limit    int
 	log      zerolog.Logger
-	// gate holds one token while a write is with the backend.
-	gate chan struct{}
+	gates    gates
 	// done is closed when the front begins to close: no further write is let through.
 	done chan struct{}
 	// served counts the goroutines: one that accepts and one for each client.
@@ -67,7 +67,7 @@ type session struct {
 func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) *front {
 	f := &front{
 		listener: listener, dial: dial, limit: limit, log: log,
-		gate: make(chan struct{}, 1), done: make(chan struct{}),
+		gates: gates{open: make(map[string]*gate)}, done: make(chan struct{}),
 		clients: make(map[*session]struct{}),
 	}
 	f.served.Go(f.accept)
@@ -176,12 +176,11 @@ func (f *front) ended(s *session, err error) {
 // does not read its replies holds up nobody else.
 func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error) {
 	if r.write {
-		select {
-		case f.gate <- struct{}{}:
-			defer func() { <-f.gate }()
-		case <-f.done:
+		leave := f.gates.enter(r.database, f.done)
+		if leave == nil {
 			return nil, errFrontClosed
 		}
+		defer leave()
 	}
 	select {
 	case <-f.done: // both were ready above

@@ -49,6 +49,35 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 	})
 }
 
+// Databases do not wait for each other, and a renameCollection, which is sent to admin, waits for the
+// database whose documents it moves.
+func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
+	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
+	rename := bson.D{
+		{Key: "renameCollection", Value: "Config.locks"}, {Key: "to", Value: "config.old"}, {Key: "$db", Value: "admin"},
+	}
+	play(t, 10, func(s *stage) {
+		a, b, c := s.connect(false), s.connect(false), s.connect(false)
+		a.send(insertOne, 0)
+		first := s.expect("insert")
+		b.send(elsewhere, 0)
+		s.expect("insert").answer(t, okay)
+		if b.reply() == nil {
+			t.Error("a write waited for one of another database")
+		}
+		c.send(rename, 0)
+		s.nothing()
+		first.answer(t, okay)
+		s.expect("renameCollection").answer(t, okay)
+		if a.reply() == nil || c.reply() == nil {
+			t.Error("a reply went astray")
+		}
+		if n := s.front.OpenGates(); n != 0 {
+			t.Errorf("%d gates are kept although nobody writes", n)
+		}
+	})
+}
+
 func TestFront_ClientVanishesInAWrite_NextWriteWaits(t *testing.T) {
 	play(t, 10, func(s *stage) {
 		a, b := s.connect(false), s.connect(false)

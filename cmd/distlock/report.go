@@ -41,7 +41,7 @@ type race struct {
 	CompareAndSet tally `json:"compareAndSet"`
 }
 
-// tally is [configserver.HeldSummary] with names for JSON.
+// tally is [configserver.Tally] with names for JSON.
 type tally struct {
 	Rounds  int `json:"rounds"`
 	One     int `json:"oneWinner"`
@@ -88,8 +88,8 @@ func (r report) print(w io.Writer) {
 	}
 	if r.Race != nil {
 		line("contenders", "%d", r.Race.Contenders)
-		line("acquire", "%v", configserver.HeldSummary(r.Race.Acquire))
-		line("compare-and-set", "%v", configserver.HeldSummary(r.Race.CompareAndSet))
+		line("acquire", "%v", configserver.Tally(r.Race.Acquire))
+		line("compare-and-set", "%v", configserver.Tally(r.Race.CompareAndSet))
 	} else {
 		line("races", "not run")
 	}
