@@ -211,8 +211,9 @@ func fieldsOf(raw bson.Raw) fields {
 
 // lookup returns the LAST element of that name, as the Go decoder would; the zero value if none.
 func (f fields) lookup(key string) bson.RawValue {
+	end := 1 + len(key) // an element is its type, its name, a zero and its value
 	for _, e := range slices.Backward(f) {
-		if e.Key() == key {
+		if len(e) > end && string(e[1:end]) == key && e[end] == 0 {
 			return e.Value()
 		}
 	}

@@ -79,7 +79,7 @@ func play(s Schedule) Result {
 	w := &world{s: s, base: clock.System(), wake: make(chan struct{}, 1)}
 	w.start = w.base.Now().Mono
 	w.mem = memcatalog.New(memcatalog.Options{Now: w.serverNow, Primary: "primary 0"})
-	w.store = &store{Catalog: w.mem, w: w}
+	w.store = &store{Catalog: w.mem, w: w, parsed: map[string]parsed{}}
 	w.judge = newOracle(w)
 	w.log.w = w
 	for i := range s.Processes {

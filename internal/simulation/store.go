@@ -14,8 +14,9 @@ import (
 // mistakes that a store can make.
 type store struct {
 	*memcatalog.Catalog
-	w    *world
-	past map[string][]version // of every document that was written, by collection and _id
+	w      *world
+	parsed map[string]parsed    // locks by name, as they were read last
+	past   map[string][]version // of every document that was written, by collection and _id
 
 	streams []*stream // that are open, in the order of their opening
 }
@@ -136,8 +137,20 @@ func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
 	if raw == nil {
 		return catalog.Lock{Name: name}, false
 	}
-	l, bad := catalog.ParseLock(raw)
-	return l, bad == nil
+	last := s.parsed[name]
+	if !slices.Equal(last.raw, raw) {
+		l, bad := catalog.ParseLock(raw)
+		last = parsed{raw, l, bad == nil}
+		s.parsed[name] = last
+	}
+	return last.lock, last.ok
+}
+
+// A parsed is a lock document and what it says. Most are read again before they change.
+type parsed struct {
+	raw  bson.Raw
+	lock catalog.Lock
+	ok   bool
 }
 
 // attend looks at several locks.
