@@ -46,7 +46,7 @@ func embeddedAtOnce() int {
 	if raceDetector {
 		return 4
 	}
-	return 7
+	return 12
 }
 
 var deployments = []*deployment{
