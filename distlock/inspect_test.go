@@ -61,6 +61,37 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
+// It tries to break: Holder tells who holds a lock by the store's word, and that nobody does of one that
+// was never locked, of one that is free again, whose document still names the last holder, and of none.
+func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		want := func(name string, g *distlock.TryGuard) {
+			t.Helper()
+			h, err := b.Lock(name).Holder(t.Context())
+			switch {
+			case err != nil:
+				t.Error(err)
+			case g == nil && h != nil:
+				t.Errorf("%q is held by %+v, want nobody", name, h)
+			case g != nil && (h == nil || !h.Held || h.Session != g.Session() || h.Process != a.Process()):
+				t.Errorf("%q: %+v, want %v", name, h, g.Session())
+			}
+		}
+		want("job", nil)
+		g := a.mustTry("job")
+		want("job", g)
+		w.release(g)
+		want("job", nil)
+		first, second := a.mustTry("read", distlock.Shared()), a.mustTry("read", distlock.Shared())
+		want("read", first)
+		w.release(first)
+		want("read", second)
+		_, err := b.Lock("").Holder(t.Context())
+		wantErr(t, err, distlock.ErrBadName)
+	})
+}
+
 // What an Inspector is asked that is not there, cannot be understood, or comes too late.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -105,6 +105,20 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	}
 }
 
+// Holder tells who holds the lock, and returns nil when nobody does: PostgreSQL's pg_locks of one lock, and
+// IS_FREE_LOCK and IS_USED_LOCK of MySQL. Of several holders it is the one that came first; all of them, the
+// waiters and the last holder of a free lock are what [Inspector.Holder] shows. The answer may be
+// out of date when it arrives: it is for people and logs, not for deciding whether to work.
+//
+// Errors and round trips: those of [Inspector.Holder].
+func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
+	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
+	if err != nil || len(holders) == 0 || !holders[0].Held {
+		return nil, err
+	}
+	return &holders[0], nil
+}
+
 func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOptions, error) {
 	if err := checkName(l.name); err != nil {
 		return acquireOptions{}, err
