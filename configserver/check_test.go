@@ -14,11 +14,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/effort"
 )
 
 // rounds makes 500 by default, 120 under the race detector, at most 30 with -short; -rounds=500
 // makes a long run.
-var rounds = flag.Int("rounds", defaultRounds, "rounds of each kind of race through the front")
+var rounds = flag.Int("rounds", effort.Share(250), "rounds of each kind of race through the front; the two kinds make 500")
 
 func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	rounds := *rounds

@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/effort"
 	"mongodlm/internal/fault"
 )
 
@@ -154,6 +155,7 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: a thousand waiters take long")
 	}
+	during := time.Duration(effort.Share(20)) * time.Minute
 	count := func(t *testing.T, waiters, names int, notices bool) (commands int) {
 		inBubbleAlone(t, func(t *testing.T, w *world) {
 			a, b := w.start(nil), w.start(nil)
@@ -174,7 +176,7 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 			before := b.store.Total()
-			time.Sleep(20 * time.Minute)
+			time.Sleep(during)
 			commands = b.store.Total() - before
 			cancel()
 			wg.Wait()
@@ -183,7 +185,7 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	}
 	for _, notices := range []bool{true, false} {
 		one, many := count(t, 1, 1, notices), count(t, 1000, 20, notices)
-		t.Logf("notices %v: %d commands in 20 minutes for one waiter, %d for 1,000 of 20 locks", notices, one, many)
+		t.Logf("notices %v: %d commands in %v for one waiter, %d for 1,000 of 20 locks", notices, one, during, many)
 		if many > one+one/10+5 {
 			t.Errorf("notices %v: %d commands for 1,000 waiters, %d for one", notices, many, one)
 		}
@@ -483,10 +485,11 @@ func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		for i := range 150 {
+		here, there := 50+effort.Share(100), 50
+		for i := range here {
 			enter(b, i)
 		}
-		for i := range 50 {
+		for i := range there {
 			enter(c, i)
 		}
 		if n := len(w.lock("a").Waiters); n != catalog.MaxWaiters {
@@ -505,8 +508,8 @@ func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 				t.Errorf("the order inside a process was %v", order)
 			}
 		}
-		if len(got) != 200 {
-			t.Errorf("%d had their turn, want 200", len(got))
+		if len(got) != here+there {
+			t.Errorf("%d had their turn, want %d", len(got), here+there)
 		}
 		for i, o := range got[:catalog.MaxWaiters] {
 			if o.of != b || o.no != i {

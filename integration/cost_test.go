@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/effort"
 )
 
 // Round trips as promised: an uncontended TryLock is one command and a Release one; a contender
@@ -57,7 +58,7 @@ func wantCommands(t testing.TB, what string, sent *counter, want int) {
 func TestHeartbeat_ThousandLocks_OnePingPerInterval(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		locks := 1000
-		if w.d.name == "embedded" && raceDetector {
+		if w.d.name == "embedded" && effort.Race {
 			locks = 200 // the server is in this program and slowed down with it
 		}
 		w.onePingPerInterval(t, locks)

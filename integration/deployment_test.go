@@ -17,6 +17,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/configserver"
 	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/effort"
 )
 
 // A deployment is one server, or several that are one, shared by all tests and started by the first
@@ -43,7 +44,7 @@ type deployment struct {
 
 // embeddedAtOnce is how many tests use the embedded server at once.
 func embeddedAtOnce() int {
-	if raceDetector {
+	if effort.Race {
 		return 4
 	}
 	return 12

@@ -12,7 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-var histories = flag.Int("histories", 20, "how many histories are recorded on the embedded server and "+
+var histories = flag.Int("histories", 6+effort.Share(14), "how many histories are recorded on the embedded server and "+
 	"checked; fewer on each other deployment")
 
 // What a lock with fences can be asked. Trust is a guard that says of itself that it may be trusted.

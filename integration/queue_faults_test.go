@@ -85,6 +85,7 @@ func (w *world) listening(t testing.TB, app string) (*distlock.Manager, *streams
 func calm(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), time.Minute
 	cfg.Margin, cfg.MaxWatchGap = 0, 0 // the defaults
+	cfg.CommandTimeout = 20 * time.Second
 }
 
 // wantTurns lets waiters have their turns one after the other, from the release of g on, and checks

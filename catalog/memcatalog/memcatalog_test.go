@@ -13,9 +13,15 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := effort.RapidChecks(100); err != nil {
+		panic(err) // package rapid has such a flag
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func open(*testing.T) catalogtest.Store {
 	c := memcatalog.New(memcatalog.Options{})

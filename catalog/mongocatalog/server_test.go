@@ -17,9 +17,15 @@ import (
 	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := effort.RapidChecks(100); err != nil {
+		panic(err) // package rapid has such a flag
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // connect returns a client for the server that MONGODLM_TEST_URI names, and skips without it.
 func connect(t *testing.T) *mongo.Client {

@@ -1,17 +1,18 @@
 package queue_test
 
 import (
-	"flag"
 	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"mongodlm/internal/effort"
 )
 
 // TestMain makes every property stand 1,000 checks unless the command line says otherwise, and fails
 // when a goroutine is left.
 func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "1000"); err != nil {
+	if err := effort.RapidChecks(1000); err != nil {
 		os.Stderr.WriteString("no such flag: rapid.checks\n")
 		os.Exit(1)
 	}

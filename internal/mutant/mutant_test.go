@@ -15,12 +15,13 @@ import (
 
 	"mongodlm/internal/mutant"
 	"mongodlm/internal/simulation"
+	"mongodlm/internal/effort"
 )
 
 const root = "../.."
 
 var (
-	every = flag.Int("mutant.every", 6, "of the mistakes that are changes of a text try every n-th, 1 for all")
+	every = flag.Int("mutant.every", 18/effort.Share(3), "of the mistakes that are changes of a text try every n-th, 1 for all")
 	only  = flag.String("mutant.only", "", "the mistake with which this program was built, or of its store")
 	layer = flag.Bool("mutant.layers", false,
 		"tell also how many schedules each layer needs to notice a mistake; takes minutes")

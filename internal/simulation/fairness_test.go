@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/internal/simulation"
 	"mongodlm/takeover"
+	"mongodlm/internal/effort"
 )
 
 // Each schedule that was made to break the line, with streams and without, in the first order of
@@ -40,7 +41,7 @@ func TestLines_FindNothing(t *testing.T) {
 					play(other)
 				}
 			}
-			if s.Instant != 0 && !testing.Short() {
+			if s.Instant != 0 && !testing.Short() && !effort.Race {
 				simulation.Orders(s, s.Instant, *deviations, func(s simulation.Schedule) (simulation.Result, bool) {
 					n++
 					return play(s), true

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/internal/simulation"
+	"mongodlm/internal/effort"
 )
 
 var (
@@ -69,9 +70,9 @@ func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	}
 }
 
-// walked is the number of random walks; with -short fewer.
+// walked is the number of random walks; with -short or the race detector fewer.
 func walked() int {
-	if testing.Short() {
+	if (testing.Short() || effort.Race) && *timeFlag == 0 {
 		return min(*walks, 6)
 	}
 	return *walks

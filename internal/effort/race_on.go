@@ -1,0 +1,6 @@
+//go:build race
+
+package effort
+
+// Race says that this program was built with the race detector.
+const Race = true
