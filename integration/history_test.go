@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"mongodlm/internal/effort"
 )
 
 var histories = flag.Int("histories", 6+effort.Share(14), "how many histories are recorded on the embedded server and "+

@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mongodlm/internal/effort"
 	"mongodlm/internal/mutant"
 	"mongodlm/internal/simulation"
-	"mongodlm/internal/effort"
 )
 
 const root = "../.."

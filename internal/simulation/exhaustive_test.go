@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/internal/simulation"
 	"mongodlm/internal/effort"
+	"mongodlm/internal/simulation"
 )
 
 var (

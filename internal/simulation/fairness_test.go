@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/internal/effort"
 	"mongodlm/internal/simulation"
 	"mongodlm/takeover"
-	"mongodlm/internal/effort"
 )
 
 // Each schedule that was made to break the line, with streams and without, in the first order of

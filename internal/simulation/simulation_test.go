@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mongodlm/internal/simulation"
 	"mongodlm/internal/effort"
+	"mongodlm/internal/simulation"
 )
 
 var (
