@@ -42,13 +42,20 @@ type Locks interface {
 	// ErrUnknownOutcome.
 	SeedFence(ctx context.Context, s Session, atLeast int64) (Lock, error)
 
+	// Renew begins or renews the lease of a session that holds the lock, alone or with others: it writes
+	// r's number, its life and its local time, and the server's clock. The same renewal twice is
+	// acknowledged twice. Errors: ErrNoMatch when the session does not hold the lock or a lease is there
+	// that r does not supersede, *MalformedError, ErrUnknownOutcome.
+	Renew(ctx context.Context, r Renewal) error
+
 	// Condemn marks the ping document of a process as dead, if it still is as watched: a
 	// compare-and-set on watched.Seq, or the insertion of a condemned one when watched is nil
 	// and none exists. After it the process cannot renew. Errors: ErrNoMatch when the document
 	// changed, appeared, or is condemned already; ErrUnknownOutcome.
 	Condemn(ctx context.Context, process string, watched *Ping, c Condemnation) error
 
-	// Overtake takes a held lock away from exactly the session and process that were watched,
+	// Overtake takes a held lock away from exactly the session and process that were watched, and the
+	// renewal if from names one,
 	// filter {_id, ts, process, state > 0, no waiters, not shared}, no upsert; where it is otherwise
 	// [Queues.Evict] is the way. Errors: ErrNoMatch when the document is not as watched any more,
 	// *MalformedError, ErrUnknownOutcome.
@@ -161,6 +168,18 @@ type Holder struct {
 	Session
 	// Process is the holder's process id, empty when the document has none.
 	Process string
+	// Renewal is the number of its lease's last renewal that was watched: a renewal in between wins. Zero
+	// when the lease is none of the reasons.
+	Renewal int64
+}
+
+// Watched reports whether a lock still has the holder that was watched.
+func (h Holder) Watched(l Lock) bool {
+	if !l.HeldAs(h.TS, h.Process) {
+		return false
+	}
+	lease, _ := l.LeaseOf(h.TS)
+	return h.Renewal == 0 || lease.Number == h.Renewal
 }
 
 // A HeldSession is one session with which the store says that a process stands in a lock document.

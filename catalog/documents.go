@@ -45,6 +45,8 @@ type Lock struct {
 	Waiters []Participant
 	// Awards are whom the last grant from the queue went to; see [Grant].
 	Awards []Grant
+	// Leases are those of the holders that have one, see LeaseOf.
+	Leases []Lease
 }
 
 // Session returns the session that holds, or last held, the lock.
@@ -76,8 +78,8 @@ type Ping struct {
 // permit without a limit of at least 1; sharers whose first is the holder, without a mode, or with
 // permits but no limit.
 //
-// Fields that only inform (when, who, why, takeoverMS) never make a document malformed, and a free
-// document needs nothing but its state.
+// Fields that only inform (when, who, why, takeoverMS) never make a document malformed, nor do leases, and
+// a free document needs nothing but its state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -122,6 +124,7 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	if bad := l.parseQueue(doc); bad != nil {
 		return Lock{}, bad
 	}
+	l.parseLeases(doc.lookup("leases"))
 	return l, nil
 }
 

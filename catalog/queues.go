@@ -69,7 +69,8 @@ type Queues interface {
 	Leave(ctx context.Context, s Session) ([]Grant, error)
 
 	// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
-	// the document with that process. The evidence is written for whoever is granted by it.
+	// the document with that process, and with that renewal of its lease if dead names one. The evidence
+	// is written for whoever is granted by it.
 	// Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
 	Evict(ctx context.Context, dead Holder, evidence string) ([]Grant, error)
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -28,6 +29,7 @@ type attempt struct {
 	term    *pinger.Term
 	request catalog.Request
 	line    catalog.EnterMode
+	life    time.Duration   // of the lease; zero for none
 	parent  context.Context // of the guard; the contexts of the commands end earlier
 }
 
@@ -47,7 +49,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Takeover: m.cfg.Takeover,
 		Mode:     o.mode,
 		Limit:    o.limit,
-	}, line: o.line, parent: o.parent}
+	}, line: o.line, life: o.life, parent: o.parent}
 	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
 	m.owned.enter(a.request.TS)
 	if m.closing() { // Close may have looked at what is owned before we were
@@ -202,7 +204,7 @@ func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Su
 	if err != nil {
 		return nil, acquiring(a.request.Name, err)
 	}
-	taken, err := a.m.locks.Overtake(ctx, a.request, contend.HolderOf(s.Name, dead.Participant))
+	taken, err := a.m.locks.Overtake(ctx, a.request, dead.Watched(s.Name))
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		return nil, err
@@ -266,9 +268,17 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 			return fail(err)
 		}
 	}
+	var life *lease
+	if a.life > 0 {
+		var err error
+		if life, err = a.beginLease(ctx); err != nil {
+			return fail(leaseNotBegun(a.request.Name, lock.Fence, err))
+		}
+	}
 	h := &holding{
 		m: a.m, session: a.request.Session, process: a.request.Process, why: a.request.Why,
-		mode: a.request.Mode, limit: a.request.Limit, fence: lock.Fence, evidence: evidence, term: a.term, guards: 1,
+		mode: a.request.Mode, limit: a.request.Limit, fence: lock.Fence, evidence: evidence, term: a.term,
+		lease: life, guards: 1,
 		transacting: make(chan struct{}, 1),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
@@ -283,6 +293,12 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	}
 	if a.m.closing() {
 		return refuse(ErrClosed)
+	}
+	if life != nil {
+		if err := h.err(); err != nil { // it ran out meanwhile
+			return refuse(err)
+		}
+		a.m.loops.Go(h.watchLease) // ends with the guard's context
 	}
 	event := a.m.log.Info().Str("lock", catalog.Printable(a.request.Name, 200)).
 		Stringer("ts", a.request.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(a.request.Why, 200))

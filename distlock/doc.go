@@ -51,9 +51,11 @@
 //   - Mode: exclusive, shared (for readers), or permit (one of so many, a semaphore). Limit: that number.
 //   - Heartbeat: what keeps all locks of a process by a ping every Config.Ping. Ping: one such command, and
 //     the document that it leaves in lockpings.
-//   - Term: the time for which pings are acknowledged without a gap, elsewhere a lease. Deadline: its end by
+//   - Term: the time for which pings are acknowledged without a gap. Deadline: its end by
 //     the process's own clock, Takeover - Margin after the last acknowledged ping was sent. All guards of
 //     the term are lost then, whatever arrives later.
+//   - Lease: the life that one guard has of its own, if it was asked for; see the function of that name.
+//     Renewal: one command that begins it anew, and the number that it leaves in the lock document.
 //   - Silent: a process whose ping a contender sees unchanged. Takeover time: for how long, before its locks
 //     may be taken (Config.Takeover). Margin: how long before that its guards are lost.
 //   - Takeover: acquiring a lock whose holder was silent for the takeover time. Takeover rule: what decides
@@ -85,6 +87,11 @@
 //
 //	the holder's side:  trusted --(no acknowledged ping for Takeover - Margin)--> lost, for good
 //
+// A heartbeat says that a process lives, and nothing of its work: a job that hangs keeps its lock. With a
+// [Lease] the work itself says so, by [TryGuard.Renew], and the lock document is the pulse: the holder
+// trusts a renewal for three quarters of the lease after it was sent, and a contender takes the lock when
+// it has watched the renewal stand still for all of it, by a command that names that renewal.
+//
 // # Use
 //
 // Give it a database of its own (Config.Database: "distlock") unless you run a cluster: servers
@@ -94,7 +101,7 @@
 // # Reading the source
 //
 // acquire.go is one acquisition, from the first command to the guard; wait.go is one call of Lock that has
-// to wait; guard.go is the held lock; owned.go is what the process owns. What they stand on are packages
+// to wait; guard.go is the held lock, lease.go the life it may have of its own; owned.go is what the process owns. What they stand on are packages
 // without guards: internal/contend looks at a lock and takes the dead out, internal/waitqueue waits for all
 // callers of the process, takeover is the rule, pinger the heartbeat, catalog the store, and catalog/queue
 // the transitions of a lock document.

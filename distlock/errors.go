@@ -38,16 +38,19 @@ var (
 	// than 1,024 bytes, not valid UTF-8, or contains a NUL byte.
 	ErrBadName = errors.New("distlock: bad lock name")
 	// ErrBadOption is returned, before any I/O, by all that take arguments or options, when one is out of
-	// its bounds.
+	// its bounds; and by all that acquire, once the server was asked, when a Lease is too short for its
+	// round trips.
 	ErrBadOption = errors.New("distlock: bad option")
 )
 
 // Errors of holding, releasing and breaking.
 var (
-	// ErrLockLost is matched by *LostError, which Err, Verify, InTransaction and Release of a guard, and
+	// ErrLockLost is matched by *LostError, which Err, Verify, Renew, InTransaction and Release of a guard, and
 	// Do, return once the lock is lost, and all that acquire when the reply came after the deadline; the
 	// guard's context ends with it as its cause.
 	ErrLockLost = errors.New("distlock: lock lost")
+	// ErrLeaseExpired is the cause of a *LostError when the guard's Lease was not renewed in time.
+	ErrLeaseExpired = errors.New("the lease was not renewed in time")
 	// ErrReleased is returned by Err and Reenter of a guard that was released; the guard's context ends with it as its
 	// cause.
 	ErrReleased = errors.New("distlock: lock released")

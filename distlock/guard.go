@@ -44,6 +44,7 @@ type holding struct {
 	fence    int64
 	evidence string
 	term     *pinger.Term
+	lease    *lease // nil when it has none
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
@@ -96,9 +97,16 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged: the send time of the last acknowledged ping plus takeover minus margin. It is for
-// people and for time-outs; whether to trust is Err's to say. No I/O.
-func (g *TryGuard) Deadline() time.Time { return g.h.term.Deadline() }
+// acknowledged: the send time of the last acknowledged ping plus takeover minus margin. With a [Lease] it
+// is the end of that if it is earlier. It is for people and for time-outs; whether to trust is Err's to
+// say. No I/O.
+func (g *TryGuard) Deadline() time.Time {
+	deadline := g.h.term.Deadline()
+	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
+		return l.deadline()
+	}
+	return deadline
+}
 
 // Verify asks the server whether the lock is still held by this guard: one read, linearizable on a
 // replica set. Nil means that it was at some instant inside the call. It returns a *LostError when
@@ -200,6 +208,10 @@ func (h *holding) err() error {
 		return *ended
 	}
 	if err := h.term.Err(); err != nil {
+		h.lose(err)
+		return *h.ended.Load()
+	}
+	if err := h.lease.over(h.m.cfg.Clock); err != nil {
 		h.lose(err)
 		return *h.ended.Load()
 	}
@@ -329,14 +341,14 @@ func (h *holding) hasTwin() bool { return errors.Is(h.term.Err(), catalog.ErrTwi
 
 // tryRelease frees the document by its session, three tries by default, as mongos. A try after one
 // of unknown outcome that matches nothing means that the unknown one was applied, as long as the
-// term lasts: nobody else may have taken the lock by then.
+// term and the lease last: nobody else may have taken the lock by then.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := h.m.closing()
 	for pause := h.m.cfg.ReleasePause; ; pause *= 2 {
 		tries++
 		err = h.releaseOnce(ctx)
-		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) && h.term.Err() == nil {
+		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) && h.intact() {
 			return tries, nil
 		}
 		if errors.Is(err, catalog.ErrNoMatch) {
@@ -350,6 +362,11 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 			return tries, err
 		}
 	}
+}
+
+// intact reports whether the guard would be trusted still if it had not been ended.
+func (h *holding) intact() bool {
+	return h.term.Err() == nil && h.lease.over(h.m.cfg.Clock) == nil
 }
 
 // rest pauses between two tries. It reports false when the Manager is being closed, which leaves one

@@ -127,6 +127,9 @@ type LockInfo struct {
 	BadPing *MalformedError
 	// PingAge is how old its ping is, and PingEvery how often it pings; negative, and zero, when unknown.
 	PingAge, PingEvery time.Duration
+	// Lease is the life that a holder gave the lock, and LeaseAge how long ago it was renewed last; zero,
+	// and negative, when there is none or that is unknown.
+	Lease, LeaseAge time.Duration
 	// Foreign is true for a foreign manager: it has left no trace of this package, see the method Foreign
 	// of package takeover's Evidence.
 	Foreign bool
@@ -238,8 +241,11 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	row := LockInfo{
 		Name: seen.Lock.Name, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process, Who: p.Who,
 		Why: p.Why, Since: p.Since, Age: since(p.Since), Session: p.TS, Fence: p.Fence,
-		Waiters: len(seen.Lock.Waiters), Takeover: p.Takeover, BadPing: pulse.Err, PingAge: -1,
+		Waiters: len(seen.Lock.Waiters), Takeover: p.Takeover, BadPing: pulse.Err, PingAge: -1, LeaseAge: -1,
 		Foreign: contend.TraceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
+	}
+	if lease, ok := seen.Lock.LeaseOf(p.TS); ok {
+		row.Lease, row.LeaseAge = lease.Life, since(lease.At)
 	}
 	if ping := pulse.Ping; ping != nil {
 		row.HasPing, row.PingAge, row.PingEvery = true, since(ping.At), ping.Interval

@@ -32,6 +32,8 @@ type acquireOptions struct {
 	line    catalog.EnterMode
 	holding []*TryGuard
 	says    bool // the caller says what it holds
+	life    time.Duration
+	leased  bool
 }
 
 type optionFunc func(*acquireOptions)
@@ -116,6 +118,9 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 			return o, fmt.Errorf("%w: Shared and Permits exclude each other", ErrBadOption)
 		}
 		o.limit = int32(o.limits)
+	}
+	if err := o.checkLease(); err != nil {
+		return o, err
 	}
 	for _, g := range o.holding {
 		if g == nil {

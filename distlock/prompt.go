@@ -136,6 +136,11 @@ func (p *promptStore) SeedFence(ctx context.Context, s catalog.Session, atLeast 
 	})
 }
 
+// Renew implements [catalog.Locks].
+func (p *promptStore) Renew(ctx context.Context, r catalog.Renewal) error {
+	return p.run(ctx, func() error { return p.Catalog.Renew(ctx, r) })
+}
+
 // Condemn implements [catalog.Locks].
 func (p *promptStore) Condemn(ctx context.Context, process string, watched *catalog.Ping,
 	c catalog.Condemnation) error {

@@ -38,7 +38,7 @@ import (
 //
 // Errors: those of Lock, of deadlocks only that the caller holds the lock itself;
 // [ErrNoTransactions] when ctx carries no transaction, or the server or the database has none;
-// [ErrBadOption] for [Shared] and [Permits], which need a document that others can see.
+// [ErrBadOption] for [Shared] and [Permits], which need a document that others can see, and for [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -47,6 +47,9 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	if o.mode != catalog.Exclusive {
 		return fmt.Errorf("%w: a lock of a transaction is exclusive; leave Shared and Permits out",
 			ErrBadOption)
+	}
+	if o.leased {
+		return fmt.Errorf("%w: a lock of a transaction lives as long as that; leave Lease out", ErrBadOption)
 	}
 	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
 		return err

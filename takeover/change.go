@@ -5,15 +5,20 @@ import "fmt"
 // A Subject is what one [Observation] watches. See [Evidence.Subject].
 type Subject struct {
 	Process string
-	Lock    string // empty when the watch serves every lock of the process
+	Lock    string   // empty when the watch serves every lock of the process
+	Session [12]byte // of a lease; zero otherwise
 }
 
 // Subject returns the key under which a caller keeps the [Observation] of this evidence. A holder
 // with a seq is watched once for all its locks and all its places in queues: none of its guards
 // outlives its ping. A foreign holder, one without a ping document and one without a process id
 // are watched per lock, as mongos did it, because a mongos may acquire whether its ping is current
-// or not. Looks of different subjects in one Observation restart it each time.
+// or not. A lease is watched for its own lock session. Looks of different subjects in one Observation
+// restart it each time.
 func (e Evidence) Subject() Subject {
+	if e.Lease {
+		return Subject{Process: e.Process, Lock: e.Name, Session: e.TS}
+	}
 	if e.Process != "" && e.HasPing && e.HasSeq {
 		return Subject{Process: e.Process}
 	}

@@ -121,9 +121,9 @@ func TestEvidence_Subject(t *testing.T) {
 		want takeover.Subject
 	}{
 		"holder with seq":        {look(0), takeover.Subject{Process: process}},
-		"foreign holder":         {look(0, foreign), takeover.Subject{process, "balancer"}},
-		"holder without a ping":  {look(0, noPing), takeover.Subject{process, "balancer"}},
-		"holder without process": {look(0, nameless), takeover.Subject{"", "balancer"}},
+		"foreign holder":         {look(0, foreign), takeover.Subject{Process: process, Lock: "balancer"}},
+		"holder without a ping":  {look(0, noPing), takeover.Subject{Process: process, Lock: "balancer"}},
+		"holder without process": {look(0, nameless), takeover.Subject{Lock: "balancer"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

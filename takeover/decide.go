@@ -196,6 +196,8 @@ func (j *judgement) pingAge() string {
 // picture names what has been watched.
 func (j *judgement) picture() string {
 	switch {
+	case j.now.Lease:
+		return fmt.Sprintf("lease of %s, renewal %d", holder(j.now), j.now.Seq)
 	case j.now.HasPing:
 		return "ping of " + holder(j.now)
 	case j.now.Process != "":

@@ -21,6 +21,9 @@
 //	at once:    as witnesses, without the three intervals; only on demand      take
 //	condemned:  a holder of ours was condemned by a contender who had watched  take
 //
+// The lease of a holder, [Evidence.Lease], is judged by the same rules: its renewals are the pings, its life
+// is T, and it is watched for its one session. It is never condemned: its process may live.
+//
 // The contender's age of the ping is taken at the SEND of the look: time that passes while a
 // reply is under way speaks neither for nor against the holder.
 //

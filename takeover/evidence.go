@@ -13,6 +13,10 @@ type Evidence struct {
 	TS        [12]byte      // lock session
 	Recorded  time.Duration // takeover time that the holder wrote into the lock document, 0 for none
 
+	// Lease is set when the pulse is not that of a process but that of one lock session: Ping, Local and
+	// Seq are those of the last renewal of its lease, PingTakeover is its life.
+	Lease bool
+
 	// Ping of the holder
 	HasPing      bool
 	Ping         time.Time     // server's clock at the last ping

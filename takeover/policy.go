@@ -35,6 +35,16 @@ func (p Policy) Validate() error {
 	return fmt.Errorf("takeover: policy is not valid: %s", strings.Join(broken, "; "))
 }
 
+// OfLease returns the policy for a lease of that life: it takes the place of the contender's own takeover
+// time, and clocks may differ by the same share of it. The other fields stay as they are.
+func (p Policy) OfLease(life time.Duration) Policy {
+	if p.Takeover > 0 {
+		p.MaxClockSkew = time.Duration(float64(p.MaxClockSkew) / float64(p.Takeover) * float64(life))
+	}
+	p.Takeover = life
+	return p
+}
+
 // String returns the rule's name as a configuration writes it.
 func (r Rule) String() string {
 	switch r {

@@ -49,6 +49,7 @@ func (m *machine) otherSteps() map[string]func(*rapid.T) {
 		"acquire":    m.acquire,
 		"confirm":    m.confirm,
 		"seed":       m.seed,
+		"renew":      m.renew,
 		"overtake":   m.overtake,
 		"release":    m.release,
 		"break":      m.breakLock,
@@ -122,6 +123,10 @@ func (m *machine) lock(l catalog.Lock, err error) string {
 	}
 	l.When = time.Time{}
 	l.Sharers, l.Waiters = undated(l.Sharers), undated(l.Waiters)
+	l.Leases = slices.Clone(l.Leases)
+	for i := range l.Leases {
+		l.Leases[i].At = time.Time{}
+	}
 	ts := l.TS
 	l.TS = bson.NilObjectID
 	return fmt.Sprintf("%+v session %s", l, m.masked(ts))
@@ -184,6 +189,12 @@ func (m *machine) seed(t *rapid.T) {
 	})
 }
 
+func (m *machine) renew(t *rapid.T) {
+	r := renewal(m.oldGrant(t), rapid.Int64Range(1, 3).Draw(t, "number"))
+	r.Local = r.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
+	m.both(t, "renew", func(s Store) string { return verdict(s.Catalog.Renew(m.ctx, r)) })
+}
+
 func (m *machine) overtake(t *rapid.T) {
 	from, g := m.oldGrant(t), m.newGrant(t)
 	g.Name = from.Name
@@ -191,6 +202,7 @@ func (m *machine) overtake(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "without process") == 0 {
 		holder.Process = ""
 	}
+	holder.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
 	m.grants[len(m.grants)-1] = g
 	m.both(t, "overtake", func(s Store) string {
 		return m.lock(s.Catalog.Overtake(m.ctx, g, holder))

@@ -152,6 +152,7 @@ func (m *machine) bury(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "other process") == 0 {
 		dead.Process = rapid.SampledFrom([]string{"", m.prefix + "p"}).Draw(t, "process")
 	}
+	dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
 	evidence := rapid.SampledFrom([]string{"silent", "$fence", ""}).Draw(t, "evidence")
 	m.lift(t, g.Name)
 	m.both(t, "bury", func(s Store) string {

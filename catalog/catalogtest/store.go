@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Acquire", acquireCases},
 		{"Held", holderCases},
 		{"Overtake", overtakeCases},
+		{"Lease", leaseCases},
 		{"Look", lookCases},
 		{"Foreign", foreignCases},
 		{"Ping", pingCases},

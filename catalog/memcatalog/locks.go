@@ -54,6 +54,15 @@ func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int6
 	})
 }
 
+// Renew is documented in [catalog.Locks].
+func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
+	now := serverDate(c.now())
+	_, err := c.revise(ctx, "renew", r.Name, func(l catalog.Lock) (queue.Change, error) {
+		return queue.Renew(l, r, now)
+	})
+	return err
+}
+
 // Overtake is documented in [catalog.Locks].
 func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error,

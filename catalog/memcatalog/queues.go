@@ -105,11 +105,7 @@ func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence strin
 	const verb = "bury"
 	now := serverDate(c.now())
 	return c.change(ctx, verb, dead.Name, func(l catalog.Lock) (queue.Change, error) {
-		same := func(p catalog.Participant) bool { return p.TS == dead.TS && p.Process == dead.Process }
-		if !slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), same) {
-			return queue.Change{}, catalog.ErrNoMatch
-		}
-		return queue.Leave(l, dead.TS, now, evidence)
+		return queue.Evict(l, dead, now, evidence)
 	})
 }
 

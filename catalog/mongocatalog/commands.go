@@ -162,7 +162,7 @@ func takeover(g catalog.Request, from catalog.Holder) modification {
 		{Key: "sharers", Value: none}, unshared,
 		{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
 	}
-	return modification{filter: filter, update: granted(g)}
+	return modification{filter: append(filter, watched(from)...), update: granted(g)}
 }
 
 // freed is what a release writes: the last holder stays readable, the fence survives.

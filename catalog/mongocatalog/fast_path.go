@@ -212,6 +212,7 @@ func shortBurial(dead catalog.Holder, evidence string) modification {
 			m.filter[i].Value = dead.Process
 		}
 	}
+	m.filter = append(m.filter, watched(dead)...)
 	return m
 }
 

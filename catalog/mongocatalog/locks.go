@@ -90,6 +90,27 @@ func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int6
 	return o.understand(doc)
 }
 
+// Renew is documented in [catalog.Locks]. One command where the server has pipeline updates, and one more
+// when the lock is not as it should be; else a compare-and-set.
+func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
+	o := onLock("renew the lease of", r.Name)
+	server, err := c.known(ctx)
+	if err != nil {
+		return o.wrap(err)
+	}
+	if !server.PipelineUpdates {
+		_, _, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (queue.Change, error) {
+			return queue.Renew(l, r, now)
+		})
+		return err
+	}
+	doc, err := c.modify(ctx, o, renewing(r))
+	if err == nil && doc == nil {
+		err = c.unmatched(ctx, o)
+	}
+	return err
+}
+
 // unmatched says why a condition did not hold: the document is malformed, or not as expected.
 func (c *Catalog) unmatched(ctx context.Context, o operation) error {
 	if _, err := c.readUnderstood(ctx, o, o.name); err != nil {

@@ -2,7 +2,6 @@ package mongocatalog
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -184,11 +183,7 @@ func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence strin
 	_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
 		queue.Change, error,
 	) {
-		watched := func(p catalog.Participant) bool { return p.TS == dead.TS && p.Process == dead.Process }
-		if !slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), watched) {
-			return queue.Change{}, catalog.ErrNoMatch
-		}
-		return queue.Leave(l, dead.TS, now, evidence)
+		return queue.Evict(l, dead, now, evidence)
 	})
 	return awards, err
 }

@@ -22,7 +22,7 @@ func Acquire(l catalog.Lock, sharers bool, g catalog.Request, now time.Time) (Ch
 
 // Overtake is the transition of [catalog.Locks.Overtake].
 func Overtake(l catalog.Lock, g catalog.Request, from catalog.Holder, now time.Time) (Change, error) {
-	if !heldAlone(l, from.TS) || l.Process != from.Process || len(l.Waiters) > 0 {
+	if !heldAlone(l, from.TS) || !from.Watched(l) || len(l.Waiters) > 0 {
 		return Change{}, catalog.ErrNoMatch
 	}
 	return taken(l, g, now), nil

@@ -11,12 +11,12 @@ import (
 
 // EvictDead takes the dead among the first n suspects out of a lock, and returns how many. The last come
 // first, so that nobody dead is granted the lock on the way; those of the own process are left to its
-// reaper. What others did meanwhile is no error as long as somebody was evicted; an error that matches
+// reaper, but for a holder whose lease ran out. What others did meanwhile is no error as long as somebody was evicted; an error that matches
 // [catalog.ErrNoMatch] says that the picture has changed: look again.
 func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(s.Suspects[:n]) {
-		if !one.Dead() || one.Process == j.Process.Process() {
+		if !one.Dead() || one.Renewal == 0 && one.Process == j.Process.Process() {
 			continue
 		}
 		switch e := j.evict(ctx, s, one, done); {
@@ -42,7 +42,7 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned
 	if err != nil {
 		return err
 	}
-	grants, err := j.Store.Evict(ctx, HolderOf(s.Name, dead.Participant), evidence)
+	grants, err := j.Store.Evict(ctx, dead.Watched(s.Name), evidence)
 	if err != nil {
 		return before("evict", err)
 	}
@@ -61,7 +61,7 @@ func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 // Condemn carries out the steps between a verdict Take on the suspect and the taking: it makes sure that the
 // server that answered the look is primary now, and marks the process, so that it cannot ping any more. It
 // returns the evidence in words. An error that matches [catalog.ErrNoMatch] says that the process lives, or
-// that somebody was faster: look again.
+// that somebody was faster: look again. For a holder whose lease ran out there is nothing to do.
 func (j *Judge) Condemn(ctx context.Context, s Scene, dead Suspect) (evidence string, err error) {
 	return j.condemn(ctx, s, dead, condemned{})
 }
@@ -74,6 +74,9 @@ type condemned map[string]bool
 func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
+	if dead.Renewal != 0 { // its process may live; the taking names the renewal that was watched
+		return evidence, nil
+	}
 	if err := j.samePrimary(ctx, s, dead); err != nil {
 		return "", err
 	}

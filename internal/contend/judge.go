@@ -73,6 +73,9 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 				judged[like] = one
 			}
 			one.Participant, one.Waits = p, waits
+			if lease, ok := seen.Lock.LeaseOf(p.TS); ok && !waits && !one.Dead() {
+				j.judgeLease(&one, name, seen, lease, sent, received)
+			}
 			s.Suspects = append(s.Suspects, one)
 		}
 	}
@@ -94,6 +97,26 @@ func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participan
 	one.Evidence = evidenceOf(name, seen, p, sent, received)
 	one.Decision = j.seen.look(&one.Evidence, j.Policy)
 	return one
+}
+
+// judgeLease judges a holder that lives as far as its ping tells by its lease: it may be dead by that.
+func (j *Judge) judgeLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
+	sent, received clock.Reading) {
+	e := takeover.Evidence{
+		Name: name, Held: true, Process: one.Process, TS: one.TS, Lease: true,
+		HasPing: true, Ping: lease.At, Local: lease.Local, Seq: lease.Number, HasSeq: true,
+		PingTakeover: lease.Life,
+		Server:       seen.ServerTime, Primary: seen.Primary,
+		Wall: received.Wall, Sent: sent.Mono, Received: received.Mono,
+	}
+	d := j.seen.look(&e, j.Policy.OfLease(lease.Life))
+	switch {
+	case d.Verdict == takeover.Take:
+		one.Evidence, one.Decision, one.Renewal = e, d, lease.Number
+	case one.Decision.Remaining <= 0 || d.Remaining < one.Decision.Remaining:
+		one.Decision.Remaining = d.Remaining // to look again by then
+		one.Decision.Reason += "; " + d.Reason
+	}
 }
 
 func evidenceOf(name string, look catalog.Snapshot, party catalog.Participant, sent, received clock.Reading,

@@ -21,6 +21,16 @@ type Suspect struct {
 	Waits     bool
 	Evidence  takeover.Evidence
 	Decision  takeover.Decision
+	// Renewal is not zero when it is dead because its lease has stood still with that renewal, whether
+	// or not its process lives.
+	Renewal int64
+}
+
+// Watched names a suspect of a lock for the store, as it was watched.
+func (s *Suspect) Watched(lock string) catalog.Holder {
+	h := HolderOf(lock, s.Participant)
+	h.Renewal = s.Renewal
+	return h
 }
 
 // Dead reports whether the takeover rule lets it be taken out of the lock.

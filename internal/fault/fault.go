@@ -21,6 +21,7 @@ const (
 	Acquire     Op = "acquire" // to enter by Claim
 	Confirm     Op = "confirm"
 	SeedFence   Op = "seed fence"
+	Renew       Op = "renew"
 	Look        Op = "look"
 	Condemn     Op = "condemn"
 	Overtake    Op = "overtake"
@@ -158,6 +159,10 @@ func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, n int64) (ca
 	return through(ctx, c, SeedFence, s.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.SeedFence(ctx, s, n)
 	})
+}
+
+func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
+	return c.do(ctx, Renew, r.Name, func() error { return c.inner.Renew(ctx, r) })
 }
 
 func (c *Catalog) Condemn(ctx context.Context, process string, watched *catalog.Ping,

@@ -323,9 +323,9 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) {
 	for _, one := range s.Suspects[:n] {
 		switch {
-		case one.Process == l.q.Process.Process():
-		case one.Dead():
+		case one.Dead() && (one.Renewal != 0 || one.Process != l.q.Process.Process()):
 			l.soon(0)
+		case one.Process == l.q.Process.Process() && !leased(s, one):
 		default:
 			l.soon(one.Decision.Remaining)
 		}
@@ -335,6 +335,12 @@ func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) 
 		l.q.Log.Warn().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("evict")
 		l.refuse(ws, err)
 	}
+}
+
+// leased reports whether a suspect holds by a lease, which may run out although its process lives.
+func leased(s contend.Scene, one contend.Suspect) bool {
+	_, ok := s.Lock.LeaseOf(one.TS)
+	return ok && !one.Waits
 }
 
 // soon brings the next look at the locks forward. After an eviction, or a failed one, the picture is

@@ -1,0 +1,181 @@
+package catalogtest
+
+import (
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// renewal returns the n-th renewal of a grant's lease.
+func renewal(g catalog.Request, n int64) catalog.Renewal {
+	return catalog.Renewal{
+		Session: g.Session, Number: n, Life: 40 * time.Second, Local: time.UnixMilli(1_700_000_123_456).UTC(),
+	}
+}
+
+// renew renews, and wants it acknowledged.
+func (b *bench) renew(r catalog.Renewal) {
+	b.Helper()
+	if err := b.Catalog.Renew(b.ctx, r); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// wantLease wants the lease of a holder as that renewal wrote it.
+func (b *bench) wantLease(r catalog.Renewal) {
+	b.Helper()
+	lease, ok := b.look(r.Name).Lock.LeaseOf(r.TS)
+	if !ok || lease.Number != r.Number || lease.Life != r.Life || !lease.Local.Equal(r.Local) ||
+		lease.At.Before(r.Local) {
+		b.Fatalf("lease is %+v, %v, want %+v and the server's clock", lease, ok, r)
+	}
+}
+
+var leaseCases = []testCase{
+	{"Renew_WritesLeaseAndRevOnly", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		for n := range int64(3) {
+			b.renew(renewal(g, n+1))
+			b.wantLease(renewal(g, n+1))
+		}
+		var doc bson.D
+		if err := bson.Unmarshal(b.document("locks", "balancer"), &doc); err != nil {
+			b.Fatal(err)
+		}
+		raw, err := bson.Marshal(without(doc, "leases"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.wantDocument(raw, acquired(g, 1, 4))
+	}},
+	{"Renew_TheSameTwice_IsAcknowledgedTwice", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		b.renew(renewal(g, 1))
+		b.renew(renewal(g, 1))
+		b.wantLease(renewal(g, 1))
+	}},
+	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a copy that comes late
+		g := grant("balancer", alice)
+		b.acquire(g)
+		b.renew(renewal(g, 2))
+		twin := renewal(g, 2)
+		twin.Local = twin.Local.Add(time.Second)
+		for _, r := range []catalog.Renewal{renewal(g, 1), twin} {
+			b.wantUntouched("locks", "balancer", func() {
+				b.wantErr(b.Catalog.Renew(b.ctx, r), catalog.ErrNoMatch)
+			})
+		}
+	}},
+	{"Renew_OfWhoDoesNotHold_MatchesNothing", func(b *bench) {
+		b.wantErr(b.Catalog.Renew(b.ctx, renewal(grant("nobody's", alice), 1)), catalog.ErrNoMatch)
+		held, waits := grant("balancer", alice), grant("balancer", bob)
+		b.acquire(held)
+		if _, err := b.Catalog.Enter(b.ctx, waits, catalog.Queue); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(b.Catalog.Renew(b.ctx, renewal(waits, 1)), catalog.ErrNoMatch)
+			b.wantErr(b.Catalog.Renew(b.ctx, renewal(grant("balancer", alice), 1)), catalog.ErrNoMatch)
+		})
+	}},
+	{"Lease_OfTheLastHolder_IsNobodys", func(b *bench) {
+		first, second := grant("balancer", alice), grant("balancer", bob)
+		b.acquire(first)
+		b.renew(renewal(first, 1))
+		if err := b.release(first.Session); err != nil {
+			b.Fatal(err)
+		}
+		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
+			b.Errorf("a free lock has %+v", l.Leases)
+		}
+		b.acquire(second)
+		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
+			b.Errorf("a plain acquisition has %+v", l.Leases)
+		}
+		b.wantErr(b.Catalog.Renew(b.ctx, renewal(first, 2)), catalog.ErrNoMatch)
+	}},
+	{"Lease_OfSharers_EachHasItsOwn", func(b *bench) {
+		one, two, three := grant("balancer", alice), grant("balancer", bob), grant("balancer", bob)
+		for _, g := range []*catalog.Request{&one, &two, &three} {
+			g.Mode = catalog.Shared
+			if _, err := b.Catalog.Enter(b.ctx, *g, catalog.Queue); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.renew(renewal(one, 5))
+		b.renew(renewal(two, 1))
+		b.renew(renewal(one, 6))
+		b.wantLease(renewal(one, 6))
+		b.wantLease(renewal(two, 1))
+		if _, ok := b.look("balancer").Lock.LeaseOf(three.TS); ok {
+			b.Error("a holder without a lease has one")
+		}
+		dead := catalog.Holder{Session: one.Session, Process: one.Process, Renewal: 5}
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := b.Catalog.Evict(b.ctx, dead, "stood still")
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+		dead.Renewal = 6
+		if _, err := b.Catalog.Evict(b.ctx, dead, "stood still"); err != nil {
+			b.Fatal(err)
+		}
+		b.wantLease(renewal(two, 1))
+		b.renew(renewal(three, 1))
+		if l := b.look("balancer").Lock; len(l.Leases) != 2 || len(l.Sharers) != 2 {
+			b.Errorf("left: %+v", l)
+		}
+	}},
+	{"Lease_RenewedSinceItWasWatched_IsNotTaken", func(b *bench) {
+		g, next := grant("balancer", alice), grant("balancer", bob)
+		b.acquire(g)
+		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
+		taken := func() error { return second(b.Catalog.Overtake(b.ctx, next, from)) }
+		evicted := func() error { return second(b.Catalog.Evict(b.ctx, from, "stood still")) }
+		b.wantErr(taken(), catalog.ErrNoMatch) // a lease that is not there
+		b.renew(renewal(g, 1))
+		b.renew(renewal(g, 2))
+		b.wantUntouched("locks", "balancer", func() {
+			b.wantErr(taken(), catalog.ErrNoMatch)
+			b.wantErr(evicted(), catalog.ErrNoMatch)
+		})
+		from.Renewal = 2
+		if err := taken(); err != nil {
+			b.Fatal(err)
+		}
+		b.renew(renewal(next, 1))
+		if _, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Queue); err != nil {
+			b.Fatal(err)
+		}
+		from = catalog.Holder{Session: next.Session, Process: bob, Renewal: 2}
+		b.wantErr(evicted(), catalog.ErrNoMatch)
+		from.Renewal = 1
+		if err := evicted(); err != nil {
+			b.Fatal(err)
+		}
+	}},
+	{"Lease_OfAForeignHolder_IsNobodys", func(b *bench) {
+		g := grant("balancer", alice)
+		leases := bson.A{int32(5), bson.D{field("ts", g.TS), field("ms", int64(40_000)), field("n", int64(3)),
+			field("at", bson.DateTime(5)), field("local", bson.DateTime(5))}}
+		for state, want := range map[int32]int{1: 1, 2: 0} {
+			doc := with(held(string(rune('a'+state)), alice), field("state", state), field("ts", g.TS),
+				field("leases", leases))
+			b.insert("locks", doc)
+			if l := b.look(string(rune('a' + state))).Lock; l == nil || len(l.Leases) != want {
+				b.Errorf("state %d: %+v, want %d leases", state, l, want)
+			}
+		}
+	}},
+	{"Renew_OfDamagedLeases_BeginsAnew", func(b *bench) {
+		for name, leases := range map[string]any{"text": "x", "null": nil, "numbers": bson.A{int32(1)}} {
+			g := grant(name, alice)
+			b.insert("locks", with(held(name, alice), field("ts", g.TS), field("leases", leases)))
+			b.renew(renewal(g, 1))
+			b.wantLease(renewal(g, 1))
+		}
+	}},
+}

@@ -1,0 +1,50 @@
+package mongocatalog
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/queue"
+)
+
+// This file builds what leases need of the commands.
+
+// watched is the condition that the holder's lease has not been renewed since it was watched; none where
+// the lease does not matter.
+func watched(h catalog.Holder) bson.D {
+	if h.Renewal == 0 {
+		return nil
+	}
+	return bson.D{{Key: "leases", Value: append(leased(h.Session, bson.E{Key: "n", Value: h.Renewal}),
+		bson.E{Key: "$not", Value: leased(h.Session,
+			bson.E{Key: "n", Value: bson.D{{Key: "$gt", Value: h.Renewal}}})})}}
+}
+
+// leased is the condition on leases that there is one of the session like that.
+func leased(s catalog.Session, like ...bson.E) bson.D {
+	return bson.D{{Key: "$elemMatch", Value: append(bson.D{{Key: "ts", Value: s.TS}}, like...)}}
+}
+
+// renewing is queue.Renew with the server's clock.
+func renewing(r catalog.Renewal) modification {
+	local := bson.NewDateTimeFromTime(r.Local)
+	newer := func(like ...bson.E) bson.D {
+		return bson.D{{Key: "leases", Value: leased(r.Session, like...)}}
+	}
+	filter := append(holdsWith(r.Session), bson.E{Key: "$nor", Value: bson.A{
+		newer(bson.E{Key: "n", Value: bson.D{{Key: "$gt", Value: r.Number}}}),
+		newer(bson.E{Key: "n", Value: r.Number},
+			bson.E{Key: "local", Value: bson.D{{Key: "$ne", Value: local}}}),
+	}})
+	others := where(array("$leases"), every(
+		call("$in", "$$p.ts", holding("$$p.ts", "$ts")), call("$ne", "$$p.ts", r.TS)))
+	return modification{filter: filter, fields: bson.D{{Key: "_id", Value: int32(1)}}, update: bson.A{
+		call("$set", bson.D{
+			{Key: "leases", Value: call("$concatArrays", others, bson.A{bson.D{
+				{Key: "ts", Value: r.TS}, {Key: "ms", Value: queue.LeaseMS(r.Life)},
+				{Key: "n", Value: r.Number}, {Key: "at", Value: "$$NOW"}, {Key: "local", Value: local},
+			}})},
+			{Key: "rev", Value: call("$add", call("$ifNull", "$rev", int64(0)), int64(1))},
+		}),
+	}}
+}

@@ -1,0 +1,217 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// Lease gives the lock a life of its own: the guard is lost when d less a margin has passed since the last
+// [TryGuard.Renew] was sent, or since it was acquired, whatever the heartbeat does. So a job that hangs
+// loses its lock although its process lives. Never renewed it is a plain time to live. The margin is the
+// same share of d as Config.Margin is of Takeover, a quarter by default: d = 1 min is trusted for 45 s.
+//
+// A contender that has watched the lease stand still for d, or sees by the witnesses of the takeover rule
+// that it is older than that, takes the lock; a renewal in between wins, and the process of the holder is
+// not condemned. The heartbeat counts as well: a lease ends when the guard's process loses it, so a lock
+// of a dead process is taken over after d or after the takeover time, whichever is over first.
+//
+// At least 1 ms, at most 7 days, and three round trips to the server must fit into the time for which it
+// is trusted: the acquisition measures one, and a second one if the first was slow, and is refused with
+// [ErrBadOption] if they do not. That costs every acquisition one command more, the first renewal. Use
+// seconds or more where a garbage collection or a busy server must not cost the lock.
+func Lease(d time.Duration) Option {
+	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
+}
+
+func (o *acquireOptions) checkLease() error {
+	if o.leased && (o.life < time.Millisecond || o.life > catalog.MaxTakeover) {
+		return fmt.Errorf("%w: Lease is %v; it must be 1ms to %v", ErrBadOption, o.life, catalog.MaxTakeover)
+	}
+	return nil
+}
+
+// A lease is the life of its own that a holding has. The zero life is none.
+type lease struct {
+	life     time.Duration
+	hold     time.Duration // for how long a renewal is trusted: life less the margin
+	renewing chan struct{} // one element while a renewal is under way
+	number   int64         // of the last renewal that was sent; owned by who is renewing
+
+	mu   sync.Mutex    // guards sent
+	sent clock.Reading // send of the last acknowledged renewal
+}
+
+// trustedFor is the part of a life for which a holder trusts its lock.
+func (c Config) trustedFor(life time.Duration) time.Duration {
+	return life - time.Duration(float64(life)*float64(c.Margin)/float64(c.Takeover))
+}
+
+// leaseTrips is how many round trips must fit into the time for which a renewal is trusted, as three
+// pings must into that of a term.
+const leaseTrips = 3
+
+// beginLease sends the first renewal of a lock that the server has granted to this attempt, and returns
+// its lease. Whoever was granted the lock by another process learns of it at an unknown time, so the life
+// counts from here.
+func (a *attempt) beginLease(ctx context.Context) (*lease, error) {
+	l := &lease{life: a.life, hold: a.m.cfg.trustedFor(a.life), renewing: make(chan struct{}, 1)}
+	for try := 1; ; try++ {
+		sent, err := a.m.renew(ctx, a.request.Session, l)
+		if err != nil {
+			return nil, err
+		}
+		took := clock.HolderElapsed(sent, a.m.cfg.Clock.Now())
+		if l.sent = sent; leaseTrips*took <= l.hold {
+			return l, nil
+		}
+		if try == 2 {
+			return nil, fmt.Errorf("%w: Lease is %v, which is trusted for %v: %d round trips of %v must fit into "+
+				"that; lengthen it", ErrBadOption, l.life, l.hold, leaseTrips, took.Round(time.Microsecond))
+		}
+	}
+}
+
+// leaseNotBegun words an error of beginLease.
+func leaseNotBegun(name string, fence int64, err error) error {
+	switch {
+	case errors.Is(err, ErrBadOption):
+		return err
+	case errors.Is(err, catalog.ErrNoMatch):
+		return &LostError{Name: name, Fence: fence, Cause: errors.New("it was taken before its lease began")}
+	case errors.Is(err, catalog.ErrUnknownOutcome):
+		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return fmt.Errorf("begin its lease: %w", err)
+}
+
+// renew sends a renewal with a number of its own, so that the server's counter stands still from this
+// very send on if it is the last.
+func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (sent clock.Reading, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
+	defer cancel()
+	l.number++
+	sent = m.cfg.Clock.Now()
+	return sent, m.locks.Renew(ctx, catalog.Renewal{
+		Session: s, Number: l.number, Life: l.life, Local: sent.Wall,
+	})
+}
+
+// over says that the lease has run out; nil when it has not, or there is none.
+func (l *lease) over(c clock.Clock) error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.overAt(c.Now())
+}
+
+// overAt is over for who holds mu.
+func (l *lease) overAt(now clock.Reading) error {
+	if passed := clock.HolderElapsed(l.sent, now); passed >= l.hold {
+		return fmt.Errorf("%w: the last renewal was sent %v ago, and trusted for %v of its life of %v",
+			ErrLeaseExpired, passed.Round(time.Millisecond), l.hold, l.life)
+	}
+	return nil
+}
+
+// renewed makes the lease last after sent, unless it ran out before the reply came. Loss is one way.
+func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.overAt(c.Now()) == nil {
+		l.sent = sent
+	}
+}
+
+// left is how long the lease will last if it is not renewed.
+func (l *lease) left(c clock.Clock) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hold - clock.HolderElapsed(l.sent, c.Now())
+}
+
+// deadline is the local wall clock time at which that is.
+func (l *lease) deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent.Wall.Add(l.hold)
+}
+
+// Renew begins the life of a guard's lease anew, counted from the moment at which the command is sent. Call
+// it from the work itself, where it gets on, not from a timer beside it: a lease is there to run out when
+// the work hangs. The guards that [TryGuard.Reenter] made share the lease. Renewals of one guard are sent
+// one after the other. One command.
+//
+// Errors: those of Err, a *LostError when the guard was lost before or by the time the reply came;
+// [ErrBadOption] for a guard that was acquired without [Lease]; any other error, such as
+// [ErrUnavailable] or [ErrOutcomeUnknown], leaves the deadline where it was: try again before it.
+func (g *TryGuard) Renew(ctx context.Context) error {
+	if g == nil {
+		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
+	}
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	if g.h.lease == nil {
+		return fmt.Errorf("%w: %s was acquired without Lease: its heartbeat keeps it, there is nothing to renew",
+			ErrBadOption, quoted(g.Name()))
+	}
+	if err := g.Err(); err != nil {
+		return err
+	}
+	return g.h.renew(ctx)
+}
+
+func (h *holding) renew(ctx context.Context) error {
+	select {
+	case h.lease.renewing <- struct{}{}:
+		defer func() { <-h.lease.renewing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := h.err(); err != nil {
+		return err
+	}
+	sent, err := h.m.renew(ctx, h.session, h.lease)
+	switch {
+	case err == nil:
+		h.lease.renewed(h.m.cfg.Clock, sent)
+		return h.err()
+	case errors.Is(err, catalog.ErrNoMatch):
+		h.lose(errors.New("the server shows another session, or a twin of this process renews the lease"))
+	case errors.Is(err, catalog.ErrMalformed):
+		h.lose(err)
+	}
+	if lost := h.err(); lost != nil {
+		return lost
+	}
+	err = fmt.Errorf("distlock: renew %s: %w", quoted(h.session.Name), err)
+	if errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// watchLease ends the guard's context when its lease runs out. It ends with the context.
+func (h *holding) watchLease() {
+	defer func() { _ = recover() }() // a logger that panics must not end the program
+	// It looks once an interval, for a suspended machine's timer has slept too.
+	next := func() time.Duration { return min(h.lease.left(h.m.cfg.Clock), h.m.cfg.Ping) }
+	timer := h.m.cfg.Clock.NewTimer(next())
+	defer timer.Stop()
+	for h.err() == nil {
+		select {
+		case <-timer.C():
+			timer.Reset(next())
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}

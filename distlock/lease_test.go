@@ -1,0 +1,322 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+const (
+	lifeTime  = time.Minute
+	leaseHold = lifeTime - lifeTime/4
+)
+
+// A job hangs while its process pings on: its guard is lost at the lease's deadline, before anybody else
+// has the lock; a waiter has it within the life and a little; and the process keeps its other locks.
+func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		other := a.mustTry("other")
+		g := a.mustTry("a", distlock.Lease(lifeTime))
+		acquired := time.Now()
+		if want := acquired.Add(leaseHold); !g.Deadline().Equal(want) {
+			t.Errorf("deadline %v, want %v", g.Deadline(), want)
+		}
+		waits := b.queue("a")
+		time.Sleep(leaseHold - time.Millisecond)
+		if err := g.Err(); err != nil {
+			t.Fatalf("lost early: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		wantErr(t, context.Cause(g.Context()), distlock.ErrLeaseExpired)
+		wantErr(t, g.Err(), distlock.ErrLockLost)
+		wantErr(t, g.Renew(t.Context()), distlock.ErrLockLost)
+		got := <-waits
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		if took := time.Since(acquired); took < lifeTime || took > lifeTime+pingTime {
+			t.Errorf("taken %v after the renewal, want %v and a little", took, lifeTime)
+		}
+		if !strings.Contains(got.guard.TakeoverEvidence(), "lease") {
+			t.Errorf("evidence %q", got.guard.TakeoverEvidence())
+		}
+		wantErr(t, g.Release(), distlock.ErrLockLost)
+		if err := got.guard.Verify(t.Context()); err != nil {
+			t.Errorf("the release of the lost guard: %v", err)
+		}
+		if err := other.Err(); err != nil || b.store.Count(fault.Condemn) != 0 {
+			t.Errorf("its process: %v, %d condemned", err, b.store.Count(fault.Condemn))
+		}
+		if n := catalogLeases(w); n != 0 {
+			t.Errorf("the lease of the last holder is the next one's: %d", n)
+		}
+		w.release(got.guard)
+	})
+}
+
+func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
+
+// Renewed in time it is never taken, whoever waits and for however long; each renewal is one command.
+func TestLease_Renewed_IsNeverTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("a", distlock.Lease(lifeTime))
+		waits := b.queue("a")
+		for range 100 {
+			time.Sleep(leaseHold - time.Second)
+			before := a.store.Total()
+			if err := g.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := a.store.Total() - before; n != 1 {
+				t.Fatalf("a renewal took %d commands", n)
+			}
+			if want := time.Now().Add(leaseHold); !g.Deadline().Equal(want) {
+				t.Fatalf("deadline %v, want %v", g.Deadline(), want)
+			}
+		}
+		select {
+		case got := <-waits:
+			t.Fatalf("taken from a holder that renews: %v", got.err)
+		default:
+		}
+		if err := g.Release(); err != nil {
+			t.Error(err)
+		}
+		w.release((<-waits).guard)
+	})
+}
+
+// The life counts from the send: a renewal whose reply takes long is worth less, one whose reply comes
+// after the deadline nothing, and one of unknown outcome leaves the deadline where it was.
+func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		g := a.mustTry("a", distlock.Lease(lifeTime))
+		after := func(pause time.Duration, outcome error) {
+			a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op != fault.Renew {
+					return apply()
+				}
+				err := apply()
+				time.Sleep(pause)
+				return errors.Join(err, outcome)
+			})
+		}
+		after(4*time.Second, nil)
+		sent := time.Now()
+		if err := g.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := sent.Add(leaseHold); !g.Deadline().Equal(want) {
+			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)
+		}
+		after(0, fault.Lost(fault.Renew))
+		time.Sleep(time.Second)
+		wantErr(t, g.Renew(t.Context()), distlock.ErrOutcomeUnknown)
+		if want := sent.Add(leaseHold); !g.Deadline().Equal(want) {
+			t.Errorf("an unknown outcome moved the deadline to %v", g.Deadline())
+		}
+		after(0, nil)
+		sent = time.Now()
+		if err := g.Renew(t.Context()); err != nil || !g.Deadline().Equal(sent.Add(leaseHold)) {
+			t.Errorf("the renewal after it: %v, deadline %v", err, g.Deadline())
+		}
+		after(3*time.Second, nil)
+		time.Sleep(leaseHold - time.Second)
+		wantErr(t, g.Renew(t.Context()), distlock.ErrLeaseExpired)
+		wantErr(t, g.Err(), distlock.ErrLeaseExpired)
+	})
+}
+
+// A renewal that arrives between a contender's last look and its takeover wins.
+func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a", distlock.Lease(lifeTime))
+		holder := w.lock("a").TS
+		late := catalog.Renewal{
+			Session: catalog.Session{Name: "a", TS: holder}, Number: 2, Life: lifeTime, Local: time.Now(),
+		}
+		tried := 0
+		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Overtake && tried == 0 {
+				tried++
+				if err := w.mem.Renew(ctx, late); err != nil { // sent long ago, and slow
+					t.Error(err)
+				}
+			}
+			return apply()
+		})
+		start := time.Now()
+		_, took := b.until("a", time.Second, 3*lifeTime)
+		if tried != 1 || took < 2*lifeTime {
+			t.Errorf("taken after %v since %v, and %d tries before", took, start, tried)
+		}
+	})
+}
+
+// Whoever comes when a lease ran out long ago needs no whole life: the witnesses of the takeover rule
+// shorten the watch to three ping intervals.
+func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a", distlock.Lease(time.Hour))
+		time.Sleep(2 * time.Hour)
+		_, took := b.until("a", 5*time.Second, time.Hour)
+		if took < 3*pingTime || took > 3*pingTime+10*time.Second {
+			t.Errorf("took %v, want three intervals", took)
+		}
+	})
+}
+
+// The process dies: the lock of a long lease is had by the takeover time, and of a short one by its life.
+func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
+	for name, c := range map[string]struct{ life, least, most time.Duration }{
+		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
+		"Long":  {24 * time.Hour, takeoverTime - pingTime, takeoverTime + time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, b := w.start(nil), w.start(nil)
+				g := a.mustTry("a", distlock.Lease(c.life))
+				a.kill()
+				_, took := b.until("a", 2*time.Second, 2*takeoverTime)
+				if took < c.least || took > c.most {
+					t.Errorf("taken after %v, want %v to %v", took, c.least, c.most)
+				}
+				wantErr(t, g.Err(), distlock.ErrLockLost)
+			})
+		})
+	}
+}
+
+// A lease of a waiter counts from when its caller has the lock, not from when it came into the line, nor
+// from when another process granted it.
+func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		waits := b.queue("a", distlock.Lease(lifeTime))
+		time.Sleep(time.Hour)
+		if err := g.Release(); err != nil {
+			t.Fatal(err)
+		}
+		got := <-waits
+		if got.err != nil || !got.guard.Deadline().Equal(time.Now().Add(leaseHold)) {
+			t.Fatalf("%v, deadline %v", got.err, got.guard.Deadline())
+		}
+		lease, ok := w.lock("a").LeaseOf(got.guard.Session())
+		if !ok || lease.Life != lifeTime || lease.Number != 1 {
+			t.Errorf("lease %+v, %v", lease, ok)
+		}
+		w.release(got.guard)
+	})
+}
+
+// Sharers have leases of their own: the one that hangs goes, the others stay; a job of one's own process
+// that hangs is in nobody's way either.
+func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		hangs := a.mustTry("a", distlock.Permits(2), distlock.Lease(lifeTime))
+		works := a.mustTry("a", distlock.Permits(2), distlock.Lease(lifeTime))
+		waits := a.queue("a", distlock.Permits(2))
+		for range 6 {
+			time.Sleep(20 * time.Second)
+			if err := works.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case got := <-waits:
+			w.release(got.guard)
+		default:
+			t.Error("the permit of the job that hangs was not taken")
+		}
+		wantErr(t, hangs.Err(), distlock.ErrLeaseExpired)
+		if err := works.Verify(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The options: what is out of bounds is refused, and what is too short for the server says so.
+func TestLease_BadUse_IsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, catalog.MaxTakeover + 1} {
+			_, err := a.try("a", distlock.Lease(d))
+			wantErr(t, err, distlock.ErrBadOption)
+		}
+		wantErr(t, a.Lock("a").LockInTransaction(t.Context(), distlock.Lease(lifeTime)), distlock.ErrBadOption)
+		plain := a.mustTry("plain")
+		wantErr(t, plain.Renew(t.Context()), distlock.ErrBadOption)
+		wantErr(t, (*distlock.TryGuard)(nil).Renew(t.Context()), distlock.ErrBadOption)
+		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Renew {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return apply()
+		})
+		_, err := a.try("a", distlock.Lease(70*time.Millisecond)) // trusted for 52.5 ms
+		wantErr(t, err, distlock.ErrBadOption)
+		if err == nil || !strings.Contains(err.Error(), "round trips of 20ms") {
+			t.Errorf("no reason: %v", err)
+		}
+		synctest.Wait()
+		if w.lock("a").Held {
+			t.Error("a refused acquisition holds the lock")
+		}
+		g := a.mustTry("a", distlock.Lease(90*time.Millisecond))
+		again, err := g.Reenter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(again.Renew(t.Context()), again.Release(), g.Renew(t.Context()), g.Release()); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, again.Renew(t.Context()), distlock.ErrReleased)
+	})
+}
+
+// Another has taken the lock, by an operator's hand: the next renewal tells.
+func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		g := a.mustTry("a", distlock.Lease(time.Hour))
+		if err := a.Break(t.Context(), "a", g.Fence(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, g.Renew(t.Context()), distlock.ErrLockLost)
+		wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
+	})
+}
+
+// The listing shows the lease, and how old its last renewal is.
+func TestInspector_ShowsLeases(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		a.mustTry("a", distlock.Lease(time.Hour))
+		a.mustTry("plain")
+		time.Sleep(time.Minute)
+		for row, err := range a.Inspector().Locks(t.Context()) {
+			life, age := time.Hour, time.Minute
+			if row.Name == "plain" {
+				life, age = 0, -1
+			}
+			if err != nil || row.Lease != life || row.LeaseAge != age {
+				t.Errorf("%s: %v, lease %v, %v old", row.Name, err, row.Lease, row.LeaseAge)
+			}
+		}
+	})
+}
