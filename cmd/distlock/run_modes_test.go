@@ -77,7 +77,7 @@ func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
 	})
 	interrupt(interrupted{2})
 	await(t, ended).want(t, exitSignal+2)
-	quiet, ended := start(t.Context(), t, b.under("--wait 1500ms", "env", "0")...)
+	quiet, ended := start(t.Context(), t, b.under("--wait 3s", "env", "0")...)
 	await(t, ended).want(t, exitHeld)
 	if strings.Contains(quiet.errs.String(), "waiting for") {
 		t.Errorf("without a terminal it says:\n%s", quiet.errs.String())

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"mongodlm/configserver"
 )
@@ -64,8 +65,14 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, b.under("--why nightly", "polite")...)
 	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
-	cli(t, b.under("--wait 100ms", "env", "0")...).
-		want(t, exitHeld, b.lock("job").Process, "nightly")
+	var held result
+	wait := 100 * time.Millisecond // a server that needs longer than that to answer is not reached
+	eventually(t, "the server says that the lock is held", func() bool {
+		held = cli(t, b.under(fmt.Sprint("--wait ", wait), "env", "0")...)
+		wait *= 2
+		return held.code != exitUnavailable
+	})
+	held.want(t, exitHeld, b.lock("job").Process, "nightly")
 	interrupt() // not by a signal: the command is told to terminate
 	await(t, ended).want(t, 7, "got terminated")
 	if b.lock("job").Held {
