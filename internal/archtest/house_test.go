@@ -46,9 +46,11 @@ func TestImports_PointOneWay(t *testing.T) {
 		"internal/waitqueue":   {"catalog", "pinger", "internal/clock", "internal/contend"}, // no managers
 		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
 			"internal/contend", "internal/waitqueue"},
-		demo + "cluster": {"catalog"},
-		demo + "referee": {demo + "cluster"},
-		demo + "view":    {"catalog", demo + "referee"},
+		"singleton":               {"catalog", "distlock", "internal/clock"},
+		"singleton/singletontest": {"singleton"},
+		demo + "cluster":          {"catalog"},
+		demo + "referee":          {demo + "cluster"},
+		demo + "view":             {"catalog", demo + "referee"},
 	}
 	for pkg, may := range allowed {
 		if _, err := os.Stat(filepath.Join(root, pkg)); os.IsNotExist(err) {
@@ -67,9 +69,9 @@ func TestImports_PointOneWay(t *testing.T) {
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	ours := regexp.MustCompile(`^mongodlm/`)
-	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|integration|` +
+	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|singleton/singletontest|integration|` +
 		`internal/(simulation|fault|archtest|mongodtest|mutant)))$`)
-	for _, pkg := range goList(t, "-deps", "./distlock", "./catalog/memcatalog", "./configserver",
+	for _, pkg := range goList(t, "-deps", "./distlock", "./singleton", "./catalog/memcatalog", "./configserver",
 		"./cmd/distlock", "./cmd/balancer-demo") {
 		if !ours.MatchString(pkg) {
 			continue
@@ -85,7 +87,7 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 // The core brings three direct dependencies to whoever imports it: the driver, zerolog and uuid.
 func TestCore_ThreeDirectDependencies(t *testing.T) {
 	t.Parallel()
-	ours := goList(t, "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./distlock")
+	ours := goList(t, "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./distlock", "./singleton")
 	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|github\.com/rs/zerolog|github\.com/google/uuid)(/|$)`)
 	const m = "mongodlm/"
 	for _, pkg := range ours {

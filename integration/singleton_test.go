@@ -1,0 +1,188 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+	"mongodlm/singleton/singletontest"
+)
+
+// The suite of the stores of loops and schedules, which the one in memory passes as well.
+func TestSingletonStore_Conforms(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		if w.d.own == "config" || w.d.name == "uri" {
+			t.Skip("the suite wants databases of its own")
+		}
+		n := 0
+		var mu sync.Mutex
+		singletontest.Run(t, func(t *testing.T) singletontest.Store {
+			mu.Lock()
+			n++
+			db := w.d.app.Database(fmt.Sprintf("%s_%d", w.db.Name(), n))
+			mu.Unlock()
+			t.Cleanup(func() {
+				if err := db.Drop(context.WithoutCancel(t.Context())); err != nil {
+					t.Error(err)
+				}
+			})
+			return singletontest.Store{Store: singletonStore(t, db), Put: func(ctx context.Context, collection string, doc bson.D) error {
+				_, err := db.Collection(collection).ReplaceOne(ctx, doc[:1], doc, options.Replace().SetUpsert(true))
+				return err
+			}}
+		})
+	})
+}
+
+func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
+	t.Helper()
+	s, err := singleton.NewStore(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// forgetSingleton removes what a test wrote by this name, where the database is not its own.
+func (w *world) forgetSingleton(t testing.TB, name string) {
+	t.Cleanup(func() {
+		for _, collection := range []string{singleton.SettingsCollection, singleton.RecordsCollection} {
+			if _, err := w.db.Collection(collection).DeleteOne(context.WithoutCancel(t.Context()), byID(name)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// running runs something on processes until the test is over, or end is called.
+func running(t *testing.T, managers []*distlock.Manager, run func(context.Context, *distlock.Manager) error) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, m := range managers {
+		wg.Go(func() {
+			if err := run(ctx, m); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	end = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(end)
+	return end
+}
+
+// Five processes run a schedule whose work is over at once: every slot runs once, and not before its time by
+// the server's clock, also when the process that ran them leaves; the record and the list tell it.
+func TestSlots_FiveProcesses_EachSlotOnce(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		name := w.name("slots")
+		w.forgetSingleton(t, name)
+		store := singletonStore(t, w.db)
+		var mu sync.Mutex
+		var begun []time.Time
+		var by []string
+		slots := singleton.Slots{Name: name, Store: store, Schedule: singleton.Every(time.Second),
+			Missed: singleton.RunAll, Do: func(_ context.Context, s singleton.Slot) error {
+				mu.Lock()
+				defer mu.Unlock()
+				begun, by = append(begun, s.Time), append(by, s.Guard.Process())
+				return nil
+			}}
+		run := func(ctx context.Context, m *distlock.Manager) error { return singleton.RunSlots(ctx, m, slots) }
+		count := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(begun)
+		}
+		first := []*distlock.Manager{w.start(t, nil)}
+		var others []*distlock.Manager
+		for range 4 {
+			others = append(others, w.start(t, nil))
+		}
+		leave := running(t, first, run)
+		eventually(t, 60*time.Second, "two slots of the first", func() bool { return count() >= 2 })
+		end := running(t, others, run)
+		leave()
+		n := count()
+		eventually(t, 60*time.Second, "three slots of the others", func() bool { return count() >= n+3 })
+		end()
+		mu.Lock()
+		defer mu.Unlock()
+		for i, slot := range begun[1:] {
+			if slot.Sub(begun[i]) != time.Second {
+				t.Errorf("slots %v, want every second once", begun)
+				break
+			}
+		}
+		if begun[len(begun)-1].After(w.now(t)) {
+			t.Errorf("slot %v ran before its time", begun[len(begun)-1])
+		}
+		if by[0] == by[len(by)-1] {
+			t.Errorf("all slots ran on %v", by)
+		}
+		list, err := singleton.List(t.Context(), store)
+		i := slices.IndexFunc(list, func(s singleton.Status) bool { return s.Name == name })
+		if err != nil || i < 0 || !list[i].Slot.Equal(begun[len(begun)-1]) || list[i].Rounds != int64(len(begun)) {
+			t.Errorf("%d slots, list %+v, %v", len(begun), list, err)
+		}
+	})
+}
+
+// The pause switch and the window of a loop are obeyed by the next round, and a round costs three commands.
+func TestLoop_SettingsObeyed_ThreeCommandsARound(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		name := w.name("loop")
+		w.forgetSingleton(t, name)
+		var sent counter
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		store := singletonStore(t, client.Database(w.db.Name()))
+		var mu sync.Mutex
+		var rounds, commands int
+		count := func() (int, int) {
+			mu.Lock()
+			defer mu.Unlock()
+			return rounds, commands
+		}
+		running(t, []*distlock.Manager{w.start(t, nil)}, func(ctx context.Context, m *distlock.Manager) error {
+			return singleton.Run(ctx, m, singleton.Loop{Name: name, Store: store, Every: 100 * time.Millisecond,
+				Do: func(context.Context, *distlock.TryGuard) error {
+					mu.Lock()
+					defer mu.Unlock()
+					rounds, commands = rounds+1, sent.total()
+					return nil
+				}})
+		})
+		eventually(t, 60*time.Second, "a round", func() bool { n, _ := count(); return n > 0 })
+		n, before := count()
+		eventually(t, 60*time.Second, "ten rounds more", func() bool { more, _ := count(); return more >= n+10 })
+		more, after := count()
+		if got := float64(after-before) / float64(more-n); got != 3 {
+			t.Errorf("%.2f commands a round, want 3: %v", got, &sent)
+		}
+		hour := w.now(t).UTC().Hour()
+		elsewhere := bson.D{field("start", fmt.Sprintf("%d:00", (hour+6)%24)), field("stop", fmt.Sprintf("%d:00", (hour+8)%24))}
+		for _, closed := range []bson.E{field("stopped", true), field("activeWindow", elsewhere)} {
+			w.plant(t, singleton.SettingsCollection, bson.D{field("_id", name), closed})
+			n, _ := count()
+			looks := sent.total()
+			eventually(t, 60*time.Second, "ten looks at the settings", func() bool { return sent.total() >= looks+10 })
+			if more, _ := count(); more > n+1 { // one may have read them before
+				t.Errorf("%d rounds although %v", more-n, closed)
+			}
+			n, _ = count()
+			w.plant(t, singleton.SettingsCollection, bson.D{field("_id", name)})
+			eventually(t, 60*time.Second, "a round after it", func() bool { more, _ := count(); return more > n })
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package singleton
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// Errors of running.
+var (
+	// ErrBadArgument is returned, before any I/O, by all that take arguments, when one is out of bounds.
+	// The text names it and says what is allowed.
+	ErrBadArgument = errors.New("singleton: bad argument")
+	// ErrNeverFires is returned by RunSlots, before any I/O when it is so from the start, when the
+	// schedule has no slot to come: its Next returns the zero time.
+	ErrNeverFires = errors.New("singleton: the schedule never fires")
+	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than the one it
+	// was given, or is no whole millisecond, or when there are more slots than could ever be run.
+	ErrBadSchedule = errors.New("singleton: bad schedule")
+	// ErrStale is returned by a Store when a record carries a larger fence than the change, and by Run
+	// and RunSlots when it does although this process holds the lock: the locks were set back, as by
+	// the restore of a backup, and the records were not.
+	ErrStale = errors.New("singleton: the record carries a newer fence")
+	// ErrChanged is returned by a Store when the record has another revision than the change says.
+	ErrChanged = errors.New("singleton: the record is not as it was read")
+	// ErrPanic is matched by *PanicError.
+	ErrPanic = errors.New("singleton: panic")
+	// ErrShutdown is the cause with which the context of a round ends that was not over Drain after the
+	// context of Run had ended.
+	ErrShutdown = errors.New("singleton: the time to drain is over")
+)
+
+// A MalformedError names a document of settings or singletons that cannot be understood, and its field.
+type MalformedError = catalog.MalformedError
+
+// A PanicError is the error of a round that panicked. The record of the round says so, and the loop
+// goes on.
+type PanicError struct {
+	Value any    // what was given to panic
+	Stack string // of the goroutine
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("singleton: panic: %s", catalog.Printable(fmt.Sprint(e.Value), 300))
+}
+
+// Is reports whether target is ErrPanic.
+func (e *PanicError) Is(target error) bool { return target == ErrPanic }
+
+// Unwrap returns what was given to panic if it was an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrBadArgument, fmt.Sprintf(format, args...))
+}
+
+// orDefault fills d with def when it is zero. A negative one is told.
+func orDefault(what string, d *time.Duration, def time.Duration) error {
+	if *d < 0 {
+		return bad("%s is negative (%v); leave it out for %v", what, *d, def)
+	}
+	if *d == 0 {
+		*d = def
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package singleton
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+)
+
+// A Loop is a function that runs every interval, on one process of all that run the Loop of this name. The
+// zero value of a field that is not required means its default.
+type Loop struct {
+	// Name is that of the lock, of the settings and of the record. Required.
+	Name string
+	// Store keeps the settings and the record, best in the database of the locks. Required.
+	Store Store
+	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms. A
+	// round that takes longer is followed by the next at once. Required.
+	Every time.Duration
+	// Jitter is by how much more than Every it is at most, a random part of it each time. Default none.
+	Jitter time.Duration
+	// Do is a round. Its context ends when the lock is lost, and at shutdown after Drain; the guard is
+	// there for its fence. Do must return then: this process does nothing else before. A round has
+	// failed when Do returns an error or panics; the loop goes on. Required.
+	Do func(ctx context.Context, guard *distlock.TryGuard) error
+	// BackOff is the longest pause after failed rounds: Every, doubled with each failure, to BackOff.
+	// Default ten times Every.
+	BackOff time.Duration
+	// Drain is how long a round may go on after the context of Run has ended. Default 30 s.
+	Drain time.Duration
+	// Zone is the time zone of the active window. Default UTC, so that all processes mean the same; mongos
+	// took that of the machine it ran on, which is time.Local.
+	Zone *time.Location
+}
+
+// Run runs a Loop until ctx ends: it waits in line for the lock, holds it for as long as it can, and while
+// it holds it does rounds. mongos' balancer did so from 3.4 on. When ctx ends it waits for the round that
+// runs, releases and returns nil.
+//
+// At most one round of a name runs under a trusted guard at any instant; see package distlock for what that
+// rests on. The first round of a new holder is due when the one before left it, and Every after the
+// beginning of a round in which that one died: restarts do not make rounds more frequent. Before each round the settings are read, see [ParseSettings]: those that stop it,
+// and those that cannot be understood, are looked at again after 10 s, or after Every if that is less. What
+// went on is in the record, see [List].
+//
+// Commands: three a round, one when the settings stop it, two more for a new holder.
+//
+// Errors: [ErrBadArgument] before any I/O; what a call of Lock returns when waiting is hopeless, such
+// as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a release that
+// failed. A round's error is none of Run: it is recorded, and logged by the Manager's logger. Neither is a
+// store that does not answer: Run tries again after pauses that double from 1 s to 30 s.
+func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
+	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, drain: l.Drain, zone: l.Zone}
+	if err := r.check(ctx, m); err != nil {
+		return err
+	}
+	switch {
+	case l.Do == nil:
+		return bad("Do is nil")
+	case l.Every < time.Millisecond:
+		return bad("Every is %v, must be at least 1ms", l.Every)
+	case l.Jitter < 0:
+		return bad("Jitter is negative (%v)", l.Jitter)
+	case l.BackOff != 0 && l.BackOff < l.Every:
+		return bad("BackOff is %v, must be at least Every (%v)", l.BackOff, l.Every)
+	}
+	if l.BackOff == 0 {
+		l.BackOff = 10 * l.Every
+	}
+	r.pass = func(ctx context.Context, t *tenure) (time.Duration, error) { return l.pass(ctx, r, t) }
+	return r.run(ctx)
+}
+
+// pass does the round that is due, if one is, and says when to look again.
+func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
+	if !t.entered {
+		if err := r.enter(t); err != nil {
+			return 0, err
+		}
+		if t.due.IsZero() {
+			t.due = l.first(t.rec)
+		}
+	}
+	if wait := t.due.Sub(r.now(t)); wait > 0 {
+		return wait, nil
+	}
+	if ok, err := r.may(t.guard.Context(), t); err != nil || !ok {
+		return min(l.Every, lookAgain), err
+	}
+	if ctx.Err() != nil || t.guard.Err() != nil {
+		return 0, nil
+	}
+	rec, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"}, Set: bson.D{
+		{Key: "state", Value: Running}, {Key: "runFence", Value: t.guard.Fence()},
+	}})
+	if err != nil {
+		return 0, err
+	}
+	err = r.work(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
+	t.told = ""
+	t.due = rec.Begun.Add(l.Every + jitter(l.Jitter))
+	if err != nil {
+		r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
+		t.due = r.now(t).Add(l.pause(rec.Failures) + jitter(l.Jitter))
+	}
+	_, err = r.change(t, Change{Rev: rec.rev, Dates: []string{"ended"}, Set: ending(rec, err, t.due)})
+	return 0, err
+}
+
+// first is when the first round of a new holder is due: when the last one left it, and Every after the
+// beginning of a round whose end is not recorded.
+func (l *Loop) first(rec Status) time.Time {
+	due := rec.Next
+	if rec.State == Running {
+		due = rec.Begun.Add(l.Every)
+	}
+	if due.After(rec.seen.Add(l.BackOff + l.Jitter)) { // nobody who runs this Loop wrote that
+		return rec.seen
+	}
+	return due
+}
+
+// pause is that after a failure, of a round that came after so many others.
+func (l *Loop) pause(failures int64) time.Duration {
+	pause := l.Every
+	for ; failures > 0 && pause < l.BackOff; failures-- {
+		pause *= 2
+	}
+	return min(pause, l.BackOff)
+}
+
+func jitter(most time.Duration) time.Duration {
+	if most == 0 {
+		return 0
+	}
+	return rand.N(most)
+}

@@ -1,0 +1,321 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+)
+
+// Five processes run a loop: it runs every interval, on one of them, and costs three commands a round; the
+// others send nothing for it.
+func TestRun_FiveProcesses_OneRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var begun []time.Time
+		on := map[string]bool{}
+		var ps []*process
+		for range 5 {
+			p := w.start(0)
+			p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(_ context.Context, g *distlock.TryGuard) error {
+				mu.Lock()
+				defer mu.Unlock()
+				begun, on[g.Process()] = append(begun, time.Now()), true
+				return nil
+			}})
+			ps = append(ps, p)
+		}
+		time.Sleep(time.Minute + time.Second)
+		before := 0
+		for _, p := range ps {
+			before += p.store.count()
+		}
+		time.Sleep(time.Hour)
+		commands := -before
+		for _, p := range ps {
+			commands += p.store.count()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(begun) != 62 || len(on) != 1 || commands != 60*3 {
+			t.Errorf("%d rounds on %d processes with %d commands, want 62, 1, 180", len(begun), len(on), commands)
+		}
+		s := w.status()
+		if s.State != singleton.Done || s.Rounds != 62 || s.LastError != "" || !on[s.Process] ||
+			!s.Next.Equal(s.Begun.Add(time.Minute)) {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// Failures are told and lengthen the pause, doubling to the limit; a success ends that. A panic is a failure.
+func TestRun_Failures_BackOffAndReset(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		fail := []any{"", "boom", "boom", errors.New("panic"), "boom", "", ""}
+		var after []time.Duration
+		var said []string
+		p := w.start(0)
+		p.loop(singleton.Loop{Name: "a", Every: time.Minute, BackOff: 5 * time.Minute,
+			Do: func(context.Context, *distlock.TryGuard) error {
+				n := len(after)
+				after = append(after, time.Since(w.started))
+				said = append(said, w.status().LastError)
+				switch why := fail[min(n, len(fail)-1)].(type) {
+				case error:
+					panic(why)
+				case string:
+					if why != "" {
+						return errors.New(why)
+					}
+				}
+				return nil
+			}})
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		m := time.Minute
+		want := []time.Duration{0, m, 2 * m, 4 * m, 8 * m, 13 * m, 14 * m}
+		for i := range want {
+			if after[i] != want[i] {
+				t.Errorf("rounds at %v, want %v", after[:len(want)], want)
+				break
+			}
+		}
+		if said[2] != "boom" || !strings.Contains(said[4], "panic: panic") || said[6] != "" {
+			t.Errorf("errors %q", said)
+		}
+	})
+}
+
+// The round of a holder that is told to end is waited for, with a context that lives for Drain; then its
+// context ends, and it is still waited for. Nobody else runs before it is over.
+func TestRun_Shutdown_Drains(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(0), w.start(0)
+		var cause error
+		var over, next time.Time
+		a.loop(singleton.Loop{Name: "a", Every: time.Minute, Drain: 10 * time.Second,
+			Do: func(ctx context.Context, g *distlock.TryGuard) error {
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				time.Sleep(time.Hour) // it does not care
+				over = time.Now()
+				return nil
+			}})
+		time.Sleep(time.Second)
+		b.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
+			if next.IsZero() {
+				next = time.Now()
+			}
+			return nil
+		}})
+		a.stop()
+		a.ended.Wait()
+		time.Sleep(2 * time.Minute)
+		wantErr(t, cause, singleton.ErrShutdown)
+		if d := over.Sub(w.started); d != time.Hour+11*time.Second || next.Before(over) {
+			t.Errorf("the round ended after %v, the next began %v after it", d, next.Sub(over))
+		}
+	})
+}
+
+// The context of a round ends when its lock is lost, the round of the new holder comes after that, and what
+// the old holder writes into the record matches nothing.
+func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(0), w.start(0)
+		var lost time.Time
+		a.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(ctx context.Context, _ *distlock.TryGuard) error {
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), distlock.ErrLockLost)
+			lost = time.Now()
+			return errors.New("from the old holder")
+		}})
+		time.Sleep(time.Second)
+		var first time.Time
+		b.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
+			if first.IsZero() {
+				first = time.Now()
+			}
+			return nil
+		}})
+		a.cut(func() bool { return true }) // what it sends arrives late
+		time.Sleep(2 * takeoverTime)
+		a.heal()
+		time.Sleep(time.Minute)
+		if lost.IsZero() || !first.After(lost) {
+			t.Errorf("lost at %v, first round of the next %v", lost, first)
+		}
+		if s := w.status(); s.LastError != "" || s.Process != b.Process() || s.State != singleton.Done {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// Restarts do not make rounds more frequent: a new holder begins when the last one would have.
+func TestRun_Restart_KeepsTheInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		rounds := 0
+		for range 29 { // a restart a minute
+			p := w.start(0)
+			p.loop(singleton.Loop{Name: "a", Every: 10 * time.Minute,
+				Do: func(context.Context, *distlock.TryGuard) error { rounds++; return nil }})
+			time.Sleep(time.Minute)
+			p.stop()
+			p.ended.Wait()
+		}
+		if rounds != 3 {
+			t.Errorf("%d rounds in half an hour, want 3", rounds)
+		}
+	})
+}
+
+// The pause switch, the window and settings that cannot be understood stop the rounds from the next one on;
+// the last are told in the record, with their field.
+func TestRun_Settings_StopRounds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) { // it is midnight
+		var r referee
+		p := w.start(5 * time.Hour) // whose own clock does not matter
+		p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(_ context.Context, g *distlock.TryGuard) error {
+			r.enter(g)
+			r.leave(g)
+			return nil
+		}})
+		ran := func(for_ time.Duration) int {
+			before := r.count()
+			time.Sleep(for_)
+			synctest.Wait()
+			return r.count() - before
+		}
+		want := func(what string, got, want int) {
+			t.Helper()
+			if got < want || got > want+1 {
+				t.Errorf("%s: %d rounds, want %d", what, got, want)
+			}
+		}
+		window := func(start, stop string) bson.E {
+			return bson.E{Key: "activeWindow", Value: bson.D{{Key: "start", Value: start}, {Key: "stop", Value: stop}}}
+		}
+		time.Sleep(time.Second)
+		want("no settings", ran(10*time.Minute), 10)
+		w.settings("a", bson.E{Key: "stopped", Value: true})
+		if n := ran(10 * time.Minute); n != 0 || !w.status().Settings.Stopped {
+			t.Errorf("%d rounds while stopped, status %+v", n, w.status())
+		}
+		w.settings("a", bson.E{Key: "stopped", Value: "yes"})
+		if n := ran(10 * time.Minute); n != 0 {
+			t.Errorf("%d rounds with bad settings", n)
+		}
+		if s := w.status(); !strings.Contains(s.LastError, `"stopped"`) || s.SettingsErr == nil {
+			t.Errorf("status %+v", s)
+		}
+		w.settings("a", window("0:30", "0:40")) // now
+		want("in the window", ran(10*time.Minute), 10)
+		want("after the window", ran(10*time.Minute), 0)
+		w.settings("a", window("23:00", "00:55")) // over midnight
+		want("in the window over midnight", ran(10*time.Minute), 5)
+		w.settings("other", bson.E{Key: "stopped", Value: true})
+		w.settings("a")
+		want("no settings", ran(10*time.Minute), 10)
+		if s := w.status(); s.LastError != "" {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// Arguments are checked before any I/O, each with its name.
+func TestRun_BadArguments_Refused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(0)
+		before := p.locks.Total()
+		do := func(context.Context, *distlock.TryGuard) error { return nil }
+		good := func(change func(*singleton.Loop)) singleton.Loop {
+			l := singleton.Loop{Name: "a", Store: p.store, Every: time.Second, Do: do}
+			change(&l)
+			return l
+		}
+		for field, l := range map[string]singleton.Loop{
+			"Name":    good(func(l *singleton.Loop) { l.Name = "" }),
+			"Store":   good(func(l *singleton.Loop) { l.Store = nil }),
+			"Every":   good(func(l *singleton.Loop) { l.Every = 0 }),
+			"Jitter":  good(func(l *singleton.Loop) { l.Jitter = -1 }),
+			"Do":      good(func(l *singleton.Loop) { l.Do = nil }),
+			"BackOff": good(func(l *singleton.Loop) { l.BackOff = time.Millisecond }),
+			"Drain":   good(func(l *singleton.Loop) { l.Drain = -1 }),
+		} {
+			err := singleton.Run(t.Context(), p.Manager, l)
+			wantErr(t, err, singleton.ErrBadArgument)
+			if err != nil && !strings.Contains(err.Error(), field) {
+				t.Errorf("%v does not name %s", err, field)
+			}
+		}
+		wantErr(t, singleton.Run(nil, p.Manager, good(func(*singleton.Loop) {})), singleton.ErrBadArgument) //nolint:staticcheck
+		wantErr(t, singleton.Run(t.Context(), nil, good(func(*singleton.Loop) {})), singleton.ErrBadArgument)
+		_, err := singleton.List(t.Context(), nil)
+		wantErr(t, err, singleton.ErrBadArgument)
+		_, err = singleton.NewStore(nil)
+		wantErr(t, err, singleton.ErrBadArgument)
+		if n := p.locks.Total() - before; n != 0 || p.store.count() != 0 {
+			t.Errorf("%d and %d commands", n, p.store.count())
+		}
+	})
+}
+
+// What cannot be mended by waiting is returned: a record that is damaged or another's, a record with a newer
+// fence than the lock, a Manager that was closed.
+func TestRun_Hopeless_Returns(t *testing.T) {
+	loop := func(p *process) error {
+		return singleton.Run(p.ctx, p.Manager, singleton.Loop{Name: "a", Store: p.store, Every: time.Second,
+			Do: func(context.Context, *distlock.TryGuard) error { return nil }})
+	}
+	record := func(fields ...bson.E) bson.D { return append(bson.D{{Key: "_id", Value: "a"}}, fields...) }
+	t.Run("damaged", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "loop"}, bson.E{Key: "begun", Value: "then"})
+			if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
+				t.Fatal(err)
+			}
+			var malformed *singleton.MalformedError
+			if err := loop(w.start(0)); !errors.As(err, &malformed) || malformed.Field != "begun" {
+				t.Errorf("Run: %v", err)
+			}
+			if list, err := singleton.List(t.Context(), w.store); err != nil || list[0].Err == nil || list[0].Name != "a" {
+				t.Errorf("List: %+v, %v", list, err)
+			}
+		})
+	})
+	t.Run("of a schedule", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "slots"})
+			if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
+				t.Fatal(err)
+			}
+			if err := loop(w.start(0)); err == nil || !strings.Contains(err.Error(), "choose another name") {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	})
+	t.Run("newer than the lock", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			doc := record(bson.E{Key: "fence", Value: int64(1) << 61}, bson.E{Key: "kind", Value: "loop"})
+			if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
+				t.Fatal(err)
+			}
+			wantErr(t, loop(w.start(0)), singleton.ErrStale)
+		})
+	})
+	t.Run("closed", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			p := w.start(0)
+			time.AfterFunc(time.Minute, func() { _ = p.Close(context.Background()) })
+			wantErr(t, loop(p), distlock.ErrClosed)
+		})
+	})
+}

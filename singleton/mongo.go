@@ -1,0 +1,132 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
+)
+
+// codeUnauthorized is the server's code for a privilege that is missing.
+const codeUnauthorized = 13
+
+// mongoStore is the store in a MongoDB. One command a method, but for a change that matches nothing.
+type mongoStore struct{ settings, records *mongo.Collection }
+
+var _ Store = (*mongoStore)(nil)
+
+// NewStore returns the store in a database, best that of the locks. It writes and reads with majority, and
+// reads from the primary, whatever the concerns of db. The user needs find on settings, and find, insert
+// and update on singletons. No I/O.
+func NewStore(db *mongo.Database) (Store, error) {
+	if db == nil {
+		return nil, bad("the database is nil")
+	}
+	journaled := true
+	opts := options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()).
+		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: &journaled})
+	return &mongoStore{db.Collection(SettingsCollection, opts), db.Collection(RecordsCollection, opts)}, nil
+}
+
+func (s *mongoStore) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
+	raws, err := all(ctx, s.settings, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}})
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bson.Raw{}
+	for _, raw := range raws {
+		if name, ok := raw.Lookup("_id").StringValueOK(); ok {
+			found[name] = raw
+		}
+	}
+	return found, nil
+}
+
+func (s *mongoStore) Records(ctx context.Context) ([]bson.Raw, error) {
+	return all(ctx, s.records, bson.D{})
+}
+
+func all(ctx context.Context, from *mongo.Collection, filter bson.D) (raws []bson.Raw, err error) {
+	ctx = mongo.NewSessionContext(ctx, nil) // no part of a transaction of the caller's
+	cursor, err := from.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err == nil {
+		err = cursor.All(ctx, &raws)
+	}
+	return raws, failed("read", from, "find", err)
+}
+
+func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
+	ctx = mongo.NewSessionContext(ctx, nil)
+	filter := bson.D{{Key: "_id", Value: c.Name}, {Key: "fence", Value: bson.D{{Key: "$lte", Value: c.Fence}}}}
+	if c.Rev != 0 {
+		filter = append(filter, bson.E{Key: "rev", Value: c.Rev})
+	}
+	dates := bson.D{{Key: "seen", Value: true}}
+	for _, field := range c.Dates {
+		dates = append(dates, bson.E{Key: field, Value: true})
+	}
+	update := bson.D{
+		{Key: "$set", Value: append(bson.D{{Key: "fence", Value: c.Fence}}, c.Set...)},
+		{Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}},
+		{Key: "$currentDate", Value: dates},
+	}
+	opts := options.FindOneAndUpdate().SetReturnDocument(options.After).SetUpsert(c.Rev == 0)
+	for again := false; ; again = true {
+		raw, err := s.records.FindOneAndUpdate(ctx, filter, update, opts).Raw()
+		if !errors.Is(err, mongo.ErrNoDocuments) && !mongo.IsDuplicateKeyError(err) {
+			return raw, failed("write", s.records, "find, insert, update", err)
+		}
+		// It is there, and not as the change wants it.
+		if raw, err = s.records.FindOne(ctx, filter[:1]).Raw(); errors.Is(err, mongo.ErrNoDocuments) {
+			raw, err = nil, nil
+		}
+		if err != nil {
+			return nil, failed("read", s.records, "find", err)
+		}
+		if refused := c.refused(raw); refused != nil || again {
+			return nil, refused
+		} // else two inserted it at once
+	}
+}
+
+// refused says why a change does not take a record; nil when it would. A nil record is none.
+func (c Change) refused(raw bson.Raw) error {
+	if raw == nil {
+		if c.Rev != 0 {
+			return fmt.Errorf("%w: %q was removed", ErrChanged, c.Name)
+		}
+		return nil
+	}
+	fence, ok := number(raw.Lookup("fence"))
+	if !ok {
+		return &MalformedError{Collection: RecordsCollection, ID: c.Name, Field: "fence",
+			Problem: "must be a whole number, not " + kindOf(raw.Lookup("fence"))}
+	}
+	if fence > c.Fence {
+		return fmt.Errorf("%w: that of %q is %d, not %d", ErrStale, c.Name, fence, c.Fence)
+	}
+	if rev, _ := number(raw.Lookup("rev")); c.Rev != 0 && rev != c.Rev {
+		return fmt.Errorf("%w: %q has revision %d, not %d", ErrChanged, c.Name, rev, c.Rev)
+	}
+	return nil
+}
+
+func failed(verb string, collection *mongo.Collection, actions string, err error) error {
+	if err == nil {
+		return nil
+	}
+	name := collection.Database().Name() + "." + collection.Name()
+	var server mongo.ServerError
+	if errors.As(err, &server) && server.HasErrorCode(codeUnauthorized) {
+		return fmt.Errorf("singleton: %s: %w", verb, &catalog.PrivilegeError{Namespace: name, Action: actions, Err: err})
+	}
+	return fmt.Errorf("singleton: %s %s: %w", verb, name, err)
+}

@@ -1,0 +1,169 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+)
+
+// histories is how many random histories there are of each kind.
+func histories() int {
+	if testing.Short() {
+		return 3
+	}
+	return 25
+}
+
+// A fate kills, cuts off and heals the processes of a world at random for some hours, starts new ones, and
+// moves the pause switch. Some of the commands of a process that is cut off are applied after it gave up.
+type fate struct {
+	*rand.Rand
+	mu sync.Mutex // guards Rand
+}
+
+func (f *fate) n(n int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.IntN(n)
+}
+
+func (f *fate) play(w *world, run func(p *process)) {
+	start := func() *process {
+		p := w.start(time.Duration(f.n(121)-60) * time.Minute)
+		run(p)
+		return p
+	}
+	ps := []*process{start(), start(), start()}
+	for range 20 {
+		time.Sleep(time.Duration(f.n(600)) * time.Second)
+		i := f.n(len(ps))
+		switch what := f.n(8); {
+		case what < 3:
+			ps[i].cut(func() bool { return f.n(2) == 0 })
+		case what < 5:
+			ps[i].kill()
+			ps[i] = start()
+		case what == 5:
+			ps[i].heal()
+			ps[i].stop()
+			ps[i] = start()
+		default:
+			ps[i].heal()
+		}
+	}
+	for _, p := range ps {
+		p.heal()
+	}
+	time.Sleep(2 * takeoverTime)
+}
+
+func forEachSeed(t *testing.T, test func(t *testing.T, w *world, f *fate)) {
+	for seed := range histories() {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				test(t, w, &fate{Rand: rand.New(rand.NewPCG(uint64(seed), 11))})
+			})
+		})
+	}
+}
+
+// Whatever dies, hangs or comes late, no two rounds run under trusted guards at one time, and the loop goes
+// on. Some rounds do not care that their context has ended.
+func TestRun_RandomFaults_NeverTwoTrustedRounds(t *testing.T) {
+	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
+		r := &referee{t: t}
+		f.play(w, func(p *process) {
+			p.loop(singleton.Loop{Name: "a", Every: 30 * time.Second, Jitter: 10 * time.Second,
+				Do: func(ctx context.Context, g *distlock.TryGuard) error {
+					r.enter(g)
+					defer r.leave(g)
+					deaf := f.n(3) == 0
+					for range f.n(30) {
+						time.Sleep(time.Duration(f.n(5000)) * time.Millisecond)
+						if !deaf && ctx.Err() != nil {
+							return context.Cause(ctx)
+						}
+						r.look()
+					}
+					switch f.n(10) {
+					case 0:
+						return errors.New("boom")
+					case 1:
+						panic("bang")
+					}
+					return nil
+				}})
+		})
+		before := r.count()
+		time.Sleep(time.Hour)
+		if n := r.count() - before; n == 0 {
+			t.Errorf("the loop stands still; status %+v", w.status())
+		}
+	})
+}
+
+// No slot is begun twice, slots begin in their order and never before the server's clock says so, with
+// fences that do not fall; and as long as nobody dies, every slot ran.
+func TestRunSlots_RandomFaults_EachSlotOnce(t *testing.T) {
+	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
+		w.randomSlots(t, f, false)
+	})
+}
+
+// With Rerun a slot is begun again only as its next attempt, by a later holder, and every slot ends.
+func TestRunSlots_RandomFaultsRerun_AttemptsRise(t *testing.T) {
+	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
+		w.randomSlots(t, f, true)
+	})
+}
+
+func (w *world) randomSlots(t *testing.T, f *fate, rerun bool) {
+	var j journal
+	var mu sync.Mutex
+	ended := map[int64]bool{} // by Unix time
+	const interval = 2 * time.Minute
+	f.play(w, func(p *process) {
+		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(interval), Rerun: rerun,
+			Missed: singleton.RunAll, MostMissed: 10_000, Do: func(_ context.Context, s singleton.Slot) error {
+				j.note(s)
+				time.Sleep(time.Duration(f.n(20)) * time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				ended[s.Time.Unix()] = true
+				return nil
+			}})
+	})
+	time.Sleep(time.Hour)
+	s := w.status()
+	var last entry
+	begun := map[int64]bool{}
+	for _, e := range j.all() {
+		again := e.slot.Time.Equal(last.slot.Time) && rerun && e.slot.Attempt == last.slot.Attempt+1 && e.fence > last.fence
+		next := e.slot.Time.After(last.slot.Time) && e.slot.Attempt == 1 && e.fence >= last.fence
+		if !again && !next || e.at.Before(e.slot.Time) {
+			t.Errorf("slot %v, attempt %d, fence %d at %v after slot %v, attempt %d, fence %d", e.slot.Time, e.slot.Attempt,
+				e.fence, e.at, last.slot.Time, last.slot.Attempt, last.fence)
+		}
+		last, begun[e.slot.Time.Unix()] = e, true
+	}
+	lost := 0
+	for slot := w.started.Add(interval); !slot.After(s.Slot); slot = slot.Add(interval) {
+		if !begun[slot.Unix()] {
+			lost++
+		} else if !ended[slot.Unix()] && (slot.Before(s.Slot) || s.State != singleton.Running) {
+			t.Errorf("slot %v was begun and did not end here, where nobody dies", slot)
+		}
+	}
+	// A beginning that was applied although its process was cut off, and was never run: it cannot be told
+	// from one that was. Without Rerun it is lost, and recorded as interrupted.
+	if rerun && lost > 0 || time.Since(s.Slot) > interval+30*time.Second || s.Missed != 0 {
+		t.Errorf("%d of %d slots were never begun; status %+v", lost, len(begun)+lost, s)
+	}
+}

@@ -1,0 +1,259 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// Pauses.
+const (
+	lookAgain  = 10 * time.Second // between two looks at the settings while they stop the rounds, as mongos had it
+	resync     = time.Minute      // after which a schedule asks the server for its clock again
+	firstPause = time.Second      // after a store that failed; it doubles
+	mostPause  = 30 * time.Second
+)
+
+// defaultDrain is how long a round may go on after the context of Run has ended.
+const defaultDrain = 30 * time.Second
+
+// A runner is what loops and schedules have in common: it holds the lock of its name for as long as it can,
+// and makes pass after pass while it holds it.
+type runner struct {
+	manager *distlock.Manager
+	store   Store
+	clock   clock.Clock
+	log     zerolog.Logger
+	name    string
+	kind    Kind
+	drain   time.Duration
+	zone    *time.Location
+	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
+
+	stopped string // what was logged of why rounds are stopped
+}
+
+// check checks what both kinds have, and fills in the defaults.
+func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
+	switch {
+	case ctx == nil:
+		return bad("the context is nil; pass context.Background()")
+	case m == nil:
+		return bad("the Manager is nil")
+	case r.store == nil:
+		return bad("Store is nil; make one with NewStore of the database of the locks")
+	case r.name == "":
+		return bad("Name is empty")
+	}
+	if r.zone == nil {
+		r.zone = time.UTC
+	}
+	r.manager, r.clock = m, clock.From(ctx)
+	r.log = m.Config().Logger.With().Str("singleton", catalog.Printable(r.name, 200)).Logger()
+	return orDefault("Drain", &r.drain, defaultDrain)
+}
+
+// A tenure is the time for which this process holds the lock.
+type tenure struct {
+	guard   *distlock.TryGuard
+	rec     Status // as this process wrote it last
+	entered bool   // rec is known
+	read    clock.Reading
+	due     time.Time // of a loop: when the next round is, by the server's clock; zero when not known
+	ran     *outcome  // the last slot that ran here
+	told    string    // the error that was recorded last
+}
+
+// run holds the lock again and again, until ctx ends or nothing is to be hoped for.
+func (r *runner) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		// The guard outlives ctx, so that a round can be waited for.
+		base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+		guard, err := r.manager.Lock(r.name).Lock(base, distlock.Label(string(r.kind)),
+			distlock.Why("runs the "+string(r.kind)))
+		stop()
+		if err == nil {
+			err = r.hold(ctx, &tenure{guard: guard})
+		} else if ctx.Err() != nil {
+			err = nil
+		}
+		cancel(nil)
+		if err != nil && !errors.Is(err, distlock.ErrLockLost) { // lost while it was acquired
+			return fmt.Errorf("singleton: %s %q: %w", r.kind, catalog.Printable(r.name, 200), err)
+		}
+	}
+	return nil
+}
+
+// hold makes passes until the lock is lost or ctx ends. It always releases.
+func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
+	defer func() {
+		if released := t.guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
+			err = errors.Join(err, released)
+		}
+	}()
+	either, cancel := context.WithCancel(t.guard.Context())
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	pause := firstPause
+	for ctx.Err() == nil && t.guard.Err() == nil {
+		wait, err := r.pass(ctx, t)
+		switch {
+		case err == nil:
+			pause = firstPause
+		case ctx.Err() != nil || t.guard.Err() != nil:
+			return nil
+		case hopeless(err):
+			return err
+		case errors.Is(err, ErrStale):
+			if t.guard.Verify(either) == nil { // else it is lost, or will be
+				return fmt.Errorf("%w; remove the document from %s, if the locks were set back on purpose",
+					err, RecordsCollection)
+			}
+			wait = pause
+		default:
+			r.note(t, err)
+			t.entered = false
+			wait, pause = pause, min(2*pause, mostPause)
+		}
+		clock.Sleep(r.clock, wait, either.Done())
+	}
+	return nil
+}
+
+// hopeless says that neither waiting nor another holder mends an error. Settings that cannot be understood
+// are waited for: an operator is at them.
+func hopeless(err error) bool {
+	var malformed *MalformedError
+	var denied *catalog.PrivilegeError
+	return errors.Is(err, ErrNeverFires) || errors.Is(err, ErrBadSchedule) || errors.As(err, &denied) ||
+		errors.As(err, &malformed) && malformed.Collection != SettingsCollection
+}
+
+// note logs why no round begins, once, and records it where the others can read it.
+func (r *runner) note(t *tenure, err error) {
+	text := catalog.Printable(err.Error(), 600)
+	if t.told == text {
+		return
+	}
+	r.log.Warn().Err(err).Msg("no round begins")
+	if _, changed := r.change(t, Change{Set: bson.D{{Key: "lastError", Value: text}}}); changed == nil {
+		t.told = text
+	}
+}
+
+// change changes the record by the guard's fence. It is bounded by CommandTimeout, and by nothing else: the
+// end of a round is recorded after its context has ended. The process that is not the holder any more
+// changes nothing.
+func (r *runner) change(t *tenure, c Change) (Status, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.guard.Context()), r.manager.Config().CommandTimeout)
+	defer cancel()
+	c.Name, c.Fence = r.name, t.guard.Fence()
+	c.Set = append(bson.D{{Key: "kind", Value: r.kind}, {Key: "process", Value: t.guard.Process()}}, c.Set...)
+	raw, err := r.store.Change(ctx, c)
+	if err != nil {
+		return Status{}, err
+	}
+	read := r.clock.Now()
+	rec, err := parseRecord(raw)
+	if err != nil {
+		return rec, err
+	}
+	t.rec, t.read, t.entered = rec, read, true
+	return rec, nil
+}
+
+// enter reads the record, and leaves the fence in it: from then on no earlier holder can change it. The
+// first change of a tenure is this one.
+func (r *runner) enter(t *tenure) error {
+	ctx, cancel := context.WithTimeout(t.guard.Context(), r.manager.Config().CommandTimeout)
+	defer cancel()
+	raw, err := r.store.Change(ctx, Change{Name: r.name, Fence: t.guard.Fence(),
+		Set: bson.D{{Key: "process", Value: t.guard.Process()}}})
+	if err != nil {
+		return err
+	}
+	t.read = r.clock.Now()
+	if raw.Lookup("kind").Type == 0 { // it is new
+		_, err = r.change(t, Change{})
+		return err
+	}
+	if t.rec, err = parseRecord(raw); err != nil {
+		return err
+	}
+	if t.rec.Kind != r.kind {
+		return &MalformedError{Collection: RecordsCollection, ID: r.name, Field: "kind", Problem: fmt.Sprintf(
+			"is %q, not %q: the name is another one's; choose another name", t.rec.Kind, r.kind)}
+	}
+	t.entered = true
+	return nil
+}
+
+// now is the server's clock: as it was read last, and what has passed here since. It is behind by a round
+// trip at most, and never ahead.
+func (r *runner) now(t *tenure) time.Time {
+	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
+}
+
+// may reads the settings and says whether a round may begin.
+func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
+	defer cancel()
+	found, err := r.store.Settings(ctx, r.name)
+	if err != nil {
+		return false, err
+	}
+	settings, err := ParseSettings(found[r.name])
+	if err != nil {
+		return false, err
+	}
+	ok, why := settings.MayRun(r.now(t).In(r.zone))
+	if !ok && r.stopped != why {
+		r.log.Info().Str("why", why).Msg("rounds are stopped")
+	}
+	r.stopped = why
+	return ok, nil
+}
+
+// work runs a round. Its context ends when the lock is lost, and when ctx has ended for the time to drain.
+// It returns when do does. A panic is an error.
+func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (err error) {
+	round, cancel := context.WithCancelCause(t.guard.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		if clock.Sleep(r.clock, r.drain, round.Done()) {
+			cancel(ErrShutdown)
+		}
+	})
+	defer stop()
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: string(debug.Stack())}
+			r.log.Error().Err(err).Msg("round panicked")
+		}
+	}()
+	return do(round)
+}
+
+// ending is what every round that ends writes.
+func ending(rec Status, err error, next time.Time) bson.D {
+	state, text, failures := Done, "", int64(0)
+	if err != nil {
+		state, text, failures = Failed, catalog.Printable(err.Error(), 600), rec.Failures+1
+	}
+	set := bson.D{
+		{Key: "state", Value: state}, {Key: "lastError", Value: text},
+		{Key: "failures", Value: failures}, {Key: "rounds", Value: rec.Rounds + 1},
+	}
+	return append(set, bson.E{Key: "next", Value: bson.NewDateTimeFromTime(next)})
+}

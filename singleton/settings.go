@@ -1,0 +1,107 @@
+package singleton
+
+import (
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// Settings is what the document of a name in the collection settings says. The zero value, which no
+// document means as well, lets it run at any time.
+type Settings struct {
+	// Stopped is the pause switch: no round begins.
+	Stopped bool
+	// Window bounds the time of day in which rounds may begin; nil when any hour will do.
+	Window *Window
+}
+
+// A Window is a time of the day, every day: from Start to just before Stop, over midnight when Stop is the
+// smaller one.
+type Window struct {
+	Start, Stop time.Duration // since midnight, never equal
+}
+
+// ParseSettings understands a document of settings, in the shape that mongos gave the balancer's:
+//
+//	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
+//
+// and mode, of MongoDB 3.4: "full", or "off", which stops as stopped does. Other fields are somebody
+// else's. A nil raw, when there is no document, is the zero Settings. Error: a *MalformedError that names
+// the field.
+func ParseSettings(raw bson.Raw) (Settings, error) {
+	if raw == nil {
+		return Settings{}, nil
+	}
+	f := open(SettingsCollection, raw)
+	s := Settings{Stopped: f.flag("stopped")}
+	switch mode := f.text("mode"); mode {
+	case "", "full":
+	case "off", "autoSplitOnly":
+		s.Stopped = true
+	default:
+		f.fail("mode", "is %q; it must be full or off", catalog.Printable(mode, 100))
+	}
+	if v := f.lookup("activeWindow"); v.Type != 0 {
+		if in, ok := v.DocumentOK(); ok {
+			s.Window = f.within("activeWindow", in).window()
+		} else {
+			f.fail("activeWindow", "must be a document with start and stop, not %s", kindOf(v))
+		}
+	}
+	if err := f.err(); err != nil {
+		return Settings{}, err
+	}
+	return s, nil
+}
+
+func (f fields) window() *Window {
+	w := &Window{Start: f.timeOfDay("start"), Stop: f.timeOfDay("stop")}
+	if w.Start == w.Stop {
+		f.fail("stop", "is the same as start; remove activeWindow to run all day")
+	}
+	return w
+}
+
+// timeOfDay reads "6:00" or "06:00".
+func (f fields) timeOfDay(field string) time.Duration {
+	v := f.lookup(field)
+	text, ok := v.StringValueOK()
+	if !ok {
+		f.fail(field, `must be a text like "23:00", not %s`, kindOf(v))
+		return 0
+	}
+	at, err := time.Parse("15:04", text)
+	if err != nil {
+		f.fail(field, `is %q; it must be an hour and a minute like "23:00"`, catalog.Printable(text, 100))
+	}
+	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
+}
+
+// MayRun says whether a round may begin at now, and if not, why. The window is one of now's own time zone.
+func (s Settings) MayRun(now time.Time) (ok bool, why string) {
+	switch {
+	case s.Stopped:
+		return false, "stopped in settings"
+	case s.Window != nil && !s.Window.contains(now):
+		return false, fmt.Sprintf("%s is outside of the active window %s", now.Format("15:04"), s.Window)
+	}
+	return true, ""
+}
+
+func (w Window) contains(now time.Time) bool {
+	hour, minute, second := now.Clock()
+	at := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second
+	if w.Start < w.Stop {
+		return w.Start <= at && at < w.Stop
+	}
+	return w.Start <= at || at < w.Stop
+}
+
+// String is the window as "23:00-06:00".
+func (w Window) String() string {
+	at := func(d time.Duration) string { return fmt.Sprintf("%02d:%02d", int(d.Hours()), int(d.Minutes())%60) }
+	return at(w.Start) + "-" + at(w.Stop)
+}

@@ -1,0 +1,231 @@
+package singleton
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+)
+
+// Missed says what becomes of slots that were due while no process ran them: there was none, the settings
+// stopped them, a slot before took too long, or the holder died and was not taken over yet.
+type Missed int
+
+// What becomes of missed slots.
+const (
+	// RunOnce runs the latest of them, however old, and none of the others.
+	RunOnce Missed = iota
+	// Skip runs the latest of them if it is no older than Grace, and none of the others.
+	Skip
+	// RunAll runs them all, the oldest first, but no more than the latest MostMissed.
+	RunAll
+)
+
+// A Slot is one time of a schedule, as it is given to Do.
+type Slot struct {
+	// Time is that of the schedule, not that at which it runs.
+	Time time.Time
+	// Attempt is 1, or more when processes died in this slot; see Slots.Rerun.
+	Attempt int
+	// Missed is how many slots before this one were not run, counted up to 10,000.
+	Missed int
+	// Guard is held while the slot runs. Its fence tells a late process from the one that runs now.
+	Guard *distlock.TryGuard
+}
+
+// Slots is a function that runs once for each slot of a schedule, on one process of all that run the Slots
+// of this name. The zero value of a field that is not required means its default.
+type Slots struct {
+	// Name is that of the lock, of the settings and of the record. Required.
+	Name string
+	// Store keeps the settings and the record, best in the database of the locks. Required.
+	Store Store
+	// Schedule says when the slots are, the same for all processes. Required.
+	Schedule Schedule
+	// Zone is the time zone of the times that the schedule is given, which is its own zone if it names
+	// none, and that of the active window. Default UTC, so that all processes mean the same.
+	Zone *time.Location
+	// Do is the work of a slot, see Loop.Do. Required.
+	Do func(ctx context.Context, slot Slot) error
+	// Missed says what becomes of missed slots. Default RunOnce.
+	Missed Missed
+	// Grace is how late Skip runs a slot. Default 1 min.
+	Grace time.Duration
+	// MostMissed is how many RunAll runs, 1 to 10,000. Default 100.
+	MostMissed int
+	// Rerun runs a slot again in which a process died. Without it, it is recorded as Interrupted.
+	Rerun bool
+	// Drain is how long a slot may go on after the context of RunSlots has ended. Default 30 s.
+	Drain time.Duration
+}
+
+// RunSlots runs Slots until ctx ends. One process holds the lock, from slot to slot, as with [Run].
+//
+// What runs once is the slot and not the lock. The record has the time of the latest slot that was begun.
+// The holder moves it on, by a compare-and-set under its fence, before it calls Do. So no slot is begun by
+// two processes, whatever their clocks say and whoever holds the lock: a holder that was taken over changes
+// nothing. When a slot is due the server's clock says, that of the primary where there is one. A server's
+// clock that steps back delays slots and repeats none; one that steps ahead makes them early.
+//
+// Without Rerun a slot is begun at most once: when the process dies in it, or is cut off until it is taken
+// over, the next holder records it as Interrupted, with an error, and goes on with the next. It may have
+// been done. With Rerun it is begun again until one attempt ends: at least once, and the fence tells the
+// attempts apart. A slot whose Do returned an error, or panicked, was run: it is recorded as Failed, and not
+// run again.
+//
+// The slots of a name count from the first time that it is run. Settings stop slots as they stop rounds;
+// what was stopped was missed. The store, the settings and errors are as with [Run]. Besides:
+// [ErrNeverFires], and [ErrBadSchedule].
+//
+// Commands: three a slot, one a minute without any, one every 10 s while the settings stop a slot, four
+// more for a new holder.
+func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
+	r := &runner{store: s.Store, name: s.Name, kind: KindSlots, drain: s.Drain, zone: s.Zone}
+	if err := r.check(ctx, m); err != nil {
+		return err
+	}
+	if err := orDefault("Grace", &s.Grace, time.Minute); err != nil {
+		return err
+	}
+	if s.MostMissed == 0 {
+		s.MostMissed = 100
+	}
+	switch {
+	case s.Do == nil:
+		return bad("Do is nil")
+	case s.Schedule == nil:
+		return bad("Schedule is nil")
+	case s.Missed < RunOnce || s.Missed > RunAll:
+		return bad("Missed is %d, must be RunOnce, Skip or RunAll", s.Missed)
+	case s.MostMissed < 1 || s.MostMissed > mostCounted:
+		return bad("MostMissed is %d, must be 1 to %d", s.MostMissed, mostCounted)
+	}
+	if _, err := next(s.Schedule, r.clock.Now().Wall.In(r.zone)); err != nil {
+		return err
+	}
+	r.pass = func(ctx context.Context, t *tenure) (time.Duration, error) { return s.pass(ctx, r, t) }
+	return r.run(ctx)
+}
+
+// An outcome is what came of a slot that ran here.
+type outcome struct {
+	slot    time.Time
+	attempt int64
+	err     error
+}
+
+// pass runs the slot that is due, if one is, and says when to look again.
+func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
+	if !t.entered || r.clock.Now().Mono-t.read.Mono >= resync {
+		if err := r.enter(t); err != nil {
+			return 0, err
+		}
+	}
+	if t.rec.Slot.IsZero() { // slots count from now
+		_, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{{Key: "slot", Value: t.rec.seen}}})
+		return 0, err
+	}
+	if t.rec.State == Running {
+		return s.unfinished(ctx, r, t)
+	}
+	slots, missed, err := due(s.Schedule, t.rec.Slot.In(r.zone), r.now(t).In(r.zone), s.most())
+	if err != nil {
+		return 0, err
+	}
+	if len(slots) == 0 {
+		slot, err := next(s.Schedule, t.rec.Slot.In(r.zone))
+		return min(slot.Sub(r.now(t)), resync), err
+	}
+	if ok, err := r.may(t.guard.Context(), t); err != nil || !ok {
+		return lookAgain, err
+	}
+	if s.Missed == Skip && r.now(t).Sub(slots[0]) > s.Grace {
+		return 0, s.skip(r, t, slots[0], missed+1)
+	}
+	return 0, s.begin(ctx, r, t, Slot{Time: slots[0], Attempt: 1, Missed: missed})
+}
+
+// most is how many of the slots that are due may be run.
+func (s *Slots) most() int {
+	if s.Missed == RunAll {
+		return s.MostMissed
+	}
+	return 1
+}
+
+// unfinished deals with a slot that was begun and whose end is not recorded.
+func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
+	rec := t.rec
+	mine := rec.runFence == t.guard.Fence()
+	slot := Slot{Time: rec.Slot, Attempt: int(rec.Attempt)}
+	switch {
+	case mine && t.ran != nil && t.ran.slot.Equal(rec.Slot) && t.ran.attempt == rec.Attempt:
+		return 0, s.end(r, t, *t.ran) // it could not be recorded
+	case mine: // the answer to its beginning was lost: it has not run
+		if ctx.Err() != nil || t.guard.Err() != nil {
+			return 0, nil
+		}
+		return 0, s.run(ctx, r, t, slot)
+	case !s.Rerun:
+		r.log.Warn().Time("slot", rec.Slot).Int64("fence", rec.runFence).Msg("slot was interrupted")
+		_, err := r.change(t, Change{Rev: rec.rev, Set: bson.D{
+			{Key: "state", Value: Interrupted}, {Key: "failures", Value: rec.Failures + 1},
+			{Key: "lastError", Value: "the process died in the slot, or could not record its end"},
+		}})
+		return 0, err
+	}
+	if ok, err := r.may(t.guard.Context(), t); err != nil || !ok {
+		return lookAgain, err
+	}
+	slot.Attempt++
+	return 0, s.begin(ctx, r, t, slot)
+}
+
+// begin moves the record on to a slot, and runs it.
+func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) error {
+	if ctx.Err() != nil || t.guard.Err() != nil {
+		return nil
+	}
+	if slot.Missed > 0 {
+		r.log.Warn().Int("missed", slot.Missed).Time("slot", slot.Time).Msg("slots were missed")
+	}
+	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"}, Set: bson.D{
+		{Key: "state", Value: Running}, {Key: "slot", Value: slot.Time},
+		{Key: "attempt", Value: int64(slot.Attempt)}, {Key: "runFence", Value: t.guard.Fence()},
+		{Key: "missed", Value: t.rec.Missed + int64(slot.Missed)},
+	}})
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, r, t, slot)
+}
+
+// run does the work of a slot that was begun, and records its end.
+func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
+	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
+	err := r.work(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })
+	if err != nil {
+		r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).Msg("round failed")
+	}
+	t.told = ""
+	t.ran = &outcome{slot: slot.Time, attempt: int64(slot.Attempt), err: err}
+	return s.end(r, t, *t.ran)
+}
+
+func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
+	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"ended"},
+		Set: ending(t.rec, ran.err, s.Schedule.Next(ran.slot.In(r.zone)))})
+	return err
+}
+
+// skip moves the record on past slots that are not run.
+func (s *Slots) skip(r *runner, t *tenure, to time.Time, n int) error {
+	r.log.Warn().Int("missed", n).Time("slot", to).Msg("slots were missed")
+	_, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{
+		{Key: "state", Value: Skipped}, {Key: "slot", Value: to}, {Key: "missed", Value: t.rec.Missed + int64(n)},
+		{Key: "next", Value: s.Schedule.Next(to.In(r.zone))},
+	}})
+	return err
+}

@@ -1,0 +1,303 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/singleton"
+)
+
+// nothing is the work of a slot that only notes itself.
+func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
+	j.note(s)
+	return nil
+}
+
+// A schedule of whole ten minutes, on five processes whose clocks are up to two hours apart: each slot runs
+// once and when the server's clock says so, though the work is over at once.
+func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var j journal
+		time.Sleep(time.Minute)
+		var ps []*process
+		for i := range 5 {
+			p := w.start(time.Duration(i-2) * time.Hour)
+			p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
+			ps = append(ps, p)
+		}
+		time.Sleep(30 * time.Minute)
+		ps[0].stop() // the next holder goes on
+		time.Sleep(30*time.Minute + time.Second)
+		j.want(t, "00:10 00:20 00:30 00:40 00:50 01:00")
+		for _, e := range j.all() {
+			if late := e.at.Sub(e.slot.Time); late < 0 || late > time.Second || e.slot.Attempt != 1 {
+				t.Errorf("slot %v ran %v late, attempt %d", e.slot.Time, late, e.slot.Attempt)
+			}
+		}
+		if s := w.status(); s.Rounds != 6 || s.Missed != 0 || !s.Next.Equal(w.started.Add(70*time.Minute)) {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// A schedule without slots sends a command a minute, and a slot three.
+func TestRunSlots_Commands(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var j journal
+		p := w.start(0)
+		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(24 * time.Hour), Do: j.nothing})
+		time.Sleep(time.Hour + time.Second)
+		before := p.store.count()
+		time.Sleep(time.Hour)
+		if n := p.store.count() - before; n != 60 {
+			t.Errorf("%d commands in an hour without slots, want 60", n)
+		}
+		p.stop()
+		p.ended.Wait()
+		q := w.start(0)
+		q.slots(singleton.Slots{Name: "b", Schedule: singleton.Every(10 * time.Second), Do: j.nothing})
+		time.Sleep(time.Minute + time.Second)
+		before = q.store.count()
+		time.Sleep(time.Hour)
+		if n := q.store.count() - before; n != 3*360 {
+			t.Errorf("%d commands for 360 slots, want 3 each", n)
+		}
+	})
+}
+
+// What was missed while nobody ran is run once, skipped or run whole, as asked.
+func TestRunSlots_Missed_AsAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		s    singleton.Slots
+		want string
+		lost int64
+	}{
+		"run once": {singleton.Slots{}, "00:10 01:00 01:10", 4},
+		"skip":     {singleton.Slots{Missed: singleton.Skip}, "00:10 01:10", 5},
+		"in grace": {singleton.Slots{Missed: singleton.Skip, Grace: 6 * time.Minute}, "00:10 01:00 01:10", 4},
+		"run all":  {singleton.Slots{Missed: singleton.RunAll}, "00:10 00:20 00:30 00:40 00:50 01:00 01:10", 0},
+		"all, at most 2": {singleton.Slots{Missed: singleton.RunAll, MostMissed: 2},
+			"00:10 00:50 01:00 01:10", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var j journal
+				c.s.Name, c.s.Schedule, c.s.Do = "a", singleton.Every(10*time.Minute), j.nothing
+				p := w.start(0)
+				p.slots(c.s)
+				time.Sleep(15 * time.Minute)
+				p.stop()
+				p.ended.Wait()
+				time.Sleep(50 * time.Minute)
+				w.start(0).slots(c.s)
+				time.Sleep(6 * time.Minute)
+				j.want(t, c.want)
+				if s := w.status(); s.Missed != c.lost {
+					t.Errorf("%d missed, want %d", s.Missed, c.lost)
+				}
+			})
+		})
+	}
+}
+
+// A slot in which the process died is recorded as interrupted, or begun again with a larger fence and the
+// next attempt, as asked.
+func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
+	for _, rerun := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rerun %v", rerun), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var j journal
+				a, b := w.start(0), w.start(0)
+				do := func(ctx context.Context, s singleton.Slot) error {
+					j.note(s)
+					if s.Guard.Process() == a.Process() {
+						<-ctx.Done() // it dies here
+					}
+					return nil
+				}
+				s := singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Do: do, Rerun: rerun}
+				a.slots(s)
+				time.Sleep(time.Minute)
+				b.slots(s)
+				time.Sleep(time.Hour) // a minute into the slot
+				if s := w.status(); s.State != singleton.Running || s.Process != a.Process() {
+					t.Errorf("status %+v", s)
+				}
+				a.kill()
+				time.Sleep(takeoverTime + time.Minute)
+				got, state := j.all(), w.status()
+				if !rerun {
+					j.want(t, "01:00")
+					if state.State != singleton.Interrupted || state.LastError == "" || state.Failures != 1 {
+						t.Errorf("status %+v", state)
+					}
+				} else if len(got) != 2 || got[1].slot.Attempt != 2 || got[1].fence <= got[0].fence ||
+					!got[1].slot.Time.Equal(got[0].slot.Time) || state.State != singleton.Done {
+					t.Errorf("slots %+v, status %+v", got, state)
+				}
+				time.Sleep(time.Hour)
+				if last := j.slots(); last[len(last)-1] != "02:00" {
+					t.Errorf("slots %v", last)
+				}
+			})
+		})
+	}
+}
+
+// A slot whose beginning or end is applied with its answer lost runs once and is recorded as done.
+func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
+	for lost := range 8 {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var j journal
+				p := w.start(0)
+				p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(30 * time.Second), Do: j.nothing})
+				time.Sleep(20 * time.Second)
+				n := 0
+				p.store.set(func(_ context.Context, apply func() error) error {
+					err := apply()
+					if n++; n == lost+1 {
+						return errors.New("answer lost on purpose")
+					}
+					return err
+				})
+				time.Sleep(2 * time.Minute)
+				j.want(t, "00:00 00:01 00:01 00:02")
+				if s := w.status(); s.Rounds != 4 || s.State != singleton.Done || s.LastError != "" {
+					t.Errorf("status %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// A slot that fails or panics was run, and the schedule goes on; one that takes longer than the schedule's
+// interval makes the others miss. What the settings stop was missed.
+func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var j journal
+		p := w.start(0)
+		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: func(_ context.Context, s singleton.Slot) error {
+			j.note(s)
+			switch len(j.all()) {
+			case 1:
+				return errors.New("boom")
+			case 2:
+				panic("bang")
+			case 3:
+				time.Sleep(25 * time.Minute)
+			}
+			return nil
+		}})
+		time.Sleep(15 * time.Minute)
+		if s := w.status(); s.State != singleton.Failed || s.LastError != "boom" {
+			t.Errorf("status %+v", s)
+		}
+		time.Sleep(10 * time.Minute)
+		if s := w.status(); s.State != singleton.Failed || !strings.Contains(s.LastError, "bang") || s.Failures != 2 {
+			t.Errorf("status %+v", s)
+		}
+		time.Sleep(40 * time.Minute) // 01:05
+		w.settings("a", stopped(true))
+		time.Sleep(20 * time.Minute) // 01:25
+		w.settings("a", stopped(false))
+		time.Sleep(10 * time.Minute)
+		j.want(t, "00:10 00:20 00:30 00:50 01:00 01:20 01:30")
+		if s := w.status(); s.State != singleton.Done || s.LastError != "" || s.Missed != 2 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// timetable is a schedule of given minutes.
+type timetable []time.Time
+
+func (s timetable) Next(t time.Time) time.Time {
+	for _, slot := range s {
+		if slot.After(t) {
+			return slot
+		}
+	}
+	return time.Time{}
+}
+
+type nextFunc func(time.Time) time.Time
+
+func (f nextFunc) Next(t time.Time) time.Time { return f(t) }
+
+// A schedule that fires never is refused before any I/O, one that fires no more ends the run after its last
+// slot, and one that does not rise is refused.
+func TestRunSlots_BadSchedules_Refused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var j journal
+		p := w.start(0)
+		run := func(s singleton.Slots) error {
+			s.Name, s.Store, s.Do = "a", p.store, j.nothing
+			return singleton.RunSlots(t.Context(), p.Manager, s)
+		}
+		wantErr(t, run(singleton.Slots{Schedule: timetable{}}), singleton.ErrNeverFires)
+		wantErr(t, run(singleton.Slots{Schedule: singleton.Every(0)}), singleton.ErrNeverFires)
+		wantErr(t, run(singleton.Slots{}), singleton.ErrBadArgument)
+		every := singleton.Every(time.Hour)
+		for _, s := range []singleton.Slots{{Missed: 3}, {Grace: -1}, {MostMissed: -1}, {MostMissed: 10_001}} {
+			s.Schedule = every
+			wantErr(t, run(s), singleton.ErrBadArgument)
+		}
+		still := nextFunc(func(t time.Time) time.Time { return t })
+		fine := nextFunc(func(t time.Time) time.Time { return t.Add(time.Microsecond) })
+		wantErr(t, run(singleton.Slots{Schedule: still}), singleton.ErrBadSchedule)
+		wantErr(t, run(singleton.Slots{Schedule: fine}), singleton.ErrBadSchedule)
+		if n := p.store.count(); n != 0 {
+			t.Errorf("%d commands", n)
+		}
+		wantErr(t, run(singleton.Slots{Schedule: timetable{w.started.Add(time.Hour)}}), singleton.ErrNeverFires)
+		j.want(t, "01:00")
+	})
+}
+
+// A server's clock that steps back repeats no slot, and one that steps ahead repeats none when it comes back.
+func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var j journal
+		step := time.Duration(0)
+		w.store = singleton.NewMemoryStore(func() time.Time { return time.Now().Add(step) })
+		p := w.start(0)
+		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
+		time.Sleep(35 * time.Minute)
+		synctest.Wait()
+		step = -20 * time.Minute
+		time.Sleep(30 * time.Minute) // 00:45 there
+		synctest.Wait()
+		step = time.Hour
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		step = 0
+		time.Sleep(75*time.Minute + time.Second) // 02:30
+		j.want(t, "00:10 00:20 00:30 00:40 02:00 02:10 02:20 02:30")
+	})
+}
+
+// The shutdown of a process in a slot waits for it, and the slot is done.
+func TestRunSlots_Shutdown_SlotIsDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(0)
+		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(time.Minute), Do: func(ctx context.Context, _ singleton.Slot) error {
+			time.Sleep(20 * time.Second)
+			return ctx.Err()
+		}})
+		time.Sleep(70 * time.Second)
+		p.stop()
+		p.ended.Wait()
+		if s := w.status(); s.State != singleton.Done || s.Rounds != 1 {
+			t.Errorf("status %+v", s)
+		}
+		if _, err := p.Lock("a").TryLock(t.Context()); err != nil {
+			t.Errorf("the lock is not free: %v", err)
+		}
+	})
+}

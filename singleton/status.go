@@ -1,0 +1,118 @@
+package singleton
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Kind says what runs under a name.
+type Kind string
+
+// The kinds.
+const (
+	KindLoop  Kind = "loop"
+	KindSlots Kind = "slots"
+)
+
+// State says what became of the latest round.
+type State string
+
+// The states.
+const (
+	// Waiting: none has begun yet.
+	Waiting State = ""
+	// Running: it has begun, and its end is not recorded: it runs, or its process died in it.
+	Running State = "running"
+	// Done and Failed: it ended, without and with an error.
+	Done   State = "done"
+	Failed State = "failed"
+	// Interrupted: a later holder found it Running. It did not run again.
+	Interrupted State = "interrupted"
+	// Skipped: the slot was missed and is not run.
+	Skipped State = "skipped"
+)
+
+// A Status is what is known of a loop or a schedule. All times are of the server's clock.
+type Status struct {
+	Name    string
+	Kind    Kind
+	Process string // the process that holds, or last held, the lock
+	Fence   int64  // of that holding
+	State   State
+	// Slot is, of a schedule, the latest slot that was begun or skipped, or the time from which slots count.
+	Slot time.Time
+	// Attempt is how often that slot was begun; more than once only with Slots.Rerun.
+	Attempt int64
+	Begun   time.Time // the latest round; zero when there was none
+	Ended   time.Time // the latest round that ended
+	// Next is when the next round is due. Of a round that runs it is not known.
+	Next      time.Time
+	Rounds    int64  // that have ended
+	Failures  int64  // of the latest ones, without a success between
+	Missed    int64  // slots that were not run
+	LastError string // of the latest round or of the settings; empty after a success
+
+	// Settings are those of now, unless SettingsErr says what is wrong with them; then no round begins.
+	Settings    Settings
+	SettingsErr error
+	// Err says why the record could not be understood. Then there is only the Name, and that may be empty.
+	Err error
+
+	rev      int64
+	seen     time.Time // the server's clock when the record was written
+	runFence int64     // of the holder that began the latest round
+}
+
+// List returns what is known of all loops and schedules of a store, in the order of names. Two commands.
+func List(ctx context.Context, store Store) ([]Status, error) {
+	if ctx == nil || store == nil {
+		return nil, bad("the context or the store is nil")
+	}
+	raws, err := store.Records(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, names := make([]Status, len(raws)), make([]string, len(raws))
+	for i, raw := range raws {
+		list[i], err = parseRecord(raw)
+		list[i].Err = err
+		names[i] = list[i].Name
+	}
+	settings, err := store.Settings(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		list[i].Settings, list[i].SettingsErr = ParseSettings(settings[name])
+	}
+	return list, nil
+}
+
+// parseRecord understands a document of singletons. Error: a *MalformedError; then there is only the name.
+func parseRecord(raw bson.Raw) (Status, error) {
+	f := open(RecordsCollection, raw)
+	s := Status{
+		Name: f.id, Kind: Kind(f.text("kind")), Process: f.text("process"), Fence: f.count("fence"),
+		State: State(f.text("state")), Slot: f.date("slot"), Attempt: f.count("attempt"),
+		Begun: f.date("begun"), Ended: f.date("ended"), Next: f.date("next"),
+		Rounds: f.count("rounds"), Failures: f.count("failures"), Missed: f.count("missed"),
+		LastError: f.text("lastError"), rev: f.count("rev"), seen: f.date("seen"), runFence: f.count("runFence"),
+	}
+	if s.Kind != KindLoop && s.Kind != KindSlots {
+		f.fail("kind", "must be %q or %q, not %q", KindLoop, KindSlots, s.Kind)
+	}
+	switch s.State {
+	case Waiting, Running, Done, Failed, Interrupted, Skipped:
+	default:
+		f.fail("state", "is %q, which is none of the states", s.State)
+	}
+	if s.seen.IsZero() {
+		f.fail("seen", "must be a Date, not missing")
+	}
+	if err := f.err(); err != nil {
+		return Status{Name: f.id}, err
+	}
+	return s, nil
+}

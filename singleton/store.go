@@ -1,0 +1,40 @@
+package singleton
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// The collections, inside the database of the store.
+const (
+	// SettingsCollection holds what operators say: a document for each name, as mongos' config.settings.
+	SettingsCollection = "settings"
+	// RecordsCollection holds what was run and when: a document for each name, written by the holder.
+	RecordsCollection = "singletons"
+)
+
+// A Store keeps the settings and the records. [NewStore] is that of a MongoDB and [NewMemoryStore] one for
+// tests; package singletontest is the suite that both pass. Safe for concurrent use.
+type Store interface {
+	// Settings returns the documents of settings with these names. What there is none of is left out.
+	Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error)
+	// Change makes one change of a record and returns the document after it. Errors: [ErrStale] when
+	// the record carries a larger fence than c.Fence; [ErrChanged] when c.Rev is given and the record
+	// has another revision, or there is none; a *MalformedError when its fence is no number. Nothing
+	// was changed then. After any other error it may have been.
+	Change(ctx context.Context, c Change) (bson.Raw, error)
+	// Records returns all records, in the order of names.
+	Records(ctx context.Context) ([]bson.Raw, error)
+}
+
+// A Change is what a holder does to the record of a name. It leaves Fence in the field fence, raises rev,
+// and has the server write its clock into the field seen.
+type Change struct {
+	Name  string
+	Fence int64 // the holder's; a record with a larger one is not changed
+	// Rev is the revision that the record must have. Zero: any, and a record that is missing is made.
+	Rev   int64
+	Set   bson.D   // fields
+	Dates []string // fields that get the server's clock
+}

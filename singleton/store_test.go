@@ -1,0 +1,25 @@
+package singleton_test
+
+import (
+	"context"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"mongodlm/singleton"
+	"mongodlm/singleton/singletontest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The store in memory does what that of a MongoDB does; integration runs the same suite on servers.
+func TestMemoryStore_Conforms(t *testing.T) {
+	t.Parallel()
+	singletontest.Run(t, func(*testing.T) singletontest.Store {
+		s := singleton.NewMemoryStore(nil)
+		return singletontest.Store{Store: s, Put: func(_ context.Context, collection string, doc bson.D) error {
+			return s.Put(collection, doc)
+		}}
+	})
+}

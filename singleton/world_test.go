@@ -1,0 +1,299 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+	"mongodlm/singleton"
+)
+
+const takeoverTime = 15 * time.Minute
+
+// A world is one server and the processes that run on it, in virtual time.
+type world struct {
+	t       *testing.T
+	locks   *memcatalog.Catalog
+	store   *singleton.MemoryStore
+	started time.Time
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, &world{t: t, locks: memcatalog.New(memcatalog.Options{}),
+			store: singleton.NewMemoryStore(nil), started: time.Now()})
+	})
+}
+
+// A skewed clock shows another time of day.
+type skewed struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (s skewed) Now() clock.Reading {
+	r := s.Clock.Now()
+	r.Wall = r.Wall.Add(s.by)
+	return r
+}
+
+// A process is a Manager with its ways to the server, and what runs on it.
+type process struct {
+	*distlock.Manager
+	w     *world
+	locks *fault.Catalog
+	store *way
+	clock clock.Clock
+	ended sync.WaitGroup
+	stop  context.CancelFunc
+	ctx   context.Context
+}
+
+// start starts a process whose time of day is wrong by so much.
+func (w *world) start(skew time.Duration) *process {
+	w.t.Helper()
+	p := &process{w: w, locks: fault.Wrap(w.locks), store: &way{Store: w.store},
+		clock: skewed{clock.System(), skew}}
+	ctx := clock.With(context.Background(), p.clock)
+	m, err := distlock.New(ctx, distlock.Config{Catalog: p.locks, Host: "host"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.Manager = m
+	p.ctx, p.stop = context.WithCancel(ctx)
+	w.t.Cleanup(func() {
+		p.locks.Set(nil)
+		p.store.set(nil)
+		p.stop()
+		p.ended.Wait()
+		_ = m.Close(context.Background())
+	})
+	return p
+}
+
+// cut keeps every command of the process from the server until its time is up, and maybe does it then,
+// when the caller has given up; heal ends that.
+func (p *process) cut(late func() bool) {
+	timeUp := func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
+		defer cancel()
+		<-ctx.Done()
+	}
+	p.locks.Set(func(ctx context.Context, call fault.Call, _ func() error) error {
+		timeUp(ctx)
+		return fault.Lost(call.Op)
+	})
+	p.store.set(func(ctx context.Context, apply func() error) error {
+		timeUp(ctx)
+		if late() {
+			_ = apply()
+		}
+		return errors.Join(ctx.Err(), errors.New("cut off on purpose"))
+	})
+}
+
+func (p *process) heal() {
+	p.locks.Set(nil)
+	p.store.set(nil)
+}
+
+// kill cuts a process off for good, as SIGKILL would as far as others can see.
+func (p *process) kill() {
+	p.locks.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+	p.store.set(func(context.Context, func() error) error { return errors.New("killed") })
+}
+
+// A way is a process's way to the store.
+type way struct {
+	singleton.Store
+	mu    sync.Mutex
+	hook  func(ctx context.Context, apply func() error) error
+	calls int
+}
+
+func (y *way) set(hook func(ctx context.Context, apply func() error) error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.hook = hook
+}
+
+func (y *way) count() int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.calls
+}
+
+func (y *way) do(ctx context.Context, apply func() error) error {
+	y.mu.Lock()
+	hook := y.hook
+	y.calls++
+	y.mu.Unlock()
+	if hook == nil {
+		return apply()
+	}
+	return hook(ctx, apply)
+}
+
+func (y *way) Settings(ctx context.Context, names ...string) (found map[string]bson.Raw, err error) {
+	err = y.do(ctx, func() (err error) {
+		found, err = y.Store.Settings(ctx, names...)
+		return err
+	})
+	return found, err
+}
+
+func (y *way) Change(ctx context.Context, c singleton.Change) (raw bson.Raw, err error) {
+	err = y.do(ctx, func() (err error) {
+		raw, err = y.Store.Change(context.WithoutCancel(ctx), c)
+		return err
+	})
+	return raw, err
+}
+
+func (p *process) loop(l singleton.Loop) {
+	l.Store = p.store
+	p.ended.Go(func() {
+		if err := singleton.Run(p.ctx, p.Manager, l); err != nil {
+			p.w.t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func (p *process) slots(s singleton.Slots) {
+	s.Store = p.store
+	p.ended.Go(func() {
+		if err := singleton.RunSlots(p.ctx, p.Manager, s); err != nil {
+			p.w.t.Errorf("RunSlots: %v", err)
+		}
+	})
+}
+
+func (w *world) settings(name string, fields ...bson.E) {
+	w.t.Helper()
+	doc := append(bson.D{{Key: "_id", Value: name}}, fields...)
+	if err := w.store.Put(singleton.SettingsCollection, doc); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// status is the one record there is.
+func (w *world) status() singleton.Status {
+	w.t.Helper()
+	list, err := singleton.List(w.t.Context(), w.store)
+	if err != nil || len(list) != 1 || list[0].Err != nil {
+		w.t.Fatalf("List: %+v, %v", list, err)
+	}
+	return list[0]
+}
+
+// A referee knows of every round that is under way, and accuses when two have trusted guards.
+type referee struct {
+	t      *testing.T
+	mu     sync.Mutex
+	active map[*distlock.TryGuard]bool
+	rounds int
+	clash  int
+}
+
+func (r *referee) enter(g *distlock.TryGuard) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active == nil {
+		r.active = map[*distlock.TryGuard]bool{}
+	}
+	r.active[g] = true
+	r.rounds++
+	r.judge()
+}
+
+func (r *referee) leave(g *distlock.TryGuard) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.judge()
+	delete(r.active, g)
+}
+
+func (r *referee) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.judge()
+}
+
+func (r *referee) judge() {
+	trusted := 0
+	for g := range r.active {
+		if g.Err() == nil {
+			trusted++
+		}
+	}
+	if trusted > 1 {
+		r.clash++
+		r.t.Errorf("%d rounds run under trusted guards", trusted)
+	}
+}
+
+func (r *referee) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rounds
+}
+
+// A journal is what was run, in the order in which it began.
+type journal struct {
+	mu      sync.Mutex
+	entries []entry
+}
+
+type entry struct {
+	slot  singleton.Slot
+	at    time.Time
+	fence int64
+}
+
+func (j *journal) note(s singleton.Slot) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = append(j.entries, entry{s, time.Now(), s.Guard.Fence()})
+}
+
+func (j *journal) all() []entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.entries)
+}
+
+func (j *journal) slots() (times []string) {
+	for _, e := range j.all() {
+		times = append(times, e.slot.Time.Format("15:04"))
+	}
+	return times
+}
+
+func (j *journal) want(t *testing.T, want string) {
+	t.Helper()
+	if got := strings.Join(j.slots(), " "); got != want {
+		t.Errorf("slots %q, want %q", got, want)
+	}
+}
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error is %v, want one that matches %v", err, want)
+	}
+}
+
+func stopped(is bool) bson.E { return bson.E{Key: "stopped", Value: is} }
