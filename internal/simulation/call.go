@@ -32,12 +32,13 @@ type call struct {
 	from    catalog.Holder
 	watched *catalog.Ping
 	why     catalog.Condemnation
+	renewal catalog.Renewal
 
 	n       int // it is the n-th command of its process
 	opN     int // and the n-th of its kind
 	sent    time.Duration
 	mono    time.Duration               // of its process's clock when a look was sent
-	reading clock.Reading               // of its clock when a ping was sent
+	reading clock.Reading               // of its clock when a ping or a renewal was sent
 	do      func() error                // carries it out on the store
 	looks   map[string]catalog.Snapshot // what it showed, by lock
 	old     func(at time.Duration, primary string)

@@ -52,6 +52,14 @@ func Edges() []Schedule {
 		named("a transaction inside of itself", nestedTransaction()),
 		named("a transaction beside those who want its lock", besideTransactions()),
 		named("tries beside a waiter", besideAWaiter()),
+		named("a job with a lease hangs", hangs40(How{Wait: time.Hour})),
+		named("a job with a lease hangs, asked for by tries", hangs40(How{})),
+		named("a lease is renewed", renewing()),
+		named("a renewal's reply is slow", slowRenewal()),
+		named("a renewal applied right before the takeover", lateRenewal()),
+		named("a holder with a lease stops", leasePaused()),
+		named("a lease granted in line, heard late", leaseHeardLate()),
+		named("a permit with a lease hangs", permitHangs()),
 	}
 }
 

@@ -34,8 +34,9 @@
 // (I6); a dead holder's lock and a free lock are taken, and a waiter hears of its grant, in time
 // while nothing else goes wrong (I7); an orderly Close leaves nothing (I8); nobody in a line is
 // overtaken ("order"); nobody gives its process id up without a reason ("identity"); a lost
-// guard stays lost, none is handed out, and none is lost while its pings are answered and nobody took
-// its lock; a takeover stands on looks that the rule allows, told again by [reference].
+// guard stays lost, none is handed out, and none is lost while its pings are answered, its lease lasts and
+// nobody took its lock; no guard is trusted when its lease has run out, and none is taken by another renewal
+// than the last ("lease"); a takeover stands on looks that the rule allows, told again by [reference].
 //
 // Liveness holds for every way to contend: whatever dies, whoever waits for a lock that no live process
 // holds has it in time, and whoever calls for it again and again has. Of those who wait for one

@@ -111,7 +111,7 @@ func (o *oracle) overtaken(c *call, held catalog.Participant, holds bool) {
 	if h := o.guardOf(held.TS); h != nil && o.trusted(h) {
 		o.violated("I4", "%s took %q, which %s trusts with fence %d, from before its deadline",
 			c.p, c.subject, h.p, h.guard.Fence())
-	} else if p := o.living(held.Process); p != nil && h == nil {
+	} else if p := o.living(held.Process); p != nil && h == nil && !o.ranOut(p, held.TS) {
 		o.violated("I4", "%s took %s out of %q, who lives by its own clock", c.who(), p, c.subject)
 	}
 	sign, foreign := o.foreign[held.Process]

@@ -77,6 +77,7 @@ func (o *oracle) turned(t turn) {
 	for _, p := range partiesOf(t.was) {
 		taken := c.op == fault.Overtake || c.op == fault.Evict
 		if taken && p.TS == out && !has(partiesOf(t.now), out) {
+			o.takenByLease(c, t.was)
 			o.overtaken(c, p, has(t.was.Holders(), out))
 		}
 	}
@@ -103,7 +104,7 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 			o.violated("I3", "%s put another session than its own into %q", c.who(), c.subject)
 		}
 	}
-	if (c.op == fault.Confirm || c.op == fault.SeedFence) && !has(t.was.Holders(), c.ts) {
+	if (c.op == fault.Confirm || c.op == fault.SeedFence || c.op == fault.Renew) && !has(t.was.Holders(), c.ts) {
 		o.violated("I3", "%s changed the document of another session of %q", c.who(), c.subject)
 	}
 }

@@ -108,6 +108,7 @@ const (
 	deadHeld   = "held by the dead and waited for"
 	deadWaits  = "waited for by the dead before the living"
 	freeHeld   = "free and waited for"
+	hungHeld   = "held by a lease that ran out, and waited for"
 	unreadable = "not to be understood and waited for"
 	inCircle   = "waited for in a circle"
 )
@@ -119,7 +120,9 @@ func (t slowThing) rule() string {
 	return "I7"
 }
 
-func (t slowThing) needsContender() bool { return t.what == deadHeld || t.what == deadWaits }
+func (t slowThing) needsContender() bool {
+	return t.what == deadHeld || t.what == deadWaits || t.what == hungHeld
+}
 
 func compareSlow(a, b slowThing) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.what, b.what), slices.Compare(a.ts[:], b.ts[:]))
@@ -154,6 +157,8 @@ func (o *oracle) expect(name string, open []*Held, contenders []*process) map[sl
 			if limit := o.burial(h); limit > 0 {
 				found[slowThing{name, what, h.TS}] = limit
 			}
+		case what == hungHeld && len(contenders) > 0 && o.inTheWay(l, h, contenders):
+			found[slowThing{name, what, h.TS}] = o.hung(h.TS)
 		}
 	}
 	o.expectInLine(l, found, tick)
@@ -240,7 +245,11 @@ func (o *oracle) circles() {
 // not told, or that it is dead; "" when it is well.
 func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	for _, h := range open {
-		if h.session() == holder.TS && !h.p.over() {
+		switch {
+		case h.session() != holder.TS || h.p.over():
+		case h.lost && o.ranOut(h.p, holder.TS):
+			return hungHeld
+		default:
 			return ""
 		}
 	}

@@ -69,7 +69,8 @@ type oracle struct {
 	troubles time.Duration            // when the world was last disturbed
 	troubled map[*process]time.Duration
 	leases   map[tenant]*lease
-	due      time.Duration // of the next look at what takes time
+	tenures  map[bson.ObjectID]*tenure // of the sessions with a lease
+	due      time.Duration             // of the next look at what takes time
 	slow     map[slowThing]*waitingFor
 	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
 
@@ -110,6 +111,7 @@ func newOracle(w *world) *oracle {
 		troubled: map[*process]time.Duration{}, slow: map[slowThing]*waitingFor{},
 		left: map[bson.ObjectID]time.Duration{}, posthumous: map[bson.ObjectID]bool{},
 		attempts: map[*process]map[string]*attempt{}, leases: map[tenant]*lease{},
+		tenures: map[bson.ObjectID]*tenure{},
 	}
 }
 
@@ -200,6 +202,7 @@ func (o *oracle) look() {
 	if len(open) > 0 {
 		o.oneTrusted(open)
 		o.lossIsOneWay(open)
+		o.runOut(open)
 	}
 	o.returnInTime()
 	if now := o.w.now(); now >= o.due {
@@ -358,7 +361,7 @@ func (o *oracle) sent(c *call) {
 		o.mu.Unlock()
 	}
 	switch c.op {
-	case fault.Ping:
+	case fault.Ping, fault.Renew:
 		c.reading = c.p.clock.Now()
 	case fault.Look:
 		c.mono = c.p.clock.Now().Mono

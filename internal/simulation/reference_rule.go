@@ -28,6 +28,8 @@ func (o *oracle) replied(c *call) {
 		}
 	case fault.Enter:
 		o.stands(c)
+	case fault.Renew:
+		o.renewed(c)
 	}
 	now := c.p.clock.Now()
 	for _, name := range slices.Sorted(maps.Keys(c.looks)) {
@@ -87,7 +89,12 @@ func (o *oracle) byTheRule(c *call) {
 // users of a process look at once.
 func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
 	why := "nobody has looked at that session"
-	looks = about(looks, from)
+	if from.Renewal == 0 {
+		looks = about(looks, from)
+	} else { // by the lease, whatever its process does
+		looks, t.Takeover = byLease(looks, from, t.Ping)
+		own = t.Takeover
+	}
 	for i := len(looks) - 1; i >= 0; i-- {
 		l := looks[i]
 		if looks[len(looks)-1].received-l.received > t.MaxGap {

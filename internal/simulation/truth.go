@@ -137,7 +137,7 @@ func (o *oracle) lostForNothing(h *Held, why error) {
 			return
 		}
 	}
-	if _, gone := o.left[h.session()]; gone {
+	if _, gone := o.left[h.session()]; gone || o.ranOut(h.p, h.session()) {
 		return
 	}
 	o.violated("lost", "%s has lost %q although its pings are answered and nobody took it: %v", h.p,

@@ -81,6 +81,8 @@ type How struct {
 	Context bool
 	// Shared acquires for reading.
 	Shared bool
+	// Lease is the life of its own that the lock gets.
+	Lease time.Duration
 	// Permits acquires one of so many permits.
 	Permits int
 	// Barge lets a try overtake those who wait.
@@ -139,6 +141,9 @@ func (u *User) options(how How) []distlock.Option {
 	}
 	if how.Permits > 0 {
 		opts = append(opts, distlock.Permits(how.Permits))
+	}
+	if how.Lease > 0 {
+		opts = append(opts, distlock.Lease(how.Lease))
 	}
 	if how.Barge {
 		opts = append(opts, distlock.Barge())

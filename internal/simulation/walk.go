@@ -34,6 +34,9 @@ func Wander(names ...string) func(*User) {
 			if h == nil {
 				continue
 			}
+			if how.Lease > 0 && u.Chance.IntN(3) > 0 {
+				u.renewFor(h, how.Lease/4, u.some(t.Takeover))
+			}
 			u.Work(h, u.some(t.Takeover/2))
 			if u.Chance.IntN(4) == 0 {
 				_ = u.Check(h) // what it says is the guard's business
@@ -113,6 +116,9 @@ func (u *User) how(name string) How {
 	}
 	how.Permits = limitOf(u, name)
 	how.Shared = u.shares(name)
+	if u.Chance.IntN(4) == 0 { // half of them end while it works
+		how.Lease = 10*time.Second + u.some(u.p.w.s.Timing.Takeover)
+	}
 	return how
 }
 
@@ -254,7 +260,7 @@ var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Overtake, fault.Release, fault.Ping, fault.Held,
 	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
 	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.HeldOrFree, fault.Waiting,
-	fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
+	fault.Renew, fault.Renew, fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
 }
 
 // fault makes one fault, with a restart for one that kills.
