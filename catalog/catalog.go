@@ -61,6 +61,17 @@ type Locks interface {
 	// *MalformedError, ErrUnknownOutcome.
 	Overtake(ctx context.Context, g Request, from Holder) (Lock, error)
 
+	// PutFirst puts the waiter to at the front of the line of a lock that s holds alone, so that Leave
+	// grants it the lock next. It changes the line and nothing else; repeating it is harmless. Errors:
+	// ErrNoMatch when s does not hold the lock alone, or to does not wait for it; *MalformedError,
+	// ErrUnknownOutcome.
+	PutFirst(ctx context.Context, s Session, to bson.ObjectID) error
+
+	// RequestYield writes into a lock that its only holder is asked to give it up. The request names
+	// the holder's session and is of no concern to the next. Errors: ErrNoMatch when nobody holds the
+	// lock alone, *MalformedError, ErrUnknownOutcome.
+	RequestYield(ctx context.Context, name, by, why string) error
+
 	// Read returns the lock document by the strongest read the server has (linearizable on a
 	// replica set). Errors: ErrNotFound, *MalformedError.
 	Read(ctx context.Context, name string) (Lock, error)

@@ -43,6 +43,8 @@ type Lock struct {
 	Sharers []Participant
 	// Waiters are those who queue, first come first.
 	Waiters []Participant
+	// Yield says whether this holder, who has the lock alone, is asked to give it up; By is empty else.
+	Yield YieldRequest
 	// Awards are whom the last grant from the queue went to; see [Grant].
 	Awards []Grant
 	// Leases are those of the holders that have one, see LeaseOf.
@@ -54,6 +56,13 @@ func (l Lock) Session() Session { return Session{Name: l.Name, TS: l.TS} }
 
 // Holder returns what an overtake has to name.
 func (l Lock) Holder() Holder { return Holder{Session: l.Session(), Process: l.Process} }
+
+// A YieldRequest asks the holder of a lock to give it up.
+type YieldRequest struct {
+	By  string    // the process id of who asks
+	Why string    // its reason
+	At  time.Time // the server's clock; zero when unreadable
+}
 
 // A Ping is a document of the collection lockpings, understood.
 type Ping struct {
@@ -78,8 +87,8 @@ type Ping struct {
 // permit without a limit of at least 1; sharers whose first is the holder, without a mode, or with
 // permits but no limit.
 //
-// Fields that only inform (when, who, why, takeoverMS) never make a document malformed, nor do leases, and
-// a free document needs nothing but its state.
+// Fields that only inform (when, who, why, takeoverMS, yield) never make a document malformed, nor do
+// leases, and a free document needs nothing but its state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -125,6 +134,7 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 		return Lock{}, bad
 	}
 	l.parseLeases(doc.lookup("leases"))
+	l.parseYield(doc.lookup("yield"))
 	return l, nil
 }
 

@@ -195,3 +195,18 @@ func ParseGrants(name, text, evidence string) []Grant {
 	}
 	return awards
 }
+
+// parseYield understands a request to yield. One that names another session than the holder's is none.
+func (l *Lock) parseYield(v bson.RawValue) {
+	raw, ok := v.DocumentOK()
+	if !ok || !l.Held || len(l.Sharers) > 0 {
+		return
+	}
+	in := fieldsOf(raw)
+	if ts, ok := in.lookup("ts").ObjectIDOK(); !ok || ts != l.TS {
+		return
+	}
+	l.Yield.At = date(in.lookup("at"))
+	l.Yield.By, _ = in.lookup("by").StringValueOK()
+	l.Yield.Why, _ = in.lookup("why").StringValueOK()
+}

@@ -137,6 +137,9 @@ type LockInfo struct {
 	Condemned bool
 	// BySession is true for a holder that [Inspector.Break] takes out by its session only.
 	BySession bool
+	// YieldBy is the process that asked this holder to give the lock up, and YieldWhy its reason, see
+	// [DistributedLock.RequestYield]; empty when nobody did.
+	YieldBy, YieldWhy string
 	// Self is true when it is the process of the Manager whose Inspector this is.
 	Self bool
 }
@@ -213,6 +216,7 @@ func (i *Inspector) holders(seen catalog.Snapshot) []LockInfo {
 	for _, p := range l.Holders() {
 		row := i.row(seen, p)
 		row.Held = seen.Lock.Held
+		row.YieldBy, row.YieldWhy = seen.Lock.Yield.By, seen.Lock.Yield.Why
 		row.BySession = row.Held && !fenced(p, pulseOf(seen, p))
 		rows = append(rows, row)
 	}

@@ -29,6 +29,7 @@ type Manager struct {
 	owned  *ownedSessions
 	judge  *contend.Judge
 	queue  *waitqueue.Queue
+	watch  *watch
 	calls  waitqueue.Episode           // of failed calls of Lock, for the log
 	hangUp func(context.Context) error // disconnects the clients that New made
 
@@ -126,6 +127,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
 		Closed: m.closed, Go: m.loops.Go,
 	})
+	m.watch = newWatch(m)
 	m.judge.Granted = m.queue.Deliver
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
 )
@@ -154,6 +156,16 @@ func (p *promptStore) Overtake(ctx context.Context, g catalog.Request, from cata
 	return within(ctx, p, true, func() (catalog.Lock, error) {
 		return p.Catalog.Overtake(ctx, g, from)
 	})
+}
+
+// PutFirst implements [catalog.Locks].
+func (p *promptStore) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
+	return p.run(ctx, func() error { return p.Catalog.PutFirst(ctx, s, to) })
+}
+
+// RequestYield implements [catalog.Locks].
+func (p *promptStore) RequestYield(ctx context.Context, name, by, why string) error {
+	return p.run(ctx, func() error { return p.Catalog.RequestYield(ctx, name, by, why) })
 }
 
 // Read implements [catalog.Locks].

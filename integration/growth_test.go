@@ -196,7 +196,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		return g
 	}
 	mine, theirs := enter(grant("mine", me)), enter(grant("theirs", other))
-	enter(grant("line", other))
+	head := enter(grant("line", other))
 	waiting, behind := enter(grant("line", me)), enter(grant("line", other))
 	reader := grant("shared", me)
 	reader.Mode = catalog.Shared
@@ -236,6 +236,8 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			_, err := c.Overtake(ctx, grant("theirs", me), catalog.Holder{Session: theirs.Session, Process: other})
 			return err
 		}},
+		{"PutFirst", func(ctx context.Context) error { return c.PutFirst(ctx, head.Session, behind.TS) }},
+		{"RequestYield", func(ctx context.Context) error { return c.RequestYield(ctx, names[0], "x", "y") }},
 		{"Release", func(ctx context.Context) error { _, err := c.Leave(ctx, mine.Session); return err }},
 		{"Leave", func(ctx context.Context) error { _, err := c.Leave(ctx, waiting.Session); return err }},
 		{"Evict", func(ctx context.Context) error {

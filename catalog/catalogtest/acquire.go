@@ -221,7 +221,9 @@ func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(contex
 			_, err := c.Overtake(ctx, g, catalog.Holder{Session: g.Session})
 			return err
 		},
-		"Read": func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
+		"PutFirst":     func(ctx context.Context) error { return c.PutFirst(ctx, g.Session, g.TS) },
+		"RequestYield": func(ctx context.Context) error { return c.RequestYield(ctx, g.Name, "x", "y") },
+		"Read":         func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
 		"Ping": func(ctx context.Context) error {
 			_, err := c.Ping(ctx, beat(g.Process, 1))
 			return err

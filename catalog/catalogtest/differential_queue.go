@@ -23,6 +23,8 @@ func (m *machine) queueSteps() map[string]func(*rapid.T) {
 		"leave":           m.leave,
 		"bury":            m.bury,
 		"settle":          m.settle,
+		"put first":       m.putFirst,
+		"request yield":   m.requestYield,
 		"awarded":         m.awarded,
 		"attend":          m.attend,
 		"waiting":         m.waiting,
@@ -164,6 +166,22 @@ func (m *machine) settle(t *rapid.T) {
 	name := m.name(t)
 	m.lift(t, name)
 	m.both(t, "settle", func(s Store) string { return awardsText(s.Catalog.GrantNext(m.ctx, name)) })
+}
+
+func (m *machine) putFirst(t *rapid.T) {
+	g, to := m.oldGrant(t), m.oldGrant(t)
+	m.lift(t, g.Name)
+	m.both(t, "put first", func(s Store) string {
+		return verdict(s.Catalog.PutFirst(m.ctx, g.Session, to.TS))
+	})
+}
+
+func (m *machine) requestYield(t *rapid.T) {
+	name := m.name(t)
+	m.lift(t, name)
+	m.both(t, "request yield", func(s Store) string {
+		return verdict(s.Catalog.RequestYield(m.ctx, name, "$ts", "$why"))
+	})
 }
 
 func (m *machine) names() []string {

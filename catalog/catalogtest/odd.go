@@ -286,6 +286,8 @@ func (b *bench) refusedByAll(name, bad string) {
 		"Evict":        func() error { _, err := b.Catalog.Evict(b.ctx, from, "silent"); return err },
 		"GrantNext":    func() error { _, err := b.Catalog.GrantNext(b.ctx, name); return err },
 		"Break":        func() error { _, err := b.Catalog.Break(b.ctx, s, planted, "x"); return err },
+		"PutFirst":     func() error { return b.Catalog.PutFirst(b.ctx, s, other.TS) },
+		"RequestYield": func() error { return b.Catalog.RequestYield(b.ctx, name, "x", "y") },
 		"Read":         func() error { _, err := b.Catalog.Read(b.ctx, name); return err },
 		"Look":         func() error { return asError(b.look(name).LockErr) },
 		"Attend":       func() error { return asError(b.attend(name)[name].LockErr) },

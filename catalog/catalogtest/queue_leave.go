@@ -237,6 +237,63 @@ var buryCases = []testCase{
 		b.wantAwards(l.Awards, nil, want...)
 		b.wantAwards(l.GrantsOf(g[0].Process), nil, award(g[0], planted+1))
 	}},
+	{"PutFirst_OneOfTheLine_IsNext", func(b *bench) {
+		g := b.inLine("balancer", 4)
+		for range 2 { // again changes nothing more
+			if err := b.Catalog.PutFirst(b.ctx, g[0].Session, g[2].TS); err != nil {
+				b.Fatal(err)
+			}
+			if l := b.look("balancer").Lock; len(l.Waiters) != 3 || l.Waiters[0].TS != g[2].TS ||
+				l.Waiters[1].TS != g[1].TS || l.Waiters[2].TS != g[3].TS || l.TS != g[0].TS {
+				b.Errorf("the line is %+v", l.Waiters)
+			}
+		}
+		b.leave(g[0].Session, award(g[2], planted+2))
+		b.leave(g[2].Session, award(g[1], planted+3))
+	}},
+	{"PutFirst_NotTheHolderOrNobodyInLine_TouchesNothing", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		b.readers("shared", 2)
+		r := grant("shared", bob)
+		b.enter(r)
+		shared := b.look("shared").Lock
+		for _, c := range []struct {
+			s  catalog.Session
+			to bson.ObjectID
+		}{
+			{g[1].Session, g[2].TS}, {g[0].Session, g[0].TS}, {g[0].Session, historicalTS},
+			{shared.Session(), r.TS}, {catalog.Session{Name: "other", TS: g[0].TS}, g[1].TS},
+		} {
+			b.wantUntouched("locks", c.s.Name, func() {
+				b.wantErr(b.Catalog.PutFirst(b.ctx, c.s, c.to), catalog.ErrNoMatch)
+			})
+		}
+	}},
+	{"RequestYield_IsOfTheHolderOnly", func(b *bench) {
+		g := b.inLine("balancer", 2)
+		if err := b.Catalog.RequestYield(b.ctx, "balancer", "$ts", "$why"); err != nil {
+			b.Fatal(err)
+		}
+		l := b.look("balancer").Lock
+		if l.Yield.By != "$ts" || l.Yield.Why != "$why" || l.Yield.At.IsZero() ||
+			l.TS != g[0].TS || l.Fence != planted+1 || len(l.Waiters) != 1 {
+			b.Errorf("asked: %+v", l)
+		}
+		b.leave(g[0].Session, award(g[1], planted+2))
+		if l := b.look("balancer").Lock; l.Yield.By != "" {
+			b.Errorf("the next holder is asked, too: %+v", l.Yield)
+		}
+	}},
+	{"RequestYield_NobodyHoldsAlone_TouchesNothing", func(b *bench) {
+		g := b.inLine("free", 1)
+		b.leave(g[0].Session)
+		b.readers("shared", 1)
+		for _, name := range []string{"free", "shared", "other"} {
+			b.wantUntouched("locks", name, func() {
+				b.wantErr(b.Catalog.RequestYield(b.ctx, name, "x", "y"), catalog.ErrNoMatch)
+			})
+		}
+	}},
 	{"GrantNext_FreeWithWaiters_GrantsToTheFirst", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0))) // a foreign release

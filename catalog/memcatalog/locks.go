@@ -63,6 +63,23 @@ func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
 	return err
 }
 
+// PutFirst is documented in [catalog.Locks].
+func (c *Catalog) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
+	_, err := c.revise(ctx, "put a waiter first of", s.Name, func(l catalog.Lock) (queue.Change, error) {
+		return queue.PutFirst(l, s, to)
+	})
+	return err
+}
+
+// RequestYield is documented in [catalog.Locks].
+func (c *Catalog) RequestYield(ctx context.Context, name, by, why string) error {
+	now := serverDate(c.now())
+	_, err := c.revise(ctx, "request the yield of", name, func(l catalog.Lock) (queue.Change, error) {
+		return queue.RequestYield(l, by, why, now)
+	})
+	return err
+}
+
 // Overtake is documented in [catalog.Locks].
 func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error,

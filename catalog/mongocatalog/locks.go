@@ -64,6 +64,25 @@ func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock,
 	return l, err
 }
 
+// PutFirst is documented in [catalog.Locks]. It is a compare-and-set.
+func (c *Catalog) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
+	l, _, err := c.changeBySwap(ctx, onLock("put a waiter first of", s.Name),
+		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.PutFirst(l, s, to) })
+	if err == nil {
+		c.entered(l)
+	}
+	return err
+}
+
+// RequestYield is documented in [catalog.Locks]. It is a compare-and-set.
+func (c *Catalog) RequestYield(ctx context.Context, name, by, why string) error {
+	_, _, err := c.changeBySwap(ctx, onLock("request the yield of", name),
+		func(l catalog.Lock, now time.Time) (queue.Change, error) {
+			return queue.RequestYield(l, by, why, now)
+		})
+	return err
+}
+
 // SeedFence is documented in [catalog.Locks]. One command where the server has pipeline updates, and one
 // more when the lock is not as it should be; else a compare-and-set.
 func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (

@@ -246,7 +246,8 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 			_, err := c.Evict(ctx, catalog.Holder{Session: g.Session}, "silent")
 			return err
 		},
-		"GrantNext": func(ctx context.Context, c c) error { _, err := c.GrantNext(ctx, "in line"); return err },
+		"GrantNext":    func(ctx context.Context, c c) error { _, err := c.GrantNext(ctx, "in line"); return err },
+		"RequestYield": func(ctx context.Context, c c) error { return c.RequestYield(ctx, g.Name, "x", "y") },
 		"Condemn": func(ctx context.Context, c c) error {
 			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
 		},

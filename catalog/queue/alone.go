@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -42,6 +43,27 @@ func SeedFence(l catalog.Lock, s catalog.Session, atLeast int64) (Change, error)
 		return Change{}, catalog.ErrNoMatch
 	}
 	return Change{Set: bson.D{{Key: "fence", Value: max(l.Fence, atLeast)}}}, nil
+}
+
+// PutFirst is the transition of [catalog.Locks.PutFirst].
+func PutFirst(l catalog.Lock, s catalog.Session, to bson.ObjectID) (Change, error) {
+	at := slices.IndexFunc(l.Waiters, func(p catalog.Participant) bool { return p.TS == to })
+	if !heldAlone(l, s.TS) || at < 0 {
+		return Change{}, catalog.ErrNoMatch
+	}
+	line := slices.Concat(l.Waiters[at:at+1], l.Waiters[:at], l.Waiters[at+1:])
+	return Change{Set: bson.D{{Key: "waiters", Value: parties(line, false)}}}, nil
+}
+
+// RequestYield is the transition of [catalog.Locks.RequestYield].
+func RequestYield(l catalog.Lock, by, why string, now time.Time) (Change, error) {
+	if !heldAlone(l, l.TS) {
+		return Change{}, catalog.ErrNoMatch
+	}
+	return Change{Set: bson.D{{Key: "yield", Value: bson.D{
+		{Key: "ts", Value: l.TS}, {Key: "by", Value: by}, {Key: "why", Value: why},
+		{Key: "at", Value: bson.NewDateTimeFromTime(now)},
+	}}}}, nil
 }
 
 // Break is the transition of [catalog.Operator.Break]. Of a document whose session nobody can name l

@@ -46,6 +46,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"internal/waitqueue":   {"catalog", "pinger", "internal/clock", "internal/contend"}, // no managers
 		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
 			"internal/contend", "internal/waitqueue"},
+		"election":                {"catalog", "distlock", "internal/clock"},
 		"singleton":               {"catalog", "distlock", "internal/clock"},
 		"singleton/singletontest": {"singleton"},
 		demo + "cluster":          {"catalog"},
@@ -71,7 +72,7 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	ours := regexp.MustCompile(`^mongodlm/`)
 	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|singleton/singletontest|integration|` +
 		`internal/(simulation|fault|archtest|mongodtest|mutant)))$`)
-	for _, pkg := range goList(t, "-deps", "./distlock", "./singleton", "./catalog/memcatalog", "./configserver",
+	for _, pkg := range goList(t, "-deps", "./distlock", "./election", "./singleton", "./catalog/memcatalog", "./configserver",
 		"./cmd/distlock", "./cmd/balancer-demo") {
 		if !ours.MatchString(pkg) {
 			continue

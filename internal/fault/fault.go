@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 )
 
@@ -37,6 +39,9 @@ const (
 	List        Op = "list"
 	Break       Op = "break"
 	Transact    Op = "transact"
+
+	PutFirst     Op = "put first"
+	RequestYield Op = "request yield"
 
 	Enter            Op = "enter"
 	Evict            Op = "bury"
@@ -177,6 +182,14 @@ func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.
 	return through(ctx, c, Overtake, g.Name, func(ctx context.Context) (catalog.Lock, error) {
 		return c.inner.Overtake(ctx, g, from)
 	})
+}
+
+func (c *Catalog) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
+	return c.do(ctx, PutFirst, s.Name, func() error { return c.inner.PutFirst(ctx, s, to) })
+}
+
+func (c *Catalog) RequestYield(ctx context.Context, name, by, why string) error {
+	return c.do(ctx, RequestYield, name, func() error { return c.inner.RequestYield(ctx, name, by, why) })
 }
 
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {

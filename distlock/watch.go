@@ -1,0 +1,290 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// Watch yields who holds the lock, nil when nobody does, and then every change of it, until ctx ends. It is
+// asked for about every Config.PollMax, in one command for all callers of the process and all their
+// names (a page more for each hundred names, three on the embedded server): a thousand watchers cost what one
+// does. So a change is told within that time and the round trip, and of several changes between two
+// readings, or while the caller was busy, only the last is told; the fence tells how many there were.
+// Of several holders it is the one that came first. A request to yield is a change, too.
+//
+// An error that may pass, such as [ErrUnavailable], is yielded once, and so is a *MalformedError; the watch
+// goes on, and what is seen next is yielded in any case. What ends it is yielded last: the
+// cause of ctx, [ErrClosed], [ErrBadName]. Like [DistributedLock.Holder] it is for people, logs and
+// forwarding, not for deciding whether to work.
+func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
+	return func(yield func(*LockInfo, error) bool) {
+		fail := func(err error) { yield(nil, fmt.Errorf("distlock: watch %s: %w", quoted(l.name), err)) }
+		if err := checkName(l.name); err != nil {
+			yield(nil, err)
+			return
+		}
+		if err := usable(ctx); err != nil {
+			fail(err)
+			return
+		}
+		if !l.m.watch.enter(l.name) {
+			fail(ErrClosed)
+			return
+		}
+		defer l.m.watch.leave(l.name)
+		var told *sight
+		for {
+			now, changed := l.m.watch.see(l.name)
+			if now != told {
+				told = now
+				if !yield(now.copied(), now.err) {
+					return
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				fail(context.Cause(ctx))
+				return
+			case <-l.m.closed:
+				fail(ErrClosed)
+				return
+			}
+		}
+	}
+}
+
+// RequestYield asks who holds the lock to give it up: a wish, which is written into the lock document for
+// that very session, so that no later holder ever sees it. Package election passes it on; for anybody else
+// it shows in LockInfo.YieldBy and YieldWhy. A new request replaces the one before. why is at most 1 KiB of valid
+// UTF-8 without NUL. A read and a compare-and-set.
+//
+// Errors: [ErrNotHeld] when nobody holds it, or it is shared or held by permits; [ErrBadName] and
+// [ErrBadOption]; [ErrOutcomeUnknown]: ask again; [ErrUnavailable]; [ErrClosed]; a *MalformedError.
+func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
+	if err := checkName(l.name); err != nil {
+		return err
+	}
+	if problem := badText(why, maxWhy); problem != "" {
+		return fmt.Errorf("%w: why %s", ErrBadOption, problem)
+	}
+	err := usable(ctx)
+	if err == nil && l.m.closing() {
+		err = ErrClosed
+	}
+	if err == nil {
+		err = l.m.locks.RequestYield(ctx, l.name, l.m.Process(), why)
+	}
+	return changing("request the yield of", l.name, err, ErrNotHeld)
+}
+
+// PutFirst puts a waiter, named by its session as [LockInfo] has it, at the front of the line, so that the release
+// of this guard grants it the lock. The lock stays held. A later call with another waiter replaces it; a waiter
+// that leaves the line before the release is not waited for. A read and a compare-and-set.
+//
+// Errors: those of Err; [ErrNotInLine] when that session does not stand in the line, as one that waits inside
+// its process; [ErrBadOption] for a guard that is shared or a permit; [ErrOutcomeUnknown]: put it first again;
+// [ErrUnavailable]; a *MalformedError; a *LostError when the lock was lost.
+func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
+	if g == nil {
+		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
+	}
+	if err := g.Err(); err != nil {
+		return err
+	}
+	name := g.h.session.Name
+	if g.h.mode != catalog.Exclusive {
+		return fmt.Errorf("%w: the guard of %s is shared or a permit; its release lets nobody in alone",
+			ErrBadOption, quoted(name))
+	}
+	err := usable(ctx)
+	if err == nil {
+		err = g.h.m.locks.PutFirst(ctx, g.h.session, waiter)
+	}
+	if errors.Is(err, catalog.ErrNoMatch) {
+		if lost := g.h.check(ctx); lost != nil {
+			return lost
+		}
+	}
+	return changing("put a waiter first of", name, err, ErrNotInLine)
+}
+
+// changing words an error of a change of a lock document; mismatch is what it means that nothing matched.
+func changing(verb, name string, err, mismatch error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, catalog.ErrNoMatch):
+		return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), mismatch)
+	case errors.Is(err, catalog.ErrUnknownOutcome):
+		return fmt.Errorf("distlock: %s %s: %w: %w", verb, quoted(name), ErrOutcomeUnknown, err)
+	}
+	return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), err)
+}
+
+// A watch reads the locks that callers of this process watch, all in one command.
+type watch struct {
+	m *Manager
+
+	mu      sync.Mutex // guards the fields below
+	names   map[string]*watched
+	working bool          // its loop is at work
+	wake    chan struct{} // somebody came, or the last one left
+}
+
+// watched is one name. The first sight comes with the first reading.
+type watched struct {
+	callers int
+	sight   *sight
+	changed chan struct{} // closed when there is another sight
+}
+
+// A sight is what one reading showed: the holder, nil when there is none, or an error.
+type sight struct {
+	info *LockInfo
+	err  error
+}
+
+// copied returns the holder for one caller to keep.
+func (s *sight) copied() *LockInfo {
+	if s.info == nil {
+		return nil
+	}
+	info := *s.info
+	return &info
+}
+
+// same reports whether another sight is no news. Failures of one episode are one.
+func (s *sight) same(as *sight) bool {
+	switch {
+	case s == nil || s.err != nil || as.err != nil:
+		return s != nil && s.err != nil && as.err != nil
+	case s.info == nil || as.info == nil:
+		return s.info == as.info
+	}
+	a, b := s.info, as.info
+	return a.Session == b.Session && a.Process == b.Process && a.Fence == b.Fence &&
+		a.YieldBy == b.YieldBy && a.YieldWhy == b.YieldWhy
+}
+
+func newWatch(m *Manager) *watch {
+	return &watch{m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1)}
+}
+
+// enter counts a caller in; false when the Manager is being closed.
+func (w *watch) enter(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.m.closing() {
+		return false
+	}
+	one := w.names[name]
+	if one == nil {
+		one = &watched{changed: make(chan struct{})}
+		w.names[name] = one
+		w.signal()
+	}
+	one.callers++
+	if !w.working {
+		w.working = true
+		w.m.loops.Go(w.run) // ends when nobody watches, or with closed
+	}
+	return true
+}
+
+func (w *watch) leave(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := w.names[name]
+	if one.callers--; one.callers == 0 {
+		delete(w.names, name)
+	}
+	if len(w.names) == 0 {
+		w.signal()
+	}
+}
+
+func (w *watch) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// see returns the latest sight, nil before the first, and what is closed when there is another.
+func (w *watch) see(name string) (*sight, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := w.names[name]
+	return one.sight, one.changed
+}
+
+// run reads all names every PollMax, and those of newcomers at once.
+func (w *watch) run() {
+	timer := w.m.cfg.Clock.NewTimer(0)
+	defer timer.Stop()
+	for {
+		all := false
+		select {
+		case <-timer.C():
+			timer.Reset(w.m.pinger.Jitter(w.m.cfg.PollMax, 0.2))
+			all = true
+		case <-w.wake:
+		case <-w.m.closed:
+			return
+		}
+		names, over := w.due(all)
+		if over {
+			return
+		}
+		if len(names) > 0 {
+			w.read(names)
+		}
+	}
+}
+
+// due returns the names to read. over is true when nobody watches any more: then the loop ends.
+func (w *watch) due(all bool) (names []string, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, one := range w.names {
+		if all || one.sight == nil {
+			names = append(names, name)
+		}
+	}
+	w.working = len(w.names) > 0
+	return names, !w.working
+}
+
+func (w *watch) read(names []string) {
+	ctx, done := w.m.within(w.m.life, w.m.cfg.CommandTimeout)
+	defer done()
+	seen, err := w.m.locks.Snapshots(ctx, names)
+	inspector := w.m.Inspector()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range names {
+		now := &sight{}
+		look := seen[name]
+		switch {
+		case err != nil:
+			now.err = fmt.Errorf("distlock: watch: %w", err)
+		case look.LockErr != nil:
+			now.err = fmt.Errorf("distlock: watch: %w", look.LockErr)
+		case look.Lock != nil && look.Lock.Held:
+			now.info = &inspector.holders(look)[0]
+		}
+		if one := w.names[name]; one != nil && !one.sight.same(now) {
+			one.sight = now
+			close(one.changed)
+			one.changed = make(chan struct{})
+		}
+	}
+}

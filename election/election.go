@@ -1,0 +1,268 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// label marks the candidates of elections among those who want a lock.
+const label = "election"
+
+// A Func leads. Its context ends when leadership does, or when that of Run does; [context.Cause] says which: it
+// matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or [distlock.ErrClosed], or is the cause of
+// Run's. It should return soon then. Returning ends the term.
+type Func func(ctx context.Context, leader *Leadership) error
+
+// An Election is one name for which processes stand. Make it with [New]; it holds nothing before Run. Safe for
+// concurrent use; it stands once at a time.
+type Election struct {
+	manager *distlock.Manager
+	name    string
+
+	mu      sync.Mutex // guards running and term
+	running bool
+	term    *term // nil between terms
+}
+
+// New returns the election of that name. No I/O; the arguments are checked when it is used.
+func New(manager *distlock.Manager, name string) *Election {
+	return &Election{manager: manager, name: name}
+}
+
+// Run stands in the election of that name, see [Election.Run].
+func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func, opts ...Option) error {
+	return New(manager, name).Run(ctx, fn, opts...)
+}
+
+// Run stands in the election and calls fn for every term that it wins, one after the other, until ctx ends. It
+// waits in the lock's line, first come, first served, so a server that cannot be reached is waited for. It
+// gives leadership up when fn has returned, and not before; a fn that still runs half of
+// Config.Margin after its context has ended is logged once. An error of fn is logged, and the candidate stands
+// again after a pause, see [Backoff]; a panic in fn is a *[PanicError].
+//
+// It returns the cause of ctx once that has ended and fn has returned, joined with what fn returned if that
+// is something else; with [Once] nil or what ended the term wrongly: the error of fn, a *distlock.LostError, a
+// *distlock.ReleaseError. Other errors end it at once: [ErrMode], [ErrRunning], [distlock.ErrBadOption],
+// [distlock.ErrBadName], [distlock.ErrClosed], and what makes waiting hopeless, see [distlock.DistributedLock.Lock].
+//
+// Round trips: one at the beginning, then those of Lock and Release.
+func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
+	o, err := newOptions(opts)
+	if err != nil {
+		return err
+	}
+	if fn == nil {
+		return fmt.Errorf("%w: the function given to Run is nil", distlock.ErrBadOption)
+	}
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	if !e.begin() {
+		return e.failed("stand in", ErrRunning)
+	}
+	defer e.end()
+	if _, _, err := e.look(ctx); err != nil && worthStopping(err) {
+		return err
+	}
+	clk := clock.From(ctx)
+	for failures := 0; ; {
+		guard, err := e.lock().Lock(ctx, distlock.Why(o.metadata), distlock.Label(label))
+		if err != nil {
+			return e.failed("stand in", err)
+		}
+		t := newTerm(e, guard)
+		err = t.lead(fn, clk)
+		switch {
+		case o.once:
+			return err
+		case ctx.Err() != nil:
+			return e.failed("stand in", errors.Join(context.Cause(ctx), err))
+		case errors.Is(err, distlock.ErrClosed):
+			return err
+		case t.told != nil:
+			failures = 0
+			continue
+		case err != nil:
+			failures++
+		default:
+			failures = 0
+		}
+		pause := o.pause(failures)
+		if err != nil {
+			e.log(err).Int("failures", failures).Dur("pause", pause).Msg("a term ended with an error")
+		}
+		if !clock.Sleep(clk, pause, ctx.Done()) {
+			return e.failed("stand in", errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+// worthStopping reports whether the first look says that there is no sense in standing. What may pass Lock waits
+// for.
+func worthStopping(err error) bool {
+	for _, hopeless := range []error{
+		ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed,
+	} {
+		if errors.Is(err, hopeless) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Election) lock() *distlock.DistributedLock { return e.manager.Lock(e.name) }
+
+// usable refuses arguments with which nothing could be done.
+func (e *Election) usable(ctx context.Context) error {
+	switch {
+	case e == nil || e.manager == nil:
+		return fmt.Errorf("%w: the election has no Manager; make it with New", distlock.ErrBadOption)
+	case ctx == nil:
+		return fmt.Errorf("%w: the context is nil; pass context.Background()", distlock.ErrBadOption)
+	case ctx.Err() != nil:
+		return e.failed("use", context.Cause(ctx))
+	}
+	return nil
+}
+
+func (e *Election) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := !e.running
+	e.running = true
+	return first
+}
+
+func (e *Election) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = false
+}
+
+func (e *Election) current() *term {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.term
+}
+
+func (e *Election) setTerm(t *term) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.term = t
+}
+
+// Resign ends the term that this Election is in: it ends the context of the function, waits for it, and gives
+// leadership to the next in line; this candidate goes to the end of the line. It returns when that is done,
+// nil if leadership was held until then. When ctx ends before, it returns its cause, and the term ends all the
+// same as soon as the function returns. Inside of the function return instead; called there with the function's
+// context Resign returns [ErrResigned].
+//
+// Errors: [ErrNotLeader], and nothing is told to stop; a *distlock.LostError; a *distlock.ReleaseError.
+// Round trips: those of [distlock.TryGuard.Release].
+func (e *Election) Resign(ctx context.Context) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	t := e.current()
+	if t == nil || !t.stop(ErrResigned) {
+		return e.failed("resign from", ErrNotLeader)
+	}
+	return t.wait(ctx)
+}
+
+// Handover ends the term that this Election is in as Resign does, but for the named candidate: the one whose
+// process id or metadata is to, the first in line of several. It puts the candidate at the front of the line,
+// before the function is told to end; then the command that ends this term begins its one, so that there is no
+// instant without a leader in the lock document, and none with two. It returns nil when the candidate led at a look
+// afterwards.
+//
+// A candidate that is not in line, or has not pinged for two ping intervals, is refused with [ErrNoCandidate], and
+// the function goes on. One that died a moment ago cannot be told from a living one: it is elected, and replaced
+// after the takeover time. One that gives up while the function ends is passed over.
+//
+// Errors: [ErrNotLeader]; [ErrNoCandidate]; those of [distlock.TryGuard.PutFirst], with which leadership is kept;
+// those of Resign. Round trips: two looks, a read and a compare-and-set, and the release.
+func (e *Election) Handover(ctx context.Context, to string) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	t := e.current()
+	if t == nil {
+		return e.failed("hand over", ErrNotLeader)
+	}
+	_, line, err := e.look(ctx)
+	if err != nil {
+		return err
+	}
+	candidate, err := find(line, to)
+	if err != nil {
+		return e.failed("hand over", err)
+	}
+	if err := t.guard.PutFirst(ctx, candidate.Session); err != nil {
+		if errors.Is(err, distlock.ErrNotInLine) {
+			err = fmt.Errorf("%w: %w", ErrNoCandidate, err)
+		}
+		return e.failed("hand over", err)
+	}
+	if !t.stop(ErrHandedOver) {
+		return e.failed("hand over", ErrNotLeader)
+	}
+	if err := t.wait(ctx); err != nil {
+		return err
+	}
+	leader, err := e.Leader(ctx)
+	if err == nil && leader.Session != candidate.Session {
+		err = e.failed("hand over", fmt.Errorf("%w: %s does not lead; it left the line, or has led already",
+			ErrNoCandidate, quoted(to)))
+	}
+	return err
+}
+
+// find looks for a living candidate.
+func find(line []distlock.LockInfo, to string) (Candidate, error) {
+	found := 0
+	for _, one := range line {
+		c := candidateOf(one)
+		if to == "" || c.Process != to && c.Metadata != to {
+			continue
+		}
+		if found++; !silent(one) {
+			return c, nil
+		}
+	}
+	if found > 0 {
+		return Candidate{}, fmt.Errorf("%w: %s is silent, its process may be dead", ErrNoCandidate, quoted(to))
+	}
+	return Candidate{}, fmt.Errorf("%w: %s is neither process id nor metadata of one who waits", ErrNoCandidate,
+		quoted(to))
+}
+
+// silent reports whether a process has not pinged for two of its intervals.
+func silent(one distlock.LockInfo) bool {
+	return one.Condemned || one.PingAge < 0 || one.PingAge > 2*one.PingEvery
+}
+
+// RequestYield asks the leader to resign: its [Leadership.YieldRequested] closes within a reading, and it may
+// do as it likes. The request is for the term in which it arrives and never reaches the next leader. why is at most
+// 1 KiB. A read and a compare-and-set.
+//
+// Errors: [ErrNobody]; those of [distlock.DistributedLock.RequestYield].
+func (e *Election) RequestYield(ctx context.Context, why string) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	err := e.lock().RequestYield(ctx, why)
+	if errors.Is(err, distlock.ErrNotHeld) {
+		return e.failed("request the yield of", fmt.Errorf("%w: %w", ErrNobody, err))
+	}
+	return err
+}
+
+// printable is a name for the log.
+func (e *Election) printable() string { return catalog.Printable(e.name, 200) }

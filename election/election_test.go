@@ -1,0 +1,531 @@
+package election_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/election"
+	"mongodlm/internal/fault"
+)
+
+// It tries to break: a function that returns early has resigned, and the next in line leads at once; the same
+// candidate does not spin: it stands again after the pause, behind the others.
+func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.stand(w.start())
+		first := a.wantLeader()
+		b := w.stand(w.start())
+		begun := time.Now()
+		first.finish <- nil
+		second := b.wantLeader()
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("the next leads after %v", took)
+		}
+		if second.leader.Fence() <= first.leader.Fence() {
+			t.Errorf("fence %d after %d", second.leader.Fence(), first.leader.Fence())
+		}
+		second.obey()
+		a.wantNone()
+		_ = b.quit()
+		a.wantLeader().finish <- nil
+		n := a.p.store.Total()
+		for range 10 { // nobody else stands: each term begins a pause later
+			begun = time.Now()
+			l := a.wantLeader()
+			if pause := time.Since(begun); pause < 800*time.Millisecond || pause > 2*time.Second {
+				t.Errorf("stands again after %v", pause)
+			}
+			l.finish <- nil
+		}
+		if n = a.p.store.Total() - n; n > 40 {
+			t.Errorf("%d commands for ten terms", n)
+		}
+		_ = a.quit()
+	})
+}
+
+// It tries to break: leadership is not given up while the function runs, whoever ends it (kubernetes pull requests
+// 127675 and 139991: the lease was released while the old leader's work still ran). It is logged once.
+func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.T) {
+	for way, end := range map[string]func(r *run){
+		"resign":  func(r *run) { go r.e.Resign(context.Background()) },
+		"context": func(r *run) { r.cancel() },
+	} {
+		t.Run(way, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var log bytes.Buffer
+				store := fault.Wrap(w.mem)
+				m, err := distlock.New(t.Context(), distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(zerolog.SyncWriter(&log))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close(context.Background())
+				a := w.stand(&proc{Manager: m, store: store, mem: w.mem})
+				l := a.wantLeader()
+				b := w.stand(w.start())
+				end(a)
+				if !closed(l.ctx.Done()) {
+					t.Fatal("the context goes on")
+				}
+				time.Sleep(10 * takeoverTime)
+				b.wantNone()
+				if l.leader.Err() != nil || w.lock().TS != l.leader.Session() {
+					t.Errorf("it leads no more: %v", l.leader.Err())
+				}
+				if n := strings.Count(log.String(), "ignores the end of its context"); n != 1 {
+					t.Errorf("logged %d times", n)
+				}
+				l.finish <- nil
+				b.wantLeader().obey()
+				_ = a.quit()
+				_ = b.quit()
+			})
+		})
+	}
+}
+
+// It tries to break: who never led is not told to stop (client-go issue 1187): no call, no context, a clear error.
+func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader().obey()
+		wantErr(t, b.e.Resign(t.Context()), election.ErrNotLeader)
+		wantErr(t, b.e.Handover(t.Context(), a.p.Process()), election.ErrNotLeader)
+		wantErr(t, election.New(b.p.Manager, name).Resign(t.Context()), election.ErrNotLeader)
+		wantErr(t, b.quit(), context.Canceled) // its campaign ends
+		b.wantNone()
+		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.fences) != 0 || len(w.lock().Waiters) != 0 {
+			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), w.lock())
+		}
+		_ = a.quit()
+		wantErr(t, a.e.Resign(t.Context()), election.ErrNotLeader)
+	})
+}
+
+// It tries to break: a leader that is paused past its deadline knows before another leads, its function is not
+// called again for the old term, and it stands again with a larger fence only when the old function has returned.
+func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		old := a.wantLeader()
+		a.p.kill()
+		next := b.wantLeader().obey()
+		wantErr(t, old.leader.Err(), distlock.ErrLockLost)
+		wantErr(t, context.Cause(old.ctx), distlock.ErrLockLost)
+		a.p.heal()
+		time.Sleep(takeoverTime)
+		a.wantNone() // its function still runs: not even a candidate
+		if n := len(w.lock().Waiters); n != 0 {
+			t.Errorf("%d wait while the function of a lost term runs", n)
+		}
+		wantErr(t, a.e.Resign(ended()), context.Canceled) // there is a term to end, though lost
+		old.finish <- errors.New("late")
+		time.Sleep(time.Minute)
+		if len(w.lock().Waiters) != 1 || next.leader.Err() != nil {
+			t.Errorf("it does not stand again: %+v", w.lock())
+		}
+		_ = b.quit()
+		if again := a.wantLeader().obey(); again.leader.Fence() <= next.leader.Fence() {
+			t.Errorf("fence %d after %d", again.leader.Fence(), next.leader.Fence())
+		}
+		_ = a.quit()
+	})
+}
+
+// ended is a context that has ended, but not when it is looked at first: a call begins with it.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(time.Second, cancel)
+	return ctx
+}
+
+// It tries to break: nothing is called for a term that was lost before it began. The reply that brings leadership
+// comes after the deadline.
+func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader()
+		b.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Ping {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		time.Sleep(takeoverTime - margin + time.Second) // b has no term any more, but hears of grants
+		l.finish <- nil
+		b.wantNone()
+		time.Sleep(time.Minute)
+		b.wantNone()
+		b.p.heal()
+		_ = b.quit()
+		a.wantLeader().obey()
+		_ = a.quit()
+	})
+}
+
+// It tries to break: a candidate that dies while it is the first in line is passed over, within the takeover time.
+func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader()
+		b.p.kill()
+		died := time.Now()
+		l.finish <- nil
+		next := c.wantLeader().obey()
+		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute {
+			t.Errorf("led after %v", took)
+		}
+		if len(b.fences) != 0 || next.leader.Err() != nil {
+			t.Errorf("the dead one led: %v", b.fences)
+		}
+		b.p.heal()
+		_ = b.quit()
+		_ = c.quit()
+		a.wantLeader().obey()
+		_ = a.quit()
+	})
+}
+
+// Hand-over: the named one leads although it is not the next; the lock is its own by the very write that ends the
+// old term.
+func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		c := w.stand(w.start(), election.Metadata("10.0.0.3:80"))
+		d := w.stand(w.start())
+		l := a.wantLeader().obey()
+		seen := 0
+		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op != fault.Release {
+				return apply()
+			}
+			before, err := w.lock(), apply()
+			after := w.lock()
+			seen++
+			if l.leader.Err() == nil || !before.Held || !after.Held || after.Process != c.p.Process() {
+				t.Errorf("released from %+v to %+v", before, after)
+			}
+			return err
+		})
+		if err := a.e.Handover(t.Context(), "10.0.0.3:80"); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, context.Cause(l.ctx), election.ErrHandedOver)
+		next := c.wantLeader().obey()
+		if next.leader.Fence() != l.leader.Fence()+1 || seen != 1 {
+			t.Errorf("fence %d after %d, %d releases", next.leader.Fence(), l.leader.Fence(), seen)
+		}
+		a.p.heal()
+		if err := c.e.Handover(t.Context(), d.p.Process()); err != nil {
+			t.Fatal(err)
+		}
+		d.wantLeader().obey()
+		b.wantNone()
+		_ = d.quit()
+		b.wantLeader().obey() // nobody else lost its place
+		for _, r := range []*run{a, b, c} {
+			_ = r.quit()
+		}
+	})
+}
+
+// It tries to break: who is told to hand over to a candidate that is gone, silent or unknown leads on, undisturbed.
+func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader().obey()
+		c.p.kill()
+		time.Sleep(2*pingTime + time.Second)
+		_ = b.quit()
+		for _, to := range []string{b.p.Process(), c.p.Process(), a.p.Process(), "nobody", ""} {
+			wantErr(t, a.e.Handover(t.Context(), to), election.ErrNoCandidate)
+		}
+		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.PutFirst { // it left after the look
+				return w.refused()
+			}
+			return apply()
+		})
+		d := w.stand(w.start())
+		wantErr(t, a.e.Handover(t.Context(), d.p.Process()), election.ErrNoCandidate)
+		if l.ctx.Err() != nil || l.leader.Err() != nil {
+			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), l.leader.Err())
+		}
+		c.p.heal()
+		for _, r := range []*run{c, d, a} {
+			_ = r.quit()
+		}
+	})
+}
+
+// It tries to break: a hand-over to a candidate that died a moment ago: it cannot be seen, so the candidate is
+// elected, never leads, and another one does after the takeover time.
+func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		a.wantLeader().obey()
+		c.p.kill()
+		died := time.Now()
+		if err := a.e.Handover(t.Context(), c.p.Process()); err != nil {
+			t.Errorf("Handover: %v", err)
+		}
+		b.wantLeader().obey()
+		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute || len(c.fences) != 0 {
+			t.Errorf("led after %v; the dead one led %v", took, c.fences)
+		}
+		c.p.heal()
+		for _, r := range []*run{c, b} {
+			_ = r.quit()
+		}
+		a.wantLeader().obey()
+		_ = a.quit()
+	})
+}
+
+// It tries to break: one that gives up while the old function ends is passed over, and Handover says so.
+func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader()
+		done := make(chan error, 1)
+		go func() { done <- a.e.Handover(context.Background(), c.p.Process()) }()
+		synctest.Wait()
+		_ = c.quit()
+		l.finish <- nil
+		wantErr(t, <-done, election.ErrNoCandidate)
+		b.wantLeader().obey()
+		_ = b.quit()
+		a.wantLeader().obey()
+		_ = a.quit()
+	})
+}
+
+// It tries to break: the leader is asked to yield within a reading, and a request for a former term never reaches
+// the next leader, not even when it lies in the document.
+func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader()
+		asked := l.leader.YieldRequested()
+		other := election.New(b.p.Manager, name)
+		if err := other.RequestYield(t.Context(), "a better one is there"); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		<-asked
+		if took := time.Since(begun); took > reading || l.leader.YieldReason() != "a better one is there" ||
+			l.ctx.Err() != nil {
+			t.Errorf("asked after %v: %q", took, l.leader.YieldReason())
+		}
+		l.finish <- nil
+		next := b.wantLeader()
+		quiet := next.leader.YieldRequested()
+		time.Sleep(10 * reading)
+		if closed(quiet) || next.leader.YieldReason() != "" {
+			t.Error("the next leader was asked, too")
+		}
+		if err := other.RequestYield(t.Context(), "late"); err != nil {
+			t.Fatal(err)
+		}
+		next.finish <- nil // returns before the request is read
+		last := a.wantLeader().obey()
+		time.Sleep(10 * reading)
+		if closed(quiet) || closed(last.leader.YieldRequested()) {
+			t.Error("a request was told after its term")
+		}
+		_ = b.quit()
+		_ = a.quit()
+		wantErr(t, other.RequestYield(t.Context(), "x"), election.ErrNobody)
+	})
+}
+
+// It tries to break: a candidate whose context ends leaves no place in the line; a leader whose context ends
+// resigns, and both say why.
+func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader()
+		if len(w.lock().Waiters) != 1 {
+			t.Fatalf("%+v", w.lock())
+		}
+		wantErr(t, b.quit(), context.Canceled)
+		if len(w.lock().Waiters) != 0 || len(b.fences) != 0 {
+			t.Errorf("%+v, fences %v", w.lock(), b.fences)
+		}
+		failure := errors.New("half done")
+		a.cancel()
+		<-l.ctx.Done()
+		l.finish <- failure
+		err := a.quit()
+		wantErr(t, err, context.Canceled)
+		wantErr(t, err, failure)
+		if w.lock().Held {
+			t.Error("leadership was not given up")
+		}
+	})
+}
+
+// A panic is an error of the term, one that ends its goroutine gives leadership back, too; failures back off.
+func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start()
+		calls, last := 0, time.Now()
+		var pauses []time.Duration
+		ctx, cancel := context.WithCancel(t.Context())
+		err := election.Run(ctx, p.Manager, name, func(context.Context, *election.Leadership) error {
+			pauses, last = append(pauses, time.Since(last)), time.Now()
+			if calls++; calls == 6 {
+				cancel()
+				return nil
+			}
+			panic("boom")
+		}, election.Backoff(10*time.Second, time.Minute))
+		wantErr(t, err, context.Canceled)
+		for i, want := range []time.Duration{0, 10, 20, 40, 60, 60} {
+			want *= time.Second
+			if got := pauses[i]; got < want*8/10 || got > want*12/10+time.Second {
+				t.Errorf("pause %d is %v, want %v", i, got, want)
+			}
+		}
+		err = election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
+			panic("boom")
+		}, election.Once())
+		var panicked *election.PanicError
+		if !errors.As(err, &panicked) || !errors.Is(err, election.ErrPanic) || panicked.Value != "boom" ||
+			!strings.Contains(panicked.Stack, "election_test") {
+			t.Errorf("%v", err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_ = election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
+				runtime.Goexit()
+				return nil
+			})
+		})
+		wg.Wait()
+		if w.lock().Held {
+			t.Error("a function that ended its goroutine leads on")
+		}
+	})
+}
+
+// Once: one term, and what came of it.
+func TestRun_Once_ReturnsTheError(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, failure := w.start(), errors.New("failed")
+		for _, want := range []error{nil, failure} {
+			err := election.Run(t.Context(), p.Manager, name, func(_ context.Context, l *election.Leadership) error {
+				if err := l.Release(); err != nil { // ends nothing
+					t.Error(err)
+				}
+				if !w.lock().Held {
+					t.Error("the function's own release gave leadership up")
+				}
+				return want
+			}, election.Once())
+			if !errors.Is(err, want) || w.lock().Held {
+				t.Errorf("%v, want %v; %+v", err, want, w.lock())
+			}
+		}
+		r := w.stand(p, election.Once())
+		r.wantLeader().obey()
+		if err := r.e.Resign(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-r.over
+		if r.err != nil {
+			t.Errorf("after a resignation: %v", r.err)
+		}
+		r = w.stand(p, election.Once())
+		l := r.wantLeader()
+		p.kill()
+		<-l.ctx.Done()
+		p.heal()
+		l.finish <- nil
+		<-r.over
+		wantErr(t, r.err, distlock.ErrLockLost)
+	})
+}
+
+// Resign called inside the function, with its context, does not wait for itself.
+func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		e := election.New(w.start().Manager, name)
+		err := e.Run(t.Context(), func(ctx context.Context, _ *election.Leadership) error {
+			wantErr(t, e.Resign(ctx), election.ErrResigned)
+			return ctx.Err()
+		}, election.Once())
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Bad arguments are refused before any I/O.
+func TestElection_BadArguments(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start()
+		n := p.store.Total()
+		fn := func(context.Context, *election.Leadership) error { return nil }
+		bad := distlock.ErrBadOption
+		wantErr(t, election.Run(t.Context(), nil, name, fn), bad)
+		wantErr(t, election.Run(t.Context(), p.Manager, name, nil), bad)
+		wantErr(t, election.Run(nil, p.Manager, name, fn), bad) //nolint:staticcheck // that is what is tried
+		wantErr(t, election.Run(t.Context(), p.Manager, "", fn), distlock.ErrBadName)
+		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, nil), bad)
+		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(0, 1)), bad)
+		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(2, 1)), bad)
+		var none *election.Election
+		wantErr(t, none.Resign(t.Context()), bad)
+		_, err := none.Leader(t.Context())
+		wantErr(t, err, bad)
+		for _, err := range none.Observe(t.Context()) {
+			wantErr(t, err, bad)
+		}
+		wantErr(t, none.RequestYield(t.Context(), "x"), bad)
+		wantErr(t, none.Handover(t.Context(), "x"), bad)
+		wantErr(t, election.New(p.Manager, name).RequestYield(t.Context(), "\x00"), bad)
+		if p.store.Total() != n {
+			t.Errorf("%d commands", p.store.Total()-n)
+		}
+		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Metadata("\x00")), bad)
+		r := w.stand(p)
+		r.wantLeader().obey()
+		wantErr(t, r.e.Run(t.Context(), fn), election.ErrRunning)
+		_ = r.quit()
+		m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = m.Close(t.Context())
+		wantErr(t, election.Run(t.Context(), m, name, fn), distlock.ErrClosed)
+	})
+}
+
+// Closing the Manager ends the term and Run.
+func TestRun_ManagerClosed_Ends(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader().obey()
+		l.leader.YieldRequested()
+		for _, r := range []*run{b, a} {
+			if err := r.p.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			<-r.over
+			wantErr(t, r.err, distlock.ErrClosed)
+		}
+		wantErr(t, context.Cause(l.ctx), distlock.ErrClosed)
+	})
+}

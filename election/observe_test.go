@@ -1,0 +1,241 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/election"
+	"mongodlm/internal/fault"
+)
+
+// watch collects what an observer is told, until the returned function is called.
+func watch(e *election.Election) func() (leaders []election.Leader, errs []error) {
+	var leaders []election.Leader
+	var errs []error
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for l, err := range e.Observe(ctx) {
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			leaders = append(leaders, l)
+		}
+	}()
+	return func() ([]election.Leader, []error) {
+		synctest.Wait()
+		cancel()
+		<-done
+		return leaders, errs
+	}
+}
+
+// It tries to break: an observer is told every leader and that nobody leads (etcd's Observe never says that), with
+// the metadata, within a reading, and nothing twice.
+func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		o, p := w.start(), w.start()
+		stop := watch(election.New(o.Manager, name))
+		time.Sleep(reading)
+		a := w.stand(p, election.Metadata("a:1"), election.Backoff(time.Hour, time.Hour))
+		l := a.wantLeader()
+		time.Sleep(reading)
+		b := w.stand(w.start(), election.Metadata("b:1"))
+		line, err := a.e.Candidates(t.Context())
+		if err != nil || len(line) != 1 || line[0].Metadata != "b:1" || line[0].Process != b.p.Process() {
+			t.Errorf("candidates %+v, %v", line, err)
+		}
+		if err := b.e.RequestYield(t.Context(), "x"); err != nil { // no change of the leader
+			t.Error(err)
+		}
+		time.Sleep(reading)
+		l.finish <- nil
+		b.wantLeader().obey()
+		now, err := a.e.Leader(t.Context())
+		if err != nil || now.Metadata != "b:1" || now.Process != b.p.Process() {
+			t.Errorf("leader %+v, %v", now, err)
+		}
+		time.Sleep(reading)
+		_ = b.quit()
+		time.Sleep(reading)
+		leaders, errs := stop()
+		_ = a.quit()
+		if len(errs) != 1 {
+			t.Errorf("errors %v, want the end only", errs)
+		}
+		var told []string
+		for _, l := range leaders {
+			told = append(told, fmt.Sprint(l.Metadata, l.Nobody))
+		}
+		if fmt.Sprint(told) != fmt.Sprint([]string{"true", "a:1false", "b:1false", "true"}) {
+			t.Errorf("told %q", told)
+		}
+		if leaders[2].Fence != leaders[1].Fence+1 || leaders[2] != now || leaders[2].Since.IsZero() {
+			t.Errorf("%+v", leaders)
+		}
+		if now, err = a.e.Leader(t.Context()); err != nil || !now.Nobody {
+			t.Errorf("nobody leads: %+v, %v", now, err)
+		}
+	})
+}
+
+// It tries to break: a thousand observers of fifty elections in one process send as many commands as one observer.
+func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.stand(w.start()).wantLeader().obey()
+		one, many := w.start(), w.start()
+		_ = watch(election.New(one.Manager, name))
+		var stops []func() ([]election.Leader, []error)
+		for i := range 1000 {
+			n := name
+			if i%50 > 0 {
+				n = fmt.Sprint(name, i%50)
+			}
+			stops = append(stops, watch(election.New(many.Manager, n)))
+		}
+		time.Sleep(time.Minute)
+		few, lots := one.store.Count(fault.Look), many.store.Count(fault.Look)
+		time.Sleep(time.Hour)
+		few, lots = one.store.Count(fault.Look)-few, many.store.Count(fault.Look)-lots
+		if few < 500 || lots > few+few/10 {
+			t.Errorf("in an hour one observer sent %d commands, 1000 sent %d", few, lots)
+		}
+		for i, stop := range stops {
+			if leaders, _ := stop(); len(leaders) != 1 || leaders[0].Nobody != (i%50 > 0) {
+				t.Fatalf("observer %d was told %+v", i, leaders)
+			}
+		}
+		lots = many.store.Count(fault.Look)
+		time.Sleep(time.Hour)
+		if n := many.store.Count(fault.Look) - lots; n != 0 {
+			t.Errorf("%d commands although nobody observes", n)
+		}
+	})
+}
+
+// It tries to break: an observer outlives a server that does not answer, a document that cannot be understood and a
+// name that is used in another way; each is told once, and the leader again afterwards.
+func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		o := w.start()
+		stop := watch(election.New(o.Manager, name))
+		a := w.stand(w.start())
+		a.wantLeader().obey()
+		time.Sleep(reading)
+		o.kill()
+		time.Sleep(time.Minute)
+		o.heal()
+		time.Sleep(reading)
+		var doc bson.D
+		if err := bson.Unmarshal(w.mem.Document(catalog.LocksCollection, name), &doc); err != nil {
+			t.Fatal(err)
+		}
+		put := func(doc bson.D) {
+			if err := w.mem.Put(catalog.LocksCollection, doc); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * reading)
+		}
+		put(bson.D{{Key: "_id", Value: name}, {Key: "state", Value: "odd"}})
+		put(doc)
+		_ = a.quit()
+		time.Sleep(reading)
+		g, err := o.Lock(name).TryLock(t.Context(), distlock.Shared())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(reading)
+		leaders, errs := stop()
+		if len(leaders) != 5 || !leaders[0].Nobody || leaders[1] != leaders[2] || leaders[1] != leaders[3] ||
+			!leaders[4].Nobody {
+			t.Errorf("told %+v", leaders)
+		}
+		if len(errs) != 4 {
+			t.Fatalf("errors %v", errs)
+		}
+		for i, want := range []error{
+			distlock.ErrUnavailable, distlock.ErrMalformed, election.ErrMode, context.Canceled,
+		} {
+			wantErr(t, errs[i], want)
+		}
+		_ = g.Release()
+	})
+}
+
+// The name is a lock's name: a plain lock's holder is shown without metadata and may be asked to yield; what is shared
+// or a semaphore is refused by all.
+func TestElection_NameInUseForALock(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, e := w.start(), election.New(w.start().Manager, name)
+		g, err := p.Lock(name).TryLock(t.Context(), distlock.Why("backup"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := e.Leader(t.Context()); err != nil || l.Nobody || l.Metadata != "" || l.Fence != g.Fence() {
+			t.Errorf("%+v, %v", l, err)
+		}
+		if err := e.RequestYield(t.Context(), "an election"); err != nil {
+			t.Error(err)
+		}
+		if h, err := p.Lock(name).Holder(t.Context()); err != nil || h.YieldWhy != "an election" || h.YieldBy == "" {
+			t.Errorf("%+v, %v", h, err)
+		}
+		_ = g.Release()
+		never := func(context.Context, *election.Leadership) error { t.Error("called"); return nil }
+		for _, mode := range []distlock.Option{distlock.Shared(), distlock.Permits(3)} {
+			g, err := p.Lock(name).TryLock(t.Context(), mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantErr(t, e.Run(t.Context(), never), election.ErrMode)
+			_, err = e.Leader(t.Context())
+			wantErr(t, err, election.ErrMode)
+			wantErr(t, e.RequestYield(t.Context(), "x"), election.ErrNobody)
+			_ = g.Release()
+		}
+	})
+}
+
+// Observers come and go while the Manager is closed under them: all end, none hangs, and there is no data race.
+func TestObserve_ComeAndGo_ManagerClosed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start()
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				e := election.New(p.Manager, fmt.Sprint(name, i%7))
+				for j := range 20 {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i*j)*time.Second/10)
+					var last error
+					for _, err := range e.Observe(ctx) {
+						if last = err; i%3 == 0 {
+							break
+						}
+					}
+					cancel()
+					if i%3 != 0 && last == nil {
+						t.Error("it ended without saying why")
+					}
+				}
+			})
+		}
+		time.Sleep(30 * time.Second)
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		for _, err := range election.New(p.Manager, name).Observe(t.Context()) {
+			wantErr(t, err, distlock.ErrClosed)
+		}
+	})
+}

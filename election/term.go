@@ -1,0 +1,172 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// A Leadership is one term, as its function has it: a guard, trusted as long as its Err is nil. Releasing it ends
+// nothing; return from the function instead. It is of no use after the function has returned.
+type Leadership struct {
+	*distlock.TryGuard
+	term *term
+}
+
+// YieldRequested returns a channel that is closed once somebody asked this leader to resign, see
+// [Election.RequestYield]: within a reading, never after the term, and never for a request to an earlier leader.
+// The first call begins to ask: one read an interval for all elections of the process, see
+// [distlock.DistributedLock.Watch]; a leader that never calls it sends nothing.
+func (l *Leadership) YieldRequested() <-chan struct{} {
+	l.term.ask.Do(func() { l.term.work.Go(l.term.heed) })
+	return l.term.yield
+}
+
+// YieldReason returns what was given as the reason; empty before YieldRequested is closed.
+func (l *Leadership) YieldReason() string {
+	select {
+	case <-l.term.yield:
+		return l.term.reason
+	default:
+		return ""
+	}
+}
+
+// A term is one holding of the lock.
+type term struct {
+	e      *Election
+	guard  *distlock.TryGuard // the function has one of its own
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	told   error // why the term was ended from outside; set before done is closed, read after
+
+	returned chan struct{} // closed when the function has returned
+	done     chan struct{} // closed when leadership is given up
+	outcome  error         // of giving it up, once done is closed
+
+	ask    sync.Once
+	yield  chan struct{}
+	reason string         // once yield is closed
+	work   sync.WaitGroup // of heed
+
+	mu   sync.Mutex // guards over
+	over bool       // the function has returned, or is told to
+}
+
+func newTerm(e *Election, guard *distlock.TryGuard) *term {
+	t := &term{
+		e: e, guard: guard, returned: make(chan struct{}), done: make(chan struct{}), yield: make(chan struct{}),
+	}
+	t.ctx, t.cancel = context.WithCancelCause(guard.Context())
+	return t
+}
+
+// lead calls the function and gives leadership up when it has returned, or has ended its goroutine. An
+// error of the function that only says that it was told to end is none.
+func (t *term) lead(fn Func, clk clock.Clock) (err error) {
+	t.e.setTerm(t)
+	defer close(t.done)
+	defer func() { // whatever fn does, the lock is given back
+		t.e.setTerm(nil)
+		close(t.returned)
+		t.finish()
+		t.work.Wait()
+		t.outcome = t.guard.Release()
+		err = errors.Join(err, t.outcome)
+	}()
+	forget := context.AfterFunc(t.ctx, func() { t.complain(clk) })
+	defer forget()
+	inner, err := t.guard.Reenter()
+	if err != nil {
+		return nil // lost before it began: Release says so
+	}
+	defer inner.Release() // not the last one: no I/O
+	err = t.call(fn, &Leadership{TryGuard: inner, term: t})
+	if t.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(t.ctx))) {
+		return nil
+	}
+	return err
+}
+
+// call calls the function in this goroutine, unless the process was paused since it was elected.
+func (t *term) call(fn Func, l *Leadership) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: fmt.Sprint(v), Stack: string(debug.Stack())}
+		}
+	}()
+	if l.Err() != nil {
+		return nil
+	}
+	return fn(t.ctx, l)
+}
+
+// complain logs once that the function ignores its context.
+func (t *term) complain(clk clock.Clock) {
+	patience := t.e.manager.Config().Margin / 2
+	if clock.Sleep(clk, patience, t.returned) {
+		t.e.log(context.Cause(t.ctx)).Int64("fence", t.guard.Fence()).Dur("after", patience).
+			Msg("the leader's function ignores the end of its context")
+	}
+}
+
+// stop ends the function's context from outside; false when the function has returned. Told twice, the first counts.
+func (t *term) stop(why error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return false
+	}
+	if t.told == nil {
+		t.told = why
+	}
+	t.cancel(why)
+	return true
+}
+
+// finish ends the term for the function that has returned.
+func (t *term) finish() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	if t.told == nil && t.guard.Err() != nil {
+		t.told = t.guard.Err()
+	}
+	t.cancel(distlock.ErrReleased)
+}
+
+// wait waits until leadership is given up.
+func (t *term) wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return t.outcome
+	case <-ctx.Done():
+		return t.e.failed("wait for the end of a term of", context.Cause(ctx))
+	}
+}
+
+// heed waits for a request to yield. It ends with the term.
+func (t *term) heed() {
+	for now, err := range t.e.lock().Watch(t.ctx) {
+		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {
+			continue
+		}
+		if t.ctx.Err() == nil && t.guard.Err() == nil {
+			t.reason = now.YieldWhy
+			close(t.yield)
+		}
+		return
+	}
+}
+
+func (e *Election) log(err error) *zerolog.Event {
+	log := e.manager.Config().Logger
+	return log.Warn().Str("election", e.printable()).AnErr("cause", err)
+}
