@@ -51,8 +51,15 @@ type proc struct {
 
 func (w *world) start() *proc {
 	w.t.Helper()
+	return w.startWith(func(*distlock.Config) {})
+}
+
+func (w *world) startWith(change func(*distlock.Config)) *proc {
+	w.t.Helper()
 	p := &proc{store: fault.Wrap(w.mem), mem: w.mem}
-	m, err := distlock.New(w.t.Context(), distlock.Config{Catalog: p.store, Host: "host"})
+	cfg := distlock.Config{Catalog: p.store, Host: "host"}
+	change(&cfg)
+	m, err := distlock.New(w.t.Context(), cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

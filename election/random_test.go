@@ -1,0 +1,307 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/election"
+)
+
+// Times of the random test.
+const (
+	randomTakeover = time.Minute
+	randomPing     = 5 * time.Second
+	windDown       = 20 * time.Second // the longest that a function goes on after its context has ended
+	backoff        = 10 * time.Second
+)
+
+// Candidates stand, die, are paused, resign, hand over, are asked to yield, fail and come again, at random. What must
+// not happen whatever comes: two trusted terms, a term with a fence that is not larger, a hand-over that went to
+// another, a request that reached another term, nobody who leads for longer than the takeover time and an interval
+// although somebody could.
+func TestRun_AnythingHappens_Random(t *testing.T) {
+	seeds, steps := 10, 120
+	if testing.Short() {
+		seeds = 3
+	}
+	var sum tally
+	var mu sync.Mutex // guards sum
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range seeds {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					s := &scene{w: w, r: rand.New(rand.NewPCG(uint64(seed), 1)), began: map[int64]string{}, asked: map[int64]bool{}}
+					s.play(steps)
+					mu.Lock()
+					defer mu.Unlock()
+					sum.add(s.tally)
+				})
+			})
+		}
+	})
+	t.Logf("%+v", sum)
+	if sum.terms < 10*seeds || sum.handed < seeds || sum.yielded < seeds || sum.lost < seeds || sum.died < seeds {
+		t.Errorf("too little happens: %+v", sum)
+	}
+}
+
+// A tally counts what happened, so that a test in which nothing does is noticed.
+type tally struct {
+	terms, handed, refused, yielded, lost, died int
+}
+
+func (a *tally) add(b tally) {
+	a.terms, a.handed, a.refused = a.terms+b.terms, a.handed+b.handed, a.refused+b.refused
+	a.yielded, a.lost, a.died = a.yielded+b.yielded, a.lost+b.lost, a.died+b.died
+}
+
+// A scene is one play.
+type scene struct {
+	w          *world
+	r          *rand.Rand
+	candidates []*candidate
+	tally
+
+	mu      sync.Mutex // guards the fields below, and the tally
+	leaders []*election.Leadership
+	fence   int64            // the largest that began
+	began   map[int64]string // by fence: the process that led
+	asked   map[int64]bool   // by fence: the leader was asked to yield
+	led     time.Time        // when somebody led last, or something got in the way
+}
+
+// A candidate is one process and its Run.
+type candidate struct {
+	p      *proc
+	e      *election.Election
+	cancel context.CancelFunc
+	over   chan struct{}
+	cut    bool
+}
+
+func (s *scene) play(steps int) {
+	for range 4 {
+		s.stand()
+	}
+	for range steps {
+		s.step()
+		for left := time.Duration(s.r.IntN(30)) * time.Second; left > 0; left -= time.Second {
+			time.Sleep(time.Second)
+			s.check()
+		}
+	}
+	for _, c := range s.candidates {
+		c.p.heal()
+		c.cancel()
+	}
+	for _, c := range s.candidates {
+		<-c.over
+	}
+}
+
+// trusted is the oracle of every instant: the terms that are trusted, at most one. The caller holds mu.
+func (s *scene) trusted() (trusted []int64) {
+	for _, l := range s.leaders {
+		if l.Err() == nil {
+			trusted = append(trusted, l.Fence())
+		}
+	}
+	if len(trusted) > 1 {
+		s.w.t.Errorf("terms %v are trusted at once", trusted)
+	}
+	return trusted
+}
+
+// check is the oracle of every second.
+func (s *scene) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	trusted, able := s.trusted(), false
+	for _, c := range s.candidates {
+		able = able || !c.cut
+	}
+	if len(trusted) == 1 || !able {
+		s.led = time.Now()
+	}
+	if gap := time.Since(s.led); gap > randomTakeover+randomPing+windDown+backoff {
+		s.w.t.Fatalf("nobody has led for %v: %+v", gap, s.w.lock())
+	}
+}
+
+// disturbed says that something got in the way: the time without a leader counts from here.
+func (s *scene) disturbed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.led = time.Now()
+}
+
+func (s *scene) stand() {
+	s.disturbed()
+	c := &candidate{over: make(chan struct{})}
+	c.p = s.w.startWith(func(cfg *distlock.Config) {
+		cfg.Takeover, cfg.Ping, cfg.Margin = randomTakeover, randomPing, randomTakeover/4
+	})
+	c.e = election.New(c.p.Manager, name)
+	var ctx context.Context
+	ctx, c.cancel = context.WithCancel(context.Background())
+	seed := s.r.Uint64()
+	go func() {
+		defer close(c.over)
+		own := rand.New(rand.NewPCG(seed, 2))
+		_ = c.e.Run(ctx, func(ctx context.Context, l *election.Leadership) error { return s.lead(ctx, l, own) },
+			election.Backoff(backoff/10, backoff))
+	}()
+	s.candidates = append(s.candidates, c)
+}
+
+// lead is a function with moods.
+func (s *scene) lead(ctx context.Context, l *election.Leadership, own *rand.Rand) error {
+	s.mu.Lock()
+	if l.Fence() <= s.fence {
+		s.w.t.Errorf("fence %d after %d", l.Fence(), s.fence)
+	}
+	s.fence = l.Fence()
+	s.began[l.Fence()] = l.Process()
+	s.tally.terms++
+	s.leaders = append(s.leaders, l)
+	s.trusted()
+	s.mu.Unlock()
+	var yield <-chan struct{}
+	if own.IntN(3) > 0 {
+		yield = l.YieldRequested()
+	}
+	tired := time.NewTimer(time.Duration(1+own.IntN(600)) * time.Second)
+	defer tired.Stop()
+	select {
+	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), distlock.ErrLockLost) {
+			s.mu.Lock()
+			s.tally.lost++
+			s.mu.Unlock()
+		}
+		time.Sleep(time.Duration(own.Int64N(int64(windDown)))) // it ignores its context for a while
+		return ctx.Err()
+	case <-yield:
+		s.mu.Lock()
+		if s.tally.yielded++; !s.asked[l.Fence()] {
+			s.w.t.Errorf("fence %d was not asked to yield", l.Fence())
+		}
+		s.mu.Unlock()
+	case <-tired.C:
+	}
+	switch own.IntN(4) {
+	case 0:
+		return errors.New("failed")
+	case 1:
+		panic("boom")
+	}
+	return nil
+}
+
+func (s *scene) any() *candidate { return s.candidates[s.r.IntN(len(s.candidates))] }
+
+func (s *scene) step() {
+	c := s.any()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.r.IntN(40))*time.Second)
+	leading := s.leader()
+	switch s.r.IntN(9) {
+	case 0: // it dies, and another one comes
+		c.p.kill()
+		c.cut = true
+		s.mu.Lock()
+		s.tally.died++
+		s.mu.Unlock()
+		c.cancel()
+		s.candidates = deleted(s.candidates, c)
+		s.stand()
+	case 1, 2: // it is paused, or comes back
+		if s.disturbed(); c.cut {
+			c.p.heal()
+		} else {
+			c.p.kill()
+		}
+		c.cut = !c.cut
+	case 3:
+		if leading != nil {
+			c = leading
+		}
+		go func() {
+			defer cancel()
+			_ = c.e.Resign(ctx)
+		}()
+		return
+	case 4, 5, 6:
+		if leading != nil {
+			go func(to string) {
+				defer cancel()
+				s.handOver(ctx, leading, to)
+			}(c.p.Process())
+			return
+		}
+	case 7:
+		if s.w.mem.Document("locks", name) == nil || !s.w.lock().Held || c.cut {
+			break
+		}
+		s.mu.Lock()
+		s.asked[s.w.lock().Fence] = true // nothing happens in between
+		s.mu.Unlock()
+		if err := c.e.RequestYield(context.Background(), "x"); err != nil {
+			s.w.t.Logf("request: %v", err)
+		}
+	case 8: // it withdraws and stands again
+		s.disturbed()
+		if !c.cut {
+			c.cancel()
+			s.candidates = deleted(s.candidates, c)
+			s.stand()
+		}
+	}
+	cancel()
+}
+
+// leader is the candidate whose term is trusted.
+func (s *scene) leader() *candidate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leaders {
+		for _, c := range s.candidates {
+			if l.Err() == nil && c.p.Process() == l.Process() {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+func (s *scene) handOver(ctx context.Context, from *candidate, to string) {
+	fence := s.w.lock().Fence
+	err := from.e.Handover(ctx, to)
+	now := s.w.lock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.tally.refused++
+		return
+	}
+	s.tally.handed++
+	led, ok := s.began[fence+1]
+	if now.Fence == fence+1 && now.Process != to || ok && led != to {
+		s.w.t.Errorf("fence %d was handed to %s, %s got it, %s leads", fence+1, to, now.Process, led)
+	}
+}
+
+func deleted(from []*candidate, c *candidate) []*candidate {
+	var left []*candidate
+	for _, one := range from {
+		if one != c {
+			left = append(left, one)
+		}
+	}
+	return left
+}
