@@ -49,10 +49,11 @@ func (l Lock) LeaseOf(ts bson.ObjectID) (lease Lease, ok bool) {
 }
 
 // parseLeases understands the leases of those who hold the lock. What is none counts for nothing and makes
-// no document malformed: without its lease a holder is judged by its ping, as any other.
+// no document malformed: without its lease a holder is judged by its ping, as any other. State 2 is not
+// that of a holder of ours, see Lock.Takeover.
 func (l *Lock) parseLeases(v bson.RawValue) {
 	list, ok := v.ArrayOK()
-	if !ok || !l.Held || l.State > stateOurs {
+	if !ok || !l.Held || l.State > stateOurs && len(l.Sharers) == 0 {
 		return
 	}
 	values, err := list.Values()

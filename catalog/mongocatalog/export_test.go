@@ -94,6 +94,9 @@ func ShortBurial(dead catalog.Holder, evidence string) (bson.D, bson.A) {
 	return parts(shortBurial(dead, evidence))
 }
 
+// Renewing is the condition and the pipeline of a renewal.
+func Renewing(r catalog.Renewal) (bson.D, bson.A) { return parts(renewing(r)) }
+
 // Understood is the condition that a document is understood.
 func Understood() bson.D { return bson.D{whole()} }
 

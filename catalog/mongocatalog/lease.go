@@ -9,15 +9,16 @@ import (
 
 // This file builds what leases need of the commands.
 
-// watched is the condition that the holder's lease has not been renewed since it was watched; none where
-// the lease does not matter.
+// watched is the condition that the lease of one who has the lock to himself has not been renewed since it
+// was watched; none where the lease does not matter. Its renewal leaves no other lease there.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil
 	}
-	return bson.D{{Key: "leases", Value: append(leased(h.Session, bson.E{Key: "n", Value: h.Renewal}),
-		bson.E{Key: "$not", Value: leased(h.Session,
-			bson.E{Key: "n", Value: bson.D{{Key: "$gt", Value: h.Renewal}}})})}}
+	return bson.D{
+		{Key: "leases.0.ts", Value: h.TS}, {Key: "leases.0.n", Value: h.Renewal},
+		{Key: "leases.1", Value: absent},
+	}
 }
 
 // leased is the condition on leases that there is one of the session like that.

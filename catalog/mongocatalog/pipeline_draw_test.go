@@ -17,7 +17,7 @@ var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, ca
 
 func drawStep(t *rapid.T) step {
 	n := byte(rapid.IntRange(1, 8).Draw(t, "session"))
-	switch rapid.IntRange(0, 9).Draw(t, "verb") {
+	switch rapid.IntRange(0, 12).Draw(t, "verb") {
 	case 0, 1, 2, 3, 4:
 		mode := rapid.SampledFrom(modes).Draw(t, "mode")
 		limit := int32(0)
@@ -30,10 +30,18 @@ func drawStep(t *rapid.T) step {
 		return leave(n)
 	case 8:
 		process := rapid.SampledFrom([]string{fmt.Sprint("process-", n), "process-1", ""})
-		return bury(n, process.Draw(t, "process"))
+		s := bury(n, process.Draw(t, "process"))
+		s.dead.Renewal = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "renewal")
+		return s
+	case 9, 10, 11:
+		return drawRenewal(t, n)
 	default:
 		return step{verb: "settle"}
 	}
+}
+
+func drawRenewal(t *rapid.T, n byte) step {
+	return renew(n, rapid.Int64Range(1, 3).Draw(t, "number"), rapid.IntRange(0, 3).Draw(t, "twin") == 0)
 }
 
 // document draws one, or nil. plain says that only we can have written it.
@@ -68,6 +76,17 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	}
 	if rapid.Bool().Draw(t, "waiters") {
 		doc = append(doc, e("waiters", parties(t, "waiters", plain, 0)))
+	}
+	if rapid.Bool().Draw(t, "leases") {
+		leases := bson.A{}
+		for k := range rapid.IntRange(0, 3).Draw(t, "number of leases") {
+			one := byte(rapid.IntRange(1, 8).Draw(t, "lease of"))
+			if k == 0 {
+				one = n
+			}
+			leases = append(leases, lease(drawRenewal(t, one)))
+		}
+		doc = append(doc, e("leases", leases))
 	}
 	doc = append(doc, e("x", bson.D{e("y", "z")}))
 	if kind == 9 {

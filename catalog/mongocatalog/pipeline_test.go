@@ -18,11 +18,12 @@ import (
 
 // A step is one transition: who enters or leaves, and how.
 type step struct {
-	verb     string // enter, leave, bury, settle
+	verb     string // enter, leave, bury, settle, renew
 	request  catalog.Request
 	how      catalog.EnterMode
 	dead     catalog.Holder
 	evidence string
+	renewal  catalog.Renewal
 }
 
 func (s step) String() string {
@@ -31,6 +32,8 @@ func (s step) String() string {
 		return fmt.Sprintf("enter %s %q %d, line %d", s.request.TS.Hex(), s.request.Mode, s.request.Limit, s.how)
 	case "settle":
 		return "settle"
+	case "renew":
+		return fmt.Sprintf("renew %s, %d", s.renewal.TS.Hex(), s.renewal.Number)
 	}
 	return fmt.Sprintf("%s %s of %q", s.verb, s.dead.TS.Hex(), s.dead.Process)
 }
@@ -53,6 +56,8 @@ func (s step) short() []form {
 			forms = append(forms, of(mongocatalog.ShortDeparture(s.dead.Session, mode)))
 		}
 		return forms
+	case s.verb == "renew":
+		return []form{of(mongocatalog.Renewing(s.renewal))}
 	case s.verb == "bury":
 		return []form{of(mongocatalog.ShortBurial(s.dead, s.evidence))}
 	}
@@ -78,10 +83,9 @@ func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 			c, err = queue.GrantNext(l, now)
 		}
 	case "bury":
-		watched := func(p catalog.Participant) bool { return p.TS == s.dead.TS && p.Process == s.dead.Process }
-		if err = catalog.ErrNoMatch; slices.ContainsFunc(slices.Concat(l.Holders(), l.Waiters), watched) {
-			c, err = queue.Leave(l, s.dead.TS, now, s.evidence)
-		}
+		c, err = queue.Evict(l, s.dead, now, s.evidence)
+	case "renew":
+		c, err = queue.Renew(l, s.renewal, now)
 	default:
 		c, err = queue.Leave(l, s.dead.TS, now, "")
 		if err == nil && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
@@ -421,7 +425,7 @@ func TestPipeline_AnyLife_DoesAsPackageQueue(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) { live(t, evaluated, 60, done) })
-	for _, kind := range []string{"enter ", "enter shared", "enter permit", "leave ", "bury "} {
+	for _, kind := range []string{"enter ", "enter shared", "enter permit", "leave ", "bury ", "renew "} {
 		if done[kind] == 0 {
 			t.Errorf("the short form of %q never did anything: the test proves nothing; %v", kind, done)
 		}
@@ -482,6 +486,25 @@ func bury(n byte, process string) step {
 	s := leave(n)
 	s.verb, s.dead.Process, s.evidence = "bury", process, "$silent since noon"
 	return s
+}
+
+func renew(n byte, number int64, twin bool) step {
+	local := time.UnixMilli(1_700_000_000_000).UTC()
+	if twin {
+		local = local.Add(time.Second)
+	}
+	return step{verb: "renew", renewal: catalog.Renewal{
+		Session: catalog.Session{Name: "x", TS: id(n)}, Number: number, Life: time.Minute, Local: local,
+	}}
+}
+
+// lease is the document that the step would make, long ago.
+func lease(s step) bson.D {
+	r := s.renewal
+	return bson.D{
+		e("ts", r.TS), e("ms", r.Life.Milliseconds()), e("n", r.Number), e("at", bson.DateTime(5)),
+		e("local", bson.NewDateTimeFromTime(r.Local)),
+	}
 }
 
 // entry is the waiter that the step would make.
