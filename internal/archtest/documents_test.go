@@ -19,6 +19,7 @@ import (
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
 	`ConfigServer|config\.(locks|lockpings)|sharers\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
+	`claim\.(attempts|batch|fence|notBefore|session|slot|state)`,
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, defines of the model
 	`errors\.Is|excl|setsid|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,

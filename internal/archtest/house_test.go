@@ -47,6 +47,8 @@ func TestImports_PointOneWay(t *testing.T) {
 		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
 			"internal/contend", "internal/waitqueue"},
 		"election":                {"catalog", "distlock", "internal/clock"},
+		"internal/rows":           {"catalog"}, // no locks, no clocks
+		"claim":                   {"distlock", "internal/clock", "internal/rows"},
 		"singleton":               {"catalog", "distlock", "internal/clock"},
 		"singleton/singletontest": {"singleton"},
 		demo + "cluster":          {"catalog"},
@@ -70,9 +72,9 @@ func TestImports_PointOneWay(t *testing.T) {
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	ours := regexp.MustCompile(`^mongodlm/`)
-	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|singleton/singletontest|integration|` +
+	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|singleton/singletontest|integration|internal/rows/rowstest|` +
 		`internal/(simulation|fault|archtest|mongodtest|mutant)))$`)
-	for _, pkg := range goList(t, "-deps", "./distlock", "./election", "./singleton", "./catalog/memcatalog", "./configserver",
+	for _, pkg := range goList(t, "-deps", "./distlock", "./election", "./singleton", "./claim", "./catalog/memcatalog", "./configserver",
 		"./cmd/distlock", "./cmd/balancer-demo") {
 		if !ours.MatchString(pkg) {
 			continue

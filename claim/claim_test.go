@@ -1,0 +1,393 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/rows"
+)
+
+const takeoverTime = 15 * time.Minute
+
+// Two processes claim the same rows: each row is given to one.
+func TestClaim_TwoProcesses_NoRowTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 30)
+		a, b := w.start(Config{Batch: 20, InFlight: 100}), w.start(Config{Batch: 20, InFlight: 100})
+		seen := map[int]bool{}
+		for _, p := range []*proc{a, b, a, b} {
+			for _, row := range must2(p.Claim(t.Context(), 10)) {
+				if seen[row.Doc.ID] {
+					t.Errorf("row %d was given twice", row.Doc.ID)
+				}
+				seen[row.Doc.ID] = true
+				if err := row.Done(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if len(seen) != 30 {
+			t.Errorf("%d rows were given, want 30", len(seen))
+		}
+	})
+}
+
+func must2[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A round of n rows costs three commands and one to complete, a single row one and one.
+func TestRun_CommandsAnItem(t *testing.T) {
+	const n = 1000
+	for name, c := range map[string]struct {
+		cfg  Config
+		most float64
+	}{
+		"batch 1":   {Config{Workers: 16, Batch: 1}, 2.1},
+		"batch 100": {Config{Workers: 16, Batch: 100}, 0.1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.add(0, n)
+				p := w.start(c.cfg)
+				stop := p.run(t, func(context.Context, *Row[item]) error {
+					time.Sleep(time.Millisecond)
+					return nil
+				})
+				w.settle(time.Minute, allDone(n))
+				stop()
+				sent := p.gate.count("candidates", "mark", "marked", "mark one", "finish", "current")
+				per := float64(sent) / n
+				t.Logf("%.3f commands an item", per)
+				if per > c.most {
+					t.Errorf("%.3f commands an item, want at most %v: %v", per, c.most, p.gate.counts)
+				}
+			})
+		})
+	}
+}
+
+// No process claims more than it may, those that wait for a worker included.
+func TestClaim_InFlight_IsALimit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 100)
+		p := w.start(Config{Batch: 4, InFlight: 6})
+		first := must2(p.Claim(t.Context(), 4))
+		second := must2(p.Claim(t.Context(), 4))
+		if len(first) != 4 || len(second) != 2 {
+			t.Fatalf("got %d and %d rows, want 4 and 2", len(first), len(second))
+		}
+		_, err := p.Claim(t.Context(), 1)
+		wantErr(t, err, ErrInFlight)
+		if err := first[0].GiveBack(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if again := must2(p.Claim(t.Context(), 4)); len(again) != 1 {
+			t.Errorf("got %d rows, want 1", len(again))
+		}
+		if c := w.counts(); c.Claimed != 6 {
+			t.Errorf("%+v, want 6 claimed", c)
+		}
+	})
+}
+
+// A process that lives keeps its rows, however old they are.
+func TestRescue_LivingProcess_Never(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		a, b := w.start(Config{}), w.start(Config{})
+		row := must2(a.Claim(t.Context(), 1))[0]
+		stop := b.run(t, func(context.Context, *Row[item]) error {
+			t.Error("the row was given to another")
+			return nil
+		})
+		time.Sleep(3 * time.Hour)
+		if err := row.Err(); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if err := row.Done(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The rows of a process that died are given to others when the takeover rule says so, with a larger
+// fence, and the completion of the dead, should it live after all, matches nothing.
+func TestRescue_DeadProcess_CompletionIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 10)
+		a, b := w.start(Config{Batch: 10}), w.start(Config{Batch: 10, Workers: 4})
+		old := must2(a.Claim(t.Context(), 10))
+		died := time.Now()
+		a.cut()
+		var first sync.Once
+		stop := b.run(t, func(_ context.Context, row *Row[item]) error {
+			first.Do(func() { t.Logf("the first row was rescued after %v", time.Since(died)) })
+			if row.Fence() != 2 || row.Attempt() != 2 {
+				t.Errorf("fence %d, attempt %d, want 2 of both", row.Fence(), row.Attempt())
+			}
+			if old[0].Err() == nil {
+				t.Error("the dead process still believes in its rows")
+			}
+			return nil
+		})
+		w.settle(2*takeoverTime, allDone(10))
+		a.gate.set(nil)
+		for _, row := range old {
+			err := row.Done(t.Context())
+			wantErr(t, err, ErrLost)
+			wantErr(t, row.Fail(t.Context(), err), ErrFinished)
+		}
+		stop()
+	})
+}
+
+// A process that was killed with its rows at the last attempt does not come back for ever.
+func TestRescue_LastAttempt_IsDead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		a, b := w.start(Config{MaxAttempts: 1}), w.start(Config{MaxAttempts: 1})
+		must2(a.Claim(t.Context(), 1))
+		a.cut()
+		stop := b.run(t, func(context.Context, *Row[item]) error { return nil })
+		w.settle(2*takeoverTime, func(c Counts) bool { return c.Dead == 1 })
+		if got := w.row(0).Mark.Error; got != rows.GivenUp {
+			t.Errorf("error %q", got)
+		}
+		stop()
+	})
+}
+
+// A process that ends in good order leaves its rows to others at once, and uses its slot's name again.
+func TestClose_GivesBackAtOnce_AttemptDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 5)
+		a := w.start(Config{Batch: 5})
+		row := must2(a.Claim(t.Context(), 5))[0]
+		if err := a.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if c := w.counts(); c.Ready != 5 {
+			t.Errorf("%+v, want 5 ready", c)
+		}
+		wantErr(t, row.Done(t.Context()), ErrLost)
+		_, err := a.Claim(t.Context(), 1)
+		wantErr(t, err, ErrClosed)
+		b := w.start(Config{Batch: 5})
+		for _, row := range must2(b.Claim(t.Context(), 5)) {
+			if row.Attempt() != 1 || row.Fence() != 2 {
+				t.Errorf("attempt %d, fence %d, want 1 and 2", row.Attempt(), row.Fence())
+			}
+		}
+	})
+}
+
+// A failure is retried after a pause that doubles, and the row is dead after the last one, with its error.
+func TestRun_Failures_RetryThenDead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{MaxAttempts: 4, Backoff: time.Minute})
+		var at []time.Time
+		stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+			at = append(at, time.Now())
+			return errors.New(strings.Repeat("x", 3000))
+		})
+		w.settle(time.Hour, func(c Counts) bool { return c.Dead == 1 })
+		stop()
+		if len(at) != 4 {
+			t.Fatalf("%d attempts, want 4", len(at))
+		}
+		for i, pause := 1, time.Minute; i < len(at); i, pause = i+1, 2*pause {
+			if got := at[i].Sub(at[i-1]); got < pause*4/5 || got > pause*6/5+2*time.Second {
+				t.Errorf("pause %d is %v, want about %v", i, got, pause)
+			}
+		}
+		if got := w.row(0).Mark.Error; len(got) > mostError+3 || !strings.HasPrefix(got, "xxx") {
+			t.Errorf("error %q", got)
+		}
+	})
+}
+
+// A panic is a failure, and so is the end of the goroutine; the worker goes on.
+func TestRun_PanicAndGoexit_AreFailures(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 3)
+		p := w.start(Config{MaxAttempts: 1})
+		stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+			switch row.Doc.ID {
+			case 0:
+				panic("at the disco")
+			case 1:
+				runtime.Goexit()
+			}
+			return nil
+		})
+		w.settle(time.Minute, func(c Counts) bool { return c.Dead == 2 && c.Done == 1 })
+		stop()
+		if got := w.row(0).Mark.Error; got != "panic: at the disco" {
+			t.Errorf("error %q", got)
+		}
+	})
+}
+
+// At the end the handlers' contexts end, what was not begun is given back, and Run waits for a handler that takes
+// its time.
+func TestRun_Drain_WaitsForHandlersAndGivesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 20)
+		p := w.start(Config{Workers: 2, Batch: 10})
+		stop := p.run(t, func(ctx context.Context, row *Row[item]) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			if row.Doc.ID == 0 {
+				return nil // it was done all the same
+			}
+			return ctx.Err()
+		})
+		synctest.Wait()
+		begun := time.Now()
+		stop()
+		if took := time.Since(begun); took < time.Minute {
+			t.Errorf("Run returned after %v, before its handlers", took)
+		}
+		if c := w.counts(); c != (Counts{Ready: 19, Done: 1}) {
+			t.Errorf("%+v, want 19 ready and 1 done", c)
+		}
+		if got := w.row(5).Mark.Attempts; got != 0 {
+			t.Errorf("%d attempts count, want 0", got)
+		}
+	})
+}
+
+// A handler that never returns keeps its row, and only its row, while its process lives.
+func TestRun_HandlerThatNeverReturns_KeepsItsRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 10)
+		a, b := w.start(Config{Workers: 2}), w.start(Config{Workers: 2})
+		release := make(chan struct{})
+		handle := func(_ context.Context, row *Row[item]) error {
+			if row.Doc.ID == 0 {
+				<-release
+			}
+			return nil
+		}
+		stopA, stopB := a.run(t, handle), b.run(t, handle)
+		w.settle(time.Minute, func(c Counts) bool { return c.Done == 9 })
+		time.Sleep(2 * time.Hour)
+		if c := w.counts(); c != (Counts{Claimed: 1, Done: 9}) {
+			t.Errorf("%+v, want one claimed", c)
+		}
+		close(release)
+		w.settle(time.Minute, allDone(10))
+		stopA()
+		stopB()
+	})
+}
+
+// A reply that is lost leaves no row claimed by nobody; nor does a command that is carried out late.
+func TestClaim_LostReply_IsGivenBack(t *testing.T) {
+	for _, batch := range []int{1, 5} {
+		inBubbleSub(t, map[int]string{1: "batch 1", 5: "batch 5"}[batch], func(t *testing.T, w *world) {
+			w.add(0, 5)
+			p := w.start(Config{Batch: batch, Workers: 5})
+			var mu sync.Mutex // guards lost
+			lost := 0
+			p.gate.set(func(_ context.Context, command string, apply func() error) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if (command == "mark" || command == "mark one") && lost < 3 {
+					lost++
+					late := time.Duration(lost) * 10 * time.Second
+					go func() {
+						time.Sleep(late)
+						_ = apply() // late
+					}()
+					return errCut
+				}
+				return apply()
+			})
+			stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+			w.settle(5*time.Minute, allDone(5))
+			time.Sleep(time.Minute)
+			stop()
+		})
+	}
+}
+
+func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) { inBubble(t, test) })
+}
+
+// A completion whose reply is lost is repeated until its outcome is known.
+func TestRun_LostCompletion_IsRepeated(t *testing.T) {
+	for _, applied := range []bool{true, false} {
+		inBubbleSub(t, map[bool]string{true: "applied", false: "not applied"}[applied], func(t *testing.T, w *world) {
+			w.add(0, 50)
+			p := w.start(Config{Batch: 10, Workers: 3})
+			var handled atomic.Int32
+			failures := 0 // of one goroutine
+			p.gate.set(func(_ context.Context, command string, apply func() error) error {
+				if command == "finish" && failures < 20 {
+					if failures++; applied {
+						_ = apply()
+					}
+					return errCut
+				}
+				return apply()
+			})
+			stop := p.run(t, func(context.Context, *Row[item]) error { handled.Add(1); return nil })
+			w.settle(5*time.Minute, allDone(50))
+			stop()
+			if n := handled.Load(); n != 50 {
+				t.Errorf("handled %d times, want 50", n)
+			}
+		})
+	}
+}
+
+// An operator takes a row away from a worker: the completion says so, and the next worker's claim stands.
+func TestRow_EditedByAnOperator_CompletionIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{InFlight: 5})
+		row := must2(p.Claim(t.Context(), 1))[0]
+		if _, err := w.rows.GiveBack(t.Context(), row.c.row.Mark.Session, nil); err != nil {
+			t.Fatal(err)
+		}
+		again := must2(p.Claim(t.Context(), 1))[0] // by the same process and session
+		var lost *LostError
+		if err := row.Done(t.Context()); !errors.As(err, &lost) || lost.Fence != 1 {
+			t.Errorf("error is %v, want a *LostError of fence 1", err)
+		}
+		if err := again.Done(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A Manager that is closed under a running queue ends it.
+func TestRun_ManagerClosed_Ends(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(Config{})
+		ended := make(chan error)
+		go func() { ended <- p.Run(t.Context(), func(context.Context, *Row[item]) error { return nil }) }()
+		synctest.Wait()
+		wantErr(t, p.Run(t.Context(), func(context.Context, *Row[item]) error { return nil }), ErrRunning)
+		if err := p.m.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, <-ended, distlock.ErrClosed)
+	})
+}

@@ -1,0 +1,64 @@
+package claim
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func d(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
+
+// A configuration that contradicts itself is refused, with the field named: above all a filter that names the
+// field of this package, however it does.
+func TestConfig_Contradictions_AreNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"filter":             {Config{Filter: d("claim.state", "ready")}, "Filter"},
+		"filter by field":    {Config{Filter: d("claim", nil)}, "Filter"},
+		"filter in $and":     {Config{Filter: d("$and", bson.A{d("$or", bson.A{d("claim.fence", 1)})})}, "Filter"},
+		"filter in $expr":    {Config{Filter: d("$expr", d("$gt", bson.A{"$claim.fence", 1}))}, "Filter"},
+		"filter in $where":   {Config{Filter: d("$where", "this.claim")}, "Filter"},
+		"filter, own field":  {Config{Field: "job", Filter: d("job.x", 1)}, "Filter"},
+		"filter not sent":    {Config{Filter: d("a", make(chan int))}, "Filter"},
+		"sort":               {Config{Sort: d("claim.at", 1)}, "Sort"},
+		"sort by what":       {Config{Sort: d("a", "text")}, "Sort"},
+		"field":              {Config{Field: "a.b"}, "Field"},
+		"queue":              {Config{Queue: strings.Repeat("x", 201)}, "Queue"},
+		"in flight":          {Config{Workers: 5, InFlight: 4}, "InFlight"},
+		"in flight of batch": {Config{Batch: 50, InFlight: 40}, "InFlight"},
+		"batch":              {Config{Batch: 1001, InFlight: 2000}, "Batch"},
+		"workers":            {Config{Workers: -1}, "Workers"},
+		"attempts":           {Config{MaxAttempts: -1}, "MaxAttempts"},
+		"back-off":           {Config{Backoff: time.Hour, BackoffMax: time.Minute}, "Backoff"},
+		"poll":               {Config{Poll: -1}, "Poll"},
+		"tend":               {Config{Tend: 1}, "Tend"},
+	} {
+		list := c.cfg.withDefaults().problems()
+		if len(list) == 0 || !strings.HasPrefix(list[0], c.want) {
+			t.Errorf("%s: %q, want one of %s", name, list, c.want)
+		}
+	}
+	for name, cfg := range map[string]Config{
+		"zero":               {},
+		"a field within":     {Filter: d("payload.claim", 1)},
+		"a field like it":    {Filter: d("claims", 1)},
+		"another":            {Field: "job", Filter: d("claim", 1)},
+		"an order":           {Sort: bson.D{{Key: "a", Value: 1}, {Key: "b", Value: int64(-1)}}},
+		"a document as such": {Filter: d("meta", d("claim", 1))},
+	} {
+		if list := cfg.withDefaults().problems(); list != nil {
+			t.Errorf("%s: %q", name, list)
+		}
+	}
+	_, err := New[int](t.Context(), nil, nil, Config{})
+	var bad *ConfigError
+	if !errors.As(err, &bad) || len(bad.Problems) != 3 || !errors.Is(err, ErrConfig) {
+		t.Errorf("error is %v, want a *ConfigError with three problems", err)
+	}
+}

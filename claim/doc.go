@@ -1,0 +1,48 @@
+// Package claim gives the rows of a collection to workers, each row to exactly one at a time: the SKIP
+// LOCKED of MongoDB. Any collection will do. A row is one of its documents; what this package keeps of it is
+// one field, see [Config.Field], and it writes no other.
+//
+// # What it does not promise
+//
+// Work is done at least once, not exactly once: a process that dies after the work and before the row is
+// marked done leaves the row to another. What must happen once belongs into [Row.DoneWith], or must refuse
+// a smaller [Row.Fence] than it has seen.
+//
+// The order of [Config.Sort] is not strict: rows are worked on at the same time, and processes that meet
+// at the same rows make way for each other.
+//
+// A row whose handler never returns stays claimed while its process lives.
+//
+// # What it promises
+//
+// A claim belongs to a process, not to a span of time. Each process holds one lock of package distlock,
+// its slot, for as long as it claims; every row it claims names the slot, its lock session and its fence. A row is
+// given to another exactly when a later holder has the slot: because the process gave it back, or because
+// it is dead by the takeover rule. It does not matter how old the claim is. One watch of one lock
+// serves all rows of a process.
+//
+// What ends a claim names it: session and batch. The completion of a worker whose row was given to
+// another matches nothing and returns a [LostError]. So every row is marked done exactly once.
+//
+// A handler's context ends when the slot is lost, before anyone else may have its rows, under the
+// assumptions of package distlock.
+//
+// # The field
+//
+//	state      absent or "ready", "claimed", "retrying", "dead", "done"
+//	slot, slotFence, session   the lock that the claim belongs to
+//	batch      new for every claim
+//	fence      int64, one more with every claim of this row
+//	attempts   int64, claims that were not given back
+//	at         when it was claimed, by the clock of the process that did, for people
+//	notBefore  of a row that is retrying, by the clock of the process where it failed
+//	error      of the last failure
+//
+// An operator may set state to "ready", or remove the field, at any time: a worker that has the row
+// learns it from its completion.
+//
+// # Clocks
+//
+// The pause before a retry is the only thing that compares two processes' clocks: with clocks an hour
+// apart a row is retried up to an hour early or late. Nothing else depends on them.
+package claim

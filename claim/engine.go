@@ -1,0 +1,370 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/rows"
+)
+
+// An engine is a queue without the type of its rows.
+type engine struct {
+	m      *distlock.Manager
+	store  rows.Store
+	cfg    Config
+	prefix string // of the names of its locks
+	clock  clock.Clock
+	log    zerolog.Logger
+	limit  time.Duration // of one command
+
+	life  context.Context // until Close
+	end   context.CancelFunc
+	woken chan struct{} // one element when there may be rows
+	room  chan struct{} // one element when rows were finished
+
+	entering sync.Mutex // held while a slot is taken
+
+	background sync.WaitGroup
+
+	mu       sync.Mutex // guards the rest
+	begun    bool       // the background runs
+	closed   bool
+	running  chan struct{} // closed when Run ends; nil when none is under way
+	now      *session
+	retired  map[*session]struct{}
+	inFlight int
+	spread   int // how many batches of rows to choose from
+	dueNext  clock.Reading
+	due      bool // dueNext is set
+	bad      map[string]bson.RawValue
+	told     map[string]bool // odd rows that were logged
+	streamed bool            // a change stream wakes
+}
+
+// A claimed is a row and the claim of it.
+type claimed struct {
+	row   rows.Row
+	s     *session
+	stage atomic.Int32
+	tries int // to end it; by whoever is ending it
+}
+
+// The stages of a claim in its process.
+const (
+	open   int32 = iota
+	ending       // somebody is about to end it
+	over
+)
+
+func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string, cfg Config) *engine {
+	e := &engine{m: m, store: store, cfg: cfg, prefix: "claim:" + namespace + ":" + cfg.Queue,
+		clock: clock.From(ctx), limit: m.Config().CommandTimeout, woken: make(chan struct{}, 1),
+		room: make(chan struct{}, 1), retired: map[*session]struct{}{}, bad: map[string]bson.RawValue{},
+		told: map[string]bool{}}
+	e.log = cfg.Logger.With().Str("queue", cfg.Queue).Logger()
+	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
+	return e
+}
+
+// command bounds one command.
+func (e *engine) command(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, e.limit)
+}
+
+// jittered is a pause give or take a fifth.
+func jittered(d time.Duration) time.Duration {
+	return d - d/5 + rand.N(2*d/5+1)
+}
+
+// reserve takes room for up to n rows and returns for how many there is, 0 for none.
+func (e *engine) reserve(n int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n = min(n, e.cfg.InFlight-e.inFlight)
+	e.inFlight += n
+	return n
+}
+
+// vacate gives room back.
+func (e *engine) vacate(n int) {
+	e.mu.Lock()
+	e.inFlight -= n
+	e.mu.Unlock()
+	signal(e.room)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// claim claims up to n rows, for which there is room. What it does not claim is vacated.
+func (e *engine) claim(ctx context.Context, n int) (got []*claimed, err error) {
+	defer func() {
+		if len(got) < n {
+			e.vacate(n - len(got))
+		}
+	}()
+	s, err := e.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := s.begin(e.clock.Now().Wall)
+	found, err := e.mark(ctx, c, n)
+	if err == nil {
+		// The slot was held when the reply was there: so it was when the rows were claimed, or they are
+		// claimed by a session that is over and will be rescued.
+		err = s.err()
+	}
+	if err != nil {
+		found = nil // what was claimed nevertheless is a ghost
+	}
+	if s.got(c.Batch, len(found)) {
+		e.leave(s)
+	}
+	for _, row := range found {
+		got = append(got, &claimed{row: row, s: s})
+	}
+	return got, err
+}
+
+func (e *engine) mark(ctx context.Context, c rows.Claim, n int) ([]rows.Row, error) {
+	if n == 1 {
+		found, err := e.markOne(ctx, c)
+		if found != nil {
+			return []rows.Row{*found}, err
+		}
+		var denied *distlock.PrivilegeError
+		if err == nil || ctx.Err() != nil || errors.As(err, &denied) {
+			return nil, err
+		}
+		if refused := e.sortOut(ctx); !refused { // it is not for a malformed row
+			return nil, err
+		}
+	}
+	return e.markBatch(ctx, c, n)
+}
+
+func (e *engine) markOne(ctx context.Context, c rows.Claim) (*rows.Row, error) {
+	ctx, done := e.command(ctx)
+	defer done()
+	return e.store.MarkOne(ctx, c, e.without())
+}
+
+// sortOut looks for malformed rows among the first and reports whether there are any.
+func (e *engine) sortOut(ctx context.Context) bool {
+	ctx, done := e.command(ctx)
+	defer done()
+	_, bad, err := e.store.Candidates(ctx, firstSlots, 0, e.without())
+	e.exclude(bad)
+	return err == nil && len(bad) > 0
+}
+
+// markBatch reads candidates, claims those that are still ready, and reads which those are: three commands.
+// Processes that meet at the same rows choose from more.
+func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int) ([]rows.Row, error) {
+	ctx, done := context.WithTimeout(ctx, 3*e.limit)
+	defer done()
+	e.mu.Lock()
+	skip := rand.IntN(e.spread+1) * n
+	e.mu.Unlock()
+	found, bad, err := e.store.Candidates(ctx, n, skip, e.without())
+	if err == nil && skip > 0 && len(found)+len(bad) < n {
+		found, bad, err = e.store.Candidates(ctx, n, 0, e.without())
+	}
+	e.exclude(bad)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	ids := make([]bson.RawValue, len(found))
+	for i, row := range found {
+		ids[i] = row.ID
+	}
+	if err := e.store.Mark(ctx, ids, c); err != nil {
+		return nil, err
+	}
+	got, err := e.store.Marked(ctx, ids, c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	const most = 32
+	if len(got) < len(ids) {
+		e.spread = min(2*e.spread+1, most)
+	} else {
+		e.spread = max(e.spread-1, 0)
+	}
+	return got, err
+}
+
+// mostBad is how many malformed rows are left out of the questions for rows.
+const mostBad = 100
+
+// exclude leaves malformed rows out, and tells of each once.
+func (e *engine) exclude(bad []rows.Malformed) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, one := range bad {
+		key := rows.Key(one.ID)
+		if !e.told[key] && len(e.told) < mostInFlight {
+			e.log.Warn().Err(&one).Msg("row is not understood and left alone")
+			e.told[key] = true
+		}
+		if len(e.bad) < mostBad {
+			e.bad[key] = one.ID
+		}
+	}
+}
+
+func (e *engine) without() (ids []bson.RawValue) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range e.bad {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// An outcome is how a claim ends.
+type outcome struct {
+	c   *claimed
+	end rows.Ending
+}
+
+// mostError bounds the text of an error in a row.
+const mostError = 2000
+
+// failure is the outcome of a row that failed.
+func (e *engine) failure(c *claimed, cause error) outcome {
+	text := "failed without a reason"
+	if cause != nil {
+		text = printable(cause.Error())
+	}
+	end := rows.Ending{To: rows.Dead, Error: text}
+	if c.row.Mark.Attempts < int64(e.cfg.MaxAttempts) {
+		pause := e.backoff(c.row.Mark.Attempts)
+		end = rows.Ending{To: rows.Retrying, Error: text, NotBefore: e.clock.Now().Wall.Add(pause).Truncate(time.Millisecond)}
+	} else {
+		e.log.Error().Str("row", rows.Text(c.row.ID)).Str("error", text).Int64("attempts", c.row.Mark.Attempts).
+			Msg("row is dead")
+	}
+	return outcome{c, end}
+}
+
+// backoff is the pause after the n'th attempt.
+func (e *engine) backoff(n int64) time.Duration {
+	pause := e.cfg.Backoff
+	for i := int64(1); i < n && pause < e.cfg.BackoffMax; i++ {
+		pause *= 2
+	}
+	return jittered(min(pause, e.cfg.BackoffMax))
+}
+
+// printable bounds a text that goes into a document.
+func printable(text string) string {
+	if text = strings.ToValidUTF8(text, "?"); len(text) > mostError {
+		text = strings.ToValidUTF8(text[:mostError], "") + "..."
+	}
+	return text
+}
+
+// finish ends claims, which are at the stage ending, with one command, and returns an error for each, nil for
+// those that are ended. A claim whose end is in doubt is open again, and the error does not match ErrLost.
+func (e *engine) finish(ctx context.Context, ends []outcome) []error {
+	errs := make([]error, len(ends))
+	endings := make([]rows.Ending, len(ends))
+	for i, o := range ends {
+		end := o.end
+		end.ID, end.Session, end.Batch = o.c.row.ID, o.c.row.Mark.Session, o.c.row.Mark.Batch
+		end.Delete = end.To == rows.Done && e.cfg.DeleteDone
+		endings[i] = end
+	}
+	ctx, done := context.WithTimeout(ctx, 2*e.limit)
+	defer done()
+	matched, err := e.store.Finish(ctx, endings)
+	var left []rows.Row
+	if err == nil && matched < len(ends) {
+		ids := make([]bson.RawValue, len(ends))
+		for i, end := range endings {
+			ids[i] = end.ID
+		}
+		left, err = e.store.Current(ctx, ids)
+	}
+	if err != nil {
+		for i, o := range ends {
+			o.c.tries++
+			o.c.stage.Store(open)
+			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(o.c.row.ID), err)
+		}
+		return errs
+	}
+	if matched < len(ends) {
+		judge(endings, ends, left, matched, errs)
+	}
+	for i, o := range ends {
+		if errs[i] == nil && endings[i].To == rows.Retrying {
+			e.dueAt(endings[i].NotBefore)
+		}
+		e.finished(o.c)
+	}
+	return errs
+}
+
+// judge says of each row whether its claim was ended by us. A document that is gone was removed by us if as many
+// are gone as the server counts.
+func judge(endings []rows.Ending, ends []outcome, left []rows.Row, matched int, errs []error) {
+	there := map[string]*rows.Row{}
+	for i := range left {
+		there[rows.Key(left[i].ID)] = &left[i]
+	}
+	gone, ours := 0, 0
+	for _, end := range endings {
+		row := there[rows.Key(end.ID)]
+		switch {
+		case row == nil:
+			gone++
+		case row.Mark.State == end.To && row.Mark.Batch == end.Batch:
+			ours++
+		}
+	}
+	for i, end := range endings {
+		row := there[rows.Key(end.ID)]
+		switch {
+		case row != nil && row.Mark.State == end.To && row.Mark.Batch == end.Batch:
+		case row == nil && end.Delete && (ends[i].c.tries > 0 || matched-ours >= gone):
+		default:
+			errs[i] = lost(ends[i].c, row)
+		}
+	}
+}
+
+// finished says that a row is claimed no more.
+func (e *engine) finished(c *claimed) {
+	c.stage.Store(over)
+	e.vacate(1)
+	if c.s.gone(c.row.Mark.Batch) {
+		e.leave(c.s)
+	}
+}
+
+// dueAt remembers when a row that failed here is due.
+func (e *engine) dueAt(at time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.clock.Now()
+	in := clock.Reading{Wall: at, Mono: now.Mono + at.Sub(now.Wall)}
+	if !e.due || in.Mono < e.dueNext.Mono {
+		e.dueNext, e.due = in, true
+	}
+}

@@ -1,0 +1,189 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/rows"
+)
+
+// A Queue is the rows of one collection, for one process. T is what their documents decode into; what it
+// does not name stays in the document. Safe for concurrent use.
+type Queue[T any] struct{ e *engine }
+
+// Counts are the rows of a queue by state.
+type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
+
+// New checks the configuration and makes sure of the indexes: {claim.state, claim.notBefore}, and, with
+// Sort, {claim.state, ...Sort}. Two commands when they are there. Documents that are no rows are
+// read past: with many of them give the collection an index of your own on Filter's fields and claim.state.
+// Nothing runs in the background before the first row is claimed. Close the queue before the Manager.
+//
+// The Manager's database may be on another server than the collection.
+//
+// Errors: a *ConfigError with every contradiction; a *distlock.PrivilegeError that names the missing privilege,
+// with the command that creates the index for somebody who may.
+func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection, cfg Config) (*Queue[T], error) {
+	cfg = cfg.withDefaults()
+	list := cfg.problems()
+	if m == nil {
+		list = append(list, "the Manager is nil")
+	}
+	if coll == nil {
+		list = append(list, "the collection is nil")
+	}
+	if !structured[T]() {
+		list = append(list, "rows must be structs, maps or documents")
+	}
+	if list != nil {
+		return nil, &ConfigError{Problems: list}
+	}
+	store := rows.NewMongo(coll, cfg.Field, cfg.Filter, cfg.Sort)
+	q := onStore[T](ctx, m, store, coll.Database().Name()+"."+coll.Name(), cfg)
+	preparing, done := context.WithTimeout(ctx, 4*q.e.limit)
+	defer done()
+	if err := store.Prepare(preparing); err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return q, nil
+}
+
+// Run claims rows and gives each to handle, Workers at a time, until ctx ends; then it gives back what was
+// not begun, and returns when all handlers have. It returns nil then, an error when going on is hopeless: a
+// missing privilege, a closed Manager. One Run at a time.
+//
+// The handler's context ends with ctx, and when the process loses its slot. What handle returns ends the claim: nil is
+// done, an error is a failure, as is a panic, and an error after its context has ended gives the row back. A
+// handler may end the claim itself before. Return from it when its context ends: Run waits.
+func (q *Queue[T]) Run(ctx context.Context, handle func(ctx context.Context, row *Row[T]) error) error {
+	if handle == nil {
+		return &ConfigError{Problems: []string{"the handler is nil"}}
+	}
+	return q.e.run(ctx, func(ctx context.Context, c *claimed) error {
+		row, err := q.decode(c)
+		if err != nil {
+			return err
+		}
+		return handle(ctx, row)
+	})
+}
+
+func (q *Queue[T]) decode(c *claimed) (*Row[T], error) {
+	row := &Row[T]{e: q.e, c: c}
+	if err := bson.Unmarshal(c.row.Doc, &row.Doc); err != nil {
+		return nil, fmt.Errorf("decode the document: %w", err)
+	}
+	return row, nil
+}
+
+// Claim claims up to n rows and returns those it got, none when none is ready. It claims no more than InFlight
+// at a time: rows count until their claim is ended. A document that does not decode into T fails and is left out. One
+// command for one row; three, or four, for several.
+//
+// Errors: ErrInFlight when there is no room for any; what TryLock returns when the process cannot have a slot;
+// a *distlock.LostError when it lost it meanwhile; *distlock.PrivilegeError; ErrClosed. What may have been claimed
+// then is given back in the background.
+func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
+	if n < 1 {
+		return nil, fmt.Errorf("claim: %d rows asked for, must be at least 1", n)
+	}
+	if err := q.e.begin(); err != nil {
+		return nil, err
+	}
+	if n = q.e.reserve(min(n, mostBatch)); n <= 0 {
+		return nil, ErrInFlight
+	}
+	got, err := q.e.claim(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	var list []*Row[T]
+	for _, c := range got {
+		row, err := q.decode(c)
+		if err != nil {
+			_ = q.e.endOne(ctx, q.e.failure(c, err)) // it would be found claimed by Close
+			continue
+		}
+		list = append(list, row)
+	}
+	return list, nil
+}
+
+// Add inserts documents, one command, and wakes this process. Called with the context of DoneWith it
+// belongs to that transaction.
+func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
+	if len(docs) == 0 {
+		return nil
+	}
+	list := make([]any, len(docs))
+	for i, doc := range docs {
+		list[i] = doc
+	}
+	err := q.e.store.Insert(ctx, list)
+	if err == nil {
+		signal(q.e.woken)
+	}
+	return err
+}
+
+// Counts counts the rows. Five commands, each by an index.
+func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
+	ctx, done := context.WithTimeout(ctx, 5*q.e.limit)
+	defer done()
+	c, err := q.e.store.Count(ctx)
+	return Counts(c), err
+}
+
+// Close ends Run and waits for its handlers as long as ctx lasts, gives back every row that this process still has
+// claimed, and frees the slot. Rows of Claim are given back, too: stop working on them before. When ctx ended
+// first the slot is kept, and with it the rows of the handlers that still run, until the Manager is closed; its
+// error is returned.
+func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
+
+func (e *engine) close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closed = true
+	running := e.running
+	e.mu.Unlock()
+	e.end()
+	if running != nil {
+		select {
+		case <-running:
+		case <-ctx.Done():
+			return fmt.Errorf("claim: handlers still run: %w", context.Cause(ctx))
+		}
+	}
+	e.background.Wait()
+	e.entering.Lock() // a Claim that is under way
+	defer e.entering.Unlock()
+	e.mu.Lock()
+	sessions := make([]*session, 0, len(e.retired)+1)
+	for s := range e.retired {
+		sessions = append(sessions, s)
+	}
+	if e.now != nil {
+		sessions = append(sessions, e.now)
+	}
+	e.now, e.retired = nil, map[*session]struct{}{}
+	e.mu.Unlock()
+	var first error
+	for s := range slices.Values(sessions) {
+		limited, done := e.command(context.WithoutCancel(ctx))
+		if _, err := e.store.GiveBack(limited, s.guard.Session(), nil); err != nil && first == nil {
+			first = fmt.Errorf("claim: give rows back, others will rescue them: %w", err)
+		}
+		done()
+		e.release(s)
+	}
+	return first
+}
+
+// onStore is a queue over any store.
+func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, namespace string, cfg Config) *Queue[T] {
+	return &Queue[T]{e: newEngine(ctx, m, store, namespace, cfg)}
+}

@@ -1,0 +1,276 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/rows"
+)
+
+// mostFeeders is how many claims of single rows are under way at a time.
+const mostFeeders = 8
+
+// failurePause is the pause after a claim that failed, if Poll is not shorter.
+const failurePause = time.Second
+
+// linger is how long a completion waits for others of its batch.
+const linger = 5 * time.Millisecond
+
+// A run is one call of Run.
+type run struct {
+	e      *engine
+	ctx    context.Context // ends when no more rows are to be claimed
+	stop   context.CancelCauseFunc
+	handle func(context.Context, *claimed) error
+	todo   chan *claimed
+	ends   chan outcome  // what is to be completed in batches
+	more   chan struct{} // one element for a further feeder: there are rows
+}
+
+// run runs handlers until ctx ends.
+func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed) error) error {
+	if err := e.begin(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	if e.running != nil {
+		e.mu.Unlock()
+		return ErrRunning
+	}
+	ended := make(chan struct{})
+	e.running = ended
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.running = nil
+		e.mu.Unlock()
+		close(ended)
+	}()
+	r := &run{e: e, handle: handle, todo: make(chan *claimed, e.cfg.InFlight),
+		ends: make(chan outcome, e.cfg.InFlight), more: make(chan struct{}, 1)}
+	r.ctx, r.stop = context.WithCancelCause(ctx)
+	defer r.stop(nil)
+	defer context.AfterFunc(e.life, func() { r.stop(nil) })()
+
+	var feeders, workers, completer sync.WaitGroup
+	feeders.Go(func() { r.feed(true) })
+	if e.cfg.Batch == 1 {
+		for range min(mostFeeders, e.cfg.Workers) - 1 {
+			feeders.Go(func() { r.feed(false) })
+		}
+	}
+	for range e.cfg.Workers {
+		workers.Go(r.work)
+	}
+	completer.Go(r.complete)
+	feeders.Wait()
+	close(r.todo)
+	workers.Wait()
+	close(r.ends)
+	completer.Wait()
+	if cause := context.Cause(r.ctx); ctx.Err() == nil && hopeless(cause) {
+		return cause
+	}
+	return nil
+}
+
+// hopeless reports whether an error will not go away by waiting.
+func hopeless(err error) bool {
+	var denied *distlock.PrivilegeError
+	return errors.Is(err, distlock.ErrClosed) || errors.As(err, &denied)
+}
+
+// feed claims rows as long as there is room. The first of several looks for rows when there are none.
+func (r *run) feed(first bool) {
+	e := r.e
+	for r.ctx.Err() == nil {
+		if !first && !r.wait(r.more, nil) {
+			return
+		}
+		n := e.reserve(e.cfg.Batch)
+		if n < min(e.cfg.Batch, e.cfg.InFlight) {
+			e.mu.Lock()
+			e.inFlight -= n // not by vacate, which would wake us
+			e.mu.Unlock()
+			if first && !r.wait(e.room, nil) {
+				return
+			}
+			continue
+		}
+		got, err := e.claim(r.ctx, n)
+		for _, c := range got {
+			r.todo <- c
+		}
+		switch {
+		case len(got) > 0:
+			signal(r.more)
+		case err != nil:
+			if !r.failed(err) {
+				return
+			}
+		case first:
+			r.idle()
+		}
+	}
+}
+
+// wait waits for a signal, for a time that is over, or for the end.
+func (r *run) wait(c <-chan struct{}, timer <-chan time.Time) bool {
+	select {
+	case <-c:
+		return true
+	case <-timer:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
+}
+
+// idle waits until there may be rows again.
+func (r *run) idle() {
+	e := r.e
+	pause := e.cfg.Poll
+	e.mu.Lock()
+	if e.streamed {
+		pause *= 10
+	}
+	e.mu.Unlock()
+	t := e.clock.NewTimer(jittered(pause))
+	defer t.Stop()
+	r.wait(e.woken, t.C())
+}
+
+// failed tells of an error of claiming, and waits. False when the error is hopeless.
+func (r *run) failed(err error) bool {
+	if r.ctx.Err() != nil {
+		return false
+	}
+	if hopeless(err) {
+		r.stop(err)
+		return false
+	}
+	r.e.log.Warn().Err(err).Msg("claiming rows failed")
+	return clock.Sleep(r.e.clock, jittered(min(r.e.cfg.Poll, failurePause)), r.ctx.Done())
+}
+
+// work handles rows one after the other.
+func (r *run) work() {
+	for c := range r.todo {
+		o := r.handled(c)
+		if !c.stage.CompareAndSwap(open, ending) {
+			continue // the handler has ended it
+		}
+		if r.e.cfg.Batch > 1 {
+			r.ends <- o
+			continue
+		}
+		r.end([]outcome{o})
+	}
+}
+
+// handled runs the handler and says how the claim ends.
+func (r *run) handled(c *claimed) outcome {
+	back := outcome{c, rows.Ending{To: rows.Ready}}
+	guard := c.s.guard
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
+	if r.ctx.Err() != nil || guard.Err() != nil {
+		return back
+	}
+	err := r.safely(ctx, c)
+	switch {
+	case err == nil:
+		return outcome{c, rows.Ending{To: rows.Done}}
+	case ctx.Err() != nil || guard.Err() != nil:
+		return back
+	}
+	return r.e.failure(c, err)
+}
+
+// safely turns what is not a return into an error: a panic, and runtime.Goexit, which would end the worker.
+func (r *run) safely(ctx context.Context, c *claimed) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errors.New("the handler ended its goroutine")
+		defer func() {
+			if value := recover(); value != nil {
+				p := &PanicError{Value: value, Stack: debug.Stack()}
+				r.e.log.Error().Err(p).Str("row", rows.Text(c.row.ID)).Bytes("stack", p.Stack).
+					Msg("handler panicked")
+				err = p
+			}
+			done <- err
+		}()
+		err = r.handle(ctx, c)
+	}()
+	return <-done
+}
+
+// complete ends claims in batches: as many as are there, when the batch is full, nothing else is in flight,
+// or the first has waited long enough.
+func (r *run) complete() {
+	e := r.e
+	for first := range r.ends {
+		batch := []outcome{first}
+		t := e.clock.NewTimer(linger)
+	collect:
+		for len(batch) < e.cfg.Batch && !r.alone(len(batch)) {
+			select {
+			case o, ok := <-r.ends:
+				if !ok {
+					break collect
+				}
+				batch = append(batch, o)
+			case <-t.C():
+				break collect
+			}
+		}
+		t.Stop()
+		r.end(batch)
+	}
+}
+
+func (r *run) alone(n int) bool {
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	return r.e.inFlight == n
+}
+
+// end ends claims, and does not give up while the slot is held: the rows would stay claimed as long as this
+// process lives.
+func (r *run) end(ends []outcome) {
+	e := r.e
+	ctx := context.WithoutCancel(r.ctx)
+	pause := 100 * time.Millisecond
+	for {
+		var again []outcome
+		for i, err := range e.finish(ctx, ends) {
+			o := ends[i]
+			switch {
+			case err == nil:
+				if o.end.To == rows.Ready {
+					signal(e.woken)
+				}
+			case errors.Is(err, ErrLost):
+				e.log.Warn().Err(err).Msg("a row was lost before it was finished")
+			case r.ctx.Err() != nil && o.c.tries > 3 || o.c.s.err() != nil:
+				e.log.Warn().Err(err).Msg("the end of a claim is left to those who rescue rows")
+				e.finished(o.c)
+			case o.c.stage.CompareAndSwap(open, ending):
+				again = append(again, o)
+			}
+		}
+		if len(again) == 0 {
+			return
+		}
+		ends = again
+		clock.Sleep(e.clock, jittered(pause), nil)
+		pause = min(2*pause, e.limit)
+	}
+}

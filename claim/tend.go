@@ -1,0 +1,201 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/rows"
+)
+
+// begin starts the background with the first claim.
+func (e *engine) begin() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	if !e.begun {
+		e.begun = true
+		e.background.Go(e.tend)
+		e.background.Go(e.rescue)
+		e.background.Go(e.listen)
+	}
+	return nil
+}
+
+// tend looks after the rows of this process: what is due, what earlier holders of its slot have left, and what
+// lost replies have left. Two commands an interval.
+func (e *engine) tend() {
+	for e.sleepUntilDue() {
+		s := e.current()
+		if s == nil || s.err() != nil {
+			continue // the next claim begins a new one
+		}
+		if err := e.tendOnce(e.life, s); err != nil && e.life.Err() == nil {
+			e.log.Warn().Err(err).Msg("tending the queue failed")
+		}
+	}
+}
+
+// sleepUntilDue waits for an interval, or until a row of this process is due.
+func (e *engine) sleepUntilDue() bool {
+	pause := jittered(e.cfg.Tend)
+	e.mu.Lock()
+	if e.due {
+		pause = min(pause, max(e.dueNext.Mono-e.clock.Now().Mono, time.Millisecond))
+	}
+	e.mu.Unlock()
+	if !clock.Sleep(e.clock, pause, e.life.Done()) {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.due && e.dueNext.Mono <= e.clock.Now().Mono {
+		e.due = false
+	}
+	return true
+}
+
+func (e *engine) tendOnce(ctx context.Context, s *session) error {
+	e.mu.Lock()
+	clear(e.bad) // an operator may have repaired them
+	e.mu.Unlock()
+	return errors.Join(e.tidy(ctx, s), e.exorcise(ctx, s))
+}
+
+// tidy makes rows ready that are due or that earlier holders of the slot had.
+func (e *engine) tidy(ctx context.Context, s *session) error {
+	ctx, done := e.command(ctx)
+	defer done()
+	return e.tidied(e.store.Tidy(ctx, e.clock.Now().Wall, s.slot, s.guard.Fence(), int64(e.cfg.MaxAttempts)))
+}
+
+func (e *engine) tidied(n int, err error) error {
+	if n > 0 {
+		signal(e.woken)
+	}
+	return err
+}
+
+// exorcise gives rows back that are claimed by this process and that nobody in it knows of: the reply was
+// lost, or came too late.
+func (e *engine) exorcise(ctx context.Context, s *session) error {
+	ctx, done := context.WithTimeout(ctx, 2*e.limit)
+	defer done()
+	batches, err := e.store.Batches(ctx, s.slot, s.guard.Session())
+	if err != nil {
+		return err
+	}
+	ghosts := s.ghosts(batches)
+	if len(ghosts) == 0 {
+		return nil
+	}
+	n, err := e.store.GiveBack(ctx, s.guard.Session(), ghosts)
+	if err == nil {
+		e.log.Info().Int("rows", n).Msg("rows of lost replies were given back")
+	}
+	return e.tidied(n, err)
+}
+
+// rescue looks after the rows of others, in one process of the queue at a time: the one that holds this
+// lock.
+func (e *engine) rescue() {
+	for e.life.Err() == nil {
+		guard, err := e.m.Lock(e.prefix+":rescue").Lock(e.life, distlock.Why("watches those who claim rows"))
+		if err == nil {
+			e.watch(guard)
+			err = guard.Release()
+		}
+		if e.life.Err() != nil {
+			return
+		}
+		e.log.Warn().Err(err).Msg("the rescuer's lock was lost")
+		if errors.Is(err, distlock.ErrClosed) || !clock.Sleep(e.clock, jittered(e.cfg.Tend), e.life.Done()) {
+			return
+		}
+	}
+}
+
+// watch tries the slots that own rows. A try of a slot whose holder lives is a look at it, and the looks
+// add up to a takeover once it is dead. A slot that is free, or was taken over, has no rows of anybody: those
+// of earlier holders are ready again.
+func (e *engine) watch(guard *distlock.TryGuard) {
+	cfg := e.m.Config()
+	every := min(max(e.cfg.Tend, cfg.Ping), cfg.MaxWatchGap/3, cfg.Takeover/10)
+	for guard.Err() == nil {
+		if err := e.watchOnce(guard.Context()); err != nil && guard.Err() == nil && e.life.Err() == nil {
+			e.log.Warn().Err(err).Msg("watching those who claim rows failed")
+		}
+		if !clock.Sleep(e.clock, jittered(every), guard.Context().Done()) {
+			return
+		}
+	}
+}
+
+func (e *engine) watchOnce(ctx context.Context) error {
+	reading, done := context.WithTimeout(ctx, 2*e.limit)
+	defer done()
+	slots, err := e.store.Slots(reading)
+	if err != nil {
+		return err
+	}
+	odd, err := e.store.Odd(reading)
+	e.exclude(odd)
+	own := e.current()
+	for _, slot := range slots {
+		if own != nil && slot == own.slot || !strings.HasPrefix(slot, e.prefix+":") {
+			continue
+		}
+		err = errors.Join(err, e.trySlot(ctx, slot))
+	}
+	return err
+}
+
+func (e *engine) trySlot(ctx context.Context, slot string) error {
+	guard, err := e.m.Lock(slot).TryLock(context.WithoutCancel(ctx), distlock.Why("rescues rows"))
+	if errors.Is(err, distlock.ErrHeld) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	evidence := guard.TakeoverEvidence()
+	ctx, done := e.command(context.WithoutCancel(ctx))
+	defer done()
+	n, err := e.store.Tidy(ctx, e.clock.Now().Wall, slot, guard.Fence(), int64(e.cfg.MaxAttempts))
+	e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", evidence).Msg("rows were rescued")
+	return errors.Join(e.tidied(n, err), guard.Release())
+}
+
+// listen wakes the process by a change stream where there is one.
+func (e *engine) listen() {
+	for {
+		err := e.store.Watch(e.life, func() {
+			e.streams(true)
+			signal(e.woken)
+		})
+		e.streams(false)
+		if e.life.Err() != nil {
+			return
+		}
+		if errors.Is(err, rows.ErrNoStream) {
+			e.log.Debug().Err(err).Msg("the queue is polled")
+			return
+		}
+		e.log.Warn().Err(err).Msg("the change stream of the queue ended")
+		var denied *distlock.PrivilegeError
+		if errors.As(err, &denied) || !clock.Sleep(e.clock, jittered(e.cfg.Tend), e.life.Done()) {
+			return
+		}
+	}
+}
+
+func (e *engine) streams(is bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.streamed = is
+}

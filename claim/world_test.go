@@ -1,0 +1,246 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+	"mongodlm/internal/rows"
+)
+
+// item is a row of the tests.
+type item struct {
+	ID    int `bson:"_id"`
+	Child bool
+}
+
+// world is one server, and the processes that claim rows on it, in virtual time.
+type world struct {
+	t     *testing.T
+	locks *memcatalog.Catalog
+	rows  *rows.Memory
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, &world{t: t, locks: memcatalog.New(memcatalog.Options{}), rows: rows.NewMemory()})
+	})
+}
+
+// add adds n rows with the numbers from first on.
+func (w *world) add(first, n int) {
+	w.t.Helper()
+	docs := make([]any, n)
+	for i := range docs {
+		docs[i] = item{ID: first + i}
+	}
+	if err := w.rows.Insert(w.t.Context(), docs); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// proc is one process: its Manager, its queue, and the ways to both stores, where faults are put.
+type proc struct {
+	*Queue[item]
+	m    *distlock.Manager
+	lock *fault.Catalog
+	gate *gate
+}
+
+// start starts a process until the end of the test.
+func (w *world) start(cfg Config) *proc {
+	w.t.Helper()
+	lock := fault.Wrap(w.locks)
+	m, err := distlock.New(w.t.Context(), distlock.Config{Catalog: lock, Host: "host"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	g := &gate{Store: w.rows}
+	cfg = cfg.withDefaults()
+	if list := cfg.problems(); list != nil {
+		w.t.Fatal(list)
+	}
+	p := &proc{onStore[item](w.t.Context(), m, g, "db.rows", cfg), m, lock, g}
+	w.t.Cleanup(func() {
+		p.lock.Set(nil)
+		p.gate.set(nil)
+		if err := p.Close(context.Background()); err != nil {
+			w.t.Errorf("closing the queue: %v", err)
+		}
+		_ = m.Close(context.Background()) // it may have been killed
+	})
+	return p
+}
+
+// run runs until the end of the test; what it returns is a stop that waits.
+func (p *proc) run(t *testing.T, handle func(context.Context, *Row[item]) error) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := p.Run(ctx, handle); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// cut cuts a process off both stores for good, as SIGKILL would as far as others can see.
+func (p *proc) cut() {
+	p.lock.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+		return fault.Refused(call.Op)
+	})
+	p.gate.set(func(context.Context, string, func() error) error { return errCut })
+}
+
+var errCut = errors.New("cut off on purpose")
+
+// gate passes every command to the rows through a hook, and counts them.
+type gate struct {
+	rows.Store
+	mu     sync.Mutex // guards the rest
+	hook   func(ctx context.Context, command string, apply func() error) error
+	counts map[string]int
+}
+
+func (g *gate) set(hook func(context.Context, string, func() error) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hook = hook
+}
+
+func (g *gate) count(commands ...string) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, command := range commands {
+		n += g.counts[command]
+	}
+	return n
+}
+
+func (g *gate) reset() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.counts = nil
+}
+
+func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, error)) (T, error) {
+	g.mu.Lock()
+	if g.counts == nil {
+		g.counts = map[string]int{}
+	}
+	g.counts[command]++
+	hook := g.hook
+	g.mu.Unlock()
+	var none, got T
+	if hook == nil {
+		return apply()
+	}
+	err := hook(ctx, command, func() (err error) { got, err = apply(); return err })
+	if err != nil {
+		return none, err
+	}
+	return got, nil
+}
+
+func (g *gate) Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]rows.Row, []rows.Malformed, error) {
+	found, err := pass(ctx, g, "candidates", func() ([]rows.Row, error) {
+		found, _, err := g.Store.Candidates(ctx, n, skip, without)
+		return found, err
+	})
+	return found, nil, err
+}
+
+func (g *gate) Mark(ctx context.Context, ids []bson.RawValue, c rows.Claim) error {
+	_, err := pass(ctx, g, "mark", func() (int, error) { return 0, g.Store.Mark(ctx, ids, c) })
+	return err
+}
+
+func (g *gate) Marked(ctx context.Context, ids []bson.RawValue, c rows.Claim) ([]rows.Row, error) {
+	return pass(ctx, g, "marked", func() ([]rows.Row, error) { return g.Store.Marked(ctx, ids, c) })
+}
+
+func (g *gate) MarkOne(ctx context.Context, c rows.Claim, without []bson.RawValue) (*rows.Row, error) {
+	return pass(ctx, g, "mark one", func() (*rows.Row, error) { return g.Store.MarkOne(ctx, c, without) })
+}
+
+func (g *gate) Finish(ctx context.Context, ends []rows.Ending) (int, error) {
+	return pass(ctx, g, "finish", func() (int, error) { return g.Store.Finish(ctx, ends) })
+}
+
+func (g *gate) Current(ctx context.Context, ids []bson.RawValue) ([]rows.Row, error) {
+	return pass(ctx, g, "current", func() ([]rows.Row, error) { return g.Store.Current(ctx, ids) })
+}
+
+func (g *gate) Tidy(ctx context.Context, now time.Time, slot string, fence, most int64) (int, error) {
+	return pass(ctx, g, "tidy", func() (int, error) { return g.Store.Tidy(ctx, now, slot, fence, most) })
+}
+
+func (g *gate) Batches(ctx context.Context, slot string, s bson.ObjectID) ([]bson.ObjectID, error) {
+	return pass(ctx, g, "batches", func() ([]bson.ObjectID, error) { return g.Store.Batches(ctx, slot, s) })
+}
+
+func (g *gate) GiveBack(ctx context.Context, s bson.ObjectID, batches []bson.ObjectID) (int, error) {
+	return pass(ctx, g, "give back", func() (int, error) { return g.Store.GiveBack(ctx, s, batches) })
+}
+
+func (g *gate) Slots(ctx context.Context) ([]string, error) {
+	return pass(ctx, g, "slots", func() ([]string, error) { return g.Store.Slots(ctx) })
+}
+
+func (w *world) counts() Counts {
+	c, _ := w.rows.Count(context.Background())
+	return Counts(c)
+}
+
+// settle waits in virtual time until nothing is to be done any more.
+func (w *world) settle(limit time.Duration, done func(Counts) bool) {
+	w.t.Helper()
+	for end := time.Now().Add(limit); !done(w.counts()); {
+		if time.Now().After(end) {
+			w.t.Fatalf("after %v: %+v", limit, w.counts())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func allDone(n int) func(Counts) bool {
+	return func(c Counts) bool { return c == Counts{Done: int64(n)} }
+}
+
+func wantErr(t *testing.T, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("error is %v, want one that matches %v", got, want)
+	}
+}
+
+func must[T any](t *testing.T, v T, err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (w *world) row(id int) rows.Row {
+	w.t.Helper()
+	for _, r := range w.rows.All() {
+		if n, _ := r.ID.AsInt64OK(); n == int64(id) {
+			return r
+		}
+	}
+	w.t.Fatal(fmt.Sprint("no row ", id))
+	return rows.Row{}
+}

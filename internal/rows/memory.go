@@ -1,0 +1,316 @@
+package rows
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Memory is a store in memory, for tests. It knows neither filters nor orders: all rows belong to the
+// queue, those that came first are first. Safe for concurrent use.
+type Memory struct {
+	mu       sync.Mutex // guards all
+	rows     map[string]*Row
+	ready    []*Row
+	claimed  map[*Row]struct{}
+	waiting  map[*Row]struct{} // retrying
+	counts   map[State]int64
+	wakes    map[*func()]struct{}
+	careless bool
+}
+
+var _ Store = (*Memory)(nil)
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	return &Memory{rows: map[string]*Row{}, claimed: map[*Row]struct{}{}, waiting: map[*Row]struct{}{},
+		counts: map[State]int64{}, wakes: map[*func()]struct{}{}}
+}
+
+// Careless makes Finish forget to compare the claim, so that a test can show that it would notice.
+func (m *Memory) Careless() { m.careless = true }
+
+// turn changes the state of a row.
+func (m *Memory) turn(r *Row, to State) {
+	switch r.Mark.State {
+	case Ready:
+		m.ready = slices.DeleteFunc(m.ready, func(one *Row) bool { return one == r })
+	case Claimed:
+		delete(m.claimed, r)
+	case Retrying:
+		delete(m.waiting, r)
+	}
+	m.counts[r.Mark.State]--
+	m.enter(r, to)
+}
+
+func (m *Memory) enter(r *Row, to State) {
+	r.Mark.State = to
+	m.counts[to]++
+	switch to {
+	case Ready:
+		m.ready = append(m.ready, r)
+	case Claimed:
+		m.claimed[r] = struct{}{}
+	case Retrying:
+		m.waiting[r] = struct{}{}
+	}
+}
+
+// take claims rows that are ready; it goes over the ready ones once.
+func (m *Memory) take(these []*Row, c Claim) {
+	for _, r := range these {
+		m.counts[Ready]--
+		m.enter(r, Claimed)
+		r.Mark.Slot, r.Mark.SlotFence, r.Mark.Session, r.Mark.Batch = c.Slot, c.SlotFence, c.Session, c.Batch
+		r.Mark.Fence++
+		r.Mark.Attempts++
+	}
+	left := m.ready[:0]
+	for i, r := range m.ready {
+		if len(left)+len(these) == i { // all of them were seen
+			left = append(left, m.ready[i:]...)
+			break
+		}
+		if r.Mark.State == Ready {
+			left = append(left, r)
+		}
+	}
+	m.ready = left
+}
+
+// Candidates is documented in [Store].
+func (m *Memory) Candidates(_ context.Context, n, skip int, _ []bson.RawValue) ([]Row, []Malformed, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []Row
+	for _, r := range m.ready[min(skip, len(m.ready)):min(skip+n, len(m.ready))] {
+		found = append(found, *r)
+	}
+	return found, nil, nil
+}
+
+// Mark is documented in [Store].
+func (m *Memory) Mark(_ context.Context, ids []bson.RawValue, c Claim) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var these []*Row
+	for _, id := range ids {
+		if r := m.rows[Key(id)]; r != nil && r.Mark.State == Ready {
+			these = append(these, r)
+		}
+	}
+	m.take(these, c)
+	return nil
+}
+
+// Marked is documented in [Store].
+func (m *Memory) Marked(_ context.Context, ids []bson.RawValue, c Claim) ([]Row, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []Row
+	for _, id := range ids {
+		if r := m.rows[Key(id)]; r != nil && r.Mark.State == Claimed && r.Mark.Batch == c.Batch {
+			found = append(found, *r)
+		}
+	}
+	return found, nil
+}
+
+// MarkOne is documented in [Store].
+func (m *Memory) MarkOne(_ context.Context, c Claim, _ []bson.RawValue) (*Row, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.ready) == 0 {
+		return nil, nil
+	}
+	r := m.ready[0]
+	m.take([]*Row{r}, c)
+	copied := *r
+	return &copied, nil
+}
+
+// Finish is documented in [Store].
+func (m *Memory) Finish(_ context.Context, endings []Ending) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, e := range endings {
+		r := m.rows[Key(e.ID)]
+		if r == nil {
+			continue
+		}
+		mine := r.Mark.State == Claimed && r.Mark.Session == e.Session && r.Mark.Batch == e.Batch
+		if !mine && !m.careless {
+			continue
+		}
+		n++
+		m.turn(r, e.To)
+		r.Mark.NotBefore, r.Mark.Error = e.NotBefore, e.Error
+		r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+		switch {
+		case e.To == Ready:
+			r.Mark.Attempts--
+		case e.Delete:
+			m.counts[e.To]--
+			delete(m.rows, Key(e.ID))
+		}
+	}
+	return n, nil
+}
+
+// FinishIn is documented in [Store].
+func (m *Memory) FinishIn(ctx context.Context, e Ending) (int, error) {
+	return m.Finish(ctx, []Ending{e})
+}
+
+// Current is documented in [Store].
+func (m *Memory) Current(_ context.Context, ids []bson.RawValue) ([]Row, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []Row
+	for _, id := range ids {
+		if r := m.rows[Key(id)]; r != nil {
+			found = append(found, *r)
+		}
+	}
+	return found, nil
+}
+
+// Tidy is documented in [Store].
+func (m *Memory) Tidy(_ context.Context, now time.Time, slot string, fence, most int64) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for r := range m.waiting {
+		if !r.Mark.NotBefore.After(now) {
+			m.turn(r, Ready)
+			r.Mark.NotBefore = time.Time{}
+			n++
+		}
+	}
+	for r := range m.claimed {
+		if r.Mark.Slot != slot || r.Mark.SlotFence >= fence {
+			continue
+		}
+		n++
+		r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+		if r.Mark.Attempts < most {
+			m.turn(r, Ready)
+			continue
+		}
+		m.turn(r, Dead)
+		r.Mark.Error = GivenUp
+	}
+	return n, nil
+}
+
+// Batches is documented in [Store].
+func (m *Memory) Batches(_ context.Context, slot string, session bson.ObjectID) ([]bson.ObjectID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []bson.ObjectID
+	for r := range m.claimed {
+		if r.Mark.Slot == slot && r.Mark.Session == session && !slices.Contains(found, r.Mark.Batch) {
+			found = append(found, r.Mark.Batch)
+		}
+	}
+	return found, nil
+}
+
+// GiveBack is documented in [Store].
+func (m *Memory) GiveBack(_ context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for r := range m.claimed {
+		if r.Mark.Session == session && (batches == nil || slices.Contains(batches, r.Mark.Batch)) {
+			m.turn(r, Ready)
+			r.Mark.Attempts--
+			r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Slots is documented in [Store].
+func (m *Memory) Slots(context.Context) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []string
+	for r := range m.claimed {
+		if !slices.Contains(found, r.Mark.Slot) {
+			found = append(found, r.Mark.Slot)
+		}
+	}
+	return found, nil
+}
+
+// Odd is documented in [Store]. There are none in memory.
+func (m *Memory) Odd(context.Context) ([]Malformed, error) { return nil, nil }
+
+// Count is documented in [Store].
+func (m *Memory) Count(context.Context) (Counts, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Counts{Ready: m.counts[Ready], Claimed: m.counts[Claimed], Retrying: m.counts[Retrying],
+		Dead: m.counts[Dead], Done: m.counts[Done]}, nil
+}
+
+// Insert is documented in [Store].
+func (m *Memory) Insert(_ context.Context, docs []any) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, doc := range docs {
+		raw, err := bson.Marshal(doc)
+		if err != nil {
+			return err
+		}
+		row := &Row{ID: bson.Raw(raw).Lookup("_id"), Doc: raw}
+		if row.ID.IsZero() || m.rows[Key(row.ID)] != nil {
+			return errors.New("a row in memory needs an _id of its own")
+		}
+		m.rows[Key(row.ID)] = row
+		m.enter(row, Ready)
+	}
+	for wake := range m.wakes {
+		(*wake)()
+	}
+	return nil
+}
+
+// Transact is documented in [Store]. There are none in memory.
+func (m *Memory) Transact(context.Context, func(context.Context) error) error {
+	return ErrNoTransactions
+}
+
+// Prepare is documented in [Store].
+func (m *Memory) Prepare(context.Context) error { return nil }
+
+// Watch is documented in [Store].
+func (m *Memory) Watch(ctx context.Context, wake func()) error {
+	m.mu.Lock()
+	m.wakes[&wake] = struct{}{}
+	m.mu.Unlock()
+	<-ctx.Done()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.wakes, &wake)
+	return context.Cause(ctx)
+}
+
+// All returns a copy of every row.
+func (m *Memory) All() []Row {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]Row, 0, len(m.rows))
+	for _, r := range m.rows {
+		all = append(all, *r)
+	}
+	return all
+}

@@ -1,0 +1,352 @@
+package rows
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// Mongo is a store over a collection of the user's. It uses plain operators, which the embedded server has,
+// and touches no field of a document but its own.
+type Mongo struct {
+	rows   *mongo.Collection
+	field  string
+	filter bson.D
+	sort   bson.D
+}
+
+var _ Store = (*Mongo)(nil)
+
+// NewMongo returns a store over the documents of a collection that match the filter. Whatever the
+// collection says, its writes wait for a majority: a claim that an election undoes would be given twice.
+func NewMongo(coll *mongo.Collection, field string, filter, sort bson.D) *Mongo {
+	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
+		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
+	return &Mongo{rows: coll.Clone(safe), field: field, filter: filter, sort: sort}
+}
+
+func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
+
+func (m *Mongo) at(name string) string { return m.field + "." + name }
+
+func in[T any](values []T) bson.D { return bson.D{e("$in", values)} }
+
+// mine is what the user calls the rows of the queue, and more.
+func (m *Mongo) mine(more ...bson.E) bson.D {
+	if len(m.filter) == 0 {
+		return more
+	}
+	return bson.D{e("$and", bson.A{m.filter, bson.D(more)})}
+}
+
+func (m *Mongo) isReady() bson.E { return e(m.at("state"), bson.D{e("$in", bson.A{nil, Ready})}) }
+
+func (m *Mongo) is(s State) bson.E { return e(m.at("state"), s) }
+
+func (m *Mongo) readyBut(without []bson.RawValue) bson.D {
+	if len(without) == 0 {
+		return m.mine(m.isReady())
+	}
+	return m.mine(m.isReady(), e("_id", bson.D{e("$nin", without)}))
+}
+
+func (m *Mongo) claiming(c Claim) bson.D {
+	return bson.D{
+		e("$set", bson.D{
+			m.is(Claimed), e(m.at("slot"), c.Slot), e(m.at("slotFence"), c.SlotFence),
+			e(m.at("session"), c.Session), e(m.at("batch"), c.Batch),
+			e(m.at("at"), c.At),
+		}),
+		e("$inc", bson.D{e(m.at("fence"), int64(1)), e(m.at("attempts"), int64(1))}),
+		e("$unset", bson.D{e(m.at("notBefore"), "")}),
+	}
+}
+
+// leaving takes a claim out of a row. Fence, attempts and batch stay.
+func (m *Mongo) leaving(to State, set bson.D, attempts int64, unset ...string) bson.D {
+	gone := bson.D{e(m.at("slot"), ""), e(m.at("slotFence"), ""), e(m.at("session"), "")}
+	for _, name := range unset {
+		gone = append(gone, e(m.at(name), ""))
+	}
+	update := bson.D{
+		e("$set", append(bson.D{m.is(to)}, set...)),
+		e("$unset", gone),
+	}
+	if attempts != 0 {
+		update = append(update, e("$inc", bson.D{e(m.at("attempts"), attempts)}))
+	}
+	return update
+}
+
+// Candidates is documented in [Store].
+func (m *Mongo) Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed, error) {
+	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(n + 1)).
+		SetProjection(bson.D{e("_id", 1), e(m.field, 1)})
+	if skip > 0 {
+		opts.SetSkip(int64(skip))
+	}
+	if len(m.sort) > 0 {
+		opts.SetSort(m.sort)
+	}
+	return m.find(ctx, m.readyBut(without), opts)
+}
+
+func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
+	found []Row, bad []Malformed, err error) {
+	cursor, err := m.rows.Find(ctx, filter, opts)
+	if err != nil {
+		return nil, nil, m.failed("find", err)
+	}
+	var docs []bson.Raw
+	if err := cursor.All(ctx, &docs); err != nil {
+		return nil, nil, m.failed("find", err)
+	}
+	for _, doc := range docs {
+		if row, malformed := Parse(doc, m.field); malformed != nil {
+			bad = append(bad, *malformed)
+		} else {
+			found = append(found, row)
+		}
+	}
+	return found, bad, nil
+}
+
+// Mark is documented in [Store].
+func (m *Mongo) Mark(ctx context.Context, ids []bson.RawValue, c Claim) error {
+	_, err := m.rows.UpdateMany(ctx, m.mine(e("_id", in(ids)), m.isReady()), m.claiming(c))
+	return m.failed("update", err)
+}
+
+// Marked is documented in [Store].
+func (m *Mongo) Marked(ctx context.Context, ids []bson.RawValue, c Claim) ([]Row, error) {
+	opts := options.Find().SetBatchSize(int32(len(ids) + 1))
+	if len(m.sort) > 0 {
+		opts.SetSort(m.sort)
+	}
+	found, _, err := m.find(ctx, bson.D{e("_id", in(ids)), m.is(Claimed), e(m.at("batch"), c.Batch)}, opts)
+	return found, err
+}
+
+// MarkOne is documented in [Store].
+func (m *Mongo) MarkOne(ctx context.Context, c Claim, without []bson.RawValue) (*Row, error) {
+	opts := options.FindOneAndUpdate().SetReturnDocument(options.After)
+	if len(m.sort) > 0 {
+		opts.SetSort(m.sort)
+	}
+	doc, err := m.rows.FindOneAndUpdate(ctx, m.readyBut(without), m.claiming(c), opts).Raw()
+	if err == mongo.ErrNoDocuments {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, m.failed("find, update", err)
+	}
+	row, malformed := Parse(doc, m.field)
+	if malformed != nil {
+		return nil, malformed
+	}
+	return &row, nil
+}
+
+// claimedBy is what every ending names.
+func (m *Mongo) claimedBy(session, batch bson.ObjectID, ids ...bson.RawValue) bson.D {
+	id := e("_id", in(ids))
+	if len(ids) == 1 {
+		id = e("_id", ids[0])
+	}
+	return bson.D{id, m.is(Claimed), e(m.at("session"), session), e(m.at("batch"), batch)}
+}
+
+func (m *Mongo) ending(end Ending) bson.D {
+	switch end.To {
+	case Ready:
+		return m.leaving(Ready, nil, -1)
+	case Retrying:
+		return m.leaving(Retrying, bson.D{e(m.at("notBefore"), end.NotBefore), e(m.at("error"), end.Error)}, 0)
+	case Dead:
+		return m.leaving(Dead, bson.D{e(m.at("error"), end.Error)}, 0)
+	}
+	return m.leaving(Done, nil, 0, "error")
+}
+
+// Finish is documented in [Store].
+func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
+	if len(endings) == 1 {
+		return m.FinishIn(ctx, endings[0])
+	}
+	type kind struct { // rows of one statement
+		session, batch bson.ObjectID
+		to             State
+		notBefore      time.Time
+		text           string
+		remove         bool
+	}
+	groups := map[kind][]Ending{}
+	var order []kind
+	for _, end := range endings {
+		k := kind{end.Session, end.Batch, end.To, end.NotBefore, end.Error, end.Delete}
+		if groups[k] == nil {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], end)
+	}
+	var models []mongo.WriteModel
+	for _, k := range order {
+		var ids []bson.RawValue
+		for _, end := range groups[k] {
+			ids = append(ids, end.ID)
+		}
+		filter := m.claimedBy(k.session, k.batch, ids...)
+		if k.remove {
+			models = append(models, mongo.NewDeleteManyModel().SetFilter(filter))
+			continue
+		}
+		models = append(models, mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(m.ending(groups[k][0])))
+	}
+	return m.bulk(ctx, models)
+}
+
+// bulk sends all updates as one command.
+func (m *Mongo) bulk(ctx context.Context, models []mongo.WriteModel) (int, error) {
+	result, err := m.rows.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	if err != nil {
+		return 0, m.failed("update, remove", err)
+	}
+	return int(result.MatchedCount + result.DeletedCount), nil
+}
+
+// FinishIn is documented in [Store].
+func (m *Mongo) FinishIn(ctx context.Context, end Ending) (int, error) {
+	filter := m.claimedBy(end.Session, end.Batch, end.ID)
+	if end.Delete {
+		result, err := m.rows.DeleteOne(ctx, filter)
+		if err != nil {
+			return 0, m.failed("remove", err)
+		}
+		return int(result.DeletedCount), nil
+	}
+	result, err := m.rows.UpdateOne(ctx, filter, m.ending(end))
+	if err != nil {
+		return 0, m.failed("update", err)
+	}
+	return int(result.MatchedCount), nil
+}
+
+// Current is documented in [Store].
+func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue) ([]Row, error) {
+	found, _, err := m.find(ctx, bson.D{e("_id", in(ids))},
+		options.Find().SetProjection(bson.D{e("_id", 1), e(m.field, 1)}))
+	return found, err
+}
+
+// Tidy is documented in [Store].
+func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot string, fence, most int64) (int, error) {
+	former := func(attempts string) bson.D {
+		return bson.D{m.is(Claimed), e(m.at("slot"), slot), e(m.at("slotFence"), bson.D{e("$lt", fence)}),
+			e(m.at("attempts"), bson.D{e(attempts, most)})}
+	}
+	due := bson.D{m.is(Retrying), e(m.at("notBefore"), bson.D{e("$lte", now)})}
+	set := bson.D{e(m.at("error"), GivenUp)}
+	return m.bulk(ctx, []mongo.WriteModel{
+		mongo.NewUpdateManyModel().SetFilter(due).SetUpdate(bson.D{
+			e("$set", bson.D{m.is(Ready)}), e("$unset", bson.D{e(m.at("notBefore"), "")})}),
+		mongo.NewUpdateManyModel().SetFilter(former("$lt")).SetUpdate(m.leaving(Ready, nil, 0)),
+		mongo.NewUpdateManyModel().SetFilter(former("$gte")).SetUpdate(m.leaving(Dead, set, 0)),
+	})
+}
+
+// Batches is documented in [Store].
+func (m *Mongo) Batches(ctx context.Context, slot string, session bson.ObjectID) ([]bson.ObjectID, error) {
+	var found []bson.ObjectID
+	err := m.distinct(ctx, "batch", bson.D{m.is(Claimed), e(m.at("slot"), slot), e(m.at("session"), session)},
+		func(v bson.RawValue) {
+			if id, ok := v.ObjectIDOK(); ok {
+				found = append(found, id)
+			}
+		})
+	return found, err
+}
+
+// distinct groups, since the embedded server takes no distinct with a limit of time.
+func (m *Mongo) distinct(ctx context.Context, name string, filter bson.D, each func(bson.RawValue)) error {
+	cursor, err := m.rows.Aggregate(ctx, bson.A{
+		bson.D{e("$match", filter)}, bson.D{e("$group", bson.D{e("_id", "$"+m.at(name))})},
+	})
+	if err != nil {
+		return m.failed("find", err)
+	}
+	var groups []bson.Raw
+	if err := cursor.All(ctx, &groups); err != nil {
+		return m.failed("find", err)
+	}
+	for _, group := range groups {
+		each(group.Lookup("_id"))
+	}
+	return nil
+}
+
+// GiveBack is documented in [Store].
+func (m *Mongo) GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error) {
+	filter := bson.D{m.is(Claimed), e(m.at("session"), session)}
+	if batches != nil {
+		filter = append(filter, e(m.at("batch"), in(batches)))
+	}
+	result, err := m.rows.UpdateMany(ctx, filter, m.leaving(Ready, nil, -1))
+	if err != nil {
+		return 0, m.failed("update", err)
+	}
+	return int(result.MatchedCount), nil
+}
+
+// Slots is documented in [Store].
+func (m *Mongo) Slots(ctx context.Context) ([]string, error) {
+	var found []string
+	err := m.distinct(ctx, "slot", bson.D{m.is(Claimed)}, func(v bson.RawValue) {
+		if slot, ok := v.StringValueOK(); ok {
+			found = append(found, slot)
+		}
+	})
+	return found, err
+}
+
+// oddAtOnce is how many odd rows are read at a time.
+const oddAtOnce = 10
+
+// Odd is documented in [Store].
+func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
+	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
+	_, bad, err := m.find(ctx, m.mine(e("$or", bson.A{
+		bson.D{e(m.at("state"), bson.D{e("$nin", known)})},
+		bson.D{m.is(Claimed), e(m.at("slot"), nil)},
+		bson.D{m.is(Claimed), e(m.at("session"), nil)},
+	})), options.Find().SetLimit(oddAtOnce).SetProjection(bson.D{e("_id", 1), e(m.field, 1)}))
+	return bad, err
+}
+
+// Count is documented in [Store].
+func (m *Mongo) Count(ctx context.Context) (Counts, error) {
+	var c Counts
+	for _, one := range []struct {
+		filter bson.E
+		into   *int64
+	}{{m.isReady(), &c.Ready}, {m.is(Claimed), &c.Claimed}, {m.is(Retrying), &c.Retrying}, {m.is(Dead), &c.Dead},
+		{m.is(Done), &c.Done}} {
+		n, err := m.rows.CountDocuments(ctx, m.mine(one.filter))
+		if err != nil {
+			return Counts{}, m.failed("find", err)
+		}
+		*one.into = n
+	}
+	return c, nil
+}
+
+// Insert is documented in [Store].
+func (m *Mongo) Insert(ctx context.Context, docs []any) error {
+	_, err := m.rows.InsertMany(ctx, docs)
+	return m.failed("insert", err)
+}

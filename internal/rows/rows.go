@@ -1,0 +1,189 @@
+package rows
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A State is where a row stands. A row without the field is ready.
+type State string
+
+// The states.
+const (
+	Ready    State = "ready"
+	Claimed  State = "claimed"
+	Retrying State = "retrying" // until notBefore
+	Dead     State = "dead"     // it failed too often
+	Done     State = "done"
+)
+
+// A Mark is the field of a row, as it is stored. Zero fields are absent.
+type Mark struct {
+	State     State
+	Slot      string        // name of the lock whose holder claimed it
+	SlotFence int64         // of that lock
+	Session   bson.ObjectID // of that lock
+	Batch     bson.ObjectID // new for every claim
+	Fence     int64         // rises with every claim of this row
+	Attempts  int64         // claims that were not given back
+	NotBefore time.Time
+	Error     string
+}
+
+// A Claim is what a claimed row is marked with.
+type Claim struct {
+	Slot      string
+	SlotFence int64
+	Session   bson.ObjectID
+	Batch     bson.ObjectID
+	At        time.Time // for people
+}
+
+// A Row is a document of the user with its field understood.
+type Row struct {
+	ID   bson.RawValue
+	Doc  bson.Raw
+	Mark Mark
+}
+
+// An Ending is what becomes of a claimed row.
+type Ending struct {
+	ID        bson.RawValue
+	Session   bson.ObjectID
+	Batch     bson.ObjectID
+	To        State     // Ready gives the attempt back
+	NotBefore time.Time // of Retrying
+	Error     string    // of Retrying and Dead
+	Delete    bool      // of Done: remove the document
+}
+
+// Counts are the rows by state.
+type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
+
+// A Store keeps the rows of one queue. Each method is one command but where it says otherwise. A method
+// that returns an error may have been carried out, or may be later.
+type Store interface {
+	// Candidates returns the first n ready rows after skip others, without the document of the user, and
+	// those among them that are malformed. Rows of without are left out.
+	Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed, error)
+	// Mark claims those of the rows that are still ready.
+	Mark(ctx context.Context, ids []bson.RawValue, c Claim) error
+	// Marked returns those of the rows that the claim has got.
+	Marked(ctx context.Context, ids []bson.RawValue, c Claim) ([]Row, error)
+	// MarkOne claims the first ready row. It returns nil when there is none.
+	MarkOne(ctx context.Context, c Claim, without []bson.RawValue) (*Row, error)
+	// Finish ends claims and returns how many of them still were. What is ended names its session and
+	// its batch. One command, two when some documents are deleted and others are not.
+	Finish(ctx context.Context, endings []Ending) (int, error)
+	// FinishIn is Finish in the transaction of ctx.
+	FinishIn(ctx context.Context, ending Ending) (int, error)
+	// Current returns the rows that are there, without the document of the user.
+	Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
+	// Tidy makes rows ready that are due, and those that earlier holders of the slot have claimed:
+	// earlier than the fence. A row that was claimed most times already is dead.
+	Tidy(ctx context.Context, now time.Time, slot string, fence, most int64) (int, error)
+	// Batches returns the batches of the rows that a session has claimed.
+	Batches(ctx context.Context, slot string, session bson.ObjectID) ([]bson.ObjectID, error)
+	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
+	GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error)
+	// Slots returns the slots that own claimed rows.
+	Slots(ctx context.Context) ([]string, error)
+	// Odd returns some rows whose state is none of those above, or that are claimed by nobody.
+	Odd(ctx context.Context) ([]Malformed, error)
+	// Count costs one command a state.
+	Count(ctx context.Context) (Counts, error)
+	// Insert adds documents.
+	Insert(ctx context.Context, docs []any) error
+	// Transact runs work in a transaction. It may run several times.
+	Transact(ctx context.Context, work func(context.Context) error) error
+	// Prepare makes sure of the indexes. Two commands, and one for each that is missing.
+	Prepare(ctx context.Context) error
+	// Watch calls wake for every document that is added, until ctx ends. It returns ErrNoStream at once
+	// where there are no change streams.
+	Watch(ctx context.Context, wake func()) error
+}
+
+// A Malformed names a row whose field cannot be understood.
+type Malformed struct {
+	ID      bson.RawValue
+	Field   string
+	Problem string
+}
+
+func (m *Malformed) Error() string {
+	return fmt.Sprintf("malformed row %s: field %q %s; repair or remove the field by hand", Text(m.ID), m.Field,
+		m.Problem)
+}
+
+// Text is an _id for people.
+func Text(id bson.RawValue) string {
+	const longest = 200
+	text := id.String()
+	if s, ok := id.StringValueOK(); ok {
+		text = fmt.Sprintf("%q", s)
+	}
+	if len(text) > longest {
+		text = text[:longest] + "..."
+	}
+	return text
+}
+
+// Key is an _id as the key of a map.
+func Key(id bson.RawValue) string { return string(rune(id.Type)) + string(id.Value) }
+
+// Parse reads the field of a document. Extra fields in it do not matter.
+func Parse(doc bson.Raw, field string) (Row, *Malformed) {
+	row := Row{ID: doc.Lookup("_id"), Doc: doc}
+	bad := func(name, problem string) (Row, *Malformed) {
+		return row, &Malformed{ID: row.ID, Field: name, Problem: problem}
+	}
+	value, err := doc.LookupErr(field)
+	if err != nil {
+		row.Mark.State = Ready
+		return row, nil
+	}
+	in, ok := value.DocumentOK()
+	if !ok {
+		return bad(field, fmt.Sprintf("is a %s, not a document", value.Type))
+	}
+	m := &row.Mark
+	m.State = Ready
+	if v, err := in.LookupErr("state"); err == nil && v.Type != bson.TypeNull {
+		s, ok := v.StringValueOK()
+		if !ok {
+			return bad(field+".state", fmt.Sprintf("is a %s, not a string", v.Type))
+		}
+		m.State = State(s)
+	}
+	for name, into := range map[string]*int64{"fence": &m.Fence, "attempts": &m.Attempts,
+		"slotFence": &m.SlotFence} {
+		v, err := in.LookupErr(name)
+		if err != nil {
+			continue
+		}
+		if *into, ok = v.AsInt64OK(); !ok {
+			return bad(field+"."+name, fmt.Sprintf("is a %s, not a number", v.Type))
+		}
+	}
+	m.Slot, _ = in.Lookup("slot").StringValueOK()
+	m.Session, _ = in.Lookup("session").ObjectIDOK()
+	m.Batch, _ = in.Lookup("batch").ObjectIDOK()
+	m.Error, _ = in.Lookup("error").StringValueOK()
+	m.NotBefore, _ = in.Lookup("notBefore").TimeOK()
+	switch m.State {
+	case Ready, Retrying, Dead, Done:
+	case Claimed:
+		if m.Slot == "" || m.Session.IsZero() {
+			return bad(field, "is claimed by nobody: it has no slot or session")
+		}
+	default:
+		return bad(field+".state", fmt.Sprintf("is %q, which is no state", Text(in.Lookup("state"))))
+	}
+	return row, nil
+}
+
+// GivenUp is the error of a row that was lost too often.
+const GivenUp = "the process that had claimed it died, or lost its lock, at the last attempt"

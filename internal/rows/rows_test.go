@@ -1,0 +1,44 @@
+package rows_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"mongodlm/internal/rows"
+	"mongodlm/internal/rows/rowstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMemory_Conforms(t *testing.T) {
+	t.Parallel()
+	rowstest.Run(t, func(*testing.T) rows.Store { return rows.NewMemory() })
+}
+
+// A field that an operator broke is named, and never taken for a row that is ready.
+func TestParse_MalformedFields_AreNamed(t *testing.T) {
+	t.Parallel()
+	for field, claim := range map[string]any{
+		"claim":           "mine",
+		"claim.state":     bson.D{{Key: "state", Value: int32(1)}},
+		"claim.fence":     bson.D{{Key: "fence", Value: "x"}},
+		"claim.attempts":  bson.D{{Key: "attempts", Value: nil}},
+		"claim.slotFence": bson.D{{Key: "slotFence", Value: bson.A{}}},
+	} {
+		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "r"}, {Key: "claim", Value: claim}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, bad := rows.Parse(raw, "claim")
+		if bad == nil || bad.Field != field || !strings.Contains(bad.Error(), `"r"`) {
+			t.Errorf("%v: %v, want a malformed %s", bson.Raw(raw), bad, field)
+		}
+	}
+	raw, _ := bson.Marshal(bson.D{{Key: "_id", Value: 1}})
+	if row, bad := rows.Parse(raw, "claim"); bad != nil || row.Mark.State != rows.Ready {
+		t.Errorf("a row without the field: %+v, %v", row, bad)
+	}
+}

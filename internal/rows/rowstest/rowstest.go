@@ -1,0 +1,284 @@
+// Package rowstest is the suite that every store of rows passes.
+package rowstest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/rows"
+)
+
+// Run runs the suite. open returns an empty store.
+func Run(t *testing.T, open func(t *testing.T) rows.Store) {
+	for name, test := range map[string]func(*suite){
+		"MarkOne_ReadyRowsOnly":            markOne,
+		"Mark_TwoClaims_EachRowOnce":       mark,
+		"Finish_NamesSessionAndBatch":      finishNames,
+		"Finish_EveryState_OneCommand":     finishStates,
+		"Tidy_DueRows":                     tidyDue,
+		"Tidy_EarlierHoldersOfTheSlotOnly": tidySlot,
+		"GiveBack_BatchesOfASession":       giveBack,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(&suite{t, t.Context(), open(t)})
+		})
+	}
+}
+
+// noon is some time.
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+type suite struct {
+	t   *testing.T
+	ctx context.Context
+	rows.Store
+}
+
+func check[T any](v T, err error) func(*suite) T {
+	return func(s *suite) T {
+		s.t.Helper()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func (s *suite) add(n int) {
+	s.t.Helper()
+	docs := make([]any, n)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: int32(i)}, {Key: "keep", Value: bson.D{{Key: "me", Value: "as I am"}}}}
+	}
+	if err := s.Insert(s.ctx, docs); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func newClaim(slot string, fence int64) rows.Claim {
+	return rows.Claim{Slot: slot, SlotFence: fence, Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
+}
+
+// take claims up to n rows as package claim does.
+func (s *suite) take(c rows.Claim, n int) []rows.Row {
+	s.t.Helper()
+	found, bad, err := s.Candidates(s.ctx, n, 0, nil)
+	if err != nil || len(bad) > 0 {
+		s.t.Fatal(bad, err)
+	}
+	return s.mark(c, found)
+}
+
+func (s *suite) mark(c rows.Claim, found []rows.Row) []rows.Row {
+	s.t.Helper()
+	if len(found) == 0 {
+		return nil
+	}
+	ids := ids(found)
+	if err := s.Mark(s.ctx, ids, c); err != nil {
+		s.t.Fatal(err)
+	}
+	return check(s.Marked(s.ctx, ids, c))(s)
+}
+
+func ids(of []rows.Row) (ids []bson.RawValue) {
+	for _, row := range of {
+		ids = append(ids, row.ID)
+	}
+	return ids
+}
+
+func (s *suite) want(want rows.Counts) {
+	s.t.Helper()
+	if got := check(s.Count(s.ctx))(s); got != want {
+		s.t.Errorf("rows are %+v, want %+v", got, want)
+	}
+}
+
+func end(row rows.Row, to rows.State) rows.Ending {
+	return rows.Ending{ID: row.ID, Session: row.Mark.Session, Batch: row.Mark.Batch, To: to}
+}
+
+// A row is claimed once, with what the claim says, and nothing else of its document changes.
+func markOne(s *suite) {
+	s.add(2)
+	c := newClaim("a", 7)
+	for range 2 {
+		row := check(s.MarkOne(s.ctx, c, nil))(s)
+		if row == nil {
+			s.t.Fatal("no row was claimed")
+		}
+		m := row.Mark
+		if m.State != rows.Claimed || m.Slot != "a" || m.SlotFence != 7 || m.Session != c.Session ||
+			m.Batch != c.Batch || m.Fence != 1 || m.Attempts != 1 {
+			s.t.Errorf("claimed as %+v", m)
+		}
+		if got := row.Doc.Lookup("keep", "me").StringValue(); got != "as I am" {
+			s.t.Errorf("the document became %v", row.Doc)
+		}
+	}
+	if row := check(s.MarkOne(s.ctx, c, nil))(s); row != nil {
+		s.t.Errorf("claimed twice: %+v", row)
+	}
+	s.want(rows.Counts{Claimed: 2})
+}
+
+// Two claims that have read the same candidates get each row once.
+func mark(s *suite) {
+	s.add(6)
+	found, _, err := s.Candidates(s.ctx, 4, 0, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	one, two := s.mark(newClaim("a", 1), found[:3]), s.mark(newClaim("b", 1), found)
+	if len(one) != 3 || len(two) != 1 {
+		s.t.Errorf("%d and %d rows, want 3 and 1", len(one), len(two))
+	}
+	if found, _, _ := s.Candidates(s.ctx, 4, 1, nil); len(found) != 1 {
+		s.t.Errorf("%d candidates after the first of two, want 1", len(found))
+	}
+	if got := s.take(newClaim("a", 1), 10); len(got) != 2 {
+		s.t.Errorf("%d rows were left, want 2", len(got))
+	}
+}
+
+// What ends a claim matches nothing when session or batch is another one.
+func finishNames(s *suite) {
+	s.add(1)
+	row := s.take(newClaim("a", 1), 1)[0]
+	for _, change := range []func(*rows.Ending){
+		func(e *rows.Ending) { e.Session = bson.NewObjectID() },
+		func(e *rows.Ending) { e.Batch = bson.NewObjectID() },
+	} {
+		for _, to := range []rows.State{rows.Done, rows.Ready, rows.Dead, rows.Retrying} {
+			e := end(row, to)
+			change(&e)
+			if n := check(s.Finish(s.ctx, []rows.Ending{e}))(s); n != 0 {
+				s.t.Errorf("%s: %d rows", to, n)
+			}
+			if n := check(s.Finish(s.ctx, []rows.Ending{e, e}))(s); n != 0 {
+				s.t.Errorf("%s: %d rows", to, n)
+			}
+		}
+	}
+	e := end(row, rows.Done)
+	e.Delete = true
+	if n := check(s.FinishIn(s.ctx, e))(s); n != 1 {
+		s.t.Errorf("%d rows, want 1", n)
+	}
+	if n := check(s.FinishIn(s.ctx, e))(s); n != 0 {
+		s.t.Errorf("%d rows the second time", n)
+	}
+	s.want(rows.Counts{})
+}
+
+// Claims of several batches end in all ways at once.
+func finishStates(s *suite) {
+	s.add(8)
+	one, two := s.take(newClaim("a", 1), 4), s.take(newClaim("a", 1), 4)
+	var ends []rows.Ending
+	for i, to := range []rows.State{rows.Done, rows.Ready, rows.Dead, rows.Retrying} {
+		for _, row := range []rows.Row{one[i], two[i]} {
+			e := end(row, to)
+			if to == rows.Dead || to == rows.Retrying {
+				e.Error = "broken"
+			}
+			e.NotBefore = time.Time{}
+			if to == rows.Retrying {
+				e.NotBefore = noon.Add(time.Hour)
+			}
+			ends = append(ends, e)
+		}
+	}
+	if n := check(s.Finish(s.ctx, ends))(s); n != 8 {
+		s.t.Errorf("%d rows, want 8", n)
+	}
+	s.want(rows.Counts{Ready: 2, Retrying: 2, Dead: 2, Done: 2})
+	for _, row := range check(s.Current(s.ctx, ids(append(one, two...))))(s) {
+		m := row.Mark
+		wantError, wantAttempts := "", int64(1)
+		switch m.State {
+		case rows.Dead, rows.Retrying:
+			wantError = "broken"
+		case rows.Ready:
+			wantAttempts = 0
+		}
+		if m.Error != wantError || m.Attempts != wantAttempts || m.Fence != 1 || m.Slot != "" || !m.Session.IsZero() ||
+			m.NotBefore.IsZero() == (m.State == rows.Retrying) {
+			s.t.Errorf("ended as %+v", m)
+		}
+	}
+}
+
+// Rows that are due become ready, and others do not.
+func tidyDue(s *suite) {
+	s.add(2)
+	now := noon
+	var ends []rows.Ending
+	for i, row := range s.take(newClaim("a", 1), 2) {
+		e := end(row, rows.Retrying)
+		e.NotBefore, e.Error = now.Add(time.Duration(i)*time.Minute), "broken"
+		ends = append(ends, e)
+	}
+	if n := check(s.Finish(s.ctx, ends))(s); n != 2 {
+		s.t.Fatalf("%d rows, want 2", n)
+	}
+	if n := check(s.Tidy(s.ctx, now, "a", 1, 10))(s); n != 1 {
+		s.t.Errorf("%d rows were due, want 1", n)
+	}
+	row := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s)
+	if row == nil || row.Mark.Fence != 2 || row.Mark.Attempts != 2 || row.Mark.Error != "broken" ||
+		!row.Mark.NotBefore.IsZero() {
+		s.t.Errorf("claimed again as %+v", row)
+	}
+	s.want(rows.Counts{Claimed: 1, Retrying: 1})
+}
+
+// Only rows of earlier holders of this slot become ready, and dead when it was their last attempt.
+func tidySlot(s *suite) {
+	s.add(4)
+	s.take(newClaim("a", 1), 1)
+	s.take(newClaim("a", 2), 1)
+	s.take(newClaim("b", 1), 2)
+	for i, n := range []int{0, 1, 1, 0} {
+		if got := check(s.Tidy(s.ctx, noon, "a", int64(i+1), 10))(s); got != n {
+			s.t.Errorf("fence %d: %d rows, want %d", i+1, got, n)
+		}
+	}
+	s.want(rows.Counts{Ready: 2, Claimed: 2})
+	if n := check(s.Tidy(s.ctx, noon, "b", 2, 1))(s); n != 2 {
+		s.t.Errorf("%d rows, want 2", n)
+	}
+	s.want(rows.Counts{Ready: 2, Dead: 2})
+}
+
+// What a session has claimed is found by batch, and given back by batch.
+func giveBack(s *suite) {
+	s.add(6)
+	a, b, other := newClaim("a", 1), newClaim("a", 1), newClaim("b", 1)
+	b.Session = a.Session
+	s.take(a, 2)
+	s.take(b, 2)
+	s.take(other, 1)
+	if got := check(s.Batches(s.ctx, "a", a.Session))(s); len(got) != 2 {
+		s.t.Errorf("batches %v, want two", got)
+	}
+	if got := check(s.Slots(s.ctx))(s); len(got) != 2 {
+		s.t.Errorf("slots %v, want two", got)
+	}
+	if n := check(s.GiveBack(s.ctx, a.Session, []bson.ObjectID{b.Batch, other.Batch}))(s); n != 2 {
+		s.t.Errorf("%d rows, want 2", n)
+	}
+	s.want(rows.Counts{Ready: 3, Claimed: 3})
+	if n := check(s.GiveBack(s.ctx, a.Session, nil))(s); n != 2 {
+		s.t.Errorf("%d rows, want 2", n)
+	}
+	s.want(rows.Counts{Ready: 5, Claimed: 1})
+	if odd := check(s.Odd(s.ctx))(s); len(odd) > 0 {
+		s.t.Errorf("odd rows: %v", odd)
+	}
+}
