@@ -191,11 +191,8 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 	if slot.Missed > 0 {
 		r.log.Warn().Int("missed", slot.Missed).Time("slot", slot.Time).Msg("slots were missed")
 	}
-	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"}, Set: bson.D{
-		{Key: "state", Value: Running}, {Key: "slot", Value: slot.Time},
-		{Key: "attempt", Value: int64(slot.Attempt)}, {Key: "runFence", Value: t.guard.Fence()},
-		{Key: "missed", Value: t.rec.Missed + int64(slot.Missed)},
-	}})
+	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"},
+		Set: begun(t, slot.Time, slot.Attempt, slot.Missed)})
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"claim":                   {"distlock", "internal/clock", "internal/rows"},
 		"singleton":               {"catalog", "distlock", "internal/clock"},
 		"singleton/singletontest": {"singleton"},
+		"gocronlock":              {"distlock", "singleton"},
 		demo + "cluster":          {"catalog"},
 		demo + "referee":          {demo + "cluster"},
 		demo + "view":             {"catalog", demo + "referee"},

@@ -1,0 +1,94 @@
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"mongodlm/distlock"
+)
+
+// ErrNotLeader is returned by IsLeader on all processes but one.
+var ErrNotLeader = errors.New("gocronlock: another process is the leader")
+
+// pause is that after a failure to acquire.
+const pause = time.Second
+
+// An Elector is a gocron.Elector: the leader is the process that holds a lock. All jobs of a scheduler run on
+// the leader. Close it after the scheduler, whose jobs may run until then, and before its Manager. Safe for concurrent use.
+type Elector struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the loop is over
+
+	mu    sync.Mutex // guards guard and err
+	guard *distlock.TryGuard
+	err   error // of the last acquisition
+}
+
+var _ gocron.Elector = (*Elector)(nil)
+
+// NewElector stands for the election of a name, in the background, until Close or until ctx ends. Errors:
+// ErrConfig.
+func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
+	if ctx == nil || m == nil || name == "" {
+		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	e := &Elector{cancel: cancel, done: make(chan struct{})}
+	go e.run(ctx, m.Lock(name))
+	return e, nil
+}
+
+func (e *Elector) run(ctx context.Context, l *distlock.DistributedLock) {
+	defer close(e.done)
+	for ctx.Err() == nil {
+		guard, err := l.Lock(ctx, distlock.Label("gocron"), distlock.Why("leads the scheduler"))
+		e.set(guard, err)
+		if err != nil {
+			e.rest(ctx)
+			continue
+		}
+		<-guard.Context().Done()
+		e.set(nil, nil)
+		_ = guard.Release() // a lost one says so, and a failed one goes on in the background
+	}
+}
+
+// rest waits after a failure, which IsLeader tells meanwhile.
+func (e *Elector) rest(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	<-ctx.Done()
+}
+
+func (e *Elector) set(guard *distlock.TryGuard, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.guard, e.err = guard, err
+}
+
+// IsLeader implements gocron.Elector: nil while this process holds the lock and may trust it. No I/O. Errors:
+// ErrNotLeader, with the reason when the lock could not be waited for.
+func (e *Elector) IsLeader(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.guard == nil {
+		return errors.Join(ErrNotLeader, e.err)
+	}
+	return e.guard.Err()
+}
+
+// Close resigns and waits until the lock is released, as long as ctx lasts.
+func (e *Elector) Close(ctx context.Context) error {
+	e.cancel()
+	select {
+	case <-e.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("gocronlock: close: %w", context.Cause(ctx))
+	}
+}

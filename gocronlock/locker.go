@@ -1,0 +1,119 @@
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+)
+
+// ErrConfig is matched by the errors of NewLocker and NewElector. The text names the field.
+var ErrConfig = errors.New("gocronlock: bad configuration")
+
+// Config says what a Locker locks on, and when a job may run again: as Schedule or as Gap says.
+type Config struct {
+	// Manager is this process. Required.
+	Manager *distlock.Manager
+	// Store has the records of the jobs and their pause switch, see package singleton. Required.
+	Store singleton.Store
+	// Schedule is that of the jobs, for jobs that are due at times of the day, the same on all
+	// processes: each of its slots runs once. A schedule of github.com/robfig/cron/v3 is one.
+	Schedule singleton.Schedule
+	// Gap is for jobs of gocron.DurationJob, which are due at other times on each process: a run begins
+	// no sooner than Gap after the one before began. Their duration less a tenth is good: with the whole
+	// duration a timer that fires a moment too soon waits for the next.
+	Gap time.Duration
+	// Early is by how much the clock of a process may be ahead of the server's and still ask for the slot
+	// that it means. Default 1 s. Only with Schedule.
+	Early time.Duration
+	// Zone is the time zone of the times that Schedule is given. Default UTC; gocron's own default is
+	// time.Local, see gocron.WithLocation.
+	Zone *time.Location
+	// Wait is how long a job waits for the lock, which others may hold for a moment to find that the job has
+	// run. Default 1 s. While the job runs elsewhere others wait so long in vain.
+	Wait time.Duration
+}
+
+// A Locker is a gocron.Locker: for gocron.WithDistributedLocker, if Schedule or Gap holds for all jobs, or
+// one for each job with gocron.WithDistributedJobLocker. Safe for concurrent use.
+type Locker struct{ c Config }
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// NewLocker returns a Locker. No I/O. Errors: ErrConfig.
+func NewLocker(c Config) (*Locker, error) {
+	switch {
+	case c.Manager == nil:
+		return nil, fmt.Errorf("%w: Manager is nil", ErrConfig)
+	case c.Store == nil:
+		return nil, fmt.Errorf("%w: Store is nil; make one with singleton.NewStore", ErrConfig)
+	case (c.Schedule == nil) == (c.Gap == 0):
+		return nil, fmt.Errorf("%w: give either Schedule or Gap", ErrConfig)
+	case c.Gap < 0 || c.Early < 0 || c.Wait < 0:
+		return nil, fmt.Errorf("%w: Gap (%v), Early (%v) or Wait (%v) is negative", ErrConfig, c.Gap, c.Early, c.Wait)
+	}
+	for field, def := range map[*time.Duration]time.Duration{&c.Early: time.Second, &c.Wait: time.Second} {
+		if *field == 0 {
+			*field = def
+		}
+	}
+	if c.Zone == nil {
+		c.Zone = time.UTC
+	}
+	return &Locker{c}, nil
+}
+
+// Lock implements gocron.Locker: it acquires the lock of the job's name and begins the slot. The job does not
+// run when it returns an error, which gocron.AfterLockError gets: singleton.ErrNotDue when the job has run,
+// or is stopped in the settings; distlock.ErrHeld when it runs elsewhere; what else the lock and the store
+// say. Five commands.
+func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	// The context of gocron ends with the scheduler, and the job's end is to be recorded after that.
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	guard, err := l.c.Manager.Lock(job).Lock(base, distlock.WaitAtMost(l.c.Wait), distlock.Label("gocron"),
+		distlock.Why("runs the job"))
+	stop()
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	slot, err := singleton.BeginSlot(ctx, l.c.Manager, guard, l.c.Store, l.choose)
+	if err != nil {
+		err = errors.Join(err, guard.Release())
+		cancel(nil)
+		return nil, err
+	}
+	return &lock{guard, slot, cancel}, nil
+}
+
+func (l *Locker) choose(last, now time.Time) (time.Time, error) {
+	if l.c.Schedule != nil {
+		if !last.IsZero() {
+			last = last.In(l.c.Zone)
+		}
+		return singleton.LatestSlot(l.c.Schedule, last, now.Add(l.c.Early).In(l.c.Zone))
+	}
+	if !last.IsZero() && now.Sub(last) < l.c.Gap {
+		return now, fmt.Errorf("%w: it ran %v ago, less than %v", singleton.ErrNotDue, now.Sub(last), l.c.Gap)
+	}
+	return now, nil
+}
+
+type lock struct {
+	guard  *distlock.TryGuard
+	slot   *singleton.BegunSlot
+	cancel context.CancelCauseFunc
+}
+
+// Unlock implements gocron.Lock: it records the end and releases, also when ctx has ended. gocron drops the
+// error.
+func (k *lock) Unlock(context.Context) error {
+	defer k.cancel(nil)
+	return errors.Join(k.slot.End(nil), k.guard.Release())
+}

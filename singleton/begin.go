@@ -1,0 +1,130 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+)
+
+// ErrNotDue is returned by [BeginSlot] and [LatestSlot] when there is no slot that may be begun: the latest
+// one was begun, or the settings stop them.
+var ErrNotDue = errors.New("singleton: no slot is due")
+
+// beginTries is how often BeginSlot asks a store that does not answer.
+const beginTries = 3
+
+// LatestSlot returns the latest slot that is later than last and not later than now. A zero last is that of a
+// schedule that never ran. Errors: [ErrNotDue]; [ErrBadSchedule].
+func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
+	if s == nil {
+		return time.Time{}, bad("the Schedule is nil")
+	}
+	const longest = 10 * 366 * 24 * time.Hour
+	for back := time.Second; last.IsZero() && back < longest; back *= 2 {
+		if first, err := next(s, now.Add(-back)); err == nil && !first.After(now) {
+			last = now.Add(-back)
+		}
+	}
+	if last.IsZero() {
+		return last, fmt.Errorf("%w: none in ten years", ErrNotDue)
+	}
+	slots, _, err := due(s, last, now, 1)
+	if errors.Is(err, ErrNeverFires) || err == nil && len(slots) == 0 {
+		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue, last.Format(time.RFC3339Nano))
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return slots[0], nil
+}
+
+// A BegunSlot is a slot that was begun by [BeginSlot]. End it once.
+type BegunSlot struct {
+	Time time.Time // of the slot, in UTC
+
+	r *runner
+	t *tenure
+}
+
+// BeginSlot begins a slot for a program that decides by itself when it asks, such as another scheduler, under
+// the guard of a lock of m that it has just acquired. [RunSlots] is better where it will do. The record is
+// that of the guard's name, and as there no slot is ever begun twice.
+//
+// choose is given the time of the latest slot that was begun, zero when there was none, and the server's
+// clock, and returns the slot to begin, as [LatestSlot] does. One that is not later than last is not begun.
+//
+// Errors: that of choose as it is; [ErrNotDue]; those of [RunSlots]. After three tries that the store does
+// not answer the slot may have been begun; then it runs nowhere. Three commands.
+func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
+	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
+	if guard == nil || choose == nil {
+		return nil, bad("the guard or the function is nil")
+	}
+	r, t := &runner{store: store, name: guard.Name(), kind: KindSlots}, &tenure{guard: guard}
+	if err := r.check(ctx, m); err != nil {
+		return nil, err
+	}
+	var slot time.Time
+	var err error
+	for range beginTries {
+		if slot, err = r.begin(t, slot, choose); err == nil {
+			return &BegunSlot{Time: slot, r: r, t: t}, nil
+		}
+		if slot.IsZero() {
+			break // it was not tried
+		}
+	}
+	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
+}
+
+// begin is one try. It returns the slot that it has tried to begin, too, which the next try must know.
+func (r *runner) begin(t *tenure, tried time.Time, choose func(last, now time.Time) (time.Time, error)) (
+	time.Time, error) {
+	if err := r.enter(t); err != nil {
+		return tried, err
+	}
+	rec := t.rec
+	if rec.runFence == t.guard.Fence() && !tried.IsZero() && rec.Slot.Equal(tried) {
+		return tried, nil // it was begun, and the answer was lost
+	}
+	if ok, err := r.may(t.guard.Context(), t); err != nil {
+		return time.Time{}, err
+	} else if !ok {
+		return time.Time{}, fmt.Errorf("%w: %s", ErrNotDue, r.stopped)
+	}
+	slot, err := choose(rec.Slot, r.now(t))
+	if err != nil {
+		return time.Time{}, err
+	}
+	if slot = slot.Truncate(time.Millisecond); !slot.After(rec.Slot) {
+		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue, rec.Slot.Format(time.RFC3339Nano))
+	}
+	if rec.State == Running {
+		r.log.Warn().Time("slot", rec.Slot).Int64("fence", rec.runFence).Msg("slot was interrupted")
+	}
+	if err := t.guard.Err(); err != nil {
+		return time.Time{}, err
+	}
+	_, err = r.change(t, Change{Rev: rec.rev, Dates: []string{"begun"}, Set: begun(t, slot, 1, 0)})
+	return slot.UTC(), err
+}
+
+// begun is what the beginning of a slot writes.
+func begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
+	return bson.D{
+		{Key: "state", Value: Running}, {Key: "slot", Value: slot}, {Key: "attempt", Value: int64(attempt)},
+		{Key: "runFence", Value: t.guard.Fence()}, {Key: "missed", Value: t.rec.Missed + int64(missed)},
+	}
+}
+
+// End records that the slot is over, with an error or without. It does not release the guard, and changes
+// nothing when another holder has begun a slot since. One command.
+func (b *BegunSlot) End(err error) error {
+	_, err = b.r.change(b.t, Change{Rev: b.t.rec.rev, Dates: []string{"ended"}, Set: ending(b.t.rec, err, time.Time{})})
+	return err
+}

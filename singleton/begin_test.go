@@ -1,0 +1,126 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"mongodlm/singleton"
+)
+
+func hourly(last, now time.Time) (time.Time, error) {
+	return singleton.LatestSlot(singleton.Every(time.Hour), last, now)
+}
+
+// begin acquires, begins, and gives the lock back; over is what the slot came to.
+func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (time.Time, error) {
+	p.w.t.Helper()
+	guard, err := p.Lock("a").Lock(context.Background())
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	defer func() {
+		if err := guard.Release(); err != nil {
+			p.w.t.Error(err)
+		}
+	}()
+	slot, err := singleton.BeginSlot(p.ctx, p.Manager, guard, p.store, choose)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return slot.Time, slot.End(over)
+}
+
+// A slot that many ask for is begun by the first; the settings stop it; the next hour there is the next.
+func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ps := []*process{w.start(0), w.start(time.Hour), w.start(-time.Hour)}
+		ask := func() (begun []time.Time) {
+			t.Helper()
+			for _, p := range ps {
+				slot, err := p.begin(hourly, nil)
+				if err == nil {
+					begun = append(begun, slot)
+				} else {
+					wantErr(t, err, singleton.ErrNotDue)
+				}
+			}
+			return begun
+		}
+		time.Sleep(90 * time.Minute)
+		for i := range 3 {
+			if got := ask(); len(got) != 1 || !got[0].Equal(w.started.Add(time.Duration(i+1)*time.Hour)) {
+				t.Errorf("begun %v", got)
+			}
+			time.Sleep(time.Hour)
+		}
+		w.settings("a", stopped(true))
+		if got := ask(); len(got) != 0 {
+			t.Errorf("begun %v although stopped", got)
+		}
+		w.settings("a", stopped(false))
+		if _, err := ps[0].begin(hourly, errors.New("boom")); err != nil {
+			t.Error(err)
+		}
+		if s := w.status(); s.State != singleton.Failed || s.LastError != "boom" || s.Rounds != 4 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// Whichever answer is lost, the slot is begun once, and its caller knows.
+func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
+	for lost := range 4 {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				time.Sleep(90 * time.Minute)
+				p := w.start(0)
+				if _, err := p.begin(hourly, nil); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+				n := 0
+				p.store.set(func(_ context.Context, apply func() error) error {
+					err := apply()
+					if n++; n == lost+1 {
+						return errors.New("answer lost on purpose")
+					}
+					return err
+				})
+				_, first := p.begin(hourly, nil)
+				p.store.set(nil)
+				_, second := p.begin(hourly, nil)
+				s := w.status()
+				if (first == nil) == (second == nil) && lost < 3 || !s.Slot.Equal(w.started.Add(2*time.Hour)) {
+					t.Errorf("first %v, second %v, status %+v", first, second, s)
+				}
+			})
+		})
+	}
+}
+
+// What no slot is for is told: a schedule that never fired and one that does not rise, a choice that is not
+// later, arguments that are missing.
+func TestBeginSlot_NothingToBegin_SaysWhy(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(0)
+		_, err := p.begin(func(_, now time.Time) (time.Time, error) {
+			return singleton.LatestSlot(timetable{}, time.Time{}, now)
+		}, nil)
+		wantErr(t, err, singleton.ErrNotDue)
+		own := errors.New("of my own")
+		_, err = p.begin(func(time.Time, time.Time) (time.Time, error) { return time.Time{}, own }, nil)
+		wantErr(t, err, own)
+		if _, err = p.begin(hourly, nil); err != nil {
+			t.Error(err)
+		}
+		_, err = p.begin(func(last, _ time.Time) (time.Time, error) { return last, nil }, nil)
+		wantErr(t, err, singleton.ErrNotDue)
+		_, err = singleton.BeginSlot(t.Context(), p.Manager, nil, p.store, hourly)
+		wantErr(t, err, singleton.ErrBadArgument)
+		_, err = singleton.LatestSlot(nil, time.Time{}, time.Now())
+		wantErr(t, err, singleton.ErrBadArgument)
+	})
+}
