@@ -181,6 +181,9 @@ func describe(w io.Writer, holders, line []distlock.LockInfo) {
 			fmt.Fprintf(w, "  held for  %s\n", age(h.Age))
 		}
 		fmt.Fprintf(w, "  ping age  %s\n", age(h.PingAge))
+		if h.Lease > 0 {
+			fmt.Fprintf(w, "  lease     %v, renewed %s ago\n", h.Lease, age(h.LeaseAge))
+		}
 		fmt.Fprintf(w, "  fence     %d\n", h.Fence)
 		for _, mark := range marks(h) {
 			fmt.Fprintf(w, "  mark      %s\n", mark)

@@ -87,12 +87,16 @@ type row struct {
 	Why     string     `json:"why"`
 	Since   *time.Time `json:"since"` // server's clock; null when unknown
 	// HeldForMS and PingAgeMS are by the server's clock; null when unknown, or free.
-	HeldForMS *int64   `json:"heldForMS"`
-	PingAgeMS *int64   `json:"pingAgeMS"`
-	Session   string   `json:"session"` // the field ts
-	Fence     int64    `json:"fence"`
-	Waiters   int      `json:"waiters"` // how many wait for the lock
-	Marks     []string `json:"marks"`
+	HeldForMS *int64 `json:"heldForMS"`
+	PingAgeMS *int64 `json:"pingAgeMS"`
+	// LeaseMS is the life that the holder gave the lock, 0 for none, and LeaseAgeMS how long ago it was
+	// renewed.
+	LeaseMS    int64    `json:"leaseMS"`
+	LeaseAgeMS *int64   `json:"leaseAgeMS"`
+	Session    string   `json:"session"` // the field ts
+	Fence      int64    `json:"fence"`
+	Waiters    int      `json:"waiters"` // how many wait for the lock
+	Marks      []string `json:"marks"`
 }
 
 // A problem is a document that cannot be understood.
@@ -157,7 +161,8 @@ func (l *listing) add(holders ...distlock.LockInfo) {
 		l.Malformed.add(h.BadPing)
 		r := row{
 			Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
-			PingAgeMS: milliseconds(h.PingAge), Session: h.Session.Hex(), Fence: h.Fence, Waiters: h.Waiters,
+			PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
+			LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence, Waiters: h.Waiters,
 			Marks: marks(h),
 		}
 		if h.Held {

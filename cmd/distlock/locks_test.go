@@ -16,6 +16,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/configserver"
+	"mongodlm/distlock"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -173,5 +174,19 @@ func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
 	out := cli(t, b.flags("locks", "pool", "--json")...).want(t, 0).out
 	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Locks) != 2 {
 		t.Errorf("%d locks (%v) in\n%s", len(got.Locks), err, out)
+	}
+}
+
+// A lease shows as a mark, and when it ran out as another one; of a free lock none is shown.
+func TestMarks_Lease(t *testing.T) {
+	t.Parallel()
+	for want, i := range map[string]distlock.LockInfo{
+		"lease of 1m0s": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: time.Minute},
+		"lease ran out": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: 61 * time.Second},
+		"":              {Held: true, HasPing: true, LeaseAge: -1},
+	} {
+		if got := strings.Join(marks(i), ", "); got != want {
+			t.Errorf("want %q, got %q", want, got)
+		}
 	}
 }

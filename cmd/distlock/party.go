@@ -65,6 +65,13 @@ func marks(i distlock.LockInfo) []string {
 	if i.PingAge > cmp.Or(i.Takeover, defaultTakeover) {
 		m = append(m, "silent")
 	}
+	switch {
+	case i.Lease == 0:
+	case i.LeaseAge > i.Lease:
+		m = append(m, "lease ran out")
+	default:
+		m = append(m, fmt.Sprintf("lease of %v", i.Lease))
+	}
 	return m
 }
 

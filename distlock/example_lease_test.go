@@ -1,0 +1,58 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+)
+
+// The processes of a deploy start at once. One runs the migrations, and says after each that it gets on; the
+// others go on when they are done. Should it die or hang, the next in line runs them.
+func ExampleLease() {
+	ctx := context.Background()
+	store := memcatalog.New(memcatalog.Options{})
+	var migrated atomic.Bool // in the database, in real life
+	var runs, ready atomic.Int32
+
+	start := func() error {
+		manager, err := distlock.New(ctx, distlock.Config{Catalog: store})
+		if err != nil {
+			return err
+		}
+		defer manager.Close(ctx)
+		err = manager.Do(ctx, "migrations", func(ctx context.Context, g *distlock.TryGuard) error {
+			if migrated.Load() {
+				return nil
+			}
+			runs.Add(1)
+			for range 5 {
+				if err := errors.Join(ctx.Err(), g.Renew(ctx)); err != nil {
+					return err // too late: another one runs them by now
+				}
+				// one migration, in less than 45 s
+			}
+			migrated.Store(true)
+			return nil
+		}, distlock.Lease(time.Minute))
+		ready.Add(1)
+		return err
+	}
+	var processes sync.WaitGroup
+	for range 20 {
+		processes.Go(func() {
+			if err := start(); err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	processes.Wait()
+	fmt.Println("migrations ran", runs.Load(), "time,", ready.Load(), "processes are ready")
+	// Output: migrations ran 1 time, 20 processes are ready
+}
