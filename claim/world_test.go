@@ -33,6 +33,11 @@ type world struct {
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
+	inBubbleAlone(t, test)
+}
+
+func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		test(t, &world{t: t, locks: memcatalog.New(memcatalog.Options{}), rows: rows.NewMemory()})
 	})
@@ -193,6 +198,11 @@ func (g *gate) Batches(ctx context.Context, slot string, s bson.ObjectID) ([]bso
 
 func (g *gate) GiveBack(ctx context.Context, s bson.ObjectID, batches []bson.ObjectID) (int, error) {
 	return pass(ctx, g, "give back", func() (int, error) { return g.Store.GiveBack(ctx, s, batches) })
+}
+
+func (g *gate) Insert(ctx context.Context, docs []any) error {
+	_, err := pass(ctx, g, "insert", func() (int, error) { return 0, g.Store.Insert(ctx, docs) })
+	return err
 }
 
 func (g *gate) Slots(ctx context.Context) ([]string, error) {

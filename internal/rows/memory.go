@@ -21,6 +21,7 @@ type Memory struct {
 	counts   map[State]int64
 	wakes    map[*func()]struct{}
 	careless bool
+	done     map[string]int
 }
 
 var _ Store = (*Memory)(nil)
@@ -28,7 +29,7 @@ var _ Store = (*Memory)(nil)
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
 	return &Memory{rows: map[string]*Row{}, claimed: map[*Row]struct{}{}, waiting: map[*Row]struct{}{},
-		counts: map[State]int64{}, wakes: map[*func()]struct{}{}}
+		counts: map[State]int64{}, wakes: map[*func()]struct{}{}, done: map[string]int{}}
 }
 
 // Careless makes Finish forget to compare the claim, so that a test can show that it would notice.
@@ -149,6 +150,9 @@ func (m *Memory) Finish(_ context.Context, endings []Ending) (int, error) {
 			continue
 		}
 		n++
+		if e.To == Done {
+			m.done[Key(e.ID)]++
+		}
 		m.turn(r, e.To)
 		r.Mark.NotBefore, r.Mark.Error = e.NotBefore, e.Error
 		r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
@@ -302,6 +306,13 @@ func (m *Memory) Watch(ctx context.Context, wake func()) error {
 	defer m.mu.Unlock()
 	delete(m.wakes, &wake)
 	return context.Cause(ctx)
+}
+
+// Dones tells how often a row was marked done.
+func (m *Memory) Dones(id bson.RawValue) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done[Key(id)]
 }
 
 // All returns a copy of every row.
