@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,6 +20,8 @@ type Mongo struct {
 	field  string
 	filter bson.D
 	sort   bson.D
+
+	transactions atomic.Int32
 }
 
 var _ Store = (*Mongo)(nil)

@@ -59,6 +59,9 @@ func (m *Mongo) failed(actions string, err error) error {
 
 // Transact is documented in [Store].
 func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) error {
+	if err := m.canTransact(ctx); err != nil {
+		return err
+	}
 	session, err := m.rows.Database().Client().StartSession()
 	if err != nil {
 		return m.failed("transaction", err)
@@ -72,16 +75,32 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	return err
 }
 
-// CanTransact tells whether the server has transactions. One command.
-func (m *Mongo) CanTransact(ctx context.Context) (bool, error) {
+// canTransact asks the server once. The embedded one would carry the commands out and forget the transaction.
+func (m *Mongo) canTransact(ctx context.Context) error {
+	switch m.transactions.Load() {
+	case yes:
+		return nil
+	case no:
+		return fmt.Errorf("%w: the collection's server is no replica set", ErrNoTransactions)
+	}
 	hello, err := m.rows.Database().RunCommand(ctx, bson.D{e("isMaster", 1)}).Raw()
 	if err != nil {
-		return false, m.failed("isMaster", err)
+		return m.failed("isMaster", err)
 	}
 	_, set := hello.Lookup("setName").StringValueOK()
-	msg, _ := hello.Lookup("msg").StringValueOK()
-	return set || msg == "isdbgrid", nil
+	if msg, _ := hello.Lookup("msg").StringValueOK(); set || msg == "isdbgrid" {
+		m.transactions.Store(yes)
+	} else {
+		m.transactions.Store(no)
+	}
+	return m.canTransact(ctx)
 }
+
+// What a server said of transactions; zero before it was asked.
+const (
+	yes = int32(iota + 1)
+	no
+)
 
 // keys are those of the indexes that the queries need.
 func (m *Mongo) keys() []bson.D {

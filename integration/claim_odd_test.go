@@ -1,0 +1,257 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/claim"
+	"mongodlm/distlock"
+)
+
+// patient is a process whose locks a slow machine does not cost it.
+func (w *world) patient(t testing.TB) *distlock.Manager {
+	t.Helper()
+	return w.start(t, func(cfg *distlock.Config) { cfg.Takeover = 5 * time.Minute })
+}
+
+// Rows with a field that cannot be understood keep nobody else's row from being worked on, and stay as they are.
+func TestClaim_MalformedRows_AreLeftAlone(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		for _, batch := range []int{1, 10} {
+			coll := w.rowsOf(t, w.d.app)
+			odd := []any{
+				bson.D{field("_id", -5), field("claim", "mine")},
+				bson.D{field("_id", -4), field("claim", bson.D{field("fence", "x")})},
+				bson.D{field("_id", -3), field("claim", bson.D{field("state", "clamed")})},
+				bson.D{field("_id", -2), field("claim", bson.D{field("state", "claimed")})},
+			}
+			if _, err := coll.InsertMany(t.Context(), odd); err != nil {
+				t.Fatal(err)
+			}
+			q := w.claims(t, w.patient(t), coll, claim.Config{Batch: batch, Sort: bson.D{field("_id", 1)},
+				Poll: 50 * time.Millisecond})
+			if err := q.Add(t.Context(), jobs(15)...); err != nil {
+				t.Fatal(err)
+			}
+			stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
+				if row.Doc.ID < 0 {
+					t.Errorf("row %d was given", row.Doc.ID)
+				}
+				return nil
+			})
+			eventually(t, time.Minute, "all others are done", func() bool {
+				c, err := q.Counts(t.Context())
+				return err == nil && c.Done == 15
+			})
+			stop()
+			for _, doc := range odd {
+				want, _ := bson.Marshal(doc)
+				got, err := coll.FindOne(t.Context(), bson.D{doc.(bson.D)[0]}).Raw()
+				if err != nil || string(got) != string(want) {
+					t.Errorf("row is %v, %v, want %v", got, err, bson.Raw(want))
+				}
+			}
+		}
+	})
+}
+
+// An operator deletes the document of a row that is worked on, or takes it away: the completion says so. The rest of a
+// document is kept, whatever the struct does not name.
+func TestClaim_EditedRows_CompletionSaysSo(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		coll := w.rowsOf(t, w.d.app)
+		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 3, InFlight: 6, Sort: bson.D{field("_id", 1)}})
+		for id := range 3 {
+			doc := bson.D{field("_id", id), field("n", 1), field("extra", bson.D{field("kept", true)})}
+			if _, err := coll.InsertOne(t.Context(), doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		taken, err := q.Claim(t.Context(), 3)
+		if err != nil || len(taken) != 3 {
+			t.Fatalf("%d rows, %v", len(taken), err)
+		}
+		if _, err := coll.DeleteOne(t.Context(), bson.D{field("_id", 0)}); err != nil {
+			t.Fatal(err)
+		}
+		ready := bson.D{field("$set", bson.D{field("claim.state", "ready")})}
+		if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", 1)}, ready); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"gone", "ready", ""} {
+			err := taken[i].Done(t.Context())
+			var lost *claim.LostError
+			if want == "" && err != nil || want != "" && (!errors.As(err, &lost) || !strings.Contains(lost.Now, want)) {
+				t.Errorf("row %d: %v, want %q", i, err, want)
+			}
+			wantErr(t, taken[i].GiveBack(t.Context()), claim.ErrFinished)
+		}
+		raw, err := coll.FindOne(t.Context(), bson.D{field("_id", 2)}).Raw()
+		if err != nil || !raw.Lookup("extra", "kept").Boolean() || raw.Lookup("claim", "state").StringValue() != "done" {
+			t.Errorf("the row is %v, %v", raw, err)
+		}
+		again, err := q.Claim(t.Context(), 3)
+		if err != nil || len(again) != 1 || again[0].Fence() != 2 {
+			t.Errorf("%d rows, %v, want the one that was taken away", len(again), err)
+		}
+	})
+}
+
+// A row is done together with what its handler adds, or neither is.
+func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		coll := w.rowsOf(t, w.d.app)
+		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 2, InFlight: 4, Sort: bson.D{field("_id", 1)}})
+		if err := q.Add(t.Context(), jobs(2)...); err != nil {
+			t.Fatal(err)
+		}
+		taken, err := q.Claim(t.Context(), 2)
+		if err != nil || len(taken) != 2 {
+			t.Fatalf("%d rows, %v", len(taken), err)
+		}
+		add := func(id int) func(ctx context.Context) error {
+			return func(ctx context.Context) error { return q.Add(ctx, job{ID: id}) }
+		}
+		err = taken[0].DoneWith(t.Context(), add(10))
+		if w.d.name == "embedded" || w.d.name == "standalone" {
+			wantErr(t, err, claim.ErrNoTransactions)
+			wantCounts(t, q, 0, claim.Counts{Claimed: 2})
+			return
+		}
+		if errors.Is(err, claim.ErrNoTransactions) {
+			t.Skipf("%v", err) // database config
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := errors.New("broken")
+		err = taken[1].DoneWith(t.Context(), func(ctx context.Context) error {
+			return errors.Join(q.Add(ctx, job{ID: 11}), broken)
+		})
+		wantErr(t, err, broken)
+		wantCounts(t, q, 0, claim.Counts{Ready: 1, Claimed: 1, Done: 1})
+		ready := bson.D{field("$set", bson.D{field("claim.state", "ready")})}
+		if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", 1)}, ready); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, taken[1].DoneWith(t.Context(), add(12)), claim.ErrLost)
+		wantErr(t, taken[1].DoneWith(t.Context(), add(13)), claim.ErrFinished)
+		wantCounts(t, q, 0, claim.Counts{Ready: 2, Done: 1})
+	})
+}
+
+// Where there are change streams a process hears of a row that another program adds; where there are none it polls.
+func TestClaim_NewRow_WakesAnIdleProcess(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("embedded", "replicaset"), func(t *testing.T, w *world) {
+		cfg := claim.Config{Poll: 20 * time.Minute} // its ten times are never waited for
+		if w.d.name == "embedded" {
+			cfg.Poll = 100 * time.Millisecond
+		}
+		coll := w.rowsOf(t, w.d.app)
+		if err := w.db.CreateCollection(t.Context(), coll.Name()); err != nil {
+			t.Fatal(err)
+		}
+		q := w.claims(t, w.patient(t), coll, cfg)
+		handled := make(chan struct{}, 10)
+		stop := runs(t, q, func(context.Context, *claim.Row[job]) error {
+			handled <- struct{}{}
+			return nil
+		})
+		defer stop()
+		for id := range 3 {
+			if _, err := coll.InsertOne(t.Context(), job{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, time.Minute, "the row is handled", func() bool { return len(handled) > id })
+		}
+	})
+}
+
+// Ten thousand dead rows are not looked at by a claim.
+func TestClaim_TenThousandDead_AreNotLookedAt(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
+		const dead = 10_000
+		coll := w.rowsOf(t, w.d.app)
+		docs := make([]any, dead)
+		for i := range docs {
+			docs[i] = bson.D{field("_id", i), field("claim", bson.D{field("state", "dead"), field("error", "no")})}
+		}
+		if _, err := coll.InsertMany(t.Context(), docs); err != nil {
+			t.Fatal(err)
+		}
+		sort := bson.D{field("_id", 1)}
+		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 10, Sort: sort})
+		if err := q.Add(t.Context(), job{ID: dead}, job{ID: dead + 1}); err != nil {
+			t.Fatal(err)
+		}
+		explained, err := w.db.RunCommand(t.Context(), bson.D{
+			field("explain", bson.D{
+				field("find", coll.Name()), field("sort", sort), field("limit", 10),
+				field("filter", bson.D{field("claim.state", bson.D{field("$in", bson.A{nil, "ready"})})}),
+			}), field("verbosity", "executionStats"),
+		}).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := explained.Lookup("executionStats", "totalKeysExamined").AsInt64(); n > 10 {
+			t.Errorf("%d keys were looked at for 2 rows", n)
+		}
+		taken, err := q.Claim(t.Context(), 10)
+		if err != nil || len(taken) != 2 {
+			t.Errorf("%d rows, %v, want 2", len(taken), err)
+		}
+		wantCounts(t, q, 0, claim.Counts{Claimed: 2, Dead: dead})
+	})
+}
+
+// Without the privilege for an index New names it, and the command for somebody who has it; without that for the rows
+// each call names what is missing. With the index there, nothing more is needed.
+func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
+	_, uri := withUsers(t)
+	m, err := distlock.New(t.Context(), userConfig(uri("root")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	root := privateClient(t, options.Client().ApplyURI(uri("root"))).Database("distlock").Collection("rows")
+	reader := privateClient(t, options.Client().ApplyURI(uri("reader"))).Database("distlock").Collection("rows")
+	pinger := privateClient(t, options.Client().ApplyURI(uri("pinger"))).Database("distlock").Collection("rows")
+	_, err = claim.New[job](t.Context(), m, pinger, claim.Config{})
+	wantPrivilege(t, err, "distlock.rows", "listIndexes")
+	_, err = claim.New[job](t.Context(), m, reader, claim.Config{})
+	wantPrivilege(t, err, "distlock.rows", "createIndex")
+	const command = `getCollection("rows").createIndex({"claim.state":1,"claim.notBefore":1})`
+	if !strings.Contains(err.Error(), command) {
+		t.Errorf("the error does not say %s: %v", command, err)
+	}
+	if _, err := claim.New[job](t.Context(), m, root, claim.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.InsertOne(t.Context(), job{ID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	q, err := claim.New[job](t.Context(), m, reader, claim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = q.Close(context.WithoutCancel(t.Context())) }() // it may not give anything back
+	_, err = q.Claim(t.Context(), 1)
+	wantPrivilege(t, err, "distlock.rows", "find", "update")
+	err = q.Run(t.Context(), func(context.Context, *claim.Row[job]) error { return nil })
+	wantPrivilege(t, err, "distlock.rows", "find", "update")
+}
