@@ -83,8 +83,11 @@ type notices struct {
 	inner   catalog.GrantStream
 }
 
+// Next sends nothing that a server would carry out after its caller has gone: it ends with ctx.
 func (n *notices) Next(ctx context.Context) ([]catalog.Grant, error) {
-	return through(ctx, n.c, Notice, n.process, n.inner.Next)
+	return through(ctx, n.c, Notice, n.process, func(context.Context) ([]catalog.Grant, error) {
+		return n.inner.Next(ctx)
+	})
 }
 
 func (n *notices) Close(ctx context.Context) { n.inner.Close(ctx) }
