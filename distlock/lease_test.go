@@ -320,3 +320,39 @@ func TestInspector_ShowsLeases(t *testing.T) {
 		}
 	})
 }
+
+// The first renewal counts from its send as well; and when nobody knows what became of it the lock is
+// given back, whether the process asks once or waits in line.
+func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		slow := time.Duration(0)
+		lost := true
+		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op != fault.Renew {
+				return apply()
+			}
+			err := apply()
+			if time.Sleep(slow); lost {
+				return fault.Lost(call.Op)
+			}
+			return err
+		})
+		_, err := a.try("a", distlock.Lease(lifeTime))
+		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		synctest.Wait()
+		if w.lock("a").Held {
+			t.Error("it is held after the first renewal was lost")
+		}
+		waits := a.queue("a", distlock.Lease(lifeTime))
+		time.Sleep(10 * time.Second)
+		w.wantWaiting(waits)
+		lost = false
+		w.release(w.wantTurn(waits))
+		slow = 4 * time.Second
+		sent := time.Now()
+		if g := a.mustTry("a", distlock.Lease(lifeTime)); !g.Deadline().Equal(sent.Add(leaseHold)) {
+			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)
+		}
+	})
+}

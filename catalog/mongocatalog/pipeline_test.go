@@ -511,3 +511,23 @@ func lease(s step) bson.D {
 func entry(s step) bson.D {
 	return queue.Entry(s.request, time.UnixMilli(1_700_000_000_000))
 }
+
+// The short burial by a lease is carried out for the renewal that was watched, and for no other.
+func TestPipeline_BurialByLease_NamesTheRenewal(t *testing.T) {
+	t.Parallel()
+	var doc bson.D
+	for _, s := range []step{enter(1, catalog.Exclusive, 0, catalog.Queue), renew(1, 1, false), renew(1, 2, false),
+		enter(2, catalog.Exclusive, 0, catalog.Queue)} {
+		short := 0
+		if doc, short = check(t, evaluated, s, doc, true); short != 1 {
+			t.Fatalf("%v has no short form on %s", s, text(doc))
+		}
+	}
+	for renewal, want := range map[int64]int{1: 0, 2: 1, 3: 0} {
+		s := bury(1, "process-1")
+		s.dead.Renewal = renewal
+		if _, short := check(t, evaluated, s, doc, true); short != want {
+			t.Errorf("of renewal %d: %d short forms, want %d", renewal, short, want)
+		}
+	}
+}
