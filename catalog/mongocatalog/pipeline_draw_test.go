@@ -17,7 +17,7 @@ var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, ca
 
 func drawStep(t *rapid.T) step {
 	n := byte(rapid.IntRange(1, 8).Draw(t, "session"))
-	switch rapid.IntRange(0, 12).Draw(t, "verb") {
+	switch rapid.IntRange(0, 13).Draw(t, "verb") {
 	case 0, 1, 2, 3, 4:
 		mode := rapid.SampledFrom(modes).Draw(t, "mode")
 		limit := int32(0)
@@ -28,12 +28,12 @@ func drawStep(t *rapid.T) step {
 		return enter(n, mode, limit, how.Draw(t, "line"))
 	case 5, 6, 7:
 		return leave(n)
-	case 8:
+	case 8, 9, 10:
 		process := rapid.SampledFrom([]string{fmt.Sprint("process-", n), "process-1", ""})
 		s := bury(n, process.Draw(t, "process"))
-		s.dead.Renewal = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "renewal")
+		s.dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 0, 1}).Draw(t, "renewal")
 		return s
-	case 9, 10, 11:
+	case 11, 12:
 		return drawRenewal(t, n)
 	default:
 		return step{verb: "settle"}
