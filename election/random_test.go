@@ -22,9 +22,9 @@ const (
 )
 
 // Candidates stand, die, are paused, resign, hand over, are asked to yield, fail and come again, at random. What must
-// not happen whatever comes: two trusted terms, a term with a fence that is not larger, a hand-over that went to
-// another, a request that reached another term, nobody who leads for longer than the takeover time and an interval
-// although somebody could.
+// not happen whatever comes: two trusted terms, a term while the function of one that was not lost still runs, a
+// term with a fence that is not larger, a hand-over that went to another, a request that reached another term,
+// nobody who leads for longer than the takeover time and an interval although somebody could.
 func TestRun_AnythingHappens_Random(t *testing.T) {
 	seeds, steps := 10, 120
 	if testing.Short() {
@@ -36,7 +36,10 @@ func TestRun_AnythingHappens_Random(t *testing.T) {
 		for seed := range seeds {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
-					s := &scene{w: w, r: rand.New(rand.NewPCG(uint64(seed), 1)), began: map[int64]string{}, asked: map[int64]bool{}}
+					s := &scene{
+						w: w, r: rand.New(rand.NewPCG(uint64(seed), 1)), began: map[int64]string{},
+						running: map[int64]*election.Leadership{}, asked: map[int64]bool{},
+					}
 					s.play(steps)
 					mu.Lock()
 					defer mu.Unlock()
@@ -70,10 +73,11 @@ type scene struct {
 
 	mu      sync.Mutex // guards the fields below, and the tally
 	leaders []*election.Leadership
-	fence   int64            // the largest that began
-	began   map[int64]string // by fence: the process that led
-	asked   map[int64]bool   // by fence: the leader was asked to yield
-	led     time.Time        // when somebody led last, or something got in the way
+	fence   int64                          // the largest that began
+	running map[int64]*election.Leadership // by fence: whose function has not returned
+	began   map[int64]string               // by fence: the process that led
+	asked   map[int64]bool                 // by fence: the leader was asked to yield
+	led     time.Time                      // when somebody led last, or something got in the way
 }
 
 // A candidate is one process and its Run.
@@ -167,6 +171,17 @@ func (s *scene) lead(ctx context.Context, l *election.Leadership, own *rand.Rand
 		s.w.t.Errorf("fence %d after %d", l.Fence(), s.fence)
 	}
 	s.fence = l.Fence()
+	for _, other := range s.running {
+		if !errors.Is(other.Err(), distlock.ErrLockLost) {
+			s.w.t.Errorf("fence %d leads while the function of %d runs: %v", l.Fence(), other.Fence(), other.Err())
+		}
+	}
+	s.running[l.Fence()] = l
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.running, l.Fence())
+	}()
 	s.began[l.Fence()] = l.Process()
 	s.tally.terms++
 	s.leaders = append(s.leaders, l)

@@ -1,0 +1,199 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/election"
+)
+
+// A stander stands in an election until the end of the test; its function obeys.
+type stander struct {
+	e     *election.Election
+	leads chan *election.Leadership
+	end   func()
+}
+
+func stand(t testing.TB, m *distlock.Manager, name string, opts ...election.Option) *stander {
+	t.Helper()
+	s := &stander{e: election.New(m, name), leads: make(chan *election.Leadership, 16)}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = s.e.Run(ctx, func(ctx context.Context, l *election.Leadership) error {
+			s.leads <- l
+			<-ctx.Done()
+			return ctx.Err()
+		}, opts...)
+	}()
+	s.end = sync.OnceFunc(func() {
+		cancel()
+		<-over
+	})
+	t.Cleanup(s.end)
+	return s
+}
+
+func (s *stander) wantLeader(t testing.TB) *election.Leadership {
+	t.Helper()
+	select {
+	case l := <-s.leads:
+		return l
+	case <-time.After(2 * time.Minute):
+		t.Fatal("it does not lead")
+		return nil
+	}
+}
+
+// wantCandidates waits until so many stand in line.
+func wantCandidates(t testing.TB, e *election.Election, n int) []election.Candidate {
+	t.Helper()
+	var line []election.Candidate
+	eventually(t, 30*time.Second, fmt.Sprint(n, " candidates"), func() bool {
+		var err error
+		if line, err = e.Candidates(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(line) == n
+	})
+	return line
+}
+
+// Leadership changes by the commands of a lock's hand-over: a resignation sends what the release of a lock with a
+// waiter sends; a hand-over two looks, a read and a compare-and-set more.
+func TestElection_LeaderChange_Commands(t *testing.T) {
+	forEachInTurn(t, func(t *testing.T, w *world) {
+		plain, name := w.name("plain"), w.name("leader")
+		var sent counter
+		m := w.counted(t, &sent)
+		other, third := w.start(t, slow), w.start(t, slow)
+		g := w.mustTry(t, m, plain)
+		next := w.queue(t, other, plain)
+		sent.reset()
+		wantReleased(t, g)
+		release := sent.writes()
+		wantReleased(t, wantTurn(t, next))
+
+		a := stand(t, m, name, election.Once())
+		old := a.wantLeader(t)
+		b := stand(t, other, name, election.Metadata("b"))
+		wantCandidates(t, b.e, 1)
+		begun := time.Now()
+		sent.reset()
+		if err := a.e.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		resign := sent.writes()
+		l := b.wantLeader(t)
+		t.Logf("a release with a waiter: %d writes; a resignation: %d, the next led after %v", release, resign,
+			time.Since(begun))
+		if resign != release || l.Fence() != old.Fence()+1 {
+			t.Errorf("a resignation: %d writes, a release %d; fence %d after %d", resign, release, l.Fence(), old.Fence())
+		}
+		a.end()
+
+		again := stand(t, m, name, election.Once())
+		wantCandidates(t, b.e, 1)
+		b.end()
+		old = again.wantLeader(t)
+		stand(t, other, name, election.Metadata("first"))
+		wantCandidates(t, again.e, 1)
+		last := stand(t, third, name, election.Metadata("last"))
+		wantCandidates(t, again.e, 2)
+		sent.reset()
+		if err := again.e.Handover(t.Context(), "last"); err != nil {
+			t.Fatal(err)
+		}
+		writes, all := sent.writes(), sent.total()
+		if l := last.wantLeader(t); l.Fence() != old.Fence()+1 {
+			t.Errorf("fence %d after %d", l.Fence(), old.Fence())
+		}
+		t.Logf("a hand-over: %v", &sent)
+		if m.Stats().Server.Kind != string(catalog.FerretDB) && (writes > 3 || all > 6) {
+			t.Errorf("a hand-over: %d commands, %d of them writes: %v", all, writes, &sent)
+		}
+	})
+}
+
+// A thousand observers of a hundred elections in a process cost what one does.
+func TestElection_ThousandObservers_CommandsOfOne(t *testing.T) {
+	forEachInTurn(t, func(t *testing.T, w *world) {
+		name := w.name("leader")
+		stand(t, w.start(t, slow), name).wantLeader(t)
+		var one, many counter
+		lone, crowded := w.counted(t, &one), w.counted(t, &many)
+		ctx, cancel := context.WithCancel(t.Context())
+		var told atomic.Int64
+		var observers sync.WaitGroup
+		observe := func(m *distlock.Manager, name string) {
+			observers.Go(func() {
+				for _, err := range election.New(m, name).Observe(ctx) {
+					if err == nil {
+						told.Add(1)
+					}
+				}
+			})
+		}
+		observe(lone, name)
+		for i := range 1000 {
+			n := name
+			if i%100 > 0 {
+				n = w.name(fmt.Sprint("leader", i%100))
+			}
+			observe(crowded, n)
+		}
+		eventually(t, time.Minute, "all are told", func() bool { return told.Load() == 1001 })
+		one.reset()
+		many.reset()
+		select {
+		case <-time.After(5 * time.Second): // ten readings, which are counted
+		case <-t.Context().Done():
+		}
+		few, lots := one.total(), many.total()
+		t.Logf("in 5 s: one observer %v, 1000 observers %v", one.all(), many.all())
+		if few < 4 || lots > few+few/2+4 {
+			t.Errorf("1000 observers sent %d commands, one sent %d", lots, few)
+		}
+		cancel()
+		observers.Wait()
+	})
+}
+
+// A leader that is killed is replaced after the takeover time, and observers are told. The one that is killed holds
+// the name as a plain lock, which is the same for everybody else.
+func TestElection_LeaderKilled_IsReplaced(t *testing.T) {
+	t.Parallel()
+	forThese(t, processed, func(t *testing.T, w *world) {
+		name := w.name("leader")
+		child := w.bear(t, nil)
+		a := child.ask(order{Do: "lock", Name: name})
+		if a.Err != "" {
+			t.Fatal(a.Err)
+		}
+		m := w.start(t, shortTakeover)
+		s := stand(t, m, name, election.Metadata("next"))
+		if now, err := s.e.Leader(t.Context()); err != nil || now.Process != a.Process || now.Metadata != "" {
+			t.Errorf("leader %+v, %v", now, err)
+		}
+		wantCandidates(t, s.e, 1)
+		child.signal(syscall.SIGKILL)
+		begun := time.Now()
+		injected.add(w.d.name, "SIGKILL", "leading")
+		l := s.wantLeader(t)
+		t.Logf("replaced after %v; takeover time %v", time.Since(begun), m.Config().Takeover)
+		if l.Fence() != a.Fence+1 || l.TakeoverEvidence() == "" {
+			t.Errorf("fence %d after %d, evidence %q", l.Fence(), a.Fence, l.TakeoverEvidence())
+		}
+		if now, err := s.e.Leader(t.Context()); err != nil || now.Metadata != "next" {
+			t.Errorf("leader %+v, %v", now, err)
+		}
+	})
+}
