@@ -100,13 +100,6 @@ func (s *scene) play(steps int) {
 			s.check()
 		}
 	}
-	for _, c := range s.candidates {
-		c.p.heal()
-		c.cancel()
-	}
-	for _, c := range s.candidates {
-		<-c.over
-	}
 }
 
 // trusted is the oracle of every instant: the terms that are trusted, at most one. The caller holds mu.
@@ -161,6 +154,11 @@ func (s *scene) stand() {
 		_ = c.e.Run(ctx, func(ctx context.Context, l *election.Leadership) error { return s.lead(ctx, l, own) },
 			election.Backoff(backoff/10, backoff))
 	}()
+	s.w.t.Cleanup(func() {
+		c.p.heal()
+		c.cancel()
+		<-c.over
+	})
 	s.candidates = append(s.candidates, c)
 }
 

@@ -95,16 +95,13 @@ func (t *term) lead(fn Func, clk clock.Clock) (err error) {
 	return err
 }
 
-// call calls the function in this goroutine, unless the process was paused since it was elected.
+// call calls the function in this goroutine.
 func (t *term) call(fn Func, l *Leadership) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: fmt.Sprint(v), Stack: string(debug.Stack())}
 		}
 	}()
-	if l.Err() != nil {
-		return nil
-	}
 	return fn(t.ctx, l)
 }
 
