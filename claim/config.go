@@ -40,6 +40,11 @@ type Config struct {
 	// Backoff is the pause before the first retry; it doubles with each, up to BackoffMax, give or take a
 	// fifth. Default 1 s, and 10 min.
 	Backoff, BackoffMax time.Duration
+	// Lease bounds how long a row is worked on without [Row.Renew]: for work that hangs although its process lives. The
+	// handler's context ends when three quarters of it have passed since the claim or the last renewal was
+	// sent, by the process's own clock; the row is given to another when one process of the queue has watched its counter
+	// stand still for the whole of it. At least three times the Manager's CommandTimeout. Default: none.
+	Lease time.Duration
 	// DeleteDone removes the document of a row that is done. By default it stays, with the state "done".
 	DeleteDone bool
 
@@ -100,6 +105,7 @@ func (c Config) problems() (list []string) {
 	bad(c.MaxAttempts < 1, "MaxAttempts is %d, must be at least 1", c.MaxAttempts)
 	bad(c.Backoff < 0 || c.BackoffMax < c.Backoff, "Backoff is %v and BackoffMax %v: neither may be negative, "+
 		"nor BackoffMax the smaller one", c.Backoff, c.BackoffMax)
+	bad(c.Lease < 0, "Lease is %v, must not be negative", c.Lease)
 	bad(c.Poll < time.Millisecond, "Poll is %v, must be at least 1 ms", c.Poll)
 	bad(c.Tend < time.Millisecond, "Tend is %v, must be at least 1 ms", c.Tend)
 	if name := names(c.Filter, c.Field); name != "" {

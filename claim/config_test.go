@@ -38,6 +38,7 @@ func TestConfig_Contradictions_AreNamed(t *testing.T) {
 		"back-off":           {Config{Backoff: time.Hour, BackoffMax: time.Minute}, "Backoff"},
 		"poll":               {Config{Poll: -1}, "Poll"},
 		"tend":               {Config{Tend: 1}, "Tend"},
+		"lease":              {Config{Lease: -1}, "Lease"},
 	} {
 		list := c.cfg.withDefaults().problems()
 		if len(list) == 0 || !strings.HasPrefix(list[0], c.want) {

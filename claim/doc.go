@@ -11,7 +11,7 @@
 // The order of [Config.Sort] is not strict: rows are worked on at the same time, and processes that meet
 // at the same rows make way for each other.
 //
-// A row whose handler never returns stays claimed while its process lives.
+// A row whose handler never returns stays claimed while its process lives, unless [Config.Lease] bounds it.
 //
 // # What it promises
 //
@@ -35,6 +35,7 @@
 //	fence      int64, one more with every claim of this row
 //	attempts   int64, claims that were not given back
 //	at         when it was claimed, by the clock of the process that did, for people
+//	leaseMS, beat   with Config.Lease: how long a row may go without a renewal, and the renewals of this claim
 //	notBefore  of a row that is retrying, by the clock of the process where it failed
 //	error      of the last failure
 //
@@ -43,6 +44,7 @@
 //
 // # Clocks
 //
-// The pause before a retry is the only thing that compares two processes' clocks: with clocks an hour
+// A lease is judged by the rates of two clocks, as everything in package distlock: the worker's must not be slower than
+// three quarters of the rescuer's. The pause before a retry is the only thing that compares two processes' clocks: with clocks an hour
 // apart a row is retried up to an hour early or late. Nothing else depends on them.
 package claim

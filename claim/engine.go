@@ -58,6 +58,9 @@ type claimed struct {
 	s     *session
 	stage atomic.Int32
 	tries int // to end it; by whoever is ending it
+
+	mu      sync.Mutex    // guards renewed
+	renewed clock.Reading // when the claim, or the last renewal that was acknowledged, was sent
 }
 
 // The stages of a claim in its process.
@@ -122,7 +125,8 @@ func (e *engine) claim(ctx context.Context, n int) (got []*claimed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := s.begin(e.clock.Now().Wall)
+	sent := e.clock.Now()
+	c := s.begin(sent.Wall, e.cfg.Lease)
 	found, err := e.mark(ctx, c, n)
 	if err == nil {
 		// The slot was held when the reply was there: so it was when the rows were claimed, or they are
@@ -136,7 +140,7 @@ func (e *engine) claim(ctx context.Context, n int) (got []*claimed, err error) {
 		e.leave(s)
 	}
 	for _, row := range found {
-		got = append(got, &claimed{row: row, s: s})
+		got = append(got, &claimed{row: row, s: s, renewed: sent})
 	}
 	return got, err
 }

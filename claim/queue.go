@@ -34,6 +34,10 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	if m == nil {
 		list = append(list, "the Manager is nil")
 	}
+	if m != nil && cfg.Lease != 0 && cfg.Lease < 3*m.Config().CommandTimeout {
+		list = append(list, fmt.Sprintf("Lease is %v, shorter than three commands may take (CommandTimeout %v): a row "+
+			"could not be renewed in time", cfg.Lease, m.Config().CommandTimeout))
+	}
 	if coll == nil {
 		list = append(list, "the collection is nil")
 	}

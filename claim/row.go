@@ -44,8 +44,15 @@ func (r *Row[T]) Err() error {
 	if r.c.stage.Load() == over {
 		return ErrFinished
 	}
-	return r.c.s.err()
+	if err := r.c.s.err(); err != nil {
+		return err
+	}
+	return r.e.leaseErr(r.c)
 }
+
+// Renew begins the row's lease anew, see [Config.Lease]. Without a lease it only asks whether the row is still claimed by
+// this worker. A lease that is over is not renewed. One command.
+func (r *Row[T]) Renew(ctx context.Context) error { return r.e.renew(ctx, r.c) }
 
 // Done marks the row done, or removes the document when Config.DeleteDone says so.
 func (r *Row[T]) Done(ctx context.Context) error {

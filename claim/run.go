@@ -180,14 +180,15 @@ func (r *run) handled(c *claimed) outcome {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
-	if r.ctx.Err() != nil || guard.Err() != nil {
+	if r.ctx.Err() != nil || guard.Err() != nil || r.e.leaseErr(c) != nil {
 		return back
 	}
+	defer r.e.endWithLease(ctx, c, cancel)()
 	err := r.safely(ctx, c)
 	switch {
 	case err == nil:
 		return outcome{c, rows.Ending{To: rows.Done}}
-	case ctx.Err() != nil || guard.Err() != nil:
+	case (ctx.Err() != nil || guard.Err() != nil) && r.e.leaseErr(c) == nil:
 		return back
 	}
 	return r.e.failure(c, err)

@@ -126,8 +126,13 @@ func (e *engine) rescue() {
 func (e *engine) watch(guard *distlock.TryGuard) {
 	cfg := e.m.Config()
 	every := min(max(e.cfg.Tend, cfg.Ping), cfg.MaxWatchGap/3, cfg.Takeover/10)
+	if e.cfg.Lease > 0 {
+		every = min(every, e.cfg.Lease/4)
+	}
+	leases := leases{}
 	for guard.Err() == nil {
-		if err := e.watchOnce(guard.Context()); err != nil && guard.Err() == nil && e.life.Err() == nil {
+		err := errors.Join(e.watchOnce(guard.Context()), e.watchLeases(guard.Context(), leases))
+		if err != nil && guard.Err() == nil && e.life.Err() == nil {
 			e.log.Warn().Err(err).Msg("watching those who claim rows failed")
 		}
 		if !clock.Sleep(e.clock, jittered(every), guard.Context().Done()) {

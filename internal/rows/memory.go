@@ -68,6 +68,7 @@ func (m *Memory) take(these []*Row, c Claim) {
 		m.counts[Ready]--
 		m.enter(r, Claimed)
 		r.Mark.Slot, r.Mark.SlotFence, r.Mark.Session, r.Mark.Batch = c.Slot, c.SlotFence, c.Session, c.Batch
+		r.Mark.Lease, r.Mark.Beat = c.Lease, 0
 		r.Mark.Fence++
 		r.Mark.Attempts++
 	}
@@ -240,6 +241,58 @@ func (m *Memory) GiveBack(_ context.Context, session bson.ObjectID, batches []bs
 		}
 	}
 	return n, nil
+}
+
+// own returns the row of a claim that still is one, nil otherwise.
+func (m *Memory) own(row Row) *Row {
+	r := m.rows[Key(row.ID)]
+	if r == nil || r.Mark.State != Claimed || r.Mark.Session != row.Mark.Session || r.Mark.Batch != row.Mark.Batch {
+		return nil
+	}
+	return r
+}
+
+// Renew is documented in [Store].
+func (m *Memory) Renew(_ context.Context, row Row) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.own(row)
+	if r == nil {
+		return 0, nil
+	}
+	r.Mark.Beat++
+	return 1, nil
+}
+
+// Leased is documented in [Store].
+func (m *Memory) Leased(context.Context) ([]Row, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []Row
+	for r := range m.claimed {
+		if r.Mark.Lease > 0 {
+			found = append(found, *r)
+		}
+	}
+	return found, nil
+}
+
+// Expire is documented in [Store].
+func (m *Memory) Expire(_ context.Context, row Row, most int64) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.own(row)
+	if r == nil || r.Mark.Beat != row.Mark.Beat {
+		return 0, nil
+	}
+	r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+	if r.Mark.Attempts < most {
+		m.turn(r, Ready)
+		return 1, nil
+	}
+	m.turn(r, Dead)
+	r.Mark.Error = Expired
+	return 1, nil
 }
 
 // Slots is documented in [Store].

@@ -60,14 +60,20 @@ func (m *Mongo) readyBut(without []bson.RawValue) bson.D {
 }
 
 func (m *Mongo) claiming(c Claim) bson.D {
+	set, unset := bson.D{}, bson.D{e(m.at("notBefore"), "")}
+	if c.Lease > 0 {
+		set = bson.D{e(m.at("leaseMS"), c.Lease.Milliseconds()), e(m.at("beat"), int64(0))}
+	} else {
+		unset = append(unset, e(m.at("leaseMS"), ""), e(m.at("beat"), ""))
+	}
 	return bson.D{
-		e("$set", bson.D{
+		e("$set", append(set,
 			m.is(Claimed), e(m.at("slot"), c.Slot), e(m.at("slotFence"), c.SlotFence),
 			e(m.at("session"), c.Session), e(m.at("batch"), c.Batch),
 			e(m.at("at"), c.At),
-		}),
+		)),
 		e("$inc", bson.D{e(m.at("fence"), int64(1)), e(m.at("attempts"), int64(1))}),
-		e("$unset", bson.D{e(m.at("notBefore"), "")}),
+		e("$unset", unset),
 	}
 }
 
@@ -300,6 +306,37 @@ func (m *Mongo) GiveBack(ctx context.Context, session bson.ObjectID, batches []b
 		filter = append(filter, e(m.at("batch"), in(batches)))
 	}
 	result, err := m.rows.UpdateMany(ctx, filter, m.leaving(Ready, nil, -1))
+	if err != nil {
+		return 0, m.failed("update", err)
+	}
+	return int(result.MatchedCount), nil
+}
+
+// Renew is documented in [Store].
+func (m *Mongo) Renew(ctx context.Context, row Row) (int, error) {
+	result, err := m.rows.UpdateOne(ctx, m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID),
+		bson.D{e("$inc", bson.D{e(m.at("beat"), int64(1))})})
+	if err != nil {
+		return 0, m.failed("update", err)
+	}
+	return int(result.MatchedCount), nil
+}
+
+// Leased is documented in [Store].
+func (m *Mongo) Leased(ctx context.Context) ([]Row, error) {
+	found, _, err := m.find(ctx, bson.D{m.is(Claimed), e(m.at("leaseMS"), bson.D{e("$gt", int64(0))})},
+		options.Find().SetProjection(bson.D{e("_id", 1), e(m.field, 1)}))
+	return found, err
+}
+
+// Expire is documented in [Store].
+func (m *Mongo) Expire(ctx context.Context, row Row, most int64) (int, error) {
+	filter := append(m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), e(m.at("beat"), row.Mark.Beat))
+	update := m.leaving(Ready, nil, 0)
+	if row.Mark.Attempts >= most {
+		update = m.leaving(Dead, bson.D{e(m.at("error"), Expired)}, 0)
+	}
+	result, err := m.rows.UpdateOne(ctx, filter, update)
 	if err != nil {
 		return 0, m.failed("update", err)
 	}

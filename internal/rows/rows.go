@@ -31,6 +31,8 @@ type Mark struct {
 	Attempts  int64         // claims that were not given back
 	NotBefore time.Time
 	Error     string
+	Lease     time.Duration // zero: none
+	Beat      int64         // renewals of this claim
 }
 
 // A Claim is what a claimed row is marked with.
@@ -40,6 +42,7 @@ type Claim struct {
 	Session   bson.ObjectID
 	Batch     bson.ObjectID
 	At        time.Time // for people
+	Lease     time.Duration
 }
 
 // A Row is a document of the user with its field understood.
@@ -89,6 +92,12 @@ type Store interface {
 	Batches(ctx context.Context, slot string, session bson.ObjectID) ([]bson.ObjectID, error)
 	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
 	GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error)
+	// Renew raises the counter of a claim's lease and returns how many rows there are of it.
+	Renew(ctx context.Context, row Row) (int, error)
+	// Leased returns the rows that are claimed with a lease, without the document of the user.
+	Leased(ctx context.Context) ([]Row, error)
+	// Expire makes a row ready whose lease was not renewed since it was read, or dead when it was claimed most times.
+	Expire(ctx context.Context, row Row, most int64) (int, error)
 	// Slots returns the slots that own claimed rows.
 	Slots(ctx context.Context) ([]string, error)
 	// Odd returns some rows whose state is none of those above, or that are claimed by nobody.
@@ -158,8 +167,9 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 		m.State = State(s)
 	}
+	var lease int64
 	for name, into := range map[string]*int64{"fence": &m.Fence, "attempts": &m.Attempts,
-		"slotFence": &m.SlotFence} {
+		"slotFence": &m.SlotFence, "beat": &m.Beat, "leaseMS": &lease} {
 		v, err := in.LookupErr(name)
 		if err != nil {
 			continue
@@ -168,6 +178,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 			return bad(field+"."+name, fmt.Sprintf("is a %s, not a number", v.Type))
 		}
 	}
+	m.Lease = time.Duration(lease) * time.Millisecond
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
 	m.Session, _ = in.Lookup("session").ObjectIDOK()
 	m.Batch, _ = in.Lookup("batch").ObjectIDOK()
@@ -184,6 +195,9 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	}
 	return row, nil
 }
+
+// Expired is the error of a row whose lease ended too often.
+const Expired = "its lease ended at the last attempt"
 
 // GivenUp is the error of a row that was lost too often.
 const GivenUp = "the process that had claimed it died, or lost its lock, at the last attempt"

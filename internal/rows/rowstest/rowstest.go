@@ -20,6 +20,7 @@ func Run(t *testing.T, open func(t *testing.T) rows.Store) {
 		"Finish_EveryState_OneCommand":     finishStates,
 		"Tidy_DueRows":                     tidyDue,
 		"Tidy_EarlierHoldersOfTheSlotOnly": tidySlot,
+		"Expire_RowsThatWereNotRenewed":    expire,
 		"GiveBack_BatchesOfASession":       giveBack,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,6 +255,39 @@ func tidySlot(s *suite) {
 		s.t.Errorf("%d rows, want 2", n)
 	}
 	s.want(rows.Counts{Ready: 2, Dead: 2})
+}
+
+// A lease that was renewed since it was read is not ended; one that was not is, whatever else there is.
+func expire(s *suite) {
+	s.add(3)
+	leased := newClaim("a", 1)
+	leased.Lease = time.Minute
+	s.take(leased, 2)
+	s.take(newClaim("a", 1), 1)
+	seen := check(s.Leased(s.ctx))(s)
+	if len(seen) != 2 || seen[0].Mark.Lease != time.Minute {
+		s.t.Fatalf("leased rows: %+v, want two of a minute", seen)
+	}
+	if n := check(s.Renew(s.ctx, seen[0]))(s); n != 1 {
+		s.t.Errorf("%d rows were renewed, want 1", n)
+	}
+	for i, want := range []int{0, 1} {
+		if n := check(s.Expire(s.ctx, seen[i], 10))(s); n != want {
+			s.t.Errorf("%d rows expired, want %d", n, want)
+		}
+	}
+	if n := check(s.Renew(s.ctx, seen[1]))(s); n != 0 {
+		s.t.Errorf("%d rows were renewed that had expired", n)
+	}
+	s.want(rows.Counts{Ready: 1, Claimed: 2})
+	again := check(s.Leased(s.ctx))(s)
+	if len(again) != 1 || again[0].Mark.Beat != 1 {
+		s.t.Fatalf("leased rows: %+v, want one that was renewed once", again)
+	}
+	if n := check(s.Expire(s.ctx, again[0], 1))(s); n != 1 {
+		s.t.Errorf("%d rows expired, want 1", n)
+	}
+	s.want(rows.Counts{Ready: 1, Claimed: 1, Dead: 1})
 }
 
 // What a session has claimed is found by batch, and given back by batch.

@@ -1,0 +1,80 @@
+package claim
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Work hangs although its process lives: its context ends before anyone has the row, another process gets the
+// row after the lease, and what the first one says later changes nothing.
+func TestLease_HangingHandler_RowIsRescued(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const lease = 4 * time.Minute
+		w.add(0, 1)
+		a := w.start(Config{Lease: lease})
+		claimed := time.Now()
+		release := make(chan struct{})
+		var first *Row[item]
+		stopA := a.run(t, func(ctx context.Context, row *Row[item]) error {
+			if row.Fence() > 1 {
+				return nil
+			}
+			first = row
+			<-ctx.Done()
+			if after := time.Since(claimed); after < lease*3/4-time.Second || after > lease*3/4+time.Second {
+				t.Errorf("the context ended after %v", after)
+			}
+			wantErr(t, context.Cause(ctx), ErrLost)
+			<-release
+			return nil
+		})
+		time.Sleep(time.Second)
+		b := w.start(Config{Lease: lease})
+		var second time.Duration
+		stopB := b.run(t, func(_ context.Context, row *Row[item]) error {
+			second = time.Since(claimed)
+			wantErr(t, first.Err(), ErrLost)
+			wantErr(t, first.Renew(t.Context()), ErrLost)
+			return nil
+		})
+		w.settle(time.Hour, allDone(1))
+		if second < lease || second > lease*7/4 {
+			t.Errorf("the row was rescued after %v, want soon after %v", second, lease)
+		}
+		close(release)
+		time.Sleep(time.Minute)
+		stopA()
+		stopB()
+		if n := w.rows.Dones(w.row(0).ID); n != 1 {
+			t.Errorf("the row was marked done %d times", n)
+		}
+	})
+}
+
+// Work that renews takes as long as it likes.
+func TestLease_Renewed_KeepsTheRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const lease = time.Minute
+		w.add(0, 1)
+		a, b := w.start(Config{Lease: lease}), w.start(Config{Lease: lease})
+		handled := make(chan struct{})
+		handle := func(ctx context.Context, row *Row[item]) error {
+			defer close(handled) // twice would panic
+			for range 100 {
+				time.Sleep(lease / 2)
+				if err := row.Renew(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+			return ctx.Err()
+		}
+		stopA, stopB := a.run(t, handle), b.run(t, handle)
+		w.settle(2*time.Hour, allDone(1))
+		stopA()
+		stopB()
+		if got := w.row(0).Mark.Fence; got != 1 {
+			t.Errorf("fence %d, want 1", got)
+		}
+	})
+}
