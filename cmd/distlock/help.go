@@ -58,6 +58,13 @@ grants it to the next in the same command. Those who wait inside their processes
 full are not shown. Reads only; starts no heartbeat. The marks are those of "distlock locks".
 `
 
+const loopsText = `
+Lists the loops and schedules of package singleton: what became of the latest round, when it began and
+when the next one is due (server's clock), whether the settings stop it, how many rounds have failed
+without a success between, how many slots were missed, the process that runs it and the last error.
+Reads only; starts no heartbeat.
+`
+
 const breakText = `
 Frees a lock by force, if it is still held with the fence that "distlock locks" showed. Without
 --yes it only shows what is held and who is next in line, and ends with 1. Where others wait, the

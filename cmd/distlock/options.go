@@ -49,6 +49,8 @@ func topics() []topic {
 			func() command { return &locks{} }, plain, exitText},
 		{"waiters", "[NAME] [flags]", "who waits for what, in which place, for how long", waitersText,
 			func() command { return &waiters{} }, plain, exitText},
+		{"loops", "[flags]", "what runs on one process of many, when it ran, what is stopped", loopsText,
+			func() command { return &loops{} }, plain, exitText},
 		{"break", "NAME --fence N --why TEXT [flags]",
 			"free a lock by force, if it still is as you saw it", breakText,
 			func() command { return &breaker{} }, plain, exitText},

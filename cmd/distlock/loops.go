@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/singleton"
+)
+
+// loops lists the loops and schedules of package singleton. Like locks it only reads.
+type loops struct {
+	connection
+	json, wide bool
+}
+
+func (v *loops) flags(f *flag.FlagSet) {
+	v.connection.flags(f)
+	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
+	f.BoolVar(&v.wide, "wide", false, wideText)
+}
+
+func (v *loops) accept(c call) error {
+	if args := append(c.args, c.after...); len(args) > 0 {
+		return fmt.Errorf("loops takes no arguments, not %q", args)
+	}
+	return v.connection.accept(c)
+}
+
+func (v *loops) run(ctx context.Context, s stdio) error {
+	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
+}
+
+// A rota is what runs on one process of many.
+type rota struct {
+	Database string    `json:"database"`
+	Loops    []loopRow `json:"loops"`
+}
+
+// A loopRow is one loop or schedule. Its texts are as stored, its times are by the server's clock and
+// null when there is none.
+type loopRow struct {
+	Name      string     `json:"name"`
+	Kind      string     `json:"kind"`  // loop or slots
+	State     string     `json:"state"` // of the latest round
+	Stopped   string     `json:"stopped"`
+	Process   string     `json:"process"`
+	Begun     *time.Time `json:"begun"`
+	Next      *time.Time `json:"next"`
+	Slot      *time.Time `json:"slot"`
+	Rounds    int64      `json:"rounds"`
+	Failures  int64      `json:"failures"`
+	Missed    int64      `json:"missed"`
+	LastError string     `json:"lastError"`
+	Malformed string     `json:"malformed"` // what is wrong with its documents
+}
+
+func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
+	found := rota{Database: v.database, Loops: []loopRow{}}
+	records, err := singleton.NewStore(st.client.Database(v.database))
+	if err != nil {
+		return found, err
+	}
+	all, err := singleton.List(ctx, records)
+	if err != nil {
+		return found, err
+	}
+	for _, s := range all {
+		r := loopRow{
+			Name: s.Name, Kind: string(s.Kind), State: string(s.State), Process: s.Process,
+			Begun: moment(s.Begun), Next: moment(s.Next), Slot: moment(s.Slot),
+			Rounds: s.Rounds, Failures: s.Failures, Missed: s.Missed, LastError: s.LastError,
+		}
+		switch {
+		case s.Settings.Stopped:
+			r.Stopped = "stopped"
+		case s.Settings.Window != nil:
+			r.Stopped = fmt.Sprintf("outside %v", *s.Settings.Window)
+		}
+		for _, bad := range []error{s.Err, s.SettingsErr} {
+			if bad != nil {
+				r.Malformed = strings.TrimPrefix(r.Malformed+"; "+bad.Error(), "; ")
+			}
+		}
+		found.Loops = append(found.Loops, r)
+	}
+	return found, nil
+}
+
+// print writes the listing for a person.
+func (q rota) print(w io.Writer, how layout) {
+	if len(q.Loops) == 0 {
+		fmt.Fprintf(w, "no loop or schedule ever ran in database %q\n", q.Database)
+		return
+	}
+	t := table{columns: []column{
+		{title: "NAME", least: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
+		{title: "PAUSE", idle: "-"}, {title: "FAILED", idle: "0"}, {title: "MISSED", idle: "0"},
+		{title: "PROCESS", least: 8}, {title: "ERROR", idle: "-", least: 6}, {title: "ROUNDS", wide: true},
+	}}
+	at := func(t *time.Time) string {
+		if t == nil {
+			return "-"
+		}
+		return t.UTC().Format(time.RFC3339)
+	}
+	for _, r := range q.Loops {
+		t.rows = append(t.rows, []string{
+			label(r.Name), shown(r.Kind, 20), shown(r.State, 20), at(r.Begun), at(r.Next), shown(r.Stopped, 40),
+			fmt.Sprint(r.Failures), fmt.Sprint(r.Missed), how.process(r.Process), shown(r.LastError, 80),
+			fmt.Sprint(r.Rounds),
+		})
+	}
+	t.print(w, how)
+	for _, r := range q.Loops {
+		if r.Malformed != "" {
+			fmt.Fprintf(w, "%s: %s\n", label(orElse(r.Name, "-")), catalog.Printable(r.Malformed, 400))
+		}
+	}
+}
