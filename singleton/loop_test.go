@@ -146,7 +146,7 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 			}
 			return nil
 		}})
-		a.cut(func() bool { return true }) // what it sends arrives late
+		a.cut(func() time.Duration { return 20 * time.Minute }) // what it sends arrives when the next one holds
 		time.Sleep(2 * takeoverTime)
 		a.heal()
 		time.Sleep(time.Minute)
@@ -256,7 +256,8 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 				t.Errorf("%v does not name %s", err, field)
 			}
 		}
-		wantErr(t, singleton.Run(nil, p.Manager, good(func(*singleton.Loop) {})), singleton.ErrBadArgument) //nolint:staticcheck
+		var none context.Context
+		wantErr(t, singleton.Run(none, p.Manager, good(func(*singleton.Loop) {})), singleton.ErrBadArgument)
 		wantErr(t, singleton.Run(t.Context(), nil, good(func(*singleton.Loop) {})), singleton.ErrBadArgument)
 		_, err := singleton.List(t.Context(), nil)
 		wantErr(t, err, singleton.ErrBadArgument)

@@ -22,7 +22,7 @@ func histories() int {
 }
 
 // A fate kills, cuts off and heals the processes of a world at random for some hours, starts new ones, and
-// moves the pause switch. Some of the commands of a process that is cut off are applied after it gave up.
+// moves the pause switch. Half of what a process sends while it is cut off is applied up to half an hour later.
 type fate struct {
 	*rand.Rand
 	mu sync.Mutex // guards Rand
@@ -46,7 +46,7 @@ func (f *fate) play(w *world, run func(p *process)) {
 		i := f.n(len(ps))
 		switch what := f.n(8); {
 		case what < 3:
-			ps[i].cut(func() bool { return f.n(2) == 0 })
+			ps[i].cut(func() time.Duration { return time.Duration(f.n(60)-30) * time.Minute })
 		case what < 5:
 			ps[i].kill()
 			ps[i] = start()

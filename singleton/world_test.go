@@ -84,9 +84,9 @@ func (w *world) start(skew time.Duration) *process {
 	return p
 }
 
-// cut keeps every command of the process from the server until its time is up, and maybe does it then,
-// when the caller has given up; heal ends that.
-func (p *process) cut(late func() bool) {
+// cut keeps every command of the process from the server until its time is up. The server may do it later,
+// when the caller has given up: after the pause that late says, or never if that is negative. heal ends that.
+func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
 		defer cancel()
@@ -98,8 +98,8 @@ func (p *process) cut(late func() bool) {
 	})
 	p.store.set(func(ctx context.Context, apply func() error) error {
 		timeUp(ctx)
-		if late() {
-			_ = apply()
+		if pause := late(); pause >= 0 {
+			time.AfterFunc(pause, func() { _ = apply() })
 		}
 		return errors.Join(ctx.Err(), errors.New("cut off on purpose"))
 	})
@@ -147,20 +147,27 @@ func (y *way) do(ctx context.Context, apply func() error) error {
 	return hook(ctx, apply)
 }
 
-func (y *way) Settings(ctx context.Context, names ...string) (found map[string]bson.Raw, err error) {
-	err = y.do(ctx, func() (err error) {
-		found, err = y.Store.Settings(ctx, names...)
-		return err
-	})
-	return found, err
+func (y *way) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
+	return through(ctx, y, func() (map[string]bson.Raw, error) { return y.Store.Settings(ctx, names...) })
 }
 
-func (y *way) Change(ctx context.Context, c singleton.Change) (raw bson.Raw, err error) {
-	err = y.do(ctx, func() (err error) {
-		raw, err = y.Store.Change(context.WithoutCancel(ctx), c)
+func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
+	return through(ctx, y, func() (bson.Raw, error) { return y.Store.Change(context.WithoutCancel(ctx), c) })
+}
+
+// through returns what run does if that is done before the hook returns.
+func through[T any](ctx context.Context, y *way, run func() (T, error)) (T, error) {
+	got := make(chan T, 1)
+	err := y.do(ctx, func() error {
+		result, err := run()
+		got <- result
 		return err
 	})
-	return raw, err
+	var result T
+	if err == nil {
+		result = <-got
+	}
+	return result, err
 }
 
 func (p *process) loop(l singleton.Loop) {
