@@ -119,6 +119,7 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 		a.stop()
 		a.ended.Wait()
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		wantErr(t, cause, singleton.ErrShutdown)
 		if d := over.Sub(w.started); d != time.Hour+11*time.Second || next.Before(over) {
 			t.Errorf("the round ended after %v, the next began %v after it", d, next.Sub(over))
@@ -150,6 +151,7 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 		time.Sleep(2 * takeoverTime)
 		a.heal()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if lost.IsZero() || !first.After(lost) {
 			t.Errorf("lost at %v, first round of the next %v", lost, first)
 		}
