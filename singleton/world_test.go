@@ -121,6 +121,7 @@ type way struct {
 	singleton.Store
 	mu    sync.Mutex
 	hook  func(ctx context.Context, apply func() error) error
+	keep  func(c singleton.Change) time.Duration // by how much later a change arrives; zero: it is not kept
 	calls int
 }
 
@@ -152,6 +153,12 @@ func (y *way) Settings(ctx context.Context, names ...string) (map[string]bson.Ra
 }
 
 func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
+	if y.keep != nil {
+		if late := y.keep(c); late > 0 {
+			time.AfterFunc(late, func() { _, _ = y.Store.Change(context.Background(), c) })
+			return nil, errors.New("kept on purpose")
+		}
+	}
 	return through(ctx, y, func() (bson.Raw, error) { return y.Store.Change(context.WithoutCancel(ctx), c) })
 }
 
