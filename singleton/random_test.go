@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mongodlm/distlock"
@@ -141,7 +142,10 @@ func (w *world) randomSlots(t *testing.T, f *fate, rerun bool) {
 			}})
 	})
 	time.Sleep(time.Hour)
+	synctest.Wait()
 	s := w.status()
+	mu.Lock()
+	defer mu.Unlock()
 	var last entry
 	begun := map[int64]bool{}
 	for _, e := range j.all() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,15 +195,16 @@ func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 				time.Sleep(time.Minute)
 				a, b := w.start(0), w.start(0)
 				arrived := w.started.Add(45*time.Minute + 30*time.Second)
-				a.slots(s)
-				time.Sleep(time.Second) // the first slot counts
 				a.store.keep = func(c singleton.Change) time.Duration {
-					if !slices.ContainsFunc(c.Set, func(e bson.E) bool { return e.Key == field }) {
+					has := slices.ContainsFunc(c.Set, func(e bson.E) bool { return e.Key == field })
+					if !has || time.Since(w.started) < 10*time.Minute {
 						return 0
 					}
 					a.kill()
 					return time.Until(arrived)
 				}
+				a.slots(s)
+				time.Sleep(time.Second)
 				b.slots(s)
 				time.Sleep(time.Until(arrived))
 				synctest.Wait()
@@ -306,19 +308,21 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
-		step := time.Duration(0)
-		w.store = singleton.NewMemoryStore(func() time.Time { return time.Now().Add(step) })
+		var step atomic.Int64 // minutes
+		w.store = singleton.NewMemoryStore(func() time.Time {
+			return time.Now().Add(time.Duration(step.Load()) * time.Minute)
+		})
 		p := w.start(0)
 		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
 		time.Sleep(35 * time.Minute)
 		synctest.Wait()
-		step = -20 * time.Minute
+		step.Store(-20)
 		time.Sleep(30 * time.Minute) // 00:45 there
 		synctest.Wait()
-		step = time.Hour
+		step.Store(60)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		step = 0
+		step.Store(0)
 		time.Sleep(75*time.Minute + time.Second) // 02:30
 		j.want(t, "00:10 00:20 00:30 00:40 02:00 02:10 02:20 02:30")
 	})
