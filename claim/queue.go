@@ -16,7 +16,7 @@ import (
 // does not name stays in the document. Safe for concurrent use.
 type Queue[T any] struct{ e *engine }
 
-// Counts are the rows of a queue by state.
+// Counts are the rows of a queue by state. One whose field cannot be understood may count as ready, or not at all.
 type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
 
 // New checks the configuration and makes sure of the indexes: {claim.state, claim.notBefore}, and, with
@@ -140,6 +140,21 @@ func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	ctx, done := context.WithTimeout(ctx, 5*q.e.limit)
 	defer done()
 	c, err := q.e.store.Count(ctx)
+	return Counts(c), err
+}
+
+// Count counts the rows of a queue without a Manager, as Counts does; of cfg it uses Filter and Field. No bound but
+// ctx.
+func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, error) {
+	cfg = cfg.withDefaults()
+	list := cfg.problems()
+	if coll == nil {
+		list = append(list, "the collection is nil")
+	}
+	if list != nil {
+		return Counts{}, &ConfigError{Problems: list}
+	}
+	c, err := rows.NewMongo(coll, cfg.Field, cfg.Filter, nil).Count(ctx)
 	return Counts(c), err
 }
 

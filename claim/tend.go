@@ -3,6 +3,8 @@ package claim
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,11 +33,7 @@ func (e *engine) begin() error {
 // lost replies have left. Two commands an interval.
 func (e *engine) tend() {
 	for e.sleepUntilDue() {
-		s := e.current()
-		if s == nil || s.err() != nil {
-			continue // the next claim begins a new one
-		}
-		if err := e.tendOnce(e.life, s); err != nil && e.life.Err() == nil {
+		if err := e.tendOnce(e.life); err != nil && e.life.Err() == nil {
 			e.log.Warn().Err(err).Msg("tending the queue failed")
 		}
 	}
@@ -60,11 +58,19 @@ func (e *engine) sleepUntilDue() bool {
 	return true
 }
 
-func (e *engine) tendOnce(ctx context.Context, s *session) error {
+func (e *engine) tendOnce(ctx context.Context) error {
 	e.mu.Lock()
 	clear(e.bad) // an operator may have repaired them
+	old := slices.Collect(maps.Keys(e.retired))
 	e.mu.Unlock()
-	return errors.Join(e.tidy(ctx, s), e.exorcise(ctx, s))
+	var errs []error
+	for _, s := range old { // their slots are kept as long as their handlers run
+		errs = append(errs, e.exorcise(ctx, s))
+	}
+	if s := e.current(); s != nil && s.err() == nil { // else the next claim begins one
+		errs = append(errs, e.tidy(ctx, s), e.exorcise(ctx, s))
+	}
+	return errors.Join(errs...)
 }
 
 // tidy makes rows ready that are due or that earlier holders of the slot had.

@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"mongodlm/claim"
 	"mongodlm/distlock"
 )
 
@@ -29,6 +30,7 @@ type order struct {
 	Do     string // see serve
 	Name   string // of the lock, and of the document
 	Fenced bool
+	N      int
 }
 
 // An answer is a line that a child writes.
@@ -86,6 +88,9 @@ type child struct {
 
 	filter, update bson.D // prepared
 	seen           int64
+
+	queue *claim.Queue[job]
+	rows  []*claim.Row[job]
 }
 
 // serve carries out orders until there are no more.
@@ -127,6 +132,22 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		return c.guard.Err()
 	case "release":
 		return c.guard.Release()
+	case "claim": // up to N rows of a collection
+		c.queue, err = claim.New[job](ctx, c.m, c.db.Collection(o.Name), claim.Config{Batch: o.N, InFlight: o.N})
+		if err == nil {
+			c.rows, err = c.queue.Claim(ctx, o.N)
+		}
+		a.N = int64(len(c.rows))
+		return err
+	case "complete": // whatever has happened since; the answer counts the rows that were lost
+		for _, row := range c.rows {
+			if lost := row.Done(ctx); errors.Is(lost, claim.ErrLost) {
+				a.N++
+			} else {
+				err = errors.Join(err, lost)
+			}
+		}
+		return errors.Join(err, c.queue.Close(ctx))
 	case "read": // what the write will be computed from; the fenced way claims the document first
 		if !o.Fenced {
 			return c.read(work.FindOne(ctx, byID(o.Name)), a)

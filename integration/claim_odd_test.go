@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -254,4 +255,43 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
 	err = q.Run(t.Context(), func(context.Context, *claim.Row[job]) error { return nil })
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
+}
+
+// Of two processes with rows one is killed, the other stopped until a third has done all of their rows. Each row is done
+// once, and the one that goes on learns it from every completion.
+func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
+	t.Parallel()
+	forThese(t, processed, func(t *testing.T, w *world) {
+		const each = 5
+		coll := w.rowsOf(t, w.d.app)
+		killed, stopped := w.bear(t, nil), w.bear(t, nil)
+		q := w.claims(t, w.start(t, shortTakeover), coll, claim.Config{Batch: each, Tend: 300 * time.Millisecond,
+			Poll: 100 * time.Millisecond})
+		if err := q.Add(t.Context(), jobs(2*each)...); err != nil {
+			t.Fatal(err)
+		}
+		for _, child := range []*relative{killed, stopped} {
+			if a := child.ask(order{Do: "claim", Name: coll.Name(), N: each}); a.N != each {
+				t.Fatalf("a child claimed: %+v", a)
+			}
+		}
+		killed.signal(syscall.SIGKILL)
+		stopped.signal(syscall.SIGSTOP)
+		injected.add(w.d.name, "SIGKILL", "claiming rows")
+		injected.add(w.d.name, "SIGSTOP", "claiming rows")
+		stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
+			if row.Fence() < 2 {
+				t.Errorf("row %d has fence %d", row.Doc.ID, row.Fence())
+			}
+			return nil
+		})
+		wantCounts(t, q, 80*time.Second, claim.Counts{Done: 2 * each})
+		stop()
+		stopped.tell(order{Do: "complete"})
+		stopped.signal(syscall.SIGCONT)
+		if a := stopped.hear(); a.N != each {
+			t.Errorf("the completions of the one that was stopped: %+v, want %d lost", a, each)
+		}
+		wantCounts(t, q, 0, claim.Counts{Done: 2 * each})
+	})
 }
