@@ -376,6 +376,45 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	})
 }
 
+// It tries to break: a context that ends in the very instant in which the candidate is elected: the function is not
+// called, and nobody holds the lock afterwards.
+func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, p := w.stand(w.start()), w.start()
+		l := a.wantLeader()
+		for _, op := range []fault.Op{fault.Notice, fault.Enter} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				err := apply()
+				if call.Op == op && err == nil {
+					cancel()
+				}
+				return err
+			})
+			done := make(chan error, 1)
+			go func() {
+				done <- election.Run(ctx, p.Manager, name, func(context.Context, *election.Leadership) error {
+					t.Errorf("called, after %s", op)
+					return nil
+				})
+			}()
+			synctest.Wait()
+			if op == fault.Notice {
+				l.finish <- nil // the grant is told, and the context ends with it
+				a.end()
+				time.Sleep(time.Minute)
+			}
+			wantErr(t, <-done, context.Canceled)
+			p.heal()
+			time.Sleep(2 * pingTime)
+			if w.lock().Held || len(w.lock().Waiters) > 0 {
+				t.Errorf("after %s: %+v", op, w.lock())
+			}
+			cancel()
+		}
+	})
+}
+
 // A panic is an error of the term, one that ends its goroutine gives leadership back, too; failures back off.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

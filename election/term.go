@@ -87,6 +87,10 @@ func (t *term) lead(fn Func, clk clock.Clock) (err error) {
 	if err != nil {
 		return nil // lost before it began: Release says so
 	}
+	if t.ctx.Err() != nil {
+		_ = inner.Release() // no I/O, and Run's own says more
+		return nil
+	}
 	defer inner.Release() // not the last one: no I/O
 	err = t.call(fn, &Leadership{TryGuard: inner, term: t})
 	if t.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(t.ctx))) {
