@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -15,12 +16,12 @@ func TestLease_HangingHandler_RowIsRescued(t *testing.T) {
 		a := w.start(Config{Lease: lease})
 		claimed := time.Now()
 		release := make(chan struct{})
-		var first *Row[item]
+		var first atomic.Pointer[Row[item]]
 		stopA := a.run(t, func(ctx context.Context, row *Row[item]) error {
 			if row.Fence() > 1 {
 				return nil
 			}
-			first = row
+			first.Store(row)
 			<-ctx.Done()
 			if after := time.Since(claimed); after < lease*3/4-time.Second || after > lease*3/4+time.Second {
 				t.Errorf("the context ended after %v", after)
@@ -31,16 +32,16 @@ func TestLease_HangingHandler_RowIsRescued(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		b := w.start(Config{Lease: lease})
-		var second time.Duration
+		var second atomic.Int64
 		stopB := b.run(t, func(_ context.Context, row *Row[item]) error {
-			second = time.Since(claimed)
-			wantErr(t, first.Err(), ErrLost)
-			wantErr(t, first.Renew(t.Context()), ErrLost)
+			second.Store(int64(time.Since(claimed)))
+			wantErr(t, first.Load().Err(), ErrLost)
+			wantErr(t, first.Load().Renew(t.Context()), ErrLost)
 			return nil
 		})
 		w.settle(time.Hour, allDone(1))
-		if second < lease || second > lease*7/4 {
-			t.Errorf("the row was rescued after %v, want soon after %v", second, lease)
+		if after := time.Duration(second.Load()); after < lease || after > lease*7/4 {
+			t.Errorf("the row was rescued after %v, want soon after %v", after, lease)
 		}
 		close(release)
 		time.Sleep(time.Minute)
