@@ -134,12 +134,6 @@ func (g *gate) count(commands ...string) (n int) {
 	return n
 }
 
-func (g *gate) reset() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.counts = nil
-}
-
 func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, error)) (T, error) {
 	g.mu.Lock()
 	if g.counts == nil {
@@ -234,14 +228,6 @@ func wantErr(t *testing.T, got, want error) {
 	if !errors.Is(got, want) {
 		t.Errorf("error is %v, want one that matches %v", got, want)
 	}
-}
-
-func must[T any](t *testing.T, v T, err error) T {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }
 
 func (w *world) row(id int) rows.Row {

@@ -326,18 +326,19 @@ func TestInspector_ShowsLeases(t *testing.T) {
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		slow := time.Duration(0)
-		lost := true
-		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Renew {
-				return apply()
-			}
-			err := apply()
-			if time.Sleep(slow); lost {
-				return fault.Lost(call.Op)
-			}
-			return err
-		})
+		renewals := func(slow time.Duration, lost bool) {
+			a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op != fault.Renew {
+					return apply()
+				}
+				err := apply()
+				if time.Sleep(slow); lost {
+					return fault.Lost(call.Op)
+				}
+				return err
+			})
+		}
+		renewals(0, true)
 		_, err := a.try("a", distlock.Lease(lifeTime))
 		wantErr(t, err, distlock.ErrOutcomeUnknown)
 		synctest.Wait()
@@ -347,9 +348,9 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 		waits := a.queue("a", distlock.Lease(lifeTime))
 		time.Sleep(10 * time.Second)
 		w.wantWaiting(waits)
-		lost = false
+		renewals(0, false)
 		w.release(w.wantTurn(waits))
-		slow = 4 * time.Second
+		renewals(4*time.Second, false)
 		sent := time.Now()
 		if g := a.mustTry("a", distlock.Lease(lifeTime)); !g.Deadline().Equal(sent.Add(leaseHold)) {
 			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)

@@ -37,7 +37,7 @@ type Manager struct {
 	closed    chan struct{} // closed when Close begins
 	life      context.Context
 	end       context.CancelFunc // ends life, when Close is done
-	loops     sync.WaitGroup
+	loops     loops
 }
 
 // settings are an effective configuration and the time: the machine's, or that of a test.

@@ -520,7 +520,8 @@ func TestElection_BadArguments(t *testing.T) {
 		bad := distlock.ErrBadOption
 		wantErr(t, election.Run(t.Context(), nil, name, fn), bad)
 		wantErr(t, election.Run(t.Context(), p.Manager, name, nil), bad)
-		wantErr(t, election.Run(nil, p.Manager, name, fn), bad) //nolint:staticcheck // that is what is tried
+		var noContext context.Context
+		wantErr(t, election.Run(noContext, p.Manager, name, fn), bad)
 		wantErr(t, election.Run(t.Context(), p.Manager, "", fn), distlock.ErrBadName)
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, nil), bad)
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(0, 1)), bad)
