@@ -65,6 +65,11 @@ without a success between, how many slots were missed, the process that runs it 
 Reads only; starts no heartbeat.
 `
 
+const claimsText = `
+Counts the documents of a collection on which workers of package claim work, by the state of their row.
+Documents that a queue's filter leaves out count as ready. Reads only; starts no heartbeat.
+`
+
 const breakText = `
 Frees a lock by force, if it is still held with the fence that "distlock locks" showed. Without
 --yes it only shows what is held and who is next in line, and ends with 1. Where others wait, the

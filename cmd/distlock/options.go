@@ -51,6 +51,8 @@ func topics() []topic {
 			func() command { return &waiters{} }, plain, exitText},
 		{"loops", "[flags]", "what runs on one process of many, when it ran, what is stopped", loopsText,
 			func() command { return &loops{} }, plain, exitText},
+		{"claims", "COLLECTION [flags]", "how many rows of a collection are ready, claimed, retrying, dead",
+			claimsText, func() command { return &claims{} }, plain, exitText},
 		{"break", "NAME --fence N --why TEXT [flags]",
 			"free a lock by force, if it still is as you saw it", breakText,
 			func() command { return &breaker{} }, plain, exitText},
