@@ -485,7 +485,7 @@ func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		here, there := 50+effort.Share(100), 50
+		here, there := 100+effort.Share(50), 50
 		for i := range here {
 			enter(b, i)
 		}

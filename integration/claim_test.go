@@ -125,14 +125,14 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 				if err := q.Add(t.Context(), job{ID: -1}); err != nil { // the slot is taken
 					t.Fatal(err)
 				}
-				eventually(t, time.Minute, "the first row is handled", func() bool { return len(handled) == 1 })
+				eventually(t, 3*time.Minute, "the first row is handled", func() bool { return len(handled) == 1 })
 				<-handled
 				wantCounts(t, q, time.Minute, claim.Counts{Done: 1})
 				sent.reset()
 				if err := q.Add(t.Context(), jobs(c.rows)...); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, time.Minute, "all rows are handled", func() bool { return len(handled) == c.rows })
+				eventually(t, 3*time.Minute, "all rows are handled", func() bool { return len(handled) == c.rows })
 				stop()
 				all, n := sent.all(), 0
 				for _, command := range []string{"find", "findAndModify", "update"} { // of the claims, and a look or two

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/effort"
 	"mongodlm/singleton"
 )
 
@@ -19,7 +20,7 @@ func histories() int {
 	if testing.Short() {
 		return 3
 	}
-	return 25
+	return 1 + effort.Share(24)
 }
 
 // A fate kills, cuts off and heals the processes of a world at random for some hours, starts new ones, and
