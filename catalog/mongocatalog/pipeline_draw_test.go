@@ -61,7 +61,11 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	add("state", int32(0), int32(1), int32(1), int32(2), int64(1), 1.0)
 	n := byte(rapid.IntRange(1, 8).Draw(t, "holder"))
 	doc = append(doc, e("ts", id(n)))
-	add("process", fmt.Sprint("process-", n), fmt.Sprint("process-", n), none, nil, "")
+	if process := fmt.Sprint("process-", n); plain { // we never leave it out
+		doc = append(doc, e("process", process))
+	} else {
+		add("process", process, process, none, nil, "")
+	}
 	add("fence", none, int32(7), int64(7), int64(queue.Seeded-1), int64(queue.Seeded),
 		int64(1)<<45, int64(queue.Highest), int64(queue.Highest)+1)
 	add("rev", none, none, int32(3), int64(4), int64(queue.Highest))
