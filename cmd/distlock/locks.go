@@ -11,7 +11,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 )
 
@@ -174,27 +173,6 @@ func (l *listing) add(holders ...distlock.LockInfo) {
 
 func problemOf(e *distlock.MalformedError) problem {
 	return problem{e.Collection, e.ID, e.Field, e.Problem, remedy(e)}
-}
-
-// remedy says what an operator can do about a malformed document.
-func remedy(e *distlock.MalformedError) string {
-	switch {
-	case e.Field == "_id":
-		return "remove the document"
-	case e.Collection == catalog.PingsCollection:
-		return "stop the process, then remove its ping document"
-	case strings.HasPrefix(e.Field, "waiters"):
-		return "remove the field waiters; those who wait enter the line again"
-	case strings.HasPrefix(e.Field, "sharers"):
-		return "make sure that nobody works under this lock, then set state to the int 0 and remove " +
-			"the field sharers"
-	case e.Field == "fence":
-		return "set it to a long that is larger than every fence handed out before"
-	case e.Field == "rev":
-		return "set it to the long 0; it only counts the writes"
-	default:
-		return "make sure that nobody works under this lock, then set state to the int 0"
-	}
 }
 
 // print writes the listing for a person.

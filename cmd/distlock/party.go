@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,9 +8,6 @@ import (
 
 	"mongodlm/distlock"
 )
-
-// caller is what who says beside the process: the caller inside it.
-func caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
 // holdersInWords says who holds a lock, in words that stay the same as long as that does.
 func holdersInWords(holders []distlock.LockInfo) string {
@@ -43,44 +39,6 @@ const permit = "permit"
 // permits counts those of a semaphore.
 func permits(holders []distlock.LockInfo) string {
 	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
-}
-
-// marks says what is peculiar about a holder or waiter; nothing for the last holder of a lock that is free.
-func marks(i distlock.LockInfo) []string {
-	m := []string{}
-	switch {
-	case !i.Held && i.Place == 0:
-		return m
-	case i.BadPing != nil:
-		return append(m, "bad ping")
-	case !i.HasPing:
-		return append(m, "no ping")
-	}
-	if i.Foreign {
-		m = append(m, "foreign")
-	}
-	if i.Condemned {
-		m = append(m, "condemned")
-	}
-	if i.PingAge > cmp.Or(i.Takeover, defaultTakeover) {
-		m = append(m, "silent")
-	}
-	switch {
-	case i.Lease == 0:
-	case i.LeaseAge > i.Lease:
-		m = append(m, "lease ran out")
-	default:
-		m = append(m, fmt.Sprintf("lease of %v", i.Lease))
-	}
-	return m
-}
-
-// modeOf words a mode with its limit; a dash when there is none.
-func modeOf(mode string, limit int) string {
-	if limit > 0 {
-		return fmt.Sprintf("%s of %d", mode, limit)
-	}
-	return shown(mode, 20)
 }
 
 // milliseconds is a duration for JSON; nil when it is unknown, that is negative.

@@ -5,71 +5,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"mongodlm/catalog"
+	"mongodlm/cmd/internal/words"
 )
 
-// shown makes a foreign text fit for a terminal, cut to limit runes; a dash when there is none.
-func shown(s string, limit int) string {
-	if s == "" {
-		return "-"
-	}
-	return catalog.Printable(s, limit)
-}
-
-// named shows the name of a lock in a sentence: in quotes, with escapes for what cannot be seen.
-func named(name string) string {
-	const limit = 200
-	if runes := []rune(name); len(runes) > limit {
-		name = string(runes[:limit]) + "..."
-	}
-	var b strings.Builder
-	for _, r := range strconv.Quote(name) {
-		if blank(r) {
-			fmt.Fprintf(&b, `\u%04x`, r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// label shows the name of a lock in a table: as it is, or in quotes where a person would not see
-// what it is.
-func label(name string) string {
-	quoted := named(name)
-	switch {
-	case quoted != `"`+name+`"`, name == "-", strings.TrimSpace(name) != name,
-		strings.Contains(name, "  "), combining([]rune(name)[0]):
-		return quoted
-	}
-	return name
-}
-
-// blank reports whether a character counts as printable and shows nothing.
-func blank(r rune) bool {
-	const emptyBraille = '\u2800'
-	return r == emptyBraille || r != ' ' && unicode.IsSpace(r) ||
-		unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // the fillers of Hangul
-}
-
-// combining reports whether a character is shown on the one before it.
-func combining(r rune) bool { return unicode.In(r, unicode.Mn, unicode.Me) }
-
-// short is a process id without the time of its start and its random part: host and number. Two
-// processes may look alike then.
-func short(process string) string {
-	parts := strings.Split(process, ":")
-	if len(parts) < 4 {
-		return process
-	}
-	return strings.Join(parts[:len(parts)-2], ":")
-}
+// What the page shows as well is worded in package words.
+var (
+	shown     = words.Shown
+	named     = words.Named
+	label     = words.Label
+	short     = words.Short
+	age       = words.Age
+	instant   = words.Instant
+	combining = words.Combining
+	caller    = words.Caller
+	marks     = words.Marks
+	modeOf    = words.Mode
+	remedy    = words.Remedy
+)
 
 // badText says what is wrong with a text that is to be stored; empty when nothing is.
 func badText(s string, limit int) string {
@@ -82,33 +38,6 @@ func badText(s string, limit int) string {
 		return "contains a NUL byte"
 	}
 	return ""
-}
-
-// age writes a duration in as many figures as a person reads; a dash when it is unknown, that is
-// negative.
-func age(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < 0:
-		return "-"
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	case d < day:
-		d = d.Round(time.Minute)
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	d = d.Round(time.Hour)
-	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-}
-
-// instant writes a time of the server's clock; a dash when it is unknown.
-func instant(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
 }
 
 // writeJSON writes a value for programs. Texts keep their value; what a terminal could obey is
