@@ -31,6 +31,10 @@ type attempt struct {
 	line    catalog.EnterMode
 	life    time.Duration   // of the lease; zero for none
 	parent  context.Context // of the guard; the contexts of the commands end earlier
+
+	began    time.Duration // as in acquireOptions
+	inTurn   bool          // it was granted the lock out of the line
+	previous string        // the process from which it takes the lock
 }
 
 // begin makes the session of an attempt and notes that this process owns it. The caller must call leave.
@@ -49,7 +53,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Takeover: m.cfg.Takeover,
 		Mode:     o.mode,
 		Limit:    o.limit,
-	}, line: o.line, life: o.life, parent: o.parent}
+	}, line: o.line, life: o.life, parent: o.parent, began: o.began}
 	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
 	m.owned.enter(a.request.TS)
 	if m.closing() { // Close may have looked at what is owned before we were
@@ -204,6 +208,7 @@ func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Su
 	if err != nil {
 		return nil, acquiring(a.request.Name, err)
 	}
+	a.previous = dead.Process
 	taken, err := a.m.locks.Overtake(ctx, a.request, dead.Watched(s.Name))
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
@@ -278,7 +283,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	h := &holding{
 		m: a.m, session: a.request.Session, process: a.request.Process, why: a.request.Why,
 		mode: a.request.Mode, limit: a.request.Limit, fence: lock.Fence, evidence: evidence, term: a.term,
-		lease: life, guards: 1,
+		lease: life, guards: 1, since: a.m.events.start(),
 		transacting: make(chan struct{}, 1),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
@@ -307,6 +312,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	} else {
 		event.Msg("acquired")
 	}
+	a.acquired(h)
 	return newGuard(h), nil
 }
 

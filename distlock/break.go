@@ -42,7 +42,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	if why == "" {
 		return nil, fmt.Errorf("%w: say why the lock is broken", ErrBadOption)
 	}
-	if problem := badText(why, maxWhy-len("broken: ")); problem != "" {
+	if problem := badText(why, maxWhy-len(brokenWord)); problem != "" {
 		return nil, fmt.Errorf("%w: why %s", ErrBadOption, problem)
 	}
 	if len(session) > 1 {
@@ -71,8 +71,16 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	i.log.Warn().Str("lock", catalog.Printable(name, 200)).Int64("fence", fence).
 		Str("process", catalog.Printable(holder, 200)).Str("why", catalog.Printable(why, 200)).
 		Msg("broken by hand")
+	if i.events.on() {
+		i.events.emit(ctx, Event{
+			Kind: EventBroken, Name: name, Why: why, Process: i.process(), Fence: fence, Previous: holder,
+		})
+	}
 	return now, nil
 }
+
+// brokenWord begins the evidence of a grant that an operator's break brought about.
+const brokenWord = "broken: "
 
 // errForeign says why a fence is not enough.
 var errForeign = errors.New("a foreign holder has it, which raises no fence; name the session that you saw")
@@ -111,7 +119,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 			return process, now, err
 		} // else somebody came to wait, or it changed
 	}
-	grants, err := i.store.Evict(ctx, contend.HolderOf(name, seen), "broken: "+why)
+	grants, err := i.store.Evict(ctx, contend.HolderOf(name, seen), brokenWord+why)
 	i.granted(grants)
 	var now []LockInfo
 	for _, a := range grants {

@@ -46,6 +46,7 @@ const configServerTakeover = 15 * time.Minute
 //	PruneEvery       1 h
 //	Host             the machine's host name
 //	Logger           silent
+//	Observer         none
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
@@ -115,6 +116,9 @@ type Config struct {
 	Host string
 	// Logger gets the events.
 	Logger zerolog.Logger
+	// Observer is told of them as values, for metrics, spans and histories; nil tells nobody and costs
+	// nothing. Several: see [Observers].
+	Observer Observer
 }
 
 // withDefaults fills what is zero. It corrects nothing.

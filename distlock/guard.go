@@ -44,7 +44,8 @@ type holding struct {
 	fence    int64
 	evidence string
 	term     *pinger.Term
-	lease    *lease // nil when it has none
+	since    time.Duration // monotonic time at which it was acquired, if somebody observes
+	lease    *lease        // nil when it has none
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
@@ -233,6 +234,7 @@ func (h *holding) endLost(cause error) bool {
 func (h *holding) logLost(cause error) {
 	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
 		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", cause).Msg("lost")
+	h.over(EventLost, 0, *h.ended.Load())
 }
 
 func (h *holding) end(why error) bool {
@@ -290,7 +292,9 @@ func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Unlock()
 	if first {
 		defer close(freed)
+		start := h.m.events.start()
 		h.outcome = h.free(ctx, why)
+		h.released(start)
 		return h.outcome
 	}
 	select {

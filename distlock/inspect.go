@@ -20,6 +20,7 @@ import (
 type Inspector struct {
 	store   catalog.Catalog
 	log     zerolog.Logger
+	events  *emitter
 	closed  <-chan struct{}
 	process func() string               // of the Manager; empty when there is none
 	granted func([]catalog.Grant)       // tells the Manager's waiters
@@ -28,7 +29,7 @@ type Inspector struct {
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout and Logger. No I/O.
+// AllowConfigThroughMongos, CommandTimeout, Logger and Observer. No I/O.
 //
 // Errors: a *ConfigError with every contradiction; the cause of a ctx that has ended.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
@@ -48,6 +49,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	var once sync.Once
 	return &Inspector{
 		store: s.locks, log: cfg.Logger, closed: closed,
+		events:  newEmitter(cfg.Observer, clock.From(ctx), cfg.Logger),
 		process: func() string { return "" },
 		granted: func([]catalog.Grant) {},
 		fit: func(ctx context.Context) error {
@@ -70,9 +72,10 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 // Inspector returns an Inspector of the Manager's store. It ends with the Manager.
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
-		store: m.locks, log: m.log, closed: m.closed, process: m.Process, granted: m.queue.Deliver,
-		fit:   func(context.Context) error { return nil }, // New has asked
-		close: func(context.Context) error { return nil },
+		store: m.locks, log: m.log, events: m.events, closed: m.closed, process: m.Process,
+		granted: m.queue.Deliver,
+		fit:     func(context.Context) error { return nil }, // New has asked
+		close:   func(context.Context) error { return nil },
 	}
 }
 

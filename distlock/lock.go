@@ -38,7 +38,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	o.bounded = false
 	ctx, done := l.m.calling(ctx, o)
 	defer done()
-	return l.try(ctx, o)
+	guard, err := l.try(ctx, o)
+	l.notAcquired(EventRefused, o, err)
+	return guard, err
 }
 
 // Lock acquires the lock and waits while others hold it, until ctx ends or as long as
@@ -75,8 +77,17 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	ctx, done := l.m.calling(ctx, o)
 	defer done()
 	if o.bounded && o.wait == 0 {
-		return l.try(ctx, o)
+		guard, err := l.try(ctx, o)
+		l.notAcquired(EventRefused, o, err)
+		return guard, err
 	}
+	guard, err := l.wait(ctx, o)
+	l.notAcquired(EventGaveUp, o, err)
+	return guard, err
+}
+
+// wait is Lock for a caller that has time.
+func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard, error) {
 	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
 		return nil, err
 	}
@@ -127,7 +138,7 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOp
 		return acquireOptions{}, acquiring(l.name, err)
 	}
 	o, err := newAcquireOptions(opts)
-	o.parent = ctx
+	o.parent, o.began = ctx, l.m.events.start()
 	return o, err
 }
 

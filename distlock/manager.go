@@ -24,6 +24,7 @@ import (
 type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
+	events *emitter
 	locks  catalog.Catalog
 	pinger *pinger.LockPinger
 	owned  *ownedSessions
@@ -106,13 +107,14 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
 	}
+	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.life, m.end = context.WithCancel(context.Background())
 	m.owned = newOwned(m)
 	m.pinger, err = pinger.New(ctx, pinger.Config{
 		Store: s.pings, Owner: m.owned,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
-		PruneAge: cfg.PruneAge, PruneEvery: cfg.PruneEvery, Logger: cfg.Logger,
+		PruneAge: cfg.PruneAge, PruneEvery: cfg.PruneEvery, Logger: cfg.Logger, Told: m.pingerTold(),
 	})
 	if err != nil {
 		return nil, err
@@ -129,6 +131,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	})
 	m.watch = newWatch(m)
 	m.judge.Granted = m.queue.Deliver
+	m.judge.Told = m.judgeTold()
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}

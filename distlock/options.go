@@ -34,6 +34,7 @@ type acquireOptions struct {
 	says    bool // the caller says what it holds
 	life    time.Duration
 	leased  bool
+	began   time.Duration // monotonic time of the call, if somebody observes
 }
 
 type optionFunc func(*acquireOptions)

@@ -172,6 +172,7 @@ func (t *ownedSessions) Sweep() {
 		t.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
 			Int64("fence", h.fence).Str("why", catalog.Printable(h.why, 200)).
 			Msg("guard was dropped without Release")
+		h.over(EventDropped, 0, nil)
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
 		if !h.hasTwin() {
 			t.m.pinger.ReleaseLater(h.session)

@@ -323,6 +323,7 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 
 // granted makes a guard of a grant. It is worth what the deadline of the last ping says.
 func (a *attempt) granted(ctx context.Context, grant catalog.Grant) (*TryGuard, error) {
+	a.inTurn = true
 	return a.hand(ctx, catalog.Lock{
 		Name: grant.Name, Held: true, TS: grant.TS, Process: grant.Process, Fence: grant.Fence,
 	}, grant.Evidence)

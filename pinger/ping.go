@@ -64,7 +64,12 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall,
 		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
 	})
-	if err := p.verdict(reply, err); err != nil {
+	err = p.verdict(reply, err)
+	if told := p.cfg.Told; told != nil && (err == nil || p.stopping.Err() == nil) {
+		took := p.clock.Now().Mono - sent.Mono
+		told.Pinged(p.beat.process, took, time.Duration(p.stats.lateness.Load()), err)
+	}
+	if err != nil {
 		return err
 	}
 	p.beat.known = true
@@ -121,6 +126,9 @@ func (p *LockPinger) endSession(ctx context.Context, cause error) {
 	p.stats.sessions.Add(1)
 	if t := p.Last(); t != nil && t.process == p.beat.process {
 		t.end(cause)
+	}
+	if p.cfg.Told != nil {
+		p.cfg.Told.Over(p.beat.process, cause)
 	}
 	old := p.beat
 	p.beat = beat{failing: old.failing}

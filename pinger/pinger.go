@@ -40,6 +40,16 @@ type Owner interface {
 	Leave(ctx context.Context, s catalog.Session) error
 }
 
+// Told is told, by the pinger's goroutines, of what they did. It must not block: a ping waits for it.
+type Told interface {
+	// Pinged: a ping went on for took, and was late by late; err is nil when it was acknowledged.
+	Pinged(process string, took, late time.Duration, err error)
+	// Over: the process id was given up for a new one.
+	Over(process string, cause error)
+	// ReleasedLate: a late release is done.
+	ReleasedLate(s catalog.Session)
+}
+
 // Config is what a LockPinger needs. Store, Owner and NewProcess are required; of the
 // durations only Interval, Takeover and Margin must be set, the others have defaults.
 type Config struct {
@@ -61,6 +71,8 @@ type Config struct {
 	// PruneEvery is the time between two prunings, give or take half; default 1 h.
 	PruneEvery time.Duration
 	Logger     zerolog.Logger
+	// Told is told of what happens; nil tells nobody.
+	Told Told
 	// Jitter returns a number in [0, 1); default math/rand, or what a simulation brings with its clock.
 	Jitter func() float64
 }

@@ -199,6 +199,9 @@ func (p *LockPinger) release(s catalog.Session) {
 			p.stats.late.Add(1)
 			p.log.Info().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Bool("was_held", held).Msg("released late")
+			if p.cfg.Told != nil {
+				p.cfg.Told.ReleasedLate(s)
+			}
 		}
 	}()
 	err = p.cfg.Owner.Leave(ctx, s)

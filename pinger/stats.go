@@ -18,13 +18,14 @@ type Stats struct {
 }
 
 type counters struct {
-	pings, failures, sessions, ghosts, late, pruned, panics, maxLate atomic.Int64
+	pings, failures, sessions, ghosts, late, pruned, panics, maxLate, lateness atomic.Int64
 
 	prepareFailed atomic.Bool
 	lateEpisode   bool // owned by the ping loop
 }
 
 func (c *counters) note(late time.Duration) {
+	c.lateness.Store(int64(late))
 	if int64(late) > c.maxLate.Load() { // only the ping loop writes it
 		c.maxLate.Store(int64(late))
 	}

@@ -49,6 +49,9 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned
 	j.Log.Warn().Str("lock", catalog.Printable(s.Name, 200)).
 		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.Waits).
 		Str("evidence", evidence).Msg("evicted")
+	if j.Told != nil {
+		j.Told.Evicted(s.Name, dead, evidence)
+	}
 	j.Granted(grants)
 	return nil
 }
@@ -73,7 +76,7 @@ type condemned map[string]bool
 // condemn is Condemn, for several suspects of one scene.
 func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
-	evidence := fmt.Sprintf("rule %s: %s", d.Rule, d.Reason)
+	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
 	if dead.Renewal != 0 { // its process may live; the taking names the renewal that was watched
 		return evidence, nil
 	}
@@ -95,6 +98,9 @@ func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemn
 	done[dead.Process] = true
 	j.Log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
 		Str("evidence", evidence).Msg("condemned")
+	if j.Told != nil {
+		j.Told.Condemned(dead.Process, dead.Rule(), evidence)
+	}
 	return evidence, nil
 }
 

@@ -20,10 +20,19 @@ type Judge struct {
 	Policy  takeover.Policy
 	Process Process
 	Log     zerolog.Logger
+	// Told is told of what was done; nil tells nobody.
+	Told Told
 	// Granted is told at once what the next in line were granted by an eviction.
 	Granted func([]catalog.Grant)
 
 	seen observations
+}
+
+// Told is told, by the goroutine that did it, of a process that was condemned, and of a holder or waiter
+// that was taken out of a lock. It must not block.
+type Told interface {
+	Condemned(process, rule, evidence string)
+	Evicted(lock string, dead Suspect, evidence string)
 }
 
 // Store is what a Judge needs of a [catalog.Catalog].

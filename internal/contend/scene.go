@@ -36,6 +36,15 @@ func (s *Suspect) Watched(lock string) catalog.Holder {
 // Dead reports whether the takeover rule lets it be taken out of the lock.
 func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
+// Rule names the takeover rule by which it is dead, as [takeover.Decision] does; "lease" when its lease stood
+// still, by whichever rule.
+func (s *Suspect) Rule() string {
+	if s.Renewal != 0 {
+		return "lease"
+	}
+	return s.Decision.Rule
+}
+
 // Holders are the suspects that hold the lock.
 func (s *Scene) Holders() []Suspect {
 	n := 0

@@ -1,0 +1,55 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+
+	"mongodlm/pinger"
+)
+
+// causes are the words of [Event.Cause]. An error may match several: the first counts.
+var causes = []struct {
+	err  error
+	word string
+}{
+	{ErrDeadlock, "deadlock"},
+	{ErrPermitMismatch, "permits"},
+	{ErrNoHeartbeat, "no heartbeat"},
+	{ErrOutcomeUnknown, "unknown"},
+	{ErrMalformed, "malformed"},
+	{pinger.ErrCondemned, "condemned"},
+	{pinger.ErrForked, "ping changed"},
+	{pinger.ErrLapsed, "no ping"},
+	{ErrLeaseExpired, "lease"},
+	{errDocumentGone, "removed"},
+	{ErrLockLost, "taken"},
+	{ErrUnavailable, "unavailable"},
+	{ErrClosed, "closed"},
+	{context.Canceled, "canceled"},
+	{context.DeadlineExceeded, "canceled"},
+	{ErrHeld, "held"},
+}
+
+// Cause returns what Err is in one word of a fixed few, for a label; "" when it is nil.
+//
+//   - of a try or a call that got no lock: "held", "permits", "deadlock", "canceled" (its context ended),
+//     "no heartbeat", and those below
+//   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (a twin, or a
+//     hand), "lease", "taken" (another has the lock: by a break, a hand, a foreign manager), "removed"
+//   - of a command: "unavailable", "unknown" (its outcome), "denied" (a privilege), "malformed", "closed",
+//     "other"
+func (e Event) Cause() string {
+	if e.Err == nil {
+		return ""
+	}
+	for _, c := range causes {
+		if errors.Is(e.Err, c.err) {
+			return c.word
+		}
+	}
+	var denied *PrivilegeError
+	if errors.As(e.Err, &denied) {
+		return "denied"
+	}
+	return "other"
+}

@@ -1,0 +1,329 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/effort"
+)
+
+// diary keeps the events of one process, but for pings that were acknowledged.
+type diary struct {
+	mu     sync.Mutex // guards events
+	events []distlock.Event
+}
+
+func (d *diary) Observe(e distlock.Event) {
+	if e.Kind == distlock.EventPing {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events = append(d.events, e)
+}
+
+// take returns what happened since the last time.
+func (d *diary) take() []distlock.Event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	events := d.events
+	d.events = nil
+	return events
+}
+
+// observed starts a process that keeps a diary.
+func (w *world) observed(change func(*distlock.Config)) (*proc, *diary) {
+	d := &diary{}
+	return w.start(func(cfg *distlock.Config) {
+		cfg.Observer = d
+		if change != nil {
+			change(cfg)
+		}
+	}), d
+}
+
+// wantEvents compares kinds and causes, as in "lost no ping".
+func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
+	t.Helper()
+	events := d.take()
+	var got []string
+	for _, e := range events {
+		got = append(got, strings.TrimSpace(e.Kind.String()+" "+e.Cause()))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("events are %q, want %q", got, want)
+	}
+	return events
+}
+
+// An event has the facts of the guard that it is about, and counts for how long it was held.
+func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, d := w.observed(nil)
+		g := p.mustTry("a", distlock.Why("nightly"), distlock.Shared())
+		e := wantEvents(t, d, "acquired")[0]
+		if e.Name != "a" || e.Why != "nightly" || e.Mode != "shared" || e.Process != p.Process() ||
+			e.Session != g.Session() || e.Fence != g.Fence() || e.At.IsZero() || e.Rule+e.Previous != "" {
+			t.Errorf("acquired: %+v", e)
+		}
+		time.Sleep(time.Minute)
+		if err := g.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if e := wantEvents(t, d, "released")[0]; e.Held != time.Minute || e.Session != g.Session() || e.Err != nil {
+			t.Errorf("released: %+v", e)
+		}
+	})
+}
+
+// A try that is refused, a wait whose time is up and a grant in turn are three outcomes, and the waits are
+// counted from the call.
+func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, next := w.start(nil), &diary{}
+		p := w.start(func(cfg *distlock.Config) { cfg.Observer = next })
+		g := holder.mustTry("a")
+		if _, err := p.try("a"); !errors.Is(err, distlock.ErrHeld) {
+			t.Fatal(err)
+		}
+		wantEvents(t, next, "refused held")
+		if _, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(time.Minute)); !errors.Is(err, distlock.ErrHeld) {
+			t.Fatal(err)
+		}
+		if e := wantEvents(t, next, "gave up held")[0]; e.Waited < time.Minute || e.Waited > time.Minute+slack {
+			t.Errorf("gave up after %v", e.Waited)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Lock("a").Lock(ctx); err == nil {
+			t.Fatal("two have the lock")
+		}
+		wantEvents(t, next, "gave up canceled")
+		time.AfterFunc(10*time.Second, func() { _ = g.Release() })
+		mine, err := p.Lock("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := wantEvents(t, next, "granted")[0]; e.Waited < 10*time.Second || e.Fence != mine.Fence() {
+			t.Errorf("granted: %+v", e)
+		}
+		_ = mine.Release()
+	})
+}
+
+// Who takes over says from whom and by which rule; who was cut off says what it lost and why.
+func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old, oldDiary := w.observed(nil)
+		p, d := w.observed(nil)
+		g := old.mustTry("a")
+		process := old.Process()
+		oldDiary.take()
+		old.kill()
+		for range 40 {
+			time.Sleep(30 * time.Second)
+			if mine, err := p.try("a"); err == nil {
+				defer func() { _ = mine.Release() }()
+				break
+			}
+		}
+		events := d.take()
+		for len(events) > 0 && events[0].Kind == distlock.EventRefused {
+			events = events[1:]
+		}
+		if len(events) != 2 || events[0].Kind != distlock.EventCondemned || events[1].Kind != distlock.EventTakenOver {
+			t.Fatalf("the contender tells %+v", events)
+		}
+		for _, e := range events {
+			if e.Previous != process || e.Rule == "" || !strings.Contains(e.Evidence, e.Rule) {
+				t.Errorf("%v: previous %q, rule %q, evidence %q", e.Kind, e.Previous, e.Rule, e.Evidence)
+			}
+		}
+		synctest.Wait()
+		told := oldDiary.take()
+		lost := slices.IndexFunc(told, func(e distlock.Event) bool { return e.Kind == distlock.EventLost })
+		if lost < 0 || told[lost].Cause() != "no ping" || told[lost].Session != g.Session() || told[lost].Held < holdTime {
+			t.Errorf("the old holder tells %+v", told)
+		}
+		if n := slices.IndexFunc(told, func(e distlock.Event) bool { return e.Kind == distlock.EventPingFailed }); n < 0 {
+			t.Error("no ping failed")
+		}
+	})
+}
+
+// A waiter that follows a dead holder is told by which rule; the process that took the dead one out tells
+// that, too.
+func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old := w.start(nil)
+		p, d := w.observed(nil)
+		g := old.mustTry("a")
+		process := old.Process()
+		old.kill()
+		mine, err := p.Lock("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := wantEvents(t, d, "condemned", "evicted", "taken over")
+		if e := events[1]; e.Previous != process || e.Fence != g.Fence() || e.Rule == "" {
+			t.Errorf("evicted: %+v", e)
+		}
+		if e := events[2]; e.Rule != events[1].Rule || e.Waited < holdTime/12 {
+			t.Errorf("taken over: %+v", e)
+		}
+		_ = mine.Release()
+	})
+}
+
+// A lease that ran out, a break by hand, and a release that comes after the loss.
+func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, d := w.observed(nil)
+		g := p.mustTry("a", distlock.Lease(time.Minute))
+		time.Sleep(time.Minute)
+		wantEvents(t, d, "acquired", "lost lease")
+		_ = g.Release()
+		wantEvents(t, d, "released lease")
+
+		g = p.mustTry("b")
+		if err := p.Break(t.Context(), "b", g.Fence(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * pingTime)
+		events := wantEvents(t, d, "acquired", "broken", "lost taken")
+		if e := events[1]; e.Why != "stuck" || e.Previous != p.Process() || e.Fence != g.Fence() {
+			t.Errorf("broken: %+v", e)
+		}
+	})
+}
+
+// An observer that panics, and a logger that does, break no lock, and keep no event from the others.
+func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log strings.Builder
+		d := &diary{}
+		bad := observerFunc(func(distlock.Event) { panic(errors.New("no\nmetrics")) })
+		p := w.start(func(cfg *distlock.Config) {
+			cfg.Observer = distlock.Observers(nil, bad, distlock.Observers(d))
+			cfg.Logger = zerolog.New(&log).Level(zerolog.ErrorLevel)
+		})
+		for range 3 {
+			if err := p.mustTry("a").Release(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * pingTime)
+		if err := p.Err(); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "an observer panicked") {
+			t.Errorf("the log has %d lines: %s", n, &log)
+		}
+		if n := len(d.take()); n != 6 {
+			t.Errorf("the other observer was told of %d events, want 6", n)
+		}
+	})
+}
+
+type observerFunc func(distlock.Event)
+
+func (f observerFunc) Observe(e distlock.Event) { f(e) }
+
+type mark struct{}
+
+// traced notes the context of each event.
+type traced struct {
+	diary
+	marks []string
+}
+
+func (o *traced) ObserveContext(ctx context.Context, e distlock.Event) {
+	if e.Kind != distlock.EventPing {
+		o.marks = append(o.marks, fmt.Sprint(e.Kind, " ", ctx.Value(mark{})))
+	}
+}
+
+// The context of the acquisition is that of all that is told of its guard: a release has none of its own.
+func TestContextObserver_GetsTheCallersContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		o := &traced{}
+		p := w.start(func(cfg *distlock.Config) { cfg.Observer = o })
+		ctx := context.WithValue(t.Context(), mark{}, "mine")
+		g, err := p.Lock("a").TryLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Lock("a").TryLock(ctx); err == nil {
+			t.Fatal("two have the lock")
+		}
+		_ = g.Release()
+		if want := []string{"acquired mine", "refused mine", "released mine"}; !slices.Equal(o.marks, want) {
+			t.Errorf("contexts: %q, want %q", o.marks, want)
+		}
+	})
+}
+
+// acquireRelease is what the benchmark and the test of its cost count.
+func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
+	m, err := distlock.New(context.Background(), distlock.Config{
+		Catalog: memcatalog.New(memcatalog.Options{}), Host: "host", Observer: o,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func() {
+		g, err := m.Lock("a").TryLock(context.Background())
+		if err == nil {
+			err = g.Release()
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}, func() { _ = m.Close(context.Background()) }
+}
+
+// Nobody observes, or somebody does who keeps nothing: an acquisition and its release allocate the same,
+// for an event is a value. It runs alone, as every allocation of the program counts.
+func TestObserver_AllocatesNothing(t *testing.T) {
+	if effort.Race {
+		t.Skip("the race detector allocates")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools, which are filled anew
+	count := func(o distlock.Observer) float64 {
+		run, end := acquireRelease(t, o)
+		defer end()
+		return testing.AllocsPerRun(200, run)
+	}
+	none, some := count(nil), count(observerFunc(func(distlock.Event) {}))
+	if none != some {
+		t.Errorf("%v allocations without an observer, %v with one", none, some)
+	}
+}
+
+// BenchmarkTryLockRelease is an acquisition and its release on the store in memory.
+func BenchmarkTryLockRelease(b *testing.B) {
+	for name, o := range map[string]distlock.Observer{
+		"nobody": nil, "observed": observerFunc(func(distlock.Event) {}),
+	} {
+		b.Run(name, func(b *testing.B) {
+			run, end := acquireRelease(b, o)
+			defer end()
+			b.ReportAllocs()
+			for b.Loop() {
+				run()
+			}
+		})
+	}
+}
