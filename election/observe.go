@@ -122,12 +122,19 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// candidateOf shows the why only of those who came by Run: what a plain lock says there is no metadata.
-func candidateOf(one distlock.LockInfo) Candidate {
-	c := Candidate{Process: one.Process, Session: one.Session, Since: one.Since}
-	if head, _, ok := cutLast(one.Who); ok && strings.HasSuffix(head, ":"+label) {
-		c.Metadata = one.Why
+// CandidateOf returns the candidate, or leader, that a holder or waiter of a lock is. Elected is false for one who wants the
+// name as a plain lock, and for the last holder of a lock that is free; it has no metadata then.
+func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
+	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
+	head, _, ok := cutLast(info.Who)
+	if elected = ok && strings.HasSuffix(head, ":"+label) && (info.Held || info.Place > 0); elected {
+		c.Metadata = info.Why
 	}
+	return c, elected
+}
+
+func candidateOf(one distlock.LockInfo) Candidate {
+	c, _ := CandidateOf(one) // what a plain lock says is no metadata
 	return c
 }
 

@@ -81,6 +81,45 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return warnings, errors.Join(errs...)
 }
 
+// MissingIndexes returns, for each index that Prepare would create, the command that creates it, for the shell. It
+// changes nothing. Three commands at most; those of a collection that is not there are not missing.
+func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for indexes: %w", err)
+	}
+	var commands []string
+	for _, on := range []*mongo.Collection{c.locks, c.pings} {
+		found, err := c.indexes(ctx, on)
+		if err != nil {
+			return commands, err
+		}
+		if len(found) == 0 { // each collection has one on _id
+			continue
+		}
+		for _, want := range indexesOn(on.Name(), s) {
+			if !slices.ContainsFunc(found, want.servedBy) {
+				commands = append(commands, want.creating(c.database, on.Name()))
+			}
+		}
+	}
+	return commands, nil
+}
+
+// creating is the command that creates an index, for the shell.
+func (i index) creating(database, collection string) string {
+	how := ""
+	switch {
+	case i.only != nil:
+		only, _ := bson.MarshalExtJSON(i.only, false, false) // it is a constant
+		how = fmt.Sprintf(", {partialFilterExpression: %s}", only)
+	case i.sparse:
+		how = ", {sparse: true}"
+	}
+	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex({%q: 1}%s)", database, collection, i.field,
+		how)
+}
+
 // provide creates an index unless one of those found serves.
 func (c *Catalog) provide(ctx context.Context, on *mongo.Collection, want index, found []bson.Raw) (
 	warning string, err error,

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"mongodlm/distlock"
+	"mongodlm/election"
 )
 
 // maxBreakWhy leaves room for the word that is stored before the reason.
@@ -175,7 +176,7 @@ func describe(w io.Writer, holders, line []distlock.LockInfo) {
 			fmt.Fprintf(w, "  caller    %s\n", shown(caller(h), 300))
 			fmt.Fprintf(w, "  mode      %s\n", modeOf(h.Mode, h.Limit))
 		}
-		fmt.Fprintf(w, "  why       %s\n", shown(h.Why, 300))
+		describeWhy(w, h)
 		fmt.Fprintf(w, "  since     %s\n", instant(h.Since))
 		if h.Held {
 			fmt.Fprintf(w, "  held for  %s\n", age(h.Age))
@@ -203,12 +204,21 @@ func describeLine(w io.Writer, line []distlock.LockInfo) {
 	fmt.Fprintf(w, "  process   %s\n", shown(next.Process, 200))
 	fmt.Fprintf(w, "  caller    %s\n", shown(caller(next), 300))
 	fmt.Fprintf(w, "  mode      %s\n", modeOf(next.Mode, next.Limit))
-	fmt.Fprintf(w, "  why       %s\n", shown(next.Why, 300))
+	describeWhy(w, next)
 	fmt.Fprintf(w, "  waited    %s\n", age(next.Age))
 	fmt.Fprintf(w, "  ping age  %s\n", age(next.PingAge))
 	for _, mark := range marks(next) {
 		fmt.Fprintf(w, "  mark      %s\n", mark)
 	}
+}
+
+// describeWhy shows the reason of a holder or waiter; that of a leader or candidate is its metadata.
+func describeWhy(w io.Writer, i distlock.LockInfo) {
+	what := "why     "
+	if _, elected := election.CandidateOf(i); elected {
+		what = "metadata"
+	}
+	fmt.Fprintf(w, "  %s  %s\n", what, shown(i.Why, 300))
 }
 
 // learns says when a holder that lives hears of a break.

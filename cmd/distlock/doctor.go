@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
@@ -23,6 +19,7 @@ type doctor struct {
 	connection
 	logging
 	rounds, contenders int
+	queues             queueFlags
 	json               bool
 }
 
@@ -31,6 +28,7 @@ func (d *doctor) flags(f *flag.FlagSet) {
 	d.logging.flags(f)
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
 	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
+	d.queues.flags(f)
 	f.BoolVar(&d.json, "json", false, "print the report as JSON")
 }
 
@@ -43,6 +41,9 @@ func (d *doctor) accept(c call) error {
 	}
 	if d.contenders < 2 || d.contenders > 256 {
 		return fmt.Errorf("--contenders is %d, must be 2 to 256", d.contenders)
+	}
+	if err := d.queues.accept(); err != nil {
+		return err
 	}
 	return d.connection.accept(c)
 }
@@ -93,14 +94,25 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	}
 	r := newReport(server, d.hosts(), d.database)
 	r.compareClocks(server, sent, watch.Now())
-	if err := d.harmfulIndexes(ctx, st, &r); err != nil {
-		r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
+	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
+		d.harmfulIndexes, d.missingIndexes, d.queueIndexes,
+	} {
+		if err := limited(ctx, func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
+			r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
+		}
 	}
 	if err := mongocatalog.Supported(server, d.database); err != nil {
 		r.Refused = append(r.Refused, err.Error())
 		return r, nil
 	}
 	return r, d.race(ctx, st, &r)
+}
+
+// limited bounds a step that is not worth waiting for.
+func limited(ctx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*mongocatalog.DefaultCommandTimeout)
+	defer cancel()
+	return step(ctx)
 }
 
 // race measures whether conditional updates are atomic.
@@ -121,54 +133,6 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 			"hold one lock; use MongoDB 4.4 or newer")
 	}
 	return nil
-}
-
-// codeNamespaceNotFound is how a server says that it has no such collection yet.
-const codeNamespaceNotFound = 26
-
-// harmfulIndexes warns of indexes that delete documents by their age. It reads only.
-func (d *doctor) harmfulIndexes(ctx context.Context, st *store, r *report) error {
-	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
-	defer cancel()
-	db := st.client.Database(d.database, options.Database().SetReadPreference(readpref.Primary()))
-	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-		found, err := expiring(ctx, db.Collection(name))
-		if err != nil {
-			return fmt.Errorf("list the indexes of %s.%s: %w", d.database, name, err)
-		}
-		for _, index := range found {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("index %q on %s.%s deletes documents by "+
-				"their age, and with them the locks of living processes; drop it",
-				catalog.Printable(index, 100), d.database, name))
-		}
-	}
-	return nil
-}
-
-// expiring returns the names of the TTL indexes of a collection.
-func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
-	cursor, err := on.Indexes().List(ctx)
-	var server mongo.ServerError
-	if errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return expiringIn(ctx, cursor)
-}
-
-// expiringIn reads the answer of listIndexes to its end.
-func expiringIn(ctx context.Context, cursor *mongo.Cursor) ([]string, error) {
-	var names []string
-	for cursor.Next(ctx) {
-		if cursor.Current.Lookup("expireAfterSeconds").Type == 0 {
-			continue
-		}
-		name, _ := cursor.Current.Lookup("name").StringValueOK()
-		names = append(names, name)
-	}
-	return names, errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
 // compareClocks notes how far the server's clock is from this machine's, half the round trip

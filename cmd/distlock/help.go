@@ -30,7 +30,8 @@ func (t topic) help(w io.Writer, f *flag.FlagSet) {
 
 const doctorText = `
 Asks the server what it is and what the database can do there, looks for settings that would harm
-locks, and races contenders on scratch documents in that database (a collection
+locks, for indexes that are missing (those of package claim's queues, too) and prints the command that
+creates each, and races contenders on scratch documents in that database (a collection
 distlock_check_..., removed afterwards). A server that is too old, or whose conditional updates
 are not atomic, is refused with exit code 1.
 `
@@ -46,7 +47,9 @@ that say nothing left out. --wide, --json, files and pipes get everything. Names
 not make out, with spaces at an end for one, are shown in quotes.
 
 Marks: foreign (not one of ours: a mongos, or MongoDB's own lock manager), condemned (a contender
-declared the holder dead), silent (the ping is older than the takeover time), no ping, bad ping.
+declared the holder dead), silent (the ping is older than the takeover time), no ping, bad ping,
+lease (the lock has a life of its own) and lease ran out, leader and candidate (of package election; WHY
+is their metadata then).
 Documents that cannot be understood are listed below the table; they are never taken for free and
 never taken over.
 `

@@ -177,6 +177,25 @@ func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
 	}
 }
 
+// A leader's metadata cannot be mistaken for the reason of a plain lock, nor the last leader for one who leads.
+func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
+	b := newBase(t)
+	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(5)})
+	for name, state := range map[string]int32{"chief": 1, "was": 0} {
+		b.insert(catalog.LocksCollection, bson.D{
+			{Key: "_id", Value: name}, {Key: "state", Value: state}, {Key: "process", Value: stranger},
+			{Key: "who", Value: stranger + ":election:0a"}, {Key: "why", Value: "10.0.0.7:8080"},
+			{Key: "ts", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(3)},
+		})
+	}
+	out := cli(t, b.flags("locks")...).want(t, 0, "10.0.0.7:8080").out
+	if n := strings.Count(out, "leader"); n != 1 {
+		t.Errorf("%d leaders are shown, want 1:\n%s", n, out)
+	}
+	cli(t, b.flags("locks", "chief")...).want(t, 0, "metadata  10.0.0.7:8080", "mark      leader")
+	cli(t, b.flags("locks", "was")...).want(t, 0, "why       10.0.0.7:8080")
+}
+
 // A lease shows as a mark, and when it ran out as another one; of a free lock none is shown.
 func TestMarks_Lease(t *testing.T) {
 	t.Parallel()
@@ -184,6 +203,8 @@ func TestMarks_Lease(t *testing.T) {
 		"lease of 1m0s": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: time.Minute},
 		"lease ran out": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: 61 * time.Second},
 		"":              {Held: true, HasPing: true, LeaseAge: -1},
+		"leader":        {Held: true, HasPing: true, Who: "h:1:2:id:election:abc"},
+		"candidate":     {Place: 1, HasPing: true, Who: "h:1:2:id:election:abc"},
 	} {
 		if got := strings.Join(marks(i), ", "); got != want {
 			t.Errorf("want %q, got %q", want, got)

@@ -26,7 +26,9 @@ type report struct {
 	Race            *race    `json:"race,omitempty"` // absent when the server was refused before
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
-	Refused         []string `json:"refused"`
+	// MissingIndexes are the commands that create what is missing; each is in a warning, too.
+	MissingIndexes []string `json:"missingIndexes"`
+	Refused        []string `json:"refused"`
 }
 
 // clocks compares the server's clock with this machine's.
@@ -56,7 +58,7 @@ func newReport(s catalog.Server, hosts, database string) report {
 		Kind: string(s.Kind), Version: catalog.Printable(s.Version, 40), Embedded: s.Front,
 		ConfigServer: s.ConfigServer, Transactions: s.Transactions,
 		ChangeStreams: s.ChangeStreams, PipelineUpdates: s.PipelineUpdates,
-		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{},
+		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{}, MissingIndexes: []string{},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -111,27 +112,47 @@ func (m *Mongo) keys() []bson.D {
 	return keys
 }
 
-// Prepare is documented in [Store].
-func (m *Mongo) Prepare(ctx context.Context) error {
+// lacking returns the keys of the indexes that are missing. One command.
+func (m *Mongo) lacking(ctx context.Context) ([]bson.D, error) {
 	cursor, err := m.rows.Indexes().List(ctx)
 	var found []bson.Raw
 	if err == nil {
 		err = cursor.All(ctx, &found)
 	}
 	if err != nil && !has(err, codeNamespaceNotFound) {
-		return m.failed("listIndexes", err)
+		return nil, m.failed("listIndexes", err)
 	}
-	for _, keys := range m.keys() {
-		if served(found, keys) {
-			continue
+	return slices.DeleteFunc(m.keys(), func(keys bson.D) bool { return served(found, keys) }), nil
+}
+
+// creating is the command that creates an index, for the shell.
+func (m *Mongo) creating(keys bson.D) string {
+	text, _ := bson.MarshalExtJSON(keys, false, false) // names and small numbers
+	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex(%s)", m.rows.Database().Name(),
+		m.rows.Name(), catalog.Printable(string(text), len(text)))
+}
+
+// Missing returns, for each index that the queries need and that is missing, the command that creates it, for the
+// shell. It changes nothing. One command.
+func (m *Mongo) Missing(ctx context.Context) ([]string, error) {
+	keys, err := m.lacking(ctx)
+	var commands []string
+	for _, k := range keys {
+		commands = append(commands, m.creating(k))
+	}
+	return commands, err
+}
+
+// Prepare is documented in [Store].
+func (m *Mongo) Prepare(ctx context.Context) error {
+	missing, err := m.lacking(ctx)
+	if err != nil {
+		return err
+	}
+	for _, keys := range missing {
+		if _, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys}); err != nil {
+			return fmt.Errorf("index missing, create it with %s: %w", m.creating(keys), m.failed("createIndex", err))
 		}
-		_, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys})
-		if err == nil {
-			continue
-		}
-		text, _ := bson.MarshalExtJSON(keys, false, false) // names and small numbers
-		return fmt.Errorf("index missing, create it with db.getSiblingDB(%q).getCollection(%q).createIndex(%s): %w",
-			m.rows.Database().Name(), m.rows.Name(), text, m.failed("createIndex", err))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/election"
 )
 
 // DefaultTakeover is the takeover time of a holder that has recorded none.
@@ -108,6 +109,12 @@ func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Pro
 // Marks says what is peculiar about a holder or waiter; nothing for the last holder of a lock that is free.
 func Marks(i distlock.LockInfo) []string {
 	m := []string{}
+	switch _, elected := election.CandidateOf(i); {
+	case elected && i.Held:
+		m = append(m, "leader")
+	case elected:
+		m = append(m, "candidate")
+	}
 	switch {
 	case !i.Held && i.Place == 0:
 		return m

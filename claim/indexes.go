@@ -1,0 +1,26 @@
+package claim
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/internal/rows"
+)
+
+// MissingIndexes returns, for each index that a queue asks for and that is missing, the command that creates it, for
+// the shell; see [New]. It changes nothing and needs no Manager; of cfg it uses Field and Sort. One command; no bound
+// but ctx.
+//
+// Errors: a *ConfigError; a *distlock.PrivilegeError; those of the driver.
+func MissingIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) ([]string, error) {
+	cfg = cfg.withDefaults()
+	list := cfg.problems()
+	if coll == nil {
+		list = append(list, "the collection is nil")
+	}
+	if list != nil {
+		return nil, &ConfigError{Problems: list}
+	}
+	return rows.NewMongo(coll, cfg.Field, nil, cfg.Sort).Missing(ctx)
+}

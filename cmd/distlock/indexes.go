@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/claim"
+)
+
+// queueFlags name a queue of package claim whose indexes are looked at.
+type queueFlags struct{ collection, field, sort string }
+
+func (q *queueFlags) flags(f *flag.FlagSet) {
+	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows package claim works on: look at its\n"+
+		"indexes; without, at those of the queues that have taken locks here")
+	f.StringVar(&q.field, "field", "claim", "the `name` of the field that says whose a row is, with --queue")
+	f.StringVar(&q.sort, "sort", "", "the `fields` of the queue's Config.Sort, as in \"urgent:-1,at:1\", with --queue")
+}
+
+func (q *queueFlags) accept() error {
+	if q.collection == "" && (q.sort != "" || q.field != "claim") {
+		return errors.New("--field and --sort are those of a queue: give its collection with --queue")
+	}
+	if strings.ContainsAny(q.collection, "$\x00") {
+		return fmt.Errorf("--queue: %s is no name of a collection", named(q.collection))
+	}
+	_, err := q.order()
+	return err
+}
+
+// order is Config.Sort of the queue.
+func (q *queueFlags) order() (bson.D, error) {
+	var keys bson.D
+	for one := range strings.SplitSeq(q.sort, ",") {
+		field, way, _ := strings.Cut(one, ":")
+		switch {
+		case q.sort == "":
+			return nil, nil
+		case field == "" || way != "1" && way != "-1":
+			return nil, fmt.Errorf("--sort: %s must be a field, a colon and 1 or -1", named(one))
+		}
+		order := int32(1)
+		if way == "-1" {
+			order = -1
+		}
+		keys = append(keys, bson.E{Key: field, Value: order})
+	}
+	return keys, nil
+}
+
+// primary is a database that is read on the primary, whatever the connection string says.
+func (s *store) primary(database string) *mongo.Database {
+	return s.client.Database(database, options.Database().SetReadPreference(readpref.Primary()))
+}
+
+// missingIndexes notes which indexes on the locks are missing. It reads only.
+func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatalog.Catalog, r *report) error {
+	commands, err := asked.MissingIndexes(ctx)
+	r.lacks("the locks", commands)
+	return err
+}
+
+// lacks notes the commands that create missing indexes.
+func (r *report) lacks(what string, commands []string) {
+	for _, command := range commands {
+		r.MissingIndexes = append(r.MissingIndexes, command)
+		r.Warnings = append(r.Warnings, fmt.Sprintf("an index for %s is missing, so reading takes longer with every "+
+			"document; create it: %s", what, command))
+	}
+}
+
+// queueIndexes notes which indexes the queues of package claim lack. It reads only.
+func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+	if d.queues.collection != "" {
+		sort, _ := d.queues.order() // accept has checked it
+		return d.queue(ctx, st, d.database, claim.Config{Field: d.queues.field, Sort: sort}, d.queues.collection, r)
+	}
+	found, err := queuesSeen(ctx, st.primary(d.database).Collection(catalog.LocksCollection))
+	if err != nil {
+		return fmt.Errorf("look for queues in %s.%s: %w", d.database, catalog.LocksCollection, err)
+	}
+	var errs []error
+	for _, namespace := range found {
+		database, collection, _ := strings.Cut(namespace, ".")
+		there, err := st.primary(database).ListCollectionNames(ctx, bson.D{{Key: "name", Value: collection}})
+		if err == nil && len(there) > 0 { // else its rows are on another server
+			err = d.queue(ctx, st, database, claim.Config{}, collection, r)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (d *doctor) queue(ctx context.Context, st *store, database string, cfg claim.Config, collection string,
+	r *report) error {
+	commands, err := claim.MissingIndexes(ctx, st.primary(database).Collection(collection), cfg)
+	r.lacks("the queue "+named(database+"."+collection), commands)
+	return err
+}
+
+// mostQueues bounds how many queues are looked at.
+const mostQueues = 50
+
+// queuesSeen returns the namespaces of the queues whose slots were ever taken, see docs/claim.md.
+func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) {
+	const head, behind = "claim:", "claim;" // the character after the colon
+	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{
+		{Key: "$gte", Value: head}, {Key: "$lt", Value: behind},
+	}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for cursor.Next(ctx) {
+		name, _ := cursor.Current.Lookup("_id").StringValueOK()
+		namespace, _, whole := strings.Cut(strings.TrimPrefix(name, head), ":")
+		if whole && strings.Contains(namespace, ".") && !slices.Contains(found, namespace) && len(found) < mostQueues {
+			found = append(found, namespace)
+		}
+	}
+	return found, errors.Join(cursor.Err(), cursor.Close(ctx))
+}
+
+// codeNamespaceNotFound is how a server says that it has no such collection yet.
+const codeNamespaceNotFound = 26
+
+// harmfulIndexes warns of indexes that delete documents by their age. It reads only.
+func (d *doctor) harmfulIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+	db := st.primary(d.database)
+	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
+		found, err := expiring(ctx, db.Collection(name))
+		if err != nil {
+			return fmt.Errorf("list the indexes of %s.%s: %w", d.database, name, err)
+		}
+		for _, index := range found {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("index %q on %s.%s deletes documents by "+
+				"their age, and with them the locks of living processes; drop it",
+				catalog.Printable(index, 100), d.database, name))
+		}
+	}
+	return nil
+}
+
+// expiring returns the names of the TTL indexes of a collection.
+func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
+	cursor, err := on.Indexes().List(ctx)
+	var server mongo.ServerError
+	if errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return expiringIn(ctx, cursor)
+}
+
+// expiringIn reads the answer of listIndexes to its end.
+func expiringIn(ctx context.Context, cursor *mongo.Cursor) ([]string, error) {
+	var names []string
+	for cursor.Next(ctx) {
+		if cursor.Current.Lookup("expireAfterSeconds").Type == 0 {
+			continue
+		}
+		name, _ := cursor.Current.Lookup("name").StringValueOK()
+		names = append(names, name)
+	}
+	return names, errors.Join(cursor.Err(), cursor.Close(ctx))
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// missing are the commands with which doctor would create indexes.
+func missing(t *testing.T, b *base, more ...string) []string {
+	t.Helper()
+	args := append(b.flags("doctor", "--json", "--rounds", "1", "--contenders", "2"), more...)
+	var got report
+	out := cli(t, args...).want(t, 0).out
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	all := strings.Join(got.Warnings, "\n")
+	for _, command := range got.MissingIndexes {
+		if !strings.Contains(all, command) {
+			t.Errorf("no warning has %s:\n%s", command, all)
+		}
+	}
+	return got.MissingIndexes
+}
+
+// A queue without its index reads every row at each claim, and nothing says so: doctor does, and its command
+// mends it.
+func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
+	b := newBase(t)
+	b.insert(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: "claim:" + b.name + ".jobs:mail:queue:3"}, {Key: "state", Value: int32(0)},
+	})
+	b.insert(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: "claim:elsewhere.jobs:queue:3"}, {Key: "state", Value: int32(0)},
+	})
+	b.insert("jobs", bson.D{{Key: "_id", Value: 1}})
+	prepare(t, b)
+	want := `db.getSiblingDB("` + b.name + `").getCollection("jobs").createIndex({"claim.state":1,"claim.notBefore":1})`
+	if got := missing(t, b); len(got) != 1 || got[0] != want {
+		t.Errorf("want\n%s\ngot\n%s", want, strings.Join(got, "\n"))
+	}
+	index := func(keys ...bson.E) {
+		t.Helper()
+		if _, err := b.db.Collection("jobs").Indexes().CreateOne(t.Context(),
+			mongo.IndexModel{Keys: bson.D(keys)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	index(bson.E{Key: "claim.state", Value: 1}, bson.E{Key: "claim.notBefore", Value: 1})
+	if got := missing(t, b); len(got) > 0 {
+		t.Errorf("nothing is missing, but %q is told", got)
+	}
+	got := missing(t, b, "--queue", "jobs", "--sort", "urgent:-1,at:1")
+	if len(got) != 1 || !strings.HasSuffix(got[0], `createIndex({"claim.state":1,"urgent":-1,"at":1})`) {
+		t.Errorf("the index of the order: got %q", got)
+	}
+	if got = missing(t, b, "--queue", "jobs", "--field", "mine"); len(got) != 1 || !strings.Contains(got[0], "mine.state") {
+		t.Errorf("another field: got %q", got)
+	}
+}
+
+// The indexes on the locks are told when they are missing, and a database that was never used has none to miss.
+func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
+	b := newBase(t)
+	if got := missing(t, b); len(got) > 0 {
+		t.Errorf("a database without locks misses %q", got)
+	}
+	b.hold("job", 3)
+	got := strings.Join(missing(t, b), "\n")
+	for _, want := range []string{`"locks").createIndex({"process": 1}`, `"lockpings").createIndex({"ping": 1}`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not told:\n%s", want, got)
+		}
+	}
+	prepare(t, b)
+	if got := missing(t, b); len(got) > 0 {
+		t.Errorf("nothing is missing, but %q is told", got)
+	}
+}
+
+// prepare makes the indexes on locks, as every Manager does.
+func prepare(t *testing.T, b *base) {
+	t.Helper()
+	store, err := mongocatalog.New(b.db.Client(), mongocatalog.Options{Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestQueueFlags_WrongCalls_AreRefused(t *testing.T) {
+	t.Parallel()
+	for _, q := range []queueFlags{
+		{sort: "a:1", field: "claim"}, {field: "mine"}, {collection: "a$b", field: "claim"},
+		{collection: "jobs", sort: "a:2"}, {collection: "jobs", sort: ":1"}, {collection: "jobs", sort: "a"},
+	} {
+		if err := q.accept(); err == nil {
+			t.Errorf("%+v is accepted", q)
+		}
+	}
+}
