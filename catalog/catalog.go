@@ -28,6 +28,7 @@ type Catalog interface {
 	Operator
 	Transactions
 	Queues
+	History
 }
 
 // Locks is what a contender and a holder need.

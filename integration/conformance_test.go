@@ -98,7 +98,7 @@ func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
 		return db.Drop(ctx) // cheap there, and so is a small collection
 	}
 	var errs []error
-	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection} {
+	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection, catalog.HistoryCollection} {
 		_, err := db.Collection(collection).DeleteMany(ctx, bson.D{})
 		errs = append(errs, err)
 	}

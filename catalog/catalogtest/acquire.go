@@ -3,6 +3,7 @@ package catalogtest
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"reflect"
 	"strings"
@@ -206,7 +207,8 @@ var acquireCases = []testCase{
 
 // everyOperation calls each operation of a store with plain arguments.
 func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{
+	all := ofHistory(c)
+	maps.Copy(all, map[string]func(context.Context) error{
 		"Acquire": func(ctx context.Context) error { _, err := c.Enter(ctx, g, catalog.Claim); return err },
 		"Confirm": func(ctx context.Context) error { _, err := c.Confirm(ctx, g); return err },
 		"SeedFence": func(ctx context.Context) error {
@@ -271,5 +273,6 @@ func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(contex
 			}
 			return nil
 		},
-	}
+	})
+	return all
 }

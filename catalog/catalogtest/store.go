@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Queue", queueCases},
 		{"Odd", oddCases},
 		{"GrantStream", noticesCases},
+		{"History", historyCases},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

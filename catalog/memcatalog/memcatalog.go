@@ -42,6 +42,7 @@ type Catalog struct {
 	mu       sync.Mutex // guards the fields below
 	locks    table
 	pings    table
+	history  table
 	standing standings // who holds and waits in locks, by process
 	primary  string
 	streams  map[*stream]bool
@@ -69,6 +70,7 @@ func New(opts Options) *Catalog {
 		newID:    opts.NewObjectID,
 		locks:    table{},
 		pings:    table{},
+		history:  table{},
 		standing: newStandings(),
 		primary:  opts.Primary,
 		streams:  map[*stream]bool{},
@@ -85,7 +87,7 @@ func (c *Catalog) SetPrimary(primary string) {
 }
 
 // Put plants a document as a foreign hand would, in place of one with the same _id. It fails when
-// the collection is neither locks nor lockpings, or doc has no _id or is no BSON.
+// the collection is none of the store's, or doc has no _id or is no BSON.
 func (c *Catalog) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -102,6 +104,8 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 		c.putLock(key, raw)
 	case catalog.PingsCollection:
 		c.pings[key] = raw
+	case catalog.HistoryCollection:
+		c.history[key] = raw
 	default:
 		return fmt.Errorf("put into %q: no such collection", collection)
 	}
@@ -120,6 +124,8 @@ func (c *Catalog) Remove(collection, id string) {
 		c.wrote(stringKey(id))
 	case catalog.PingsCollection:
 		delete(c.pings, stringKey(id))
+	case catalog.HistoryCollection:
+		delete(c.history, stringKey(id))
 	}
 }
 
@@ -167,6 +173,8 @@ func (c *Catalog) table(collection string) table {
 		return c.locks
 	case catalog.PingsCollection:
 		return c.pings
+	case catalog.HistoryCollection:
+		return c.history
 	default:
 		return nil
 	}

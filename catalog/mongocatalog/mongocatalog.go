@@ -57,9 +57,10 @@ type Catalog struct {
 	timeout  time.Duration
 	pingTime *PingTime
 
-	db    *mongo.Database
-	locks *mongo.Collection
-	pings *mongo.Collection
+	db      *mongo.Database
+	locks   *mongo.Collection
+	pings   *mongo.Collection
+	history *mongo.Collection
 
 	build  atomic.Pointer[build]          // what buildInfo said, asked once
 	server atomic.Pointer[catalog.Server] // what the latest Hello said
@@ -101,6 +102,7 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 		db:       db,
 		locks:    db.Collection(catalog.LocksCollection),
 		pings:    db.Collection(catalog.PingsCollection),
+		history:  db.Collection(catalog.HistoryCollection),
 	}, nil
 }
 

@@ -44,8 +44,9 @@ func TestImports_PointOneWay(t *testing.T) {
 		"pinger":               {"catalog", "internal/clock"},
 		"internal/contend":     {"catalog", "takeover", "internal/clock"},                   // no queue, no guards
 		"internal/waitqueue":   {"catalog", "pinger", "internal/clock", "internal/contend"}, // no managers
+		"internal/history":     {"catalog", "internal/clock"},
 		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
-			"internal/contend", "internal/waitqueue"},
+			"internal/contend", "internal/history", "internal/waitqueue"},
 		"election":                {"catalog", "distlock", "internal/clock"},
 		"internal/rows":           {"catalog"}, // no locks, no clocks
 		"claim":                   {"distlock", "internal/clock", "internal/rows"},

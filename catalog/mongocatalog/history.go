@@ -1,0 +1,186 @@
+package mongocatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+)
+
+// historyBatch is how many entries one command writes.
+const historyBatch = 1000
+
+func (c *Catalog) onHistory(verb, actions string) operation {
+	return operation{verb: verb, database: c.database, collection: catalog.HistoryCollection, actions: actions}
+}
+
+// latest is the order of a listing, and oldest that in which entries are deleted.
+var (
+	latest = bson.D{{Key: "at", Value: int32(-1)}, {Key: "_id", Value: int32(-1)}}
+	oldest = bson.D{{Key: "at", Value: int32(1)}, {Key: "_id", Value: int32(1)}}
+)
+
+// PrepareHistory is documented in [catalog.History]. One command for each of two indexes. A server that deletes
+// nothing by its age, as FerretDB, makes the first one all the same, or refuses it: PruneHistory does it there.
+func (c *Catalog) PrepareHistory(ctx context.Context, keep time.Duration) ([]string, error) {
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the history: %w", err)
+	}
+	byAge := options.Index()
+	if s.Kind != catalog.FerretDB {
+		byAge.SetExpireAfterSeconds(int32(keep / time.Second))
+	}
+	byName := bson.D{{Key: "name", Value: int32(1)}, {Key: "at", Value: int32(1)}, {Key: "_id", Value: int32(1)}}
+	err = c.historyIndex(ctx, mongo.IndexModel{Keys: bson.D{{Key: "at", Value: int32(1)}}, Options: byAge})
+	var warnings []string
+	if hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict) {
+		warnings = append(warnings, fmt.Sprintf("index \"at_1\" on %s.%s deletes entries at another age than "+
+			"%v, or at none, and stays; drop it, and the right one is made at the next start", c.database,
+			catalog.HistoryCollection, keep))
+		err = nil
+	}
+	return warnings, errors.Join(err, c.historyIndex(ctx, mongo.IndexModel{Keys: byName}))
+}
+
+func (c *Catalog) historyIndex(ctx context.Context, model mongo.IndexModel) error {
+	o := c.onHistory("create an index of the history", "createIndex")
+	ctx, cancel, err := c.begin(ctx)
+	if err != nil {
+		return o.wrap(err)
+	}
+	defer cancel()
+	if _, err := c.history.Indexes().CreateOne(ctx, model); err != nil {
+		return o.failed(err)
+	}
+	return nil
+}
+
+// AppendHistory is documented in [catalog.History].
+func (c *Catalog) AppendHistory(ctx context.Context, entries []catalog.HistoryEntry) error {
+	for batch := range slices.Chunk(entries, historyBatch) {
+		if err := c.insertHistory(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Catalog) insertHistory(ctx context.Context, entries []catalog.HistoryEntry) error {
+	o := c.onHistory("write history", "insert")
+	o.writes = true
+	ctx, cancel, err := c.begin(ctx)
+	if err != nil {
+		return o.wrap(err)
+	}
+	defer cancel()
+	docs := make([]bson.D, len(entries))
+	for i, e := range entries {
+		docs[i] = e.Document()
+	}
+	_, err = c.history.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+	var refused mongo.BulkWriteException
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &refused):
+		return o.failed(err)
+	case refused.WriteConcernError != nil: // whatever was refused, the rest may be rolled back
+		return o.failed(mongo.WriteException{WriteConcernError: refused.WriteConcernError})
+	case slices.ContainsFunc(refused.WriteErrors, func(e mongo.BulkWriteError) bool { return e.Code != codeDuplicateKey }):
+		return o.failed(err)
+	}
+	return nil // what was refused was written before
+}
+
+// PruneHistory is documented in [catalog.History]. Two commands, and two more where there are too many entries.
+// The count is the one that the server keeps, which may be wrong after a crash of it.
+func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
+	pruned, err := c.deleteHistory(ctx, bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}})
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.countHistory(ctx)
+	if err != nil || n <= most {
+		return pruned, err
+	}
+	o := c.onHistory("find the oldest of the history", "find")
+	var first bson.Raw // of those that stay
+	err = c.find(ctx, o, c.history, bson.D{}, options.Find().SetSort(oldest).SetSkip(int64(n-most)).SetLimit(1).
+		SetProjection(bson.D{{Key: "at", Value: int32(1)}}), func(raw bson.Raw) { first = slices.Clone(raw) })
+	if err != nil || first == nil {
+		return pruned, err
+	}
+	at, id := first.Lookup("at"), first.Lookup("_id")
+	more, err := c.deleteHistory(ctx, bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: at}}}},
+		bson.D{{Key: "at", Value: at}, {Key: "_id", Value: bson.D{{Key: "$lt", Value: id}}}},
+	}}})
+	return pruned + more, err
+}
+
+func (c *Catalog) deleteHistory(ctx context.Context, filter bson.D) (int, error) {
+	o := c.onHistory("prune the history", "remove")
+	reply, err := c.write(ctx, o, deletion(o.collection, filter, 0))
+	if err != nil {
+		return 0, err
+	}
+	return matched(reply), nil
+}
+
+func (c *Catalog) countHistory(ctx context.Context) (int, error) {
+	o := c.onHistory("count the history", "find")
+	ctx, cancel, err := c.begin(ctx)
+	if err != nil {
+		return 0, o.wrap(err)
+	}
+	defer cancel()
+	n, err := c.history.EstimatedDocumentCount(ctx)
+	if err != nil {
+		return 0, o.failed(err)
+	}
+	return int(n), nil
+}
+
+// ReadHistory is documented in [catalog.History]. One find.
+func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.Seq2[catalog.HistoryEntry, error] {
+	filter := bson.D{}
+	if q.Name != "" {
+		filter = append(filter, bson.E{Key: "name", Value: q.Name})
+	}
+	if !q.Since.IsZero() {
+		filter = append(filter, bson.E{Key: "at", Value: bson.D{{Key: "$gte", Value: q.Since}}})
+	}
+	how := options.Find().SetSort(latest)
+	if q.Limit > 0 {
+		how.SetLimit(int64(q.Limit))
+	}
+	return func(yield func(catalog.HistoryEntry, error) bool) {
+		o := c.onHistory("read the history", "find")
+		r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+			return c.history.Find(ctx, filter, how)
+		})
+		defer r.close(ctx)
+		for r.next(ctx) {
+			e, bad := catalog.ParseHistory(r.row())
+			var err error
+			if bad != nil {
+				err = o.wrap(bad)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+		if r.err != nil {
+			yield(catalog.HistoryEntry{}, r.err)
+		}
+	}
+}

@@ -1,0 +1,329 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// Bounds of what waits to be written.
+const (
+	// Buffer is how many events wait, and how many locks may be held whose acquisition has yet to prove
+	// worth an entry.
+	Buffer = 4000
+	// MaxText bounds each text of an entry, in bytes; a lock's name is never longer.
+	MaxText = 1024
+	// chunk is how many entries one command writes, so that it does not keep others waiting for long.
+	chunk = 500
+)
+
+// Missed is the kind of the entry that says how many events were not written.
+const Missed = "missed"
+
+// Config is what a Recorder needs. All of it is required but Least.
+type Config struct {
+	Store catalog.History
+	Clock clock.Clock
+	Log   zerolog.Logger
+	// Least is for how long a lock must have been held to be worth an entry; 0 for any time.
+	Least time.Duration
+	// Keep is the age at which entries go, and Most how many there are at most.
+	Keep time.Duration
+	Most int
+	// PruneEvery is the longest time between two prunings by a process that writes.
+	PruneEvery time.Duration
+}
+
+// A Recorder gathers entries and writes them. Safe for concurrent use; but Flush is for one goroutine at a time.
+type Recorder struct {
+	cfg Config
+
+	mu      sync.Mutex // guards the fields below
+	waiting []event    // oldest first
+	held    map[bson.ObjectID]beginning
+	missed  int64 // events dropped since the last batch that told
+	off     bool  // the user may not write
+	counts  Counts
+	base    Instant
+
+	// Owned by Flush.
+	prepared, noPrune, pruned bool
+	unpruned                  int           // entries written since
+	lastPrune                 time.Duration // monotonic
+}
+
+// An Instant is the server's clock at an instant of this process.
+type Instant struct {
+	Server time.Time
+	Here   clock.Reading
+}
+
+// Counts is what a Recorder has counted.
+type Counts struct {
+	Written  int64 // entries
+	Missed   int64 // events that were dropped
+	Failures int64 // batches that could not be written when it was their turn
+}
+
+type event struct {
+	catalog.HistoryEntry
+	here clock.Reading
+}
+
+// A beginning is an acquisition of a lock that was not held for Least yet.
+type beginning struct {
+	event
+	noted bool // it has an entry already
+}
+
+// New returns a Recorder; now may have no time of the server, which then is as the machine's.
+func New(cfg Config, now Instant) *Recorder {
+	if now.Server.IsZero() {
+		now.Server = now.Here.Wall
+	}
+	return &Recorder{cfg: cfg, held: map[bson.ObjectID]beginning{}, base: now}
+}
+
+// Counts returns the counts so far.
+func (r *Recorder) Counts() Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts
+}
+
+// Acquired notes that a lock was acquired. It becomes an entry at once if it is worth one anyhow, else when the lock
+// was held for Least.
+func (r *Recorder) Acquired(e catalog.HistoryEntry, worth bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.off {
+		return
+	}
+	b := beginning{event: r.event(e), noted: worth || r.cfg.Least == 0}
+	if b.noted {
+		r.add(b.event)
+	}
+	switch {
+	case len(r.held) < Buffer:
+		r.held[e.TS] = b
+	case !b.noted:
+		r.miss(1) // it may have turned out to need none
+	}
+}
+
+// Ended notes that a lock is held no more, or trusted no more, for which it was held for e.Held. It becomes an entry
+// if it is worth one anyhow, if the lock was held for Least, or if its acquisition has one.
+func (r *Recorder) Ended(e catalog.HistoryEntry, worth bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, young := r.held[e.TS]
+	delete(r.held, e.TS)
+	if r.off || !worth && e.Held < r.cfg.Least && !b.noted {
+		return
+	}
+	if young && !b.noted {
+		r.add(b.event)
+	}
+	r.add(r.event(e))
+}
+
+// Happened notes an event that is worth an entry.
+func (r *Recorder) Happened(e catalog.HistoryEntry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.off {
+		r.add(r.event(e))
+	}
+}
+
+// event takes the time of an entry and bounds its texts.
+func (r *Recorder) event(e catalog.HistoryEntry) event {
+	for _, text := range []*string{&e.Process, &e.Previous, &e.Label, &e.Why, &e.Rule, &e.Evidence, &e.Cause} {
+		*text = bounded(*text)
+	}
+	e.ID = bson.NewObjectID()
+	return event{e, r.cfg.Clock.Now()}
+}
+
+// bounded cuts a text to what an entry takes.
+func bounded(text string) string {
+	if len(text) <= MaxText {
+		return text
+	}
+	end := MaxText
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// add puts an event into the buffer. The caller holds mu.
+func (r *Recorder) add(e event) {
+	r.waiting = append(r.waiting, e)
+	r.bound()
+}
+
+// bound drops the oldest of too many. The caller holds mu.
+func (r *Recorder) bound() {
+	over := len(r.waiting) - Buffer
+	if over <= 0 {
+		return
+	}
+	for _, e := range r.waiting[:over] {
+		r.miss(max(1, e.Missed))
+		r.counts.Missed -= e.Missed // counted when they were dropped
+	}
+	r.waiting = append(r.waiting[:0], r.waiting[over:]...)
+}
+
+// miss counts events that will not be written. The caller holds mu.
+func (r *Recorder) miss(n int64) {
+	r.missed += n
+	r.counts.Missed += n
+}
+
+// Flush writes what there is to write: nothing, and no command is sent, or a batch, in chunks. now is the server's clock
+// at an instant shortly before; without one the last that was told goes on. What could not be written is kept for the
+// next time. A user that may not write is told once in the log, and that is the end of this Recorder; then, as where
+// there is nothing to write, the error is nil.
+func (r *Recorder) Flush(ctx context.Context, now Instant) error {
+	batch := r.take(now)
+	written := 0
+	for written < len(batch) {
+		part := batch[written:min(written+chunk, len(batch))]
+		if err := r.write(ctx, part); err != nil {
+			return r.failed(batch[written:], err)
+		}
+		r.wrote(len(part))
+		written += len(part)
+	}
+	if written == 0 {
+		return nil
+	}
+	return r.prune(ctx, written)
+}
+
+// take takes the batch out of the buffer: what waits, and the acquisitions of locks that are held for Least by now.
+func (r *Recorder) take(now Instant) []event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !now.Server.IsZero() {
+		r.base = now
+	}
+	here := r.cfg.Clock.Now()
+	for ts, b := range r.held {
+		if here.Mono-b.here.Mono < r.cfg.Least {
+			continue
+		}
+		delete(r.held, ts)
+		if !b.noted {
+			r.add(b.event)
+		}
+	}
+	batch := r.waiting
+	r.waiting = nil
+	if r.missed > 0 {
+		told := event{catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: Missed, Missed: r.missed}, here}
+		batch = append([]event{told}, batch...)
+		r.missed = 0
+	}
+	for i := range batch {
+		batch[i].At = r.base.at(batch[i].here)
+	}
+	return batch
+}
+
+// at returns the server's clock at another instant. Before the one that is known the machine may have been suspended.
+func (i Instant) at(then clock.Reading) time.Time {
+	if then.Mono > i.Here.Mono {
+		return i.Server.Add(then.Mono - i.Here.Mono).Truncate(time.Millisecond)
+	}
+	return i.Server.Add(-clock.HolderElapsed(then, i.Here)).Truncate(time.Millisecond)
+}
+
+func (r *Recorder) write(ctx context.Context, batch []event) error {
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	entries := make([]catalog.HistoryEntry, len(batch))
+	for i, e := range batch {
+		entries[i] = e.HistoryEntry
+	}
+	return r.cfg.Store.AppendHistory(ctx, entries)
+}
+
+// prepare makes the indexes, once. A user that may not is no reason to write nothing: prune does what the index would.
+func (r *Recorder) prepare(ctx context.Context) error {
+	if r.prepared {
+		return nil
+	}
+	warnings, err := r.cfg.Store.PrepareHistory(ctx, r.cfg.Keep)
+	for _, w := range warnings {
+		r.cfg.Log.Warn().Str("problem", w).Msg("index")
+	}
+	if denied(err) {
+		r.cfg.Log.Warn().Err(err).Msg("indexes of the history not created")
+		err = nil
+	}
+	r.prepared = err == nil
+	return err
+}
+
+func (r *Recorder) wrote(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.Written += int64(n)
+}
+
+// failed keeps what could not be written for the next time, or says that there will be none.
+func (r *Recorder) failed(left []event, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.Failures++
+	if denied(err) {
+		r.off, r.waiting, r.held = true, nil, nil
+		r.cfg.Log.Warn().Err(err).Msg("history is off for this process")
+		return nil
+	}
+	r.waiting = append(left, r.waiting...)
+	r.bound()
+	return err
+}
+
+// denied reports whether the user lacks a privilege: to try again would only fill the server's log.
+func denied(err error) bool {
+	var e *catalog.PrivilegeError
+	return errors.As(err, &e)
+}
+
+// prune deletes what is too old or too much: after the first batch, then when a hundredth of the most was written,
+// or after some time.
+func (r *Recorder) prune(ctx context.Context, written int) error {
+	r.unpruned += written
+	now := r.cfg.Clock.Now().Mono
+	if r.noPrune || r.pruned && r.unpruned < max(1, r.cfg.Most/100) && now-r.lastPrune < r.cfg.PruneEvery {
+		return nil
+	}
+	r.mu.Lock()
+	before := r.base.Server.Add(-r.cfg.Keep)
+	r.mu.Unlock()
+	_, err := r.cfg.Store.PruneHistory(ctx, before, r.cfg.Most)
+	switch {
+	case denied(err):
+		r.noPrune = true
+		r.cfg.Log.Warn().Err(err).Msg("history is not pruned by this process")
+		return nil
+	case err != nil:
+		return err
+	}
+	r.pruned, r.unpruned, r.lastPrune = true, 0, now
+	return nil
+}
