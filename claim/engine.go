@@ -33,13 +33,14 @@ type engine struct {
 	woken chan struct{} // one element when there may be rows
 	room  chan struct{} // one element when rows were finished
 
-	entering sync.Mutex // held while a slot is taken
+	entering chan struct{} // one element while a slot is taken
 
 	background sync.WaitGroup
 
 	mu       sync.Mutex // guards the rest
 	begun    bool       // the background runs
 	closed   bool
+	undone   *undoing      // the end of Close; nil before
 	running  chan struct{} // closed when Run ends; nil when none is under way
 	now      *session
 	retired  map[*session]struct{}
@@ -72,8 +73,8 @@ const (
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string, cfg Config) *engine {
 	e := &engine{m: m, store: store, cfg: cfg, prefix: "claim:" + namespace + ":" + cfg.Queue,
-		clock: clock.From(ctx), limit: m.Config().CommandTimeout, woken: make(chan struct{}, 1),
-		room: make(chan struct{}, 1), retired: map[*session]struct{}{}, bad: map[string]bson.RawValue{},
+		clock: clock.From(ctx), limit: m.Config().CommandTimeout, entering: make(chan struct{}, 1),
+		woken: make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, bad: map[string]bson.RawValue{},
 		told: map[string]bool{}}
 	e.log = cfg.Logger.With().Str("queue", cfg.Queue).Logger()
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))

@@ -88,7 +88,7 @@ type leaseSeen struct {
 // watchLeases gives rows to others whose counter stood still for their whole lease, from after the first look's
 // reply to before the last look was sent. A renewal in between wins: the row is named with its counter.
 func (e *engine) watchLeases(ctx context.Context, seen leases) error {
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 2*e.limit)
+	ctx, done := context.WithTimeout(ctx, 2*e.limit)
 	defer done()
 	sent := e.clock.Now().Mono
 	found, err := e.store.Leased(ctx)

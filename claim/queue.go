@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -159,9 +158,11 @@ func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, err
 }
 
 // Close ends Run and waits for its handlers as long as ctx lasts, gives back every row that this process still has
-// claimed, and frees the slot. Rows of Claim are given back, too: stop working on them before. When ctx ended
-// first the slot is kept, and with it the rows of the handlers that still run, until the Manager is closed; its
-// error is returned.
+// claimed, and frees the slot. Rows of Claim are given back, too: stop working on them before. A ctx that has ended
+// gives it one command's time for that.
+//
+// When ctx ends first its error is returned. What is being given back goes on in the background. While handlers
+// still run the slot is kept, and with it their rows, until Close is called again, or the Manager is closed.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 func (e *engine) close(ctx context.Context) error {
@@ -177,9 +178,43 @@ func (e *engine) close(ctx context.Context) error {
 			return fmt.Errorf("claim: handlers still run: %w", context.Cause(ctx))
 		}
 	}
+	ctx, done := e.givingBack(ctx)
+	defer done()
+	e.mu.Lock()
+	if e.undone == nil {
+		e.undone = &undoing{done: make(chan struct{})}
+		go e.undo(context.WithoutCancel(ctx), e.undone)
+	}
+	u := e.undone
+	e.mu.Unlock()
+	select {
+	case <-u.done:
+		return u.err
+	case <-ctx.Done():
+		return fmt.Errorf("claim: rows are still being given back: %w", context.Cause(ctx))
+	}
+}
+
+// givingBack returns the context for giving rows back: ctx, and if that has ended already one that lasts for one
+// command.
+func (e *engine) givingBack(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return e.command(context.WithoutCancel(ctx))
+}
+
+// An undoing is the end of a queue: it goes on when a Close has ended, and the next Close waits for it.
+type undoing struct {
+	done chan struct{}
+	err  error // read it when done is closed
+}
+
+func (e *engine) undo(ctx context.Context, u *undoing) {
+	defer close(u.done)
 	e.background.Wait()
-	e.entering.Lock() // a Claim that is under way
-	defer e.entering.Unlock()
+	e.entering <- struct{}{} // a Claim that was under way has ended
+	defer func() { <-e.entering }()
 	e.mu.Lock()
 	sessions := make([]*session, 0, len(e.retired)+1)
 	for s := range e.retired {
@@ -190,16 +225,14 @@ func (e *engine) close(ctx context.Context) error {
 	}
 	e.now, e.retired = nil, map[*session]struct{}{}
 	e.mu.Unlock()
-	var first error
-	for s := range slices.Values(sessions) {
-		limited, done := e.command(context.WithoutCancel(ctx))
-		if _, err := e.store.GiveBack(limited, s.guard.Session(), nil); err != nil && first == nil {
-			first = fmt.Errorf("claim: give rows back, others will rescue them: %w", err)
+	for _, s := range sessions {
+		limited, done := e.command(ctx)
+		if _, err := e.store.GiveBack(limited, s.guard.Session(), nil); err != nil && u.err == nil {
+			u.err = fmt.Errorf("claim: give rows back, others will rescue them: %w", err)
 		}
 		done()
 		e.release(s)
 	}
-	return first
 }
 
 // onStore is a queue over any store.

@@ -89,8 +89,12 @@ func (s *session) ghosts(batches []bson.ObjectID) (unknown []bson.ObjectID) {
 // session returns the session under which rows are claimed, and begins one when there is none, or the last
 // one is lost.
 func (e *engine) session(ctx context.Context) (*session, error) {
-	e.entering.Lock()
-	defer e.entering.Unlock()
+	select {
+	case e.entering <- struct{}{}:
+		defer func() { <-e.entering }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	if s := e.current(); s != nil {
 		if s.err() == nil {
 			return s, nil
@@ -126,14 +130,10 @@ const (
 
 // enter takes a slot that is free.
 func (e *engine) enter(ctx context.Context) (*distlock.TryGuard, string, error) {
-	life := context.WithoutCancel(ctx) // the guard outlives the call
 	for among := firstSlots; among <= mostSlots; among *= 2 {
 		for range triesEach {
 			name := fmt.Sprintf("%s:%d", e.prefix, rand.IntN(among))
-			if ctx.Err() != nil {
-				return nil, "", context.Cause(ctx)
-			}
-			guard, err := e.m.Lock(name).TryLock(life, distlock.Why("claims rows"))
+			guard, err := e.try(ctx, name, "claims rows")
 			if err == nil {
 				return guard, name, nil
 			}
@@ -143,6 +143,21 @@ func (e *engine) enter(ctx context.Context) (*distlock.TryGuard, string, error) 
 		}
 	}
 	return nil, "", ErrNoSlot
+}
+
+// try tries a lock until ctx ends. The guard outlives ctx.
+func (e *engine) try(ctx context.Context, name, why string) (*distlock.TryGuard, error) {
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	guard, err := e.m.Lock(name).TryLock(life, distlock.Why(why))
+	if ctx.Err() != nil || !stop() {
+		if err == nil { // the guard's context ends with its life
+			e.retire(&session{guard: guard, slot: name})
+		}
+		end(nil)
+		return nil, context.Cause(ctx)
+	}
+	return guard, err
 }
 
 // retire ends a session as soon as none of its rows is worked on any more. Until then the slot is kept,

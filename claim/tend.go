@@ -167,7 +167,7 @@ func (e *engine) watchOnce(ctx context.Context) error {
 }
 
 func (e *engine) trySlot(ctx context.Context, slot string) error {
-	guard, err := e.m.Lock(slot).TryLock(context.WithoutCancel(ctx), distlock.Why("rescues rows"))
+	guard, err := e.try(ctx, slot, "rescues rows")
 	if errors.Is(err, distlock.ErrHeld) {
 		return nil
 	}

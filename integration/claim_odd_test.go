@@ -264,8 +264,9 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	forThese(t, processed, func(t *testing.T, w *world) {
 		const each = 5
 		coll := w.rowsOf(t, w.d.app)
-		killed, stopped := w.bear(t, nil), w.bear(t, nil)
-		q := w.claims(t, w.start(t, shortTakeover), coll, claim.Config{Batch: each, Tend: 300 * time.Millisecond,
+		unhurried := func(s *childSettings) { s.Ping, s.Takeover = paced(time.Second), paced(12*time.Second) }
+		killed, stopped := w.bear(t, unhurried), w.bear(t, unhurried)
+		q := w.claims(t, w.start(t, unhurriedTakeover), coll, claim.Config{Batch: each, Tend: 300 * time.Millisecond,
 			Poll: 100 * time.Millisecond})
 		if err := q.Add(t.Context(), jobs(2*each)...); err != nil {
 			t.Fatal(err)
@@ -285,7 +286,7 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 			}
 			return nil
 		})
-		wantCounts(t, q, 80*time.Second, claim.Counts{Done: 2 * each})
+		wantCounts(t, q, 3*time.Minute, claim.Counts{Done: 2 * each})
 		stop()
 		stopped.tell(order{Do: "complete"})
 		stopped.signal(syscall.SIGCONT)

@@ -161,7 +161,10 @@ func TestClaim_ProcessCutOff_RowsAreRescued(t *testing.T) {
 			t.Fatal(err)
 		}
 		work := w.rowsOf(t, w.d.app)
-		dying := w.newManager(t.Context(), t, func(cfg *distlock.Config) { cfg.Client, cfg.PingClient = doomed, doomed })
+		dying := w.newManager(t.Context(), t, func(cfg *distlock.Config) {
+			unhurriedTakeover(cfg)
+			cfg.Client, cfg.PingClient = doomed, doomed
+		})
 		a, err := claim.New[job](t.Context(), dying, work, cfg) // its way to the rows stays open
 		if err != nil {
 			t.Fatal(err)
@@ -185,14 +188,14 @@ func TestClaim_ProcessCutOff_RowsAreRescued(t *testing.T) {
 		injected.add(w.d.name, "cut off", "claiming rows")
 		var mu sync.Mutex // guards fences
 		fences := map[int][]int64{}
-		b := w.claims(t, w.start(t, nil), work, cfg)
+		b := w.claims(t, w.start(t, unhurriedTakeover), work, cfg)
 		stop := runs(t, b, func(_ context.Context, row *claim.Row[job]) error {
 			mu.Lock()
 			defer mu.Unlock()
 			fences[row.Doc.ID] = append(fences[row.Doc.ID], row.Fence())
 			return nil
 		})
-		wantCounts(t, b, 2*time.Minute, claim.Counts{Done: n})
+		wantCounts(t, b, 4*time.Minute, claim.Counts{Done: n})
 		stop()
 		for _, row := range taken {
 			if got := fences[row.Doc.ID]; len(got) == 0 || got[0] < 2 {

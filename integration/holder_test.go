@@ -100,6 +100,13 @@ func shortTakeover(cfg *distlock.Config) {
 	cfg.Margin, cfg.MaxWatchGap = paced(300*time.Millisecond), paced(3*time.Second)
 }
 
+// unhurriedTakeover is for processes that have more to do than to lock: their heartbeat stands behind
+// their own commands.
+func unhurriedTakeover(cfg *distlock.Config) {
+	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
+	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)
+}
+
 // throughWire leads everything of a process through a proxy. Its commands end soon when the wire is
 // cut.
 func throughWire(cfg *distlock.Config, wire *proxy) {
