@@ -22,15 +22,17 @@ const heartbeatPool = 2
 type store struct {
 	locks  catalog.Catalog
 	pings  catalog.Catalog
+	sent   *sentCommands // set by prompt
 	hangUp func(context.Context) error
 }
 
 // prompt makes the commands of a store end with their contexts.
 func (s store) prompt(c clock.Clock) store {
-	locks := &promptStore{Catalog: s.locks, clock: c}
+	s.sent = new(sentCommands)
+	locks := &promptStore{Catalog: s.locks, clock: c, sent: s.sent}
 	pings := locks
 	if s.pings != s.locks {
-		pings = &promptStore{Catalog: s.pings, clock: c}
+		pings = &promptStore{Catalog: s.pings, clock: c, sent: s.sent}
 	}
 	s.locks, s.pings = locks, pings
 	return s
@@ -39,7 +41,9 @@ func (s store) prompt(c clock.Clock) store {
 // openStore opens both ways in, or for an [Inspector] the first one twice.
 func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	if cfg.Catalog != nil {
-		return store{cfg.Catalog, cfg.Catalog, func(context.Context) error { return nil }}, nil
+		return store{
+			locks: cfg.Catalog, pings: cfg.Catalog, hangUp: func(context.Context) error { return nil },
+		}, nil
 	}
 	var own []*mongo.Client
 	hangUp := func(ctx context.Context) error {

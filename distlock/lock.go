@@ -88,6 +88,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 
 // wait is Lock for a caller that has time.
 func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard, error) {
+	l.m.waits.Add(1)
+	defer l.m.waits.Add(-1)
 	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
 		return nil, err
 	}

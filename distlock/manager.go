@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,6 +27,7 @@ type Manager struct {
 	log    zerolog.Logger
 	events *emitter
 	locks  catalog.Catalog
+	sent   *sentCommands
 	pinger *pinger.LockPinger
 	owned  *ownedSessions
 	judge  *contend.Judge
@@ -33,6 +35,7 @@ type Manager struct {
 	watch  *watch
 	calls  waitqueue.Episode           // of failed calls of Lock, for the log
 	hangUp func(context.Context) error // disconnects the clients that New made
+	waits  atomic.Int64                // calls of Lock that have yet to get it
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
@@ -105,7 +108,8 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	}
 	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config is there to be shown
 	m := &Manager{
-		cfg: cfg, log: cfg.Logger, locks: s.locks, hangUp: s.hangUp, closed: make(chan struct{}),
+		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp,
+		closed: make(chan struct{}),
 	}
 	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.life, m.end = context.WithCancel(context.Background())

@@ -72,6 +72,13 @@ func (t *ownedSessions) note(ts bson.ObjectID) {
 	}
 }
 
+// count returns how many guards there are that were not released.
+func (t *ownedSessions) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.holds)
+}
+
 // all returns the holdings, in no order.
 func (t *ownedSessions) all() []*holding {
 	t.mu.Lock()

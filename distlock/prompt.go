@@ -18,12 +18,13 @@ import (
 const grace = 10 * time.Millisecond
 
 // A promptStore is a store whose commands end with their contexts, whatever the store under it does:
-// a command that does not notice is left to itself, and its outcome is unknown. GrantStream are for the
+// a command that does not notice is left to itself, and its outcome is unknown. GrantStream is for the
 // background alone, and what is done inside of a transaction belongs to the session of its caller:
 // these are as prompt as the store.
 type promptStore struct {
 	catalog.Catalog
 	clock clock.Clock
+	sent  *sentCommands
 }
 
 // result is what a command left behind.
@@ -34,16 +35,18 @@ type result[T any] struct {
 }
 
 // within carries out a command, as long as ctx lasts. A panic in it is the caller's.
-func within[T any](ctx context.Context, p *promptStore, writes bool, do func() (T, error)) (
+func within[T any](ctx context.Context, p *promptStore, kind command, do func() (T, error)) (
 	T, error,
 ) {
 	var none T
 	if ctx == nil || ctx.Done() == nil {
+		p.sent.add(kind)
 		return do()
 	}
 	if err := ctx.Err(); err != nil {
 		return none, fmt.Errorf("not sent: %w", err)
 	}
+	p.sent.add(kind)
 	done := make(chan result[T], 1)
 	go func() { // ends with the command
 		var r result[T]
@@ -60,11 +63,11 @@ func within[T any](ctx context.Context, p *promptStore, writes bool, do func() (
 	case ok:
 		return r.value, r.err
 	}
-	kind := catalog.ErrUnavailable
-	if writes {
-		kind = catalog.ErrUnknownOutcome
+	outcome := catalog.ErrUnavailable
+	if commandKinds[kind].writes {
+		outcome = catalog.ErrUnknownOutcome
 	}
-	return none, fmt.Errorf("%w: the store did not answer in time: %w", kind, ctx.Err())
+	return none, fmt.Errorf("%w: the store did not answer in time: %w", outcome, ctx.Err())
 }
 
 // await receives from a channel as long as ctx lasts, and a grace longer.
@@ -85,8 +88,8 @@ func await[T any](ctx context.Context, by clock.Clock, c <-chan T) (v T, ok bool
 }
 
 // run is within for a command without a result.
-func (p *promptStore) run(ctx context.Context, do func() error) error {
-	_, err := within(ctx, p, true, func() (struct{}, error) { return struct{}{}, do() })
+func (p *promptStore) run(ctx context.Context, kind command, do func() error) error {
+	_, err := within(ctx, p, kind, func() (struct{}, error) { return struct{}{}, do() })
 	return err
 }
 
@@ -103,7 +106,7 @@ func (p *promptStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.S
 	return func(yield func(catalog.Snapshot, error) bool) {
 		next, stop := iter.Pull2(func(yield func(catalog.Snapshot, error) bool) { p.Catalog.List(ctx, waited)(yield) })
 		for {
-			r, late := within(ctx, p, false, func() (r row, _ error) {
+			r, late := within(ctx, p, toList, func() (r row, _ error) {
 				if r.snapshot, r.err, r.more = next(); ctx.Err() != nil {
 					stop()
 				}
@@ -126,97 +129,97 @@ func (p *promptStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.S
 
 // Confirm implements [catalog.Locks].
 func (p *promptStore) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	return within(ctx, p, true, func() (catalog.Lock, error) { return p.Catalog.Confirm(ctx, g) })
+	return within(ctx, p, toConfirm, func() (catalog.Lock, error) { return p.Catalog.Confirm(ctx, g) })
 }
 
 // SeedFence implements [catalog.Locks].
 func (p *promptStore) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
 	catalog.Lock, error,
 ) {
-	return within(ctx, p, true, func() (catalog.Lock, error) {
+	return within(ctx, p, toSeedFence, func() (catalog.Lock, error) {
 		return p.Catalog.SeedFence(ctx, s, atLeast)
 	})
 }
 
 // Renew implements [catalog.Locks].
 func (p *promptStore) Renew(ctx context.Context, r catalog.Renewal) error {
-	return p.run(ctx, func() error { return p.Catalog.Renew(ctx, r) })
+	return p.run(ctx, toRenew, func() error { return p.Catalog.Renew(ctx, r) })
 }
 
 // Condemn implements [catalog.Locks].
 func (p *promptStore) Condemn(ctx context.Context, process string, watched *catalog.Ping,
 	c catalog.Condemnation) error {
-	return p.run(ctx, func() error { return p.Catalog.Condemn(ctx, process, watched, c) })
+	return p.run(ctx, toCondemn, func() error { return p.Catalog.Condemn(ctx, process, watched, c) })
 }
 
 // Overtake implements [catalog.Locks].
 func (p *promptStore) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error,
 ) {
-	return within(ctx, p, true, func() (catalog.Lock, error) {
+	return within(ctx, p, toOvertake, func() (catalog.Lock, error) {
 		return p.Catalog.Overtake(ctx, g, from)
 	})
 }
 
 // PutFirst implements [catalog.Locks].
 func (p *promptStore) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
-	return p.run(ctx, func() error { return p.Catalog.PutFirst(ctx, s, to) })
+	return p.run(ctx, toReorder, func() error { return p.Catalog.PutFirst(ctx, s, to) })
 }
 
 // RequestYield implements [catalog.Locks].
 func (p *promptStore) RequestYield(ctx context.Context, name, by, why string) error {
-	return p.run(ctx, func() error { return p.Catalog.RequestYield(ctx, name, by, why) })
+	return p.run(ctx, toRequestYield, func() error { return p.Catalog.RequestYield(ctx, name, by, why) })
 }
 
 // Read implements [catalog.Locks].
 func (p *promptStore) Read(ctx context.Context, name string) (catalog.Lock, error) {
-	return within(ctx, p, false, func() (catalog.Lock, error) { return p.Catalog.Read(ctx, name) })
+	return within(ctx, p, toLook, func() (catalog.Lock, error) { return p.Catalog.Read(ctx, name) })
 }
 
 // Ping implements [catalog.Pings].
 func (p *promptStore) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
-	return within(ctx, p, true, func() (catalog.Pinged, error) { return p.Catalog.Ping(ctx, b) })
+	return within(ctx, p, toPing, func() (catalog.Pinged, error) { return p.Catalog.Ping(ctx, b) })
 }
 
 // RemovePing implements [catalog.Pings].
 func (p *promptStore) RemovePing(ctx context.Context, process string) error {
-	return p.run(ctx, func() error { return p.Catalog.RemovePing(ctx, process) })
+	return p.run(ctx, toRemovePing, func() error { return p.Catalog.RemovePing(ctx, process) })
 }
 
 // Held implements [catalog.Pings].
 func (p *promptStore) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
-	return within(ctx, p, false, func() ([]catalog.HeldSession, error) {
+	return within(ctx, p, toReap, func() ([]catalog.HeldSession, error) {
 		return p.Catalog.Held(ctx, process)
 	})
 }
 
 // HeldSummary implements [catalog.Pings].
 func (p *promptStore) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
-	return within(ctx, p, false, func() (catalog.HeldSummary, error) {
+	return within(ctx, p, toReap, func() (catalog.HeldSummary, error) {
 		return p.Catalog.HeldSummary(ctx, process)
 	})
 }
 
 // Prune implements [catalog.Pings].
 func (p *promptStore) Prune(ctx context.Context, before time.Time) (int, error) {
-	return within(ctx, p, true, func() (int, error) { return p.Catalog.Prune(ctx, before) })
+	return within(ctx, p, toPrune, func() (int, error) { return p.Catalog.Prune(ctx, before) })
 }
 
 // Prepare implements [catalog.Pings].
 func (p *promptStore) Prepare(ctx context.Context) ([]string, error) {
-	return within(ctx, p, true, func() ([]string, error) { return p.Catalog.Prepare(ctx) })
+	return within(ctx, p, toPrepare, func() ([]string, error) { return p.Catalog.Prepare(ctx) })
 }
 
 // Hello implements [catalog.Pings].
 func (p *promptStore) Hello(ctx context.Context) (catalog.Server, error) {
-	return within(ctx, p, false, func() (catalog.Server, error) { return p.Catalog.Hello(ctx) })
+	return within(ctx, p, toHello, func() (catalog.Server, error) { return p.Catalog.Hello(ctx) })
 }
 
 // Break implements [catalog.Operator].
 func (p *promptStore) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error,
 ) {
-	return within(ctx, p, true, func() (catalog.Lock, error) {
+	return within(ctx, p, toBreakLock, func() (catalog.Lock, error) {
 		return p.Catalog.Break(ctx, s, fence, why)
 	})
 }
@@ -225,35 +228,35 @@ func (p *promptStore) Break(ctx context.Context, s catalog.Session, fence int64,
 func (p *promptStore) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error,
 ) {
-	return within(ctx, p, true, func() (catalog.Lock, error) {
+	return within(ctx, p, toAcquire, func() (catalog.Lock, error) {
 		return p.Catalog.Enter(ctx, g, how)
 	})
 }
 
 // Leave implements [catalog.Queues].
 func (p *promptStore) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
-	return within(ctx, p, true, func() ([]catalog.Grant, error) { return p.Catalog.Leave(ctx, s) })
+	return within(ctx, p, toRelease, func() ([]catalog.Grant, error) { return p.Catalog.Leave(ctx, s) })
 }
 
 // Evict implements [catalog.Queues].
 func (p *promptStore) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Grant, error,
 ) {
-	return within(ctx, p, true, func() ([]catalog.Grant, error) {
+	return within(ctx, p, toEvict, func() ([]catalog.Grant, error) {
 		return p.Catalog.Evict(ctx, dead, evidence)
 	})
 }
 
 // GrantNext implements [catalog.Queues].
 func (p *promptStore) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
-	return within(ctx, p, true, func() ([]catalog.Grant, error) {
+	return within(ctx, p, toGrant, func() ([]catalog.Grant, error) {
 		return p.Catalog.GrantNext(ctx, name)
 	})
 }
 
 // Snapshots implements [catalog.Queues].
 func (p *promptStore) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
-	return within(ctx, p, false, func() (map[string]catalog.Snapshot, error) {
+	return within(ctx, p, toLook, func() (map[string]catalog.Snapshot, error) {
 		return p.Catalog.Snapshots(ctx, names)
 	})
 }
@@ -266,9 +269,28 @@ func (p *promptStore) HeldOrFree(ctx context.Context, process string, names []st
 		grants []catalog.Grant
 		free   []string
 	}
-	a, err := within(ctx, p, false, func() (a answer, err error) {
+	a, err := within(ctx, p, toAsk, func() (a answer, err error) {
 		a.grants, a.free, err = p.Catalog.HeldOrFree(ctx, process, names)
 		return a, err
 	})
 	return a.grants, a.free, err
+}
+
+// GrantStream implements [catalog.Queues]. It is as prompt as the store.
+func (p *promptStore) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
+	p.sent.add(toOpenStream)
+	return p.Catalog.GrantStream(ctx, process)
+}
+
+// EnterTransaction implements [catalog.Queues]. It is as prompt as the store.
+func (p *promptStore) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
+	p.sent.add(toAcquire)
+	return p.Catalog.EnterTransaction(ctx, g)
+}
+
+// Transact implements [catalog.Catalog]. It is as prompt as the store.
+func (p *promptStore) Transact(ctx context.Context, s catalog.Session,
+	run func(ctx context.Context) error) error {
+	p.sent.add(toTransact)
+	return p.Catalog.Transact(ctx, s, run)
 }

@@ -73,6 +73,9 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		return err
 	}
 	p.beat.known = true
+	if !reply.At.IsZero() {
+		p.stats.skew.Store(int64(reply.At.Sub(sent.Wall.Add((p.clock.Now().Mono - sent.Mono) / 2))))
+	}
 	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
 	t := p.renewed(sent)
 	select {

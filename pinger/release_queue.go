@@ -62,6 +62,12 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
+func (q *releaseQueue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.entries)
+}
+
 // list returns the entries, oldest first, and the error of the first one that has one.
 func (q *releaseQueue) list() (sessions []catalog.Session, err error) {
 	q.mu.Lock()

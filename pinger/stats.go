@@ -15,10 +15,15 @@ type Stats struct {
 	Pruned      int64         // old pings deleted
 	Panics      int64         // recovered
 	MaxLateness time.Duration // worst lateness of the loop itself
+	Lateness    time.Duration // the latest
+	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged ping, give or
+	// take half of its round trip.
+	Skew time.Duration
+	Left int // sessions that are yet to be taken out of their locks
 }
 
 type counters struct {
-	pings, failures, sessions, ghosts, late, pruned, panics, maxLate, lateness atomic.Int64
+	pings, failures, sessions, ghosts, late, pruned, panics, maxLate, lateness, skew atomic.Int64
 
 	prepareFailed atomic.Bool
 	lateEpisode   bool // owned by the ping loop
@@ -38,5 +43,6 @@ func (p *LockPinger) Stats() Stats {
 		Pings: c.pings.Load(), Failures: c.failures.Load(), Sessions: c.sessions.Load(),
 		Ghosts: c.ghosts.Load(), Late: c.late.Load(), Pruned: c.pruned.Load(),
 		Panics: c.panics.Load(), MaxLateness: time.Duration(c.maxLate.Load()),
+		Lateness: time.Duration(c.lateness.Load()), Skew: time.Duration(c.skew.Load()), Left: p.queue.len(),
 	}
 }

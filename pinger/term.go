@@ -67,6 +67,13 @@ func (t *Term) Left() time.Duration {
 	return t.hold - clock.HolderElapsed(t.sent, now)
 }
 
+// Age returns how long ago the last acknowledged ping was sent, as the holder counts it.
+func (t *Term) Age() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return clock.HolderElapsed(t.sent, t.clock.Now())
+}
+
 // Deadline returns the local wall clock time at which the term ends if no further ping is
 // acknowledged. It is informational; a decision asks Err.
 func (t *Term) Deadline() time.Time {

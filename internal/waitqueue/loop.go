@@ -142,7 +142,7 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 	switch {
 	case l.ask:
 		return 0
-	case !l.stream.open.Load():
+	case !l.q.streaming.Load():
 		next = min(next, l.asked+l.askPause(near, now))
 	}
 	return next - now

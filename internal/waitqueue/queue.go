@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -64,6 +65,8 @@ type Queue struct {
 	attends bool                      // the loop is at work
 	moved   time.Duration             // monotonic time of the last progress
 	wake    chan struct{}
+
+	streaming atomic.Bool // a stream of grants is open
 
 	looks, questions *Episode // of failures, for the log
 }
@@ -205,6 +208,14 @@ func (q *Queue) waiters() (map[string][]*Waiter, []string) {
 	}
 	slices.Sort(names)
 	return by, names
+}
+
+// Listens reports whether somebody waits, or did a ping interval ago, and whether grants come by a change
+// stream then or are asked for.
+func (q *Queue) Listens() (attends, streaming bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.attends, q.streaming.Load()
 }
 
 func (q *Queue) closing() bool {

@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
@@ -11,7 +10,6 @@ import (
 
 // following is one change stream, kept open by a goroutine of its own.
 type following struct {
-	open    atomic.Bool
 	changed chan struct{} // the stream opened or broke: ask what happened meanwhile
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -66,8 +64,8 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer stream.Close(context.WithoutCancel(ctx))
-	f.set(true)
-	defer f.set(false)
+	f.set(q, true)
+	defer f.set(q, false)
 	for {
 		grants, err := stream.Next(ctx)
 		if err != nil {
@@ -77,8 +75,8 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 	}
 }
 
-func (f *following) set(open bool) {
-	f.open.Store(open)
+func (f *following) set(q *Queue, open bool) {
+	q.streaming.Store(open)
 	select {
 	case f.changed <- struct{}{}:
 	default: // it will be asked

@@ -1,0 +1,114 @@
+package distlock_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+)
+
+// What a process has, waits for and could not give back is counted as it is now, and asking for it sends
+// nothing.
+func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
+	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
+	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
+}
+
+func testStanding(t *testing.T, listening string, broken fault.Op) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		refuse := func(ops ...fault.Op) {
+			p.store.Set(func(_ context.Context, call fault.Call, run func() error) error {
+				if slices.Contains(ops, call.Op) {
+					return fault.Refused(call.Op)
+				}
+				return run()
+			})
+		}
+		refuse(broken)
+		want := func(held, waiting, unreleased int, listening string) {
+			t.Helper()
+			synctest.Wait()
+			s := p.Stats()
+			if s.Held != held || s.Waiting != waiting || s.Unreleased != unreleased || s.Listening != listening {
+				t.Errorf("held %d, waiting %d, unreleased %d, listening %q; want %d, %d, %d, %q", s.Held, s.Waiting,
+					s.Unreleased, s.Listening, held, waiting, unreleased, listening)
+			}
+			if again := p.Stats(); !maps.Equal(again.Commands, s.Commands) {
+				t.Errorf("asking sent commands: %v, then %v", s.Commands, again.Commands)
+			}
+		}
+		want(0, 0, 0, "")
+		a, b := p.mustTry("a"), other.mustTry("b")
+		want(1, 0, 0, "")
+		ctx, giveUp := context.WithCancel(t.Context())
+		go func() { _, _ = p.Lock("b").Lock(ctx) }()
+		synctest.Wait()
+		want(1, 1, 0, listening)
+		giveUp()
+		want(1, 0, 0, listening)
+		time.Sleep(3 * pingTime)
+		want(1, 0, 0, "")
+		refuse(fault.Release)
+		if err := a.Release(); err == nil {
+			t.Fatal("released without a server")
+		}
+		want(0, 0, 1, "")
+		p.store.Set(nil)
+		time.Sleep(2 * pingTime)
+		want(0, 0, 0, "")
+		_ = b.Release()
+	})
+}
+
+// The age of the ping and the trust that is left go together, and a clock that is behind shows as skew.
+func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := &steppedClock{Clock: clock.System()}
+		c.step(-time.Hour)
+		p := w.startBy(c, nil)
+		if skew := p.Stats().Skew; skew != time.Hour {
+			t.Errorf("skew is %v, want 1h: the server is ahead", skew)
+		}
+		p.kill()
+		time.Sleep(5 * time.Minute)
+		s := p.Stats()
+		if s.PingAge < 5*time.Minute || s.PingAge > 5*time.Minute+pingTime || s.PingAge+s.TrustedFor != holdTime {
+			t.Errorf("ping age %v, trusted for %v", s.PingAge, s.TrustedFor)
+		}
+		time.Sleep(takeoverTime)
+		if s := p.Stats(); s.TrustedFor != 0 || s.PingAge < takeoverTime {
+			t.Errorf("after the deadline: ping age %v, trusted for %v", s.PingAge, s.TrustedFor)
+		}
+	})
+}
+
+// Every command is counted once, under a name of its own.
+func TestStats_Commands_CountWhatIsSent(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		before := p.Stats().Commands
+		if before["ping"] != p.Stats().Pings || before["ping"] == 0 {
+			t.Errorf("%d pings counted, %d acknowledged", before["ping"], p.Stats().Pings)
+		}
+		if _, unnamed := before[""]; unnamed || len(before) != distlock.KindsOfCommands {
+			t.Errorf("a kind without a name, or two with one: %v", before)
+		}
+		calls := p.store.Total()
+		g := p.mustTry("a")
+		_ = g.Release()
+		after, sent := p.Stats().Commands, int64(0)
+		for kind, n := range after {
+			sent += n - before[kind]
+		}
+		if calls := int64(p.store.Total() - calls); sent != calls || after["release"]-before["release"] != 1 {
+			t.Errorf("%d commands counted, %d sent: %v, then %v", sent, calls, before, after)
+		}
+	})
+}
