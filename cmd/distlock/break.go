@@ -154,6 +154,11 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 
 // describe shows one lock: its holders, and who is next.
 func describe(w io.Writer, holders, line []distlock.LockInfo) {
+	describeHolders(w, holders)
+	describeLine(w, line)
+}
+
+func describeHolders(w io.Writer, holders []distlock.LockInfo) {
 	first := holders[0]
 	state := "held"
 	switch {
@@ -190,7 +195,6 @@ func describe(w io.Writer, holders, line []distlock.LockInfo) {
 			fmt.Fprintf(w, "  mark      %s\n", mark)
 		}
 	}
-	describeLine(w, line)
 }
 
 // describeLine shows who would be granted the lock if its holder were out of it.

@@ -11,7 +11,7 @@ import (
 func help(w io.Writer) {
 	fmt.Fprint(w, "distlock is the operator's command line of the distributed lock on MongoDB.\n\n")
 	for _, t := range topics() {
-		fmt.Fprintf(w, "  distlock %-7s %s\n", t.name, t.summary)
+		fmt.Fprintf(w, "  distlock %-8s %s\n", t.name, t.summary)
 	}
 	fmt.Fprintf(w, "\nThe server is named by --uri, --uri-file or the environment variable %s, the\n"+
 		"database by --database or %s; it is %q otherwise.\ndistlock COMMAND -h tells the "+
@@ -52,6 +52,28 @@ lease (the lock has a life of its own) and lease ran out, leader and candidate (
 is their metadata then).
 Documents that cannot be understood are listed below the table; they are never taken for free and
 never taken over.
+`
+
+const showText = `
+Tells all of one lock: who holds it and who waits, as "distlock locks NAME" and "distlock waiters NAME",
+the evidence against a holder that was declared dead, and what would happen if a holder died now: when it
+would itself trust the lock no more, when a contender could take it and by which rule, and who has it then.
+Times are by the server's clock; the holder's margin is not recorded, so that of the default is told, a
+quarter of the takeover time. A contender's own takeover time counts where it is longer. Reads only; starts
+no heartbeat.
+`
+
+const psText = `
+Lists the processes that ping, hold or wait: how old the ping is and the takeover time that the process has
+recorded, how far its clock was from the server's at that ping, what it holds and what it waits for. Youngest
+ping first; those without one come last. Pings of processes that hold nothing are removed after some days.
+Reads only; starts no heartbeat. The marks are those of "distlock locks".
+`
+
+const watchText = `
+Shows the locks that are held, and the lines, again every --every, until Ctrl-C: on a terminal as one screen, cut
+to its size; elsewhere as a line for each lock that has changed. A server that goes away is told, and asked
+again. Reads only, two commands a reading; starts no heartbeat.
 `
 
 const waitersText = `

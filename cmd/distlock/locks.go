@@ -108,25 +108,14 @@ type problem struct {
 }
 
 func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
-	found := listing{Database: l.database, Locks: []row{}, Malformed: problemList{}}
+	found := newListing(l.database)
 	if l.name != "" {
 		return found, l.collectOne(ctx, st, &found)
 	}
-	free := 0
-	for holder, err := range st.Locks(ctx) {
-		var bad *distlock.MalformedError
-		switch {
-		case errors.As(err, &bad):
-			found.Malformed.add(bad)
-		case err != nil:
-			return found, err
-		case l.held && !holder.Held:
-			free++
-		default:
-			found.add(holder)
-		}
-	}
+	free, err := l.gather(ctx, st, &found)
 	switch {
+	case err != nil:
+		return found, err
 	case len(found.Locks) > 0:
 	case free > 0:
 		found.void = fmt.Sprintf("no lock is held in database %q; free: %d", l.database, free)
@@ -136,6 +125,28 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 		found.void, found.Never = st.void(ctx)
 	}
 	return found, nil
+}
+
+func newListing(database string) listing {
+	return listing{Database: database, Locks: []row{}, Malformed: problemList{}}
+}
+
+// gather reads all locks, and counts the free ones that are left out.
+func (l *locks) gather(ctx context.Context, st *store, found *listing) (free int, err error) {
+	for holder, err := range st.Locks(ctx) {
+		var bad *distlock.MalformedError
+		switch {
+		case errors.As(err, &bad):
+			found.Malformed.add(bad)
+		case err != nil:
+			return free, err
+		case l.held && !holder.Held:
+			free++
+		default:
+			found.add(holder)
+		}
+	}
+	return free, nil
 }
 
 // collectOne reads the lock that was asked for.

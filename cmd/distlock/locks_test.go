@@ -40,7 +40,7 @@ func fill(b *base) {
 	b.ping("silent:2:1:b", 50*time.Hour, seq)
 	b.ping("foreign:3:1:c", 7*time.Second)
 	b.ping("dead:4:1:d", 2*time.Hour, seq,
-		bson.E{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}}})
+		bson.E{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}, {Key: "evidence", Value: foreign}}})
 	b.insert(catalog.PingsCollection, bson.D{
 		{Key: "_id", Value: "bad:5:1:e"}, {Key: "ping", Value: "yesterday"},
 	})

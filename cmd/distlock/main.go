@@ -3,6 +3,10 @@
 //	distlock doctor                  is this server fit to keep locks, and what can it do
 //	distlock locks [NAME]            who holds what, why, for how long, how old is the ping
 //	distlock waiters [NAME]          who waits for what, in which place, since when
+//	distlock show NAME               all of one lock, and what if its holder died now
+//	distlock ps                      which processes ping, what they hold and wait for
+//	distlock watch                   locks and lines, live
+//	distlock loops, claims           what packages singleton and claim have in the database
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock run NAME -- COMMAND     run a command while holding a lock
 //	distlock serve --dir FOLDER      be a config server, for those who have none

@@ -150,3 +150,22 @@ func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 		t.Errorf("lock is %+v", l)
 	}
 }
+
+// Watch leaves the terminal as it was: the screen, the cursor, and the shell behind it.
+func TestWatch_ControlC_RestoresTheTerminal(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 1795228717123)
+	p, person := session(t, `trap : INT; "$@"; echo "code $?"; read line; echo "shell reads $line"`,
+		b.flags("watch", "--every", "100ms")...)
+	eventually(t, "a frame is drawn", func() bool { return strings.Contains(p.out.String(), "1795228717123") })
+	if got := p.out.String(); !strings.HasPrefix(got, otherScreen) {
+		t.Errorf("it does not begin on a screen of its own: %q", got)
+	}
+	types(t, person, "\x03")
+	eventually(t, "it ends", func() bool { return strings.Contains(p.out.String(), "code 0") })
+	types(t, person, "x\n")
+	got := p.wait().want(t, 0, "shell reads x").out
+	if n := strings.Count(got, firstScreen); n != 1 || strings.LastIndex(got, home) > strings.Index(got, firstScreen) {
+		t.Errorf("the terminal is given back %d times: %q", n, got)
+	}
+}

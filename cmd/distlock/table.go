@@ -193,3 +193,19 @@ func cutTo(s string, limit int) string {
 	}
 	return b.String() + mark
 }
+
+// wrap writes a sentence in as many lines as the layout needs, those after the first with an indent.
+func wrap(w io.Writer, l layout, text, indent string) {
+	line, lead := "", ""
+	for i, word := range strings.SplitAfter(text, " ") {
+		if i > 0 && l.width > 0 && strings.TrimSpace(line) != "" && cells(line+strings.TrimRight(word, " ")) > l.width {
+			fmt.Fprintln(w, strings.TrimRight(line, " "))
+			line = lead
+		}
+		line += word
+		if lead == "" {
+			lead = indent
+		}
+	}
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
+}

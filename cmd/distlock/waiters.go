@@ -67,26 +67,9 @@ type waiterRow struct {
 }
 
 func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
-	found := queue{Database: v.database, Waiters: []waiterRow{}, Malformed: problemList{}}
-	for w, err := range st.Waiters(ctx) {
-		var bad *distlock.MalformedError
-		switch {
-		case errors.As(err, &bad):
-			if v.name == "" || v.name == bad.ID {
-				found.Malformed.add(bad)
-			}
-			continue
-		case err != nil:
-			return found, err
-		case v.name != "" && v.name != w.Name:
-			continue
-		}
-		found.Malformed.add(w.BadPing)
-		found.Waiters = append(found.Waiters, waiterRow{
-			Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
-			Why: w.Why, Since: moment(w.Since), WaitedMS: milliseconds(w.Age),
-			PingAgeMS: milliseconds(w.PingAge), Marks: marks(w),
-		})
+	found := newQueue(v.database)
+	if err := v.gather(ctx, st, &found); err != nil {
+		return found, err
 	}
 	if len(found.Waiters) == 0 {
 		if found.void, found.Never = st.void(ctx); !found.Never {
@@ -98,6 +81,39 @@ func (v *waiters) collect(ctx context.Context, st *store) (queue, error) {
 		}
 	}
 	return found, nil
+}
+
+func newQueue(database string) queue {
+	return queue{Database: database, Waiters: []waiterRow{}, Malformed: problemList{}}
+}
+
+// gather reads who waits.
+func (v *waiters) gather(ctx context.Context, st *store, found *queue) error {
+	for w, err := range st.Waiters(ctx) {
+		var bad *distlock.MalformedError
+		switch {
+		case errors.As(err, &bad):
+			if v.name == "" || v.name == bad.ID {
+				found.Malformed.add(bad)
+			}
+			continue
+		case err != nil:
+			return err
+		case v.name != "" && v.name != w.Name:
+			continue
+		}
+		found.Malformed.add(w.BadPing)
+		found.add(w)
+	}
+	return nil
+}
+
+func (q *queue) add(w distlock.LockInfo) {
+	q.Waiters = append(q.Waiters, waiterRow{
+		Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
+		Why: w.Why, Since: moment(w.Since), WaitedMS: milliseconds(w.Age),
+		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w),
+	})
 }
 
 // print writes the listing for a person.

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+)
+
+// processes lists who pings, or stands in a lock. It only reads.
+type processes struct {
+	connection
+	json, wide bool
+}
+
+func (v *processes) flags(f *flag.FlagSet) {
+	v.connection.flags(f)
+	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
+	f.BoolVar(&v.wide, "wide", false, wideText)
+}
+
+func (v *processes) accept(c call) error {
+	if err := c.nothing(); err != nil {
+		return err
+	}
+	return v.connection.accept(c)
+}
+
+func (v *processes) run(ctx context.Context, s stdio) error {
+	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
+}
+
+// A census is the processes of a database.
+type census struct {
+	Database  string       `json:"database"`
+	Processes []processRow `json:"processes"`
+	Malformed problemList  `json:"malformed"`
+}
+
+// A processRow is one process. Its texts are as stored.
+type processRow struct {
+	Process string `json:"process"`
+	// PingAgeMS is by the server's clock, AheadMS how far the process's own clock was before it at that ping; null when
+	// unknown.
+	PingAgeMS  *int64   `json:"pingAgeMS"`
+	AheadMS    *int64   `json:"clockAheadMS"`
+	TakeoverMS int64    `json:"takeoverMS"` // 0: not recorded
+	EveryMS    int64    `json:"pingEveryMS"`
+	Holds      []string `json:"holds"` // names of locks
+	Waits      []string `json:"waits"`
+	Marks      []string `json:"marks"`
+}
+
+func (v *processes) collect(ctx context.Context, st *store) (census, error) {
+	found := census{Database: v.database, Processes: []processRow{}, Malformed: problemList{}}
+	all := map[string]*processRow{}
+	err := errors.Join(parties(st.Locks(ctx), all, &found.Malformed), parties(st.Waiters(ctx), all, &found.Malformed))
+	if err == nil {
+		err = st.pings(ctx, all, &found.Malformed)
+	}
+	if err != nil {
+		return found, err
+	}
+	for _, p := range all {
+		slices.Sort(p.Holds)
+		slices.Sort(p.Waits)
+		found.Processes = append(found.Processes, *p)
+	}
+	byPing := func(p processRow) time.Duration {
+		if p.PingAgeMS == nil {
+			return math.MaxInt64 // those without a ping come last
+		}
+		return duration(p.PingAgeMS)
+	}
+	slices.SortFunc(found.Processes, func(a, b processRow) int {
+		return cmp.Or(cmp.Compare(byPing(a), byPing(b)), cmp.Compare(a.Process, b.Process))
+	})
+	return found, nil
+}
+
+// parties adds the processes of a listing.
+func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow, malformed *problemList) error {
+	for one, err := range listed {
+		var bad *distlock.MalformedError
+		switch {
+		case errors.As(err, &bad):
+			malformed.add(bad)
+			continue
+		case err != nil:
+			return err
+		case one.Process == "" || !one.Held && one.Place == 0:
+			continue
+		}
+		p := into[one.Process]
+		if p == nil {
+			p = &processRow{
+				Process: one.Process, PingAgeMS: milliseconds(one.PingAge), TakeoverMS: one.Takeover.Milliseconds(),
+				EveryMS: one.PingEvery.Milliseconds(), Holds: []string{}, Waits: []string{}, Marks: processMarks(one),
+			}
+			into[one.Process] = p
+		}
+		to := &p.Waits
+		if one.Held {
+			to = &p.Holds
+		}
+		if !slices.Contains(*to, one.Name) {
+			*to = append(*to, one.Name)
+		}
+	}
+	return nil
+}
+
+// processMarks are the marks that a process has whatever it holds.
+func processMarks(one distlock.LockInfo) []string {
+	return slices.DeleteFunc(marks(one), func(m string) bool {
+		return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
+	})
+}
+
+// pings adds what stands in the ping documents, also of processes that hold nothing.
+func (s *store) pings(ctx context.Context, into map[string]*processRow, malformed *problemList) error {
+	now, err := s.now(ctx)
+	if err != nil {
+		return err
+	}
+	cursor, err := s.primary(s.database).Collection(catalog.PingsCollection).
+		Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return fmt.Errorf("list %s.%s: %w", s.database, catalog.PingsCollection, err)
+	}
+	for cursor.Next(ctx) {
+		ping, bad := catalog.ParsePing(cursor.Current)
+		if bad != nil {
+			malformed.add(bad)
+			continue
+		}
+		p := into[ping.Process]
+		if p == nil {
+			info := distlock.LockInfo{Place: 1, HasPing: true, PingAge: -1, Takeover: ping.Takeover,
+				Foreign: !ping.HasSeq && ping.Condemned == nil, Condemned: ping.Condemned != nil}
+			if !now.IsZero() {
+				info.PingAge = max(0, now.Sub(ping.At))
+			}
+			p = &processRow{Process: ping.Process, PingAgeMS: milliseconds(info.PingAge), Marks: marks(info),
+				TakeoverMS: ping.Takeover.Milliseconds(), EveryMS: ping.Interval.Milliseconds(),
+				Holds: []string{}, Waits: []string{}}
+			into[ping.Process] = p
+		}
+		if !ping.Local.IsZero() {
+			ahead := ping.Local.Sub(ping.At).Milliseconds()
+			p.AheadMS = &ahead
+		}
+	}
+	return errors.Join(cursor.Err(), cursor.Close(ctx))
+}
+
+// now is the server's clock; zero where it does not tell.
+func (s *store) now(ctx context.Context) (time.Time, error) {
+	asked, err := mongocatalog.New(s.client, mongocatalog.Options{Database: s.database})
+	if err != nil {
+		return time.Time{}, err
+	}
+	server, err := asked.Hello(ctx)
+	return server.Time, err
+}
+
+// print writes the listing for a person.
+func (c census) print(w io.Writer, how layout) {
+	if len(c.Processes) == 0 {
+		fmt.Fprintf(w, "no process pings in database %q, and none holds or waits\n", c.Database)
+	} else {
+		t := table{columns: []column{
+			{title: "PROCESS", least: 8}, {title: "PING"}, {title: "OF"}, {title: "CLOCK", idle: "0s"},
+			{title: "MARKS", idle: "-", least: 6}, {title: "HOLDS", least: 8}, {title: "WAITS FOR", idle: "-", least: 8},
+		}}
+		for _, p := range c.Processes {
+			of, clock := "-", "-"
+			if p.TakeoverMS > 0 {
+				of = age(time.Duration(p.TakeoverMS) * time.Millisecond)
+			}
+			if p.AheadMS != nil {
+				clock = signed(time.Duration(*p.AheadMS) * time.Millisecond)
+			}
+			t.rows = append(t.rows, []string{
+				how.process(p.Process), age(duration(p.PingAgeMS)), of, clock,
+				shown(strings.Join(p.Marks, ", "), 60), listed(p.Holds), listed(p.Waits),
+			})
+		}
+		t.print(w, how)
+	}
+	c.Malformed.print(w)
+}
+
+// signed writes by how much a clock differs, to the tenth of a second.
+func signed(d time.Duration) string {
+	if d = d.Round(100 * time.Millisecond); d > 0 {
+		return "+" + d.String()
+	}
+	return d.String()
+}
+
+// mostListed bounds how many names stand in a cell.
+const mostListed = 50
+
+// listed writes names into one cell; a dash when there are none.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "-"
+	}
+	var all []string
+	for _, name := range names[:min(len(names), mostListed)] {
+		all = append(all, label(name))
+	}
+	if more := len(names) - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// Every process is listed once, with all that it holds and waits for, also one that does neither and one that has no
+// ping.
+func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
+	b := newBase(t)
+	cli(t, b.flags("ps")...).want(t, 0, "no process pings")
+	fill(b)
+	fillShared(b)
+	b.ping("idle:7:1:g", time.Minute, bson.E{Key: "seq", Value: int64(1)}, bson.E{Key: "takeoverMS", Value: int64(60_000)},
+		bson.E{Key: "local", Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Minute + 90*time.Second))})
+	golden(t, "ps.golden", cli(t, b.flags("ps")...).want(t, 0).out)
+	out := cli(t, b.flags("ps", "--json")...).want(t, 0).out
+	var got census
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	rows := map[string]processRow{}
+	for _, p := range got.Processes {
+		rows[p.Process] = p
+	}
+	if len(rows) != 7 || len(got.Processes) != len(rows) {
+		t.Errorf("%d rows of %d processes, want 7", len(got.Processes), len(rows))
+	}
+	alive, idle := rows["alive:1:1:a"], rows["idle:7:1:g"]
+	if len(alive.Holds) != 3 || len(alive.Waits) != 1 {
+		t.Errorf("holds %q and waits for %q", alive.Holds, alive.Waits)
+	}
+	if idle.AheadMS == nil || *idle.AheadMS < 80_000 || *idle.AheadMS > 100_000 || idle.TakeoverMS != 60_000 {
+		t.Errorf("the idle one is %+v", idle)
+	}
+	if last := got.Processes[len(got.Processes)-1]; last.PingAgeMS != nil {
+		t.Errorf("a process with a ping comes last: %+v", last)
+	}
+}
+
+// A process with many locks, and names that could steer a terminal, fit into 40 columns.
+func TestPs_NarrowTerminal_FitsItsWidth(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	for i := range mostListed + 5 {
+		b.insert(catalog.LocksCollection, bson.D{
+			{Key: "_id", Value: fmt.Sprintf("%s %d", foreign, i)}, {Key: "state", Value: int32(1)},
+			{Key: "process", Value: "alive:1:1:a"}, {Key: "ts", Value: bson.NewObjectID()},
+		})
+	}
+	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.close()
+	found, err := (&processes{connection: connection{database: b.name}}).collect(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found.Malformed = nil
+	for _, width := range []int{120, 80, 40} {
+		var out strings.Builder
+		found.print(&out, layout{width: width})
+		narrow(t, out.String(), width)
+	}
+	var out strings.Builder
+	found.print(&out, layout{whole: true})
+	if !strings.Contains(out.String(), "and 6 more") {
+		t.Errorf("nothing says how many are left out:\n%s", out.String())
+	}
+}
+
+// narrow expects a text that fits a terminal and that no terminal obeys.
+func narrow(t *testing.T, text string, width int) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := cells(strings.TrimSuffix(line, "\n")); n > width {
+			t.Errorf("a line of %d columns in a terminal of %d: %s", n, width, line)
+		}
+	}
+	if i := strings.IndexAny(text, "\x1b\u202e\u009b"); i >= 0 {
+		t.Errorf("a terminal could obey %q", text[i:])
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/configserver"
+)
+
+// Where nobody looks at a screen a line tells each change, once, and Ctrl-C is the end that is meant.
+func TestWatch_NoTerminal_TellsEachChangeOnce(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
+	says := func(text string) {
+		t.Helper()
+		eventually(t, text, func() bool { return strings.Contains(out.String(), text) })
+	}
+	says(`"job" held by host:1, fence 3 (doing a balance round)`)
+	b.held(foreign, 9)
+	says(`fence 9`)
+	if _, err := b.db.Collection(catalog.LocksCollection).UpdateByID(t.Context(), "job",
+		bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}}}); err != nil {
+		t.Fatal(err)
+	}
+	says(`"job" is free`)
+	cancel(interrupted{syscall.SIGINT})
+	r := await(t, done).want(t, 0)
+	if n := strings.Count(r.out, "\n"); n != 3 {
+		t.Errorf("%d lines for 3 changes:\n%s", n, r.out)
+	}
+	if i := strings.IndexAny(r.out, "\x1b\u202e\u009b"); i >= 0 {
+		t.Errorf("a terminal could obey %q", r.out[i:])
+	}
+}
+
+func TestWatch_JSON_IsAnObjectALine(t *testing.T) {
+	b := newBase(t)
+	b.hold(foreign, 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	out, done := start(ctx, t, b.flags("watch", "--json", "--every", "100ms")...)
+	eventually(t, "a line", func() bool { return strings.Contains(out.String(), "\n") })
+	cancel(interrupted{syscall.SIGINT})
+	r := await(t, done).want(t, 0)
+	var got entry
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.Name != foreign || len(got.Holders) != 1 ||
+		got.Holders[0].Fence != 3 {
+		t.Errorf("got %+v (%v) from\n%s", got, err, r.out)
+	}
+}
+
+// A server that goes away does not end it.
+func TestWatch_ServerGoesAway_IsToldAndAskedAgain(t *testing.T) {
+	t.Parallel()
+	server, err := configserver.Start(t.Context(), configserver.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBaseOf(t, server.URI()+"&serverSelectionTimeoutMS=300")
+	b.hold("job", 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
+	eventually(t, "it reads", func() bool { return strings.Contains(out.String(), "fence 3") })
+	if err := server.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is told", func() bool { return strings.Contains(out.errs.String(), "no server answers") })
+	cancel(interrupted{syscall.SIGINT})
+	await(t, done).want(t, 0)
+}
+
+// The first reading after a failure says so, and a failure that stays is told once.
+func TestDiary_Failure_IsToldOnceAndItsEnd(t *testing.T) {
+	t.Parallel()
+	var out, errOut strings.Builder
+	d := &diary{out: &out, errOut: &errOut}
+	var at time.Time
+	empty := reading{newListing("db"), newQueue("db")}
+	for _, failed := range []error{nil, errors.New("away"), errors.New("away"), nil, nil} {
+		if err := d.tell(at, empty, failed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := errOut.String(); strings.Count(got, "away") != 1 || strings.Count(got, "reads again") != 1 {
+		t.Errorf("told:\n%s", got)
+	}
+}
+
+// One screen is never wider or higher than the terminal, however small that is.
+func TestFrame_FitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	r := reading{newListing("db"), newQueue("db")}
+	for i := range 30 {
+		r.locks.Locks = append(r.locks.Locks, row{Name: foreign, Held: true, Process: "host:1:2:3", Fence: int64(i), Why: foreign})
+		r.line.Waiters = append(r.line.Waiters, waiterRow{Name: foreign, Place: i, Process: foreign, Why: foreign})
+	}
+	for _, size := range [][2]int{{200, 100}, {80, 24}, {40, 10}, {40, 2}, {10, 1}} {
+		width, height := size[0], size[1]
+		for _, failed := range []error{nil, errors.New("no server answers at host.example.org: " + strings.Repeat("away ", 20))} {
+			s := &onTerminal{every: time.Second, hosts: "host.example.org:27017"}
+			s.last, s.at = r, time.Now()
+			text := frame(s.text(time.Now(), failed, width), width, height)
+			text = strings.TrimSuffix(strings.TrimPrefix(text, home), clearBelow)
+			lines := strings.Split(strings.ReplaceAll(text, clearLine, ""), "\r\n")
+			if len(lines) > height {
+				t.Errorf("%d lines in a terminal of %d by %d", len(lines), width, height)
+			}
+			narrow(t, strings.Join(lines, "\n"), width)
+		}
+	}
+}
