@@ -10,6 +10,7 @@
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock run NAME -- COMMAND     run a command while holding a lock
 //	distlock serve --dir FOLDER      be a config server, for those who have none
+//	distlock study [CASE]            how each generation of mongos' lock fails, without a server
 //	distlock version                 which build this is
 //
 // The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in

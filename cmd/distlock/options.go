@@ -66,6 +66,8 @@ func topics() []topic {
 			func() command { return &runner{} }, codes{exitNotRun, exitWrongCall}, runExitText},
 		{"serve", "--dir FOLDER [flags]", "be a config server, for those who have none", serveText,
 			func() command { return &serve{} }, plain, exitText},
+		{"study", "[CASE] [flags]", "how each generation of mongos' lock fails, played without a server",
+			studyText, func() command { return &studies{} }, plain, exitText},
 		{"version", "", "which build this is", versionText,
 			func() command { return &version{} }, plain, exitText},
 	}

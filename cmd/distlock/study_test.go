@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"mongodlm/internal/study"
+)
+
+// It tries to break: a program that reads one play gets its figures, all events and all documents; no server
+// is needed for it.
+func TestStudy_OnePlay_AsJSON(t *testing.T) {
+	t.Parallel()
+	r := cli(t, "study", "--generation", "1.8", "--json", "two-force").want(t, 0)
+	var one study.Report
+	if err := json.Unmarshal([]byte(r.out), &one); err != nil || len(one.Plays) != 1 || one.Plays[0].Two == 0 ||
+		len(one.Plays[0].Marks) == 0 || len(one.Plays[0].Versions) == 0 {
+		t.Errorf("%v: %.300s", err, r.out)
+	}
+}
+
+// It tries to break: what cannot be played is refused as a wrong call, and the nearest names are told.
+func TestStudy_WrongCalls_AreRefused(t *testing.T) {
+	t.Parallel()
+	cli(t, "study", "clock-ahaed").want(t, exitUsage, "clock-ahead", "most like it")
+	cli(t, "study", "pause", "more").want(t, exitUsage, "unexpected argument")
+	cli(t, "study", "pause", "--generation", "4.4").want(t, exitUsage, "1.8, 2.0, 3.2, ours")
+	if r := cli(t, "study", "\x1b[31m"); strings.Contains(r.errOut, "\x1b") {
+		t.Errorf("a terminal could obey %q", r.errOut)
+	}
+}
+
+// It tries to break: the table fits into 40 columns, and names every generation of every case.
+func TestStudy_Table_FitsANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	v := &studies{generations: study.Generations()}
+	c, _, _ := study.FindCase("pause")
+	v.cases = []study.Case{c}
+	plays := study.Run(v.cases, v.generations)
+	for _, width := range []int{0, 120, 80, 40, 20} {
+		var out strings.Builder
+		v.table(&out, plays, layout{width: width})
+		for line := range strings.Lines(out.String()) {
+			if line = strings.TrimSuffix(line, "\n"); width > 0 && cells(line) > width {
+				t.Errorf("%d columns: %q", width, line)
+			}
+		}
+		for _, g := range v.generations {
+			if !strings.Contains(strings.ToLower(out.String()), g.Name) {
+				t.Errorf("%d columns: no %s:\n%s", width, g.Name, &out)
+			}
+		}
+	}
+}

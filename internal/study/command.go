@@ -1,0 +1,208 @@
+package study
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// A Kind is what a command is for, whatever the generation calls it.
+type Kind string
+
+// The kinds of commands.
+const (
+	Ping     Kind = "ping"
+	Read     Kind = "read"
+	Grab     Kind = "grab"
+	Finalize Kind = "finalize"
+	Take     Kind = "take over" // the command that ends another's lock
+	Release  Kind = "release"
+	Clean    Kind = "clean"
+	Clock    Kind = "clock"
+	Write    Kind = "write" // to what the lock protects
+	Ask      Kind = "ask"   // in line
+)
+
+// writes reports whether commands of the kind change documents of the config server.
+func (k Kind) writes() bool { return !slices.Contains([]Kind{Read, Clock, Write, Ask}, k) }
+
+// A command is one of a process, from the moment it is sent.
+type command struct {
+	p       *process
+	kind    Kind
+	op      string        // what is sent, in a word
+	text    func() string // and all of it
+	apply   func() error  // carries it out
+	answer  func() string // what it answers, if there is more to say than that it was done
+	limit   time.Duration // how long the process waits for the answer
+	sent    time.Duration
+	err     error // set before done is closed
+	done    chan struct{}
+	replied bool
+	struck  string // what went wrong with it
+}
+
+// A stop is something that happens to one command: the nth of its kind that a process sends.
+type stop struct {
+	p    *process
+	kind Kind
+	nth  int // 0: the first one from at on
+	at   time.Duration
+	what accident
+	d    time.Duration
+	used bool
+}
+
+// An accident is what may happen to a command.
+type accident uint8
+
+const (
+	refused    accident = iota + 1 // no server can be reached
+	replyLost                      // it is carried out, the reply never comes
+	late                           // the process is told at once that there is no reply; it is carried out d later
+	delayed                        // it is under way for d
+	throws                         // the client library throws an exception that nobody catches
+	pauseAfter                     // the process stands still for d when it was carried out
+)
+
+var accidentNames = map[accident]string{
+	refused: "refused", replyLost: "reply lost", late: "carried out late", delayed: "slow",
+	throws: "exception", pauseAfter: "then it stands still",
+}
+
+// send sends a command and waits for its answer. The goroutine of a process that dies meanwhile ends here.
+func (p *process) send(kind Kind, op string, text func() string, apply func() error, answer func() string) error {
+	c := &command{p: p, kind: kind, op: op, text: text, apply: apply, answer: answer, limit: 30 * time.Second}
+	c.submit()
+	select {
+	case <-c.done:
+		return c.err
+	case <-p.over:
+		runtime.Goexit()
+	}
+	return nil
+}
+
+// submit hands a command to the world.
+func (c *command) submit() {
+	c.done = make(chan struct{})
+	p := c.p
+	p.mu.Lock()
+	p.open = append(p.open, c)
+	p.mu.Unlock()
+	p.w.post(&event{at: p.w.now(), owner: p.index, key: "command " + string(c.kind) + c.op, run: func() {
+		p.whenRunning(c.leave)
+	}})
+}
+
+// finish lets the process have the answer.
+func (c *command) finish(err error) {
+	if c.replied {
+		return
+	}
+	c.replied, c.err = true, err
+	c.p.mu.Lock()
+	c.p.open = slices.DeleteFunc(c.p.open, func(o *command) bool { return o == c })
+	c.p.mu.Unlock()
+	close(c.done)
+}
+
+// reply answers a command when its process runs.
+func (c *command) reply(err error) {
+	c.p.whenRunning(func() {
+		if !c.replied {
+			c.p.w.record.exchange(c, err)
+			c.finish(err)
+		}
+	})
+}
+
+// leave decides what becomes of a command that is sent.
+func (c *command) leave() {
+	p, w := c.p, c.p.w
+	c.sent = w.now()
+	if p.buried.Load() {
+		c.finish(errUnreachable)
+		return
+	}
+	p.counts[c.kind]++
+	s := w.stopOf(c)
+	if s != nil {
+		c.struck = accidentNames[s.what]
+	}
+	request, lost := way, false
+	var then func()
+	switch {
+	case c.kind != Write && p.cut, w.readOnly && c.kind.writes(), s != nil && s.what == refused:
+		w.after(2*way, func() { c.reply(errUnreachable) })
+		return
+	case s == nil:
+	case s.what == throws:
+		w.after(2*way, func() { c.reply(errThread) })
+		return
+	case s.what == replyLost:
+		lost = true
+	case s.what == late:
+		request = s.d
+		w.after(way, func() { c.reply(errNoReply) })
+	case s.what == delayed:
+		request += s.d
+		if c.limit < request {
+			w.after(c.limit-way, func() { c.reply(errNoReply) })
+		}
+	case s.what == pauseAfter:
+		then = func() { p.pause(s.d) }
+	}
+	w.after(request, func() { c.arrive(lost, then) })
+}
+
+// arrive carries a command out and answers it.
+func (c *command) arrive(lost bool, then func()) {
+	w := c.p.w
+	if c.p.buried.Load() {
+		return
+	}
+	err := c.apply()
+	w.record.documents(c)
+	if c.replied {
+		w.record.mark(c.p, "late", fmt.Sprintf("its %s is carried out only now", c.kind))
+	}
+	if then != nil {
+		then()
+	}
+	if lost {
+		err = errNoReply
+	}
+	w.after(way, func() { c.reply(err) })
+}
+
+func (w *world) after(d time.Duration, run func()) { w.at(w.now()+d, run) }
+
+// stopOf returns what happens to a command, nil if nothing does.
+func (w *world) stopOf(c *command) *stop {
+	for _, s := range w.stops {
+		if s.p == c.p && s.kind == c.kind && !s.used && w.now() >= s.at &&
+			(s.nth == 0 || s.nth == c.p.counts[c.kind]) {
+			s.used = true
+			return s
+		}
+	}
+	return nil
+}
+
+// wait waits for the answer of a command that package distlock sent: until ctx ends, as far as the process
+// runs and can notice that.
+func (c *command) wait(ctx context.Context) error {
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+	}
+	if c.p.frozen.Load() && !c.p.buried.Load() {
+		<-c.done // it notices when it runs again; a reply that is there by then counts
+		return c.err
+	}
+	return errNoReply
+}

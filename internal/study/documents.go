@@ -1,0 +1,245 @@
+package study
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// This file is what the old generations ask of a server: to find, update and remove documents by plain
+// matches, in the same store in which ours keeps its documents.
+
+// A document is one of config.locks or config.lockpings; nil when there is none.
+type document bson.D
+
+func (d document) value(field string) any {
+	for _, e := range d {
+		if e.Key == field {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+func (d document) text(field string) string { s, _ := d.value(field).(string); return s }
+
+func (d document) id(field string) bson.ObjectID { id, _ := d.value(field).(bson.ObjectID); return id }
+
+// state is 0 for a lock without one.
+func (d document) state() int32 { n, _ := d.value("state").(int32); return n }
+
+// ping is the date of the ping as milliseconds; 0 for a document that is not there.
+func (d document) ping() bson.DateTime { t, _ := d.value("ping").(bson.DateTime); return t }
+
+// matches reports whether the document has these values.
+func (d document) matches(want bson.D) bool {
+	return !slices.ContainsFunc(want, func(e bson.E) bool { return d.value(e.Key) != e.Value })
+}
+
+// with returns the document with other values of some fields.
+func (d document) with(set bson.D) document {
+	next := slices.Clone(d)
+	for _, e := range set {
+		if i := slices.IndexFunc(next, func(o bson.E) bool { return o.Key == e.Key }); i >= 0 {
+			next[i] = e
+		} else {
+			next = append(next, e)
+		}
+	}
+	return next
+}
+
+func date(t time.Time) bson.DateTime { return bson.NewDateTimeFromTime(t) }
+
+// objectID makes an ObjectID: seconds of the clock of a process, then a number.
+func (w *world) objectID(p *process) bson.ObjectID {
+	var id bson.ObjectID
+	w.ids++
+	binary.BigEndian.PutUint32(id[:], uint32(p.now().Unix()))
+	binary.BigEndian.PutUint32(id[8:], uint32(w.ids)<<8|uint32(p.index))
+	return id
+}
+
+// read returns the documents of a collection that match.
+func (w *world) read(collection string, match bson.D) (found []document) {
+	var raws []bson.Raw
+	if id, one := document(match).value("_id").(string); one {
+		if raw := w.store.Document(collection, id); raw != nil {
+			raws = append(raws, raw)
+		}
+	} else {
+		raws = w.store.Documents(collection)
+	}
+	for _, raw := range raws {
+		if d := w.parse(raw); d.matches(match) {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// parse reads a document. Most are read again and again, so the last ones are kept.
+func (w *world) parse(raw bson.Raw) document {
+	if d, known := w.parsed[string(raw)]; known {
+		return d
+	}
+	var d document
+	_ = bson.Unmarshal(raw, (*bson.D)(&d)) // the store has marshaled it
+	if len(w.parsed) >= 100 {
+		clear(w.parsed)
+	}
+	w.parsed[string(raw)] = d
+	return d
+}
+
+func (w *world) put(collection string, d document) {
+	if err := w.store.Put(collection, bson.D(d)); err != nil {
+		panic("study: " + err.Error())
+	}
+}
+
+// says writes a match or a change as a person does.
+func says(d bson.D) string {
+	var parts []string
+	for _, e := range d {
+		switch v := e.Value.(type) {
+		case bson.ObjectID:
+			parts = append(parts, e.Key+": "+v.Hex())
+		case bson.DateTime:
+			parts = append(parts, e.Key+": "+v.Time().UTC().Format(time.TimeOnly))
+		default:
+			parts = append(parts, fmt.Sprintf("%s: %v", e.Key, v))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// find returns the documents that match.
+func (p *process) find(kind Kind, collection string, match bson.D) (found []document, err error) {
+	err = p.send(kind, "find "+collection, func() string { return says(match) }, func() error {
+		found = p.w.read(collection, match)
+		return nil
+	}, func() string {
+		if len(found) == 0 {
+			return "none"
+		}
+		return p.w.record.brief(found[0])
+	})
+	return found, err
+}
+
+// findOne returns the document of an _id, nil when there is none.
+func (p *process) findOne(collection, id string) (document, error) {
+	found, err := p.find(Read, collection, bson.D{{Key: "_id", Value: id}})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// update sets fields of the documents that match and returns how many there were. An upsert makes the
+// document when there is none.
+func (p *process) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int, err error) {
+	err = p.send(kind, "update "+collection, func() string {
+		return says(match) + " set " + says(set)
+	}, func() error {
+		n = len(p.w.change(collection, match, set, upsert))
+		return nil
+	}, func() string { return fmt.Sprintf("n: %d", n) })
+	return n, err
+}
+
+// change is update, where it is carried out.
+func (w *world) change(collection string, match, set bson.D, upsert bool) (changed []document) {
+	for _, d := range w.read(collection, match) {
+		changed = append(changed, d.with(set))
+	}
+	if len(changed) == 0 && upsert {
+		changed = append(changed, document(match).with(set))
+	}
+	for _, d := range changed {
+		w.put(collection, d)
+	}
+	return changed
+}
+
+// insert adds a document; it fails when there is one of that _id.
+func (p *process) insert(kind Kind, collection string, d document) error {
+	return p.send(kind, "insert "+collection, func() string { return says(bson.D(d)) }, func() error {
+		if len(p.w.read(collection, bson.D{d[0]})) > 0 {
+			return errDuplicate
+		}
+		p.w.put(collection, d)
+		return nil
+	}, nil)
+}
+
+// findAndModify changes the first document that matches one of the queries, and returns what it has become;
+// nil when none does. With upsert the first query makes the document; errDuplicate when there is one that
+// does not match.
+func (p *process) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D, upsert bool) (
+	d document, err error) {
+	text := func() string {
+		var asked []string
+		for _, q := range queries {
+			asked = append(asked, says(q))
+		}
+		return strings.Join(asked, " or ") + " set " + says(set)
+	}
+	err = p.send(kind, "findAndModify "+collection, text, func() error {
+		for _, q := range queries {
+			if found := p.w.read(collection, q); len(found) > 0 {
+				d = found[0].with(set)
+				p.w.put(collection, d)
+				return nil
+			}
+		}
+		if !upsert {
+			return nil
+		}
+		key := queries[0][:1]
+		if len(p.w.read(collection, key)) > 0 {
+			return errDuplicate
+		}
+		d = document(key).with(set)
+		p.w.put(collection, d)
+		return nil
+	}, func() string { return p.w.record.brief(d) })
+	return d, err
+}
+
+// remove deletes the documents of a collection for which doomed says so.
+func (p *process) remove(kind Kind, collection, text string, doomed func(document) bool) error {
+	n := 0
+	return p.send(kind, "remove "+collection, func() string { return text }, func() error {
+		for _, d := range p.w.read(collection, nil) {
+			if doomed(d) {
+				p.w.store.Remove(collection, d.text("_id"))
+				n++
+			}
+		}
+		return nil
+	}, func() string { return fmt.Sprintf("%d removed", n) })
+}
+
+// serverStatus asks for the server's clock and its term.
+func (p *process) serverStatus() (at time.Time, election int, err error) {
+	err = p.send(Clock, "serverStatus", none, func() error {
+		at, election = p.w.serverNow(), p.w.primary
+		return nil
+	}, func() string { return at.Format(time.TimeOnly) })
+	return at, election, err
+}
+
+const (
+	locks = catalog.LocksCollection
+	pings = catalog.PingsCollection
+)
+
+func none() string { return "" }

@@ -1,0 +1,378 @@
+package study
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mongodlm/distlock"
+)
+
+// A judge sees what happens in a play and computes what came of it. It is the same for every generation:
+// it knows nothing of how a lock works, only who was told what, and who wrote when.
+type judge struct {
+	w       *world
+	tenures []*tenureRecord
+	wanting []*want
+	still   []pause
+	written *tenureRecord // whose write was accepted last by the resource
+	largest int64         // fence that the resource has seen
+
+	holder string // that the lock document names
+}
+
+// A tenureRecord is what became of a lock that a process was told it has.
+type tenureRecord struct {
+	p    *process
+	h    tenure
+	n    int // the nth of the play: later ones are newer holders
+	From time.Duration
+	// Until is when the holder stopped to take itself for one; the end of the play if it never did.
+	Until time.Duration
+	// Works is until when it worked: it may hang before it stops to take itself for the holder.
+	Works time.Duration
+	// Gone is when the lock document ceased to name it while it took itself for the holder; 0: never.
+	Gone time.Duration
+	// Told says how it learnt of that, or that it cannot trust its lock; empty if it did not.
+	Told  string
+	Fence int64
+	open  bool
+}
+
+func (t *tenureRecord) label() string {
+	if t.Fence > 0 {
+		return fmt.Sprintf("fence %d", t.Fence)
+	}
+	return "the lock"
+}
+
+// A want is a contender that waits.
+type want struct {
+	p           *process
+	from, until time.Duration // until 0: it still waits
+}
+
+// A pause is when a process stood still.
+type pause struct {
+	p           *process
+	from, until time.Duration
+}
+
+// wants notes that a process wants the lock. It returns what is called when it has it, or gives up.
+func (j *judge) wants(p *process) func() {
+	w := &want{p: p, from: j.w.now()}
+	j.wanting = append(j.wanting, w)
+	return func() { w.until = j.w.now() }
+}
+
+func (j *judge) granted(p *process, h tenure) *tenureRecord {
+	t := &tenureRecord{p: p, h: h, n: len(j.tenures), From: j.w.now(), Fence: h.fence(), open: true}
+	j.tenures = append(j.tenures, t)
+	j.w.record.mark(p, "holds", "has the lock"+t.fenced())
+	return t
+}
+
+func (t *tenureRecord) fenced() string {
+	if t.Fence == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" with fence %d", t.Fence)
+}
+
+// learnt notes that a holder learnt that it must not trust its lock.
+func (j *judge) learnt(t *tenureRecord, err error) {
+	if t.Told == "" {
+		t.Told = brief(err)
+		j.w.record.mark(t.p, "learns", "learns that it may not trust its lock: "+t.Told)
+	}
+	j.shut(t)
+}
+
+// fails notes that a holder could not make sure of its lock, and works no longer under it.
+func (j *judge) fails(t *tenureRecord, err error) {
+	if errors.Is(err, errLost) || errors.Is(err, distlock.ErrLockLost) {
+		j.learnt(t, err)
+		return
+	}
+	j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
+	j.shut(t)
+}
+
+func (j *judge) released(t *tenureRecord) { j.shut(t) }
+
+func (j *judge) shut(t *tenureRecord) {
+	if t.open {
+		t.open, t.Until = false, j.w.now()
+	}
+}
+
+func (j *judge) hangs(t *tenureRecord) {
+	t.Works = j.w.now()
+	j.w.record.mark(t.p, "stop", "the thread that holds the lock hangs")
+}
+
+// died ends what a process believed.
+func (j *judge) died(p *process) {
+	for _, t := range j.tenures {
+		if t.p == p {
+			j.shut(t)
+		}
+	}
+	for _, w := range j.wanting {
+		if w.p == p && w.until == 0 {
+			w.until = j.w.now()
+		}
+	}
+}
+
+func (j *judge) pauses(p *process, d time.Duration) {
+	j.still = append(j.still, pause{p, j.w.now(), j.w.now() + d})
+}
+
+// wrote judges a write at the resource: it is refused if it carries a smaller fence than one before.
+// Without fences every write is accepted.
+func (j *judge) wrote(t *tenureRecord) bool {
+	stale := j.written != nil && j.written.n > t.n
+	in := t.Fence == 0 || t.Fence >= j.largest
+	verdict := "written"
+	switch {
+	case in && stale:
+		verdict = "stale"
+	case !in:
+		verdict = "fenced"
+	}
+	j.w.record.write(t, verdict)
+	if in {
+		j.largest = max(j.largest, t.Fence)
+		if !stale {
+			j.written = t
+		}
+	}
+	return in
+}
+
+// look is asked before every event: who has learnt by its own clock, and whom the document ceased to name.
+func (j *judge) look() {
+	for _, t := range j.tenures {
+		if !t.open {
+			continue
+		}
+		if t.Gone == 0 && !j.w.names(t.h.session()) {
+			t.Gone = j.w.now()
+		}
+		if err := t.h.trusted(); err != nil {
+			j.learnt(t, err)
+		}
+	}
+}
+
+// names reports whether the lock document says that a session holds the lock.
+func (w *world) names(session string) bool { return w.judge.holder == session }
+
+// reads notes whom the lock document names now.
+func (j *judge) reads(d document) {
+	j.holder = ""
+	if d.state() > 0 {
+		j.holder = d.text("process") + " " + d.id("ts").Hex()
+	}
+}
+
+// end closes what is open when the play ends.
+func (j *judge) end() {
+	for _, t := range j.tenures {
+		if t.open {
+			t.Until = j.w.now()
+		}
+		if t.Works == 0 || t.Works > t.Until {
+			t.Works = t.Until
+		}
+	}
+	for _, w := range j.wanting {
+		if w.until == 0 {
+			w.until = j.w.now()
+		}
+	}
+}
+
+// An Outcome is what came of a play, computed from who was told what at which instant.
+type Outcome struct {
+	// Two is for how long two processes ran at a time that both took themselves for the holder.
+	Two time.Duration
+	// TwoTrusted is the same, and those count too that stood still.
+	TwoTrusted time.Duration
+	// TwoFrom is when that was so first.
+	TwoFrom time.Duration
+	// Idle is the longest time for which a living process wanted the lock and none worked under it.
+	Idle time.Duration
+	// GaveUp says that whoever wanted it did not get it in that time.
+	GaveUp bool
+	// Stale counts the writes of an older holder that went in after one of a newer holder.
+	Stale int
+	// Fenced counts the writes that the fence refused.
+	Fenced int
+	// Overtaken is how often, at most, a waiter saw the lock go to one who came later.
+	Overtaken int
+	// Losses are the holders that lost the lock, and when they learnt of it.
+	Losses []Loss
+}
+
+// worthTelling is how long nobody must have worked: takeovers and polls take a while.
+const worthTelling = time.Minute
+
+// Parts says in a few words each what came of a play: how many held the lock, for how long nobody did
+// although it was wanted, what became of writes that came too late, and how often a waiter was passed over.
+func (o Outcome) Parts() []string {
+	parts := []string{"one holder"}
+	if o.Two > 0 {
+		parts[0] = "TWO for " + Span(o.Two)
+	}
+	switch {
+	case o.GaveUp:
+		parts = append(parts, "stuck for "+Span(o.Idle)+", given up")
+	case o.Idle >= worthTelling:
+		parts = append(parts, "nobody for "+Span(o.Idle))
+	}
+	if o.Stale > 0 {
+		parts = append(parts, fmt.Sprintf("%d stale written", o.Stale))
+	}
+	if o.Fenced > 0 {
+		parts = append(parts, fmt.Sprintf("%d stale refused", o.Fenced))
+	}
+	if o.Overtaken > 1 {
+		parts = append(parts, fmt.Sprintf("overtaken %d times", o.Overtaken))
+	}
+	return parts
+}
+
+// Bad reports whether two held the lock, a write came too late and was not refused, or nobody ever got it.
+func (o Outcome) Bad() bool { return o.Two > 0 || o.Stale > 0 || o.GaveUp }
+
+// Said says when the holder learnt of it.
+func (l Loss) Said() string {
+	switch {
+	case l.Learnt == 0:
+		return l.Process + " never learns"
+	case l.At > 0 && l.Learnt > l.At:
+		return fmt.Sprintf("%s learns %s later", l.Process, Span(l.Learnt-l.At))
+	case l.Next > 0:
+		return fmt.Sprintf("%s stops %s before", l.Process, Span(l.Next-l.Learnt))
+	}
+	return l.Process + " stops by itself"
+}
+
+// A Loss is a holder whose lock another hand ended.
+type Loss struct {
+	Process string
+	// At is when the lock document ceased to name it, 0 if that never was before it learnt.
+	At time.Duration
+	// Learnt is when it knew that it must not trust its lock; 0: it never did.
+	Learnt time.Duration
+	// Next is when the next holder was told that it has the lock; 0: there was none.
+	Next time.Duration
+	// By says how it learnt.
+	By string
+}
+
+// outcome computes.
+func (j *judge) outcome() Outcome {
+	var o Outcome
+	instants := []time.Duration{0, j.w.now()}
+	for _, t := range j.tenures {
+		instants = append(instants, t.From, t.Until, t.Works)
+	}
+	for _, w := range j.wanting {
+		instants = append(instants, w.from, w.until)
+	}
+	for _, p := range j.still {
+		instants = append(instants, p.from, p.until)
+	}
+	slices.Sort(instants)
+	instants = slices.Compact(instants)
+	idle := time.Duration(0)
+	for i, from := range instants[:len(instants)-1] {
+		d := instants[i+1] - from
+		trusted, running, working := j.holders(from)
+		if running > 1 {
+			if o.Two == 0 {
+				o.TwoFrom = from
+			}
+			o.Two += d
+		}
+		if trusted > 1 {
+			o.TwoTrusted += d
+		}
+		switch {
+		case working > 0:
+			idle = 0
+		case !j.wanted(from):
+			o.GaveUp = o.GaveUp || idle > 0 && idle == o.Idle
+			idle = 0
+		default:
+			if idle += d; idle >= o.Idle {
+				o.Idle, o.GaveUp = idle, instants[i+1] == j.w.now()
+			}
+		}
+	}
+	o.GaveUp = o.GaveUp && o.Idle >= worthTelling
+	for _, e := range j.w.record.writes {
+		switch e.verdict {
+		case "stale":
+			o.Stale++
+		case "fenced":
+			o.Fenced++
+		}
+	}
+	o.Overtaken = j.overtaken()
+	for _, t := range j.tenures {
+		if t.Gone > 0 || t.Told != "" {
+			l := Loss{Process: t.p.name, At: t.Gone, By: t.Told}
+			if t.Told != "" {
+				l.Learnt = t.Until
+			}
+			if t.n+1 < len(j.tenures) {
+				l.Next = j.tenures[t.n+1].From
+			}
+			o.Losses = append(o.Losses, l)
+		}
+	}
+	return o
+}
+
+// holders counts who takes itself for the holder at an instant, who of them runs, and who works.
+func (j *judge) holders(at time.Duration) (trusted, running, working int) {
+	for _, t := range j.tenures {
+		if t.From > at || t.Until <= at {
+			continue
+		}
+		trusted++
+		if slices.ContainsFunc(j.still, func(p pause) bool { return p.p == t.p && p.from <= at && at < p.until }) {
+			continue
+		}
+		running++
+		if at < t.Works {
+			working++
+		}
+	}
+	return trusted, running, working
+}
+
+func (j *judge) wanted(at time.Duration) bool {
+	return slices.ContainsFunc(j.wanting, func(w *want) bool { return w.from <= at && at < w.until })
+}
+
+// overtaken finds the waiter that saw the most others go first who came later.
+func (j *judge) overtaken() (most int) {
+	for _, w := range j.wanting {
+		n := 0
+		for _, t := range j.tenures {
+			for _, o := range j.wanting {
+				if o.p == t.p && o.p != w.p && o.until == t.From && o.from > w.from && t.From < w.until {
+					n++
+				}
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}

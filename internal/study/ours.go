@@ -1,0 +1,156 @@
+package study
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+)
+
+// ours is package distlock itself, with the constants of mongos, which are its defaults.
+type ours struct {
+	p      *process
+	m      *distlock.Manager
+	leased bool // its locks get a lease
+}
+
+// round is the pause after a start that failed.
+const round = time.Second
+
+func newOurs(p *process) manager { return &ours{p: p} }
+
+// kinds says what the operations of ours are for.
+var kinds = map[fault.Op]Kind{
+	fault.Acquire: Grab, fault.Enter: Grab, fault.Confirm: Grab, fault.SeedFence: Grab,
+	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean, fault.Prepare: Clean,
+	fault.Look: Read, fault.Read: Read, fault.Held: Read, fault.HeldSummary: Read,
+	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
+	fault.Condemn: Take, fault.Overtake: Take, fault.Evict: Take,
+	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
+}
+
+// through lets every operation of the package travel as a command of the process.
+func (o *ours) through(ctx context.Context, call fault.Call, apply func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("not sent: %w", err)
+	}
+	if call.Op == fault.GrantStream {
+		return fmt.Errorf("notices: %w", catalog.ErrNoNotices)
+	}
+	kind, known := kinds[call.Op]
+	if !known {
+		return apply()
+	}
+	c := &command{p: o.p, kind: kind, op: string(call.Op), text: func() string { return call.Subject },
+		limit: o.config().CommandTimeout, apply: func() error {
+			return apply()
+		}, answer: func() string { return o.p.w.record.state(kind) }}
+	if c.limit == 0 {
+		c.limit = 5 * time.Second
+	}
+	c.submit()
+	switch err := c.wait(ctx); {
+	case errors.Is(err, errUnreachable):
+		return fault.Refused(call.Op)
+	case errors.Is(err, errNoReply) && kind.writes():
+		return fault.Lost(call.Op)
+	case errors.Is(err, errNoReply):
+		return fault.Refused(call.Op)
+	case errors.Is(err, errThread):
+		panic(errThread)
+	default:
+		return err
+	}
+}
+
+func (o *ours) config() distlock.Config {
+	return distlock.Config{Host: o.p.host, Logger: zerolog.Nop()}
+}
+
+// start makes the Manager. It returns after the first acknowledged ping, and is made again after a failure.
+func (o *ours) start() bool {
+	store := fault.Wrap(o.p.w.store)
+	store.Set(o.through)
+	cfg := o.config()
+	cfg.Catalog = store
+	for {
+		m, err := distlock.New(clock.With(o.p.ctx, processClock{o.p}), cfg)
+		if err == nil {
+			o.m = m
+			o.p.spawn(o.ends)
+			return true
+		}
+		if o.p.ctx.Err() != nil {
+			return false
+		}
+		o.p.w.record.mark(o.p, "trouble", "does not start: "+brief(err))
+		o.p.sleep(round)
+	}
+}
+
+// ends closes the Manager when the process is buried, so that its goroutines end.
+func (o *ours) ends() {
+	<-o.p.ctx.Done()
+	_ = o.m.Close(context.Background()) // of a process that is gone
+}
+
+func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
+	var opts []distlock.Option
+	o.leased = false
+	for _, j := range o.p.jobs {
+		if j.lease > 0 {
+			opts = append(opts, distlock.Lease(j.lease))
+			o.leased = true
+		}
+	}
+	if patience == 0 {
+		return o.guard(o.m.Lock(name).TryLock(o.p.ctx, opts...))
+	}
+	end := o.p.w.now() + patience
+	for {
+		left := end - o.p.w.now()
+		h, err := o.guard(o.m.Lock(name).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...))
+		if err == nil || errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil || o.p.w.now()+round > end {
+			return h, err
+		}
+		o.p.sleep(round)
+	}
+}
+
+func (o *ours) guard(g *distlock.TryGuard, err error) (tenure, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &heldOurs{o, g, o.leased}, nil
+}
+
+func (o *ours) close() { _ = o.m.Close(o.p.ctx) } // what stays held is seen in the documents
+
+// heldOurs is a guard.
+type heldOurs struct {
+	o      *ours
+	g      *distlock.TryGuard
+	leased bool
+}
+
+func (h *heldOurs) session() string { return h.g.Process() + " " + h.g.Session().Hex() }
+func (h *heldOurs) fence() int64    { return h.g.Fence() }
+func (h *heldOurs) trusted() error  { return h.g.Err() }
+
+func (h *heldOurs) proceed() error {
+	if h.leased {
+		return h.g.Renew(h.o.p.ctx)
+	}
+	return h.g.Err()
+}
+
+func (h *heldOurs) check() error { return h.g.Verify(h.o.p.ctx) }
+
+func (h *heldOurs) release() error { return h.g.Release() }

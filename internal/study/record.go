@@ -1,0 +1,345 @@
+package study
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// A Play is one case, played by one generation.
+type Play struct {
+	Case       string
+	Generation string
+	Length     time.Duration
+	Outcome    Outcome
+	Record
+}
+
+// A Record is what was seen in a play.
+type Record struct {
+	Processes []Process
+	Bars      []Bar
+	Marks     []Mark
+	Versions  []Version
+}
+
+// A Process took part.
+type Process struct {
+	Name  string `json:"name"`
+	Clock string `json:"clock"` // what is wrong with its clock; empty when nothing is
+}
+
+// A Bar is a stretch of time of a process.
+type Bar struct {
+	Process int
+	Kind    string // holds, paused, cut, hangs
+	From    time.Duration
+	Until   time.Duration
+	Label   string
+}
+
+// A Mark is something that happened.
+type Mark struct {
+	At      time.Duration
+	Process int // -1: the server, or an operator
+	Kind    string
+	Text    string
+	Answer  string
+	// Count is how often the same happened, and Until when it did last: polls and pings.
+	Count int
+	Until time.Duration
+}
+
+// A Version is a document from an instant on; without fields it was deleted.
+type Version struct {
+	At         time.Duration
+	Collection string
+	ID         string
+	Fields     []Field
+}
+
+// A Field is one of a document, as a person reads it.
+type Field struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// record writes down a play. It belongs to the loop of the world.
+type record struct {
+	w        *world
+	out      Record
+	same     map[string]int // the mark that stands for commands of the same kind and answer
+	versions map[string][]byte
+	words    map[string]string // what stands for an ObjectID
+	writes   []written
+}
+
+type written struct {
+	at      time.Duration
+	p       *process
+	verdict string
+}
+
+func (r *record) index(p *process) int {
+	if p == nil {
+		return -1
+	}
+	return p.index
+}
+
+// mark notes something. It may be called by the one goroutine that an event has woken.
+func (r *record) mark(p *process, kind, text string) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.same = nil
+	r.out.Marks = append(r.out.Marks, Mark{At: r.w.now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
+}
+
+func (r *record) span(p *process, kind string, from, until time.Duration) {
+	r.out.Bars = append(r.out.Bars, Bar{Process: r.index(p), Kind: kind, From: from, Until: until})
+}
+
+func (r *record) write(t *tenureRecord, verdict string) {
+	r.writes = append(r.writes, written{r.w.now(), t.p, verdict})
+	r.mark(t.p, "write "+verdict, "writes under "+t.label())
+}
+
+// exchange notes a command and its answer. The same command with the same answer is counted, until anything
+// else happens: there are thousands of polls.
+func (r *record) exchange(c *command, err error) {
+	if c.kind == Write {
+		return
+	}
+	answer := "done"
+	switch {
+	case err != nil:
+		answer = said(err)
+	case c.answer != nil:
+		answer = c.answer()
+	}
+	if c.struck != "" {
+		answer += " [" + c.struck + "]"
+	}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	key := c.p.name + string(c.kind) + strings.Map(letters, c.op+answer)
+	if i, known := r.same[key]; known {
+		r.out.Marks[i].Count++
+		r.out.Marks[i].Until = c.sent
+		return
+	}
+	if r.same == nil {
+		r.same = map[string]int{}
+	}
+	r.same[key] = len(r.out.Marks)
+	r.out.Marks = append(r.out.Marks, Mark{At: c.sent, Process: c.p.index, Kind: string(c.kind),
+		Text: r.plain(c.op + " " + c.text()), Answer: r.plain(answer), Count: 1})
+}
+
+// letters leaves the digits out: times and sessions differ from poll to poll.
+func letters(r rune) rune {
+	if '0' <= r && r <= '9' {
+		return -1
+	}
+	return r
+}
+
+// said names an error of a command.
+func said(err error) string {
+	switch {
+	case errors.Is(err, catalog.ErrNotFree):
+		return "not free"
+	case errors.Is(err, catalog.ErrNoMatch):
+		return "no match"
+	case errors.Is(err, catalog.ErrCondemned):
+		return "condemned"
+	}
+	return brief(err)
+}
+
+// documents notes which documents a command has changed.
+func (r *record) documents(c *command) {
+	if c.kind.writes() {
+		r.changes()
+	}
+}
+
+// changes notes which documents have changed.
+func (r *record) changes() {
+	for _, collection := range []string{locks, pings} {
+		there := map[string]bool{}
+		for _, raw := range r.w.store.Documents(collection) {
+			id, _ := raw.Lookup("_id").StringValueOK()
+			key := collection + " " + id
+			there[key] = true
+			if !bytes.Equal(r.versions[key], raw) {
+				r.versions[key] = raw
+				r.version(collection, id, raw)
+			}
+		}
+		for key := range r.versions {
+			if strings.HasPrefix(key, collection+" ") && !there[key] {
+				delete(r.versions, key)
+				r.version(collection, strings.TrimPrefix(key, collection+" "), nil)
+			}
+		}
+	}
+}
+
+func (r *record) version(collection, id string, raw bson.Raw) {
+	if collection == locks {
+		r.same = nil
+	}
+	v := Version{At: r.w.now(), Collection: collection, ID: r.plain(id), Fields: []Field{}}
+	var d document
+	if raw != nil {
+		d = r.w.parse(raw)
+	}
+	if collection == locks && id == lockName {
+		r.w.judge.reads(d)
+	}
+	for _, e := range d {
+		v.Fields = append(v.Fields, Field{e.Key, r.plain(value(e.Value))})
+	}
+	r.out.Versions = append(r.out.Versions, v)
+}
+
+// value writes a value as a person reads it.
+func value(v any) string {
+	switch v := v.(type) {
+	case bson.DateTime:
+		return v.Time().UTC().Format("15:04:05.000")
+	case bson.ObjectID:
+		return v.Hex()
+	case string:
+		return v
+	case bson.D:
+		var parts []string
+		for _, e := range v {
+			parts = append(parts, e.Key+": "+value(e.Value))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case bson.A:
+		var parts []string
+		for _, e := range v {
+			parts = append(parts, value(e))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+// brief is a document in one line.
+func (r *record) brief(d document) string {
+	if d == nil {
+		return "none"
+	}
+	if d.value("ping") != nil {
+		return "ping " + value(d.value("ping"))
+	}
+	s := fmt.Sprintf("state %d", d.state())
+	if d.text("process") != "" {
+		s += ", process " + d.text("process")
+	}
+	return s
+}
+
+// state is what the lock document says, for an answer of ours.
+func (r *record) state(kind Kind) string {
+	if kind == Ping || kind == Clean || kind == Clock {
+		return "done"
+	}
+	for _, d := range r.w.read(locks, bson.D{{Key: "_id", Value: lockName}}) {
+		return r.brief(d)
+	}
+	return "none"
+}
+
+var (
+	objectIDs  = regexp.MustCompile(`\b[0-9a-f]{24}\b`)
+	ourProcess = regexp.MustCompile(`\b([a-z]+):\d+:(\d+):[0-9a-f]{8}-[0-9a-f-]{27}`)
+	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
+)
+
+// plain replaces what chance has made: ObjectIDs by ts-1, ts-2 in the order in which they were seen, and
+// the random part of our process ids.
+func (r *record) plain(s string) string {
+	if len(s) < 8 {
+		return s
+	}
+	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
+	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
+		if id == strings.Repeat("0", len(id)) {
+			return "zeros"
+		}
+		if r.words[id] == "" {
+			r.words[id] = fmt.Sprintf("ts-%d", len(r.words)+1)
+		}
+		return r.words[id]
+	})
+	return ourLabel.ReplaceAllString(s, ":random")
+}
+
+// result returns what was seen, in the order of time.
+func (r *record) result() Record {
+	for _, p := range r.w.processes {
+		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})
+	}
+	for _, t := range r.w.judge.tenures {
+		r.out.Bars = append(r.out.Bars, Bar{Process: t.p.index, Kind: "holds", From: t.From, Until: t.Works,
+			Label: t.label()})
+		if t.Works < t.Until {
+			r.out.Bars = append(r.out.Bars, Bar{Process: t.p.index, Kind: "hangs", From: t.Works, Until: t.Until})
+		}
+	}
+	slices.SortStableFunc(r.out.Marks, func(a, b Mark) int {
+		return int(a.At - b.At)
+	})
+	return r.out
+}
+
+// wrongClock says what is wrong with the clock of a process.
+func (p *process) wrongClock() string {
+	switch {
+	case p.stands > 0:
+		return "stands still since " + p.now().Format("15:04")
+	case p.ahead > 0:
+		return Span(p.ahead) + " ahead"
+	case p.ahead < 0:
+		return Span(-p.ahead) + " behind"
+	}
+	return ""
+}
+
+// Span writes a duration in as many figures as a person reads.
+func Span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 100*time.Millisecond {
+		return d.Round(time.Millisecond).String()
+	}
+	switch d = d.Round(100 * time.Millisecond); {
+	case d < time.Minute:
+		return fmt.Sprintf("%gs", d.Seconds())
+	case d < time.Hour:
+		d = d.Round(time.Second)
+		if d%time.Minute == 0 {
+			return fmt.Sprintf("%dm", d/time.Minute)
+		}
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		d = d.Round(time.Minute)
+		if d%time.Hour == 0 {
+			return fmt.Sprintf("%dh", d/time.Hour)
+		}
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd", d.Round(day)/day)
+}
