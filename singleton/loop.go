@@ -26,6 +26,11 @@ type Loop struct {
 	// there for its fence. Do must return then: this process does nothing else before. A round has
 	// failed when Do returns an error or panics; the loop goes on. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
+	// Turn is after how many rounds a process goes to the end of the line, so that the processes take turns.
+	// Default 0: never.
+	Turn int
+	// Why is the reason that the lock gives. Default "runs the loop".
+	Why string
 	// BackOff is the longest pause after failed rounds: Every, doubled with each failure, to BackOff.
 	// Default ten times Every.
 	BackOff time.Duration
@@ -42,9 +47,9 @@ type Loop struct {
 //
 // At most one round of a name runs under a trusted guard at any instant; see package distlock for what that
 // rests on. The first round of a new holder is due when the one before left it, and Every after the
-// beginning of a round in which that one died: restarts do not make rounds more frequent. Before each round the settings are read, see [ParseSettings]: those that stop it,
-// and those that cannot be understood, are looked at again after 10 s, or after Every if that is less. What
-// went on is in the record, see [List].
+// beginning of a round in which that one died: restarts do not make rounds more frequent. Before each round the
+// settings are read, see [ParseSettings]: those that stop it, and those that cannot be understood, are looked at
+// again after 10 s, or after Every if that is less. What went on is in the record, see [List].
 //
 // Commands: three a round, one when the settings stop it, two more for a new holder.
 //
@@ -53,7 +58,7 @@ type Loop struct {
 // failed. A round's error is none of Run: it is recorded, and logged by the Manager's logger. Neither is a
 // store that does not answer: Run tries again after pauses that double from 1 s to 30 s.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
-	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, drain: l.Drain, zone: l.Zone}
+	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain, zone: l.Zone}
 	if err := r.check(ctx, m); err != nil {
 		return err
 	}
@@ -64,6 +69,8 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 		return bad("Every is %v, must be at least 1ms", l.Every)
 	case l.Jitter < 0:
 		return bad("Jitter is negative (%v)", l.Jitter)
+	case l.Turn < 0:
+		return bad("Turn is negative (%d)", l.Turn)
 	case l.BackOff != 0 && l.BackOff < l.Every:
 		return bad("BackOff is %v, must be at least Every (%v)", l.BackOff, l.Every)
 	}
@@ -101,6 +108,8 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	}
 	err = r.work(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
 	t.told = ""
+	t.rounds++
+	t.over = t.rounds == l.Turn
 	t.due = rec.Begun.Add(l.Every + jitter(l.Jitter))
 	if err != nil {
 		r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")

@@ -56,6 +56,39 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	})
 }
 
+// Processes that take turns go to the end of the line after so many rounds: each does as many as the others, and a
+// round still comes every interval.
+func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var on []string
+		var begun []time.Time
+		for range 3 {
+			w.start(0).loop(singleton.Loop{Name: "a", Every: time.Minute, Turn: 2, Why: "doing a round",
+				Do: func(_ context.Context, g *distlock.TryGuard) error {
+					mu.Lock()
+					defer mu.Unlock()
+					on, begun = append(on, g.Process()), append(begun, time.Now())
+					return nil
+				}})
+		}
+		time.Sleep(12 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(on) < 12 {
+			t.Fatalf("%d rounds in 12 minutes", len(on))
+		}
+		for i := range 12 {
+			if i%2 == 1 && on[i] != on[i-1] || i%6 == 2 && on[i] == on[i-1] || i >= 6 && on[i] != on[i-6] {
+				t.Errorf("round %d is on the wrong process: %q", i, on)
+			}
+			if i > 0 && begun[i].Sub(begun[i-1]).Round(time.Second) != time.Minute {
+				t.Errorf("round %d began %v after the one before", i, begun[i].Sub(begun[i-1]))
+			}
+		}
+	})
+}
+
 // Failures are told and lengthen the pause, doubling to the limit; a success ends that. A panic is a failure.
 func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

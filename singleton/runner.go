@@ -35,6 +35,7 @@ type runner struct {
 	log     zerolog.Logger
 	name    string
 	kind    Kind
+	why     string
 	drain   time.Duration
 	zone    *time.Location
 	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
@@ -54,6 +55,9 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	case r.name == "":
 		return bad("Name is empty")
 	}
+	if r.why == "" {
+		r.why = "runs the " + string(r.kind)
+	}
 	if r.zone == nil {
 		r.zone = time.UTC
 	}
@@ -71,6 +75,8 @@ type tenure struct {
 	due     time.Time // of a loop: when the next round is, by the server's clock; zero when not known
 	ran     *outcome  // the last slot that ran here
 	told    string    // the error that was recorded last
+	rounds  int       // of a loop: those that it has done
+	over    bool      // its turn is over
 }
 
 // run holds the lock again and again, until ctx ends or nothing is to be hoped for.
@@ -79,8 +85,7 @@ func (r *runner) run(ctx context.Context) error {
 		// The guard outlives ctx, so that a round can be waited for.
 		base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-		guard, err := r.manager.Lock(r.name).Lock(base, distlock.Label(string(r.kind)),
-			distlock.Why("runs the "+string(r.kind)))
+		guard, err := r.manager.Lock(r.name).Lock(base, distlock.Label(string(r.kind)), distlock.Why(r.why))
 		stop()
 		if err == nil {
 			err = r.hold(ctx, &tenure{guard: guard})
@@ -106,7 +111,7 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	pause := firstPause
-	for ctx.Err() == nil && t.guard.Err() == nil {
+	for ctx.Err() == nil && t.guard.Err() == nil && !t.over {
 		wait, err := r.pass(ctx, t)
 		switch {
 		case err == nil:

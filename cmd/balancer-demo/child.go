@@ -18,6 +18,7 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/distlock"
+	"mongodlm/singleton"
 )
 
 // closeLimit bounds how long a process takes to give its lock back when it is told to end.
@@ -33,9 +34,10 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 			cancel()
 		}()
 	}
+	b := balancer.New(o.number, teller(out))
 	manager, err := distlock.New(ctx, distlock.Config{
 		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
-		Poll: o.poll(), PollMax: o.poll(),
+		Poll: o.poll(), PollMax: o.poll(), Observer: b,
 	})
 	if err != nil {
 		return err
@@ -48,10 +50,14 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 	store := balancer.NewStore(client, o.database, catalog.Server{
 		Kind: catalog.Kind(server.Kind), ConfigServer: server.ConfigServer,
 	})
-	balancer.New(manager, store, o.number, teller(out)).Run(ctx)
+	settings, err := singleton.NewStore(client.Database(o.database))
+	if err != nil {
+		return err
+	}
+	err = b.Run(ctx, manager, store, settings)
 	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)
 	defer cancelEnd()
-	return errors.Join(manager.Close(end), client.Disconnect(end))
+	return errors.Join(err, manager.Close(end), client.Disconnect(end))
 }
 
 // teller writes events as lines of JSON. A reader that has gone is no reason to stop.

@@ -71,8 +71,6 @@ func describe(e balancer.Event, line []view.Waiter) (shown view.Event, ok bool) 
 	case balancer.Entered:
 		shown.Kind, shown.Text = "round", "has the lock after "+view.Short(e.Waited)
 		shown.Fields = append(shown.Fields, view.Field{Key: "line", Value: view.Line(line)})
-	case balancer.Waiting:
-		shown.Text = "leaves the line for a look at the settings: " + e.Text
 	case balancer.TookOver:
 		shown.Kind, shown.Text = "takeover", "took the lock of a dead holder after "+
 			view.Short(e.Waited)
@@ -85,8 +83,6 @@ func describe(e balancer.Event, line []view.Waiter) (shown view.Event, ok bool) 
 		shown.Text = "a write with its old fence was refused: " + e.Text
 	case balancer.Breach:
 		shown.Kind, shown.Text = "violation", "a write with its old fence went through"
-	case balancer.Idle:
-		shown.Text = e.Text
 	default:
 		return shown, false
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,7 +14,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
+	"mongodlm/singleton"
 )
 
 // LockName and LockWhy are what mongos used.
@@ -27,13 +29,11 @@ type Kind string
 // The kinds of events.
 const (
 	Started  Kind = "started"  // the process has its first term
-	Idle     Kind = "idle"     // settings forbid a round; Text says why
-	Waiting  Kind = "waiting"  // the time to wait in line was over; Text says who holds the lock
 	TookOver Kind = "tookover" // got the lock from a dead holder; Text is the evidence
 	Entered  Kind = "entered"  // a round has begun
 	MovedOne Kind = "moved"    // a chunk was moved
 	Left     Kind = "left"     // a round has ended with the lock still held
-	LostLock Kind = "lost"     // the lock was lost during the round; Text says why
+	LostLock Kind = "lost"     // the lock was lost; Text says why
 	Refused  Kind = "refused"  // a write with the old fence, after the loss, matched nothing
 	Breach   Kind = "breach"   // a write with the old fence, after the loss, went through
 	Balanced Kind = "balanced" // nothing left to move
@@ -58,38 +58,59 @@ type Event struct {
 
 // Pauses of a balancer, shortened for the demo.
 const (
-	roundPause = 100 * time.Millisecond // between two rounds
+	roundPause = 100 * time.Millisecond // from the beginning of a round to that of the next
 	movePause  = 12 * time.Millisecond  // stands for the copying of a chunk
-	// lineWait is how long a balancer stands in line for the lock before it reads the settings again;
-	// mongos slept as long between two rounds.
-	lineWait = 10 * time.Second
 )
 
-// Balancer is one balancer process.
+// Balancer is one balancer process. It is the observer of its Manager.
 type Balancer struct {
 	manager *distlock.Manager
-	lock    *distlock.DistributedLock
 	store   *Store
 	number  int
 	emit    func(Event)
-	clock   clock.Clock
+	waited  atomic.Int64 // nanoseconds, for the lock that it got last
+	probing chan int64   // the fences of locks that were lost
 }
 
 // New makes the balancer that is called by number; Run runs it, and tells its events by emit.
-func New(manager *distlock.Manager, store *Store, number int, emit func(Event)) *Balancer {
-	return &Balancer{manager: manager, lock: manager.Lock(LockName), store: store, number: number,
-		emit: emit, clock: clock.System()}
+func New(number int, emit func(Event)) *Balancer {
+	return &Balancer{number: number, emit: emit, probing: make(chan int64, 1)}
 }
 
-// Run does rounds until ctx ends. An error of a round is told and the next round comes.
-func (b *Balancer) Run(ctx context.Context) {
-	b.tell(Event{Kind: Started})
-	for ctx.Err() == nil {
-		if err := b.once(ctx); err != nil && ctx.Err() == nil {
-			b.tell(Event{Kind: Failed, Text: err.Error()})
-		}
-		pause(ctx, roundPause)
+// Observe implements [distlock.Observer].
+func (b *Balancer) Observe(e distlock.Event) {
+	if e.Name != LockName {
+		return
 	}
+	switch e.Kind {
+	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver:
+		b.waited.Store(int64(e.Waited))
+		if e.Kind == distlock.EventTakenOver {
+			b.say(e.Process, Event{Kind: TookOver, Fence: e.Fence, Text: e.Evidence, Waited: e.Waited})
+		}
+	case distlock.EventLost:
+		b.say(e.Process, Event{Kind: LostLock, Fence: e.Fence, Text: e.Err.Error()})
+		select {
+		case b.probing <- e.Fence:
+		default: // it is at it
+		}
+	}
+}
+
+// Run does rounds until ctx ends, in turn with the other balancers. An error of a round is told and the
+// next round comes. manager must have the balancer for its observer. When to run, config.settings says; locks is
+// the database that has it.
+func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store, locks singleton.Store) error {
+	b.manager, b.store = manager, store
+	b.tell(Event{Kind: Started})
+	ctx, cancel := context.WithCancel(ctx)
+	var probes sync.WaitGroup
+	probes.Go(func() { b.probes(ctx) })
+	defer probes.Wait()
+	defer cancel()
+	return singleton.Run(ctx, manager, singleton.Loop{
+		Name: LockName, Store: locks, Every: roundPause, Turn: 1, Why: LockWhy, Zone: time.Local, Do: b.round,
+	})
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -101,65 +122,24 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (b *Balancer) tell(e Event) {
-	e.Number, e.PID, e.Process = b.number, os.Getpid(), b.manager.Process()
+func (b *Balancer) tell(e Event) { b.say(b.manager.Process(), e) }
+
+func (b *Balancer) say(process string, e Event) {
+	e.Number, e.PID, e.Process = b.number, os.Getpid(), process
 	b.emit(e)
 }
 
-func (b *Balancer) now() time.Time { return b.clock.Now().Wall.Local() }
-
-// may reads the settings and reports whether they allow a round now.
-func (b *Balancer) may(ctx context.Context) (bool, error) {
-	settings, err := b.store.Settings(ctx)
-	if err != nil {
-		return false, err
-	}
-	ok, why := settings.MayRun(b.now())
-	if !ok {
-		b.tell(Event{Kind: Idle, Text: why})
-	}
-	return ok, nil
-}
-
-// once is one pass of the loop: at most one round. A balancer that has to wait stands in line, and
-// the release of whoever is before it grants it the lock.
-func (b *Balancer) once(ctx context.Context) error {
-	if ok, err := b.may(ctx); err != nil || !ok {
-		return err
-	}
-	start := b.clock.Now().Mono
-	guard, err := b.lock.Lock(ctx, distlock.Why(LockWhy), distlock.Label("Balancer"),
-		distlock.WaitAtMost(lineWait))
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil
-	case errors.Is(err, distlock.ErrHeld):
-		b.tell(Event{Kind: Waiting, Text: err.Error()})
-		return nil
-	case err != nil:
-		return err
-	}
-	waited := b.clock.Now().Mono - start
-	if evidence := guard.TakeoverEvidence(); evidence != "" {
-		b.tell(Event{Kind: TookOver, Fence: guard.Fence(), Text: evidence, Waited: waited})
-	}
-	ok, err := b.may(guard.Context()) // it may have waited for long
-	if ok && err == nil {
-		err = b.round(guard, waited)
-	}
-	if guard.Err() != nil {
-		b.tell(Event{Kind: LostLock, Fence: guard.Fence(), Text: guard.Err().Error()})
-		b.probe(ctx, guard.Fence())
-		err = nil
-	}
-	if released := guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
-		err = errors.Join(err, released)
+// round is the work under the lock.
+func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) error {
+	err := b.recorded(guard)
+	if err != nil && guard.Err() == nil {
+		b.tell(Event{Kind: Failed, Text: err.Error()})
 	}
 	return err
 }
 
-// round is the work under the lock, for which the balancer has waited.
-func (b *Balancer) round(guard *distlock.TryGuard, waited time.Duration) error {
+// recorded is a round with its record.
+func (b *Balancer) recorded(guard *distlock.TryGuard) error {
 	ctx := guard.Context()
 	r := cluster.Round{Process: guard.Process(), Fence: guard.Fence()}
 	var err error
@@ -172,7 +152,7 @@ func (b *Balancer) round(guard *distlock.TryGuard, waited time.Duration) error {
 	if err := b.store.Begin(ctx, r); err != nil {
 		return err
 	}
-	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: waited})
+	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: time.Duration(b.waited.Load())})
 	err = b.migrate(ctx, guard, &r)
 	if err == nil && guard.Err() == nil {
 		r.Left, err = b.store.Tick(ctx)
@@ -230,11 +210,23 @@ func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m cluster
 	})
 	host := b.manager.Config().Host
 	return b.store.Record(ctx, cluster.Change{
-		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Time: b.now(),
+		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Time: time.Now(),
 		Serial: bson.NewObjectID(), NS: m.Chunk.NS, Chunk: m.Chunk.Name(),
 		Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To,
 		Process: guard.Process(), Fence: guard.Fence(), MovedAt: at,
 	})
+}
+
+// probes probes with the fences of lost locks.
+func (b *Balancer) probes(ctx context.Context) {
+	for {
+		select {
+		case fence := <-b.probing:
+			b.probe(ctx, fence)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // probe is what a careless program would do after it lost the lock: go on with its work. It tries

@@ -110,16 +110,6 @@ func (s *Store) all(ctx context.Context, collection string, filter bson.D) ([]bs
 	return raws, nil
 }
 
-// Settings reads the balancer's document of config.settings.
-func (s *Store) Settings(ctx context.Context) (cluster.Settings, error) {
-	raw, err := s.collection(cluster.SettingsCollection).
-		FindOne(ctx, bson.D{{Key: "_id", Value: cluster.BalancerSettings}}).Raw()
-	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
-		return cluster.Settings{}, fmt.Errorf("balancer: read settings: %w", err)
-	}
-	return cluster.ParseSettings(raw)
-}
-
 // Tick asks the server for a stamp that is larger than all before it.
 func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	raw, err := s.collection(cluster.RoundsCollection).FindOneAndUpdate(ctx,

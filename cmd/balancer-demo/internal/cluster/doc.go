@@ -1,8 +1,7 @@
 // Package cluster is what a balancer does with the metadata of a sharded cluster, without
-// doing it: it understands the documents of config.shards, config.collections, config.chunks and
-// of the balancer's entry in config.settings, decides which chunk has to go where, and builds the
-// filters, updates and records of a move. No I/O but the reading of a cluster file, no clock, no
-// server.
+// doing it: it understands the documents of config.shards, config.collections and config.chunks,
+// decides which chunk has to go where, and builds the filters, updates and records of a move. No I/O
+// but the reading of a cluster file, no clock, no server.
 //
 // The policy is that of mongos 2.4 to 3.2, see Candidates. What it leaves out: zones, the size of
 // data, the control chunk of a migration, and the copying of documents. A move here is a change

@@ -13,7 +13,6 @@ const (
 	ShardsCollection      = "shards"
 	CollectionsCollection = "collections"
 	ChunksCollection      = "chunks"
-	SettingsCollection    = "settings"
 	ChangelogCollection   = "changelog"
 	RoundsCollection      = "rounds"
 )
