@@ -14,6 +14,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 	"mongodlm/singleton"
 )
 
@@ -210,7 +211,7 @@ func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m cluster
 	})
 	host := b.manager.Config().Host
 	return b.store.Record(ctx, cluster.Change{
-		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Time: time.Now(),
+		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Time: clock.System().Now().Wall.Local(),
 		Serial: bson.NewObjectID(), NS: m.Chunk.NS, Chunk: m.Chunk.Name(),
 		Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To,
 		Process: guard.Process(), Fence: guard.Fence(), MovedAt: at,
