@@ -77,15 +77,19 @@ func (c *connection) accept(given call) error {
 	if c.uri == "" {
 		return errors.New("--uri is missing: give the connection string of a MongoDB, or set " + envURI)
 	}
-	if c.database == "" {
-		c.database = orElse(os.Getenv(envDatabase), defaultDatabase)
-	}
+	c.chooseDatabase()
 	if !strings.HasPrefix(c.uri, "mongodb+srv://") { // which could not be checked without DNS
 		if err := options.Client().ApplyURI(c.uri).Validate(); err != nil {
 			return fmt.Errorf("the connection string (--uri): %w", err)
 		}
 	}
 	return problems(distlock.Config{URI: c.uri, Database: c.database}.Validate())
+}
+
+func (c *connection) chooseDatabase() {
+	if c.database == "" {
+		c.database = orElse(os.Getenv(envDatabase), defaultDatabase)
+	}
 }
 
 // readURI reads the connection string, and warns of a file that every user may read.

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
@@ -20,6 +22,7 @@ type doctor struct {
 	logging
 	rounds, contenders int
 	queues             queueFlags
+	role               roleFlags
 	json               bool
 }
 
@@ -29,6 +32,7 @@ func (d *doctor) flags(f *flag.FlagSet) {
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
 	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
 	d.queues.flags(f)
+	d.role.flags(f)
 	f.BoolVar(&d.json, "json", false, "print the report as JSON")
 }
 
@@ -42,13 +46,20 @@ func (d *doctor) accept(c call) error {
 	if d.contenders < 2 || d.contenders > 256 {
 		return fmt.Errorf("--contenders is %d, must be 2 to 256", d.contenders)
 	}
-	if err := d.queues.accept(); err != nil {
+	if err := errors.Join(d.queues.accept(), d.role.accept(d.queues.collection)); err != nil {
 		return err
+	}
+	if d.role.print {
+		d.chooseDatabase()
+		return nil
 	}
 	return d.connection.accept(c)
 }
 
 func (d *doctor) run(ctx context.Context, s stdio) error {
+	if d.role.print {
+		return d.printRole(s.out)
+	}
 	log, closeLog, err := d.logging.open()
 	if err != nil {
 		return err
@@ -95,7 +106,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	r := newReport(server, d.hosts(), d.database)
 	r.compareClocks(server, sent, watch.Now())
 	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
-		d.harmfulIndexes, d.missingIndexes, d.queueIndexes,
+		d.harmfulIndexes, d.missingIndexes, d.queueIndexes, d.privileges, d.members, d.parties,
 	} {
 		if err := limited(ctx, func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
 			r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
@@ -120,7 +131,14 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	found, err := configserver.Check(ctx, st.client, configserver.CheckOptions{
 		Database: d.database, Contenders: d.contenders, Rounds: d.rounds,
 	})
-	if err != nil && found.Contenders == 0 {
+	var server mongo.ServerError
+	switch {
+	case found.Contenders == 0 && errors.As(err, &server) && server.HasErrorCode(codeUnauthorized):
+		r.Fit = r.Kind != string(catalog.FerretDB)
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the races were not run: the user may not write into scratch "+
+			"collections of database %s; --features doctor --role prints what that needs", named(d.database)))
+		return nil
+	case err != nil && found.Contenders == 0:
 		return d.explain(err)
 	}
 	if err != nil { // complete, but the scratch collection is still there

@@ -29,11 +29,16 @@ func (t topic) help(w io.Writer, f *flag.FlagSet) {
 }
 
 const doctorText = `
-Asks the server what it is and what the database can do there, looks for settings that would harm
-locks, for indexes that are missing (those of package claim's queues, too) and prints the command that
-creates each, and races contenders on scratch documents in that database (a collection
-distlock_check_..., removed afterwards). A server that is too old, or whose conditional updates
-are not atomic, is refused with exit code 1.
+Asks the server what it is and what the database can do there, and looks for what would harm or slow locks:
+the clock of each member of a replica set, arbiters without which nothing is acknowledged, indexes that delete
+documents, indexes that are missing (those of package claim's queues, too; with the command that creates
+each), processes that are silent or have no ping, foreign managers. It tries each privilege that --features
+need, by commands that change nothing, and races contenders on scratch documents in that database (a
+collection distlock_check_..., removed afterwards). A server that is too old, or whose conditional updates
+are not atomic, is refused with exit code 1; all else is a warning.
+
+With --role it asks nobody, and prints the role with the least privileges for --features and --database as a
+command of the shell; with --json too, the document of that command alone.
 `
 
 const locksText = `

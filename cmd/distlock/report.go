@@ -27,8 +27,11 @@ type report struct {
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
 	// MissingIndexes are the commands that create what is missing; each is in a warning, too.
-	MissingIndexes []string `json:"missingIndexes"`
-	Refused        []string `json:"refused"`
+	MissingIndexes    []string `json:"missingIndexes"`
+	MissingPrivileges []lack   `json:"missingPrivileges"`
+	Members           []member `json:"members"`      // empty but for a replica set
+	WriteConcern      string   `json:"writeConcern"` // what a write waits for; empty but for a replica set
+	Refused           []string `json:"refused"`
 }
 
 // clocks compares the server's clock with this machine's.
@@ -59,6 +62,7 @@ func newReport(s catalog.Server, hosts, database string) report {
 		ConfigServer: s.ConfigServer, Transactions: s.Transactions,
 		ChangeStreams: s.ChangeStreams, PipelineUpdates: s.PipelineUpdates,
 		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{}, MissingIndexes: []string{},
+		MissingPrivileges: []lack{}, Members: []member{},
 	}
 }
 
@@ -87,6 +91,12 @@ func (r report) print(w io.Writer) {
 			side = "behind"
 		}
 		line("clock", "%v %s this machine, round trip %d ms", ahead.Abs(), side, r.Clock.RoundTripMS)
+	}
+	if r.WriteConcern != "" {
+		line("writes wait for", "%s", r.WriteConcern)
+	}
+	for _, m := range r.Members {
+		line("member", "%s", m)
 	}
 	if r.Race != nil {
 		line("contenders", "%d", r.Race.Contenders)

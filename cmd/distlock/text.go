@@ -54,8 +54,14 @@ func encode(w io.Writer, value any, indent string) error {
 	if err := enc.Encode(value); err != nil {
 		return err
 	}
+	_, err := io.WriteString(w, safe(b.String()))
+	return err
+}
+
+// safe writes as \u escapes what a terminal could obey in a JSON text.
+func safe(text string) string {
 	var safe strings.Builder
-	for _, r := range b.String() {
+	for _, r := range text {
 		switch {
 		case r == '\n' || unicode.IsPrint(r):
 			safe.WriteRune(r)
@@ -66,8 +72,7 @@ func encode(w io.Writer, value any, indent string) error {
 			fmt.Fprintf(&safe, `\u%04x`, r)
 		}
 	}
-	_, err := io.WriteString(w, safe.String())
-	return err
+	return safe.String()
 }
 
 // yesNo writes a fact.

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/clock"
+)
+
+// A member is one of a replica set.
+type member struct {
+	Host  string `json:"host"`
+	State string `json:"state"` // primary, secondary, arbiter, other; empty when it does not answer
+	// AheadMS is how far its clock is from this machine's, half the round trip allowed for.
+	AheadMS     int64  `json:"aheadMS"`
+	RoundTripMS int64  `json:"roundTripMS"`
+	Problem     string `json:"problem"` // why it could not be asked
+}
+
+func (m member) String() string {
+	if m.Problem != "" {
+		return fmt.Sprintf("%s does not answer: %s", shown(m.Host, 100), shown(m.Problem, 200))
+	}
+	return fmt.Sprintf("%s, %s, clock %s, round trip %d ms", shown(m.Host, 100), m.State,
+		signed(time.Duration(m.AheadMS)*time.Millisecond), m.RoundTripMS)
+}
+
+// memberLimit bounds the questions to one member.
+const memberLimit = 5 * time.Second
+
+// members asks each member of a replica set for its clock, and what a majority is worth there.
+func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
+	if err != nil {
+		return fmt.Errorf("ask for the members: %w", err)
+	}
+	var hosts []string
+	for _, field := range []string{"hosts", "passives", "arbiters"} {
+		list, _ := hello.Lookup(field).ArrayOK()
+		values, _ := list.Values()
+		for _, v := range values {
+			if host, ok := v.StringValueOK(); ok {
+				hosts = append(hosts, host)
+			}
+		}
+	}
+	if r.Kind != string(catalog.ReplicaSet) || len(hosts) == 0 {
+		return nil
+	}
+	r.Members = make([]member, len(hosts))
+	var asked sync.WaitGroup
+	for i, host := range hosts {
+		asked.Go(func() {
+			r.Members[i] = member{Host: host}
+			if err := d.ask(ctx, &r.Members[i]); err != nil {
+				r.Members[i].Problem = redact(err.Error(), d.uri)
+			}
+		})
+	}
+	asked.Wait()
+	r.judgeMembers()
+	return d.writeConcern(ctx, st, r)
+}
+
+// ask connects to one member.
+func (d *doctor) ask(ctx context.Context, m *member) error {
+	ctx, cancel := context.WithTimeout(ctx, memberLimit)
+	defer cancel()
+	opts := options.Client().ApplyURI(d.uri).SetHosts([]string{m.Host}).SetDirect(true).
+		SetServerSelectionTimeout(memberLimit)
+	client, err := mongocatalog.Dial(opts, "", 1)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = client.Disconnect(ctx) // nothing is left to lose
+	}()
+	admin, watch := client.Database("admin"), clock.From(ctx)
+	var sent clock.Reading
+	var hello bson.Raw
+	for range 2 { // the first one also opens the connection
+		sent = watch.Now()
+		if hello, err = admin.RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw(); err != nil {
+			return err
+		}
+	}
+	trip := watch.Now().Mono - sent.Mono
+	at, ok := hello.Lookup("localTime").TimeOK()
+	if !ok {
+		return errors.New("it does not tell its clock")
+	}
+	m.State = "other"
+	for field, state := range map[string]string{
+		"ismaster": "primary", "secondary": "secondary", "arbiterOnly": "arbiter",
+	} {
+		if is, _ := hello.Lookup(field).BooleanOK(); is {
+			m.State = state
+		}
+	}
+	m.AheadMS, m.RoundTripMS = at.Sub(sent.Wall.Add(trip/2)).Milliseconds(), trip.Milliseconds()
+	return nil
+}
+
+// judgeMembers warns of members that do not answer, of clocks that would step with an election, and of a majority that
+// bears no failure.
+func (r *report) judgeMembers() {
+	warn := func(format string, args ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...)) }
+	var first, last *member
+	voting, data := 0, 0
+	for i := range r.Members {
+		m := &r.Members[i]
+		voting++
+		if m.State != "arbiter" {
+			data++
+		}
+		switch {
+		case m.Problem != "":
+			warn("member %v", m)
+			continue
+		case m.State == "arbiter":
+			continue
+		}
+		if first == nil || m.AheadMS < first.AheadMS {
+			first = m
+		}
+		if last == nil || m.AheadMS > last.AheadMS {
+			last = m
+		}
+	}
+	if voting > data && data <= voting/2+1 {
+		warn("%d of %d members are arbiters: when one of the others is down, no write is acknowledged by a majority, and "+
+			"nothing can be locked; replace the arbiter by a member that has data", voting-data, voting)
+	}
+	const allowed = defaultTakeover / 30
+	if first == nil {
+		return
+	}
+	apart := time.Duration(last.AheadMS-first.AheadMS) * time.Millisecond
+	if slack := time.Duration(last.RoundTripMS+first.RoundTripMS) * time.Millisecond / 2; apart-slack > allowed {
+		warn("the clocks of %s and %s differ by %v: an election between them would set the server's clock that far, and a "+
+			"dead holder is watched anew; run NTP on both", shown(last.Host, 100), shown(first.Host, 100), apart)
+	}
+}
+
+// writeConcern warns of a replica set whose majority may forget, as far as the user may ask.
+func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
+	reply, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
+	var server mongo.ServerError
+	switch {
+	case errors.As(err, &server):
+		r.WriteConcern = "majority, journaled; whether the set journals by default was not told: it takes replSetGetConfig on " +
+			"the cluster to ask"
+		return nil
+	case err != nil:
+		return fmt.Errorf("ask for the configuration of the replica set: %w", err)
+	}
+	r.WriteConcern = "majority, journaled"
+	if journals, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok && !journals {
+		r.Warnings = append(r.Warnings, "the replica set has writeConcernMajorityJournalDefault: false: a majority that "+
+			"loses power at once may lose locks that it acknowledged; set it to true")
+	}
+	return nil
+}
+
+// staleAfter is the age from which a ping that nobody removes is told: package distlock prunes by default after it.
+const staleAfter = 4 * 24 * time.Hour
+
+// mostNamed bounds how many processes are told of.
+const mostNamed = 5
+
+// parties warns of who holds or pings in a way that somebody should look at.
+func (d *doctor) parties(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+	all, err := (&processes{connection: d.connection}).collect(ctx, st)
+	if err != nil {
+		return err
+	}
+	r.judgeParties(all)
+	return nil
+}
+
+func (r *report) judgeParties(all census) {
+	told := map[string]int{}
+	warn := func(kind, format string, args ...any) {
+		if told[kind]++; told[kind] <= mostNamed {
+			r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
+		}
+	}
+	stale := 0
+	for _, p := range all.Processes {
+		who, has := shown(p.Process, 200), func(mark string) bool { return slices.Contains(p.Marks, mark) }
+		stands := len(p.Holds)+len(p.Waits) > 0
+		switch {
+		case !stands:
+			if duration(p.PingAgeMS) > staleAfter {
+				stale++
+			}
+		case has("no ping"):
+			warn("no ping", "%s stands in locks and has no ping: it is dead, or its ping was removed; it holds %s", who,
+				listed(p.Holds))
+		case has("foreign"):
+			warn("foreign", "%s is no process of ours, but a mongos or MongoDB's own lock manager: it knows no fence and no "+
+				"line; it holds %s", who, listed(p.Holds))
+		case has("silent") && !has("condemned"):
+			warn("silent", "%s has not pinged for %s; it holds %s, which the next contender takes over", who,
+				age(duration(p.PingAgeMS)), listed(p.Holds))
+		}
+	}
+	for kind, n := range told {
+		if n > mostNamed {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%d more of these (%s): distlock ps lists them", n-mostNamed, kind))
+		}
+	}
+	if stale > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pings of processes that hold nothing are older than %s: nobody prunes "+
+			"them, so no process of ours lives, or PruneAge is longer", stale, age(staleAfter)))
+	}
+	if n := len(all.Malformed); n > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d documents cannot be understood: distlock locks names the remedy", n))
+	}
+}

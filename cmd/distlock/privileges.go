@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/role"
+)
+
+// roleFlags say which features the user of the database shall have.
+type roleFlags struct {
+	list     string
+	print    bool
+	features []role.Feature
+}
+
+func (r *roleFlags) flags(f *flag.FlagSet) {
+	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings", "the `list` of what the user shall be "+
+		"allowed, of\n"+role.Names())
+	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for --features and --database;\n"+
+		"nobody is asked, so --uri is not needed")
+}
+
+func (r *roleFlags) accept(queue string) (err error) {
+	if r.features, err = role.Parse(r.list); err != nil {
+		return fmt.Errorf("--features: %w", err)
+	}
+	if slices.Contains(r.features, role.Claims) && queue == "" {
+		return errors.New("--features claims: name the collection with --queue")
+	}
+	return nil
+}
+
+// roleName is that of the role.
+const roleName = "distlock"
+
+// printRole writes the role as a command of the shell, or as the document of that command.
+func (d *doctor) printRole(w io.Writer) error {
+	command := role.Command(roleName, d.database, role.Of(d.queues.collection, d.role.features...))
+	text, err := bson.MarshalExtJSONIndent(command, false, false, "", "  ")
+	if err != nil {
+		return err
+	}
+	if d.json {
+		_, err = fmt.Fprintf(w, "%s\n", safe(string(text)))
+		return err
+	}
+	var words []string
+	for _, f := range d.role.features {
+		words = append(words, string(f))
+	}
+	_, err = fmt.Fprintf(w, "// the least for %s in database %s; for the shell, as a user who may create roles\n"+
+		"db.getSiblingDB(\"admin\").runCommand(%s)\n", strings.Join(words, ", "), named(d.database), safe(string(text)))
+	return err
+}
+
+// A lack is a privilege that the user does not have.
+type lack struct {
+	Collection string   `json:"collection"` // with the database
+	Actions    []string `json:"actions"`
+	Features   []string `json:"features"` // that need them
+}
+
+// privileges tries each action that the features need, with commands that change nothing.
+func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+	if r.Kind == string(catalog.FerretDB) {
+		return nil // it has no users, and makes a collection for each command that writes nothing
+	}
+	db := st.primary(d.database)
+	scratch := "distlock_check_" + bson.NewObjectID().Hex()
+	for _, p := range role.Of(d.queues.collection, d.role.features...) {
+		on := orElse(p.Collection, scratch)
+		var missing []string
+		for _, action := range p.Actions {
+			denied, err := try(ctx, db, on, scratch, action)
+			if err != nil {
+				return fmt.Errorf("try whether the user may %s on %s.%s: %w", action, d.database, on, err)
+			}
+			if denied {
+				missing = append(missing, action)
+			}
+		}
+		if missing == nil {
+			continue
+		}
+		l := lack{d.database + "." + orElse(p.Collection, "*"), missing, d.needing(p.Collection, missing)}
+		r.MissingPrivileges = append(r.MissingPrivileges, l)
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the user of this connection lacks %s on %s, for %s; \"distlock doctor "+
+			"--role\" prints a role that has it", strings.Join(missing, ", "), named(l.Collection), strings.Join(l.Features, ", ")))
+	}
+	return nil
+}
+
+// needing are the features that need one of the actions on the collection.
+func (d *doctor) needing(collection string, actions []string) []string {
+	var found []string
+	for _, f := range d.role.features {
+		if slices.ContainsFunc(role.Of(d.queues.collection, f), func(p role.Privilege) bool {
+			return p.Collection == collection && slices.ContainsFunc(actions, func(action string) bool {
+				return slices.Contains(p.Actions, action)
+			})
+		}) {
+			found = append(found, string(f))
+		}
+	}
+	return found
+}
+
+// codeUnauthorized is how a server says that a privilege is missing.
+const codeUnauthorized = 13
+
+// try reports whether the server denies an action on a collection. Whatever else it says of the command does not matter:
+// the commands match nothing, or are refused by every server that has asked for the privilege before.
+func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool, err error) {
+	nothing := bson.D{{Key: "_id", Value: scratch}}
+	var command bson.D
+	switch action {
+	case "find":
+		command = bson.D{{Key: "find", Value: on}, {Key: "filter", Value: nothing}, {Key: "limit", Value: 1}}
+	case "insert": // an array is no _id
+		command = bson.D{{Key: "insert", Value: on},
+			{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.A{scratch}}}}}}
+	case "update":
+		command = bson.D{{Key: "update", Value: on}, {Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: nothing}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}},
+		}}}}
+	case "remove":
+		command = bson.D{{Key: "delete", Value: on}, {Key: "deletes", Value: bson.A{bson.D{
+			{Key: "q", Value: nothing}, {Key: "limit", Value: 1},
+		}}}}
+	case "createIndex": // no such kind
+		command = bson.D{{Key: "createIndexes", Value: on}, {Key: "indexes", Value: bson.A{bson.D{
+			{Key: "key", Value: bson.D{{Key: "x", Value: "none"}}}, {Key: "name", Value: scratch},
+		}}}}
+	case "listIndexes":
+		command = bson.D{{Key: "listIndexes", Value: on}}
+	case "dropCollection":
+		command = bson.D{{Key: "drop", Value: scratch}}
+	case "changeStream":
+		stream, err := db.Collection(on).Watch(ctx, bson.A{})
+		if err == nil {
+			err = stream.Close(ctx)
+		}
+		return refused(ctx, err)
+	default:
+		return false, fmt.Errorf("nobody knows how to try %q", action)
+	}
+	return refused(ctx, db.RunCommand(ctx, command).Err())
+}
+
+// refused tells the lack of a privilege from an answer that shows that there is none, and from no answer.
+func refused(ctx context.Context, err error) (denied bool, failed error) {
+	var server mongo.ServerError
+	switch {
+	case errors.As(err, &server):
+		return server.HasErrorCode(codeUnauthorized), nil
+	case err != nil && ctx.Err() != nil:
+		return false, context.Cause(ctx)
+	}
+	return false, err
+}

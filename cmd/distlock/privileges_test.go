@@ -1,0 +1,416 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/role"
+	"mongodlm/singleton"
+)
+
+// privileged are the actions that the commands of a client need, by collection.
+type privileged struct {
+	mu   sync.Mutex // guards used
+	used map[string]bool
+}
+
+func (p *privileged) monitor() *event.CommandMonitor {
+	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		collection, _ := e.Command.Lookup(e.CommandName).StringValueOK()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, action := range actionsOf(e.CommandName, e.Command) {
+			p.used[collection+" "+action] = true
+		}
+	}}
+}
+
+// actionsOf says which actions a server asks for before it carries out a command.
+func actionsOf(name string, command bson.Raw) []string {
+	upserts := func(doc bson.Raw) []string {
+		if is, _ := doc.Lookup("upsert").BooleanOK(); is {
+			return []string{"update", "insert"}
+		}
+		return []string{"update"}
+	}
+	switch name {
+	case "find", "count", "distinct":
+		return []string{"find"}
+	case "aggregate":
+		if strings.Contains(command.Lookup("pipeline").String(), "$changeStream") {
+			return []string{"find", "changeStream"}
+		}
+		return []string{"find"}
+	case "insert":
+		return []string{"insert"}
+	case "update":
+		first, _ := command.Lookup("updates", "0").DocumentOK()
+		return upserts(first)
+	case "findAndModify":
+		return append(upserts(command), "find")
+	case "delete":
+		return []string{"remove"}
+	case "createIndexes":
+		return []string{"createIndex"}
+	case "listIndexes":
+		return []string{"listIndexes"}
+	case "hello", "isMaster", "buildInfo", "ping", "endSessions", "getMore", "killCursors", "commitTransaction",
+		"abortTransaction":
+		return nil // every user may
+	}
+	return []string{"the unknown action of " + name}
+}
+
+// spied is a client of the base whose commands are noted.
+func (b *base) spied() (*mongo.Client, *privileged) {
+	b.t.Helper()
+	p := &privileged{used: map[string]bool{}}
+	client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetMonitor(p.monitor()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	return client, p
+}
+
+// A feature sends what its role allows, and needs all that it allows: a new command of the store that the role knows
+// nothing of fails here, as does a privilege that nobody needs.
+func TestRole_IsTheLeast(t *testing.T) {
+	for feature, c := range map[role.Feature]struct {
+		use func(*testing.T, *base, *mongo.Client)
+		// elsewhere are actions that only other servers are asked for; integration tries them.
+		elsewhere []string
+	}{
+		role.Locks:    {useLocks, nil},
+		role.Lines:    {useLines, []string{"locks changeStream"}},
+		role.History:  {useHistory, nil},
+		role.Listings: {useListings, nil},
+		role.Breaking: {useBreaking, nil},
+		role.Loops:    {useLoops, nil},
+	} {
+		t.Run(string(feature), func(t *testing.T) {
+			b := newBase(t)
+			client, spy := b.spied()
+			c.use(t, b, client)
+			features := []role.Feature{feature}
+			if feature == role.Lines || feature == role.Loops {
+				features = append(features, role.Locks) // they stand on it
+			}
+			allowed := map[string]bool{}
+			for _, p := range role.Of("", features...) {
+				for _, action := range p.Actions {
+					allowed[p.Collection+" "+action] = true
+				}
+			}
+			for _, one := range c.elsewhere {
+				delete(allowed, one)
+			}
+			spy.mu.Lock()
+			defer spy.mu.Unlock()
+			for one := range spy.used {
+				if !allowed[one] {
+					t.Errorf("%s was sent, and the role does not allow it", one)
+				}
+			}
+			for _, one := range slices.Sorted(maps.Keys(allowed)) {
+				if !spy.used[one] {
+					t.Errorf("%s is allowed, and nothing has needed it", one)
+				}
+			}
+		})
+	}
+}
+
+func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
+	t.Helper()
+	m, err := distlock.New(t.Context(), distlock.Config{Client: client, PingClient: client, Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// useLocks is the life of a process: a lock that is free, one that is held, one to renew, indexes, pruning and the end.
+func useLocks(t *testing.T, b *base, client *mongo.Client) {
+	m := managerOn(t, b, client)
+	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2), distlock.Lease(time.Hour)} {
+		name := "job " + bson.NewObjectID().Hex()
+		guard, err := m.Lock(name).TryLock(t.Context(), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = m.Lock(name).TryLock(t.Context()) // held
+		if err := guard.Verify(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := guard.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	store, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Prepare(t.Context()); err != nil { // which the Manager does in the background
+		t.Error(err)
+	}
+	b.ping(stranger, 100*time.Hour, bson.E{Key: "seq", Value: int64(1)})
+	if n, err := store.Prune(t.Context(), time.Now().Add(-time.Hour)); err != nil || n != 1 {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+}
+
+func useLines(t *testing.T, b *base, client *mongo.Client) {
+	useLocks(t, b, client)
+	m := managerOn(t, b, client)
+	guard, err := m.Lock("job").TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { // ends with the lock, which is released below
+		next, err := m.Lock("job").Lock(t.Context())
+		if err == nil {
+			err = next.Release()
+		}
+		waited <- err
+	}()
+	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) > 0 })
+	if err := guard.Release(); err != nil {
+		t.Error(err)
+	}
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func useHistory(t *testing.T, b *base, client *mongo.Client) {
+	store, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.PrepareHistory(t.Context(), time.Hour); err != nil {
+		t.Error(err)
+	}
+	entries := []catalog.HistoryEntry{{ID: bson.NewObjectID(), At: time.Now(), Kind: "x"}}
+	if err := store.AppendHistory(t.Context(), entries); err != nil {
+		t.Error(err)
+	}
+	for _, err := range store.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := store.PruneHistory(t.Context(), time.Time{}, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func useListings(t *testing.T, b *base, client *mongo.Client) {
+	fill(b)
+	fillShared(b)
+	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Client: client, Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, at := &store{client, inspector, b.name}, connection{database: b.name}
+	for _, collect := range []func() error{
+		func() error { _, err := (&locks{connection: at}).collect(t.Context(), st); return err },
+		func() error { _, err := (&waiters{connection: at}).collect(t.Context(), st); return err },
+		func() error { _, err := (&processes{connection: at}).collect(t.Context(), st); return err },
+		func() error { _, err := (&loops{connection: at}).collect(t.Context(), st); return err },
+		func() error { _, err := (&showing{connection: at, name: "condemned"}).collect(t.Context(), st); return err },
+	} {
+		if err := collect(); err != nil {
+			t.Error(err)
+		}
+	}
+	records, err := singleton.NewStore(client.Database(b.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := records.Settings(t.Context(), "x"); err != nil {
+		t.Error(err)
+	}
+	catalogue, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range catalogue.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func useBreaking(t *testing.T, b *base, client *mongo.Client) {
+	b.hold("job", 7)
+	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Client: client, Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holders, _, err := inspector.Holder(t.Context(), "job")
+	if err != nil || len(holders) != 1 {
+		t.Fatal(holders, err)
+	}
+	if _, err := inspector.Break(t.Context(), "job", 7, "x", holders[0].Session); err != nil {
+		t.Error(err)
+	}
+}
+
+func useLoops(t *testing.T, b *base, client *mongo.Client) {
+	useLocks(t, b, client)
+	records, err := singleton.NewStore(client.Database(b.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := records.Settings(t.Context(), "x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := records.Change(t.Context(), singleton.Change{Name: "x", Fence: 1}); err != nil {
+		t.Error(err)
+	}
+	if _, err := records.Records(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The names in the role are those of the collections that are really used.
+func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
+	t.Parallel()
+	known := []string{catalog.LocksCollection, catalog.PingsCollection, catalog.HistoryCollection,
+		singleton.SettingsCollection, singleton.RecordsCollection, "rows", ""}
+	for _, p := range role.Of("rows", role.Features()...) {
+		if !slices.Contains(known, p.Collection) {
+			t.Errorf("nobody uses %q", p.Collection)
+		}
+	}
+}
+
+// The role is printed without a server, as a command that can be pasted, and as the document of that command.
+func TestDoctorRole_IsADocument(t *testing.T) {
+	t.Parallel()
+	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking", "--json").want(t, 0).out
+	var command struct {
+		CreateRole string `json:"createRole"`
+		Privileges []struct {
+			Resource struct{ DB, Collection string } `json:"resource"`
+			Actions  []string                        `json:"actions"`
+		} `json:"privileges"`
+	}
+	if err := json.Unmarshal([]byte(out), &command); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	text := fmt.Sprint(command.Privileges)
+	if command.CreateRole != roleName || !strings.Contains(text, "{own locks} [find update]") ||
+		strings.Contains(text, "insert") || strings.Contains(text, "remove") {
+		t.Errorf("got %+v", command)
+	}
+	cli(t, "doctor", "--role").want(t, 0, `db.getSiblingDB("admin").runCommand({`, `"db": "distlock"`, "changeStream",
+		"lockhistory")
+	cli(t, "doctor", "--role", "--features", "claims").want(t, exitUsage, "--queue")
+	cli(t, "doctor", "--role", "--features", "claims", "--queue", "jobs").want(t, 0, `"collection": "jobs"`)
+	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
+}
+
+// Whatever doctor looks at, it changes no document and makes no collection; integration has the same with users.
+func TestDoctor_LeavesNoTrace(t *testing.T) {
+	b := newBase(t)
+	features := strings.ReplaceAll(role.Names(), " ", "")
+	args := b.flags("doctor", "--rounds", "1", "--contenders", "2", "--features", features, "--queue", "jobs", "--json")
+	examine := func() report {
+		t.Helper()
+		var r report
+		if err := json.Unmarshal([]byte(cli(t, args...).want(t, 0).out), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := examine(); len(r.MissingPrivileges) > 0 {
+		t.Errorf("a server without users denies %+v", r.MissingPrivileges)
+	}
+	if names, err := b.db.ListCollectionNames(t.Context(), bson.D{}); err != nil || len(names) > 0 {
+		t.Errorf("it has made %q (%v)", names, err)
+	}
+	fill(b)
+	before := b.all()
+	r := examine()
+	if after := b.all(); before != after {
+		t.Errorf("it has changed\n%s\ninto\n%s", before, after)
+	}
+	warnings := strings.Join(r.Warnings, "\n")
+	for _, want := range []string{"gone:6:1:f stands in locks and has no ping", "foreign:3:1:c is no process of ours",
+		"silent:2:1:b has not pinged for", "3 documents cannot be understood"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("nothing is said of %q:\n%s", want, warnings)
+		}
+	}
+}
+
+// all is every document of the database.
+func (b *base) all() string {
+	b.t.Helper()
+	names, err := b.db.ListCollectionNames(b.t.Context(), bson.D{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	slices.Sort(names)
+	text := ""
+	for _, name := range names {
+		cursor, err := b.db.Collection(name).Find(b.t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		var docs []bson.Raw
+		if err := cursor.All(b.t.Context(), &docs); err != nil {
+			b.t.Fatal(err)
+		}
+		text += fmt.Sprintln(name, docs)
+	}
+	return text
+}
+
+// Members whose clocks differ, an arbiter without which nothing is acknowledged, one that does not answer: each is told.
+func TestReport_JudgeMembers(t *testing.T) {
+	t.Parallel()
+	ok := func(host string, ahead int64) member { return member{Host: host, State: "secondary", AheadMS: ahead} }
+	arbiter := member{Host: "d", State: "arbiter", AheadMS: 1 << 40}
+	for name, c := range map[string]struct {
+		members []member
+		says    string // empty: nothing
+	}{
+		"all agree":        {[]member{ok("a", 0), ok("b", 29_000), ok("c", -100)}, ""},
+		"clocks differ":    {[]member{ok("a", -20_000), ok("b", 20_000), ok("c", 0)}, "the clocks of b and a differ by 40s"},
+		"one away":         {[]member{ok("a", 0), {Host: "b", Problem: "refused"}, ok("c", 0)}, "member b does not answer: refused"},
+		"arbiter of three": {[]member{ok("a", 0), ok("b", 0), arbiter}, "1 of 3 members are arbiters"},
+		"arbiter of five":  {[]member{ok("a", 0), ok("b", 0), ok("c", 0), ok("e", 0), arbiter}, ""},
+		"nobody answers":   {[]member{{Host: "a", Problem: "x"}}, "member a"},
+	} {
+		r := report{Members: c.members}
+		r.judgeMembers()
+		if got := strings.Join(r.Warnings, "\n"); c.says == "" && got != "" || !strings.Contains(got, c.says) {
+			t.Errorf("%s: want %q, got %q", name, c.says, got)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+// Package role knows which privileges of MongoDB each feature needs, and no more: the least with which it works and
+// logs no warning. Tests hold the table against the commands that are really sent.
+package role
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A Feature is something that a user of the database may be allowed to do.
+type Feature string
+
+// The features.
+const (
+	Locks        Feature = "locks"        // try, hold, release and take over locks, of every mode
+	Lines        Feature = "lines"        // hear of grants by a change stream
+	Transactions Feature = "transactions" // write only while a lock is held
+	History      Feature = "history"      // write what happens, and read it
+	Listings     Feature = "listings"     // see who holds and who waits; what happened
+	Breaking     Feature = "breaking"     // free a lock by force
+	Loops        Feature = "loops"        // run loops and schedules
+	Claims       Feature = "claims"       // work on the rows of a collection
+	Doctor       Feature = "doctor"       // race on scratch collections; bench as well
+)
+
+// Features are all of them.
+func Features() []Feature {
+	return []Feature{Locks, Lines, Transactions, History, Listings, Breaking, Loops, Claims, Doctor}
+}
+
+// A Privilege is actions on one collection of the database, or on all where Collection is empty.
+type Privilege struct {
+	Collection string
+	Actions    []string
+}
+
+// The collections. Their names are those of packages catalog and singleton; a test compares them.
+const (
+	locks    = "locks"
+	pings    = "lockpings"
+	history  = "lockhistory"
+	settings = "settings"
+	records  = "singletons"
+	every    = ""
+)
+
+// needs returns what a feature needs beside what the features that it stands on need; rows is the collection of Claims.
+func needs(f Feature, rows string) []Privilege {
+	switch f {
+	case Locks:
+		return []Privilege{
+			{locks, []string{"find", "insert", "update", "createIndex", "listIndexes"}},
+			{pings, []string{"find", "insert", "update", "remove", "createIndex", "listIndexes"}},
+		}
+	case Lines:
+		return []Privilege{{locks, []string{"find", "changeStream"}}}
+	case Transactions:
+		return []Privilege{{locks, []string{"find", "insert", "update"}}}
+	case History:
+		return []Privilege{{history, []string{"find", "insert", "remove", "createIndex"}}}
+	case Listings:
+		return []Privilege{{locks, []string{"find"}}, {pings, []string{"find"}}, {history, []string{"find"}},
+			{records, []string{"find"}}, {settings, []string{"find"}}}
+	case Breaking:
+		return []Privilege{{locks, []string{"find", "update"}}, {pings, []string{"find"}}}
+	case Loops:
+		return []Privilege{{settings, []string{"find"}}, {records, []string{"find", "insert", "update"}}}
+	case Claims:
+		return []Privilege{{rows, []string{"find", "insert", "update", "remove", "changeStream", "createIndex",
+			"listIndexes"}}}
+	case Doctor:
+		return []Privilege{{every, []string{"find", "insert", "update", "remove", "dropCollection"}}}
+	}
+	return nil
+}
+
+// Of returns what the features need together: each collection and each action once, in a fixed order. rows is the
+// collection on whose rows Claims works.
+func Of(rows string, features ...Feature) []Privilege {
+	var all []Privilege
+	for _, f := range Features() {
+		if !slices.Contains(features, f) {
+			continue
+		}
+		for _, p := range needs(f, rows) {
+			i := slices.IndexFunc(all, func(one Privilege) bool { return one.Collection == p.Collection })
+			if i < 0 {
+				all = append(all, Privilege{Collection: p.Collection})
+				i = len(all) - 1
+			}
+			for _, action := range p.Actions {
+				if !slices.Contains(all[i].Actions, action) {
+					all[i].Actions = append(all[i].Actions, action)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Parse reads a list of features, separated by commas.
+func Parse(list string) ([]Feature, error) {
+	var found []Feature
+	for word := range strings.SplitSeq(list, ",") {
+		f := Feature(strings.TrimSpace(word))
+		if !slices.Contains(Features(), f) {
+			return nil, fmt.Errorf("there is no feature %q; there are %s", f, Names())
+		}
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+// Names lists the features.
+func Names() string {
+	var all []string
+	for _, f := range Features() {
+		all = append(all, string(f))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Command is the command createRole with these privileges in a database.
+func Command(name, database string, privileges []Privilege) bson.D {
+	list := bson.A{}
+	for _, p := range privileges {
+		actions := bson.A{}
+		for _, action := range p.Actions {
+			actions = append(actions, action)
+		}
+		list = append(list, bson.D{
+			{Key: "resource", Value: bson.D{{Key: "db", Value: database}, {Key: "collection", Value: p.Collection}}},
+			{Key: "actions", Value: actions},
+		})
+	}
+	return bson.D{{Key: "createRole", Value: name}, {Key: "privileges", Value: list}, {Key: "roles", Value: bson.A{}}}
+}

@@ -1,0 +1,110 @@
+package role_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"mongodlm/internal/role"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// once is needed one time at most, in a database of an early version: without it a warning is logged.
+const once = "dropIndex"
+
+// Every action that the adapter names when it is refused is one that the role grants on that collection.
+func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`(?s)catalog\.(Locks|Pings|History)Collection[^\n]*,[^\n]*?\s*actions: "([^"]+)"`)
+	collections := map[string]string{"Locks": "locks", "Pings": "lockpings", "History": "lockhistory"}
+	found := 0
+	files, err := filepath.Glob("../../catalog/mongocatalog/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := role.Of("", role.Locks, role.Lines, role.Transactions, role.History, role.Breaking)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range named.FindAllSubmatch(text, -1) {
+			found++
+			for action := range strings.SplitSeq(string(match[2]), ", ") {
+				if !granted(all, collections[string(match[1])], action) {
+					t.Errorf("%s: the role does not grant %s on %s", file, action, collections[string(match[1])])
+				}
+			}
+		}
+		for _, match := range regexp.MustCompile(`onHistory\([^,]+, "([^"]+)"\)`).FindAllSubmatch(text, -1) {
+			found++
+			if action := string(match[1]); !granted(all, "lockhistory", action) {
+				t.Errorf("%s: the role does not grant %s on lockhistory", file, action)
+			}
+		}
+		for _, match := range regexp.MustCompile(`actions:? (?:= )?"([^"]+)"`).FindAllSubmatch(text, -1) {
+			for action := range strings.SplitSeq(string(match[1]), ", ") {
+				if action != once && !slices.ContainsFunc(all, func(p role.Privilege) bool {
+					return slices.Contains(p.Actions, action)
+				}) {
+					t.Errorf("%s: no collection of the role has the action %s", file, action)
+				}
+			}
+		}
+	}
+	if found < 12 {
+		t.Errorf("only %d operations are found in the sources: this test has seen too little", found)
+	}
+}
+
+func granted(privileges []role.Privilege, collection, action string) bool {
+	return slices.ContainsFunc(privileges, func(p role.Privilege) bool {
+		return p.Collection == collection && slices.Contains(p.Actions, action)
+	})
+}
+
+// Together they grant nothing twice and nothing that none asks for.
+func TestOf_Together_IsTheUnion(t *testing.T) {
+	t.Parallel()
+	together := role.Of("jobs", role.Features()...)
+	seen := map[string]bool{}
+	for _, p := range together {
+		for _, action := range p.Actions {
+			key := p.Collection + "/" + action
+			if seen[key] {
+				t.Errorf("%s is granted twice", key)
+			}
+			seen[key] = true
+			if !slices.ContainsFunc(role.Features(), func(f role.Feature) bool {
+				return granted(role.Of("jobs", f), p.Collection, action)
+			}) {
+				t.Errorf("nobody asks for %s", key)
+			}
+		}
+	}
+	for _, f := range role.Features() {
+		for _, p := range role.Of("jobs", f) {
+			for _, action := range p.Actions {
+				if !seen[p.Collection+"/"+action] {
+					t.Errorf("%s on %s, for %s, is left out", action, p.Collection, f)
+				}
+			}
+		}
+	}
+}
+
+func TestParse_NamesWhatThereIs(t *testing.T) {
+	t.Parallel()
+	if got, err := role.Parse("locks, history"); err != nil || !slices.Equal(got, []role.Feature{role.Locks, role.History}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := role.Parse("locks,everything"); err == nil || !strings.Contains(err.Error(), "transactions") {
+		t.Errorf("got %v, want the features that there are", err)
+	}
+}
