@@ -240,7 +240,10 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 		func() error { _, err := (&waiters{connection: at}).collect(t.Context(), st); return err },
 		func() error { _, err := (&processes{connection: at}).collect(t.Context(), st); return err },
 		func() error { _, err := (&loops{connection: at}).collect(t.Context(), st); return err },
-		func() error { _, err := (&showing{connection: at, name: "condemned"}).collect(t.Context(), st); return err },
+		func() error {
+			_, err := (&showing{connection: at, name: "condemned"}).collect(t.Context(), st)
+			return err
+		},
 	} {
 		if err := collect(); err != nil {
 			t.Error(err)

@@ -26,7 +26,7 @@ type Options struct {
 	ReplicaSet int
 	// ConfigServer starts the members with --configsvr.
 	ConfigServer bool
-	// Auth starts the program with --auth; for a standalone only.
+	// Auth starts the program with --auth, the members of a replica set with a key file of their own.
 	Auth bool
 }
 
@@ -61,6 +61,11 @@ func Start(ctx context.Context, p Program, opts Options) (_ *Deployment, err err
 	if opts.ReplicaSet > 0 {
 		d.name = "set" + strings.TrimPrefix(filepath.Base(dir), "mongodtest")
 	}
+	if opts.Auth && d.name != "" {
+		if err := os.WriteFile(d.keyFile(), []byte("for/these/tests/only"), 0o600); err != nil {
+			return nil, err
+		}
+	}
 	for i, addr := range addrs {
 		folder := filepath.Join(dir, fmt.Sprint(i))
 		d.nodes = append(d.nodes, &node{
@@ -93,8 +98,13 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	if opts.Auth {
 		args = append(args, "--auth")
 	}
+	if opts.Auth && d.name != "" {
+		args = append(args, "--keyFile", d.keyFile())
+	}
 	return args
 }
+
+func (d *Deployment) keyFile() string { return filepath.Join(d.dir, "key") }
 
 // startNodes starts all members at once.
 func (d *Deployment) startNodes(ctx context.Context) error {

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/internal/mongodtest"
+)
+
+// guarded starts a replica set that wants passwords, with a user root, or skips.
+func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short leaves out what starts a mongod")
+	}
+	p, err := mongodtest.Find(t.Context())
+	if err != nil {
+		t.Skip(err)
+	}
+	d, err := mongodtest.Start(t.Context(), p, mongodtest.Options{Auth: true, ReplicaSet: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	as = func(user string) string {
+		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+secretEscaped+"@", 1)
+	}
+	create := bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: secret},
+		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: "root"}, {Key: "db", Value: "admin"}}}}}
+	asAdmin(t, connected(t, d.URI()), create) // the first user may be made by anybody on the machine
+	return connected(t, as("root")), as
+}
+
+// A password with what has to be escaped in a connection string.
+const (
+	secret        = "n0b0dy/may$see"
+	secretEscaped = "n0b0dy%2Fmay%24see"
+)
+
+func connected(t *testing.T, uri string) *mongo.Client { return newBaseOf(t, uri).db.Client() }
+
+func asAdmin(t *testing.T, client *mongo.Client, command any) {
+	t.Helper()
+	if err := client.Database("admin").RunCommand(t.Context(), command).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What --role prints is taken by a real server; doctor finds nothing missing for a user with that role, changes nothing
+// while it tries, and names each action that is taken away.
+func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
+	root, as := guarded(t)
+	out := cli(t, "doctor", "--role", "--json", "--features", "locks,lines,history,listings,loops").want(t, 0).out
+	var command bson.D
+	if err := bson.UnmarshalExtJSON([]byte(out), false, &command); err != nil {
+		t.Fatal(err)
+	}
+	asAdmin(t, root, command)
+	asAdmin(t, root, bson.D{{Key: "createUser", Value: "least"}, {Key: "pwd", Value: secret},
+		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: roleName}, {Key: "db", Value: "admin"}}}}})
+	b := newBaseOf(t, as("root"))
+	b.name, b.db = defaultDatabase, root.Database(defaultDatabase)
+	examine := func() report {
+		t.Helper()
+		r := cli(t, "doctor", "--uri", as("least"), "--json", "--features", "locks,lines,history,listings,loops").want(t, 0)
+		if strings.Contains(r.out+r.errOut, "n0b0dy") {
+			t.Errorf("the password is shown:\n%s\n%s", r.out, r.errOut)
+		}
+		var got report
+		if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	r := examine()
+	if len(r.MissingPrivileges) > 0 || r.Race != nil || !r.Fit || len(r.Members) != 1 || r.Members[0].State != "primary" {
+		t.Errorf("with the whole role: %+v", r)
+	}
+	if names, err := b.db.ListCollectionNames(t.Context(), bson.D{}); err != nil || len(names) > 0 {
+		t.Errorf("trying has made %q (%v)", names, err)
+	}
+	fill(b)
+	before := b.all()
+	examine()
+	if after := b.all(); before != after {
+		t.Errorf("trying has changed\n%s\ninto\n%s", before, after)
+	}
+	for i, p := range privilegesOf(t, command) {
+		for j := range p.Actions {
+			less := privilegesOf(t, command)
+			action := less[i].Actions[j]
+			less[i].Actions = slices.Delete(less[i].Actions, j, j+1)
+			asAdmin(t, root, bson.D{{Key: "updateRole", Value: roleName}, {Key: "privileges", Value: less}})
+			got := examine().MissingPrivileges
+			if len(got) != 1 || got[0].Collection != defaultDatabase+"."+p.Resource.Collection ||
+				fmt.Sprint(got[0].Actions) != "["+action+"]" {
+				t.Errorf("without %s on %s: %+v is missing", action, p.Resource.Collection, got)
+			}
+		}
+	}
+}
+
+type privilege struct {
+	Resource struct {
+		DB         string `bson:"db"`
+		Collection string `bson:"collection"`
+	} `bson:"resource"`
+	Actions []string `bson:"actions"`
+}
+
+func privilegesOf(t *testing.T, command bson.D) []privilege {
+	t.Helper()
+	raw, err := bson.Marshal(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Privileges []privilege `bson:"privileges"`
+	}
+	if err := bson.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc.Privileges
+}
+
+// everyCommand calls each command that has a connection string.
+var everyCommand = []string{
+	"doctor --rounds 1 --contenders 2", "locks", "locks a", "show a", "ps", "waiters", "loops", "claims jobs",
+	"break a --fence 1 --why x", "locks --wrong",
+}
+
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// No command shows the password of its connection string: not of a server that does not answer, not of one that knows no
+// users, nor in a log, nor beside a wrong call.
+func TestEveryCommand_Password_IsNowhere(t *testing.T) {
+	t.Parallel()
+	for _, uri := range []string{
+		"mongodb://someone:" + secretEscaped + "@127.0.0.1:1/?serverSelectionTimeoutMS=200",
+		strings.Replace(uri, "mongodb://", "mongodb://someone:"+secretEscaped+"@", 1),
+		"mongodb://someone:" + secret + "@127.0.0.1:1/",
+		"mongodb://someone:" + secretEscaped + "@127.0.0.1:1/?tls=perhaps",
+	} {
+		for _, args := range everyCommand {
+			log := t.TempDir() + "/log"
+			words := append(strings.Fields(args), "--uri", uri)
+			if strings.HasPrefix(args, "doctor") || strings.HasPrefix(args, "break") {
+				words = append(words, "--log", log)
+			}
+			r := cli(t, words...)
+			if text := r.out + r.errOut + contents(t, log); strings.Contains(text, "n0b0dy") || r.code == 0 {
+				t.Errorf("%s --uri %s: code %d\n%s", args, uri, r.code, text)
+			}
+		}
+	}
+}

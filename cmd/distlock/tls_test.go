@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// An authority makes certificates for one test.
+type authority struct {
+	t    *testing.T
+	dir  string
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	der, key := a.make("the authority", true)
+	a.key = key
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.cert = cert
+	a.write("ca.pem", pemOf("CERTIFICATE", der))
+	return a
+}
+
+// make signs a certificate, with its own key when there is no authority yet.
+func (a *authority) make(name string, ca bool) ([]byte, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: ca, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return der, key
+}
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func (a *authority) write(name string, text []byte) string {
+	a.t.Helper()
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+// pair writes a certificate and its key into one file, as drivers read it.
+func (a *authority) pair(name string) (path string) {
+	a.t.Helper()
+	der, key := a.make(name, false)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
+}
+
+// A secured is the embedded server behind TLS. It asks every client for a certificate, and answers the X.509 login of one
+// that has shown it, as a mongod does.
+type secured struct {
+	addr   string
+	logins atomic.Int32
+	wg     sync.WaitGroup
+}
+
+func secure(t *testing.T, a *authority) *secured {
+	t.Helper()
+	file := a.pair("server")
+	cert, err := tls.LoadX509KeyPair(file, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &secured{addr: listener.Addr().String()}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.wg.Go(func() { // ends with the listener
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.wg.Go(func() { s.serve(ctx, conn) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		s.wg.Wait()
+	})
+	return s
+}
+
+// serve hands messages on until either side ends.
+func (s *secured) serve(ctx context.Context, client net.Conn) {
+	hosts := (&connection{uri: uri}).hosts()
+	server, err := net.Dial("tcp", hosts)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })
+	defer stop()
+	s.wg.Go(func() {
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+	})
+	defer func() { _, _ = client.Close(), server.Close() }()
+	for {
+		message, err := readMessage(client)
+		if err != nil {
+			return
+		}
+		to := io.Writer(server)
+		if reply := login(message); reply != nil {
+			s.logins.Add(1)
+			message, to = reply, client
+		}
+		if _, err := to.Write(message); err != nil {
+			return
+		}
+	}
+}
+
+// What of the protocol a login needs: a header of 16 bytes, the flags, and a section of one document.
+const (
+	headerBytes = 16
+	opMsg       = 2013
+)
+
+func readMessage(r io.Reader) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.LittleEndian.Uint32(head))
+	copy(message, head)
+	_, err := io.ReadFull(r, message[len(head):])
+	return message, err
+}
+
+// login answers the command authenticate; nil for any other.
+func login(message []byte) []byte {
+	const document = headerBytes + 4 + 1
+	if len(message) < document || binary.LittleEndian.Uint32(message[12:]) != opMsg {
+		return nil
+	}
+	first, err := bson.Raw(message[document:]).IndexErr(0)
+	if err != nil || first.Key() != "authenticate" {
+		return nil
+	}
+	body, err := bson.Marshal(bson.D{{Key: "user", Value: "CN=operator"}, {Key: "ok", Value: 1}})
+	if err != nil {
+		return nil
+	}
+	reply := make([]byte, document, document+len(body))
+	copy(reply[8:], message[4:8]) // the reply to that request
+	binary.LittleEndian.PutUint32(reply[12:], opMsg)
+	reply = append(reply, body...)
+	binary.LittleEndian.PutUint32(reply, uint32(len(reply)))
+	return reply
+}
+
+// TLS and X.509 are a matter of the connection string: commands that hold a lock, list and examine get through to a server
+// that wants a certificate, and without the right one the error says so and shows no secret.
+func TestTLS_ThroughTheConnectionString(t *testing.T) {
+	b := newBase(t)
+	a := newAuthority(t)
+	server := secure(t, a)
+	at := func(options ...string) string {
+		return "mongodb://" + server.addr + "/?directConnection=true&serverSelectionTimeoutMS=2000&tls=true&tlsCAFile=" +
+			url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" + strings.Join(options, "&")
+	}
+	key := "tlsCertificateKeyFile=" + url.QueryEscape(a.pair("operator"))
+	b.hold("job", 3)
+	for _, uri := range []string{at(key), at(key, "authMechanism=MONGODB-X509", "authSource=$external")} {
+		cli(t, "locks", "--uri", uri, "--database", b.name).want(t, 0, "doing a balance round")
+		cli(t, "doctor", "--uri", uri, "--database", b.name, "--rounds", "1", "--contenders", "2").want(t, 0, "verdict: fit")
+		cli(t, append([]string{"run", "other", "--uri", uri, "--database", b.name, "--"}, self(t, "env", "0")...)...).want(t, 0)
+	}
+	if n := server.logins.Load(); n < 3 {
+		t.Errorf("%d logins by X.509, want one for each connection", n)
+	}
+	other := newAuthority(t)
+	for name, uri := range map[string]string{
+		"no certificate":      at(),
+		"another authority's": at("tlsCertificateKeyFile=" + url.QueryEscape(other.pair("operator"))),
+		"no such file":        at("tlsCertificateKeyFile=" + url.QueryEscape(filepath.Join(a.dir, "none.pem"))),
+		"a wrong password": at("tlsCertificateKeyFile="+url.QueryEscape(a.write("locked.pem", pemOf("ENCRYPTED PRIVATE KEY", []byte("x")))),
+			"tlsCertificateKeyFilePassword=n0b0dy"),
+		"server not trusted": strings.Replace(at(key), url.QueryEscape(a.dir), url.QueryEscape(other.dir), 1),
+	} {
+		r := cli(t, "locks", "--uri", uri, "--database", b.name)
+		if text := r.out + r.errOut; r.code == 0 || strings.Contains(text, "n0b0dy") {
+			t.Errorf("%s: code %d\n%s", name, r.code, text)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/role"
+)
+
+// leastFeatures are what the user of these tests may do.
+var leastFeatures = []role.Feature{role.Locks, role.Lines, role.Transactions, role.History, role.Listings, role.Breaking}
+
+// leastUser starts a replica set with users and returns the connection string of one who has a role and nothing more, and
+// a function that changes what the role allows in database distlock.
+func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
+	t.Helper()
+	d := private(t, mongodtest.Options{Auth: true, ReplicaSet: 1})
+	as := func(user string) string {
+		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
+	}
+	command := func(client *mongo.Client, doc bson.D) {
+		t.Helper()
+		if err := client.Database("admin").RunCommand(t.Context(), doc).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(privateClient(t, options.Client().ApplyURI(d.URI())), bson.D{field("createUser", "root"),
+		field("pwd", plainPassword), field("roles", bson.A{bson.D{field("role", "root"), field("db", "admin")}})})
+	root := privateClient(t, options.Client().ApplyURI(as("root")))
+	command(root, role.Command("least", "distlock", role.Of("", leastFeatures...)))
+	command(root, bson.D{field("createUser", "least"), field("pwd", plainPassword),
+		field("roles", bson.A{bson.D{field("role", "least"), field("db", "admin")}})})
+	return as("least"), func(privileges []role.Privilege) {
+		t.Helper()
+		doc := role.Command("least", "distlock", privileges)
+		doc[0].Key = "updateRole"
+		command(root, doc)
+	}
+}
+
+// life does everything that the features allow, and returns what was said of it: errors, and warnings of the log.
+func life(t *testing.T, uri string) []string {
+	t.Helper()
+	var said []string
+	say := func(err error) {
+		if err != nil {
+			said = append(said, err.Error())
+		}
+	}
+	var written log
+	cfg := userConfig(uri)
+	cfg.Logger = zerolog.New(&written).Level(zerolog.WarnLevel)
+	m, err := distlock.New(t.Context(), cfg)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, opt := range []distlock.Option{distlock.Why("alone"), distlock.Shared(), distlock.Permits(2), distlock.Lease(time.Minute)} {
+		guard, err := m.Lock("job "+bson.NewObjectID().Hex()).TryLock(t.Context(), opt)
+		if say(err); err == nil {
+			say(guard.Verify(t.Context()))
+			say(guard.InTransaction(t.Context(), func(context.Context) error { return nil }))
+			say(guard.Release())
+		}
+	}
+	say(inLine(t, m))
+	inspector := m.Inspector()
+	name := "broken " + bson.NewObjectID().Hex()
+	if guard, err := m.Lock(name).TryLock(t.Context()); err == nil {
+		_, err = inspector.Break(t.Context(), name, guard.Fence(), "a test", guard.Session())
+		say(err)
+		_ = guard.Release() // it is lost
+	}
+	for _, err := range inspector.Locks(t.Context()) {
+		say(err)
+	}
+	store, err := mongocatalog.New(privateClient(t, options.Client().ApplyURI(uri)), mongocatalog.Options{Database: "distlock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.Prepare(t.Context())
+	say(err)
+	_, err = store.Prune(t.Context(), time.Now().Add(-time.Hour))
+	say(err)
+	_, err = store.PrepareHistory(t.Context(), time.Hour)
+	say(err)
+	say(store.AppendHistory(t.Context(), []catalog.HistoryEntry{{ID: bson.NewObjectID(), At: time.Now(), Kind: "x"}}))
+	_, err = store.PruneHistory(t.Context(), time.Now().Add(-time.Hour), 1000)
+	say(err)
+	for _, err := range store.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
+		say(err)
+	}
+	say(m.Close(context.WithoutCancel(t.Context())))
+	for line := range strings.Lines(written.String()) {
+		if !strings.Contains(line, "broken by hand") && !strings.Contains(line, `"message":"lost"`) {
+			said = append(said, line)
+		}
+	}
+	return said
+}
+
+// inLine lets one wait for what another holds.
+func inLine(t *testing.T, m *distlock.Manager) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	name := "line " + bson.NewObjectID().Hex()
+	lock := m.Lock(name)
+	guard, err := lock.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { // ends with the release below, or with ctx
+		next, err := lock.Lock(ctx)
+		if err == nil {
+			err = next.Release()
+		}
+		done <- err
+	}()
+	eventually(t, 20*time.Second, "somebody waits", func() bool {
+		_, line, err := m.Inspector().Holder(ctx, name)
+		return err != nil || len(line) > 0
+	})
+	if err := guard.Release(); err != nil {
+		return err
+	}
+	return <-done
+}
+
+// A user with the printed role and nothing more does everything, without an error and without a warning; with one action
+// less, whatever it is, something names it and its collection.
+func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
+	uri, allow := leastUser(t)
+	if said := life(t, uri); len(said) > 0 {
+		t.Fatalf("with the whole role:\n%s", strings.Join(said, "\n"))
+	}
+	whole := role.Of("", leastFeatures...)
+	for i, p := range whole {
+		for _, action := range p.Actions {
+			if p.Collection != catalog.LocksCollection && p.Collection != catalog.PingsCollection &&
+				p.Collection != catalog.HistoryCollection {
+				continue // listings of loops
+			}
+			t.Run(fmt.Sprintf("%s without %s", p.Collection, action), func(t *testing.T) {
+				less := slices.Clone(whole)
+				less[i].Actions = slices.DeleteFunc(slices.Clone(p.Actions), func(a string) bool { return a == action })
+				allow(less)
+				said := strings.Join(life(t, uri), "\n")
+				if !strings.Contains(said, action) || !strings.Contains(said, "distlock."+p.Collection) {
+					t.Errorf("nothing names it:\n%s", said)
+				}
+				wantNoSecret(t, said)
+			})
+		}
+	}
+}
