@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 )
 
@@ -78,6 +79,29 @@ func TestClaim_HangingServer_EndsWithItsContext(t *testing.T) {
 		time.Sleep(time.Minute)
 		if rows := must2(p.Claim(t.Context(), 1)); len(rows) != 1 {
 			t.Errorf("%d rows, want 1", len(rows))
+		}
+	})
+}
+
+// The reply of a claim comes when the slot is lost: the rows are not given out, although they are claimed.
+func TestClaim_SlotLostBeforeTheReply_NoRowIsGiven(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		p.gate.set(func(_ context.Context, command string, apply func() error) error {
+			if command == "mark one" {
+				p.lock.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+				time.Sleep(takeoverTime)
+			}
+			return apply()
+		})
+		rows, err := p.Claim(t.Context(), 1)
+		if len(rows) != 0 {
+			t.Errorf("%d rows were given", len(rows))
+		}
+		wantErr(t, err, distlock.ErrLockLost)
+		if c := w.counts(); c.Claimed != 1 {
+			t.Errorf("%+v: nothing was claimed, the test tests nothing", c)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/fault"
 	"mongodlm/singleton"
 )
 
@@ -85,6 +86,30 @@ func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 			if i > 0 && begun[i].Sub(begun[i-1]).Round(time.Second) != time.Minute {
 				t.Errorf("round %d began %v after the one before", i, begun[i].Sub(begun[i-1]))
 			}
+		}
+	})
+}
+
+// The answer about the settings is late, and the lock was lost meanwhile: no round begins, although nobody else has
+// the lock.
+func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(0)
+		p.store.set(func(_ context.Context, apply func() error) error {
+			err := apply()
+			if p.store.count() == 3 { // after the two of a new holder
+				p.locks.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+				time.Sleep(takeoverTime)
+			}
+			return err
+		})
+		p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(_ context.Context, g *distlock.TryGuard) error {
+			t.Error("a round began: ", g.Err())
+			return nil
+		}})
+		time.Sleep(takeoverTime + time.Minute)
+		if n := p.store.count(); n < 3 {
+			t.Errorf("%d commands to the store, want the settings asked", n)
 		}
 	})
 }
