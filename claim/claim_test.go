@@ -123,6 +123,42 @@ func TestRescue_LivingProcess_Never(t *testing.T) {
 	})
 }
 
+// Clocks an hour apart: no row is given twice or lost. Only the pause before a retry is another one: none when the
+// process that looks after it is ahead, and up to an hour more when it is behind and the one that failed is dead.
+func TestClaim_ClocksAnHourApart_OnlyThePauseDiffers(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.add(0, 1)
+				a, b := w.startWrong(ahead, Config{Backoff: time.Minute}), w.start(Config{Backoff: time.Minute})
+				row := must2(a.Claim(t.Context(), 1))[0]
+				if err := row.Fail(t.Context(), errors.New("on purpose")); err != nil {
+					t.Fatal(err)
+				}
+				failed := time.Now()
+				a.cut()
+				var given []time.Duration
+				stop := b.run(t, func(_ context.Context, row *Row[item]) error {
+					if row.Fence() != 2 || row.Attempt() != 2 {
+						t.Errorf("fence %d, attempt %d, want 2 of both", row.Fence(), row.Attempt())
+					}
+					given = append(given, time.Since(failed))
+					return nil
+				})
+				w.settle(3*time.Hour, allDone(1))
+				stop()
+				early, late := time.Duration(0), 2*time.Minute
+				if ahead > 0 {
+					early, late = ahead, ahead+3*time.Minute
+				}
+				if len(given) != 1 || given[0] < early || given[0] > late {
+					t.Errorf("given after %v, want once between %v and %v", given, early, late)
+				}
+			})
+		})
+	}
+}
+
 // The rows of a process that died are given to others when the takeover rule says so, with a larger
 // fence, and the completion of the dead, should it live after all, matches nothing.
 func TestRescue_DeadProcess_CompletionIsRefused(t *testing.T) {

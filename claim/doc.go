@@ -45,6 +45,6 @@
 // # Clocks
 //
 // A lease is judged by the rates of two clocks, as everything in package distlock: the worker's must not be slower than
-// three quarters of the rescuer's. The pause before a retry is the only thing that compares two processes' clocks: with clocks an hour
-// apart a row is retried up to an hour early or late. Nothing else depends on them.
+// three quarters of the rescuer's. The pause before a retry is the only thing that compares two processes' clocks: with
+// clocks an hour apart a row is retried up to an hour early or late. Nothing else depends on them.
 package claim

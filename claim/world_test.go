@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
 	"mongodlm/internal/rows"
 )
@@ -64,10 +65,14 @@ type proc struct {
 }
 
 // start starts a process until the end of the test.
-func (w *world) start(cfg Config) *proc {
+func (w *world) start(cfg Config) *proc { return w.startWrong(0, cfg) }
+
+// startWrong starts a process whose time of day is wrong by so much.
+func (w *world) startWrong(by time.Duration, cfg Config) *proc {
 	w.t.Helper()
 	lock := fault.Wrap(w.locks)
-	m, err := distlock.New(w.t.Context(), distlock.Config{Catalog: lock, Host: "host"})
+	ctx := clock.With(w.t.Context(), wrong{clock.System(), by})
+	m, err := distlock.New(ctx, distlock.Config{Catalog: lock, Host: "host"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -76,7 +81,7 @@ func (w *world) start(cfg Config) *proc {
 	if list := cfg.problems(); list != nil {
 		w.t.Fatal(list)
 	}
-	p := &proc{onStore[item](w.t.Context(), m, g, "db.rows", cfg), m, lock, g}
+	p := &proc{onStore[item](ctx, m, g, "db.rows", cfg), m, lock, g}
 	w.t.Cleanup(func() {
 		p.lock.Set(nil)
 		p.gate.set(nil)
@@ -86,6 +91,18 @@ func (w *world) start(cfg Config) *proc {
 		_ = m.Close(context.Background()) // it may have been killed
 	})
 	return p
+}
+
+// A wrong clock shows another time of day.
+type wrong struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (c wrong) Now() clock.Reading {
+	r := c.Clock.Now()
+	r.Wall = r.Wall.Add(c.by)
+	return r
 }
 
 // run runs until the end of the test; what it returns is a stop that waits.
