@@ -17,6 +17,9 @@ type Stats struct {
 
 	Held    int // acquisitions that were not released, lost ones too
 	Waiting int // calls of Lock and Do that have yet to get their locks
+	// OldestWait is for how long the one has waited that has waited for the longest. It begins anew where a
+	// process that lost its heartbeat enters the line again.
+	OldestWait time.Duration
 	// Unreleased is how many sessions the background is yet to take out of their locks: the late releases, and
 	// callers that gave up a moment ago.
 	Unreleased int
@@ -58,8 +61,9 @@ func (m *Manager) Stats() Stats {
 			Embedded: server.Front, ConfigServer: server.ConfigServer, Transactions: server.Transactions,
 			ChangeStreams: server.ChangeStreams, PipelineUpdates: server.PipelineUpdates,
 		},
-		Held: m.owned.count(), Waiting: int(m.waits.Load()), Unreleased: beat.Left,
-		Lateness: beat.Lateness, Skew: beat.Skew, Listening: m.listening(), Commands: m.sent.byKind(),
+		Held: m.owned.count(), Waiting: int(m.waits.Load()), OldestWait: m.queue.Oldest(),
+		Unreleased: beat.Left,
+		Lateness:   beat.Lateness, Skew: beat.Skew, Listening: m.listening(), Commands: m.sent.byKind(),
 	}
 	if term := m.pinger.Last(); term != nil {
 		s.PingAge, s.TrustedFor = term.Age(), term.Left()

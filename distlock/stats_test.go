@@ -51,6 +51,10 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 		go func() { _, _ = p.Lock("b").Lock(ctx) }()
 		synctest.Wait()
 		want(1, 1, 0, listening)
+		time.Sleep(time.Hour)
+		if oldest := p.Stats().OldestWait; oldest != time.Hour {
+			t.Errorf("it has waited for %v, want 1h", oldest)
+		}
 		giveUp()
 		want(1, 0, 0, listening)
 		time.Sleep(3 * pingTime)

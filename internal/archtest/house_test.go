@@ -53,6 +53,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"singleton":               {"catalog", "distlock", "internal/clock"},
 		"singleton/singletontest": {"singleton"},
 		"gocronlock":              {"distlock", "singleton"},
+		"metrics/prometheus":      {"catalog", "distlock"},
 		demo + "cluster":          {"catalog"},
 		demo + "referee":          {demo + "cluster"},
 		demo + "view":             {"catalog", demo + "referee"},

@@ -218,6 +218,28 @@ func (q *Queue) Listens() (attends, streaming bool) {
 	return q.attends, q.streaming.Load()
 }
 
+// Oldest returns for how long the one has waited that has waited for the longest, since it came or entered
+// its line anew; zero when nobody waits.
+func (q *Queue) Oldest() time.Duration {
+	now := q.Clock.Now().Mono
+	oldest := time.Duration(0)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, lines := range q.lines {
+		for _, l := range lines {
+			oldest = max(oldest, now-l.places[0].Since)
+		}
+	}
+	for _, w := range q.inside {
+		w.mu.Lock()
+		if w.stands {
+			oldest = max(oldest, now-w.since)
+		}
+		w.mu.Unlock()
+	}
+	return oldest
+}
+
 func (q *Queue) closing() bool {
 	select {
 	case <-q.Closed:

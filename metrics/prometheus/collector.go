@@ -1,0 +1,220 @@
+package prometheus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"mongodlm/distlock"
+)
+
+// maxNames is how many names of locks may be labels.
+const maxNames = 100
+
+// Options are the settings of a Collector. The zero value is usable.
+type Options struct {
+	// Names are the locks that the label lock tells apart, at most 100: each costs up to some 200 series. All others
+	// are together, where the label is empty. Without names there is no such label.
+	Names []string
+}
+
+// A Collector shows one process, that is one Manager, to Prometheus. It is a [distlock.Observer] and a
+// [prom.Collector]. Safe for concurrent use.
+type Collector struct {
+	names  map[string]bool
+	source atomic.Pointer[Source]
+
+	acquisitions, takeovers, losses, releases *prom.CounterVec
+	evictions, condemnations                  *prom.CounterVec
+	breaks, dropped                           prom.Counter
+	waits, holds                              *prom.HistogramVec
+	pings, releasing                          prom.Histogram
+}
+
+// Source is what a Collector asks when it is scraped; a *distlock.Manager is one.
+type Source interface {
+	Stats() distlock.Stats
+	Config() distlock.Config
+}
+
+var (
+	_ distlock.Observer = (*Collector)(nil)
+	_ prom.Collector    = (*Collector)(nil)
+)
+
+// Bounds of the buckets, in seconds. A command takes milliseconds, a takeover as long as it is set to.
+var (
+	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400}
+)
+
+// The takeover rules and the causes of a loss, as labels.
+var (
+	rules      = []string{"watch", "witnesses", "at_once", "condemned", "lease"}
+	lossCauses = []string{"no_ping", "condemned", "ping_changed", "lease", "taken", "removed", "malformed"}
+)
+
+// New makes a Collector. Its error says that there are too many names.
+func New(o Options) (*Collector, error) {
+	if len(o.Names) > maxNames {
+		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each is a set "+
+			"of series of its own", len(o.Names), maxNames)
+	}
+	c := &Collector{names: map[string]bool{}}
+	for _, name := range o.Names {
+		c.names[name] = true
+	}
+	count := func(d description, labels ...string) *prom.CounterVec {
+		return prom.NewCounterVec(prom.CounterOpts{Name: d.name, Help: d.help}, c.labels(labels))
+	}
+	spread := func(d description, labels ...string) *prom.HistogramVec {
+		return prom.NewHistogramVec(
+			prom.HistogramOpts{Name: d.name, Help: d.help, Buckets: lockBuckets}, c.labels(labels))
+	}
+	short := func(d description) prom.Histogram {
+		return prom.NewHistogram(prom.HistogramOpts{Name: d.name, Help: d.help, Buckets: commandBuckets})
+	}
+	c.acquisitions = count(acquisitions, "outcome", "cause")
+	c.takeovers = count(takeovers, "rule")
+	c.losses = count(losses, "cause")
+	c.releases = count(releases, "cause")
+	c.waits = spread(waits, "outcome")
+	c.holds = spread(holds)
+	c.evictions = prom.NewCounterVec(prom.CounterOpts{Name: evictions.name, Help: evictions.help},
+		[]string{"party", "rule"})
+	c.condemnations = prom.NewCounterVec(prom.CounterOpts{Name: condemnations.name, Help: condemnations.help},
+		[]string{"rule"})
+	c.breaks = prom.NewCounter(prom.CounterOpts{Name: breaks.name, Help: breaks.help})
+	c.dropped = prom.NewCounter(prom.CounterOpts{Name: dropped.name, Help: dropped.help})
+	c.pings, c.releasing = short(pingTimes), short(releaseTimes)
+	c.begin(o.Names)
+	return c, nil
+}
+
+// begin makes the series of what is rare, so that they are there with zero before it happens: Prometheus
+// does not see an increase to the first value of a series.
+func (c *Collector) begin(names []string) {
+	for _, name := range append([]string{""}, names...) {
+		e := distlock.Event{Name: name}
+		for _, rule := range rules {
+			c.takeovers.WithLabelValues(c.of(e, rule)...)
+		}
+		for _, cause := range lossCauses {
+			c.losses.WithLabelValues(c.of(e, cause)...)
+		}
+	}
+	for _, rule := range rules {
+		c.condemnations.WithLabelValues(rule)
+		c.evictions.WithLabelValues("holder", rule)
+		c.evictions.WithLabelValues("waiter", rule)
+	}
+}
+
+// labels adds the lock's name to the labels of a metric if there are names to tell apart.
+func (c *Collector) labels(all []string) []string {
+	if len(c.names) > 0 {
+		return append(slices.Clip(all), "lock")
+	}
+	return all
+}
+
+// of are the values of the labels for an event.
+func (c *Collector) of(e distlock.Event, values ...string) []string {
+	if len(c.names) == 0 {
+		return values
+	}
+	name := e.Name
+	if !c.names[name] {
+		name = ""
+	}
+	return append(slices.Clip(values), name)
+}
+
+// Watch says whose Stats are shown when the Collector is scraped. Before that what happened is shown, and
+// nothing of how the process stands. A later call replaces the Manager of an earlier one.
+func (c *Collector) Watch(s Source) { c.source.Store(&s) }
+
+// word is a word of package distlock as the value of a label.
+func word(text string) string { return strings.ReplaceAll(text, " ", "_") }
+
+// Observe implements [distlock.Observer].
+func (c *Collector) Observe(e distlock.Event) {
+	cause := word(e.Cause())
+	switch e.Kind {
+	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,
+		distlock.EventGaveUp:
+		outcome := word(e.Kind.String())
+		c.acquisitions.WithLabelValues(c.of(e, outcome, cause)...).Inc()
+		c.waits.WithLabelValues(c.of(e, outcome)...).Observe(e.Waited.Seconds())
+		if e.Kind == distlock.EventTakenOver {
+			c.takeovers.WithLabelValues(c.of(e, word(e.Rule))...).Inc()
+		}
+	case distlock.EventReleased:
+		c.releases.WithLabelValues(c.of(e, cause)...).Inc()
+		c.holds.WithLabelValues(c.of(e)...).Observe(e.Held.Seconds())
+		c.releasing.Observe(e.Waited.Seconds())
+	case distlock.EventLost:
+		c.losses.WithLabelValues(c.of(e, cause)...).Inc()
+	case distlock.EventDropped:
+		c.dropped.Inc()
+		c.holds.WithLabelValues(c.of(e)...).Observe(e.Held.Seconds())
+	case distlock.EventBroken:
+		c.breaks.Inc()
+	case distlock.EventEvicted:
+		party := "holder"
+		if e.Fence == 0 {
+			party = "waiter"
+		}
+		c.evictions.WithLabelValues(party, word(e.Rule)).Inc()
+	case distlock.EventCondemned:
+		c.condemnations.WithLabelValues(word(e.Rule)).Inc()
+	case distlock.EventPing:
+		c.pings.Observe(e.Waited.Seconds())
+	}
+}
+
+// counted are the metrics that events make.
+func (c *Collector) counted() []prom.Collector {
+	return []prom.Collector{
+		c.acquisitions, c.takeovers, c.losses, c.releases, c.evictions, c.condemnations, c.breaks, c.dropped,
+		c.waits, c.holds, c.pings, c.releasing,
+	}
+}
+
+// Describe implements [prom.Collector].
+func (c *Collector) Describe(to chan<- *prom.Desc) {
+	for _, m := range c.counted() {
+		m.Describe(to)
+	}
+	for _, r := range readings {
+		to <- r.desc
+	}
+	to <- commandsDesc
+	to <- listeningDesc
+	to <- serverDesc
+}
+
+// Collect implements [prom.Collector]. While whoever reads is slow no event waits: the metrics are gathered
+// before the first is handed over.
+func (c *Collector) Collect(to chan<- prom.Metric) {
+	gathered := make(chan prom.Metric)
+	go func() { // ends with what there is, which is read at once
+		defer close(gathered)
+		for _, m := range c.counted() {
+			m.Collect(gathered)
+		}
+	}()
+	var all []prom.Metric
+	for m := range gathered {
+		all = append(all, m)
+	}
+	if source := c.source.Load(); source != nil {
+		all = append(all, read((*source).Stats(), (*source).Config())...)
+	}
+	for _, m := range all {
+		to <- m
+	}
+}

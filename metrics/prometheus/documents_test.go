@@ -1,0 +1,184 @@
+package prometheus_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"go.yaml.in/yaml/v3"
+)
+
+// shown is what a Collector shows when everything has happened: the type of each metric, and its labels.
+func shown(t *testing.T) (types, labels map[string]string) {
+	t.Helper()
+	c := newCollector(t)
+	everything(c)
+	c.Watch(source{})
+	r := prom.NewPedanticRegistry()
+	if err := r.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	types, labels = map[string]string{}, map[string]string{}
+	for _, f := range families {
+		types[f.GetName()] = strings.ToLower(f.GetType().String())
+		var names []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			names = append(names, l.GetName())
+		}
+		slices.Sort(names)
+		labels[f.GetName()] = strings.Join(names, ", ")
+	}
+	return types, labels
+}
+
+// docs/metrics.md lists all metrics, with their types and labels, and no others.
+func TestDocument_ListsEveryMetric(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types, labels := shown(t)
+	row := regexp.MustCompile("(?m)^\\| `(distlock_\\w+)` \\| (\\w+) \\| ([^|]*) \\| ([^|]*) \\|")
+	listed := map[string]bool{}
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		name, kind, unit := m[1], m[2], strings.TrimSpace(m[3])
+		listed[name] = true
+		if types[name] != kind {
+			t.Errorf("%s is documented as a %s, and is a %q", name, kind, types[name])
+		}
+		if has := strings.ReplaceAll(strings.TrimSpace(m[4]), "`", ""); has != labels[name] {
+			t.Errorf("%s is documented with labels %q, and has %q", name, has, labels[name])
+		}
+		if seconds := strings.Contains(name, "_seconds"); seconds != (unit == "seconds") {
+			t.Errorf("%s is documented in %q", name, unit)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		if !listed[name] {
+			t.Errorf("%s is not documented", name)
+		}
+	}
+}
+
+// What the dashboard and the alerts ask for is there, with the labels that they select and group by.
+func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
+	t.Parallel()
+	expressions := append(dashboard(t), alerts(t)...)
+	if len(expressions) < 20 {
+		t.Fatalf("only %d expressions found", len(expressions))
+	}
+	types, labels := shown(t)
+	metric := regexp.MustCompile(`distlock_\w+`)
+	grouped := regexp.MustCompile(`(?:by|on) \(([^)]*)\)`)
+	selected := regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"`)
+	quoted := regexp.MustCompile(`"[^"]*"`)
+	for _, e := range expressions {
+		known := map[string]bool{"job": true, "instance": true, "le": strings.Contains(e, "_bucket")}
+		for _, name := range metric.FindAllString(quoted.ReplaceAllString(e, `""`), -1) {
+			base := name
+			if types[name] == "" {
+				for _, part := range []string{"_bucket", "_sum", "_count"} {
+					base = strings.TrimSuffix(base, part)
+				}
+			}
+			if types[base] == "" || base != name && types[base] != "histogram" {
+				t.Errorf("there is no %s: %s", name, e)
+			}
+			for _, l := range strings.Split(labels[base], ", ") {
+				known[l] = true
+			}
+		}
+		var used []string
+		for _, m := range grouped.FindAllStringSubmatch(e, -1) {
+			used = append(used, strings.Split(m[1], ", ")...)
+		}
+		for _, m := range selected.FindAllStringSubmatch(e, -1) {
+			used = append(used, m[1])
+		}
+		for _, l := range used {
+			if !known[l] {
+				t.Errorf("there is no label %s: %s", l, e)
+			}
+		}
+	}
+}
+
+// dashboard returns the expressions of the panels.
+func dashboard(t *testing.T) (all []string) {
+	t.Helper()
+	var d struct {
+		Title, UID string
+		Panels     []struct {
+			Title, Description string
+			Targets            []struct{ Expr string }
+		}
+		Templating struct {
+			List []struct{ Name string }
+		}
+	}
+	text, err := os.ReadFile("dashboard.json")
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err != nil || d.Title == "" || d.UID == "" || len(d.Templating.List) != 3 {
+		t.Fatalf("dashboard.json: %v, %+v", err, d)
+	}
+	for _, p := range d.Panels {
+		if p.Title == "" || p.Description == "" || len(p.Targets) == 0 {
+			t.Errorf("a panel has no title, description or expression: %+v", p)
+		}
+		for _, target := range p.Targets {
+			all = append(all, target.Expr)
+		}
+	}
+	return all
+}
+
+// alerts returns the expressions of the rules. Each is told of in docs/metrics.md.
+func alerts(t *testing.T) (all []string) {
+	t.Helper()
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	text, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := yaml.NewDecoder(strings.NewReader(string(text)))
+	file.KnownFields(true)
+	if err := file.Decode(&rules); err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+				t.Errorf("alert %s is incomplete: %+v", r.Alert, r)
+			}
+			if !strings.Contains(string(document), "| `"+r.Alert+"` |") {
+				t.Errorf("docs/metrics.md does not say what to do at %s", r.Alert)
+			}
+			all = append(all, r.Expr)
+		}
+	}
+	return all
+}

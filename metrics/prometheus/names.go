@@ -1,0 +1,132 @@
+package prometheus
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// A description is the name of a metric and what it is. Names follow Prometheus: the unit last, in base
+// units; counters end in _total.
+type description struct{ name, help string }
+
+// What events make.
+var (
+	acquisitions = description{"distlock_acquisitions_total",
+		"Calls that acquire, by outcome (acquired, granted in line, taken_over, refused, gave_up) and cause."}
+	takeovers = description{"distlock_takeovers_total",
+		"Locks acquired from a dead holder, by takeover rule."}
+	losses = description{"distlock_losses_total",
+		"Guards that were lost before they were released, by cause."}
+	releases = description{"distlock_releases_total",
+		"Releases; the cause is empty where the lock was freed while it was trusted."}
+	evictions = description{"distlock_evictions_total",
+		"Dead holders and waiters that this process took out of lines, by takeover rule."}
+	condemnations = description{"distlock_condemnations_total",
+		"Processes that this one declared dead, by takeover rule."}
+	breaks  = description{"distlock_breaks_total", "Locks broken by an operator by way of this process."}
+	dropped = description{"distlock_dropped_guards_total",
+		"Guards that nobody released: programming errors."}
+	waits = description{"distlock_wait_seconds",
+		"Time from the call that acquires to its outcome."}
+	holds        = description{"distlock_hold_seconds", "Time from acquiring a lock to its release."}
+	pingTimes    = description{"distlock_ping_seconds", "Round trips of acknowledged pings."}
+	releaseTimes = description{"distlock_release_seconds", "Time that releases took, tries again included."}
+)
+
+// A reading is a metric of how the process stands.
+type reading struct {
+	desc *prom.Desc
+	kind prom.ValueType
+	of   func(distlock.Stats, distlock.Config) float64
+}
+
+// These readings have labels.
+var (
+	commandsDesc = prom.NewDesc("distlock_commands_total", "Commands sent to the store, by kind.",
+		[]string{"kind"}, nil)
+	listeningDesc = prom.NewDesc("distlock_listening",
+		"1 for the way in which grants come to those who wait now: a change stream, or polling.",
+		[]string{"by"}, nil)
+	serverDesc = prom.NewDesc("distlock_server_info", "1, with what the server said of itself.",
+		[]string{"kind", "version"}, nil)
+)
+
+var readings = []reading{
+	gauge("distlock_held_locks", "Locks that are held, lost and not yet released ones too.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Held) }),
+	gauge("distlock_waiting_calls", "Calls that have yet to get their locks.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Waiting) }),
+	gauge("distlock_oldest_wait_seconds", "For how long the longest of them has waited.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return s.OldestWait.Seconds() }),
+	gauge("distlock_unreleased_locks", "Sessions that the background is yet to take out of their locks.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Unreleased) }),
+	gauge("distlock_ping_age_seconds", "Time since the last acknowledged ping was sent.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return s.PingAge.Seconds() }),
+	gauge("distlock_trusted_seconds", "For how long locks stay trusted without another ping; 0: lost.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return s.TrustedFor.Seconds() }),
+	gauge("distlock_ping_lateness_seconds", "By how much the heartbeat was late at its last ping.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return s.Lateness.Seconds() }),
+	gauge("distlock_ping_lateness_max_seconds", "By how much the heartbeat was late at worst.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return s.MaxLateness.Seconds() }),
+	gauge("distlock_clock_skew_seconds", "By how much the server's clock is ahead of this machine's.",
+		func(s distlock.Stats, _ distlock.Config) float64 { return s.Skew.Seconds() }),
+	gauge("distlock_ping_interval_seconds", "Time between two pings, as configured.", setting(
+		func(c distlock.Config) time.Duration { return c.Ping })),
+	gauge("distlock_takeover_time_seconds", "Silence after which a holder may be overtaken, as configured.",
+		setting(func(c distlock.Config) time.Duration { return c.Takeover })),
+	gauge("distlock_max_clock_skew_seconds", "Skew that the shorter takeover rule bears, as configured.",
+		setting(func(c distlock.Config) time.Duration { return c.MaxClockSkew })),
+	counter("distlock_pings_total", "Pings that were acknowledged.",
+		func(s distlock.Stats) int64 { return s.Pings }),
+	counter("distlock_ping_failures_total", "Pings that were not acknowledged.",
+		func(s distlock.Stats) int64 { return s.Failures }),
+	counter("distlock_process_ids_total", "Process ids that were given up for a new one.",
+		func(s distlock.Stats) int64 { return s.Processes }),
+	counter("distlock_ghosts_total", "Locks of lost replies that were found and freed.",
+		func(s distlock.Stats) int64 { return s.Ghosts }),
+	counter("distlock_late_releases_total", "Releases that the background has done.",
+		func(s distlock.Stats) int64 { return s.Late }),
+	counter("distlock_pruned_pings_total", "Old ping documents deleted.",
+		func(s distlock.Stats) int64 { return s.Pruned }),
+	counter("distlock_panics_total", "Panics recovered in the heartbeat.",
+		func(s distlock.Stats) int64 { return s.Panics }),
+}
+
+func gauge(name, help string, of func(distlock.Stats, distlock.Config) float64) reading {
+	return reading{prom.NewDesc(name, help, nil, nil), prom.GaugeValue, of}
+}
+
+func counter(name, help string, of func(distlock.Stats) int64) reading {
+	return reading{prom.NewDesc(name, help, nil, nil), prom.CounterValue,
+		func(s distlock.Stats, _ distlock.Config) float64 { return float64(of(s)) }}
+}
+
+func setting(of func(distlock.Config) time.Duration) func(distlock.Stats, distlock.Config) float64 {
+	return func(_ distlock.Stats, c distlock.Config) float64 { return of(c).Seconds() }
+}
+
+// read makes metrics of how a process stands.
+func read(s distlock.Stats, cfg distlock.Config) []prom.Metric {
+	var all []prom.Metric
+	for _, r := range readings {
+		all = append(all, prom.MustNewConstMetric(r.desc, r.kind, r.of(s, cfg)))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(s.Commands)) {
+		all = append(all, prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Commands[kind]), kind))
+	}
+	for _, by := range []string{"stream", "polling"} {
+		is := 0.0
+		if s.Listening == by {
+			is = 1
+		}
+		all = append(all, prom.MustNewConstMetric(listeningDesc, prom.GaugeValue, is, by))
+	}
+	return append(all, prom.MustNewConstMetric(serverDesc, prom.GaugeValue, 1, s.Server.Kind,
+		catalog.Printable(s.Server.Version, 40)))
+}
