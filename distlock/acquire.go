@@ -35,6 +35,7 @@ type attempt struct {
 	began    time.Duration // as in acquireOptions
 	inTurn   bool          // it was granted the lock out of the line
 	previous string        // the process from which it takes the lock
+	label    string
 }
 
 // begin makes the session of an attempt and notes that this process owns it. The caller must call leave.
@@ -53,7 +54,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Takeover: m.cfg.Takeover,
 		Mode:     o.mode,
 		Limit:    o.limit,
-	}, line: o.line, life: o.life, parent: o.parent, began: o.began}
+	}, line: o.line, life: o.life, parent: o.parent, began: o.began, label: o.label}
 	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
 	m.owned.enter(a.request.TS)
 	if m.closing() { // Close may have looked at what is owned before we were
@@ -283,7 +284,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	h := &holding{
 		m: a.m, session: a.request.Session, process: a.request.Process, why: a.request.Why,
 		mode: a.request.Mode, limit: a.request.Limit, fence: lock.Fence, evidence: evidence, term: a.term,
-		lease: life, guards: 1, since: a.m.events.start(),
+		label: a.label, lease: life, guards: 1, since: a.m.events.start(),
 		transacting: make(chan struct{}, 1),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))

@@ -29,6 +29,8 @@ const (
 	toBreakLock
 	toRequestYield
 	toReorder
+	toRecord
+	toReadHistory
 	kindsOfCommands
 )
 
@@ -44,7 +46,7 @@ var commandKinds = [kindsOfCommands]struct {
 	toPing: {"ping", true}, toRemovePing: {"remove_ping", true}, toReap: {"reap", false}, toHello: {"hello", false},
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
-	toReorder: {"reorder", true},
+	toReorder: {"reorder", true}, toRecord: {"record", true}, toReadHistory: {"read_history", false},
 }
 
 // sentCommands counts what a process has sent, by kind.

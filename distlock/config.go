@@ -47,6 +47,7 @@ const configServerTakeover = 15 * time.Minute
 //	Host             the machine's host name
 //	Logger           silent
 //	Observer         none
+//	History          what was notable; in database "config" nothing
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
@@ -119,6 +120,8 @@ type Config struct {
 	// Observer is told of them as values, for metrics, spans and histories; nil tells nobody and costs
 	// nothing. Several: see [Observers].
 	Observer Observer
+	// History says what is written of it beside the locks.
+	History HistoryConfig
 }
 
 // withDefaults fills what is zero. It corrects nothing.
@@ -146,6 +149,7 @@ func (c Config) withDefaults() Config {
 	if c.Database == "" {
 		c.Database = defaultDatabase
 	}
+	c.History = c.History.withDefaults(c.Database)
 	return c
 }
 
@@ -156,6 +160,7 @@ func (c Config) Validate() error {
 	var problems []string
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	c.checkStore(say)
+	c.History.check(say)
 	for _, d := range []struct {
 		name  string
 		value time.Duration

@@ -47,7 +47,7 @@ func (a *attempt) acquired(h *holding) {
 func (h *holding) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, Name: h.session.Name, Why: h.why, Mode: modeWord(h.mode), Process: h.process,
-		Session: h.session.TS, Fence: h.fence,
+		Session: h.session.TS, Fence: h.fence, Label: h.label,
 	}
 }
 

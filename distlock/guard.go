@@ -39,6 +39,7 @@ type holding struct {
 	session  catalog.Session
 	process  string
 	why      string
+	label    string
 	mode     catalog.Mode
 	limit    int32
 	fence    int64

@@ -20,6 +20,7 @@ import (
 type Inspector struct {
 	store   catalog.Catalog
 	log     zerolog.Logger
+	clock   clock.Clock
 	events  *emitter
 	closed  <-chan struct{}
 	process func() string               // of the Manager; empty when there is none
@@ -29,7 +30,7 @@ type Inspector struct {
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout, Logger and Observer. No I/O.
+// AllowConfigThroughMongos, CommandTimeout, Logger, Observer, History and Host. No I/O.
 //
 // Errors: a *ConfigError with every contradiction; the cause of a ctx that has ended.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
@@ -44,12 +45,17 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err != nil {
 		return nil, creating(err)
 	}
-	s = s.prompt(clock.From(ctx))
+	in := settings{Config: cfg, Clock: clock.From(ctx)}
+	s = s.prompt(in.Clock)
+	observer := cfg.Observer
+	if cfg.History.Mode != HistoryOff {
+		observer = Observers(observer, breakWriter{in, s.locks})
+	}
 	closed := make(chan struct{})
 	var once sync.Once
 	return &Inspector{
-		store: s.locks, log: cfg.Logger, closed: closed,
-		events:  newEmitter(cfg.Observer, clock.From(ctx), cfg.Logger),
+		store: s.locks, log: cfg.Logger, clock: in.Clock, closed: closed,
+		events:  newEmitter(observer, in.Clock, cfg.Logger),
 		process: func() string { return "" },
 		granted: func([]catalog.Grant) {},
 		fit: func(ctx context.Context) error {
@@ -72,10 +78,10 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 // Inspector returns an Inspector of the Manager's store. It ends with the Manager.
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
-		store: m.locks, log: m.log, events: m.events, closed: m.closed, process: m.Process,
-		granted: m.queue.Deliver,
-		fit:     func(context.Context) error { return nil }, // New has asked
-		close:   func(context.Context) error { return nil },
+		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
+		process: m.Process, granted: m.queue.Deliver,
+		fit:   func(context.Context) error { return nil }, // New has asked
+		close: func(context.Context) error { return nil },
 	}
 }
 

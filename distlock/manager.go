@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
+	"mongodlm/internal/history"
 	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
 )
@@ -23,19 +24,20 @@ import (
 // A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
 // of locks. Make it with [New]; close it with [Manager.Close]. Safe for concurrent use.
 type Manager struct {
-	cfg    settings
-	log    zerolog.Logger
-	events *emitter
-	locks  catalog.Catalog
-	sent   *sentCommands
-	pinger *pinger.LockPinger
-	owned  *ownedSessions
-	judge  *contend.Judge
-	queue  *waitqueue.Queue
-	watch  *watch
-	calls  waitqueue.Episode           // of failed calls of Lock, for the log
-	hangUp func(context.Context) error // disconnects the clients that New made
-	waits  atomic.Int64                // calls of Lock that have yet to get it
+	cfg     settings
+	log     zerolog.Logger
+	events  *emitter
+	locks   catalog.Catalog
+	sent    *sentCommands
+	pinger  *pinger.LockPinger
+	owned   *ownedSessions
+	judge   *contend.Judge
+	history *history.Recorder // nil when there is none
+	queue   *waitqueue.Queue
+	watch   *watch
+	calls   waitqueue.Episode           // of failed calls of Lock, for the log
+	hangUp  func(context.Context) error // disconnects the clients that New made
+	waits   atomic.Int64                // calls of Lock that have yet to get it
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
@@ -111,7 +113,8 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp,
 		closed: make(chan struct{}),
 	}
-	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
+	m.history = newRecorder(cfg, s.pings, server)
+	m.events = newEmitter(tellingHistory(cfg.Observer, m.history), cfg.Clock, cfg.Logger)
 	m.life, m.end = context.WithCancel(context.Background())
 	m.owned = newOwned(m)
 	m.pinger, err = pinger.New(ctx, pinger.Config{
@@ -119,6 +122,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
 		PruneAge: cfg.PruneAge, PruneEvery: cfg.PruneEvery, Logger: cfg.Logger, Told: m.pingerTold(),
+		Record: chronicle(m.history),
 	})
 	if err != nil {
 		return nil, err
@@ -255,6 +259,9 @@ func (m *Manager) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))
 	}
 	m.waitForLoops(ctx)
+	if errors.Join(errs...) == nil { // else the server does not answer
+		m.writeHistory(ctx)
+	}
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 

@@ -135,7 +135,10 @@ type Event struct {
 	At   time.Time // when it was over, by this machine's clock
 	Name string    // of the lock
 	Why  string    // the reason that the holder, contender or operator gave
-	Mode string    // "exclusive", "shared" or "permit"
+	// Label is the option Label of who acquired the lock, "main" without one, and "election" where it leads; empty
+	// where the event is of no guard.
+	Label string
+	Mode  string // "exclusive", "shared" or "permit"
 	// Process is the process id of this Manager, or that of the guard where that is an older one; empty for
 	// an Inspector of its own.
 	Process string

@@ -94,20 +94,21 @@ func (p *promptStore) run(ctx context.Context, kind command, do func() error) er
 }
 
 // A row is one of a listing; more is false after the last.
-type row struct {
-	snapshot catalog.Snapshot
-	err      error
-	more     bool
+type row[T any] struct {
+	value T
+	err   error
+	more  bool
 }
 
-// List implements [catalog.Operator]. It ends with ctx. To close its cursor is a command, too: once ctx has ended
-// the caller does not wait for it.
-func (p *promptStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
-	return func(yield func(catalog.Snapshot, error) bool) {
-		next, stop := iter.Pull2(func(yield func(catalog.Snapshot, error) bool) { p.Catalog.List(ctx, waited)(yield) })
+// promptly is a listing that ends with ctx. To close its cursor is a command, too: once ctx has ended the caller
+// does not wait for it.
+func promptly[T any](ctx context.Context, p *promptStore, kind command, list iter.Seq2[T, error],
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		next, stop := iter.Pull2(list)
 		for {
-			r, late := within(ctx, p, toList, func() (r row, _ error) {
-				if r.snapshot, r.err, r.more = next(); ctx.Err() != nil {
+			r, late := within(ctx, p, kind, func() (r row[T], _ error) {
+				if r.value, r.err, r.more = next(); ctx.Err() != nil {
 					stop()
 				}
 				return r, nil
@@ -116,15 +117,45 @@ func (p *promptStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.S
 				if !errors.Is(late, catalog.ErrUnavailable) {
 					go stop()
 				}
-				yield(catalog.Snapshot{}, late)
+				var none T
+				yield(none, late)
 				return
 			}
-			if !r.more || !yield(r.snapshot, r.err) {
+			if !r.more || !yield(r.value, r.err) {
 				stop()
 				return
 			}
 		}
 	}
+}
+
+// List implements [catalog.Operator].
+func (p *promptStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	return promptly(ctx, p, toList, func(yield func(catalog.Snapshot, error) bool) {
+		p.Catalog.List(ctx, waited)(yield)
+	})
+}
+
+// ReadHistory implements [catalog.History].
+func (p *promptStore) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.Seq2[catalog.HistoryEntry, error] {
+	return promptly(ctx, p, toReadHistory, func(yield func(catalog.HistoryEntry, error) bool) {
+		p.Catalog.ReadHistory(ctx, q)(yield)
+	})
+}
+
+// PrepareHistory implements [catalog.History].
+func (p *promptStore) PrepareHistory(ctx context.Context, keep time.Duration) ([]string, error) {
+	return within(ctx, p, toRecord, func() ([]string, error) { return p.Catalog.PrepareHistory(ctx, keep) })
+}
+
+// AppendHistory implements [catalog.History].
+func (p *promptStore) AppendHistory(ctx context.Context, entries []catalog.HistoryEntry) error {
+	return p.run(ctx, toRecord, func() error { return p.Catalog.AppendHistory(ctx, entries) })
+}
+
+// PruneHistory implements [catalog.History].
+func (p *promptStore) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
+	return within(ctx, p, toRecord, func() (int, error) { return p.Catalog.PruneHistory(ctx, before, most) })
 }
 
 // Confirm implements [catalog.Locks].

@@ -37,7 +37,13 @@ type Stats struct {
 	// Commands counts what was sent to the store, by its kind: "acquire", "release", "ping", "look" and so
 	// on, all that there are. Most are one command of the server.
 	Commands map[string]int64
+	// History counts what was written to the history, the events that never will be, and the batches that failed
+	// and are tried again; see [HistoryConfig].
+	History HistoryStats
 }
+
+// HistoryStats counts entries, events and batches.
+type HistoryStats struct{ Written, Missed, Failures int64 }
 
 // Server is what the server said of itself, with what the configured database can do there.
 type Server struct {
@@ -64,6 +70,9 @@ func (m *Manager) Stats() Stats {
 		Held: m.owned.count(), Waiting: int(m.waits.Load()), OldestWait: m.queue.Oldest(),
 		Unreleased: beat.Left,
 		Lateness:   beat.Lateness, Skew: beat.Skew, Listening: m.listening(), Commands: m.sent.byKind(),
+	}
+	if m.history != nil {
+		s.History = HistoryStats(m.history.Counts())
 	}
 	if term := m.pinger.Last(); term != nil {
 		s.PingAge, s.TrustedFor = term.Age(), term.Left()

@@ -64,10 +64,10 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall,
 		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
 	})
+	received := p.clock.Now()
 	err = p.verdict(reply, err)
 	if told := p.cfg.Told; told != nil && (err == nil || p.stopping.Err() == nil) {
-		took := p.clock.Now().Mono - sent.Mono
-		told.Pinged(p.beat.process, took, time.Duration(p.stats.lateness.Load()), err)
+		told.Pinged(p.beat.process, received.Mono-sent.Mono, time.Duration(p.stats.lateness.Load()), err)
 	}
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
 	t := p.renewed(sent)
 	select {
-	case p.chores <- chore{term: t, serverTime: reply.At}:
+	case p.chores <- chore{term: t, serverTime: reply.At, received: received}:
 	default: // the chore loop is busy; the next ping asks again
 	}
 	return nil

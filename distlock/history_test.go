@@ -1,0 +1,504 @@
+package distlock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// own gives a process a database of its own, and so a history.
+func own(cfg *distlock.Config) { cfg.Database = "distlock" }
+
+// all makes a process write everything.
+func all(cfg *distlock.Config) {
+	own(cfg)
+	cfg.History.Mode = distlock.HistoryAll
+}
+
+// past returns what the store tells of a lock, oldest first.
+func (p *proc) past(name string) []distlock.HistoryEntry {
+	p.w.t.Helper()
+	var entries []distlock.HistoryEntry
+	for e, err := range p.History(p.w.t.Context(), distlock.HistoryQuery{Name: name}) {
+		if err != nil {
+			p.w.t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	slices.Reverse(entries)
+	return entries
+}
+
+// wantPast compares the kinds, when the next ping has written them.
+func (p *proc) wantPast(name string, want ...string) []distlock.HistoryEntry {
+	p.w.t.Helper()
+	time.Sleep(pingTime + pingTime/5)
+	synctest.Wait()
+	entries := p.past(name)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Kind)
+	}
+	if !slices.Equal(got, want) {
+		p.w.t.Fatalf("history of %s is %q, want %q", name, got, want)
+	}
+	return entries
+}
+
+// What happened is told once, with what is known of it, and when it happened, not when it was written.
+func TestHistory_AcquiredAndReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(own)
+		begun := time.Now()
+		g := p.mustTry("a", distlock.Why("nightly"), distlock.Shared())
+		time.Sleep(10 * time.Second)
+		if err := g.Release(); err != nil {
+			t.Fatal(err)
+		}
+		past := p.wantPast("a", "acquired", "released")
+		for i, e := range past {
+			if e.Name != "a" || e.Process != p.Process() || e.Session != g.Session() || e.Fence != g.Fence() ||
+				e.Why != "nightly" || e.Mode != "shared" || e.Leads || e.Cause+e.Previous+e.Rule+e.Evidence != "" {
+				t.Errorf("%+v", e)
+			}
+			if at := e.At.Sub(begun).Round(time.Second); at != time.Duration(i)*10*time.Second {
+				t.Errorf("%s after %v", e.Kind, at)
+			}
+		}
+		if past[1].Held != 10*time.Second {
+			t.Errorf("held for %v", past[1].Held)
+		}
+		if s := p.Stats().History; s != (distlock.HistoryStats{Written: 2}) {
+			t.Errorf("counts %+v", s)
+		}
+	})
+}
+
+func TestHistory_GrantedInLine(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(own), w.start(own)
+		g := holder.mustTry("a")
+		time.AfterFunc(10*time.Second, func() { _ = g.Release() })
+		next, err := p.Lock("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * pingTime)
+		past := p.past("a") // the release and the grant are one command: either may be told first
+		granted := slices.IndexFunc(past, func(e distlock.HistoryEntry) bool { return e.Kind == "granted" })
+		if len(past) != 3 || granted < 1 {
+			t.Fatalf("%+v", past)
+		}
+		if e := past[granted]; e.Waited < 10*time.Second || e.Fence != next.Fence() || e.Process != p.Process() {
+			t.Errorf("%+v", e)
+		}
+		_ = next.Release()
+	})
+}
+
+// A takeover is told by who took it, with the evidence, and by who lost it, when it comes back, with the cause.
+func TestHistory_TakenOver_ToldOnBothSides(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old, p := w.start(own), w.start(own)
+		g := old.mustTry("a")
+		victim := old.Process()
+		old.wantPast("a", "acquired")
+		old.kill()
+		var mine *distlock.TryGuard
+		for mine == nil {
+			time.Sleep(pingTime)
+			mine, _ = p.try("a")
+		}
+		past := p.wantPast("a", "acquired", "taken over")
+		if e := past[1]; e.Previous != victim || e.Rule == "" || !strings.Contains(e.Evidence, e.Rule) ||
+			e.Process != p.Process() || e.Fence != mine.Fence() {
+			t.Errorf("%+v", e)
+		}
+		old.store.Set(nil)
+		past = old.wantPast("a", "acquired", "lost", "taken over")
+		if e := past[1]; e.Process != victim || !strings.Contains(e.Cause, "no ping") || e.Held < holdTime ||
+			!e.At.Before(past[2].At) || e.Session != g.Session() {
+			t.Errorf("%+v", e)
+		}
+		_ = g.Release() // it tells when the work ended
+		past = old.wantPast("a", "acquired", "lost", "taken over", "released")
+		if past[3].Cause == "" {
+			t.Errorf("%+v", past[3])
+		}
+		_ = mine.Release()
+	})
+}
+
+func TestHistory_LeaseRanOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(own)
+		p.mustTry("a", distlock.Lease(time.Minute))
+		time.Sleep(time.Minute)
+		p.wantPast("a", "acquired", "lease ran out")
+	})
+}
+
+// A break is told by who broke the lock, and why: the process of the Manager, which writes it with its next batch, or
+// an Inspector of its own, which writes it at once.
+func TestHistory_Broken(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, operator := w.start(own), w.start(own)
+		g := p.mustTry("a")
+		p.wantPast("a", "acquired")
+		if err := operator.Break(t.Context(), "a", g.Fence(), "ticket 4711"); err != nil {
+			t.Fatal(err)
+		}
+		past := p.wantPast("a", "acquired", "broken", "lost")
+		if e := past[1]; e.Process != operator.Process() || e.Previous != p.Process() || e.Why != "ticket 4711" ||
+			e.Fence != g.Fence() {
+			t.Errorf("%+v", e)
+		}
+
+		alone, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: w.mem, Database: "distlock", Host: "desk"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g = p.mustTry("b")
+		if _, err := alone.Break(t.Context(), "b", g.Fence(), "ticket 4712"); err != nil {
+			t.Fatal(err)
+		}
+		past = p.past("b")
+		if len(past) != 1 || past[0].Kind != "broken" || !strings.HasPrefix(past[0].Process, "desk:") ||
+			past[0].Why != "ticket 4712" || past[0].Previous != p.Process() || past[0].At.After(time.Now()) {
+			t.Errorf("%+v", past)
+		}
+	})
+}
+
+// A break that cannot be written is a break all the same.
+func TestHistory_BreakNotWritten_Broken(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(own)
+		g := p.mustTry("a")
+		store := fault.Wrap(w.mem)
+		alone, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: store, Database: "distlock"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.AppendHistory {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		if _, err := alone.Break(t.Context(), "a", g.Fence(), "why not"); err != nil || w.lock("a").Held {
+			t.Errorf("%v, %+v", err, w.lock("a"))
+		}
+	})
+}
+
+// A dead waiter is taken out of a line by the one behind it, which tells.
+func TestHistory_EvictedFromALine(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, dead, p := w.start(own), w.start(own), w.start(own)
+		g := holder.mustTry("a")
+		for _, one := range []*proc{dead, p} {
+			go func() {
+				if next, err := one.Lock("a").Lock(t.Context()); err == nil {
+					_ = next.Release()
+				}
+			}()
+			time.Sleep(time.Second)
+		}
+		victim := dead.Process()
+		dead.kill()
+		time.Sleep(takeoverTime + 3*pingTime)
+		past := p.wantPast("a", "acquired", "evicted")
+		if e := past[1]; e.Previous != victim || e.Process != p.Process() || e.Fence != 0 || e.Rule == "" || e.Evidence == "" {
+			t.Errorf("%+v", e)
+		}
+		_ = g.Release()
+	})
+}
+
+func TestHistory_ReleasedLate(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(own)
+		g := p.mustTry("a")
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
+		p.store.Set(nil)
+		past := p.wantPast("a", "acquired", "released", "released late")
+		if past[1].Cause == "" || past[2].Session != g.Session() {
+			t.Errorf("%+v", past[1:])
+		}
+	})
+}
+
+// A change of leader is told however short the term is.
+func TestHistory_Leader_AlwaysTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(own)
+		if err := p.mustTry("a", distlock.Label("election")).Release(); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range p.wantPast("a", "acquired", "released") {
+			if !e.Leads {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// Locks that are held for less than a second cost no command, and leave no collection; nor do tries that are refused,
+// nor pings. Acquiring and releasing costs what it costs without a history, also when all of it is written.
+func TestHistory_Commands_Counted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, noisy := w.start(own), w.start(all)
+		for range 100 {
+			g := p.mustTry("a")
+			time.Sleep(900 * time.Millisecond)
+			if _, err := p.try("a"); err == nil {
+				t.Fatal("two have the lock")
+			}
+			_ = g.Release()
+		}
+		time.Sleep(2 * pingTime)
+		if n := p.store.Count(fault.AppendHistory) + p.store.Count(fault.PrepareHistory) + p.store.Count(fault.PruneHistory); n != 0 {
+			t.Errorf("%d commands for the history of short locks", n)
+		}
+		if n := len(w.mem.Documents(catalog.HistoryCollection)); n != 0 {
+			t.Errorf("%d entries", n)
+		}
+		_ = noisy.mustTry("b").Release() // the first of a name costs one more
+		before := noisy.store.Total()
+		for range 10 {
+			_ = noisy.mustTry("b").Release()
+		}
+		if n := noisy.store.Total() - before; n != 20 {
+			t.Errorf("%d commands for 10 acquisitions and releases", n)
+		}
+		if noisy.wantPast("c"); noisy.store.Count(fault.AppendHistory) != 1 || len(noisy.past("b")) != 22 {
+			t.Errorf("%d batches, %d entries", noisy.store.Count(fault.AppendHistory), len(noisy.past("b")))
+		}
+	})
+}
+
+// A crash loses what happened since the last ping, and no more; the next process reads the rest.
+func TestHistory_Crash_LosesTheLastIntervalOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(all)
+		for n := range 20 {
+			_ = p.mustTry(fmt.Sprintf("a%02d", n)).Release()
+			time.Sleep(pingTime / 4)
+		}
+		_ = p.mustTry("last").Release()
+		killed := time.Now()
+		p.kill()
+		next := w.start(own)
+		past := next.past("")
+		last := past[len(past)-1]
+		if lost := killed.Sub(last.At); len(next.past("last")) > 0 || lost > pingTime*11/10+pingTime/4 {
+			t.Errorf("%d entries, the last %v before the crash", len(past), lost)
+		}
+	})
+}
+
+// Close writes what is left, the releases that it makes among it.
+func TestHistory_Close_WritesTheRest(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, reader := w.start(own), w.start(own)
+		p.mustTry("a")
+		time.Sleep(2 * time.Second)
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if past := reader.past("a"); len(past) != 2 || past[1].Kind != "released" || past[1].Cause == "" {
+			t.Errorf("%+v", past)
+		}
+	})
+}
+
+// A history that cannot be written, or does not answer, holds up no acquisition, no release, no ping and no Close, and
+// is written when it can be.
+func TestHistory_StoreHangs_LocksDoNot(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(own)
+		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			switch call.Op {
+			case fault.AppendHistory, fault.PrepareHistory, fault.PruneHistory:
+				<-ctx.Done()
+				return fault.Lost(call.Op)
+			}
+			return apply()
+		})
+		steady := p.mustTry("steady")
+		for range 60 {
+			begun := time.Now()
+			g := p.mustTry("a")
+			if took := time.Since(begun); took > 0 {
+				t.Fatalf("an acquisition took %v", took)
+			}
+			time.Sleep(pingTime)
+			begun = time.Now()
+			if err := g.Release(); err != nil || time.Since(begun) > 0 {
+				t.Fatalf("a release took %v: %v", time.Since(begun), err)
+			}
+		}
+		if err := steady.Err(); err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats().History; s.Failures < 20 || s.Written+s.Missed != 0 {
+			t.Errorf("counts %+v", s)
+		}
+		p.store.Set(nil)
+		time.Sleep(2 * pingTime)
+		if n := len(p.past("a")); n != 120 {
+			t.Errorf("%d entries of 60 acquisitions", n)
+		}
+	})
+}
+
+// A history costs no goroutine.
+func TestHistory_NoGoroutine(t *testing.T) {
+	count := func(change func(*distlock.Config)) (n int) {
+		inBubbleAlone(t, func(t *testing.T, w *world) {
+			before := runtime.NumGoroutine()
+			p := w.start(change)
+			p.mustTry("a")
+			time.Sleep(3 * pingTime)
+			synctest.Wait()
+			n = runtime.NumGoroutine() - before
+		})
+		return n
+	}
+	off := func(cfg *distlock.Config) {
+		own(cfg)
+		cfg.History.Mode = distlock.HistoryOff
+	}
+	if with, without := count(all), count(off); with != without {
+		t.Errorf("%d goroutines, %d without a history", with, without)
+	}
+}
+
+// A guard that is dropped is a mistake in a program: it is told. Not in a bubble: the garbage collector does not know
+// virtual time.
+func TestHistory_Dropped(t *testing.T) {
+	t.Parallel()
+	m, err := distlock.New(t.Context(), distlock.Config{
+		Catalog: memcatalog.New(memcatalog.Options{}), Database: "distlock", Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close(context.Background()) }()
+	func() {
+		if _, err := m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for { // each collection is a chance; the test's own time limit bounds it
+		runtime.GC()
+		for e, err := range m.History(t.Context(), distlock.HistoryQuery{Name: "a"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == "dropped" && e.Why == "forgotten" {
+				return
+			}
+		}
+	}
+}
+
+// Questions that make no sense are refused; an age is by the server's clock.
+func TestHistory_Query(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(all)
+		for _, name := range []string{"a", "b"} {
+			_ = p.mustTry(name).Release()
+			time.Sleep(time.Hour)
+		}
+		read := func(q distlock.HistoryQuery) (names string, err error) {
+			for e, bad := range p.History(t.Context(), q) {
+				names, err = names+e.Name, bad
+			}
+			return names, err
+		}
+		for _, c := range []struct {
+			q    distlock.HistoryQuery
+			want string
+		}{
+			{distlock.HistoryQuery{}, "bbaa"},
+			{distlock.HistoryQuery{Since: 90 * time.Minute}, "bb"},
+			{distlock.HistoryQuery{Since: 90 * time.Minute, Name: "a"}, ""},
+			{distlock.HistoryQuery{Limit: 3}, "bba"},
+		} {
+			if got, err := read(c.q); got != c.want || err != nil {
+				t.Errorf("%+v: %q, %v", c.q, got, err)
+			}
+		}
+		for _, q := range []distlock.HistoryQuery{{Since: -1}, {Limit: -1}} {
+			_, err := read(q)
+			wantErr(t, err, distlock.ErrBadOption)
+		}
+		_, err := read(distlock.HistoryQuery{Name: "a\x00"})
+		wantErr(t, err, distlock.ErrBadName)
+	})
+}
+
+// The database config belongs to a cluster: nothing is written there unless somebody says so. What contradicts is
+// refused, and says what to do.
+func TestHistory_Config(t *testing.T) {
+	t.Parallel()
+	day := 24 * time.Hour
+	for name, c := range map[string]struct {
+		database string
+		in, want distlock.HistoryConfig
+		problem  string
+	}{
+		"default in config": {"", distlock.HistoryConfig{}, distlock.HistoryConfig{Mode: distlock.HistoryOff}, ""},
+		"asked for in config": {"", distlock.HistoryConfig{Mode: distlock.HistoryNotable},
+			distlock.HistoryConfig{Mode: distlock.HistoryNotable, Keep: 30 * day, Most: 100_000}, ""},
+		"default": {"distlock", distlock.HistoryConfig{},
+			distlock.HistoryConfig{Mode: distlock.HistoryNotable, Keep: 30 * day, Most: 100_000}, ""},
+		"off":                  {"distlock", distlock.HistoryConfig{Mode: distlock.HistoryOff}, distlock.HistoryConfig{Mode: distlock.HistoryOff}, ""},
+		"kept, but off":        {"distlock", distlock.HistoryConfig{Mode: distlock.HistoryOff, Keep: day}, distlock.HistoryConfig{}, "set History.Mode"},
+		"kept in config":       {"", distlock.HistoryConfig{Most: 500}, distlock.HistoryConfig{}, "HistoryNotable"},
+		"too short":            {"distlock", distlock.HistoryConfig{Keep: time.Second}, distlock.HistoryConfig{}, "History.Keep is 1s"},
+		"too long":             {"distlock", distlock.HistoryConfig{Keep: 4000 * day}, distlock.HistoryConfig{}, "History.Keep"},
+		"too few":              {"distlock", distlock.HistoryConfig{Most: 99}, distlock.HistoryConfig{}, "History.Most is 99"},
+		"no such mode":         {"distlock", distlock.HistoryConfig{Mode: 9}, distlock.HistoryConfig{}, "History.Mode is 9"},
+		"effective, once more": {"", distlock.HistoryConfig{Mode: distlock.HistoryOff}, distlock.HistoryConfig{Mode: distlock.HistoryOff}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubbleAlone(t, func(t *testing.T, w *world) {
+				cfg := distlock.Config{Catalog: w.mem, Database: c.database, History: c.in}
+				m, err := distlock.New(t.Context(), cfg)
+				if c.problem != "" {
+					if wantErr(t, err, distlock.ErrConfig); err != nil && !strings.Contains(err.Error(), c.problem) {
+						t.Errorf("%v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = m.Close(context.Background()) }()
+				if got := m.Config().History; got != c.want {
+					t.Errorf("%+v, want %+v", got, c.want)
+				}
+			})
+		})
+	}
+}
