@@ -24,7 +24,7 @@ type History interface {
 	AppendHistory(ctx context.Context, entries []HistoryEntry) error
 
 	// PruneHistory deletes the entries that happened before that instant, and the oldest of more than
-	// most, as the server counts them, and returns how many.
+	// most, which is 1 at least, as the server counts them, and returns how many.
 	PruneHistory(ctx context.Context, before time.Time, most int) (int, error)
 
 	// ReadHistory yields entries, newest first. One that cannot be understood is yielded as a

@@ -24,8 +24,8 @@ type HistoryConfig struct {
 	// writes. From 1 min to 10 years; default 30 days. Of several processes the shortest counts, but for the
 	// index, which is as the first one made it.
 	Keep time.Duration
-	// Most is the most entries there are, give or take a hundredth for each process that writes: the oldest go. From
-	// 100 to 10 million; default 100,000, and on the embedded server 2,000 at most.
+	// Most is the most entries there are: the oldest go. Each process looks after a hundredth of that, or 250. From
+	// 100 to 10 million; default 100,000, and on the embedded server 1,000 at most.
 	Most int
 }
 
@@ -55,7 +55,7 @@ const (
 	historyMost, fewestMost, largestMost   = 100_000, 100, 10_000_000
 	// embeddedMost bounds the entries on the embedded server, where a command grows with the collection and keeps
 	// others waiting.
-	embeddedMost = 2_000
+	embeddedMost = 1_000
 )
 
 func (c HistoryConfig) withDefaults(database string) HistoryConfig {

@@ -152,7 +152,7 @@ var historyCases = []testCase{
 		b.wantUntouched("locks", "a", func() {
 			b.wantUntouched("lockpings", alice, func() {
 				b.append(happened("a", 0))
-				b.prune(100, 0, 1)
+				b.prune(100, 1, 1)
 			})
 		})
 	}},

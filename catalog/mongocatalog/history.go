@@ -101,39 +101,41 @@ func (c *Catalog) insertHistory(ctx context.Context, entries []catalog.HistoryEn
 	return nil // what was refused was written before
 }
 
-// PruneHistory is documented in [catalog.History]. Two commands, and two more where there are too many entries.
-// The count is the one that the server keeps, which may be wrong after a crash of it.
+// PruneHistory is documented in [catalog.History]. Two reads, and a delete where there is something to delete. The
+// count is the one that the server keeps, which may be wrong after a crash of it. What is no entry of ours, for want of
+// a Date, stays.
 func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
-	pruned, err := c.deleteHistory(ctx, bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}})
+	n, err := c.countHistory(ctx)
 	if err != nil {
 		return 0, err
 	}
-	n, err := c.countHistory(ctx)
-	if err != nil || n <= most {
-		return pruned, err
-	}
 	o := c.onHistory("find the oldest of the history", "find")
-	var first bson.Raw // of those that stay
-	err = c.find(ctx, o, c.history, bson.D{}, options.Find().SetSort(oldest).SetSkip(int64(n-most)).SetLimit(1).
-		SetProjection(bson.D{{Key: "at", Value: int32(1)}}), func(raw bson.Raw) { first = slices.Clone(raw) })
+	var first bson.Raw // of those that stay because of the number
+	err = c.find(ctx, o, c.history, since(time.UnixMilli(0)), options.Find().SetSort(oldest).
+		SetSkip(int64(max(0, n-most))).SetLimit(1).SetProjection(bson.D{{Key: "at", Value: int32(1)}}),
+		func(raw bson.Raw) { first = slices.Clone(raw) })
 	if err != nil || first == nil {
-		return pruned, err
+		return 0, err
 	}
 	at, id := first.Lookup("at"), first.Lookup("_id")
-	more, err := c.deleteHistory(ctx, bson.D{{Key: "$or", Value: bson.A{
+	if n <= most && !at.Time().Before(before) {
+		return 0, nil
+	}
+	o = c.onHistory("prune the history", "remove")
+	reply, err := c.write(ctx, o, deletion(o.collection, bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}},
 		bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: at}}}},
 		bson.D{{Key: "at", Value: at}, {Key: "_id", Value: bson.D{{Key: "$lt", Value: id}}}},
-	}}})
-	return pruned + more, err
-}
-
-func (c *Catalog) deleteHistory(ctx context.Context, filter bson.D) (int, error) {
-	o := c.onHistory("prune the history", "remove")
-	reply, err := c.write(ctx, o, deletion(o.collection, filter, 0))
+	}}}, 0))
 	if err != nil {
 		return 0, err
 	}
 	return matched(reply), nil
+}
+
+// since is the filter for what did not happen before t.
+func since(t time.Time) bson.D {
+	return bson.D{{Key: "at", Value: bson.D{{Key: "$gte", Value: t}}}}
 }
 
 func (c *Catalog) countHistory(ctx context.Context) (int, error) {
@@ -157,7 +159,7 @@ func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.
 		filter = append(filter, bson.E{Key: "name", Value: q.Name})
 	}
 	if !q.Since.IsZero() {
-		filter = append(filter, bson.E{Key: "at", Value: bson.D{{Key: "$gte", Value: q.Since}}})
+		filter = append(filter, since(q.Since)...)
 	}
 	how := options.Find().SetSort(latest)
 	if q.Limit > 0 {

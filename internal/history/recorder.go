@@ -181,7 +181,8 @@ func (r *Recorder) bound() {
 		r.miss(max(1, e.Missed))
 		r.counts.Missed -= e.Missed // counted when they were dropped
 	}
-	r.waiting = append(r.waiting[:0], r.waiting[over:]...)
+	clear(r.waiting[:over]) // for their texts, until the slice grows anew
+	r.waiting = r.waiting[over:]
 }
 
 // miss counts events that will not be written. The caller holds mu.
@@ -304,12 +305,15 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// prune deletes what is too old or too much: after the first batch, then when a hundredth of the most was written,
-// or after some time.
+// pruneAfter is how many entries a process writes before it looks for too many: a hundredth of the most, but on a small
+// history fewer looks, each of which reads it.
+func (r *Recorder) pruneAfter() int { return max(r.cfg.Most/100, min(r.cfg.Most/4, 250)) }
+
+// prune deletes what is too old or too much: after the first batch, then when enough was written, or after some time.
 func (r *Recorder) prune(ctx context.Context, written int) error {
 	r.unpruned += written
 	now := r.cfg.Clock.Now().Mono
-	if r.noPrune || r.pruned && r.unpruned < max(1, r.cfg.Most/100) && now-r.lastPrune < r.cfg.PruneEvery {
+	if r.noPrune || r.pruned && r.unpruned < r.pruneAfter() && now-r.lastPrune < r.cfg.PruneEvery {
 		return nil
 	}
 	r.mu.Lock()
