@@ -148,7 +148,7 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 		return nil, err
 	}
 	inspector, err := distlock.NewInspector(ctx, distlock.Config{
-		Client: client, Database: c.database, Logger: log,
+		Client: client, Database: c.database, Logger: log, Host: operator(),
 	})
 	if err != nil {
 		return nil, err

@@ -81,6 +81,15 @@ to its size; elsewhere as a line for each lock that has changed. A server that g
 again. Reads only, two commands a reading; starts no heartbeat.
 `
 
+const historyText = `
+Lists what happened to the locks, or to the lock NAME, newest first (server's clock): acquired, granted
+in line, taken over, released, lost, lease ran out, dropped without a release, broken by hand, evicted. DETAIL is the cause
+of a loss, the evidence of a takeover, or the reason given. FROM is who was taken over, broken or evicted. Programs
+write what they held for a second or longer and what is unusual, a ping interval later at most; what one did since
+its last ping is lost when it dies. "N not written" tells of events that were too many to be kept. Reads only; starts
+no heartbeat.
+`
+
 const waitersText = `
 Lists who stands in line for locks, or for the lock NAME: the place (1 is the next), how long it has
 waited and how old its ping is (server's clock), the mode, who and why. Whoever releases the lock

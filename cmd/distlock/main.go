@@ -7,6 +7,7 @@
 //	distlock ps                      which processes ping, what they hold and wait for
 //	distlock watch                   locks and lines, live
 //	distlock loops, claims           what packages singleton and claim have in the database
+//	distlock history [NAME]          what happened to the locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock run NAME -- COMMAND     run a command while holding a lock
 //	distlock serve --dir FOLDER      be a config server, for those who have none

@@ -55,6 +55,8 @@ func topics() []topic {
 			func() command { return &processes{} }, plain, exitText},
 		{"watch", "[flags]", "locks and lines, live", watchText,
 			func() command { return &watching{} }, plain, exitText},
+		{"history", "[NAME] [flags]", "what happened to the locks, newest first: who held, lost, took over, broke",
+			historyText, func() command { return &past{} }, plain, exitText},
 		{"loops", "[flags]", "what runs on one process of many, when it ran, what is stopped", loopsText,
 			func() command { return &loops{} }, plain, exitText},
 		{"claims", "COLLECTION [flags]", "how many rows of a collection are ready, claimed, retrying, dead",

@@ -153,7 +153,7 @@ func Mode(mode string, limit int) string {
 // Remedy says what an operator can do about a malformed document.
 func Remedy(e *distlock.MalformedError) string {
 	switch {
-	case e.Field == "_id":
+	case e.Field == "_id", e.Collection == catalog.HistoryCollection:
 		return "remove the document"
 	case e.Collection == catalog.PingsCollection:
 		return "stop the process, then remove its ping document"

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"time"
+
+	"mongodlm/distlock"
+)
+
+// defaultHistory is how many entries are shown unless somebody says otherwise.
+const defaultHistory = 100
+
+// past lists what happened to the locks. It only reads.
+type past struct {
+	connection
+	name       string // empty: of all locks
+	since      time.Duration
+	limit      int
+	json, wide bool
+}
+
+func (v *past) flags(f *flag.FlagSet) {
+	v.connection.flags(f)
+	f.DurationVar(&v.since, "since", 0, "only what happened in the last `duration`, such as 90m or 48h, by the server's clock")
+	f.IntVar(&v.limit, "limit", defaultHistory, "the `number` of entries at most, the newest; 0 for all")
+	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
+	f.BoolVar(&v.wide, "wide", false, wideText)
+}
+
+func (v *past) accept(c call) error {
+	if args := append(c.args, c.after...); len(args) > 0 {
+		var err error
+		if v.name, err = lockName(args); err != nil {
+			return err
+		}
+	}
+	switch {
+	case v.since < 0 || c.given["since"] && v.since == 0:
+		return fmt.Errorf("--since is %v, must be longer than 0", v.since)
+	case v.limit < 0:
+		return fmt.Errorf("--limit is %d, must not be negative", v.limit)
+	}
+	return v.connection.accept(c)
+}
+
+func (v *past) run(ctx context.Context, s stdio) error {
+	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
+}
+
+// A chronicle is what happened, newest first.
+type chronicle struct {
+	Database  string      `json:"database"`
+	Events    []pastRow   `json:"events"`
+	Limited   bool        `json:"limited"` // there may be more
+	Malformed problemList `json:"malformed"`
+
+	void string // said instead of an empty table
+}
+
+// A pastRow is one thing that happened. Its texts are as stored; fields that do not apply are empty or 0.
+type pastRow struct {
+	At       time.Time `json:"at"`    // server's clock
+	Event    string    `json:"event"` // acquired, granted, taken over, released, lost and so on
+	Name     string    `json:"name"`  // of the lock
+	Process  string    `json:"process"`
+	Previous string    `json:"previous"` // who was taken over, broken or evicted
+	Session  string    `json:"session"`
+	Fence    int64     `json:"fence"`
+	Mode     string    `json:"mode"`
+	Leads    bool      `json:"leads"` // it is of an election
+	Why      string    `json:"why"`
+	Rule     string    `json:"rule"`
+	Evidence string    `json:"evidence"`
+	Cause    string    `json:"cause"`
+	WaitedMS int64     `json:"waitedMS"`
+	HeldMS   int64     `json:"heldMS"`
+	Missed   int64     `json:"missed"` // how many events before this were not written
+}
+
+func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
+	found := chronicle{Database: v.database, Events: []pastRow{}, Malformed: problemList{}}
+	q := distlock.HistoryQuery{Name: v.name, Since: v.since, Limit: v.limit}
+	for e, err := range st.History(ctx, q) {
+		var bad *distlock.MalformedError
+		switch {
+		case errors.As(err, &bad):
+			found.Malformed.add(bad)
+		case err != nil:
+			return found, err
+		default:
+			found.Events = append(found.Events, pastRowOf(e))
+		}
+	}
+	found.Limited = v.limit > 0 && len(found.Events)+len(found.Malformed) >= v.limit
+	if len(found.Events) == 0 {
+		found.void = v.nothing(ctx, st)
+	}
+	return found, nil
+}
+
+// nothing says why there may be nothing to see.
+func (v *past) nothing(ctx context.Context, st *store) string {
+	if text, never := st.void(ctx); never {
+		return text
+	}
+	of, within := "", ""
+	if v.name != "" {
+		of = " of lock " + named(v.name)
+	}
+	if v.since > 0 {
+		within = fmt.Sprintf(" in the last %v", v.since)
+	}
+	return fmt.Sprintf("no history%s%s in database %q: nothing notable happened, or the programs write none",
+		of, within, v.database)
+}
+
+func pastRowOf(e distlock.HistoryEntry) pastRow {
+	r := pastRow{
+		At: e.At, Event: e.Kind, Name: e.Name, Process: e.Process, Previous: e.Previous, Fence: e.Fence,
+		Mode: e.Mode, Leads: e.Leads, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
+		WaitedMS: e.Waited.Milliseconds(), HeldMS: e.Held.Milliseconds(), Missed: e.Missed,
+	}
+	if !e.Session.IsZero() {
+		r.Session = e.Session.Hex()
+	}
+	return r
+}
+
+// print writes the listing for a person.
+func (c chronicle) print(w io.Writer, how layout) {
+	if c.void != "" {
+		fmt.Fprintln(w, c.void)
+	} else {
+		t := table{columns: []column{
+			{title: "AT"}, {title: "EVENT", least: 8}, {title: "LOCK", least: 8}, {title: "WHO", least: 8},
+			{title: "HELD"}, {title: "WAITED"}, {title: "FROM", idle: "-", least: 8}, {title: "DETAIL", least: 8},
+			{title: "FENCE", wide: true}, {title: "WHY", wide: true}, {title: "MODE", idle: "exclusive", wide: true},
+			{title: "SESSION", wide: true},
+		}}
+		for _, e := range c.Events {
+			t.rows = append(t.rows, e.columns(how))
+		}
+		t.print(w, how)
+		if c.Limited {
+			fmt.Fprintf(w, "(the newest %d; --limit shows more)\n", len(c.Events))
+		}
+	}
+	c.Malformed.print(w)
+}
+
+// columns are the cells of a row, fit for a terminal.
+func (r pastRow) columns(how layout) []string {
+	event, name, detail := r.Event, r.Name, cmp.Or(r.Cause, r.Evidence, r.Why)
+	switch {
+	case r.Missed > 0:
+		event, name = fmt.Sprintf("%d not written", r.Missed), "-"
+	case r.Leads:
+		event += " (leader)"
+	}
+	if name != "-" {
+		name = label(name)
+	}
+	from := "-"
+	if r.Previous != "" {
+		from = how.process(r.Previous)
+	}
+	return []string{
+		instant(r.At), shown(event, 40), name, how.process(r.Process), span(r.HeldMS), span(r.WaitedMS), from,
+		shown(detail, 400), fmt.Sprint(r.Fence), shown(r.Why, 200), modeOf(r.Mode, 0), shown(r.Session, 24),
+	}
+}
+
+// span shows how long something took; a dash for what did not.
+func span(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return age(time.Duration(ms) * time.Millisecond)
+}
+
+// operator names who works at this command line, for the history of a break.
+func operator() string {
+	host, _ := os.Hostname()
+	if who, err := user.Current(); err == nil {
+		host = who.Username + "@" + host
+	}
+	return host
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// happened writes entries of a day, one a minute.
+func (b *base) happened(day time.Time, entries ...catalog.HistoryEntry) {
+	b.t.Helper()
+	for n, e := range entries {
+		e.ID, e.At = bson.NewObjectID(), day.Add(time.Duration(n)*time.Minute)
+		b.insert(catalog.HistoryCollection, e.Document())
+	}
+}
+
+// aNight is what may happen in one: of each kind one entry.
+func aNight() []catalog.HistoryEntry {
+	old, young := "alive:1:1:a", "host-b:27:1700000001:6fa459ea"
+	of := func(kind, name, process string, fence int64) catalog.HistoryEntry {
+		return catalog.HistoryEntry{Kind: kind, Process: process, Fence: fence,
+			Session: catalog.Session{Name: name, TS: bson.ObjectID{11: byte(fence)}}, Why: "nightly"}
+	}
+	with := func(e catalog.HistoryEntry, change func(*catalog.HistoryEntry)) catalog.HistoryEntry {
+		change(&e)
+		return e
+	}
+	return []catalog.HistoryEntry{
+		of("acquired", "reports", old, 41),
+		with(of("lost", "reports", old, 41), func(e *catalog.HistoryEntry) {
+			e.Cause, e.Held = "no ping was acknowledged in time", 11*time.Minute
+		}),
+		with(of("taken over", "reports", young, 42), func(e *catalog.HistoryEntry) {
+			e.Previous, e.Rule, e.Evidence = old, "watch", "rule watch: its ping stood still for 15m0s"
+			e.Waited = 12 * time.Minute
+		}),
+		with(of("released", "reports", young, 42), func(e *catalog.HistoryEntry) { e.Held = 75 * time.Second }),
+		with(of("evicted", "reports", young, 0), func(e *catalog.HistoryEntry) { e.Previous = "dead:9:1:x" }),
+		with(of("broken", "x y ", "alice@desk:71", 43), func(e *catalog.HistoryEntry) { e.Previous, e.Why = old, foreign }),
+		with(of("acquired", "chief", old, 44), func(e *catalog.HistoryEntry) { e.Label = "election" }),
+		{Kind: "missed", Missed: 7},
+	}
+}
+
+// Every kind of entry is shown in words, newest first; the JSON has all that is stored.
+func TestHistory_Shown(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
+	golden(t, "history.golden", cli(t, b.flags("history")...).want(t, 0).out)
+	var got chronicle
+	out := cli(t, b.flags("history", "reports", "--json")...).want(t, 0).out
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	var events []string
+	for _, e := range got.Events {
+		events = append(events, e.Event)
+	}
+	if want := []string{"evicted", "released", "taken over", "lost", "acquired"}; !slices.Equal(events, want) || got.Limited {
+		t.Errorf("events %q, want %q", events, want)
+	}
+	if e := got.Events[2]; e.Previous != "alive:1:1:a" || e.Rule != "watch" || e.WaitedMS != 720_000 || e.Fence != 42 {
+		t.Errorf("taken over: %+v", e)
+	}
+	cli(t, b.flags("history", "--limit", "3")...).want(t, 0, "the newest 3; --limit shows more", "7 not written",
+		"acquired (leader)", "broken")
+}
+
+// An age is by the server's clock. Where there is nothing the answer says why that may be.
+func TestHistory_SinceAndNothing(t *testing.T) {
+	b := newBase(t)
+	cli(t, b.flags("history")...).want(t, 0, "nothing was ever locked there")
+	fill(b)
+	cli(t, b.flags("history")...).want(t, 0, "no history in database")
+	now := clock.System().Now().Wall
+	b.happened(now.Add(-3*time.Hour), catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "early"}})
+	b.happened(now.Add(-time.Hour), catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "late"}})
+	out := cli(t, b.flags("history", "--since", "2h")...).want(t, 0, "late").out
+	if strings.Contains(out, "early") {
+		t.Error(out)
+	}
+	cli(t, b.flags("history", "--since", "5m", "late")...).want(t, 0, `no history of lock "late" in the last 5m0s`)
+	for _, wrong := range [][]string{{"--since", "-1h"}, {"--since", "0s"}, {"--limit", "-1"}, {"a", "b"}, {""}} {
+		cli(t, b.flags(append([]string{"history"}, wrong...)...)...).want(t, exitUsage)
+	}
+}
+
+// What cannot be understood is told below the table, and what a stranger wrote steers no terminal, however narrow.
+func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	night := aNight()
+	for i := range night {
+		night[i].Kind, night[i].Cause, night[i].Evidence = night[i].Kind+foreign, foreign, strings.Repeat(foreign, 40)
+		night[i].Name, night[i].Process = foreign, foreign
+	}
+	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), night...)
+	b.insert(catalog.HistoryCollection, bson.D{{Key: "_id", Value: foreign}, {Key: "kind", Value: "lost"}})
+	out := cli(t, b.flags("history")...).want(t, 0, "remedy: remove the document").out
+	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is as long as it is
+	narrow(t, whole, 10_000)
+	found, err := collected(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found.Malformed = nil
+	for _, width := range []int{120, 80, 40} {
+		var table strings.Builder
+		found.print(&table, layout{width: width})
+		narrow(t, table.String(), width)
+	}
+}
+
+func collected(b *base) (found chronicle, err error) {
+	v := &past{connection: connection{uri: uri, database: b.name}}
+	st, err := v.open(b.t.Context(), 0, zerolog.Nop())
+	if err != nil {
+		return found, err
+	}
+	defer st.close()
+	found, err = v.collect(b.t.Context(), st)
+	return found, errors.Join(err, writeJSON(io.Discard, found))
+}
+
+// A break at the command line is told with who did it, and why.
+func TestHistory_OfABreak(t *testing.T) {
+	b := newBase(t)
+	b.ours("balancer", 41)
+	cli(t, b.flags("break", "--yes", "--fence", "41", "balancer", "--why", "ticket 4711")...).want(t, 0)
+	out := cli(t, b.flags("history", "balancer")...).want(t, 0, "broken", "ticket 4711", operator()).out
+	if n := strings.Count(out, "\n"); n != 2 {
+		t.Error(fmt.Sprint(n, " lines:\n", out))
+	}
+}
