@@ -23,7 +23,8 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, defines of the model
 	`errors\.Is|excl|setsid|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
-	`Distlock[A-Z]\w+`, // alerts, which a test of metrics/prometheus compares
+	// Alerts and attributes of spans, which tests of metrics/prometheus and metrics/otel compare.
+	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // how names are written
 }, "|") + `)$`)
 

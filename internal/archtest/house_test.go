@@ -54,6 +54,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"singleton/singletontest": {"singleton"},
 		"gocronlock":              {"distlock", "singleton"},
 		"metrics/prometheus":      {"catalog", "distlock"},
+		"metrics/otel":            {"distlock"},
 		demo + "cluster":          {"catalog"},
 		demo + "referee":          {demo + "cluster"},
 		demo + "view":             {"catalog", demo + "referee"},
@@ -111,6 +112,16 @@ func TestCore_ThreeDirectDependencies(t *testing.T) {
 			if strings.Contains(first, ".") && !strings.HasPrefix(imported, m) && !ok.MatchString(imported) {
 				t.Errorf("%s imports %s", pkg, imported)
 			}
+		}
+	}
+}
+
+// What a program is traced with is its own choice: the spans need the API of OpenTelemetry only.
+func TestSpans_NeedTheAPIOnly(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range goList(t, "-deps", "./metrics/otel") {
+		if strings.HasPrefix(pkg, "go.opentelemetry.io/otel/sdk") {
+			t.Errorf("metrics/otel imports %s", pkg)
 		}
 	}
 }
