@@ -10,6 +10,8 @@
 //	distlock history [NAME]          what happened to the locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock run NAME -- COMMAND     run a command while holding a lock
+//	distlock bench                   how fast locks are here, in a database that it drops
+//	distlock completion SHELL        words and names completed by bash, zsh or fish
 //	distlock serve --dir FOLDER      be a config server, for those who have none
 //	distlock study [CASE]            how each generation of mongos' lock fails, without a server
 //	distlock version                 which build this is
@@ -100,6 +102,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	switch args[0] {
 	case "-h", "-help", "--help", "help":
 		help(out)
+		return 0
+	case askWord:
+		offer(ctx, strings.Join(args[1:], " "), stdio{in, out, errOut})
 		return 0
 	}
 	topic, ok := find(args[0])

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/claim"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// bench measures a server, in a database of its own.
+type bench struct {
+	connection
+	each time.Duration
+	json bool
+}
+
+func (v *bench) flags(f *flag.FlagSet) {
+	v.connection.flags(f)
+	f.DurationVar(&v.each, "for", time.Second, "how `long` each of the measurements takes, 100ms to 10m")
+	f.BoolVar(&v.json, "json", false, "print the figures as JSON")
+}
+
+func (v *bench) accept(c call) error {
+	if err := c.nothing(); err != nil {
+		return err
+	}
+	if v.each < 100*time.Millisecond || v.each > 10*time.Minute {
+		return fmt.Errorf("--for is %v, must be 100ms to 10m", v.each)
+	}
+	if c.given["database"] {
+		return errors.New("--database: bench makes a database of its own and drops it")
+	}
+	v.database = "distlock_bench_" + bson.NewObjectID().Hex()
+	return v.connection.accept(c)
+}
+
+// benchRows is how many rows a measurement of claims has at most.
+const benchRows = 1000
+
+func (v *bench) run(ctx context.Context, s stdio) error {
+	client, err := mongocatalog.Dial(options.Client(), v.uri, 0)
+	if err != nil {
+		return err
+	}
+	defer (&store{client: client}).close()
+	fmt.Fprintf(s.errOut, "distlock bench: writes into the new database %s on %s for about %v, locks and at most %d rows, "+
+		"and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
+	figures, err := v.measure(ctx, client)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	if dropped := client.Database(v.database).Drop(undo); dropped != nil {
+		err = errors.Join(err, fmt.Errorf("drop the database %s yourself: %w", v.database, dropped))
+	}
+	if err != nil {
+		return v.explain(err)
+	}
+	if v.json {
+		return writeJSON(s.out, figures)
+	}
+	figures.print(s.out, layoutOf(s.out, false))
+	return nil
+}
+
+// A figure is what came of one measurement.
+type figure struct {
+	What      string  `json:"what"`
+	Count     int     `json:"count"`
+	PerSecond float64 `json:"perSecond"`
+	MedianMS  float64 `json:"medianMS"` // of one; the mean where several run at a time
+	// LeastWrites is how many least writes one takes.
+	LeastWrites float64 `json:"leastWrites"`
+}
+
+// figures are all of them.
+type figures struct {
+	Server  string   `json:"server"`
+	Figures []figure `json:"figures"`
+}
+
+func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, error) {
+	asked, err := mongocatalog.New(client, mongocatalog.Options{Database: v.database})
+	if err != nil {
+		return figures{}, err
+	}
+	server, err := asked.Hello(ctx)
+	if err != nil {
+		return figures{}, err
+	}
+	if server.ConfigServer {
+		return figures{}, errors.New("a config server lets nobody create a database; measure a replica set like it")
+	}
+	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind, shown(server.Version, 40))}
+	var managers [2]*distlock.Manager
+	for i := range managers {
+		m, err := distlock.New(ctx, distlock.Config{URI: v.uri, Database: v.database})
+		if err != nil {
+			return f, err
+		}
+		defer v.end(ctx, m)
+		managers[i] = m
+	}
+	for _, one := range []func(context.Context) (figure, error){
+		func(ctx context.Context) (figure, error) { return v.roundTrip(ctx, client) },
+		func(ctx context.Context) (figure, error) { return v.leastWrite(ctx, client) },
+		func(ctx context.Context) (figure, error) { return v.lock(ctx, managers[0]) },
+		func(ctx context.Context) (figure, error) { return v.handOver(ctx, managers) },
+		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], 1) },
+		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], 100) },
+	} {
+		got, err := one(ctx)
+		if err != nil {
+			return f, fmt.Errorf("%s: %w", got.What, err)
+		}
+		f.Figures = append(f.Figures, got)
+	}
+	for i := range f.Figures {
+		f.Figures[i].LeastWrites = f.Figures[i].MedianMS / f.Figures[1].MedianMS
+	}
+	return f, nil
+}
+
+// end closes a Manager; the database is dropped, whatever is left in it.
+func (v *bench) end(ctx context.Context, m *distlock.Manager) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	_ = m.Close(ctx)
+}
+
+// repeat times a step again and again.
+func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (figure, error) {
+	clk := clock.From(ctx)
+	var took []time.Duration
+	begun := clk.Now().Mono
+	for at := begun; at-begun < v.each || len(took) == 0; {
+		if err := step(ctx); err != nil {
+			return figure{What: what}, err
+		}
+		now := clk.Now().Mono
+		took, at = append(took, now-at), now
+	}
+	total := clk.Now().Mono - begun
+	slices.Sort(took)
+	return figureOf(what, len(took), total, took[len(took)/2]), nil
+}
+
+func figureOf(what string, n int, total, each time.Duration) figure {
+	return figure{What: what, Count: n, PerSecond: float64(n) / max(total, 1).Seconds(),
+		MedianMS: float64(max(each, 1)) / float64(time.Millisecond)}
+}
+
+func (v *bench) roundTrip(ctx context.Context, client *mongo.Client) (figure, error) {
+	return v.repeat(ctx, "round trip", func(ctx context.Context) error {
+		return client.Database(v.database).RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
+	})
+}
+
+// leastWrite is one update of one document, with the write concern of a lock.
+func (v *bench) leastWrite(ctx context.Context, client *mongo.Client) (figure, error) {
+	journaled := true
+	on := client.Database(v.database).Collection("least", options.Collection().
+		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: &journaled}))
+	return v.repeat(ctx, "least write", func(ctx context.Context) error {
+		_, err := on.UpdateByID(ctx, "x", bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}},
+			options.UpdateOne().SetUpsert(true))
+		return err
+	})
+}
+
+func (v *bench) lock(ctx context.Context, m *distlock.Manager) (figure, error) {
+	return v.repeat(ctx, "lock and release", func(ctx context.Context) error {
+		guard, err := m.Lock("bench").TryLock(ctx)
+		if err != nil {
+			return err
+		}
+		return guard.Release()
+	})
+}
+
+// handOver lets two processes take a lock in turns: each release grants it to the other.
+func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (figure, error) {
+	const what = "hand-over"
+	clk := clock.From(ctx)
+	limited, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var n atomic.Int64
+	var errs [len(managers)]error
+	var both sync.WaitGroup
+	begun := clk.Now().Mono
+	for i, m := range managers {
+		both.Go(func() {
+			defer cancel()
+			for clk.Now().Mono-begun < v.each {
+				guard, err := m.Lock("turns").Lock(limited)
+				if err != nil {
+					if limited.Err() == nil || ctx.Err() != nil {
+						errs[i] = err
+					}
+					return
+				}
+				n.Add(1)
+				if errs[i] = guard.Release(); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	both.Wait()
+	if err := cmp.Or(errs[0], errs[1]); err != nil {
+		return figure{What: what}, err
+	}
+	total := clk.Now().Mono - begun
+	return figureOf(what, int(n.Load()), total, total/time.Duration(max(1, n.Load()))), nil
+}
+
+// claims lets 16 workers claim and complete rows.
+func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager, batch int) (figure, error) {
+	f := figure{What: fmt.Sprintf("claim and done, batch %d", batch)}
+	rows := client.Database(v.database).Collection(fmt.Sprintf("rows%d", batch))
+	q, err := claim.New[bson.M](ctx, m, rows, claim.Config{Workers: 16, Batch: batch})
+	if err != nil {
+		return f, err
+	}
+	docs := make([]any, benchRows)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: i}}
+	}
+	if _, err := rows.InsertMany(ctx, docs); err != nil {
+		return f, err
+	}
+	clk := clock.From(ctx)
+	limited, cancel := context.WithTimeout(ctx, v.each+time.Minute)
+	defer cancel()
+	var n, last atomic.Int64
+	begun := clk.Now().Mono
+	err = q.Run(limited, func(context.Context, *claim.Row[bson.M]) error {
+		now := clk.Now().Mono - begun
+		last.Store(int64(now))
+		if n.Add(1) == benchRows || now > v.each {
+			cancel()
+		}
+		return nil
+	})
+	err = errors.Join(err, q.Close(context.WithoutCancel(ctx)), context.Cause(ctx))
+	total := time.Duration(last.Load())
+	return figureOf(f.What, int(n.Load()), total, total/time.Duration(max(1, n.Load()))), err
+}
+
+// print writes the figures for a person.
+func (f figures) print(w io.Writer, how layout) {
+	fmt.Fprintln(w, f.Server)
+	t := table{columns: []column{
+		{title: "WHAT", least: 10}, {title: "A SECOND"}, {title: "EACH"}, {title: "LEAST WRITES"}, {title: "COUNT"},
+	}}
+	for _, one := range f.Figures {
+		t.rows = append(t.rows, []string{
+			one.What, fmt.Sprintf("%.0f", one.PerSecond), fmt.Sprintf("%.2fms", one.MedianMS),
+			fmt.Sprintf("%.2f", one.LeastWrites), fmt.Sprint(one.Count),
+		})
+	}
+	t.print(w, how)
+}

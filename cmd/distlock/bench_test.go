@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/configserver"
+)
+
+// It says what it will write, measures all of it, and leaves nothing behind, also when it is interrupted.
+func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server, err := configserver.Start(t.Context(), configserver.Config{}) // which has no other databases
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close(context.Background()) })
+	r := cli(t, "bench", "--uri", server.URI(), "--for", "100ms", "--json").want(t, 0, "writes into the new database")
+	var got figures
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, r.out)
+	}
+	if len(got.Figures) != 6 {
+		t.Errorf("%d figures, want 6: %+v", len(got.Figures), got.Figures)
+	}
+	for _, f := range got.Figures {
+		if f.Count == 0 || f.MedianMS <= 0 || f.PerSecond <= 0 || f.LeastWrites <= 0 {
+			t.Errorf("figure %+v", f)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	out, done := start(ctx, t, "bench", "--uri", server.URI(), "--for", "10m")
+	eventually(t, "it begins", func() bool { return strings.Contains(out.errs.String(), "writes into") })
+	cancel(errors.New("enough"))
+	if r := await(t, done); r.code != exitFailed {
+		t.Errorf("code %d: %s", r.code, r.errOut)
+	}
+	names, err := newBaseOf(t, server.URI()).db.Client().ListDatabaseNames(t.Context(), bson.D{})
+	if err != nil || strings.Contains(strings.Join(names, " "), "bench") {
+		t.Errorf("databases %q (%v)", names, err)
+	}
+	cli(t, "bench", "--uri", server.URI(), "--database", "mine").want(t, exitUsage, "a database of its own")
+	cli(t, "bench", "--uri", server.URI(), "--for", "1ms").want(t, exitUsage, "--for")
+}
