@@ -172,7 +172,7 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 
 // weaker says what a replica set with a database of its own would have and this does not.
 func weaker(s catalog.Server, database string) []string {
-	var w []string
+	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }
 	switch {
 	case s.Kind == catalog.FerretDB && s.Front:

@@ -61,8 +61,9 @@ never taken over.
 
 const showText = `
 Tells all of one lock: who holds it and who waits, as "distlock locks NAME" and "distlock waiters NAME",
-the evidence against a holder that was declared dead, and what would happen if a holder died now: when it
-would itself trust the lock no more, when a contender could take it and by which rule, and who has it then.
+the evidence against a holder that was declared dead, the newest of its history, and what would happen if a
+holder died now: when it would itself trust the lock no more, when a contender could take it and by which rule,
+and who has it then.
 Times are by the server's clock; the holder's margin is not recorded, so that of the default is told, a
 quarter of the takeover time. A contender's own takeover time counts where it is longer. Reads only; starts
 no heartbeat.

@@ -47,7 +47,13 @@ type dossier struct {
 	Outlooks []outlook `json:"ifTheHolderDiedNow"`
 	// Condemned says why contenders have declared holders dead.
 	Condemned []verdict `json:"condemned"`
+	History   chronicle `json:"history"` // the newest of it
+	// NoHistory says why it could not be read; empty when it could.
+	NoHistory string `json:"noHistory"`
 }
+
+// shownPast is how many entries of the history are shown.
+const shownPast = 10
 
 // A verdict is the mark of a process that a contender has declared dead. Its texts are as stored.
 type verdict struct {
@@ -80,7 +86,12 @@ func (v *showing) collect(ctx context.Context, st *store) (dossier, error) {
 			d.Condemned = append(d.Condemned, mark...)
 		}
 	}
-	return d, nil
+	var err error
+	d.History, err = (&past{connection: v.connection, name: v.name, limit: shownPast}).collect(ctx, st)
+	if err != nil && ctx.Err() == nil { // it is beside the locks, and may need a privilege more
+		d.NoHistory, err = redact(err.Error(), v.uri), nil
+	}
+	return d, err
 }
 
 // condemnation reads why a process was declared dead; nothing when its ping has gone meanwhile.
@@ -122,6 +133,13 @@ func (d dossier) print(w io.Writer, how layout) {
 		}
 		fmt.Fprintf(w, "\ncondemned\n  process   %s\n  by        %s\n  at        %s\n  evidence  %s\n",
 			shown(c.Process, 200), shown(c.By, 200), instant(at), shown(c.Evidence, 800))
+	}
+	switch {
+	case d.NoHistory != "":
+		wrap(w, how, "\nthe history cannot be read: "+catalog.Printable(d.NoHistory, 400), "")
+	case len(d.History.Events) > 0:
+		fmt.Fprintln(w, "\nhistory, newest first")
+		d.History.print(w, how)
 	}
 	for _, o := range d.Outlooks {
 		fmt.Fprintln(w)

@@ -65,6 +65,10 @@ func TestShow_EverySortOfLock(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	fillShared(b)
+	b.happened(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC),
+		catalog.HistoryEntry{Kind: "taken over", Session: catalog.Session{Name: "alive"}, Process: "alive:1:1:a",
+			Previous: foreign, Rule: "watch", Evidence: foreign, Waited: time.Minute},
+		catalog.HistoryEntry{Kind: "released", Session: catalog.Session{Name: "other"}, Process: "alive:1:1:a"})
 	for _, name := range []string{"alive", "condemned", "foreign", "no-ping", "silent", "free", "bad-ping", "table", "pool"} {
 		golden(t, "show-"+name+".golden", cli(t, b.flags("show", name)...).want(t, 0).out)
 	}
