@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -17,11 +19,13 @@ type studies struct {
 	one         bool // a case was named
 	generations []study.Generation
 	generation  string
+	html        string // the file of the page
 	json, wide  bool
 }
 
 func (v *studies) flags(f *flag.FlagSet) {
 	f.StringVar(&v.generation, "generation", "", "play only this `NAME`: 1.8, 2.0, 3.2 or ours")
+	f.StringVar(&v.html, "html", "", "write a page about all cases to this `FILE`, and nothing else")
 	f.BoolVar(&v.json, "json", false, "print what came of it as JSON; of one case all that happened")
 	f.BoolVar(&v.wide, "wide", false, wideText)
 }
@@ -38,6 +42,11 @@ func (v *studies) accept(c call) error {
 		}
 		v.cases, v.one = []study.Case{one}, true
 	}
+	if c.given["html"] && (v.one || c.given["generation"] || v.json) {
+		return errors.New("--html writes all cases by all generations: no case, --generation or --json beside it")
+	} else if c.given["html"] && v.html == "" {
+		return errors.New("--html needs the name of a file")
+	}
 	if c.given["generation"] {
 		g, names, ok := study.FindGeneration(v.generation)
 		if !ok {
@@ -52,6 +61,9 @@ func (v *studies) accept(c call) error {
 func (v *studies) secrets() string { return "" }
 
 func (v *studies) run(_ context.Context, s stdio) error {
+	if v.html != "" {
+		return v.page(s)
+	}
 	plays := study.Run(v.cases, v.generations)
 	if v.json {
 		var all []study.Report
@@ -63,7 +75,29 @@ func (v *studies) run(_ context.Context, s stdio) error {
 		}
 		return writeJSON(s.out, all)
 	}
-	v.table(s.out, plays, layoutOf(s.out, v.wide))
+	if how := layoutOf(s.out, v.wide); v.one {
+		v.timelines(s.out, plays, how)
+	} else {
+		v.table(s.out, plays, how)
+	}
+	return nil
+}
+
+// page writes the page. A file that cannot be written is noticed before anything is played.
+func (v *studies) page(s stdio) error {
+	file, err := os.OpenFile(v.html, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("the page is not written: %w", err)
+	}
+	page := study.Page(v.cases, v.generations, study.Run(v.cases, v.generations))
+	_, err = file.WriteString(page)
+	if err == nil {
+		err = file.Truncate(int64(len(page))) // of a longer one that was there
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("the page is not written: %w", err)
+	}
+	fmt.Fprintf(s.out, "%s: %d cases by %d generations\n", shown(v.html, 200), len(v.cases), len(v.generations))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,4 +53,34 @@ func TestStudy_Table_FitsANarrowTerminal(t *testing.T) {
 			}
 		}
 	}
+}
+
+// It tries to break: a timeline fits the terminal, and tells when two held the lock and that a write was stale.
+func TestStudy_Timeline_FitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	c, _, _ := study.FindCase("cut-off")
+	v := &studies{cases: []study.Case{c}, one: true, generations: study.Generations()}
+	plays := study.Run(v.cases, v.generations)
+	for _, width := range []int{0, 150, 80, 40} {
+		var out strings.Builder
+		v.timelines(&out, plays, layout{width: width})
+		for line := range strings.Lines(out.String()) {
+			if line = strings.TrimSuffix(line, "\n"); width > 0 && cells(line) > width {
+				t.Errorf("%d columns: %q", width, line)
+			}
+		}
+		for _, text := range []string{"== ours", "STALE", "! ", "is cut off", "condemned"} {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("%d columns: no %q:\n%s", width, text, &out)
+			}
+		}
+	}
+}
+
+// It tries to break: a page that cannot be written is an error, and so is half a page.
+func TestStudy_Page_WrittenOrRefused(t *testing.T) {
+	t.Parallel()
+	cli(t, "study", "pause", "--html", "x.html").want(t, exitUsage, "all cases")
+	cli(t, "study", "--html", "").want(t, exitUsage, "name of a file")
+	cli(t, "study", "--html", filepath.Join(t.TempDir(), "no", "folder.html")).want(t, exitFailed, "not written", "no such file")
 }

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"mongodlm/distlock"
 )
 
 // The errors of the old generations.
@@ -161,6 +163,9 @@ func brief(err error) string {
 		return "done"
 	}
 	text := err.Error()
+	if lost := (*distlock.LostError)(nil); errors.As(err, &lost) && lost.Cause != nil {
+		text = lost.Cause.Error()
+	}
 	for _, known := range []error{errHeld, errLost, errUnreachable, errNoReply} {
 		if errors.Is(err, known) {
 			return known.Error()

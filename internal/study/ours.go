@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,16 @@ func newOurs(p *process) manager { return &ours{p: p} }
 var kinds = map[fault.Op]Kind{
 	fault.Acquire: Grab, fault.Enter: Grab, fault.Confirm: Grab, fault.SeedFence: Grab,
 	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean, fault.Prepare: Clean,
-	fault.Look: Read, fault.Read: Read, fault.Held: Read, fault.HeldSummary: Read,
+	fault.Look: Read, fault.Read: Read, fault.Held: Clock, fault.HeldSummary: Clock,
 	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
 	fault.Condemn: Take, fault.Overtake: Take, fault.Evict: Take,
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
+}
+
+// words are what the operations of ours are called where their names say little.
+var words = map[fault.Op]string{
+	fault.HeldOrFree: "ask for grants", fault.Evict: "take over", fault.Enter: "stand in line",
+	fault.Held: "list own locks", fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
 }
 
 // through lets every operation of the package travel as a command of the process.
@@ -48,7 +55,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	if !known {
 		return apply()
 	}
-	c := &command{p: o.p, kind: kind, op: string(call.Op), text: func() string { return call.Subject },
+	c := &command{p: o.p, kind: kind, op: cmp.Or(words[call.Op], string(call.Op)), text: func() string { return call.Subject },
 		limit: o.config().CommandTimeout, apply: func() error {
 			return apply()
 		}, answer: func() string { return o.p.w.record.state(kind) }}

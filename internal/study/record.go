@@ -28,6 +28,7 @@ type Record struct {
 	Processes []Process
 	Bars      []Bar
 	Marks     []Mark
+	Writes    []Written
 	Versions  []Version
 }
 
@@ -51,8 +52,10 @@ type Mark struct {
 	At      time.Duration
 	Process int // -1: the server, or an operator
 	Kind    string
-	Text    string
+	Text    string // of a command its name
+	Sent    string // of a command what was sent
 	Answer  string
+	sent    func() string
 	// Count is how often the same happened, and Until when it did last: polls and pings.
 	Count int
 	Until time.Duration
@@ -63,6 +66,7 @@ type Version struct {
 	At         time.Duration
 	Collection string
 	ID         string
+	By         int // the process that changed it; -1: the operator
 	Fields     []Field
 }
 
@@ -79,13 +83,13 @@ type record struct {
 	same     map[string]int // the mark that stands for commands of the same kind and answer
 	versions map[string][]byte
 	words    map[string]string // what stands for an ObjectID
-	writes   []written
 }
 
-type written struct {
-	at      time.Duration
-	p       *process
-	verdict string
+// A Written is a write to what the lock protects.
+type Written struct {
+	At      time.Duration
+	Process int
+	Verdict string // written; stale: after one of a newer holder; fenced: refused
 }
 
 func (r *record) index(p *process) int {
@@ -108,8 +112,12 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 }
 
 func (r *record) write(t *tenureRecord, verdict string) {
-	r.writes = append(r.writes, written{r.w.now(), t.p, verdict})
-	r.mark(t.p, "write "+verdict, "writes under "+t.label())
+	r.out.Writes = append(r.out.Writes, Written{r.w.now(), t.p.index, verdict})
+	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
+		"fenced": "its stale write is refused by the fence"}[verdict]
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.again(t.p.name+text, Mark{At: r.w.now(), Process: t.p.index, Kind: "write " + verdict, Text: text, Count: 1})
 }
 
 // exchange notes a command and its answer. The same command with the same answer is counted, until anything
@@ -130,18 +138,26 @@ func (r *record) exchange(c *command, err error) {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	key := c.p.name + string(c.kind) + strings.Map(letters, c.op+answer)
+	r.again(c.p.name+string(c.kind)+strings.Map(letters, c.op+answer), Mark{At: c.sent, Process: c.p.index,
+		Kind: string(c.kind), Text: c.op, Answer: answer, Count: 1, sent: c.text})
+}
+
+// again counts a mark, or makes it. The caller holds mu of the world.
+func (r *record) again(key string, m Mark) {
 	if i, known := r.same[key]; known {
 		r.out.Marks[i].Count++
-		r.out.Marks[i].Until = c.sent
+		r.out.Marks[i].Until = m.At
 		return
 	}
 	if r.same == nil {
 		r.same = map[string]int{}
 	}
 	r.same[key] = len(r.out.Marks)
-	r.out.Marks = append(r.out.Marks, Mark{At: c.sent, Process: c.p.index, Kind: string(c.kind),
-		Text: r.plain(c.op + " " + c.text()), Answer: r.plain(answer), Count: 1})
+	if m.sent != nil {
+		m.Sent, m.sent = r.plain(m.sent()), nil
+	}
+	m.Answer = r.plain(m.Answer)
+	r.out.Marks = append(r.out.Marks, m)
 }
 
 // letters leaves the digits out: times and sessions differ from poll to poll.
@@ -168,12 +184,12 @@ func said(err error) string {
 // documents notes which documents a command has changed.
 func (r *record) documents(c *command) {
 	if c.kind.writes() {
-		r.changes()
+		r.changes(c.p)
 	}
 }
 
-// changes notes which documents have changed.
-func (r *record) changes() {
+// changes notes which documents a process has changed, or nil, an operator.
+func (r *record) changes(by *process) {
 	for _, collection := range []string{locks, pings} {
 		there := map[string]bool{}
 		for _, raw := range r.w.store.Documents(collection) {
@@ -182,23 +198,23 @@ func (r *record) changes() {
 			there[key] = true
 			if !bytes.Equal(r.versions[key], raw) {
 				r.versions[key] = raw
-				r.version(collection, id, raw)
+				r.version(by, collection, id, raw)
 			}
 		}
 		for key := range r.versions {
 			if strings.HasPrefix(key, collection+" ") && !there[key] {
 				delete(r.versions, key)
-				r.version(collection, strings.TrimPrefix(key, collection+" "), nil)
+				r.version(by, collection, strings.TrimPrefix(key, collection+" "), nil)
 			}
 		}
 	}
 }
 
-func (r *record) version(collection, id string, raw bson.Raw) {
+func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
-	v := Version{At: r.w.now(), Collection: collection, ID: r.plain(id), Fields: []Field{}}
+	v := Version{At: r.w.now(), Collection: collection, ID: r.plain(id), By: r.index(by), Fields: []Field{}}
 	var d document
 	if raw != nil {
 		d = r.w.parse(raw)
@@ -245,11 +261,19 @@ func (r *record) brief(d document) string {
 	if d.value("ping") != nil {
 		return "ping " + value(d.value("ping"))
 	}
-	s := fmt.Sprintf("state %d", d.state())
-	if d.text("process") != "" {
-		s += ", process " + d.text("process")
+	if d.state() == 0 {
+		return "state 0"
 	}
-	return s
+	return fmt.Sprintf("state %d, %s", d.state(), owner(d.text("process")))
+}
+
+// owner is the letter of a process in its id.
+func owner(id string) string {
+	host, _, more := strings.Cut(strings.TrimPrefix(id, "shard-"), ":")
+	if more || len(host) == 1 {
+		return strings.ToUpper(host)
+	}
+	return host
 }
 
 // state is what the lock document says, for an answer of ours.

@@ -54,6 +54,7 @@ type MarkReport struct {
 	Process int    `json:"process"`
 	Kind    string `json:"kind"`
 	Text    string `json:"text"`
+	Sent    string `json:"sent,omitempty"`
 	Answer  string `json:"answer,omitempty"`
 	Count   int    `json:"count,omitempty"`
 	Until   int64  `json:"untilMS,omitempty"`
@@ -98,7 +99,7 @@ func (p Play) report(details bool) PlayReport {
 		r.Bars = append(r.Bars, BarReport{b.Process, b.Kind, milliseconds(b.From), milliseconds(b.Until)})
 	}
 	for _, m := range p.Marks {
-		r.Marks = append(r.Marks, MarkReport{milliseconds(m.At), m.Process, m.Kind, m.Text, m.Answer, m.Count,
+		r.Marks = append(r.Marks, MarkReport{milliseconds(m.At), m.Process, m.Kind, m.Text, m.Sent, m.Answer, m.Count,
 			milliseconds(m.Until)})
 	}
 	for _, v := range p.Versions {

@@ -27,7 +27,7 @@ func (s *Stage) Process(name string) *Actor {
 func (s *Stage) ServerClock(at, by time.Duration) {
 	s.w.at(at, func() {
 		s.w.server += by
-		s.w.record.mark(nil, "clock", "the server's clock steps by "+signed(by))
+		s.w.record.mark(nil, "clock step", "the server's clock steps by "+signed(by))
 	})
 }
 
@@ -62,18 +62,7 @@ func (s *Stage) Operator(at time.Duration, set bson.D) {
 	s.w.at(at, func() {
 		s.w.record.mark(nil, "operator", "an operator sets "+says(set))
 		s.w.change(locks, bson.D{{Key: "_id", Value: lockName}}, set, true)
-		s.w.record.changes()
-	})
-}
-
-// OperatorForgetsPing deletes the ping document of a process by hand.
-func (s *Stage) OperatorForgetsPing(at time.Duration) {
-	s.w.at(at, func() {
-		s.w.record.mark(nil, "operator", "an operator deletes the ping document of the holder")
-		for _, d := range s.w.read(locks, bson.D{{Key: "_id", Value: lockName}}) {
-			s.w.store.Remove(pings, d.text("process"))
-		}
-		s.w.record.changes()
+		s.w.record.changes(nil)
 	})
 }
 
@@ -146,7 +135,7 @@ func (a *Actor) CutOff(at, d time.Duration) {
 func (a *Actor) ClockSteps(at, by time.Duration) {
 	a.p.w.at(at, func() {
 		a.p.ahead += by
-		a.p.w.record.mark(a.p, "clock", "its clock steps by "+signed(by))
+		a.p.w.record.mark(a.p, "clock step", "its clock steps by "+signed(by))
 	})
 }
 
@@ -154,7 +143,7 @@ func (a *Actor) ClockSteps(at, by time.Duration) {
 func (a *Actor) ClockStands(at time.Duration) {
 	a.p.w.at(at, func() {
 		a.p.stands = at
-		a.p.w.record.mark(a.p, "clock", "its clock stands still")
+		a.p.w.record.mark(a.p, "clock step", "its clock stands still")
 	})
 }
 

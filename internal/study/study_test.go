@@ -217,6 +217,31 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 	}
 }
 
+// docs/study.html is what the program prints.
+func TestPage_InDocs_IsWhatIsPlayed(t *testing.T) {
+	t.Parallel()
+	if effort.Race {
+		t.Skip("with the race detector only some cases are played")
+	}
+	cases, plays := played()
+	page := study.Page(cases, study.Generations(), plays)
+	docs, err := os.ReadFile(filepath.Join(root, "docs", "study.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page != string(docs) {
+		at := 0
+		for at < min(len(page), len(docs)) && page[at] == docs[at] {
+			at++
+		}
+		t.Errorf("docs/study.html differs at byte %d from what is played now; make it again with "+
+			"go run ./cmd/distlock study --html docs/study.html\n%.200s", at, page[at:])
+	}
+	if outside := regexp.MustCompile(`(src|href)="(https?:)?//`).FindString(page); outside != "" || len(page) > 1500_000 {
+		t.Errorf("%d bytes, and %q", len(page), outside)
+	}
+}
+
 // A name that is not quite right finds the right one.
 func TestFindCase_Unknown_NamesTheNearest(t *testing.T) {
 	t.Parallel()

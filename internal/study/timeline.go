@@ -1,0 +1,144 @@
+package study
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Row is one line of a timeline.
+type Row struct {
+	At      time.Duration
+	Process int // -1: the server, an operator, or a document
+	Text    string
+	// Document is true for what a document has become.
+	Document bool
+}
+
+// Time writes an instant of a play as true time of day.
+func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
+
+// Rows returns what happened in the order of time: what the processes sent and were answered, and what the
+// lock document became. Pings and polls of one kind are one row.
+func (p Play) Rows() []Row {
+	var rows []Row
+	for _, m := range p.Marks {
+		if m.housekeeping() {
+			continue
+		}
+		text := m.Text
+		if strings.Contains(text, lockCollection) && m.Count > 0 {
+			text = m.Kind + " (" + text + ")"
+		}
+		if m.Answer != "" {
+			text += ": " + m.Answer
+		}
+		if m.Count > 1 {
+			text += fmt.Sprintf(" (%d times, to %s)", m.Count, noon.Add(m.Until).Format(time.TimeOnly))
+		}
+		rows = append(rows, Row{At: m.At, Process: m.Process, Text: text})
+	}
+	before := map[string][]Field{}
+	for _, v := range p.Versions {
+		key := v.Collection + " " + v.ID
+		text := changes(before[key], v.Fields)
+		first := before[key] == nil
+		before[key] = v.Fields
+		switch {
+		case v.Collection == locks:
+			rows = append(rows, Row{At: v.At, Process: -1, Text: text, Document: true})
+		case len(v.Fields) == 0:
+			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + " is gone", Document: true})
+		case !first && strings.Contains(text, "condemned"):
+			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + ": condemned", Document: true})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.At, b.At) })
+	return rows
+}
+
+// lockCollection begins the names of both collections.
+const lockCollection = " lock"
+
+// housekeeping reports whether a command is of no interest where nothing went wrong: what each ping does besides.
+func (m Mark) housekeeping() bool {
+	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
+		strings.HasPrefix(m.Answer, "state ")
+	return quiet && m.Kind == string(Clean) || m.Kind == string(Clock) && m.Answer != errUnreachable.Error()
+}
+
+// changes says which fields of a document are others than before. What an acquisition writes for people to
+// read is left out.
+func changes(before, now []Field) string {
+	if len(now) == 0 {
+		return "document is gone"
+	}
+	was := map[string]string{}
+	for _, f := range before {
+		was[f.Name] = f.Value
+	}
+	var parts []string
+	for _, f := range now {
+		if slices.Contains([]string{"_id", "who", "why", "when", "rev", "grants", "takeoverMS", "evidence"}, f.Name) ||
+			was[f.Name] == f.Value {
+			continue
+		}
+		switch f.Name {
+		case "process":
+			parts = append(parts, "process "+owner(f.Value))
+		case "waiters":
+			parts = append(parts, fmt.Sprintf("waiters %d", strings.Count(f.Value, "{ts: ")))
+		case "condemned":
+			parts = append(parts, "condemned")
+		default:
+			parts = append(parts, f.Name+" "+f.Value)
+		}
+	}
+	if _, there := was["waiters"]; there && !slices.ContainsFunc(now, func(f Field) bool { return f.Name == "waiters" }) {
+		parts = append(parts, "waiters 0")
+	}
+	if len(parts) == 0 {
+		return "no other values"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// State says what a process is at an instant: "holds", "still" when it stands still, "gone" when it has
+// died, or has not begun; "" when it runs. Two holders at a time are "two".
+func (p Play) State(process int, at time.Duration) string {
+	born, died := false, false
+	for _, m := range p.Marks {
+		if m.Process == process && m.At <= at {
+			born = born || m.Kind == "start"
+			died = died || m.Kind == "death" && m.Text == "dies"
+		}
+	}
+	if !born || died {
+		return "gone"
+	}
+	holds, still, others := false, false, 0
+	for _, b := range p.Bars {
+		if b.From > at || b.Until <= at {
+			continue
+		}
+		switch {
+		case b.Process == process && b.Kind == "paused":
+			still = true
+		case b.Process == process && (b.Kind == "holds" || b.Kind == "hangs"):
+			holds = true
+		case b.Kind == "holds":
+			others++
+		}
+	}
+	switch {
+	case still:
+		return "still"
+	case holds && others > 0:
+		return "two"
+	case holds:
+		return "holds"
+	}
+	return ""
+}
