@@ -91,8 +91,8 @@ func (v *studies) page(s stdio) error {
 	}
 	page := study.Page(v.cases, v.generations, study.Run(v.cases, v.generations))
 	_, err = file.WriteString(page)
-	if err == nil {
-		err = file.Truncate(int64(len(page))) // of a longer one that was there
+	if info, known := file.Stat(); known == nil && info.Mode().IsRegular() && err == nil {
+		err = file.Truncate(int64(len(page))) // a longer one was there
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("the page is not written: %w", err)
