@@ -174,6 +174,9 @@ store is in memory, and time is virtual.
 "TWO for 10m": two processes that ran took themselves for the holder for so long. "nobody for 15m":
 somebody wanted the lock for so long, and no holder worked. "stale written": writes of a holder that
 went in after one of a newer holder.
+
+--break shows what a rule of this module is for: it builds a program without the rule, by the Go tool
+and from the sources, and plays the case with that. No such switch is in this program.
 `
 
 const completionText = `

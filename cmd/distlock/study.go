@@ -20,12 +20,15 @@ type studies struct {
 	generations []study.Generation
 	generation  string
 	html        string // the file of the page
+	rule        string // of ours that is taken out
 	json, wide  bool
 }
 
 func (v *studies) flags(f *flag.FlagSet) {
 	f.StringVar(&v.generation, "generation", "", "play only this `NAME`: 1.8, 2.0, 3.2 or ours")
 	f.StringVar(&v.html, "html", "", "write a page about all cases to this `FILE`, and nothing else")
+	f.StringVar(&v.rule, "break", "", "play the CASE by ours without this `RULE` of docs/mutants.md, named or\n"+
+		"numbered; needs the Go tool and the sources of the module")
 	f.BoolVar(&v.json, "json", false, "print what came of it as JSON; of one case all that happened")
 	f.BoolVar(&v.wide, "wide", false, wideText)
 }
@@ -47,6 +50,9 @@ func (v *studies) accept(c call) error {
 	} else if c.given["html"] && v.html == "" {
 		return errors.New("--html needs the name of a file")
 	}
+	if c.given["break"] && (!v.one || v.rule == "" || c.given["generation"] && v.generation != study.Ours) {
+		return errors.New("--break needs a rule and a case, and is about ours alone")
+	}
 	if c.given["generation"] {
 		g, names, ok := study.FindGeneration(v.generation)
 		if !ok {
@@ -60,7 +66,10 @@ func (v *studies) accept(c call) error {
 
 func (v *studies) secrets() string { return "" }
 
-func (v *studies) run(_ context.Context, s stdio) error {
+func (v *studies) run(ctx context.Context, s stdio) error {
+	if v.rule != "" {
+		return v.broken(ctx, s)
+	}
 	if v.html != "" {
 		return v.page(s)
 	}

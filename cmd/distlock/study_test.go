@@ -84,3 +84,19 @@ func TestStudy_Page_WrittenOrRefused(t *testing.T) {
 	cli(t, "study", "--html", "").want(t, exitUsage, "name of a file")
 	cli(t, "study", "--html", filepath.Join(t.TempDir(), "no", "folder.html")).want(t, exitFailed, "not written", "no such file")
 }
+
+// It tries to break: a rule is taken out only of a program that is built for it, and where that cannot be done it
+// is said.
+func TestStudy_Break_NeedsRuleCaseAndSources(t *testing.T) {
+	cli(t, "study", "--break", "no reap").want(t, exitUsage, "a rule and a case")
+	cli(t, "study", "--break", "no reap", "pause", "--generation", "1.8").want(t, exitUsage, "ours alone")
+	t.Setenv("PATH", t.TempDir())
+	cli(t, "study", "--break", "no reap", "late-grab").want(t, exitFailed, "the Go tool is not here")
+}
+
+// The same without the sources.
+func TestStudy_Break_WithoutSources_IsSaid(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("GOWORK", "off")
+	cli(t, "study", "--break", "no reap", "late-grab").want(t, exitFailed, "run it in a checkout")
+}
