@@ -126,6 +126,9 @@ type LockInfo struct {
 	Session bson.ObjectID
 	Fence   int64 // 0 for a waiter
 	Waiters int   // how many wait for the lock
+	// Holds are the lock sessions that the caller of a waiter said it holds while it waits, see [Holding]. They
+	// tell who waits for whom.
+	Holds []bson.ObjectID
 	// Takeover is the takeover time that the process has recorded, in its ping or in the lock, the
 	// longer one; zero when unknown.
 	Takeover time.Duration
@@ -254,7 +257,7 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	row := LockInfo{
 		Name: seen.Lock.Name, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process, Who: p.Who,
 		Why: p.Why, Since: p.Since, Age: since(p.Since), Session: p.TS, Fence: p.Fence,
-		Waiters: len(seen.Lock.Waiters), Takeover: p.Takeover, BadPing: pulse.Err, PingAge: -1, LeaseAge: -1,
+		Waiters: len(seen.Lock.Waiters), Holds: p.Holds, Takeover: p.Takeover, BadPing: pulse.Err, PingAge: -1, LeaseAge: -1,
 		Foreign: contend.TraceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
 	}
 	if lease, ok := seen.Lock.LeaseOf(p.TS); ok {

@@ -52,6 +52,7 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	whole := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, fmt.Errorf("not done within %v", demoLimit))
 	defer cancel()
 	d := &demo{
@@ -82,11 +83,13 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	if err := d.meta.Load(ctx, cluster); err != nil {
 		return false, err
 	}
-	report, err := d.play(ctx)
-	if err != nil {
-		return false, err
-	}
-	return report.OK(), d.publish(report, out)
+	return d.withPage(whole, func() (bool, error) {
+		report, err := d.play(ctx)
+		if err != nil {
+			return false, err
+		}
+		return report.OK(), d.publish(report, out)
+	})
 }
 
 func (d *demo) publish(report view.Report, out io.Writer) error {

@@ -23,6 +23,7 @@ const (
 // opts are the flags of all commands.
 type opts struct {
 	uri, database, cluster    string
+	http                      string
 	processes, rounds, number int
 	ping, takeover            time.Duration
 	noFaults, json            bool
@@ -42,6 +43,8 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 		f.IntVar(&o.processes, "processes", 3, "number of balancer processes, 1 to 50")
 		f.IntVar(&o.rounds, "rounds", 0, "end after so many rounds; 0: when the cluster is balanced")
 		f.BoolVar(&o.noFaults, "no-faults", false, "kill and stop nobody")
+		f.StringVar(&o.http, "http", "", "show the locks as a page at this `address`, such as 127.0.0.1:8087; it "+
+			"stays after the report\nuntil the demo is interrupted")
 		f.BoolVar(&o.json, "json", false, "print the report as JSON, and nothing else")
 	case "load":
 		f.BoolVar(&o.ifEmpty, "if-empty", false, "succeed when the database holds a cluster already")
@@ -78,6 +81,8 @@ func (o opts) check(command string, rest []string) error {
 		return fmt.Errorf("--rounds is %d, must not be negative", o.rounds)
 	case command != "load" && o.timing() != nil:
 		return o.timing()
+	case o.checkPage() != nil:
+		return o.checkPage()
 	case command != "demo" && o.uri == "":
 		return errors.New("--uri is missing: give the connection string of a MongoDB, or set MONGODLM_URI")
 	}

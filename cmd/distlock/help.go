@@ -121,6 +121,17 @@ learns of it only with its next ping, and until then works on. Make sure that it
 stopped first.
 `
 
+const uiText = `
+Shows the locks as a page, live, and prints its address: who holds what, who waits, who waits for whom,
+the processes, elections, loops and queues, and who held what when. It reads only, and the server is
+asked once an interval for all browsers together, and not at all while nobody looks.
+
+It is shown to this machine only, unless --token-file, --tls-cert and --tls-key or both are given with
+another address. On a machine that others use as well, give --token-file. With --allow-break the page
+breaks locks as "distlock break" does: it shows the holder, asks for a reason, and does nothing if the
+holder is another one by then.
+`
+
 const runText = `
 Acquires the lock, runs the command in a process group of its own and releases the lock when the
 group has ended. The command finds the lock in ` + envName + ` and its fencing token in

@@ -64,6 +64,8 @@ func topics() []topic {
 		{"break", "NAME --fence N --why TEXT [flags]",
 			"free a lock by force, if it still is as you saw it", breakText,
 			func() command { return &breaker{} }, plain, exitText},
+		{"ui", "[flags]", "all of that as a page, live, in a browser", uiText,
+			func() command { return &page{} }, plain, exitText},
 		{"run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock", runText,
 			func() command { return &runner{} }, codes{exitNotRun, exitWrongCall}, runExitText},
 		{"bench", "[flags]", "how fast locks, hand-overs and claims are on this server", benchText,

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"time"
+
+	"mongodlm/cmd/internal/ui"
+)
+
+// page shows the locks in a browser.
+type page struct {
+	connection
+	logging
+	access     ui.Access
+	interval   time.Duration
+	allowBreak bool
+}
+
+func (p *page) flags(f *flag.FlagSet) {
+	p.connection.flags(f)
+	p.logging.flags(f)
+	p.access.Flags(f)
+	f.DurationVar(&p.interval, "interval", ui.DefaultInterval, "the time between two looks at the server, for all "+
+		"browsers\ntogether; none while nobody looks")
+	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks; without, it only shows")
+}
+
+func (p *page) accept(c call) error {
+	if err := c.nothing(); err != nil {
+		return err
+	}
+	if p.interval < ui.MinInterval {
+		return fmt.Errorf("--interval is %v, must be at least %v", p.interval, ui.MinInterval)
+	}
+	if err := p.access.Check(p.allowBreak); err != nil {
+		return err
+	}
+	return p.connection.accept(c)
+}
+
+func (p *page) run(ctx context.Context, s stdio) error {
+	log, closeLog, err := p.logging.open()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	st, err := p.connection.open(ctx, 0, log)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	return ui.Run(ctx, p.access, ui.Config{
+		Inspector: st.Inspector, Client: st.client, Hosts: p.hosts(), Database: p.database, Interval: p.interval,
+		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) }, Logger: log,
+	}, func(url string) {
+		fmt.Fprintln(s.out, url)
+		fmt.Fprintln(s.errOut, "open it in a browser; interrupt this to end it")
+	})
+}

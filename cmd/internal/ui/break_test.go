@@ -1,0 +1,149 @@
+package ui_test
+
+import (
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
+)
+
+type recorder = httptest.ResponseRecorder
+
+// form makes of a request one that sends a form.
+func form(values url.Values) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		r.Body = io.NopCloser(strings.NewReader(values.Encode()))
+	}
+}
+
+func breaks(c *ui.Config) { c.AllowBreak = true }
+
+// held is where a holder is broken.
+func held(g *distlock.TryGuard, name string) string {
+	return fmt.Sprintf("/break?name=%s&fence=%d&session=%s", url.QueryEscape(name), g.Fence(), g.Session().Hex())
+}
+
+var (
+	ticketOf = regexp.MustCompile(`name="ticket" value="([^"]+)"`)
+	actionOf = regexp.MustCompile(`action="(/break[^"]+)"`)
+)
+
+// ask is the first step: it returns the form's address and ticket.
+func (w *world) ask(target string) (action, ticket string) {
+	w.t.Helper()
+	page := w.get(target)
+	a, k := actionOf.FindStringSubmatch(page), ticketOf.FindStringSubmatch(page)
+	if a == nil || k == nil {
+		w.t.Fatalf("no form:\n%s", page)
+	}
+	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
+}
+
+// It tries to break: nothing is broken by looking, and a break in two steps frees the lock, whatever its name is.
+func TestBreak_TwoSteps_Frees(t *testing.T) {
+	inBubble(t, breaks, func(t *testing.T, w *world) {
+		m := w.process()
+		for _, name := range []string{"job", "two\r\nlines", `"&<x>?#%`} {
+			g := w.hold(m, name, distlock.Why("stuck work"))
+			want(t, w.get("/lock?name="+url.QueryEscape(name)), "Break…")
+			action, ticket := w.ask(held(g, name))
+			time.Sleep(2 * time.Second)
+			if err := g.Err(); err != nil {
+				t.Fatalf("broken by looking: %v", err)
+			}
+			rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"it hangs"}}))
+			if rec.Code != 200 {
+				t.Errorf("%q: %d", name, rec.Code)
+			}
+			want(t, rec.Body.String(), "The lock is free now")
+			lock, err := w.mem.Read(t.Context(), name)
+			if err != nil || lock.Held || lock.Why != "broken: it hangs" {
+				t.Errorf("%q: %+v, %v", name, lock, err)
+			}
+		}
+	})
+}
+
+// It tries to break: of two pages that break at once one wins, and the other one is told that nothing was changed;
+// the holder that came in between keeps the lock.
+func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
+	inBubble(t, breaks, func(t *testing.T, w *world) {
+		g := w.hold(w.process(), "job")
+		w.wait(t.Context(), w.process(), "job", distlock.Why("next"))
+		time.Sleep(time.Second)
+		first, ticket := w.ask(held(g, "job"))
+		second, other := w.ask(held(g, "job"))
+		rec := w.request("POST", first, form(url.Values{"ticket": {ticket}, "why": {"one"}}))
+		want(t, rec.Body.String(), "granted to whoever was next")
+		// The next holder waits for the heartbeat only; nobody else may be taken out of the lock.
+		rec = w.request("POST", second, form(url.Values{"ticket": {other}, "why": {"two"}}))
+		if rec.Code != http.StatusConflict {
+			t.Errorf("the second: %d", rec.Code)
+		}
+		want(t, rec.Body.String(), "Nothing was changed")
+	})
+}
+
+// It tries to break: what is not asked for on a page of this program breaks nothing.
+func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
+	inBubble(t, breaks, func(t *testing.T, w *world) {
+		m := w.process()
+		g, h := w.hold(m, "job"), w.hold(m, "other")
+		action, ticket := w.ask(held(g, "job"))
+		why := "because"
+		for _, c := range []struct {
+			name, target, ticket, why string
+			code                      int
+		}{
+			{"no ticket", action, "", why, 403},
+			{"a ticket that was made up", action, "1.00", why, 403},
+			{"the ticket of another lock", held(h, "other"), ticket, why, 403},
+			{"another fence", strings.Replace(action, fmt.Sprint(g.Fence()), fmt.Sprint(g.Fence()+1), 1), ticket, why, 403},
+			{"no session", "/break?name=job&fence=" + fmt.Sprint(g.Fence()), ticket, why, 400},
+			{"no fence", "/break?name=job", ticket, why, 400},
+			{"no reason", action, ticket, "", 400},
+			{"a reason that is too long", action, ticket, strings.Repeat("x", 2000), 400},
+		} {
+			rec := w.request("POST", c.target, form(url.Values{"ticket": {c.ticket}, "why": {c.why}}))
+			if rec.Code != c.code {
+				t.Errorf("%s: %d, want %d\n%s", c.name, rec.Code, c.code, rec.Body)
+			}
+		}
+		if rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {strings.Repeat("x", 1<<20)}})); rec.Code != 400 {
+			t.Errorf("a form of a megabyte: %d", rec.Code)
+		}
+		time.Sleep(11 * time.Minute)
+		if rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {why}})); rec.Code != 403 {
+			t.Errorf("an old ticket: %d", rec.Code)
+		}
+		if g.Err() != nil || h.Err() != nil {
+			t.Errorf("broken: %v, %v", g.Err(), h.Err())
+		}
+	})
+}
+
+// It tries to break: a page that was started to show only breaks nothing and offers nothing of the kind.
+func TestBreak_NotAllowed_Refused(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		g := w.hold(w.process(), "job")
+		lack(t, w.get("/lock?name=job"), "Break…")
+		for _, method := range []string{"GET", "POST"} {
+			rec := w.request(method, held(g, "job"), form(url.Values{"ticket": {"x"}, "why": {"x"}}))
+			if rec.Code != http.StatusForbidden {
+				t.Errorf("%s: %d", method, rec.Code)
+			}
+			want(t, rec.Body.String(), "--allow-break")
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
+)
+
+// breakLimit bounds a break; it goes on when the browser has gone.
+const breakLimit = 10 * time.Second
+
+// A breakPage asks whether a holder is to be taken out of its lock, or says what came of it.
+type breakPage struct {
+	Name    string
+	Target  distlock.LockInfo
+	Next    *distlock.LockInfo
+	Waiting int
+	Why     string
+	Ticket  string
+	Problem string // why nothing was done
+	Done    string // what was done
+	Granted []distlock.LockInfo
+}
+
+func breakHref(h distlock.LockInfo) string {
+	return "/break?" + url.Values{"name": {h.Name}, "session": {h.Session.Hex()},
+		"fence": {strconv.FormatInt(h.Fence, 10)}}.Encode()
+}
+
+// A breaking is the holder that a form names.
+type breaking struct {
+	name    string
+	fence   int64
+	session bson.ObjectID
+}
+
+// named reads which holder is meant.
+func named(form url.Values) (b breaking, err error) {
+	b.name = form.Get("name")
+	if b.fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
+		return b, errors.New("the fence is missing or no number")
+	}
+	if b.session, err = bson.ObjectIDFromHex(form.Get("session")); err != nil {
+		return b, errors.New("the session is missing or none")
+	}
+	return b, nil
+}
+
+// texts are what a ticket for this break is good for.
+func (b breaking) texts() []string {
+	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
+}
+
+// look finds the holder, and says why it cannot be broken.
+func (s *Server) look(ctx context.Context, b breaking) breakPage {
+	p := breakPage{Name: b.name}
+	holders, line, err := s.cfg.Inspector.Holder(ctx, b.name)
+	if err != nil {
+		p.Problem = s.problem(err)
+		return p
+	}
+	for _, h := range holders {
+		if h.Held && h.Session == b.session && h.Fence == b.fence {
+			p.Target = h
+			if p.Waiting = len(line); len(line) > 0 {
+				p.Next = &line[0]
+			}
+			p.Ticket = s.ticket(b.texts()...)
+			return p
+		}
+	}
+	p.Problem = "The lock is not as you saw it: that holder has it no more. Nothing was changed."
+	return p
+}
+
+// askBreak shows what is held, and asks: the first step.
+func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
+	if !s.cfg.AllowBreak {
+		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
+		return
+	}
+	b, err := named(r.URL.Query())
+	if err != nil {
+		s.refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	p := s.look(r.Context(), b)
+	code := http.StatusOK
+	if p.Problem != "" {
+		code = http.StatusConflict
+	}
+	s.writeBreak(w, r, code, p)
+}
+
+// doBreak breaks: the second step.
+func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
+	if !s.cfg.AllowBreak {
+		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
+		return
+	}
+	if err := r.ParseForm(); err != nil {
+		s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
+		return
+	}
+	b, err := named(r.URL.Query()) // a form would change the ends of lines in a name
+	if err != nil {
+		s.refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if !s.good(r.PostForm.Get("ticket"), b.texts()...) {
+		p := s.look(r.Context(), b)
+		if p.Problem == "" {
+			p.Problem = "The question was not asked by this program, or more than ten minutes ago. Nothing was changed."
+		}
+		s.writeBreak(w, r, http.StatusForbidden, p)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
+	defer cancel()
+	why := r.PostForm.Get("why")
+	now, err := s.cfg.Inspector.Break(ctx, b.name, b.fence, why, b.session)
+	if err != nil {
+		code, p := s.failed(ctx, b, why, err)
+		s.writeBreak(w, r, code, p)
+		return
+	}
+	s.cfg.Logger.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
+		Str("from", r.RemoteAddr).Msg("broken by the page")
+	s.writeBreak(w, r, http.StatusOK, done(b, now))
+}
+
+// failed says why a break was not carried out.
+func (s *Server) failed(ctx context.Context, b breaking, why string, err error) (int, breakPage) {
+	switch {
+	case errors.Is(err, distlock.ErrFenceMismatch):
+		return http.StatusConflict, breakPage{Name: b.name,
+			Problem: "The lock is not as you saw it: that holder has it no more. Nothing was changed."}
+	case errors.Is(err, distlock.ErrOutcomeUnknown):
+		return http.StatusBadGateway, breakPage{Name: b.name,
+			Problem: "It may or may not be broken now. Look at the lock again: " + s.problem(err)}
+	}
+	p := s.look(ctx, b)
+	p.Why = why
+	p.Problem = "Nothing was changed: " + s.problem(err)
+	if errors.Is(err, distlock.ErrBadOption) {
+		return http.StatusBadRequest, p
+	}
+	return http.StatusBadGateway, p
+}
+
+// done says what came of a break.
+func done(b breaking, now []distlock.LockInfo) breakPage {
+	p := breakPage{Name: b.name}
+	switch {
+	case len(now) == 0:
+		p.Done = "That holder is out of the lock. Others hold it still."
+	case !now[0].Held:
+		p.Done = "The lock is free now."
+		if now[0].Fence > 0 {
+			p.Done = fmt.Sprintf("The lock is free now, fence %d.", now[0].Fence)
+		}
+	default:
+		p.Done, p.Granted = "The lock was granted to whoever was next in line.", now
+	}
+	return p
+}
+
+func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p breakPage) {
+	now, _ := s.poller.now()
+	l := s.layout(r, view{title: "Break " + words.Named(p.Name), name: "break", show: func(*Server, *http.Request, *state) any {
+		return p
+	}}, now)
+	s.write(w, code, "static", l)
+}

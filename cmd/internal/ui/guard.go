@@ -1,0 +1,130 @@
+package ui
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// policy allows what this server sends and nothing else: no script or style in a page, no other host, no frame.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// maxForm bounds what a browser may send.
+const maxForm = 16 << 10
+
+// cookieName is that of the cookie that says that a browser has shown the token.
+const cookieName = "distlock_ui"
+
+// guarded lets through what may be answered.
+func (s *Server) guarded(next http.Handler) http.Handler {
+	same := http.NewCrossOriginProtection()
+	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
+	}))
+	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		switch {
+		case s.cfg.Token == "" || strings.HasPrefix(r.URL.Path, "/static/") || s.known(r):
+			next.ServeHTTP(w, r)
+		case r.URL.Path == "/login" && r.Method == http.MethodPost:
+			s.login(w, r)
+		default:
+			s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token"})
+		}
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		switch {
+		case s.cfg.Loopback && !onLoopback(r.Host):
+			s.refuse(w, http.StatusMisdirectedRequest, "This page answers to localhost, 127.0.0.1 and [::1] only. "+
+				"A proxy before it must send one of these as Host.")
+		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
+			s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
+		default:
+			inner.ServeHTTP(w, r)
+		}
+	})
+}
+
+// refuse answers in plain text.
+func (s *Server) refuse(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) }
+
+// onLoopback reports whether a Host header names this machine's loopback.
+func onLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// known reports whether a request shows the token, or the cookie that was given for it.
+func (s *Server) known(r *http.Request) bool {
+	if shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return equal(shown, s.cfg.Token)
+	}
+	cookie, err := r.Cookie(cookieName)
+	return err == nil && equal(cookie.Value, s.sign("cookie"))
+}
+
+// login gives a browser that shows the token a cookie, which is good until the program ends.
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	if !equal(r.PostFormValue("token"), s.cfg.Token) {
+		s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token",
+			Problem: "That is not the token. It stands in the file that was named when the page was started."})
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie"), Path: "/", HttpOnly: true,
+		Secure: s.cfg.Secure, SameSite: http.SameSiteStrictMode})
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// equal compares in a time that tells nothing.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// sign proves that this Server has made the texts.
+func (s *Server) sign(texts ...string) string {
+	mac := hmac.New(sha256.New, s.key)
+	for _, text := range texts {
+		mac.Write([]byte(strconv.Itoa(len(text)) + ":" + text))
+	}
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// formLife is how long a page that asks for a confirmation is good for.
+const formLife = 10 * time.Minute
+
+// ticket is what a page that asks for a confirmation carries: it is good for these texts, for a while.
+func (s *Server) ticket(texts ...string) string {
+	at := strconv.FormatInt(s.clock.Now().Wall.Unix(), 10)
+	return at + "." + s.sign(append(texts, "ticket", at)...)
+}
+
+// good reports whether a ticket is one for these texts.
+func (s *Server) good(ticket string, texts ...string) bool {
+	at, mac, _ := strings.Cut(ticket, ".")
+	made, err := strconv.ParseInt(at, 10, 64)
+	age := s.clock.Now().Wall.Sub(time.Unix(made, 0))
+	return err == nil && equal(mac, s.sign(append(texts, "ticket", at)...)) && age < formLife && age > -formLife
+}

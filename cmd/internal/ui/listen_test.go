@@ -1,0 +1,196 @@
+package ui_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
+)
+
+// It tries to break: the page is never shown to other machines unless the operator said how they are kept apart; the
+// error says what to do.
+func TestAccess_Check(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		access ui.Access
+		breaks bool
+		text   string // of the error; empty: none
+	}{
+		{"default", ui.Access{Addr: ui.DefaultAddr}, true, ""},
+		{"by name", ui.Access{Addr: "localhost:0"}, true, ""},
+		{"IPv6", ui.Access{Addr: "[::1]:80"}, true, ""},
+		{"all addresses", ui.Access{Addr: ":8087"}, false, "--token-file"},
+		{"all addresses, in figures", ui.Access{Addr: "0.0.0.0:8087"}, false, "--tls-cert"},
+		{"all of IPv6", ui.Access{Addr: "[::]:8087"}, false, "--token-file"},
+		{"another name", ui.Access{Addr: "host.example:8087"}, false, "SSH tunnel"},
+		{"a name that begins alike", ui.Access{Addr: "localhost.example:8087"}, false, "--token-file"},
+		{"with a token", ui.Access{Addr: ":8087", TokenFile: "t"}, true, ""},
+		{"with TLS", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k"}, false, ""},
+		{"with TLS, to break", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k"}, true, "--allow-break"},
+		{"with both, to break", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k", TokenFile: "t"}, true, ""},
+		{"half of TLS", ui.Access{Addr: "localhost:1", CertFile: "c"}, false, "go together"},
+		{"no port", ui.Access{Addr: "localhost"}, false, "give a host and a port"},
+		{"no such port", ui.Access{Addr: "localhost:99999"}, false, "0 to 65535"},
+	} {
+		c.access.AddrFlag = "--listen"
+		err := c.access.Check(c.breaks)
+		if c.text == "" && err != nil || c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.text)
+		}
+	}
+}
+
+// run shows a page until the test ends.
+func run(t *testing.T, access ui.Access) (url string, err error) {
+	t.Helper()
+	access.AddrFlag = "--listen"
+	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- ui.Run(ctx, access, ui.Config{Inspector: inspector}, func(url string) { ready <- url })
+	}()
+	select {
+	case url = <-ready:
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		return url, nil
+	case err = <-ended:
+		cancel()
+		return "", err
+	}
+}
+
+// file writes one for a flag to name.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// It tries to break: what cannot be is refused before anything is shown, and the error names the flag and the remedy.
+func TestRun_CannotBe_SaysWhy(t *testing.T) {
+	t.Parallel()
+	used, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer used.Close()
+	for _, c := range []struct {
+		name   string
+		access ui.Access
+		texts  []string
+	}{
+		{"port in use", ui.Access{Addr: used.Addr().String()}, []string{"--listen", "is in use", "another port"}},
+		{"no token file", ui.Access{Addr: "127.0.0.1:0", TokenFile: "/nowhere"}, []string{"--token-file"}},
+		{"short token", ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", "123\n")}, []string{"--token-file", "at least 16"}},
+		{"odd token", ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", "12345678\n12345678")}, []string{"cannot be typed"}},
+		{"bad certificate", ui.Access{Addr: "127.0.0.1:0", CertFile: file(t, "c", "x"), KeyFile: file(t, "k", "x")},
+			[]string{"--tls-cert"}},
+		{"open to all", ui.Access{Addr: "0.0.0.0:0"}, []string{"--token-file"}},
+	} {
+		_, err := run(t, c.access)
+		for _, text := range c.texts {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want %q", c.name, err, text)
+			}
+		}
+		if err != nil && strings.Contains(err.Error(), "12345678") {
+			t.Errorf("%s: the error tells the token: %v", c.name, err)
+		}
+	}
+}
+
+// It tries to break: with TLS and a token the page is shown by TLS, and to those who have the token; a live page does
+// not keep it from ending.
+func TestRun_TLSAndToken(t *testing.T) {
+	t.Parallel()
+	const token = "a token of some length"
+	cert, key, pool := certificate(t)
+	url, err := run(t, ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", strings.ReplaceAll(token, " ", "-")+"\n"),
+		CertFile: cert, KeyFile: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	ask := func(authorization, accept string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", authorization)
+		r.Header.Set("Accept", accept)
+		answer, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	if answer := ask("", ""); answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the token: %d", answer.StatusCode)
+	} else {
+		_ = answer.Body.Close()
+	}
+	live := ask("Bearer a-token-of-some-length", "text/event-stream")
+	defer live.Body.Close()
+	begin := make([]byte, len("event: view"))
+	if _, err := io.ReadFull(live.Body, begin); err != nil || string(begin) != "event: view" {
+		t.Errorf("live page: %d, %q, %v", live.StatusCode, begin, err)
+	}
+}
+
+// certificate makes one for this machine's loopback.
+func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	pool.AddCert(made)
+	return file(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
+		file(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))), pool
+}

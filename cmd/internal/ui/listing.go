@@ -1,0 +1,133 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// What one round keeps at most. More is said to be left out, and found by its whole name.
+const (
+	maxLocks = 10_000 // locks, in the order of names
+	maxRows  = 20_000 // holders, and as many waiters
+	maxBad   = 100    // documents that cannot be understood
+)
+
+// A lock is one of a listing. It has at least one holder: the last one when it is free.
+type lock struct {
+	Name    string
+	Holders []distlock.LockInfo
+	Line    []distlock.LockInfo
+}
+
+// Held reports whether somebody holds the lock.
+func (l *lock) Held() bool { return l.Holders[0].Held }
+
+// A listing is what one round found.
+type listing struct {
+	locks   []*lock
+	named   map[string]*lock
+	bad     []*distlock.MalformedError
+	partial bool      // there is more than is kept
+	now     time.Time // the server's clock; zero when no row tells it
+}
+
+// read makes a round: two commands, and as many more as the answers have pages.
+func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
+	l := &listing{named: map[string]*lock{}}
+	rows := 0
+	for row, err := range from.Locks(ctx) {
+		if err := l.note(err); err != nil {
+			return nil, err
+		}
+		if err != nil {
+			continue
+		}
+		known := l.named[row.Name]
+		if rows++; rows > maxRows || known == nil && len(l.locks) == maxLocks {
+			l.partial = true
+			break
+		}
+		if known == nil {
+			known = &lock{Name: row.Name}
+			l.named[row.Name] = known
+			l.locks = append(l.locks, known)
+		}
+		known.Holders = append(known.Holders, row)
+		l.tell(row)
+	}
+	rows = 0
+	for row, err := range from.Waiters(ctx) {
+		if err := l.note(err); err != nil {
+			return nil, err
+		}
+		if err != nil {
+			continue
+		}
+		if rows++; rows > maxRows {
+			l.partial = true
+			break
+		}
+		if known := l.named[row.Name]; known != nil { // else it is one that is left out, or new
+			known.Line = append(known.Line, row)
+		}
+		l.tell(row)
+	}
+	return l, nil
+}
+
+// note keeps a document that cannot be understood; any other error ends the round.
+func (l *listing) note(err error) error {
+	var bad *distlock.MalformedError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	for _, known := range l.bad {
+		if *known == *bad {
+			return nil
+		}
+	}
+	if len(l.bad) < maxBad {
+		l.bad = append(l.bad, bad)
+	}
+	return nil
+}
+
+// tell learns the server's clock of a row.
+func (l *listing) tell(row distlock.LockInfo) {
+	if !row.Since.IsZero() && row.Age > 0 {
+		if now := row.Since.Add(row.Age); now.After(l.now) {
+			l.now = now
+		}
+	}
+}
+
+// parties calls visit for everyone who holds or waits.
+func (l *listing) parties(visit func(distlock.LockInfo)) {
+	for _, k := range l.locks {
+		for _, h := range k.Holders {
+			if h.Held {
+				visit(h)
+			}
+		}
+		for _, w := range k.Line {
+			visit(w)
+		}
+	}
+}
+
+// role is the label of who holds or waits: the part of the field who behind the process id.
+func role(i distlock.LockInfo) string {
+	caller := strings.TrimPrefix(i.Who, i.Process+":")
+	if at := strings.LastIndexByte(caller, ':'); at >= 0 {
+		return caller[:at]
+	}
+	return caller
+}
+
+// short cuts a foreign text for a cell.
+func short(s string) string { return catalog.Printable(s, 120) }

@@ -1,0 +1,245 @@
+package ui_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
+)
+
+// paths are all pages, the lock's one for a lock named job.
+var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops", "/queues", "/server", "/lock",
+	"/lock?name=job"}
+
+// It tries to break: what others wrote is shown as text, whatever it is, on every page and in every stream.
+func TestPage_ForeignTexts_Escaped(t *testing.T) {
+	names := []string{
+		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "two\nlines", "a\rreturn",
+		"\x1b[31mred\x07", "safe\u202egnp.exe", "javascript:alert(1)", "{{.}}", "</title></svg>", " ", "a\u0301\u2066x",
+	}
+	inBubble(t, func(c *ui.Config) { c.AllowBreak = true }, func(t *testing.T, w *world) {
+		holder, waiter := w.process(), w.process()
+		all := append([]string{}, paths...)
+		for _, name := range names {
+			g := w.hold(holder, name, distlock.Why(name), distlock.Label("election"))
+			w.wait(t.Context(), waiter, name, distlock.Why(name), distlock.Label("election"))
+			q := url.QueryEscape(name)
+			all = append(all, "/lock?name="+q, "/?q="+q, "/processes?q="+q,
+				fmt.Sprintf("/break?name=%s&fence=%d&session=%s", q, g.Fence(), g.Session().Hex()))
+		}
+		time.Sleep(2 * time.Second)
+		for _, path := range all {
+			page := w.get(path)
+			lack(t, page, "<script>alert", "<img src=x", "\x1b", "\x07", "\u202e", "\u2066", "\r", `href="javascript`)
+			if strings.Count(page, "<title>")+strings.Count(page, "<svg")-strings.Count(page, "</svg>") !=
+				strings.Count(page, "</title>") {
+				t.Errorf("%s: a text has ended an element", path)
+			}
+		}
+		for _, name := range names {
+			b := w.open("/lock?name="+url.QueryEscape(name), nil)
+			time.Sleep(2 * time.Second)
+			n, text := b.seen()
+			if n == 0 || strings.ContainsAny(text, "\r\x1b\x07\u202e\u2066") || strings.Contains(text, "<script>alert") {
+				t.Errorf("stream of %q: %d events, the last\n%s", name, n, text)
+			}
+			if strings.Count(text, "\n\n") != 1 || !strings.HasSuffix(text, "\n\n") {
+				t.Errorf("stream of %q: a text has ended the event\n%s", name, text)
+			}
+			b.leave()
+		}
+	})
+}
+
+// It tries to break: no page holds script or style of its own, none may run any, none may be framed, none is kept.
+func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
+	inline := regexp.MustCompile(`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.hold(w.process(), "job")
+		for _, path := range append(paths, "/static/app.js", "/static/style.css", "/nothing") {
+			rec := w.request(http.MethodGet, path, nil)
+			h := rec.Header()
+			policy := h.Get("Content-Security-Policy")
+			if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
+				!strings.Contains(policy, "frame-ancestors 'none'") || h.Get("Cache-Control") != "no-store" ||
+				h.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("%s: %v", path, h)
+			}
+			if found := inline.FindString(rec.Body.String()); found != "" && !strings.HasPrefix(path, "/static/") {
+				t.Errorf("%s has %q", path, found)
+			}
+		}
+	})
+}
+
+// It tries to break: who comes by another name, or from another site, is told nothing (DNS rebinding, cross-site
+// requests).
+func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
+	inBubble(t, func(c *ui.Config) { c.AllowBreak = true }, func(t *testing.T, w *world) {
+		w.hold(w.process(), "job")
+		for _, c := range []struct {
+			name, method string
+			host         string
+			header       http.Header
+			code         int
+		}{
+			{"loopback by name", "GET", "localhost", nil, 200},
+			{"loopback with a port", "GET", "127.0.0.1:8087", nil, 200},
+			{"another loopback", "GET", "127.8.8.8:1", nil, 200},
+			{"IPv6", "GET", "[::1]:8087", nil, 200},
+			{"IPv4 in IPv6", "GET", "[::ffff:127.0.0.1]:8087", nil, 200},
+			{"a name of somebody else's", "GET", "evil.example:8087", nil, 421},
+			{"a name that begins alike", "GET", "localhost.evil.example", nil, 421},
+			{"an address that begins alike", "GET", "127.0.0.1.evil.example", nil, 421},
+			{"no name", "GET", "", nil, 421},
+			{"script of another site", "GET", "localhost", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"}}, 403},
+			{"link on another site", "GET", "localhost", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}}, 200},
+			{"form of another site", "POST", "localhost", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}}, 403},
+			{"form of another origin", "POST", "localhost", http.Header{"Origin": {"http://evil.example"}}, 403},
+			{"form of another port", "POST", "localhost:1", http.Header{"Origin": {"http://localhost:2"}}, 403},
+		} {
+			target := "/"
+			if c.method == "POST" {
+				target = "/break?name=job"
+			}
+			rec := w.request(c.method, target, func(r *http.Request) {
+				r.Host = c.host
+				if c.header != nil {
+					r.Header = c.header
+				}
+			})
+			if rec.Code != c.code {
+				t.Errorf("%s: %d, want %d", c.name, rec.Code, c.code)
+			}
+			if c.code != 200 {
+				lack(t, rec.Body.String(), "job")
+			}
+		}
+	})
+}
+
+// It tries to break: with a token nobody is told anything who has not shown it; a cookie of another start is none.
+func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
+	const token = "0123456789abcdef"
+	inBubble(t, func(c *ui.Config) { c.Token, c.Loopback, c.Secure = token, false, true }, func(t *testing.T, w *world) {
+		w.hold(w.process(), "job")
+		with := func(key, value string) func(*http.Request) {
+			return func(r *http.Request) { r.Header.Set(key, value) }
+		}
+		for name, change := range map[string]func(*http.Request){
+			"none": nil, "wrong": with("Authorization", "Bearer 0123456789abcdeF"), "empty": with("Authorization", "Bearer "),
+			"cookie that is the token": with("Cookie", "distlock_ui="+token), "stream": with("Accept", "text/event-stream"),
+		} {
+			for _, path := range append(paths, "/break?name=job", "/nothing") {
+				if rec := w.request("GET", path, change); rec.Code != http.StatusUnauthorized ||
+					strings.Contains(rec.Body.String(), "job") || strings.Contains(rec.Body.String(), token) {
+					t.Errorf("%s, %s: %d\n%s", name, path, rec.Code, rec.Body)
+				}
+			}
+		}
+		if rec := w.request("GET", "/", with("Authorization", "Bearer "+token)); rec.Code != 200 {
+			t.Errorf("with the token: %d", rec.Code)
+		}
+		if rec := w.login("wrong"); rec.Code != http.StatusUnauthorized || len(rec.Result().Cookies()) != 0 {
+			t.Errorf("login with another one: %d", rec.Code)
+		}
+		rec := w.login(token)
+		cookies := rec.Result().Cookies()
+		if rec.Code != http.StatusSeeOther || len(cookies) != 1 {
+			t.Fatalf("login: %d, %v", rec.Code, cookies)
+		}
+		c := cookies[0]
+		if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || strings.Contains(c.Value, token) {
+			t.Errorf("cookie %v", c)
+		}
+		if rec := w.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 200 {
+			t.Errorf("with the cookie: %d", rec.Code)
+		}
+		other := newWorld(t, func(c *ui.Config) { c.Token = token })
+		if rec := other.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 401 {
+			t.Errorf("with a cookie of another start: %d", rec.Code)
+		}
+	})
+}
+
+// It tries to break: 10,000 locks and more are read and shown in bounded pieces, any one is found by its name, and
+// what is left out is said to be.
+func TestPage_TenThousandLocks_Bounded(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		for i := range 10_100 {
+			err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: fmt.Sprintf("lock %05d", i)},
+				{Key: "state", Value: int32(2)}, {Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "h:1:2:x"},
+				{Key: "fence", Value: int64(i)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range []string{"/", "/?per=1000000", "/?page=9999999", "/?page=-1", "/timeline?span=7d", "/processes"} {
+			page := w.get(path)
+			if n := strings.Count(page, "<tr data-k"); len(page) > 500<<10 || n > 200 {
+				t.Errorf("%s: %d bytes, %d rows", path, len(page), n)
+			}
+			want(t, page, "There are more locks than are kept here")
+		}
+		want(t, w.get("/?q=09999"), "lock 09999", "1 to 1 of 1<")
+		page := w.get("/lock?name=lock+10099")
+		want(t, page, "lock 10099", "Held by")
+	})
+}
+
+// It tries to break: what an operator wants to know is on the page: who holds, why, since when, who waits, who is
+// silent, who leads.
+func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process()
+		g := w.hold(a, "job", distlock.Why("nightly report"))
+		w.wait(t.Context(), b, "job", distlock.Why("me too"))
+		w.hold(b, "crown", distlock.Label("election"), distlock.Why("10.0.0.1:80"))
+		time.Sleep(90 * time.Second)
+		want(t, w.get("/"), "nightly report", "1m30s", fmt.Sprint(g.Fence()), url.QueryEscape(a.Process()))
+		want(t, w.get("/lock?name=job"), "nightly report", "me too", g.Session().Hex(), b.Process())
+		want(t, w.get("/processes"), a.Process(), b.Process(), "waits for")
+		page := w.get("/elections")
+		want(t, page, "crown", "10.0.0.1:80")
+		lack(t, page, "job")
+		want(t, w.get("/lock?name=nothing"), "There is no such lock")
+		want(t, w.get("/?q=REPORT"), "1 to 1 of 1<")
+		want(t, w.get("/?q=zebra"), "No lock is like that")
+	})
+}
+
+// It tries to break: a dead holder shows as silent, and what takes its lock over is marked on the timeline.
+func TestPage_Takeover_Shown(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		dead := "host:1:2:dead"
+		_ = w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: dead}, {Key: "ping", Value: bson.NewDateTimeFromTime(time.Now())},
+			{Key: "seq", Value: int64(1)}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()},
+			{Key: "pingMS", Value: pingTime.Milliseconds()}})
+		_ = w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)},
+			{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: dead}, {Key: "fence", Value: int64(7)},
+			{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()}})
+		w.open("/", nil)
+		time.Sleep(takeoverTime + time.Second)
+		want(t, w.get("/?show=silent"), "job", "silent", "1 to 1 of 1<")
+		w.wait(t.Context(), w.process(), "job", distlock.Why("instead"))
+		time.Sleep(2 * takeoverTime)
+		page := w.get("/lock?name=job&span=5m")
+		want(t, page, "instead", "taken over", `class="mark take"`, dead)
+		want(t, w.get("/timeline"), "job", `class="bar`)
+	})
+}
+
+// login sends the form of the token.
+func (w *world) login(token string) *recorder {
+	w.t.Helper()
+	return w.request(http.MethodPost, "/login", form(url.Values{"token": {token}}))
+}

@@ -1,0 +1,144 @@
+package ui
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"mongodlm/internal/clock"
+)
+
+// busyShare bounds what the page costs the server: a round is followed by a pause of at least nine times its
+// length.
+const busyShare = 10
+
+// A state is what the pages are made of. It is not changed once it is published.
+type state struct {
+	*listing           // of the latest round that succeeded; empty before
+	seq      int       // rises with every round
+	at       time.Time // this machine's clock at that round; zero before the first
+	took     time.Duration
+	problem  string    // why the latest round failed; empty when it did not
+	since    time.Time // since when rounds have failed
+	tried    time.Time // the latest round, whatever came of it
+	pages    sync.Map  // of path: a *rendered, made once for all browsers
+
+	waiting sync.Once
+	graph   *waits
+}
+
+// waits is who waits for whom, found once for all browsers.
+func (s *state) waits() *waits {
+	s.waiting.Do(func() { s.graph = whoWaits(s.listing) })
+	return s.graph
+}
+
+// A poller makes one round an interval while somebody looks, for all who look.
+type poller struct {
+	clock    clock.Clock
+	interval time.Duration
+	read     func(context.Context) (*listing, error)
+	redact   func(error) string
+	record   *record
+
+	round sync.Mutex // one round at a time; taken before mu
+
+	mu      sync.Mutex // guards the rest
+	lookers int
+	latest  *state
+	changed chan struct{} // closed when there is a new state
+	loop    bool          // it runs
+	wg      sync.WaitGroup
+
+	life context.Context // that of the loop
+	end  context.CancelFunc
+}
+
+func newPoller(ctx context.Context, interval time.Duration, read func(context.Context) (*listing, error),
+	redact func(error) string) *poller {
+	p := &poller{clock: clock.From(ctx), interval: interval, read: read, redact: redact, record: newRecord(),
+		latest: &state{listing: &listing{}}, changed: make(chan struct{})}
+	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
+	return p
+}
+
+// close ends the loop and waits for it.
+func (p *poller) close() {
+	p.end()
+	p.mu.Lock()
+	p.loop = true // none begins any more
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// look says that somebody looks, until leave is called.
+func (p *poller) look() (leave func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lookers++
+	if !p.loop {
+		p.loop = true
+		p.wg.Go(p.run)
+	}
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.lookers--
+	})
+}
+
+// run makes rounds until nobody looks.
+func (p *poller) run() {
+	for {
+		pause := p.fresh(p.life, p.interval)
+		if !clock.Sleep(p.clock, pause, p.life.Done()) {
+			return
+		}
+		p.mu.Lock()
+		if p.lookers == 0 {
+			p.loop = false
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+	}
+}
+
+// now returns the latest state, and a channel that is closed when there is another one.
+func (p *poller) now() (*state, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latest, p.changed
+}
+
+// fresh makes a round unless the latest one is younger than an interval. It returns the pause until the next.
+func (p *poller) fresh(ctx context.Context, age time.Duration) time.Duration {
+	p.round.Lock()
+	defer p.round.Unlock()
+	begun := p.clock.Now()
+	before, _ := p.now()
+	if young := begun.Wall.Sub(before.tried); !before.tried.IsZero() && young >= 0 && young < age {
+		return age - young
+	}
+	found, err := p.read(ctx)
+	if err != nil && ctx.Err() != nil {
+		return p.interval // whoever asked has gone
+	}
+	ended := p.clock.Now()
+	next := &state{listing: found, seq: before.seq + 1, at: ended.Wall, tried: ended.Wall,
+		took: ended.Mono - begun.Mono}
+	if err != nil {
+		next.listing, next.at, next.problem, next.since = before.listing, before.at, p.redact(err), before.since
+		if before.problem == "" {
+			next.since = ended.Wall
+		}
+	} else {
+		p.record.note(found, ended.Wall)
+	}
+	p.mu.Lock()
+	p.latest = next
+	close(p.changed)
+	p.changed = make(chan struct{})
+	p.mu.Unlock()
+	return max(p.interval, (busyShare-1)*next.took)
+}

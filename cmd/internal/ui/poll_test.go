@@ -1,0 +1,140 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/internal/fault"
+)
+
+// It tries to break: however many look, the server is asked once an interval; and not at all when nobody does.
+func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		time.Sleep(time.Hour)
+		if n := w.store.Total(); n != 0 {
+			t.Fatalf("%d commands before anybody looked", n)
+		}
+		var all []*browser
+		for i := range 100 {
+			all = append(all, w.open([]string{"/", "/processes", "/timeline", "/lock?name=x"}[i%4], nil))
+		}
+		const rounds = 30
+		time.Sleep(rounds * time.Second)
+		synctest.Wait()
+		// A round is two commands: who holds, and who waits.
+		if n := w.store.Total(); n < 2*(rounds-1) || n > 2*(rounds+2) {
+			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
+		}
+		for i, b := range all {
+			if n, _ := b.seen(); n < rounds-1 || n > rounds+2 {
+				t.Errorf("browser %d was sent %d events in %d intervals", i, n, rounds)
+			}
+			b.leave()
+		}
+		time.Sleep(2 * time.Second)
+		n := w.store.Total()
+		time.Sleep(time.Hour)
+		if now := w.store.Total(); now != n {
+			t.Errorf("%d commands while nobody looked", now-n)
+		}
+	})
+}
+
+// It tries to break: a browser that does not read holds nobody up, and nothing is kept for it: when it reads again it
+// gets the present, not the past.
+func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		m := w.process()
+		read := make(chan struct{})
+		slow := w.open("/", func() { <-read })
+		quick := w.open("/", nil)
+		time.Sleep(10 * time.Second)
+		w.hold(m, "late lock")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n, text := quick.seen(); n < 18 || !strings.Contains(text, "late lock") {
+			t.Errorf("the other browser was sent %d events", n)
+		}
+		close(read)
+		synctest.Wait()
+		if n, text := slow.seen(); n != 2 || !strings.Contains(text, "late lock") {
+			t.Errorf("the slow browser was sent %d events, want the one it was sent and the latest", n)
+		}
+	})
+}
+
+// It tries to break: a page too many is refused, not served at the cost of the others.
+func TestStream_TooMany_Refused(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		for range 200 {
+			w.open("/", nil)
+		}
+		synctest.Wait()
+		rec := w.request(http.MethodGet, "/", func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") })
+		if rec.Code != http.StatusServiceUnavailable {
+			t.Errorf("page 201: %d", rec.Code)
+		}
+	})
+}
+
+// It tries to break: when the server goes away the page says so, shows no secret, keeps what it has, and comes back by
+// itself.
+func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
+	const secret = "hunter2"
+	redact := func(c *ui.Config) {
+		c.Redact = func(s string) string { return strings.ReplaceAll(s, secret, "xxx") }
+	}
+	inBubble(t, redact, func(t *testing.T, w *world) {
+		w.hold(w.process(), "job")
+		b := w.open("/", nil)
+		time.Sleep(3 * time.Second)
+		_, text := b.seen()
+		want(t, text, "job")
+		lack(t, text, "does not answer")
+		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
+		})
+		time.Sleep(5 * time.Second)
+		_, text = b.seen()
+		want(t, text, "does not answer since", "job", "xxx@h&lt;b&gt;")
+		lack(t, text, secret)
+		w.store.Set(nil)
+		time.Sleep(2 * time.Second)
+		_, text = b.seen()
+		want(t, text, "job")
+		lack(t, text, "does not answer")
+	})
+}
+
+// It tries to break: a page that was never read from the server is a page all the same.
+func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+		for _, path := range paths {
+			want(t, w.get(path), "does not answer since", "Nothing was read so far")
+		}
+	})
+}
+
+// It tries to break: a slow server is not kept busy: after a round of a second there is a pause of nine.
+func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
+			time.Sleep(500 * time.Millisecond)
+			return apply()
+		})
+		b := w.open("/", nil)
+		time.Sleep(100 * time.Second)
+		b.leave()
+		time.Sleep(time.Minute) // the last round ends
+		if n := w.store.Count(fault.List); n > 22 {
+			t.Errorf("%d commands of half a second in 100 seconds", n)
+		}
+	})
+}

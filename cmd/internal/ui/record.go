@@ -1,0 +1,143 @@
+package ui
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+)
+
+// maxRecord bounds what is remembered of the changes that rounds showed.
+const maxRecord = 5_000
+
+// The kinds of events. Rounds show the first four only.
+const (
+	acquired    = "acquired"
+	released    = "released"
+	takenOver   = "taken over"
+	broken      = "broken"
+	granted     = "granted"
+	lost        = "lost"
+	leaseRanOut = "lease ran out"
+)
+
+// An event is something that happened to a lock.
+type event struct {
+	At       time.Time // the server's clock, as far as it is known
+	Lock     string
+	Kind     string
+	Process  string // who has the lock after it, or had it until then
+	Previous string // who lost it by a takeover
+	Fence    int64
+	Why      string
+	Evidence string        // of a takeover
+	Cause    string        // of a loss
+	Held     time.Duration // how long it was held, of what ends that; 0 when unknown
+}
+
+// A record remembers what changed from round to round. It knows nothing of what began and ended between two.
+type record struct {
+	mu     sync.Mutex // guards the rest
+	since  time.Time
+	events []event // oldest first
+	held   map[string]map[bson.ObjectID]distlock.LockInfo
+}
+
+func newRecord() *record { return &record{} }
+
+// note compares a round with the one before it. now is this machine's clock.
+func (r *record) note(l *listing, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !l.now.IsZero() {
+		now = l.now
+	}
+	if r.since.IsZero() {
+		r.since = now
+	}
+	held := map[string]map[bson.ObjectID]distlock.LockInfo{}
+	for _, k := range l.locks {
+		before := r.held[k.Name]
+		if !k.Held() && len(before) == 0 {
+			continue
+		}
+		holders := map[bson.ObjectID]distlock.LockInfo{}
+		for _, h := range k.Holders {
+			if h.Held {
+				holders[h.Session] = h
+			}
+		}
+		for session, was := range before {
+			if _, still := holders[session]; !still {
+				r.add(gone(k, was, now))
+			}
+		}
+		for _, h := range k.Holders {
+			if _, had := before[h.Session]; h.Held && !had {
+				at := h.Since
+				if at.IsZero() {
+					at = now
+				}
+				r.add(event{At: at, Lock: k.Name, Kind: acquired, Process: h.Process, Fence: h.Fence, Why: h.Why})
+			}
+		}
+		if len(holders) > 0 {
+			held[k.Name] = holders
+		}
+	}
+	r.held = held
+}
+
+// gone says how a holder lost its lock, as far as two rounds can tell.
+func gone(k *lock, was distlock.LockInfo, now time.Time) event {
+	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Fence: was.Fence, Why: was.Why}
+	next := k.Holders[0]
+	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
+	case !next.Held && forced:
+		e.Kind, e.Cause = broken, why
+	case next.Held && (was.Condemned || silentBy(was, next.Since)):
+		e.Kind, e.Process, e.Previous, e.Fence = takenOver, next.Process, was.Process, next.Fence
+		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+" old at the last look"
+	}
+	if next.Held && !next.Since.IsZero() && next.Since.Before(now) && next.Since.After(was.Since) {
+		e.At = next.Since // handed over
+	}
+	if !was.Since.IsZero() {
+		e.Held = max(0, e.At.Sub(was.Since))
+	}
+	return e
+}
+
+// silentBy reports whether a holder had not pinged for so long at that time that it trusted its lock no more.
+func silentBy(was distlock.LockInfo, at time.Time) bool {
+	if was.Takeover == 0 || was.PingAge < 0 || was.Age < 0 || at.IsZero() {
+		return false
+	}
+	pinged := was.Since.Add(was.Age - was.PingAge)
+	return at.Sub(pinged) >= was.Takeover*3/4
+}
+
+func (r *record) add(e event) {
+	r.events = append(r.events, e)
+	if len(r.events) > maxRecord {
+		r.events = slices.Clone(r.events[len(r.events)-maxRecord*9/10:])
+	}
+}
+
+// of returns what is remembered of a lock, of all when the name is empty, oldest first, and since when.
+func (r *record) of(name string) ([]event, time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []event
+	for _, e := range r.events {
+		if name == "" || e.Lock == name {
+			found = append(found, e)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b event) int { return a.At.Compare(b.At) })
+	return found, r.since
+}

@@ -1,0 +1,147 @@
+"use strict";
+// Everything works without this file. It chooses the theme, puts what the event stream brings in place of what
+// is there, and listens to the keyboard.
+
+const themes = ["auto", "light", "dark"];
+
+function theme(choice) {
+  if (choice) {
+    try { localStorage.setItem("theme", choice); } catch { /* a browser that keeps nothing */ }
+  } else {
+    try { choice = localStorage.getItem("theme"); } catch { /* likewise */ }
+  }
+  choice = themes.includes(choice) ? choice : "auto";
+  document.documentElement.dataset.theme = choice;
+  const button = document.getElementById("theme");
+  if (button) button.textContent = "Theme: " + choice;
+  return choice;
+}
+theme(); // before anything is painted
+
+// morph makes one element like another, and leaves alone what is alike: focus, selection, opened details and
+// what is being typed stay.
+function morph(from, to) {
+  for (const a of [...from.attributes]) {
+    if (!to.hasAttribute(a.name) && !(a.name === "open" && from.localName === "details")) from.removeAttribute(a.name);
+  }
+  for (const a of to.attributes) {
+    if (from.getAttribute(a.name) !== a.value) from.setAttribute(a.name, a.value);
+  }
+  if (from.localName === "input" && from !== document.activeElement) from.value = to.getAttribute("value") || "";
+  const keyed = new Map();
+  for (const c of from.children) if (c.dataset.k !== undefined) keyed.set(c.dataset.k, c);
+  let at = from.firstChild;
+  for (const want of [...to.childNodes]) {
+    const key = want.nodeType === 1 ? want.dataset.k : undefined;
+    let have = null;
+    if (key !== undefined) {
+      have = keyed.get(key) || null;
+      keyed.delete(key);
+    } else if (at && at.nodeName === want.nodeName && !(at.nodeType === 1 && at.dataset.k !== undefined)) {
+      have = at;
+    }
+    if (!have) {
+      from.insertBefore(want, at);
+      continue;
+    }
+    if (have === at) at = at.nextSibling;
+    else from.insertBefore(have, at);
+    if (have.nodeType === 1) morph(have, want);
+    else if (have.nodeValue !== want.nodeValue) have.nodeValue = want.nodeValue;
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+let source = null, retry = 0;
+
+function say(state, text) {
+  const live = document.getElementById("live");
+  live.dataset.state = state;
+  live.textContent = text;
+}
+
+function close() {
+  clearTimeout(retry);
+  if (source) source.close();
+  source = null;
+}
+
+// open begins the stream of the page that the address names.
+function open() {
+  close();
+  const view = document.getElementById("view");
+  if (!view || view.dataset.live === undefined || document.hidden) return;
+  const mine = source = new EventSource(location.pathname + location.search);
+  source.addEventListener("view", (e) => {
+    if (source !== mine) return;
+    const next = document.createElement("template");
+    next.innerHTML = e.data;
+    const whole = document.createElement("div");
+    whole.append(next.content);
+    for (const a of view.attributes) whole.setAttribute(a.name, a.value);
+    morph(view, whole);
+    say(view.querySelector("[data-k=problem]") ? "stale" : "on", view.querySelector("[data-k=problem]") ? "no server" : "live");
+  });
+  source.onerror = () => {
+    if (source !== mine) return;
+    say("lost", "page not connected");
+    close();
+    retry = setTimeout(open, 2000);
+  };
+}
+
+let typing = 0;
+
+// search follows what is typed without leaving the page.
+function search(form) {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    const q = new URLSearchParams(new FormData(form));
+    for (const [name, value] of [...q]) if (!value) q.delete(name);
+    const text = q.toString();
+    history.replaceState(null, "", form.getAttribute("action") + (text ? "?" + text : ""));
+    open();
+  }, 150);
+}
+
+// step moves the focus along the rows.
+function step(by) {
+  const rows = [...document.querySelectorAll("a.row")];
+  const at = rows.indexOf(document.activeElement);
+  const next = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + by))];
+  if (next) next.focus();
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  theme();
+  document.getElementById("theme").addEventListener("click", () =>
+    theme(themes[(themes.indexOf(theme()) + 1) % themes.length]));
+  document.addEventListener("input", (e) => {
+    if (e.target.type === "search") search(e.target.form);
+  });
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.target.matches("input, textarea, select")) {
+      if (e.key === "Escape") e.target.blur();
+      return;
+    }
+    const link = [...document.querySelectorAll("[data-hotkey]")].find((l) => l.dataset.hotkey === e.key);
+    if (e.key === "/") {
+      const q = document.getElementById("q");
+      if (q) q.focus();
+    } else if (e.key === "j" || e.key === "k") step(e.key === "j" ? 1 : -1);
+    else if (link) link.click();
+    else return;
+    e.preventDefault();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { close(); say("off", "paused"); } else open();
+  });
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", (e) => { if (e.persisted) open(); });
+  open();
+});

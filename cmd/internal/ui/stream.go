@@ -1,0 +1,79 @@
+package ui
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What browsers may take at most.
+const (
+	maxStreams   = 200              // pages that are live at a time
+	maxRendered  = 64               // pages that are kept rendered for one round
+	writeTimeout = 10 * time.Second // of a browser that does not read; it comes back by itself
+)
+
+// stream sends a view whenever there is a new state. A browser that is slow misses the states between: nothing is
+// kept for it but what it is being sent.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		s.refuse(w, http.StatusServiceUnavailable, "Too many pages are open.")
+		return
+	}
+	defer s.poller.look()()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	out := http.NewResponseController(w)
+	sent := -1
+	for {
+		now, changed := s.poller.now()
+		if now.seq != sent && now.seq > 0 {
+			sent = now.seq
+			deadline := s.clock.Now().Wall.Add(writeTimeout)
+			_ = out.SetWriteDeadline(deadline) // a writer that has none is a test's
+			if _, err := w.Write(s.rendered(r, v, now)); err != nil || out.Flush() != nil {
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// lines makes of a text the lines of an event. A return is the end of a line, too.
+var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
+
+// A rendered is a view of one state, made once for all browsers that look at the same.
+type rendered struct {
+	once sync.Once
+	text []byte
+}
+
+// rendered returns the event that brings a view of a state.
+func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
+	kept := &rendered{}
+	n := 0
+	now.pages.Range(func(any, any) bool { n++; return n < maxRendered })
+	if n < maxRendered {
+		found, _ := now.pages.LoadOrStore(r.URL.RequestURI(), kept)
+		kept = found.(*rendered)
+	}
+	kept.once.Do(func() {
+		var b bytes.Buffer
+		if err := templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
+			fmt.Fprintf(&b, "<p class=problem>This page cannot be made. Please look at another one.</p>")
+		}
+		kept.text = []byte("event: view\ndata: " + lines.Replace(strings.TrimSpace(b.String())) + "\n\n")
+	})
+	return kept.text
+}

@@ -1,0 +1,242 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"mongodlm/cmd/internal/words"
+)
+
+// What a timeline shows at most.
+const (
+	maxBands = 60
+	maxBars  = 400 // of one band
+)
+
+// spans are the lengths of time that can be chosen, the shortest first.
+var spans = []struct {
+	Word string
+	D    time.Duration
+}{
+	{"10s", 10 * time.Second}, {"1m", time.Minute}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute},
+	{"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour},
+}
+
+// A holding is the time for which one process held one lock.
+type holding struct {
+	lock, process, why string
+	fence              int64
+	from, to           time.Time // to is zero while it is held
+	begun, ended       string    // the kinds of the events; empty when unknown
+}
+
+// holdings makes of events, oldest first, and of who holds now, who held what when.
+func holdings(events []event, now *listing, of string) []*holding {
+	type key struct {
+		lock, process string
+		fence         int64
+	}
+	known := map[key]*holding{}
+	var all []*holding
+	get := func(lock, process string, fence int64) *holding {
+		k := key{lock, process, fence}
+		if known[k] == nil {
+			known[k] = &holding{lock: lock, process: process, fence: fence}
+			all = append(all, known[k])
+		}
+		return known[k]
+	}
+	for _, e := range events {
+		switch e.Kind {
+		case acquired, granted:
+			h := get(e.Lock, e.Process, e.Fence)
+			h.from, h.begun, h.why = e.At, e.Kind, e.Why
+		case takenOver:
+			h := get(e.Lock, e.Process, e.Fence)
+			h.from, h.begun, h.why = e.At, e.Kind, e.Why
+			for _, old := range all {
+				if old.lock == e.Lock && old.process == e.Previous && old.to.IsZero() && old != h {
+					old.to, old.ended = e.At, e.Kind
+				}
+			}
+		case released, lost, broken, leaseRanOut:
+			h := get(e.Lock, e.Process, e.Fence)
+			h.to, h.ended, h.why = e.At, e.Kind, cmp.Or(h.why, e.Why)
+			if h.from.IsZero() {
+				h.from = e.At.Add(-e.Held)
+			}
+		}
+	}
+	for _, k := range now.locks {
+		for _, i := range k.Holders {
+			if i.Held && !i.Since.IsZero() && (of == "" || of == k.Name) {
+				h := get(k.Name, i.Process, i.Fence)
+				h.from, h.to, h.why = i.Since, time.Time{}, i.Why
+			}
+		}
+	}
+	return all
+}
+
+// A bar is one holding as it is drawn, in hundredths of the width.
+type bar struct {
+	X, W        float64
+	Color       int
+	Tip         string
+	Begun       string // takeover, or empty
+	Ended       string // lost, broken, or empty
+	Open        bool
+	Start, Stop float64 // of the marks
+}
+
+// A band is one line of a timeline.
+type band struct {
+	Label  string
+	Href   string
+	Bars   []bar
+	latest time.Time
+}
+
+// A tick is one mark of the axis.
+type tick struct {
+	X    float64
+	Text string
+}
+
+// A timeline is who held what when.
+type timeline struct {
+	Bands    []band
+	Ticks    []tick
+	Choices  []choice
+	Earlier  string
+	Later    string
+	Live     string // empty when it is live
+	Closer   string
+	Wider    string
+	From, To string
+	More     int // bands that are left out
+	Source   string
+}
+
+// A choice is one of several links.
+type choice struct {
+	Word, Href string
+	On         bool
+}
+
+// draw makes a timeline of a window.
+func draw(all []*holding, w window, byProcess bool) timeline {
+	t := timeline{From: words.Instant(w.from), To: words.Instant(w.to)}
+	found := map[string]*band{}
+	var order []*band
+	for _, h := range all {
+		end := h.to
+		if end.IsZero() || end.After(w.to) {
+			end = w.to
+		}
+		if h.from.IsZero() || !end.After(w.from) && !h.from.Equal(end) || h.from.After(w.to) || end.Before(w.from) {
+			continue
+		}
+		name, href := h.lock, lockHref(h.lock)
+		if byProcess {
+			name, href = h.process, processHref(h.process)
+		}
+		b := found[name]
+		if b == nil {
+			b = &band{Label: words.Label(name), Href: href}
+			if byProcess {
+				b.Label = words.Shown(words.Short(name), 80)
+			}
+			found[name] = b
+			order = append(order, b)
+		}
+		if end.After(b.latest) {
+			b.latest = end
+		}
+		b.Bars = append(b.Bars, h.bar(w, end))
+	}
+	slices.SortStableFunc(order, func(a, b *band) int { return b.latest.Compare(a.latest) })
+	t.More = max(0, len(order)-maxBands)
+	order = order[:min(len(order), maxBands)]
+	slices.SortStableFunc(order, func(a, b *band) int { return strings.Compare(a.Label, b.Label) })
+	for _, b := range order {
+		if len(b.Bars) > maxBars {
+			b.Bars = b.Bars[len(b.Bars)-maxBars:]
+		}
+		t.Bands = append(t.Bands, *b)
+	}
+	t.Ticks = w.ticks()
+	return t
+}
+
+func (h *holding) bar(w window, end time.Time) bar {
+	x, stop := w.x(h.from), w.x(end)
+	b := bar{X: max(0, x), Color: color(h.process), Open: h.to.IsZero(), Start: x, Stop: stop}
+	b.W = max(0.15, stop-b.X)
+	if h.begun == takenOver && x >= 0 {
+		b.Begun = h.begun
+	}
+	switch h.ended {
+	case lost, broken, leaseRanOut:
+		b.Ended = h.ended
+	}
+	until := "now"
+	if !h.to.IsZero() {
+		until = h.to.UTC().Format("15:04:05.0")
+	}
+	b.Tip = fmt.Sprintf("%s, %s\n%s to %s, %s, fence %d", words.Label(h.lock), words.Shown(h.process, 120),
+		h.from.UTC().Format("15:04:05.0"), until, words.Age(max(0, end.Sub(h.from))), h.fence)
+	if h.why != "" {
+		b.Tip += "\nwhy: " + short(h.why)
+	}
+	for _, kind := range []string{h.begun, h.ended} {
+		if kind != "" {
+			b.Tip += "\n" + kind
+		}
+	}
+	return b
+}
+
+// color gives a process one of eight colors.
+func color(process string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(process)) // never fails
+	return int(h.Sum32() % 8)
+}
+
+// A window is the time that a timeline shows.
+type window struct{ from, to time.Time }
+
+// x is where an instant lies, in hundredths of the width.
+func (w window) x(t time.Time) float64 {
+	return 100 * float64(t.Sub(w.from)) / float64(w.to.Sub(w.from))
+}
+
+// ticks are at most nine round times.
+func (w window) ticks() (all []tick) {
+	step := time.Second
+	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600,
+		6 * 3600, 12 * 3600, 24 * 3600} {
+		if w.to.Sub(w.from) <= 8*step {
+			break
+		}
+		step = d * time.Second
+	}
+	format := "15:04"
+	switch {
+	case step < time.Minute:
+		format = "15:04:05"
+	case step >= 6*time.Hour:
+		format = "Jan 2 15:04"
+	}
+	for at := w.from.Truncate(step).Add(step); at.Before(w.to); at = at.Add(step) {
+		if x := w.x(at); x > 2 && x < 97 {
+			all = append(all, tick{x, at.UTC().Format(format)})
+		}
+	}
+	return all
+}

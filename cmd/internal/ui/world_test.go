@@ -1,0 +1,228 @@
+package ui_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Timing of the processes in the tests.
+const (
+	pingTime     = time.Second
+	takeoverTime = 20 * time.Second
+)
+
+// world is a store, a page of it and the processes that lock on it.
+type world struct {
+	t     *testing.T
+	mem   *memcatalog.Catalog
+	store *fault.Catalog // the page's way to the store
+	page  *ui.Server
+	kept  []*distlock.TryGuard
+}
+
+// inBubble runs a test in virtual time, with a page as change wants it.
+func inBubble(t *testing.T, change func(*ui.Config), test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, change)) })
+}
+
+func newWorld(t *testing.T, change func(*ui.Config)) *world {
+	t.Helper()
+	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
+	w.store = fault.Wrap(w.mem)
+	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: w.store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := ui.Config{Inspector: inspector, Hosts: "memory", Database: "test", Loopback: true}
+	if change != nil {
+		change(&cfg)
+	}
+	if w.page, err = ui.New(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.page.Close()
+		runtime.KeepAlive(w.kept)
+	})
+	return w
+}
+
+// process starts a process, which ends with the test.
+func (w *world) process() *distlock.Manager {
+	w.t.Helper()
+	m, err := distlock.New(w.t.Context(), distlock.Config{Catalog: w.mem, Host: "host", Ping: pingTime,
+		Takeover: takeoverTime})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
+	return m
+}
+
+// hold acquires a lock.
+func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) *distlock.TryGuard {
+	w.t.Helper()
+	g, err := m.Lock(name).TryLock(w.t.Context(), opts...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.kept = append(w.kept, g)
+	return g
+}
+
+// wait lets a caller stand in line until the test ends.
+func (w *world) wait(ctx context.Context, m *distlock.Manager, name string, opts ...distlock.Option) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		if g, err := m.Lock(name).Lock(ctx, opts...); err == nil {
+			_ = g.Release()
+		}
+	})
+	w.t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}
+
+// circle writes two locks whose holders wait for each other's.
+func (w *world) circle(one, other string) {
+	w.t.Helper()
+	type caller struct{ held, waits bson.ObjectID }
+	first, second := caller{bson.NewObjectID(), bson.NewObjectID()}, caller{bson.NewObjectID(), bson.NewObjectID()}
+	put := func(name string, holder, waiter caller, process, waits string) {
+		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
+			{Key: "ts", Value: holder.held}, {Key: "process", Value: process}, {Key: "fence", Value: int64(1)},
+			{Key: "waiters", Value: bson.A{bson.D{{Key: "ts", Value: waiter.waits}, {Key: "process", Value: waits},
+				{Key: "holds", Value: bson.A{waiter.held}}}}}})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	put(one, first, second, "host:1:1:a", "host:2:1:b")
+	put(other, second, first, "host:2:1:b", "host:1:1:a")
+}
+
+// request asks the page for something.
+func (w *world) request(method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
+	w.t.Helper()
+	r := httptest.NewRequestWithContext(w.t.Context(), method, target, http.NoBody)
+	r.Host = "localhost:8087"
+	if change != nil {
+		change(r)
+	}
+	rec := httptest.NewRecorder()
+	w.page.ServeHTTP(rec, r)
+	return rec
+}
+
+// get asks for a page that must be there.
+func (w *world) get(target string) string {
+	w.t.Helper()
+	rec := w.request(http.MethodGet, target, nil)
+	if rec.Code != http.StatusOK {
+		w.t.Errorf("%s: %d\n%s", target, rec.Code, rec.Body)
+	}
+	return rec.Body.String()
+}
+
+// want expects texts in a page.
+func want(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page lacks %q:\n%.6000s", text, main(page))
+		}
+	}
+}
+
+// main is a page without its frame.
+func main(page string) string {
+	if _, inner, ok := strings.Cut(page, "<main>"); ok {
+		return inner
+	}
+	return page
+}
+
+// lack expects that texts are not in a page.
+func lack(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(page, text) {
+			t.Errorf("the page has %q:\n%.6000s", text, main(page))
+		}
+	}
+}
+
+// A browser is one that is sent a stream. It reads when it is let.
+type browser struct {
+	mu     sync.Mutex // guards events and text
+	events int
+	text   string
+	let    func() // blocks while it does not read
+	header http.Header
+	leave  context.CancelFunc
+	left   chan struct{}
+}
+
+func (b *browser) Header() http.Header { return b.header }
+func (b *browser) WriteHeader(int)     {}
+func (b *browser) Flush()              {}
+
+func (b *browser) Write(p []byte) (int, error) {
+	if b.let != nil {
+		b.let()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events++
+	b.text = string(p)
+	return len(p), nil
+}
+
+// seen returns how many events came, and the last one.
+func (b *browser) seen() (int, string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.events, b.text
+}
+
+// open lets a browser look at a page until it leaves.
+func (w *world) open(target string, let func()) *browser {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	b := &browser{let: let, header: http.Header{}, leave: cancel, left: make(chan struct{})}
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+	r.Host = "127.0.0.1"
+	r.Header.Set("Accept", "text/event-stream")
+	go func() {
+		defer close(b.left)
+		w.page.ServeHTTP(b, r)
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		<-b.left
+	})
+	return b
+}
