@@ -40,9 +40,22 @@ const memberLimit = 5 * time.Second
 
 // members asks each member of a replica set for its clock, and what a majority is worth there.
 func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+	if r.Kind != string(catalog.ReplicaSet) {
+		return nil
+	}
+	var err error
+	if r.Members, err = d.askMembers(ctx, st); err != nil || len(r.Members) == 0 {
+		return err
+	}
+	r.judgeMembers()
+	return d.writeConcern(ctx, st, r)
+}
+
+// askMembers asks each member for its clock; there is none but in a replica set.
+func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error) {
 	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 	if err != nil {
-		return fmt.Errorf("ask for the members: %w", err)
+		return nil, fmt.Errorf("ask for the members: %w", err)
 	}
 	var hosts []string
 	for _, field := range []string{"hosts", "passives", "arbiters"} {
@@ -54,29 +67,25 @@ func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog
 			}
 		}
 	}
-	if r.Kind != string(catalog.ReplicaSet) || len(hosts) == 0 {
-		return nil
-	}
-	r.Members = make([]member, len(hosts))
+	all := make([]member, len(hosts))
 	var asked sync.WaitGroup
 	for i, host := range hosts {
 		asked.Go(func() {
-			r.Members[i] = member{Host: host}
-			if err := d.ask(ctx, &r.Members[i]); err != nil {
-				r.Members[i].Problem = redact(err.Error(), d.uri)
+			all[i] = member{Host: host}
+			if err := c.ask(ctx, &all[i]); err != nil {
+				all[i].Problem = redact(err.Error(), c.uri)
 			}
 		})
 	}
 	asked.Wait()
-	r.judgeMembers()
-	return d.writeConcern(ctx, st, r)
+	return all, nil
 }
 
 // ask connects to one member.
-func (d *doctor) ask(ctx context.Context, m *member) error {
+func (c *connection) ask(ctx context.Context, m *member) error {
 	ctx, cancel := context.WithTimeout(ctx, memberLimit)
 	defer cancel()
-	opts := options.Client().ApplyURI(d.uri).SetHosts([]string{m.Host}).SetDirect(true).
+	opts := options.Client().ApplyURI(c.uri).SetHosts([]string{m.Host}).SetDirect(true).
 		SetServerSelectionTimeout(memberLimit)
 	client, err := mongocatalog.Dial(opts, "", 1)
 	if err != nil {

@@ -54,8 +54,20 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	return ui.Run(ctx, p.access, ui.Config{
 		Inspector: st.Inspector, Client: st.client, Hosts: p.hosts(), Database: p.database, Interval: p.interval,
 		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) }, Logger: log,
+		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
 	}, func(url string) {
 		fmt.Fprintln(s.out, url)
 		fmt.Fprintln(s.errOut, "open it in a browser; interrupt this to end it")
 	})
+}
+
+// members asks the members of a replica set for their clocks.
+func (p *page) members(ctx context.Context, st *store) ([]ui.Member, error) {
+	all, err := p.askMembers(ctx, st)
+	shown := make([]ui.Member, len(all))
+	for i, m := range all {
+		shown[i] = ui.Member{Host: m.Host, Kind: m.State, Ahead: time.Duration(m.AheadMS) * time.Millisecond,
+			RoundTrip: time.Duration(m.RoundTripMS) * time.Millisecond, Problem: m.Problem}
+	}
+	return shown, err
 }

@@ -8,6 +8,9 @@ import (
 	"mongodlm/internal/clock"
 )
 
+// cellLimit bounds one reading of a cell.
+const cellLimit = 10 * time.Second
+
 // A cell keeps what is asked for only where somebody looks at it, for all who look, for a while.
 type cell[T any] struct {
 	clock clock.Clock
@@ -29,10 +32,9 @@ func (c *cell[T]) get(ctx context.Context) (T, error) {
 	if c.known && now.Mono-c.at.Mono < c.keep {
 		return c.value, c.err
 	}
-	value, err := c.read(ctx)
-	if ctx.Err() != nil {
-		return value, err // of this looker only
-	}
-	c.known, c.at, c.value, c.err = true, c.clock.Now(), value, err
-	return value, err
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit) // others need it when this one has gone
+	defer cancel()
+	c.value, c.err = c.read(ctx)
+	c.known, c.at = true, c.clock.Now()
+	return c.value, c.err
 }

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"mongodlm/catalog"
 	"mongodlm/claim"
 	"mongodlm/distlock"
 	"mongodlm/singleton"
@@ -24,6 +25,7 @@ const (
 	keepLoops   = 2 * time.Second
 	keepQueues  = 5 * time.Second
 	keepMembers = 5 * time.Second
+	keepPings   = 2 * time.Second
 )
 
 // What the other pages show at most.
@@ -42,13 +44,15 @@ type process struct {
 	distlock.LockInfo // one of those it stands in, for its ping
 	Holds, Waits      []distlock.LockInfo
 	MoreHeld          int
+	Clock             string // how far its clock is from the server's
 }
 
 // A processList is the page of processes.
 type processList struct {
-	Query string
-	Rows  []*process
-	Total int
+	Query   string
+	Rows    []*process
+	Total   int
+	Problem string // why those that hold nothing are not shown
 }
 
 func (s *Server) showProcesses(r *http.Request, now *state) any {
@@ -72,6 +76,7 @@ func (s *Server) showProcesses(r *http.Request, now *state) any {
 		}
 		p.Waits = p.Waits[:min(len(p.Waits), maxHeldShown)]
 	})
+	s.addPings(r, now, known, &l)
 	l.Rows = slices.DeleteFunc(l.Rows, func(p *process) bool {
 		return !contains(p.Process, query)
 	})
@@ -79,6 +84,50 @@ func (s *Server) showProcesses(r *http.Request, now *state) any {
 	l.Total = len(l.Rows)
 	l.Rows = l.Rows[:min(len(l.Rows), maxProcesses)]
 	return l
+}
+
+// addPings adds those who ping and neither hold nor wait, and the clocks of all.
+func (s *Server) addPings(r *http.Request, now *state, known map[string]*process, l *processList) {
+	if s.cfg.Client == nil {
+		return
+	}
+	pings, err := s.pings.get(r.Context())
+	if err != nil {
+		l.Problem = s.problem(err)
+		return
+	}
+	for _, ping := range pings {
+		p := known[ping.Process]
+		if p == nil {
+			p = &process{LockInfo: distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
+				PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
+				Foreign: !ping.HasSeq && ping.Condemned == nil}}
+			if !now.now.IsZero() {
+				p.PingAge = max(0, now.now.Sub(ping.At))
+			}
+			l.Rows = append(l.Rows, p)
+		}
+		if !ping.Local.IsZero() {
+			p.Clock = ping.Local.Sub(ping.At).Round(time.Millisecond).String()
+		}
+	}
+}
+
+// readPings reads the newest pings.
+func (s *Server) readPings(ctx context.Context) ([]catalog.Ping, error) {
+	cursor, err := s.cfg.Client.Database(s.cfg.Database, options.Database().SetReadPreference(readpref.Primary())).
+		Collection(catalog.PingsCollection).
+		Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "ping", Value: -1}}).SetLimit(maxProcesses))
+	if err != nil {
+		return nil, err
+	}
+	var all []catalog.Ping
+	for cursor.Next(ctx) {
+		if ping, bad := catalog.ParsePing(cursor.Current); bad == nil {
+			all = append(all, ping)
+		}
+	}
+	return all, errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
 // electionLabel marks those who stand in elections.
@@ -206,15 +255,15 @@ func (s *Server) readQueues(ctx context.Context) ([]queueRow, error) {
 	return rows, nil
 }
 
-// A member is one server, and its clock beside this machine's.
-type member struct {
+// A Member is one server, and its clock beside this machine's.
+type Member struct {
 	Host, Kind, Version string
 	Ahead, RoundTrip    time.Duration
 	Problem             string
 }
 
 // Skew words how far the clock is from this machine's.
-func (m member) Skew() string {
+func (m Member) Skew() string {
 	side := "ahead"
 	if m.Ahead < 0 {
 		side = "behind"
@@ -225,7 +274,7 @@ func (m member) Skew() string {
 
 // A serverPage is the page of the server.
 type serverPage struct {
-	rest[member]
+	rest[Member]
 	Took     time.Duration
 	Rounds   int
 	Lookers  int
@@ -241,18 +290,21 @@ func (s *Server) showServer(r *http.Request, now *state) any {
 // hello is what a server says of itself.
 type hello struct {
 	LocalTime time.Time `bson:"localTime"`
-	Hosts     []string  `bson:"hosts"`
 	Me        string    `bson:"me"`
 	SetName   string    `bson:"setName"`
 	Writable  bool      `bson:"isWritablePrimary"`
-	Secondary bool      `bson:"secondary"`
 	Message   string    `bson:"msg"`
 }
 
-// readMembers asks the server that answers to writes for its clock.
-func (s *Server) readMembers(ctx context.Context) ([]member, error) {
+// readMembers asks each member for its clock, or the server that answers to writes.
+func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 	if s.cfg.Client == nil {
 		return nil, errNoClient
+	}
+	if s.cfg.Members != nil {
+		if all, err := s.cfg.Members(ctx); err != nil || len(all) > 0 {
+			return all, err
+		}
 	}
 	sent := s.clock.Now()
 	var h hello
@@ -261,10 +313,9 @@ func (s *Server) readMembers(ctx context.Context) ([]member, error) {
 	if err != nil {
 		return nil, err
 	}
-	got := s.clock.Now()
-	m := member{Host: cmp.Or(h.Me, s.cfg.Hosts), Kind: kindOf(h), RoundTrip: got.Mono - sent.Mono}
+	m := Member{Host: cmp.Or(h.Me, s.cfg.Hosts), Kind: kindOf(h), RoundTrip: s.clock.Now().Mono - sent.Mono}
 	m.Ahead = h.LocalTime.Sub(sent.Wall.Add(m.RoundTrip / 2))
-	return []member{m}, nil
+	return []Member{m}, nil
 }
 
 func kindOf(h hello) string {
@@ -273,8 +324,6 @@ func kindOf(h hello) string {
 		return "mongos"
 	case h.SetName != "" && h.Writable:
 		return "primary"
-	case h.SetName != "" && h.Secondary:
-		return "secondary"
 	case h.SetName != "":
 		return "member"
 	}

@@ -1,6 +1,7 @@
 package ui_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
+	"mongodlm/internal/fault"
 )
 
 // paths are all pages, the lock's one for a lock named job.
@@ -235,6 +237,43 @@ func TestPage_Takeover_Shown(t *testing.T) {
 		page := w.get("/lock?name=job&span=5m")
 		want(t, page, "instead", "taken over", `class="mark take"`, dead)
 		want(t, w.get("/timeline"), "job", `class="bar`)
+	})
+}
+
+// It tries to break: what happened while nobody looked is on the page, from the written history, and what the page saw
+// itself is not there twice; when the history cannot be read, that is said, and what the page saw is shown.
+func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
+	inBubble(t, breaks, func(t *testing.T, w *world) {
+		m := w.process()
+		g := w.hold(m, "job", distlock.Why("unseen work"))
+		time.Sleep(5 * time.Second)
+		_ = g.Release()
+		time.Sleep(time.Minute)
+		page := w.get("/lock?name=job")
+		want(t, page, "unseen work", `<span class="tag line">acquired</span>`, `<span class="tag ">released</span>`, "after 5s",
+			"From the written history")
+		w.open("/lock?name=job", nil)
+		g = w.hold(m, "job", distlock.Why("seen work"))
+		time.Sleep(10 * time.Second)
+		if n := strings.Count(main(w.get("/lock?name=job")), ">acquired<"); n != 2 {
+			t.Errorf("%d acquisitions are shown, want 2", n)
+		}
+		action, ticket := w.ask(held(g, "job"))
+		w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"by hand"}}))
+		time.Sleep(10 * time.Second)
+		page = w.get("/lock?name=job")
+		want(t, page, "by hand", `class="mark broke"`, `class="mark loss"`)
+		if n := strings.Count(page, ">broken<"); n != 1 {
+			t.Errorf("%d breaks are shown, want 1", n)
+		}
+		w.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.ReadHistory {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		time.Sleep(10 * time.Second)
+		want(t, w.get("/lock?name=job"), "The written history cannot be read", ">broken<")
 	})
 }
 

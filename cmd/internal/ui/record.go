@@ -14,15 +14,19 @@ import (
 // maxRecord bounds what is remembered of the changes that rounds showed.
 const maxRecord = 5_000
 
-// The kinds of events. Rounds show the first four only.
+// The kinds of events, as package distlock words them. Rounds show the first four only.
 const (
-	acquired    = "acquired"
-	released    = "released"
-	takenOver   = "taken over"
-	broken      = "broken"
-	granted     = "granted"
-	lost        = "lost"
-	leaseRanOut = "lease ran out"
+	acquired     = "acquired"
+	released     = "released"
+	takenOver    = "taken over"
+	broken       = "broken"
+	granted      = "granted"
+	releasedLate = "released late"
+	lost         = "lost"
+	leaseRanOut  = "lease ran out"
+	dropped      = "dropped"
+	evicted      = "evicted"
+	missed       = "missed"
 )
 
 // An event is something that happened to a lock.
@@ -30,13 +34,33 @@ type event struct {
 	At       time.Time // the server's clock, as far as it is known
 	Lock     string
 	Kind     string
-	Process  string // who has the lock after it, or had it until then
-	Previous string // who lost it by a takeover
+	Process  string // who has the lock after it, or had it until then; who broke it
+	Previous string // who was taken over, broken or evicted
 	Fence    int64
 	Why      string
+	Rule     string        // of a takeover
 	Evidence string        // of a takeover
 	Cause    string        // of a loss
 	Held     time.Duration // how long it was held, of what ends that; 0 when unknown
+	Waited   time.Duration // before it was acquired
+	Missed   int64         // of kind missed
+}
+
+// What an event does to a holding.
+const (
+	begins = "begins"
+	ends   = "ends"
+)
+
+// what says what an event does to the holding with its fence.
+func (e event) what() string {
+	switch e.Kind {
+	case acquired, granted, takenOver:
+		return begins
+	case released, releasedLate, lost, leaseRanOut, dropped, broken, evicted:
+		return ends
+	}
+	return ""
 }
 
 // A record remembers what changed from round to round. It knows nothing of what began and ended between two.
@@ -98,7 +122,7 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	next := k.Holders[0]
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
-		e.Kind, e.Cause = broken, why
+		e.Kind, e.Process, e.Previous, e.Why = broken, "", was.Process, why
 	case next.Held && (was.Condemned || silentBy(was, next.Since)):
 		e.Kind, e.Process, e.Previous, e.Fence = takenOver, next.Process, was.Process, next.Fence
 		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+" old at the last look"

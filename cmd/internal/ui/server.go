@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 )
@@ -29,6 +30,9 @@ type Config struct {
 	// Client is the way to what is not locks: loops, queues, members. Nil: the pages of these say that
 	// they cannot be shown.
 	Client *mongo.Client
+	// Members asks each member of a replica set for its clock; nil, or no member: only the server that answers to
+	// writes is asked.
+	Members func(context.Context) ([]Member, error)
 	// Hosts and Database say in the page where the locks are. No password.
 	Hosts, Database string
 	// Interval is the time between two rounds; default DefaultInterval.
@@ -55,7 +59,9 @@ type Server struct {
 	poller  *poller
 	loops   cell[[]loopRow]
 	queues  cell[[]queueRow]
-	members cell[[]member]
+	members cell[[]Member]
+	pings   cell[[]catalog.Ping]
+	pasts   pasts
 	key     []byte // of tokens and cookies; a new one for every start
 	streams chan struct{}
 	handler http.Handler
@@ -82,7 +88,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}, s.problem)
 	s.loops = cell[[]loopRow]{clock: s.clock, keep: keepLoops, read: s.readLoops}
 	s.queues = cell[[]queueRow]{clock: s.clock, keep: keepQueues, read: s.readQueues}
-	s.members = cell[[]member]{clock: s.clock, keep: keepMembers, read: s.readMembers}
+	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers}
+	s.pings = cell[[]catalog.Ping]{clock: s.clock, keep: keepPings, read: s.readPings}
+	s.pasts = pasts{s: s, by: map[string]*cell[past]{}}
 	s.handler = s.guarded(s.routes())
 	return s, nil
 }

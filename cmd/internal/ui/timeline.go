@@ -34,13 +34,19 @@ type holding struct {
 	begun, ended       string    // the kinds of the events; empty when unknown
 }
 
+// over reports whether the lock is held no more.
+func (h *holding) over() bool { return !h.to.IsZero() }
+
+// unknownEnd is how long a holding is drawn of which only the beginning is known.
+const unknownEnd = 100 * time.Millisecond
+
 // holdings makes of events, oldest first, and of who holds now, who held what when.
 func holdings(events []event, now *listing, of string) []*holding {
 	type key struct {
 		lock, process string
 		fence         int64
 	}
-	known := map[key]*holding{}
+	known, open := map[key]*holding{}, map[string][]*holding{}
 	var all []*holding
 	get := func(lock, process string, fence int64) *holding {
 		k := key{lock, process, fence}
@@ -51,31 +57,40 @@ func holdings(events []event, now *listing, of string) []*holding {
 		return known[k]
 	}
 	for _, e := range events {
-		switch e.Kind {
-		case acquired, granted:
+		switch e.what() {
+		case begins:
 			h := get(e.Lock, e.Process, e.Fence)
 			h.from, h.begun, h.why = e.At, e.Kind, e.Why
-		case takenOver:
-			h := get(e.Lock, e.Process, e.Fence)
-			h.from, h.begun, h.why = e.At, e.Kind, e.Why
-			for _, old := range all {
-				if old.lock == e.Lock && old.process == e.Previous && old.to.IsZero() && old != h {
+			for _, old := range open[e.Lock] {
+				if e.Kind == takenOver && old.process == e.Previous && old.to.IsZero() && old != h {
 					old.to, old.ended = e.At, e.Kind
 				}
 			}
-		case released, lost, broken, leaseRanOut:
-			h := get(e.Lock, e.Process, e.Fence)
-			h.to, h.ended, h.why = e.At, e.Kind, cmp.Or(h.why, e.Why)
+			open[e.Lock] = append(slices.DeleteFunc(open[e.Lock], (*holding).over), h)
+		case ends:
+			if e.Fence == 0 {
+				continue // it only waited
+			}
+			h := get(e.Lock, cmp.Or(e.Previous, e.Process), e.Fence)
+			if h.over() {
+				continue // lost, and then released
+			}
+			h.to, h.ended = e.At, e.Kind
 			if h.from.IsZero() {
 				h.from = e.At.Add(-e.Held)
 			}
+		}
+	}
+	for _, h := range all { // of whom it is not known when they ended
+		if !h.over() {
+			h.to, h.ended = h.from.Add(unknownEnd), "its end is not known"
 		}
 	}
 	for _, k := range now.locks {
 		for _, i := range k.Holders {
 			if i.Held && !i.Since.IsZero() && (of == "" || of == k.Name) {
 				h := get(k.Name, i.Process, i.Fence)
-				h.from, h.to, h.why = i.Since, time.Time{}, i.Why
+				h.from, h.to, h.why, h.ended = i.Since, time.Time{}, i.Why, ""
 			}
 		}
 	}
@@ -181,7 +196,7 @@ func (h *holding) bar(w window, end time.Time) bar {
 		b.Begun = h.begun
 	}
 	switch h.ended {
-	case lost, broken, leaseRanOut:
+	case lost, broken, leaseRanOut, dropped, evicted:
 		b.Ended = h.ended
 	}
 	until := "now"

@@ -339,21 +339,12 @@ func eventRowOf(e event) eventRow {
 	switch e.Kind {
 	case takenOver:
 		row.Class = "late"
-	case lost, broken, leaseRanOut:
+	case lost, broken, leaseRanOut, dropped, evicted, missed:
 		row.Class = "bad"
 	case acquired, granted:
 		row.Class = "line"
 	}
 	return row
-}
-
-// source says where what is shown of the past comes from.
-func source(since time.Time) string {
-	if since.IsZero() {
-		return "Nothing was seen so far."
-	}
-	return "Seen by this page since " + words.Instant(since) + ", while somebody looked; what began and ended " +
-		"between two looks is not in it."
 }
 
 // maxEvents is how many events the page of a lock shows.
@@ -366,8 +357,8 @@ func (s *Server) showLock(r *http.Request, now *state) any {
 		p.Lock, p.Problem = s.one(r.Context(), p.Name)
 	}
 	p.Graph = now.waits().draw(p.Name)
-	events, since := s.poller.record.of(p.Name)
-	p.Source = source(since)
+	events, source := s.events(r.Context(), p.Name)
+	p.Source = source
 	few := &listing{}
 	if p.Lock != nil {
 		few.locks = []*lock{p.Lock}
@@ -394,9 +385,9 @@ func (s *Server) one(ctx context.Context, name string) (*lock, string) {
 }
 
 func (s *Server) showTimeline(r *http.Request, now *state) any {
-	events, since := s.poller.record.of("")
+	events, source := s.events(r.Context(), "")
 	t := s.timeline(r, now, holdings(events, now.listing, ""), false)
-	t.Source = source(since)
+	t.Source = source
 	return t
 }
 

@@ -49,7 +49,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	t.Helper()
 	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
 	w.store = fault.Wrap(w.mem)
-	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: w.store})
+	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: w.store, Database: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,8 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 // process starts a process, which ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
-	m, err := distlock.New(w.t.Context(), distlock.Config{Catalog: w.mem, Host: "host", Ping: pingTime,
-		Takeover: takeoverTime})
+	m, err := distlock.New(w.t.Context(), distlock.Config{Catalog: w.mem, Host: "host", Database: "test",
+		Ping: pingTime, Takeover: takeoverTime})
 	if err != nil {
 		w.t.Fatal(err)
 	}

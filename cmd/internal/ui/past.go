@@ -1,0 +1,124 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
+)
+
+// What is read of the written history, and for how long it is kept.
+const (
+	keepPast    = 3 * time.Second
+	maxPast     = 2_000 // entries of all locks, the newest
+	maxPastOne  = 500   // of one lock
+	maxPastKept = 64    // locks whose history is kept
+)
+
+// A past is what the store says that happened.
+type past struct {
+	events []event // oldest first
+	cut    bool    // there is more
+}
+
+// pasts are those that somebody looks at.
+type pasts struct {
+	s  *Server
+	mu sync.Mutex // guards by
+	by map[string]*cell[past]
+}
+
+// of returns what was written of a lock, of all if the name is empty. All who look at it share the answer.
+func (p *pasts) of(ctx context.Context, name string) (past, error) {
+	p.mu.Lock()
+	c := p.by[name]
+	if c == nil {
+		if len(p.by) >= maxPastKept {
+			clear(p.by)
+		}
+		c = &cell[past]{clock: p.s.clock, keep: keepPast, read: func(ctx context.Context) (past, error) {
+			return p.s.readPast(ctx, name)
+		}}
+		p.by[name] = c
+	}
+	p.mu.Unlock()
+	return c.get(ctx)
+}
+
+func (s *Server) readPast(ctx context.Context, name string) (past, error) {
+	q := distlock.HistoryQuery{Name: name, Limit: maxPast}
+	if name != "" {
+		q.Limit = maxPastOne
+	}
+	var found past
+	n := 0
+	for e, err := range s.cfg.Inspector.History(ctx, q) {
+		n++
+		switch {
+		case errors.Is(err, distlock.ErrMalformed): // one that an operator wrote, or a later version
+		case err != nil:
+			return found, err
+		default:
+			found.events = append(found.events, event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process,
+				Previous: e.Previous, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
+				Held: e.Held, Waited: e.Waited, Missed: e.Missed})
+		}
+	}
+	found.cut = n >= q.Limit
+	slices.Reverse(found.events)
+	return found, nil
+}
+
+// events returns what happened to a lock, to all if the name is empty, oldest first, and in words where that comes
+// from: what was written, and what rounds showed that is not written, or not yet.
+func (s *Server) events(ctx context.Context, name string) ([]event, string) {
+	seen, since := s.poller.record.of(name)
+	written, err := s.pasts.of(ctx, name)
+	switch {
+	case err != nil:
+		return seen, "The written history cannot be read (" + s.problem(err) + "). " + seenSince(since)
+	case len(written.events) == 0:
+		return seen, "Nothing is written in the history. " + seenSince(since)
+	}
+	type key struct {
+		lock  string
+		fence int64
+		what  string
+	}
+	known := map[key]bool{}
+	for _, e := range written.events {
+		known[key{e.Lock, e.Fence, e.what()}] = true
+		known[key{e.Lock, e.Fence, e.Kind}] = true
+	}
+	all := slices.Clone(written.events)
+	for _, e := range seen {
+		what := e.what()
+		if e.Kind == broken {
+			what = broken // also where the holder wrote that it lost the lock
+		}
+		if !known[key{e.Lock, e.Fence, what}] {
+			all = append(all, e)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
+	source := "From the written history, and what this page saw."
+	if written.cut {
+		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what this page saw.",
+			len(written.events), words.Instant(written.events[0].At))
+	}
+	return all, source
+}
+
+// seenSince says what rounds can tell.
+func seenSince(since time.Time) string {
+	if since.IsZero() {
+		return "This page has seen nothing so far."
+	}
+	return "Seen by this page since " + words.Instant(since) + ", while somebody looked; what began and ended " +
+		"between two looks is not in it."
+}
