@@ -55,7 +55,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"gocronlock":              {"distlock", "singleton"},
 		"metrics/prometheus":      {"catalog", "distlock"},
 		"metrics/otel":            {"distlock"},
-		"cmd/internal/words":      {"catalog", "distlock"},
+		"cmd/internal/words":      {"catalog", "distlock", "election"},
 		"cmd/internal/ui":         {"catalog", "claim", "cmd/internal/words", "distlock", "internal/clock", "singleton"},
 		demo + "cluster":          {"catalog"},
 		demo + "referee":          {demo + "cluster"},
