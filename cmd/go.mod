@@ -6,7 +6,10 @@ require mongodlm v0.0.0
 
 require mongodlm/configserver v0.0.0
 
+require mongodlm/metrics/prometheus v0.0.0
+
 require (
+	github.com/prometheus/client_golang v1.22.0
 	github.com/rs/zerolog v1.35.1
 	go.mongodb.org/mongo-driver/v2 v2.9.3
 	go.uber.org/goleak v1.3.0
@@ -44,7 +47,6 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/ncruces/go-strftime v0.1.9 // indirect
 	github.com/pmezard/go-difflib v1.0.0 // indirect
-	github.com/prometheus/client_golang v1.22.0 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.64.0 // indirect
 	github.com/prometheus/procfs v0.15.1 // indirect
@@ -82,3 +84,5 @@ require (
 replace mongodlm => ../
 
 replace mongodlm/configserver => ../configserver
+
+replace mongodlm/metrics/prometheus => ../metrics/prometheus

@@ -43,7 +43,8 @@ type front struct {
 	log      zerolog.Logger
 	gates    gates
 	// done is closed when the front begins to close: no further write is let through.
-	done chan struct{}
+	done   chan struct{}
+	counts counts
 	// served counts the goroutines: one that accepts and one for each client.
 	served sync.WaitGroup
 
@@ -106,6 +107,7 @@ func (f *front) enter(s *session) bool {
 		return false
 	}
 	if len(f.clients) >= f.limit {
+		f.counts.refused.Add(1)
 		first := !f.full
 		f.full = true
 		if first {
@@ -175,6 +177,7 @@ func (f *front) ended(s *session, err error) {
 // the command has returned. Nothing of the client is touched in between: a client that
 // does not read its replies holds up nobody else.
 func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error) {
+	f.counts.add(r)
 	if r.write {
 		leave := f.gates.enter(r.database, f.done)
 		if leave == nil {

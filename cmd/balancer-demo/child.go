@@ -17,7 +17,9 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/cmd/internal/scrape"
 	"mongodlm/distlock"
+	"mongodlm/metrics/prometheus"
 	"mongodlm/singleton"
 )
 
@@ -25,7 +27,7 @@ import (
 const closeLimit = 10 * time.Second
 
 // beBalancer is one balancer process. It tells its events as lines of JSON.
-func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error {
+func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if o.untilEOF {
@@ -35,13 +37,28 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out io.Writer) error 
 		}()
 	}
 	b := balancer.New(o.number, teller(out))
+	collector, err := prometheus.New(prometheus.Options{})
+	if err != nil {
+		return err
+	}
+	if o.metrics != "" {
+		page, err := scrape.Start(ctx, o.metrics, collector)
+		if err != nil {
+			return err
+		}
+		defer page.Close()
+		if !o.untilEOF { // what the demo's own balancers write there is taken for a complaint
+			fmt.Fprintf(errOut, "metrics are at %s\n", page.URL())
+		}
+	}
 	manager, err := distlock.New(ctx, distlock.Config{
 		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
-		Poll: o.poll(), PollMax: o.poll(), Observer: b,
+		Poll: o.poll(), PollMax: o.poll(), Observer: distlock.Observers(b, collector),
 	})
 	if err != nil {
 		return err
 	}
+	collector.Watch(manager)
 	client, err := mongocatalog.Dial(options.Client(), o.uri, 0)
 	if err != nil {
 		return err

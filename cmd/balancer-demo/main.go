@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	case "load":
 		err = load(ctx, o, out)
 	case "balancer":
-		err = beBalancer(ctx, o, in, out)
+		err = beBalancer(ctx, o, in, out, errOut)
 	default:
 		ok, err = demonstrate(ctx, o, out)
 		var signal interrupted

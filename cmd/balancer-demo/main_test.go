@@ -47,6 +47,9 @@ func TestRun_WrongCall_Exit2(t *testing.T) {
 		"timing contradicts":   {[]string{"--ping", "3s"}, "--ping"},
 		"unknown flag":         {[]string{"--nonsense"}, "nonsense"},
 		"argument left over":   {[]string{"extra-word", "x"}, "extra-word"},
+		"metrics nowhere":      {[]string{"--metrics", "host"}, "--metrics"},
+		"metrics anywhere":     {[]string{"--metrics", "0"}, "--metrics"},
+		"too few ports":        {[]string{"--metrics", "65534"}, "--metrics"},
 		"balancer without URI": {[]string{"balancer"}, "--uri"},
 		"load without URI":     {[]string{"load"}, "--uri"},
 	} {

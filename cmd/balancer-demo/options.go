@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
+	"mongodlm/cmd/internal/scrape"
 	"mongodlm/distlock"
 )
 
@@ -28,6 +30,7 @@ type opts struct {
 	ping, takeover            time.Duration
 	noFaults, json            bool
 	ifEmpty, untilEOF         bool
+	metrics                   string // where the first balancer serves its metrics; empty: none does
 }
 
 func parse(command string, args []string, errOut io.Writer) (opts, error) {
@@ -61,6 +64,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	if command != "load" {
 		f.DurationVar(&o.ping, "ping", demoPing, "time between two pings; shortened for the demo (mongos: 30s)")
 		f.DurationVar(&o.takeover, "takeover", demoTakeover, "takeover time; shortened for the demo (mongos: 15m)")
+		f.StringVar(&o.metrics, "metrics", "", scrape.Usage+". Of several balancers the next\nhas the next port")
 	}
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -68,7 +72,18 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 		}
 		return o, errUsage
 	}
-	return o, o.check(command, f.Args())
+	if err := o.check(command, f.Args()); err != nil || o.metrics == "" {
+		return o, err
+	}
+	var err error
+	if o.metrics, err = scrape.Accept(o.metrics); err != nil {
+		return o, err
+	}
+	if command == "demo" && strings.HasSuffix(o.metrics, ":0") {
+		return o, errors.New("--metrics has port 0: name one; the balancers take it and those above")
+	}
+	_, err = scrape.Above(o.metrics, max(0, o.processes-1))
+	return o, err
 }
 
 func (o opts) check(command string, rest []string) error {

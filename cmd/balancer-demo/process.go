@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
+	"mongodlm/cmd/internal/scrape"
 )
 
 // A process is one balancer process of the demo, and its successors under the same number.
@@ -31,9 +32,18 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	cmd := exec.Command(self, "balancer", "--until-eof",
-		"--number", fmt.Sprint(number), "--database", o.database,
-		"--ping", o.ping.String(), "--takeover", o.takeover.String())
+	args := []string{
+		"balancer", "--until-eof", "--number", fmt.Sprint(number), "--database", o.database,
+		"--ping", o.ping.String(), "--takeover", o.takeover.String(),
+	}
+	if o.metrics != "" {
+		addr, err := scrape.Above(o.metrics, number-1)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--metrics", addr)
+	}
+	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "MONGODLM_URI="+o.uri)
 	p := &process{number: number, cmd: cmd, exited: make(chan struct{})}
 	cmd.Stderr = &p.stderr

@@ -50,6 +50,8 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 			"three pings"},
 		{"run grace too long", "run a --uri mongodb://h --ping 1s --takeover 10s --grace 9s -- true",
 			"at most 6s"},
+		{"serve metrics nowhere", "serve --dir d --metrics host", "--metrics"},
+		{"run metrics nowhere", "run a --uri mongodb://h --metrics 70000 -- true", "--metrics"},
 		{"serve without folder", "serve", "--dir is missing"},
 	}
 	for _, c := range cases {

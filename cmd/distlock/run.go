@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/metrics/prometheus"
 )
 
 // What the command finds in its environment.
@@ -33,6 +34,7 @@ const lostCloseLimit = 2 * time.Second
 type runner struct {
 	connection
 	logging
+	metrics               metrics
 	name, why             string
 	wait                  patience
 	grace, ping, takeover time.Duration
@@ -45,6 +47,7 @@ type runner struct {
 func (r *runner) flags(f *flag.FlagSet) {
 	r.connection.flags(f)
 	r.logging.flags(f)
+	r.metrics.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
 	f.Var(&r.wait, "wait", "stand in line for the lock, for this `time`, or without a bound: --wait, "+
 		"--wait=forever;\ndefault: try once")
@@ -86,6 +89,9 @@ func (r *runner) accept(c call) error {
 	}
 	if problem := badText(r.why, maxText); problem != "" {
 		return fmt.Errorf("--why %s", problem)
+	}
+	if err := r.metrics.accept(); err != nil {
+		return err
 	}
 	if err := r.connection.accept(c); err != nil {
 		return err
@@ -137,10 +143,21 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	defer stop()
 	cfg := r.config()
 	cfg.Logger = log
+	collector, err := prometheus.New(prometheus.Options{Names: []string{r.name}})
+	if err != nil {
+		return err
+	}
+	closeMetrics, err := r.metrics.serve(ctx, s.say, collector)
+	if err != nil {
+		return err
+	}
+	defer closeMetrics()
+	cfg.Observer = collector
 	manager, err := distlock.New(ctx, cfg)
 	if err != nil {
 		return r.refused(ctx, err)
 	}
+	collector.Watch(manager)
 	guard, err := r.acquire(ctx, manager, s)
 	if err != nil {
 		if closed := shut(ctx, manager, closeLimit); closed != nil {

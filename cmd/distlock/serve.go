@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 
+	"mongodlm/cmd/internal/scrape"
 	"mongodlm/configserver"
 )
 
@@ -16,10 +17,12 @@ const defaultServeAddr = "127.0.0.1:27018"
 type serve struct {
 	logging
 	dir, addr string
+	metrics   metrics
 }
 
 func (v *serve) flags(f *flag.FlagSet) {
 	v.logging.flags(f)
+	v.metrics.flags(f)
 	f.StringVar(&v.dir, "dir", "", "the `folder` of the documents, made if need be; required")
 	f.StringVar(&v.addr, "addr", defaultServeAddr,
 		"the loopback `address` to listen on; port 0 is one of the system's choice")
@@ -30,6 +33,9 @@ func (v *serve) secrets() string { return "" }
 func (v *serve) accept(c call) error {
 	if v.dir == "" {
 		return errors.New("--dir is missing: name the folder of the documents")
+	}
+	if err := v.metrics.accept(); err != nil {
+		return err
 	}
 	return c.nothing()
 }
@@ -44,10 +50,20 @@ func (v *serve) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return err
 	}
+	say := func(format string, args ...any) { fmt.Fprintf(s.errOut, format+"\n", args...) }
+	closeMetrics, err := v.metrics.serve(ctx, say, scrape.ConfigServer(server))
+	if err != nil {
+		return errors.Join(err, v.close(ctx, server))
+	}
+	defer closeMetrics()
 	fmt.Fprintln(s.out, server.URI())
 	fmt.Fprintf(s.errOut, "config server for trying and for tests; export %s='%s'\n"+
 		"interrupt it to end it\n", envURI, server.URI())
 	<-ctx.Done()
+	return v.close(ctx, server)
+}
+
+func (v *serve) close(ctx context.Context, server *configserver.Server) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
 	return server.Close(end)

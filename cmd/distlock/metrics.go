@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"flag"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"mongodlm/cmd/internal/scrape"
+)
+
+// metrics is the flag that says where metrics are served.
+type metrics struct{ addr string }
+
+func (m *metrics) flags(f *flag.FlagSet) { f.StringVar(&m.addr, "metrics", "", scrape.Usage) }
+
+func (m *metrics) accept() (err error) {
+	if m.addr != "" {
+		m.addr, err = scrape.Accept(m.addr)
+	}
+	return err
+}
+
+// serve serves them until end is called, if that was asked for, and says where.
+func (m *metrics) serve(ctx context.Context, say func(string, ...any), shown ...prom.Collector) (end func(), err error) {
+	if m.addr == "" {
+		return func() {}, nil
+	}
+	server, err := scrape.Start(ctx, m.addr, shown...)
+	if err != nil {
+		return nil, err
+	}
+	say("metrics are at %s", server.URL())
+	return server.Close, nil
+}

@@ -1,0 +1,77 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var metricsAt = regexp.MustCompile(`metrics are at (http://127\.0\.0\.1:\d+/metrics)\n`)
+
+// scraped is what Prometheus gets from a command, at the address that it told.
+func scraped(t *testing.T, out *screen) string {
+	t.Helper()
+	eventually(t, "the address is told", func() bool { return metricsAt.MatchString(out.errs.String()) })
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	reply, err := client.Get(metricsAt.FindStringSubmatch(out.errs.String())[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v: %s", reply.Status, err, text)
+	}
+	return string(text)
+}
+
+// run shows its one lock by name while the command runs; serve shows who is connected.
+func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	served, stopped := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", "0")
+	eventually(t, "the URI is printed", func() bool { return strings.Contains(served.String(), "\n") })
+	b := newBaseOf(t, strings.TrimSpace(served.String()))
+	out, ended := start(t.Context(), t, b.under("--metrics 0", "polite")...)
+	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	for _, want := range []string{
+		`distlock_acquisitions_total{cause="",lock="job",outcome="acquired"} 1`, "distlock_held_locks 1",
+		`distlock_server_info{kind="ferretdb"`,
+	} {
+		if text := scraped(t, out); !strings.Contains(text, want) {
+			t.Errorf("run does not show %s:\n%s", want, text)
+		}
+	}
+	if text := scraped(t, served); !strings.Contains(text, `configserver_commands_total{kind="write"}`) ||
+		strings.Contains(text, "configserver_clients 0") {
+		t.Errorf("serve shows:\n%s", text)
+	}
+	terminate(t, pidAfter(out.String(), "ready"))
+	await(t, ended).want(t, 7)
+	interrupt()
+	await(t, stopped).want(t, 0)
+}
+
+// A port in use ends the command before there is a lock, or a server, and says what to do.
+func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
+	var config net.ListenConfig
+	other, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	addr := other.Addr().String()
+	b := newBase(t)
+	cli(t, b.under("--metrics "+addr, "env", "0")...).want(t, exitNotRun, "--metrics "+addr, "another program")
+	cli(t, b.flags("locks")...).want(t, 0, "nothing was ever locked there")
+	r := cli(t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", addr)
+	if r.want(t, exitFailed, "--metrics "+addr, "another program"); r.out != "" {
+		t.Errorf("a server was announced: %s", r.out)
+	}
+}

@@ -1,0 +1,120 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Bounds of what a reader may take.
+const (
+	readLimit  = 5 * time.Second
+	writeLimit = 30 * time.Second
+	atATime    = 4 // scrapes
+	maxPort    = 1<<16 - 1
+	closeLimit = 2 * time.Second
+)
+
+// Usage is what the flag --metrics says of itself.
+const Usage = "serve metrics to Prometheus at this `address`, host:port or a port alone, at /metrics;\n" +
+	"loopback unless a host is named, port 0 is one of the system's choice"
+
+// Accept checks the value of --metrics and returns it with its host. A port alone, or ":port", is one of
+// this machine alone: who wants to be read from elsewhere names a host, such as 0.0.0.0.
+func Accept(addr string) (string, error) {
+	if _, err := strconv.ParseUint(addr, 10, 64); err == nil {
+		addr = ":" + addr
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("--metrics %q is no address: give host:port, or a port", addr)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("--metrics %q has no port: it is a number up to %d", addr, maxPort)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// A Server is at work until it is closed.
+type Server struct {
+	http     http.Server
+	listener net.Listener
+	served   chan struct{}
+}
+
+// Start serves what the collectors show, and what is known of the program itself. addr is as Accept returned
+// it. Its errors name the flag.
+func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, error) {
+	registry := prom.NewRegistry()
+	all := append(shown, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("--metrics: %w", err)
+		}
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("--metrics %s: another program has this port; name another one, or 0 for one of "+
+			"the system's choice", addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--metrics %s: %w", addr, err)
+	}
+	pages := http.NewServeMux()
+	pages.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: atATime, Timeout: writeLimit / 2,
+	}))
+	s := &Server{
+		http:     http.Server{Handler: pages, ReadTimeout: readLimit, WriteTimeout: writeLimit, MaxHeaderBytes: 16 << 10},
+		listener: listener, served: make(chan struct{}),
+	}
+	go func() { // ends with Close
+		defer close(s.served)
+		_ = s.http.Serve(listener) // ErrServerClosed
+	}()
+	return s, nil
+}
+
+// URL is where the metrics are.
+func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/metrics" }
+
+// Close ends the server. A scrape that is under way has a moment to end.
+func (s *Server) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close()
+	}
+	<-s.served
+}
+
+// Above returns an address n ports above addr, which is as Accept returned it; port 0 stays what it is.
+func Above(addr string, n int) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("--metrics: %w", err)
+	}
+	number, err := strconv.Atoi(port)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("--metrics %q has no port", addr)
+	case number == 0:
+		return addr, nil
+	case number+n > maxPort:
+		return "", fmt.Errorf("--metrics %s: there is no port %d above it; name a lower one", addr, n)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(number+n)), nil
+}

@@ -1,0 +1,129 @@
+package scrape_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"mongodlm/cmd/internal/scrape"
+	"mongodlm/configserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	reply, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.StatusCode, string(text)
+}
+
+// The page has what was given and what is known of the program, and nothing else is served.
+func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	counter := prom.NewCounter(prom.CounterOpts{Name: "mine_total", Help: "Mine."})
+	s, err := scrape.Start(t.Context(), "127.0.0.1:0", counter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	code, text := get(t, s.URL())
+	if code != 200 || !strings.Contains(text, "mine_total 0") || !strings.Contains(text, "go_goroutines") {
+		t.Errorf("%d: %s", code, text)
+	}
+	if code, _ := get(t, strings.TrimSuffix(s.URL(), "metrics")+"debug/pprof/"); code != 404 {
+		t.Errorf("another page answers %d", code)
+	}
+}
+
+// docs/metrics.md lists what an embedded server shows, which follows Prometheus' conventions.
+func TestConfigServer_IsDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := prom.NewPedanticRegistry()
+	if err := r.Register(scrape.ConfigServer(counted{})); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil || len(families) != 3 {
+		t.Fatalf("%d families, %v", len(families), err)
+	}
+	for _, f := range families {
+		row := "| `" + f.GetName() + "` | " + strings.ToLower(f.GetType().String()) + " |"
+		if !strings.Contains(string(text), row) {
+			t.Errorf("not documented: %s", row)
+		}
+	}
+}
+
+type counted struct{}
+
+func (counted) Stats() configserver.Stats { return configserver.Stats{Clients: 3, Writes: 2} }
+
+// A port in use is told with the option's name and the way out, and a second server is no harm to the first.
+func TestStart_PortInUse_NamesTheOption(t *testing.T) {
+	t.Parallel()
+	var config net.ListenConfig
+	other, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	_, err = scrape.Start(t.Context(), other.Addr().String())
+	if err == nil {
+		t.Fatal("two have one port")
+	}
+	for _, want := range []string{"--metrics " + other.Addr().String(), "another program", "0 for one"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+}
+
+// Who names no host is read from this machine only; what is no address is refused before anything is done.
+func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"9187": "127.0.0.1:9187", ":9187": "127.0.0.1:9187", "0": "127.0.0.1:0", "0.0.0.0:9187": "0.0.0.0:9187",
+		"[::1]:9187": "[::1]:9187", "localhost:0": "localhost:0",
+		"": "", "host": "", "host:": "", "host:http": "", "1:2:3": "", ":65536": "", "70000": "", ":-1": "",
+	} {
+		got, err := scrape.Accept(given)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is taken as %q, %v; want %q", given, got, err, want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "--metrics") {
+			t.Errorf("%q: the error does not name the option: %v", given, err)
+		}
+	}
+}
+
+// Several processes have ports above one another, as long as there are any.
+func TestAbove_CountsPorts(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"127.0.0.1:9187": "127.0.0.1:9190", "[::1]:9187": "[::1]:9190", "127.0.0.1:0": "127.0.0.1:0",
+		"127.0.0.1:65532": "127.0.0.1:65535", "127.0.0.1:65533": "",
+	} {
+		if got, err := scrape.Above(given, 3); got != want || (err == nil) != (want != "") {
+			t.Errorf("3 above %s is %q, %v; want %q", given, got, err, want)
+		}
+	}
+}
