@@ -11,6 +11,8 @@ import (
 
 	prom "github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
+
+	"mongodlm/catalog/memcatalog"
 )
 
 // shown is what a Collector shows when everything has happened: the type of each metric, and its labels.
@@ -66,6 +68,22 @@ func TestDocument_ListsEveryMetric(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		if !listed[name] {
 			t.Errorf("%s is not documented", name)
+		}
+	}
+}
+
+// docs/metrics.md lists every kind of command that a Manager counts.
+func TestDocument_ListsEveryKindOfCommand(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := start(t, memcatalog.New(memcatalog.Options{}))
+	rows := regexp.MustCompile("(?m)^\\| kinds of commands (?:.*\n\\|)*.*").FindString(string(text))
+	for kind := range m.Stats().Commands {
+		if !strings.Contains(rows, "`"+kind+"`") {
+			t.Errorf("the kind %s is not documented", kind)
 		}
 	}
 }
