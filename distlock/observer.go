@@ -19,7 +19,8 @@ import (
 // Observe is called synchronously, by the caller that acquires or releases or by the heartbeat, several at
 // a time. It must return at once, for what it waits for is waited for by them, and a slow one makes pings
 // late; and it must not call the Manager or its guards. What panics in it is recovered and logged, once for
-// a Manager: no lock breaks by it. A Manager without an Observer makes no events.
+// a Manager: no lock breaks by it. A Manager without an Observer and a history makes no events.
+// [DistributedLock.LockInTransaction] makes none: whether it held the lock the commit says.
 type Observer interface {
 	Observe(e Event)
 }
