@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/claim"
 	"mongodlm/distlock"
@@ -50,8 +51,11 @@ func (v *bench) accept(c call) error {
 	return v.connection.accept(c)
 }
 
-// benchRows is how many rows a measurement of claims has at most.
-const benchRows = 1000
+// How many rows a measurement of claims has at most, and on an embedded server, where a command grows with the collection.
+const (
+	benchRows    = 1000
+	embeddedRows = 200
+)
 
 func (v *bench) run(ctx context.Context, s stdio) error {
 	client, err := mongocatalog.Dial(options.Client(), v.uri, 0)
@@ -105,6 +109,10 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 	if server.ConfigServer {
 		return figures{}, errors.New("a config server lets nobody create a database; measure a replica set like it")
 	}
+	rows := benchRows
+	if server.Kind == catalog.FerretDB {
+		rows = embeddedRows
+	}
 	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind, shown(server.Version, 40))}
 	var managers [2]*distlock.Manager
 	for i := range managers {
@@ -120,8 +128,8 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 		func(ctx context.Context) (figure, error) { return v.leastWrite(ctx, client) },
 		func(ctx context.Context) (figure, error) { return v.lock(ctx, managers[0]) },
 		func(ctx context.Context) (figure, error) { return v.handOver(ctx, managers) },
-		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], 1) },
-		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], 100) },
+		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], rows, 1) },
+		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], rows, 100) },
 	} {
 		got, err := one(ctx)
 		if err != nil {
@@ -229,14 +237,14 @@ func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (fi
 }
 
 // claims lets 16 workers claim and complete rows.
-func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager, batch int) (figure, error) {
+func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager, most, batch int) (figure, error) {
 	f := figure{What: fmt.Sprintf("claim and done, batch %d", batch)}
 	rows := client.Database(v.database).Collection(fmt.Sprintf("rows%d", batch))
 	q, err := claim.New[bson.M](ctx, m, rows, claim.Config{Workers: 16, Batch: batch})
 	if err != nil {
 		return f, err
 	}
-	docs := make([]any, benchRows)
+	docs := make([]any, most)
 	for i := range docs {
 		docs[i] = bson.D{{Key: "_id", Value: i}}
 	}
@@ -251,7 +259,7 @@ func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Ma
 	err = q.Run(limited, func(context.Context, *claim.Row[bson.M]) error {
 		now := clk.Now().Mono - begun
 		last.Store(int64(now))
-		if n.Add(1) == benchRows || now > v.each {
+		if n.Add(1) == int64(most) || now > v.each {
 			cancel()
 		}
 		return nil

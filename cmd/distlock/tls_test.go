@@ -23,6 +23,9 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/role"
 )
 
 // An authority makes certificates for one test.
@@ -55,7 +58,9 @@ func (a *authority) make(name string, ca bool) ([]byte, *ecdsa.PrivateKey) {
 		a.t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{
+			CommonName: name, Organization: []string{"house of " + name}, // a mongod takes one of its own for a member
+		},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: ca, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
@@ -214,8 +219,9 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
 	server := secure(t, a)
+	patience := "20000" // milliseconds: nothing is to be waited for
 	at := func(options ...string) string {
-		return "mongodb://" + server.addr + "/?directConnection=true&serverSelectionTimeoutMS=2000&tls=true&tlsCAFile=" +
+		return "mongodb://" + server.addr + "/?directConnection=true&serverSelectionTimeoutMS=" + patience + "&tls=true&tlsCAFile=" +
 			url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" + strings.Join(options, "&")
 	}
 	key := "tlsCertificateKeyFile=" + url.QueryEscape(a.pair("operator"))
@@ -229,6 +235,7 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 		t.Errorf("%d logins by X.509, want one for each connection", n)
 	}
 	other := newAuthority(t)
+	patience = "300"
 	for name, uri := range map[string]string{
 		"no certificate":      at(),
 		"another authority's": at("tlsCertificateKeyFile=" + url.QueryEscape(other.pair("operator"))),
@@ -242,4 +249,50 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 			t.Errorf("%s: code %d\n%s", name, r.code, text)
 		}
 	}
+}
+
+// The same on a real server, whose user is the subject of a certificate and has no password.
+func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short leaves out what starts a mongod")
+	}
+	p, err := mongodtest.Find(t.Context())
+	if err != nil {
+		t.Skip(err)
+	}
+	if !p.TLS {
+		t.Skipf("mongod %s was built without TLS", p.Version)
+	}
+	a := newAuthority(t)
+	ca := filepath.Join(a.dir, "ca.pem")
+	d, err := mongodtest.Start(t.Context(), p, mongodtest.Options{Auth: true,
+		TLS: &mongodtest.TLS{Authority: ca, Server: a.pair("server")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	client := connected(t, d.URI())
+	asAdmin(t, client, bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: secret},
+		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: "root"}, {Key: "db", Value: "admin"}}}}})
+	root := connected(t, strings.Replace(d.URI(), "mongodb://", "mongodb://root:"+secretEscaped+"@", 1))
+	asAdmin(t, root, role.Command(roleName, defaultDatabase, role.Of("", role.Locks, role.History, role.Listings)))
+	if err := root.Database("$external").RunCommand(t.Context(), bson.D{
+		{Key: "createUser", Value: "CN=operator,O=house of operator"},
+		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: roleName}, {Key: "db", Value: "admin"}}}},
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	at := func(key string) string {
+		return "mongodb://" + d.Addr(0) + "/?directConnection=true&tls=true&tlsCAFile=" + url.QueryEscape(ca) +
+			"&tlsCertificateKeyFile=" + url.QueryEscape(key) + "&authMechanism=MONGODB-X509&authSource=$external"
+	}
+	uri := at(a.pair("operator"))
+	cli(t, append([]string{"run", "job", "--uri", uri, "--"}, self(t, "env", "0")...)...).want(t, 0)
+	cli(t, "locks", "--uri", uri).want(t, 0, "job", "free")
+	cli(t, "doctor", "--uri", uri, "--features", "locks,history,listings").want(t, 0, "verdict: fit", "races were not run")
+	cli(t, "locks", "--uri", at(a.pair("stranger"))).want(t, exitFailed)
 }

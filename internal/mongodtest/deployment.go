@@ -28,7 +28,13 @@ type Options struct {
 	ConfigServer bool
 	// Auth starts the program with --auth, the members of a replica set with a key file of their own.
 	Auth bool
+	// TLS are the files of the authority, and of the server with its key. The members then take TLS as well as
+	// connections without.
+	TLS *TLS
 }
+
+// TLS names two files in the form of PEM.
+type TLS struct{ Authority, Server string }
 
 // A Deployment is one or several running mongod. Its methods must not be called concurrently,
 // except URI.
@@ -100,6 +106,10 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	}
 	if opts.Auth && d.name != "" {
 		args = append(args, "--keyFile", d.keyFile())
+	}
+	if opts.TLS != nil {
+		args = append(args, "--tlsMode", "preferTLS", "--tlsCAFile", opts.TLS.Authority, "--tlsCertificateKeyFile",
+			opts.TLS.Server)
 	}
 	return args
 }

@@ -1,6 +1,7 @@
 package mongodtest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 type Program struct {
 	Path    string
 	Version string // "4.4.29"
+	TLS     bool   // it was built with TLS
 }
 
 // The oldest version that is accepted.
@@ -51,5 +53,5 @@ func Find(ctx context.Context) (Program, error) {
 		return Program{}, fmt.Errorf("mongod %s is too old: %d.%d is needed", match[1],
 			leastMajor, leastMinor)
 	}
-	return Program{Path: path, Version: string(match[1])}, nil
+	return Program{Path: path, Version: string(match[1]), TLS: bytes.Contains(bytes.ToLower(text), []byte("openssl"))}, nil
 }
