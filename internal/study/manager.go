@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"mongodlm/distlock"
@@ -166,9 +167,10 @@ func brief(err error) string {
 	if lost := (*distlock.LostError)(nil); errors.As(err, &lost) && lost.Cause != nil {
 		text = lost.Cause.Error()
 	}
-	for _, known := range []error{errHeld, errLost, errUnreachable, errNoReply} {
+	for _, known := range []error{errHeld, errLost, errUnreachable, errNoReply, distlock.ErrHeld,
+		distlock.ErrOutcomeUnknown, distlock.ErrUnavailable} {
 		if errors.Is(err, known) {
-			return known.Error()
+			return strings.TrimPrefix(known.Error(), "distlock: ")
 		}
 	}
 	if i := slices.Index([]byte(text), '\n'); i >= 0 {

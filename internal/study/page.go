@@ -124,12 +124,13 @@ func (w *page) section(c Case, generations []Generation, plays []Play) {
 <p>%s %s %s</p>
 <p class="links">The hole %s in <a href="semantics.md#%s">semantics.md</a>; in ours <a href="../%s"><code>%s</code></a>;
 <code>distlock study %s</code>; <a href="#all">all cases</a></p>
-<div class="time"><label>time <input type="range" min="0" max="%d" step="1000" value="0" aria-label="time in %s"></label>
+<div class="time"><label>time <input type="range" min="0" max="%d" step="1000" value="%d" aria-label="time in %s"></label>
 <button type="button" data-to="-1">previous change</button> <button type="button" data-to="1">next change</button>
 <output>12:00:00</output></div>
 <div class="plays">
 `, c.Name, milliseconds(c.Length), esc(c.Title), esc(c.Name), esc(c.Story), esc(c.Wrong), esc(c.Rule), esc(c.Hole),
-		anchor(c), strings.Fields(c.Where)[0], strings.Fields(c.Where)[1], c.Name, milliseconds(c.Length), c.Name)
+		anchor(c), strings.Fields(c.Where)[0], strings.Fields(c.Where)[1], c.Name, milliseconds(c.Length),
+		milliseconds(worth(c, plays)), c.Name)
 	for i, p := range plays {
 		w.figure(generations[i], p)
 	}
@@ -142,6 +143,16 @@ func (w *page) section(c Case, generations []Generation, plays []Play) {
 		panic("study: " + err.Error())
 	}
 	w.add("</div>\n<script type=\"application/json\">%s</script>\n</section>\n", text)
+}
+
+// worth is the instant that is worth looking at first: when there were two holders, else the middle.
+func worth(c Case, plays []Play) time.Duration {
+	for _, p := range plays {
+		if p.Outcome.Two > 0 {
+			return (p.Outcome.TwoFrom + time.Minute).Round(time.Second)
+		}
+	}
+	return c.Length / 2
 }
 
 func anchor(c Case) string {

@@ -324,6 +324,10 @@ func (r *record) result() Record {
 			r.out.Bars = append(r.out.Bars, Bar{Process: t.p.index, Kind: "hangs", From: t.Works, Until: t.Until})
 		}
 	}
+	order := []string{"holds", "hangs", "paused", "cut"} // as they are drawn
+	slices.SortStableFunc(r.out.Bars, func(a, b Bar) int {
+		return slices.Index(order, a.Kind) - slices.Index(order, b.Kind)
+	})
 	slices.SortStableFunc(r.out.Marks, func(a, b Mark) int {
 		return int(a.At - b.At)
 	})
