@@ -31,7 +31,7 @@ func (v *studies) broken(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "breaker")
+	program := filepath.Join(dir, "breaker.exe") // the end that Windows wants, and nobody else minds
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./"+breaker)
 	build.Dir = root
 	if said, err := build.CombinedOutput(); err != nil {

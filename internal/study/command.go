@@ -165,7 +165,9 @@ func (c *command) arrive(lost bool, then func()) {
 		return
 	}
 	err := c.apply()
-	w.record.documents(c)
+	if err == nil && c.kind.writes() {
+		w.record.changes(c.p)
+	}
 	if c.replied {
 		w.record.mark(c.p, "late", fmt.Sprintf("its %s is carried out only now", c.kind))
 	}

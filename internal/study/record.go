@@ -181,13 +181,6 @@ func said(err error) string {
 	return brief(err)
 }
 
-// documents notes which documents a command has changed.
-func (r *record) documents(c *command) {
-	if c.kind.writes() {
-		r.changes(c.p)
-	}
-}
-
 // changes notes which documents a process has changed, or nil, an operator.
 func (r *record) changes(by *process) {
 	for _, collection := range []string{locks, pings} {

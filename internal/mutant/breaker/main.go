@@ -45,7 +45,7 @@ func run(root string, args []string, out, errOut io.Writer) int {
 		return say(failed, err)
 	}
 	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "distlock")
+	binary := filepath.Join(dir, "distlock.exe") // the end that Windows wants, and nobody else minds
 	if err := build(root, dir, binary, rule); err != nil {
 		return say(failed, err)
 	}
