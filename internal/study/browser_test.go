@@ -2,6 +2,7 @@ package study_test
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -10,8 +11,23 @@ import (
 	"time"
 )
 
+// hand does what a reader does: presses "next change", and moves the slider of another case.
+const hand = `<script>
+{
+  const section = document.getElementById("two-force");
+  const shown = () => section.querySelector("output").textContent + " " + section.querySelector("pre").textContent;
+  section.querySelectorAll("button")[1].click();
+  document.body.dataset.next = shown();
+  const other = document.getElementById("cut-off"), slider = other.querySelector("input");
+  slider.value = 1200000;
+  slider.dispatchEvent(new Event("input"));
+  document.body.dataset.moved = other.querySelector("output").textContent + other.querySelector(".cursor").outerHTML;
+  section.querySelectorAll("button")[0].click();
+}
+</script>`
+
 // It tries to break the page in a real browser: its script runs, and shows the two documents at an instant
-// between two takeovers, in every generation.
+// between two takeovers, in every generation; the buttons and the slider lead to others.
 func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: starts a browser")
@@ -26,8 +42,12 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 	if browser == "" {
 		t.Skip("no browser is here: looked for chromium, chromium-browser and google-chrome")
 	}
-	page, err := filepath.Abs(filepath.Join(root, "docs", "study.html"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "study.html"))
 	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(t.TempDir(), "study.html")
+	if err := os.WriteFile(page, []byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -42,6 +62,11 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 	documents := regexp.MustCompile(`(?s)<pre[^>]*>(.*?)</pre>`).FindAllStringSubmatch(section, -1)
 	if len(documents) != 8 || !strings.Contains(section, `aria-valuetext="12:18:31"`) {
 		t.Fatalf("%d documents:\n%.2000s", len(documents), section)
+	}
+	for _, want := range []string{`data-next="12:18:33 `, `data-moved="12:20:00&lt;path class=&quot;cursor&quot;`} {
+		if !strings.Contains(string(dom), want) {
+			t.Errorf("no %s", want)
+		}
 	}
 	// At that instant 1.8 has given A's lock to B, 2.0 and 3.2 still watch, and in ours B has it as well.
 	for i, holder := range []string{"process: b:", "process: a:", "process: a:", "process: b:"} {

@@ -138,7 +138,11 @@ func (j *job) hold(p *process, h tenure) {
 	}
 	w.judge.released(t)
 	err := h.release()
-	w.record.mark(p, "released", "has released: "+brief(err))
+	if err == nil {
+		w.record.mark(p, "released", "has released")
+	} else {
+		w.record.mark(p, "released", "could not release: "+brief(err))
+	}
 	if j.twice > 0 {
 		p.sleep(j.twice)
 		_ = h.release() // what it says is of no interest
