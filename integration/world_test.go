@@ -65,7 +65,9 @@ func (w *world) clean(ctx context.Context) error {
 	mine := bson.D{{Key: "_id", Value: bson.D{{Key: "$regex", Value: "^" + w.prefix}}}}
 	_, locks := w.db.Collection(catalog.LocksCollection).DeleteMany(ctx, mine)
 	_, pings := w.db.Collection(catalog.PingsCollection).DeleteMany(ctx, mine)
-	return errors.Join(locks, pings)
+	mine[0].Key = "name"
+	_, history := w.db.Collection(catalog.HistoryCollection).DeleteMany(ctx, mine)
+	return errors.Join(locks, pings, history)
 }
 
 // name makes a lock name or a process id that no other test uses.

@@ -56,6 +56,7 @@ type Recorder struct {
 
 	// Owned by Flush.
 	prepared, noPrune, pruned bool
+	unindexed                 error         // why there are no indexes, until it is told
 	unpruned                  int           // entries written since
 	lastPrune                 time.Duration // monotonic
 }
@@ -258,7 +259,12 @@ func (r *Recorder) write(ctx context.Context, batch []event) error {
 	for i, e := range batch {
 		entries[i] = e.HistoryEntry
 	}
-	return r.cfg.Store.AppendHistory(ctx, entries)
+	err := r.cfg.Store.AppendHistory(ctx, entries)
+	if err == nil && r.unindexed != nil { // else one warning is enough
+		r.cfg.Log.Warn().Err(r.unindexed).Msg("indexes of the history not created")
+		r.unindexed = nil
+	}
+	return err
 }
 
 // prepare makes the indexes, once. A user that may not is no reason to write nothing: prune does what the index would.
@@ -271,8 +277,7 @@ func (r *Recorder) prepare(ctx context.Context) error {
 		r.cfg.Log.Warn().Str("problem", w).Msg("index")
 	}
 	if denied(err) {
-		r.cfg.Log.Warn().Err(err).Msg("indexes of the history not created")
-		err = nil
+		r.unindexed, err = err, nil
 	}
 	r.prepared = err == nil
 	return err

@@ -278,7 +278,7 @@ func TestRecorder_NoPrivilege_OffAfterOneWarning(t *testing.T) {
 		if n := b.store.Total(); n != 2 { // the indexes, and the first batch
 			t.Errorf("%d commands", n)
 		}
-		if n := strings.Count(b.log.String(), "history is off"); n != 1 {
+		if n := strings.Count(b.log.String(), "\n"); n != 1 || !strings.Contains(b.log.String(), "history is off") {
 			t.Errorf("%d warnings: %s", n, b.log)
 		}
 	})
@@ -301,6 +301,9 @@ func TestRecorder_NoPrivilegeToPrune_Writes(t *testing.T) {
 			t.Errorf("%d commands", n)
 		}
 		b.want("acquired a", "released a", "acquired b", "released b")
+		if n := strings.Count(b.log.String(), "\n"); n != 2 {
+			t.Errorf("%d warnings: %s", n, b.log)
+		}
 	})
 }
 

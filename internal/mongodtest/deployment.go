@@ -94,6 +94,7 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 		"--dbpath", filepath.Join(folder, "data"), "--logpath", filepath.Join(folder, "log"),
 		"--wiredTigerCacheSizeGB", "0.25", "--setParameter", "enableTestCommands=1",
 		"--setParameter", "diagnosticDataCollectionEnabled=false",
+		"--setParameter", "ttlMonitorSleepSecs=1", // a test waits for what is too old to go
 	}
 	if d.name != "" {
 		args = append(args, "--replSet", d.name, "--oplogSize", "128")

@@ -1,0 +1,123 @@
+package integration_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+)
+
+// ofHistory are the commands on the collection of the history.
+func ofHistory(sent *counter) []string {
+	var commands []string
+	for command, n := range sent.all() {
+		if strings.HasSuffix(command, " "+catalog.HistoryCollection) {
+			for range n {
+				commands = append(commands, strings.TrimSuffix(command, " "+catalog.HistoryCollection))
+			}
+		}
+	}
+	slices.Sort(commands)
+	return commands
+}
+
+// Locks that are held for a moment cost the server nothing but their own commands, over several pings. What is
+// held for longer costs one batch, however much it is: the first one makes the indexes and looks for too many, the next
+// is one insert. Another process reads it.
+func TestHistory_Commands(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		var sent counter
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		m := w.start(t, func(cfg *distlock.Config) {
+			cfg.Client, cfg.PingClient = client, client
+			cfg.History.Mode = distlock.HistoryNotable
+		})
+		other := w.start(t, nil)
+		pings := func(n int64) {
+			t.Helper()
+			before := m.Stats().Pings
+			eventually(t, time.Minute, "some pings", func() bool { return m.Stats().Pings >= before+n })
+		}
+		for range 20 {
+			g := w.mustTry(t, m, w.name("short"))
+			held := time.Now()
+			if err := g.Release(); err != nil {
+				t.Fatal(err)
+			}
+			if time.Since(held) > 900*time.Millisecond {
+				t.Skip("this machine is too busy to hold a lock for less than a second")
+			}
+		}
+		pings(2)
+		if commands := ofHistory(&sent); len(commands) > 0 {
+			t.Errorf("short locks cost %q", commands)
+		}
+
+		read := func(want ...string) {
+			t.Helper()
+			var kinds []string
+			eventually(t, time.Minute, "the history", func() bool {
+				kinds = nil
+				for e, err := range other.History(t.Context(), distlock.HistoryQuery{Name: w.name("long"), Since: time.Hour}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					kinds = append(kinds, e.Kind)
+				}
+				return len(kinds) >= len(want)
+			})
+			if !slices.Equal(kinds, want) {
+				t.Errorf("history %q, want %q", kinds, want)
+			}
+		}
+		long := w.mustTry(t, m, w.name("long"))
+		read("acquired")
+		pings(1)
+		if commands := ofHistory(&sent); !slices.Equal(commands, []string{"count", "createIndexes", "createIndexes", "find", "insert"}) {
+			t.Errorf("the first batch is %q", commands)
+		}
+		sent.reset()
+		_ = long.Release()
+		read("released", "acquired")
+		pings(1)
+		if commands := ofHistory(&sent); !slices.Equal(commands, []string{"insert"}) {
+			t.Errorf("the second batch is %q", commands)
+		}
+	})
+}
+
+// A MongoDB deletes what is too old by itself.
+func TestHistory_TTL_OnAMongoDB(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone"), func(t *testing.T, w *world) {
+		c := w.d.store(t, w.db.Name()).Catalog
+		if _, err := c.PrepareHistory(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now().Truncate(time.Millisecond).UTC()
+		err := c.AppendHistory(t.Context(), []catalog.HistoryEntry{
+			{ID: bson.NewObjectID(), At: now.Add(-2 * time.Hour), Kind: "lost"},
+			{ID: bson.NewObjectID(), At: now, Kind: "broken"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 2*time.Minute, "the old one is deleted", func() bool {
+			var kinds []string
+			for e, err := range c.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				kinds = append(kinds, e.Kind)
+			}
+			return slices.Equal(kinds, []string{"broken"})
+		})
+	})
+}
