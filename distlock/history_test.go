@@ -139,6 +139,23 @@ func TestHistory_TakenOver_ToldOnBothSides(t *testing.T) {
 	})
 }
 
+// A takeover is told, with its end, however short the new holder has the lock.
+func TestHistory_TakenOverForAMoment_Told(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old, p := w.start(own), w.start(own)
+		old.mustTry("a")
+		old.kill()
+		for {
+			time.Sleep(pingTime)
+			if mine, err := p.try("a"); err == nil {
+				_ = mine.Release()
+				break
+			}
+		}
+		p.wantPast("a", "taken over", "released")
+	})
+}
+
 func TestHistory_LeaseRanOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(own)
@@ -365,6 +382,30 @@ func TestHistory_StoreHangs_LocksDoNot(t *testing.T) {
 		time.Sleep(2 * pingTime)
 		if n := len(p.past("a")); n != 120 {
 			t.Errorf("%d entries of 60 acquisitions", n)
+		}
+	})
+}
+
+// Where it is off, as it is in database config, nothing is written whatever happens.
+func TestHistory_Off_NothingWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		time.Sleep(2 * pingTime)
+		if err := p.Break(t.Context(), "a", g.Fence(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		alone, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: p.store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g = p.mustTry("b")
+		if _, err := alone.Break(t.Context(), "b", g.Fence(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		p.wantPast("")
+		if n := p.store.Count(fault.PrepareHistory) + p.store.Count(fault.AppendHistory); n != 0 {
+			t.Errorf("%d commands", n)
 		}
 	})
 }

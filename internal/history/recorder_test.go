@@ -144,8 +144,8 @@ func TestRecorder_WorthAnEntry_HoweverShort(t *testing.T) {
 		b.Ended(event("lost", "b"), true)
 		b.Happened(event("broken", "c"))
 		b.flush()
-		if got := len(b.entries()); got != 5 {
-			t.Errorf("%d entries", got)
+		if got := len(b.entries()); got != 5 || b.Counts() != (history.Counts{Written: 5}) {
+			t.Errorf("%d entries, counts %+v", got, b.Counts())
 		}
 	})
 }
