@@ -55,6 +55,32 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	})
 }
 
+// It tries to break: each change of a leader is in the history, however short the term was.
+func TestRun_ShortTerms_AreInTheHistory(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.startWith(func(cfg *distlock.Config) { cfg.Database = "distlock" })
+		a := w.stand(p)
+		for range 2 {
+			a.wantLeader().finish <- nil
+		}
+		a.wantLeader()
+		time.Sleep(2 * pingTime)
+		terms := 0
+		for e, err := range p.History(t.Context(), distlock.HistoryQuery{Name: name}) {
+			if err != nil || !e.Leads || e.Process != p.Process() {
+				t.Errorf("%+v, %v", e, err)
+			}
+			if e.Kind == "acquired" {
+				terms++
+			}
+		}
+		if terms != 3 {
+			t.Errorf("%d terms", terms)
+		}
+		_ = a.quit()
+	})
+}
+
 // It tries to break: leadership is not given up while the function runs, whoever ends it (kubernetes pull requests
 // 127675 and 139991: the lease was released while the old leader's work still ran). It is logged once.
 func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.T) {
