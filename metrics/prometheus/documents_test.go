@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -85,6 +86,18 @@ func TestDocument_ListsEveryKindOfCommand(t *testing.T) {
 		if !strings.Contains(rows, "`"+kind+"`") {
 			t.Errorf("the kind %s is not documented", kind)
 		}
+	}
+}
+
+// The alerts say what is wrong when it is, and nothing when all is well.
+func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
+	t.Parallel()
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not to be had: the alerts are not tried out")
+	}
+	if out, err := exec.CommandContext(t.Context(), tool, "test", "rules", "alerts_test.yaml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
