@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/claim"
 	"mongodlm/distlock"
 	"mongodlm/internal/role"
 	"mongodlm/singleton"
@@ -106,6 +108,7 @@ func TestRole_IsTheLeast(t *testing.T) {
 		role.Listings: {useListings, nil, ""},
 		role.Breaking: {useBreaking, []role.Feature{role.History}, ""}, // which writes down what was broken
 		role.Loops:    {useLoops, []role.Feature{role.Locks}, ""},
+		role.Claims:   {useClaims, []role.Feature{role.Locks}, "rows changeStream"},
 	} {
 		t.Run(string(feature), func(t *testing.T) {
 			b := newBase(t)
@@ -130,7 +133,7 @@ func TestRole_IsTheLeast(t *testing.T) {
 
 func allowing(features ...role.Feature) map[string]bool {
 	allowed := map[string]bool{}
-	for _, p := range role.Of("", features...) {
+	for _, p := range role.Of("rows", features...) {
 		for _, action := range p.Actions {
 			allowed[p.Collection+" "+action] = true
 		}
@@ -298,6 +301,27 @@ func useLoops(t *testing.T, b *base, client *mongo.Client) {
 		t.Error(err)
 	}
 	if _, err := records.Records(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func useClaims(t *testing.T, b *base, client *mongo.Client) {
+	m := managerOn(t, b, client)
+	q, err := claim.New[bson.M](t.Context(), m, client.Database(b.name).Collection("rows"), claim.Config{DeleteDone: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Add(t.Context(), bson.M{"_id": 1}); err != nil {
+		t.Error(err)
+	}
+	rows, err := q.Claim(t.Context(), 1)
+	if err != nil || len(rows) != 1 {
+		t.Fatal(rows, err)
+	}
+	if err := rows[0].Done(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(q.Close(t.Context()), m.Close(t.Context())); err != nil {
 		t.Error(err)
 	}
 }
