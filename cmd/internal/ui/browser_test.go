@@ -1,0 +1,286 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+)
+
+// browserLimit bounds everything that a browser is waited for; a busy machine needs seconds to start one.
+const browserLimit = 2 * time.Minute
+
+// A tab is a page in a real browser.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+	url string
+
+	mu         sync.Mutex // guards complaints
+	complaints []string   // what the browser has to say against the page: errors, refused by the policy, dialogs
+}
+
+// inBrowser shows a world in a real browser.
+func inBrowser(t *testing.T, w *world) *tab {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil && path == "" {
+			path = found
+		}
+	}
+	server := httptest.NewServer(w.page)
+	t.Cleanup(server.Close)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), browserLimit) // it ends in the cleanup
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	b := &tab{t: t, url: server.URL}
+	b.open(ctx)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(b.ctx); err != nil {
+			t.Log(err)
+		}
+		server.CloseClientConnections()
+	})
+	return b
+}
+
+// open makes a tab, in the browser that ctx is of or in a new one.
+func (b *tab) open(ctx context.Context) {
+	b.t.Helper()
+	b.ctx, _ = chromedp.NewContext(ctx) // ends with the browser
+	err := chromedp.Listen(b.ctx, func(event any) {
+		text := ""
+		switch e := event.(type) {
+		case *log.EventEntryAdded:
+			if e.Entry.Level == log.EntryLevelError {
+				text = e.Entry.Text + " " + e.Entry.URL
+			}
+		case *page.EventJavascriptDialogOpening:
+			text = "a dialog: " + e.Message
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if text != "" {
+			b.complaints = append(b.complaints, text)
+		}
+	})
+	if err == nil {
+		_, err = chromedp.Call(b.ctx, log.Enable, cdp.Empty{})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// another is a second tab of the same browser.
+func (b *tab) another() *tab {
+	b.t.Helper()
+	other := &tab{t: b.t, url: b.url}
+	other.open(b.ctx)
+	return other
+}
+
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// visit opens a page and waits until it is live.
+func (b *tab) visit(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.url + path))
+	b.until("the page is live", `document.getElementById("live").dataset.state === "on"`)
+}
+
+// until waits for a condition of the page, whatever page that is by then.
+func (b *tab) until(what, condition string) {
+	b.t.Helper()
+	text := ""
+	for {
+		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + document.body.innerText")); err == nil {
+			text = now
+		}
+		holds, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
+		switch {
+		case b.ctx.Err() != nil:
+			b.t.Fatalf("not in time: %s: %v; the page was\n%s", what, err, text)
+		case err == nil && holds:
+			return
+		}
+		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done()) // an error is that the page has just changed
+	}
+}
+
+// value evaluates an expression.
+func value[T any](b *tab, expression string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// quiet expects that the browser had nothing to say against the page.
+func (b *tab) quiet() {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, text := range b.complaints {
+		b.t.Errorf("the browser says: %s", text)
+	}
+}
+
+// browserWorld is a world in real time, of which a browser may show pages.
+func browserWorld(t *testing.T) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	if _, err := exec.LookPath("chromium"); err != nil {
+		if _, err := exec.LookPath("google-chrome"); err != nil {
+			t.Skip("there is no browser to try the page in: apt-get install chromium")
+		}
+	}
+	return newWorld(t, func(c *ui.Config) { c.AllowBreak, c.Interval = true, 100*time.Millisecond })
+}
+
+// It tries to break: in a real browser the page follows what happens, by keyboard too, runs nothing that stands in a
+// name, keeps what was typed, says when the server is away, and comes back by itself; of two tabs that break a lock one
+// wins.
+func TestBrowser_Live(t *testing.T) {
+	w := browserWorld(t)
+	m := w.process()
+	b := inBrowser(t, w)
+	b.visit("/")
+	const odd = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+	w.hold(m, odd, distlock.Why(odd))
+	g := w.hold(m, "nightly report", distlock.Why("works"))
+	b.until("locks appear", `document.querySelectorAll("a.row").length === 2`)
+	if text := value[string](b, `document.querySelector("a.row").innerText`); text != odd {
+		t.Errorf("the odd lock shows as %q", text)
+	}
+
+	// A key that is pressed by way of the protocol is typed all the same where the page prevents that.
+	value[bool](b, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
+	b.until("a key leads to the search", `document.activeElement.id === "q"`)
+	b.do(chromedp.KeyEvent("NIGHT"))
+	b.until("what is typed filters", `document.querySelectorAll("a.row").length === 1 && location.search === "?q=NIGHT"`)
+	w.hold(m, "another night")
+	b.until("it goes on while one types", `document.querySelectorAll("a.row").length === 2`)
+	if typed := value[string](b, `document.activeElement.value`); typed != "NIGHT" {
+		t.Errorf("the search holds %q while the page is live", typed)
+	}
+	b.do(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("jj"), chromedp.KeyEvent(kb.Enter))
+	b.until("a row is opened by key", `document.querySelector("h1 bdi")?.innerText === '"nightly report"'`)
+	b.do(chromedp.KeyEvent("2"))
+	b.until("a page is opened by key", `document.title.startsWith("Timeline") && document.querySelectorAll("rect.bar").length === 3`)
+
+	w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+	b.until("it says that the server is away", `document.getElementById("live").dataset.state === "stale" &&
+		document.body.innerText.includes("The server does not answer since")`)
+	w.store.Set(nil)
+	b.until("it comes back", `document.getElementById("live").dataset.state === "on" && !document.querySelector(".problem")`)
+
+	other := b.another()
+	for _, one := range []*tab{b, other} {
+		one.visit("/lock?name=nightly+report")
+		one.do(chromedp.Click("a.danger"), chromedp.WaitVisible("form.ask"), chromedp.SendKeys("[name=why]", "it hangs"))
+	}
+	b.do(chromedp.Submit("form.ask"))
+	b.until("the first is told that it is free", `document.body.innerText.includes("The lock is free now")`)
+	other.do(chromedp.Submit("form.ask"))
+	other.until("the second is told that nothing was changed", `document.body.innerText.includes("Nothing was changed")`)
+	if lock, err := w.mem.Read(t.Context(), "nightly report"); err != nil || lock.Held || lock.Fence != g.Fence()+1 {
+		t.Errorf("%+v, %v", lock, err)
+	}
+	b.quiet()
+	for _, text := range other.complaints { // the answer 409 is one
+		if !strings.Contains(text, "409") {
+			t.Errorf("the browser says: %s", text)
+		}
+	}
+}
+
+// It tries to break: at 1,000 locks nothing jumps while the page is live, a narrow screen is not wider than itself, and
+// light and dark follow the system and the switch.
+func TestBrowser_Layout(t *testing.T) {
+	w := browserWorld(t)
+	for i := range 1_000 {
+		if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: fmt.Sprintf("lock %04d %s", i, strings.Repeat("x", i%90))},
+			{Key: "state", Value: int32(1)}, {Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "host:1:2:x"},
+			{Key: "when", Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Duration(i) * time.Minute))},
+			{Key: "why", Value: strings.Repeat("why ", i%50)}, {Key: "fence", Value: int64(i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := inBrowser(t, w)
+	b.visit("/?per=200")
+	value[int](b, `window.shifts = 0; new PerformanceObserver((list) => { for (const e of list.getEntries())
+		shifts += e.value; }).observe({type: "layout-shift", buffered: false}); scrollTo(0, 2000); window.rounds = () =>
+		+document.querySelector(".foot").innerText.split("round ")[1]; window.first = rounds()`)
+	before := value[string](b, `JSON.stringify([...document.querySelectorAll("th")].map((c) => c.getBoundingClientRect().width))`)
+	b.until("rounds pass", `rounds() > first + 5`)
+	if shifts := value[float64](b, "shifts"); shifts != 0 {
+		t.Errorf("the layout has shifted by %v in five rounds", shifts)
+	}
+	after := value[string](b, `JSON.stringify([...document.querySelectorAll("th")].map((c) => c.getBoundingClientRect().width))`)
+	if y := value[float64](b, "scrollY"); y != 2000 || before != after {
+		t.Errorf("scrolled from 2000 to %v; columns from %s to %s", y, before, after)
+	}
+
+	const background = "getComputedStyle(document.body).backgroundColor"
+	scheme := func(want string) string {
+		if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: want}}}); err != nil {
+			t.Fatal(err)
+		}
+		return value[string](b, background)
+	}
+	light, dark := scheme("light"), scheme("dark")
+	if light == dark {
+		t.Errorf("light and dark are both %s", light)
+	}
+	b.do(chromedp.Click("#theme"))
+	if got := value[string](b, background); got != light {
+		t.Errorf("switched to light it is %s, want %s", got, light)
+	}
+	b.visit("/timeline")
+	if got := value[string](b, background); got != light {
+		t.Errorf("after the switch another page is %s, want %s", got, light)
+	}
+
+	b.do(chromedp.EmulateViewport(320, 640, chromedp.EmulateMobile))
+	for _, path := range []string{"/", "/timeline", "/processes", "/elections", "/loops", "/queues", "/server", "/lock?name=lock+0000+"} {
+		b.visit(path)
+		if wide := value[int](b, "document.documentElement.scrollWidth"); wide > 320 {
+			t.Errorf("%s is %d wide on a screen of 320", path, wide)
+		}
+	}
+	b.quiet()
+}
