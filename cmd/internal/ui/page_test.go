@@ -219,9 +219,17 @@ func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead holder shows as silent, and what takes its lock over is marked on the timeline.
+// It tries to break: a dead holder shows as silent, and what takes its lock over is marked on the timeline, from what
+// was written, or from what the page saw where nothing is.
 func TestPage_Takeover_Shown(t *testing.T) {
+	for name, written := range map[string]bool{"written": true, "seen": false} {
+		t.Run(name, func(t *testing.T) { takeover(t, written) })
+	}
+}
+
+func takeover(t *testing.T, written bool) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.unwritten = !written
 		dead := "host:1:2:dead"
 		_ = w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: dead}, {Key: "ping", Value: bson.NewDateTimeFromTime(time.Now())},
 			{Key: "seq", Value: int64(1)}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()},
@@ -235,7 +243,10 @@ func TestPage_Takeover_Shown(t *testing.T) {
 		w.wait(t.Context(), w.process(), "job", distlock.Why("instead"))
 		time.Sleep(2 * takeoverTime)
 		page := w.get("/lock?name=job&span=5m")
-		want(t, page, "instead", "taken over", `class="mark take"`, dead)
+		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence")
+		if written != strings.Contains(page, "From the written history") {
+			t.Errorf("it is not said where that comes from:\n%s", main(page))
+		}
 		want(t, w.get("/timeline"), "job", `class="bar`)
 	})
 }
@@ -262,7 +273,7 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 		w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"by hand"}}))
 		time.Sleep(10 * time.Second)
 		page = w.get("/lock?name=job")
-		want(t, page, "by hand", `class="mark broke"`, `class="mark loss"`)
+		want(t, page, "by hand", `<path class="mark broke" d="M-4`, ">lost<")
 		if n := strings.Count(page, ">broken<"); n != 1 {
 			t.Errorf("%d breaks are shown, want 1", n)
 		}

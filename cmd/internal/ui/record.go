@@ -95,13 +95,16 @@ func (r *record) note(l *listing, now time.Time) {
 				holders[h.Session] = h
 			}
 		}
+		told := false // by the takeover
 		for session, was := range before {
 			if _, still := holders[session]; !still {
-				r.add(gone(k, was, now))
+				e := gone(k, was, now)
+				told = told || e.Kind == takenOver
+				r.add(e)
 			}
 		}
 		for _, h := range k.Holders {
-			if _, had := before[h.Session]; h.Held && !had {
+			if _, had := before[h.Session]; h.Held && !had && !told {
 				at := h.Since
 				if at.IsZero() {
 					at = now

@@ -36,6 +36,8 @@ type world struct {
 	store *fault.Catalog // the page's way to the store
 	page  *ui.Server
 	kept  []*distlock.TryGuard
+
+	unwritten bool // processes write no history
 }
 
 // inBubble runs a test in virtual time, with a page as change wants it.
@@ -70,8 +72,11 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 // process starts a process, which ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
-	m, err := distlock.New(w.t.Context(), distlock.Config{Catalog: w.mem, Host: "host", Database: "test",
-		Ping: pingTime, Takeover: takeoverTime})
+	cfg := distlock.Config{Catalog: w.mem, Host: "host", Database: "test", Ping: pingTime, Takeover: takeoverTime}
+	if w.unwritten {
+		cfg.History.Mode = distlock.HistoryOff
+	}
+	m, err := distlock.New(w.t.Context(), cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
