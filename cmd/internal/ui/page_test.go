@@ -288,6 +288,20 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 	})
 }
 
+// It tries to break: a lock that was given back while nobody looked is not shown as held until somebody looked again.
+func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.unwritten = true
+		g := w.hold(w.process(), "job")
+		time.Sleep(20 * time.Second)
+		want(t, w.get("/lock?name=job"), "held")
+		_ = g.Release()
+		time.Sleep(time.Hour)
+		page := w.get("/lock?name=job&span=6h")
+		want(t, page, "after 20s", "nobody looked when it ended")
+	})
+}
+
 // login sends the form of the token.
 func (w *world) login(token string) *recorder {
 	w.t.Helper()

@@ -8,11 +8,15 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
 
 // maxRecord bounds what is remembered of the changes that rounds showed.
 const maxRecord = 5_000
+
+// maxGap is how long two rounds may be apart for what changed between them to count as seen when it did.
+const maxGap = 15 * time.Second
 
 // The kinds of events, as package distlock words them. Rounds show the first four only.
 const (
@@ -67,7 +71,8 @@ func (e event) what() string {
 type record struct {
 	mu     sync.Mutex // guards the rest
 	since  time.Time
-	events []event // oldest first
+	last   time.Time // the latest round
+	events []event   // oldest first
 	held   map[string]map[bson.ObjectID]distlock.LockInfo
 }
 
@@ -99,6 +104,10 @@ func (r *record) note(l *listing, now time.Time) {
 		for session, was := range before {
 			if _, still := holders[session]; !still {
 				e := gone(k, was, now)
+				if now.Sub(r.last) > maxGap && e.At.Equal(now) {
+					e.At, e.Cause = r.last, "nobody looked when it ended: it was held at "+words.Instant(r.last)
+					e.Held = max(0, e.At.Sub(was.Since))
+				}
 				told = told || e.Kind == takenOver
 				r.add(e)
 			}
@@ -116,7 +125,7 @@ func (r *record) note(l *listing, now time.Time) {
 			held[k.Name] = holders
 		}
 	}
-	r.held = held
+	r.held, r.last = held, now
 }
 
 // gone says how a holder lost its lock, as far as two rounds can tell.

@@ -95,13 +95,14 @@ func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) 
 	return g
 }
 
-// wait lets a caller stand in line until the test ends.
+// wait lets a caller stand in line, and hold the lock once it has it, until the test ends.
 func (w *world) wait(ctx context.Context, m *distlock.Manager, name string, opts ...distlock.Option) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
 		if g, err := m.Lock(name).Lock(ctx, opts...); err == nil {
+			<-ctx.Done()
 			_ = g.Release()
 		}
 	})
