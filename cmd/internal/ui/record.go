@@ -135,7 +135,7 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
 		e.Kind, e.Process, e.Previous, e.Why = broken, "", was.Process, why
-	case next.Held && (was.Condemned || silentBy(was, next.Since)):
+	case next.Held && next.Process != was.Process && (was.Condemned || silentBy(was, next.Since)):
 		e.Kind, e.Process, e.Previous, e.Fence = takenOver, next.Process, was.Process, next.Fence
 		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+" old at the last look"
 	}
@@ -148,13 +148,14 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	return e
 }
 
-// silentBy reports whether a holder had not pinged for so long at that time that it trusted its lock no more.
+// silentBy reports whether a holder had not pinged for the takeover time by then, nearly: the looks of a contender and
+// of the page are not those of one clock.
 func silentBy(was distlock.LockInfo, at time.Time) bool {
-	if was.Takeover == 0 || was.PingAge < 0 || was.Age < 0 || at.IsZero() {
-		return false
+	if was.Takeover == 0 || was.PingAge < was.Takeover/2 || was.Age < 0 || at.IsZero() {
+		return false // or it may have pinged since the page saw it
 	}
 	pinged := was.Since.Add(was.Age - was.PingAge)
-	return at.Sub(pinged) >= was.Takeover*3/4
+	return at.Sub(pinged) >= was.Takeover*9/10
 }
 
 func (r *record) add(e event) {
