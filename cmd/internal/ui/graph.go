@@ -110,7 +110,7 @@ func (g *waits) around(lock string) (nodes []bson.ObjectID, chain bool) {
 // The measures of a drawn graph.
 const (
 	nodeWidth, nodeHeight = 190, 46
-	nodeStep, rowStep     = 300, 66
+	nodeStep, rowStep     = 280, 66
 )
 
 // A node is a caller as it is drawn.
