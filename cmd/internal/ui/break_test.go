@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 )
@@ -92,6 +95,31 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 			t.Errorf("the second: %d", rec.Code)
 		}
 		want(t, rec.Body.String(), "Nothing was changed")
+	})
+}
+
+// It tries to break: a foreign holder raises no fence, so only the one that was seen is broken, by its session.
+func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
+	inBubble(t, breaks, func(t *testing.T, w *world) {
+		foreign := func() string {
+			session := bson.NewObjectID()
+			if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "job"}, {Key: "state", Value: int32(2)},
+				{Key: "ts", Value: session}, {Key: "process", Value: "mongos"}, {Key: "fence", Value: int64(5)}}); err != nil {
+				t.Fatal(err)
+			}
+			return "/break?name=job&fence=5&session=" + session.Hex()
+		}
+		action, ticket := w.ask(foreign())
+		now := foreign()
+		rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"x"}}))
+		if lock, err := w.mem.Read(t.Context(), "job"); err != nil || !lock.Held || rec.Code != http.StatusConflict {
+			t.Errorf("%d, %+v, %v", rec.Code, lock, err)
+		}
+		action, ticket = w.ask(now)
+		rec = w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"x"}}))
+		if lock, err := w.mem.Read(t.Context(), "job"); err != nil || lock.Held || rec.Code != 200 {
+			t.Errorf("%d, %+v, %v", rec.Code, lock, err)
+		}
 	})
 }
 

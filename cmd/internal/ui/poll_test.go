@@ -51,6 +51,21 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 	})
 }
 
+// It tries to break: pages that are asked for at once, with a script or without one, cost one round together.
+func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		for range 20 {
+			for _, path := range []string{"/", "/processes", "/elections"} {
+				w.get(path)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := w.store.Total(); n != 2 {
+			t.Errorf("%d commands for 60 pages in a fifth of a second, want the two of one round", n)
+		}
+	})
+}
+
 // It tries to break: a browser that does not read holds nobody up, and nothing is kept for it: when it reads again it
 // gets the present, not the past.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {

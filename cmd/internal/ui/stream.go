@@ -50,9 +50,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// lines makes of a text the lines of an event. A return is the end of a line, too.
-var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
-
 // A rendered is a view of one state, made once for all browsers that look at the same.
 type rendered struct {
 	once sync.Once
@@ -73,7 +70,7 @@ func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 		if err := templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
 			fmt.Fprintf(&b, "<p class=problem>This page cannot be made. Please look at another one.</p>")
 		}
-		kept.text = []byte("event: view\ndata: " + lines.Replace(strings.TrimSpace(b.String())) + "\n\n")
+		kept.text = []byte("event: view\ndata: " + strings.ReplaceAll(strings.TrimSpace(b.String()), "\n", "\ndata: ") + "\n\n")
 	})
 	return kept.text
 }
