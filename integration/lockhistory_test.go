@@ -79,8 +79,10 @@ func TestHistory_Commands(t *testing.T) {
 		}
 		long := w.mustTry(t, m, w.name("long"))
 		read("acquired")
+		first := []string{"count", "createIndexes", "createIndexes", "find", "insert"}
+		eventually(t, time.Minute, "the end of the first batch", func() bool { return len(ofHistory(&sent)) >= len(first) })
 		pings(1)
-		if commands := ofHistory(&sent); !slices.Equal(commands, []string{"count", "createIndexes", "createIndexes", "find", "insert"}) {
+		if commands := ofHistory(&sent); !slices.Equal(commands, first) {
 			t.Errorf("the first batch is %q", commands)
 		}
 		sent.reset()
