@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,5 +101,18 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	if code != 0 || len(report.Violations) > 0 || rounds < 2 || moves == 0 || waited == 0 {
 		t.Errorf("exit %d, %d rounds, %d moves, waited %v, violations %v\n%s", code, rounds, moves, waited,
 			report.Violations, errOut)
+	}
+}
+
+// It tries to break: the page of the demo is for this machine only, and the error says what there is for others.
+func TestParse_PageForOtherMachines_Refused(t *testing.T) {
+	t.Parallel()
+	for addr, text := range map[string]string{
+		"127.0.0.1:0": "", "localhost:8087": "", ":8087": "distlock ui", "0.0.0.0:8087": "distlock ui", "8087": "give a host and a port",
+	} {
+		_, err := parse("demo", []string{"--http", addr}, io.Discard)
+		if text == "" && err != nil || text != "" && (err == nil || !strings.Contains(err.Error(), text)) {
+			t.Errorf("--http %s: %v, want %q", addr, err, text)
+		}
 	}
 }

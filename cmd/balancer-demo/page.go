@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -23,10 +24,11 @@ func (o opts) checkPage() error {
 	if o.http == "" {
 		return nil
 	}
-	if err := o.access().Check(false); err != nil || o.access().Local() {
-		return err
+	if _, _, err := net.SplitHostPort(o.http); err == nil && !o.access().Local() {
+		return fmt.Errorf("--http is %q, which other machines may reach: give a loopback address, or use "+
+			"\"distlock ui\", which asks for a token or speaks TLS", o.http)
 	}
-	return errors.New("--http shows the page to this machine only: use \"distlock ui\"")
+	return o.access().Check(false)
 }
 
 // showPage shows the locks as a page until ctx ends. It returns when the page is there; wait returns when it
