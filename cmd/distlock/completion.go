@@ -67,7 +67,7 @@ function __distlock_complete
     commandline -cp | command distlock ` + askWord + ` fish 2>/dev/null
 end
 complete -c distlock -f -a '(__distlock_complete)'
-for file in uri-file log dir
+for file in uri-file log dir token-file tls-cert tls-key
     complete -c distlock -l $file -r -F
 end
 `,
