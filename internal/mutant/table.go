@@ -101,7 +101,7 @@ var all = []Mistake{
 		Old: "a.term.Err(); err != nil {", New: "a.term.Err(); false {",
 		Schedule: "grant heard first after a pause past the deadline", Rule: "I2"},
 	{Name: "no question after the stream opened", File: "internal/waitqueue/stream.go",
-		Old: "f.set(true)", New: "f.open.Store(true)",
+		Old: "f.set(q, true)", New: "q.streaming.Store(true)",
 		Schedule: "grant while the stream opens", Rule: "I7"},
 	{Name: "waiter buried by age alone", File: "internal/contend/judge.go",
 		Old: "	one.Participant, one.Waits = p, waits\n",
