@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -194,7 +195,7 @@ func (r *record) changes(by *process) {
 				r.version(by, collection, id, raw)
 			}
 		}
-		for key := range r.versions {
+		for _, key := range slices.Sorted(maps.Keys(r.versions)) {
 			if strings.HasPrefix(key, collection+" ") && !there[key] {
 				delete(r.versions, key)
 				r.version(by, collection, strings.TrimPrefix(key, collection+" "), nil)
