@@ -195,7 +195,7 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 	if op == fault.Ping {
 		app = "" // of the heartbeats of all
 	}
-	command := "findAndModify"
+	command := commandOf(op)
 	back := make(chan func(), 1)
 	gone := false
 	store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +100,13 @@ func TestHistory_Commands(t *testing.T) {
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
-		c := w.d.store(t, w.db.Name()).Catalog
+		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of others is for thirty days
+		t.Cleanup(func() {
+			if err := db.Drop(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+		c := w.d.store(t, db.Name()).Catalog
 		if _, err := c.PrepareHistory(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +118,11 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 2*time.Minute, "the old one is deleted", func() bool {
+		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // else once a minute
+		if err := w.d.app.Database("admin").RunCommand(t.Context(), often).Err(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 4*time.Minute, "the old one is deleted", func() bool {
 			var kinds []string
 			for e, err := range c.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
 				if err != nil {
