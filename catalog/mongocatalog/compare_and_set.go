@@ -41,7 +41,7 @@ type transition func(l catalog.Lock, now time.Time) (change queue.Change, change
 func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next transition) (
 	l catalog.Lock, awards []catalog.Grant, err error,
 ) {
-	committed := true
+	committed := !o.uncommitted
 	for try := 1; ; {
 		raw, now, err := c.readTimed(ctx, o, committed)
 		if err != nil {

@@ -140,6 +140,7 @@ type operation struct {
 	database, collection string
 	actions              string // which the user needs on the collection
 	writes               bool
+	uncommitted          bool // a compare-and-set reads first what the primary has
 }
 
 // wrap puts the operation before an error that is classified already.

@@ -57,9 +57,12 @@ func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.
 	return l, err
 }
 
-// Confirm is documented in [catalog.Locks]. It is a compare-and-set.
+// Confirm is documented in [catalog.Locks]. It is a compare-and-set. What it asks about may not be committed yet,
+// so it reads what the primary has: the write that follows waits for the majority.
 func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	l, _, err := c.changeBySwap(ctx, onLock("confirm", g.Name),
+	o := onLock("confirm", g.Name)
+	o.uncommitted = true
+	l, _, err := c.changeBySwap(ctx, o,
 		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.Confirm(l, g) })
 	return l, err
 }
