@@ -92,7 +92,13 @@ func (c *Catalog) insertHistory(ctx context.Context, entries []catalog.HistoryEn
 	case err == nil:
 		return nil
 	case !errors.As(err, &refused):
-		return o.failed(err)
+		failed := o.failed(err)
+		var denied *catalog.PrivilegeError
+		if errors.As(failed, &denied) || errors.Is(failed, catalog.ErrUnknownOutcome) {
+			return failed
+		}
+		// The driver may have sent it before, and tells the last failure only.
+		return fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, failed)
 	case refused.WriteConcernError != nil: // whatever was refused, the rest may be rolled back
 		return o.failed(mongo.WriteException{WriteConcernError: refused.WriteConcernError})
 	case slices.ContainsFunc(refused.WriteErrors, func(e mongo.BulkWriteError) bool { return e.Code != codeDuplicateKey }):
