@@ -213,6 +213,7 @@ func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Su
 	taken, err := a.m.locks.Overtake(ctx, a.request, dead.Watched(s.Name))
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
+		a.previous = ""
 		return nil, err
 	case err != nil:
 		return a.unresolved(ctx, err, evidence)
@@ -288,6 +289,8 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		transacting: make(chan struct{}, 1),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
+	h.telling.Add(1) // whoever ends it from now on tells that after we have told of it
+	defer h.telling.Done()
 	a.m.owned.add(h) // before the term is asked: whoever ends the term then finds the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
@@ -301,8 +304,8 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		return refuse(ErrClosed)
 	}
 	if life != nil {
-		if err := h.err(); err != nil { // it ran out meanwhile
-			return refuse(err)
+		if err := life.over(a.m.cfg.Clock); err != nil { // it ran out meanwhile
+			return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: err})
 		}
 		a.m.loops.Go(h.watchLease) // ends with the guard's context
 	}
@@ -313,6 +316,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	} else {
 		event.Msg("acquired")
 	}
+	h.handed = true
 	a.acquired(h)
 	return newGuard(h), nil
 }

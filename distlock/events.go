@@ -78,7 +78,7 @@ func ruleOf(evidence string) string {
 
 // released tells of a release that began at start.
 func (h *holding) released(start time.Duration) {
-	if h.m.events.on() {
+	if h.m.events.on() && h.wasHanded() {
 		h.over(EventReleased, h.m.events.since(start), h.outcome)
 	}
 }

@@ -52,6 +52,10 @@ type holding struct {
 
 	ended atomic.Pointer[error] // why the guard is over; set once
 
+	telling sync.WaitGroup // until its acquisition was told, or will not be
+	handed  bool           // its acquisition was told; read after telling
+	loss    sync.Once      // tells of it
+
 	transacting chan struct{} // one element while a transaction is under way
 
 	mu      sync.Mutex    // guards guards and freed
@@ -223,19 +227,33 @@ func (h *holding) err() error {
 // lose marks the guard as lost and ends its context. Loss is one way (I4).
 func (h *holding) lose(cause error) {
 	if h.endLost(cause) {
-		h.logLost(cause)
+		h.tellLoss()
 	}
 }
 
-// endLost is lose without the log, and reports whether the guard was not over before.
+// endLost is lose without telling of it, and reports whether the guard was not over before.
 func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-func (h *holding) logLost(cause error) {
-	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
-		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", cause).Msg("lost")
-	h.over(EventLost, 0, *h.ended.Load())
+// tellLoss tells of a loss, if there is one, once, after the acquisition and before the release. It waits for whoever
+// is about to tell of the one or the other, which must not be its caller.
+func (h *holding) tellLoss() {
+	var lost *LostError
+	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
+		return
+	}
+	h.loss.Do(func() {
+		h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
+			Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
+		h.over(EventLost, 0, lost)
+	})
+}
+
+// wasHanded reports whether the acquisition was told: nothing is told of a guard that nobody ever got.
+func (h *holding) wasHanded() bool {
+	h.telling.Wait()
+	return h.handed
 }
 
 func (h *holding) end(why error) bool {
@@ -315,6 +333,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 func (h *holding) free(ctx context.Context, why error) error {
 	lost := h.broken() // before the first try is sent: afterwards it cannot be told (I6)
 	h.end(why)
+	h.tellLoss()
 	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
 	if h.hasTwin() {
 		return lost

@@ -39,9 +39,14 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	if err := usable(ctx); err != nil {
 		return nil, fmt.Errorf("distlock: acquire %d locks: %w", len(names), err)
 	}
+	o.parent, o.began = ctx, m.events.start()
+	fail := func(name string, err error) error {
+		m.Lock(name).notAcquired(EventGaveUp, o, err)
+		return err
+	}
 	for _, name := range names {
 		if err := m.standsInOwnWay(ctx, name, o); err != nil {
-			return nil, err
+			return nil, fail(name, err)
 		}
 	}
 	start := m.cfg.Clock.Now().Mono
@@ -51,7 +56,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 			left := o.wait - (m.cfg.Clock.Now().Mono - start)
 			if left <= 0 {
 				all.giveBack()
-				return nil, &HeldError{Name: name, PingAge: -1, Reason: "the time was up before its turn"}
+				return nil, fail(name, &HeldError{Name: name, PingAge: -1, Reason: "the time was up before its turn"})
 			}
 			opts = append(slices.Clip(opts), WaitAtMost(left))
 		}

@@ -20,7 +20,12 @@ import (
 // a time. It must return at once, for what it waits for is waited for by them, and a slow one makes pings
 // late; and it must not call the Manager or its guards. What panics in it is recovered and logged, once for
 // a Manager: no lock breaks by it. A Manager without an Observer and a history makes no events.
-// [DistributedLock.LockInTransaction] makes none: whether it held the lock the commit says.
+//
+// Of one lock session an acquisition is told first, once; then a loss, if there is one; then its release, or that it
+// was dropped. A guard that nobody ever got, since it was lost or the Manager closed while it was made, is told as an
+// acquisition that failed. No events: of a call whose name, options or context were refused before anything was sent;
+// of [TryGuard.Reenter], and of a release that is not the last one; of [DistributedLock.LockInTransaction], since
+// whether it held the lock the commit says, but of the dead that it takes out of the way.
 type Observer interface {
 	Observe(e Event)
 }
@@ -85,8 +90,8 @@ const (
 	// EventReleased: a guard was released by its caller or by Close. Held; Waited is how long the release
 	// took. Err is what the release returned: nil when the lock was freed while it was trusted.
 	EventReleased
-	// EventReleasedLate: the background took a session out of its lock whose release had failed, or whose
-	// acquisition had an unknown outcome.
+	// EventReleasedLate: the background took a session out of its lock, or found it out, whose release had failed,
+	// whose acquisition had an unknown outcome, or whose guard was dropped.
 	EventReleasedLate
 	// EventLost: a guard is trusted no more although it was not released. Held, Err; an Err that matches
 	// [ErrLeaseExpired] says that its lease ran out. EventReleased follows when the caller releases it.

@@ -143,7 +143,7 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 	}
 	defer func() { _ = recover() }() // a logger that panics must not end the program
 	for _, h := range lost {
-		h.logLost(cause)
+		h.tellLoss()
 	}
 }
 
@@ -179,8 +179,9 @@ func (t *ownedSessions) Sweep() {
 		t.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
 			Int64("fence", h.fence).Str("why", catalog.Printable(h.why, 200)).
 			Msg("guard was dropped without Release")
-		h.over(EventDropped, 0, nil)
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
+		h.tellLoss()
+		h.over(EventDropped, 0, nil)
 		if !h.hasTwin() {
 			t.m.pinger.ReleaseLater(h.session)
 		}

@@ -34,19 +34,27 @@ type result[T any] struct {
 	panics any
 }
 
-// within carries out a command, as long as ctx lasts. A panic in it is the caller's.
+// within carries out a command, as long as ctx lasts, and counts it. A panic in it is the caller's.
 func within[T any](ctx context.Context, p *promptStore, kind command, do func() (T, error)) (
+	T, error,
+) {
+	if ctx == nil || ctx.Err() == nil {
+		p.sent.add(kind)
+	}
+	return uncounted(ctx, p, kind, do)
+}
+
+// uncounted is within for what goes on with a command that was counted.
+func uncounted[T any](ctx context.Context, p *promptStore, kind command, do func() (T, error)) (
 	T, error,
 ) {
 	var none T
 	if ctx == nil || ctx.Done() == nil {
-		p.sent.add(kind)
 		return do()
 	}
 	if err := ctx.Err(); err != nil {
 		return none, fmt.Errorf("not sent: %w", err)
 	}
-	p.sent.add(kind)
 	done := make(chan result[T], 1)
 	go func() { // ends with the command
 		var r result[T]
@@ -100,14 +108,14 @@ type row[T any] struct {
 	more  bool
 }
 
-// promptly is a listing that ends with ctx. To close its cursor is a command, too: once ctx has ended the caller
+// promptly is a listing that ends with ctx, and counts as one command however many rows it has. To close its cursor is a command, too: once ctx has ended the caller
 // does not wait for it.
 func promptly[T any](ctx context.Context, p *promptStore, kind command, list iter.Seq2[T, error],
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		next, stop := iter.Pull2(list)
-		for {
-			r, late := within(ctx, p, kind, func() (r row[T], _ error) {
+		for ask := within[row[T]]; ; ask = uncounted[row[T]] {
+			r, late := ask(ctx, p, kind, func() (r row[T], _ error) {
 				if r.value, r.err, r.more = next(); ctx.Err() != nil {
 					stop()
 				}

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
@@ -113,6 +115,34 @@ func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 		}
 		if calls := int64(p.store.Total() - calls); sent != calls || after["release"]-before["release"] != 1 {
 			t.Errorf("%d commands counted, %d sent: %v, then %v", sent, calls, before, after)
+		}
+	})
+}
+
+// A listing is a command, however many rows it has, and the history is read by one.
+func TestStats_Commands_AListingIsOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(all)
+		for range 7 {
+			p.mustTry(bson.NewObjectID().Hex())
+		}
+		time.Sleep(pingTime + slack)
+		before := p.Stats().Commands
+		rows := 0
+		for _, err := range p.Inspector().Locks(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows++
+		}
+		for range p.Inspector().Waiters(t.Context()) { // nobody waits
+			t.Error("a waiter")
+		}
+		rows += len(p.past(""))
+		after := p.Stats().Commands
+		listed, read := after["list"]-before["list"], after["read_history"]-before["read_history"]
+		if rows < 14 || listed != 2 || read != 1 {
+			t.Errorf("%d listings and %d readings of the history counted, want 2 and 1, of %d rows", listed, read, rows)
 		}
 	})
 }

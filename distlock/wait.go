@@ -176,7 +176,13 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 		return nil, err
 	}
 	w.entered()
-	if _, got := lock.HeldBy(a.request.TS); got {
+	if mine, got := lock.HeldBy(a.request.TS); got {
+		for _, award := range lock.Awards {
+			if award.TS == mine.TS && award.Evidence != "" { // in its turn, before a reply told of the line
+				award.Fence = mine.Fence
+				return a.granted(ctx, award)
+			}
+		}
 		return a.hand(ctx, a.mine(lock), "")
 	}
 	w.m.queue.Stands(me.Waiter, lock)

@@ -1,0 +1,219 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+)
+
+// An interrupted clock calls a function before one of its readings: what may happen between any two steps of a call
+// happens there.
+type interruptedClock struct {
+	steppedClock
+	left atomic.Int64 // readings until then; 0 for never
+	then func()
+}
+
+func (c *interruptedClock) Now() clock.Reading {
+	if c.left.Load() > 0 && c.left.Add(-1) == 0 {
+		c.then()
+	}
+	return c.steppedClock.Now()
+}
+
+// wantLives checks that of each session the acquisition is told first, a loss before the release, and all of them once.
+func wantLives(t *testing.T, events []distlock.Event) {
+	t.Helper()
+	lives := map[bson.ObjectID]string{}
+	for _, e := range events {
+		if !e.Session.IsZero() && e.Kind != distlock.EventReleasedLate {
+			lives[e.Session] += e.Kind.String() + " "
+		}
+	}
+	for _, life := range lives {
+		if !slices.Contains([]string{"acquired ", "acquired lost ", "acquired released ", "acquired lost released "}, life) {
+			t.Errorf("one session is told as %q", life)
+		}
+	}
+}
+
+// Whatever happens between two steps of an acquisition, no guard is told as lost or released that was never told as
+// acquired: the Manager is closed, or so much time passes that neither the lease nor the heartbeat is trusted.
+func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
+	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
+		"closed": func(p *proc, _ *interruptedClock) {
+			go func() { _ = p.Close(context.Background()) }() // waited for by the end of the test
+			for range 300 {
+				runtime.Gosched()
+			}
+		},
+		"lease over": func(_ *proc, c *interruptedClock) { c.step(time.Minute) },
+		"term over":  func(_ *proc, c *interruptedClock) { c.step(takeoverTime) },
+	} {
+		for step := int64(1); step <= 24; step++ {
+			t.Run(fmt.Sprint(name, " ", step), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					c, d := &interruptedClock{steppedClock: steppedClock{Clock: clock.System()}}, &diary{}
+					p := w.startBy(c, func(cfg *distlock.Config) { cfg.Observer = d })
+					c.then = func() { disturb(p, c) }
+					c.left.Store(step)
+					g, err := p.try("a", distlock.Lease(time.Minute))
+					c.left.Store(0)
+					if err == nil {
+						_ = g.Release()
+					}
+					synctest.Wait()
+					_ = p.Close(context.Background())
+					events := d.take()
+					wantLives(t, events)
+					told := slices.ContainsFunc(events, func(e distlock.Event) bool { return e.Kind == distlock.EventAcquired })
+					if told != (err == nil) {
+						t.Errorf("told as acquired: %t, and the call says %v", told, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Whoever waits for the loss of its guard and releases it then is told after the loss, although the losses of several
+// guards are told one after the other, by a logger that is slow.
+func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		slow := writerFunc(func(line []byte) {
+			for range 3000 {
+				if !strings.Contains(string(line), `"lost"`) {
+					return
+				}
+				runtime.Gosched()
+			}
+		})
+		c, d := &steppedClock{Clock: clock.System()}, &diary{}
+		p := w.startBy(c, func(cfg *distlock.Config) { cfg.Logger, cfg.Observer = zerolog.New(slow), d })
+		for i := range 5 {
+			g := p.mustTry(fmt.Sprint("lock", i))
+			context.AfterFunc(g.Context(), func() { _ = g.Release() })
+		}
+		c.step(takeoverTime)
+		time.Sleep(pingTime)
+		synctest.Wait()
+		events := d.take()
+		if wantLives(t, events); len(events) != 15 {
+			t.Errorf("%d events, want 15", len(events))
+		}
+	})
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
+
+var _ io.Writer = writerFunc(nil)
+
+// Who was about to be overtaken and gave the lock back himself was not: the acquisition that follows names nobody.
+func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old := w.start(nil)
+		p, d := w.observed(nil)
+		g := old.mustTry("a")
+		old.kill()
+		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Overtake {
+				if _, err := w.mem.Leave(ctx, catalog.Session{Name: "a", TS: g.Session()}); err != nil {
+					t.Error(err)
+				}
+			}
+			return apply()
+		})
+		for range 40 {
+			time.Sleep(pingTime)
+			if mine, err := p.try("a"); err == nil {
+				defer func() { _ = mine.Release() }()
+				break
+			}
+		}
+		events := slices.DeleteFunc(d.take(), func(e distlock.Event) bool { return e.Kind != distlock.EventAcquired })
+		if len(events) != 1 || events[0].Previous+events[0].Rule+events[0].Evidence != "" {
+			t.Errorf("acquired: %+v", events)
+		}
+	})
+}
+
+// A waiter whose entering got no reply, and which got the lock after a dead one was taken out of it before it asked
+// again, took it over: the evidence is in the document, and was not free.
+func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder := w.start(nil)
+		p, d := w.observed(nil)
+		g := holder.mustTry("a")
+		var lost atomic.Bool
+		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			err := apply()
+			if call.Op != fault.Enter || err != nil || lost.Swap(true) {
+				return err
+			}
+			dead := catalog.Holder{Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()}
+			_, err = w.mem.Evict(ctx, dead, "rule watch: it is dead")
+			return errors.Join(catalog.ErrUnknownOutcome, err)
+		})
+		mine, err := p.Lock("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := wantEvents(t, d, "taken over")[0]
+		if e.Rule != "watch" || e.Evidence != "rule watch: it is dead" || mine.TakeoverEvidence() != e.Evidence ||
+			e.Fence != w.lock("a").Fence {
+			t.Errorf("%+v", e)
+		}
+		_ = mine.Release()
+	})
+}
+
+// LockAll tells what became of each name that it asked for, as Lock does: also of the one for which no time was left,
+// and of the one that its caller holds itself.
+func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, d := w.observed(nil)
+		g := p.mustTry("b")
+		d.take()
+		if _, err := p.LockAll(g.Context(), []string{"a", "b"}); !errors.Is(err, distlock.ErrDeadlock) {
+			t.Fatal(err)
+		}
+		if e := wantEvents(t, d, "gave up deadlock")[0]; e.Name != "b" {
+			t.Errorf("%+v", e)
+		}
+		_ = g.Release()
+		d.take()
+		_ = p.mustTry("a").Release() // from now on its fence needs no command of its own
+		d.take()
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Enter && call.Subject == "a" {
+				time.Sleep(time.Second + time.Millisecond) // the reply is just not too late
+			}
+			return apply()
+		})
+		_, err := p.LockAll(t.Context(), []string{"a", "b"}, distlock.WaitAtMost(time.Second))
+		wantErr(t, err, distlock.ErrHeld)
+		synctest.Wait()
+		events := wantEvents(t, d, "acquired", "gave up held", "released")
+		if e := events[1]; e.Name != "b" || e.Waited != time.Second+time.Millisecond {
+			t.Errorf("%+v", e)
+		}
+	})
+}
