@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"unicode/utf8"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 
@@ -57,7 +58,7 @@ var (
 	lossCauses = []string{"no_ping", "condemned", "ping_changed", "lease", "taken", "removed", "malformed"}
 )
 
-// New makes a Collector. Its error says that there are too many names.
+// New makes a Collector. Its error says that there are too many names, or one that no lock can have.
 func New(o Options) (*Collector, error) {
 	if len(o.Names) > maxNames {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each is a set "+
@@ -65,6 +66,9 @@ func New(o Options) (*Collector, error) {
 	}
 	c := &Collector{names: map[string]bool{}}
 	for _, name := range o.Names {
+		if !utf8.ValidString(name) {
+			return nil, fmt.Errorf("prometheus: Names has %q, which is not valid UTF-8: no lock has that name", name)
+		}
 		c.names[name] = true
 	}
 	count := func(d description, labels ...string) *prom.CounterVec {

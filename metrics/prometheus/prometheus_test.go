@@ -164,8 +164,10 @@ distlock_releases_total{cause="",lock=""} 2
 distlock_releases_total{cause="",lock="a"} 1
 `, "distlock_releases_total")
 	})
-	if _, err := prometheus.New(prometheus.Options{Names: make([]string, 101)}); err == nil {
-		t.Error("101 names were accepted")
+	for what, names := range map[string][]string{"101 names": make([]string, 101), "a name that is no UTF-8": {"a\xff"}} {
+		if _, err := prometheus.New(prometheus.Options{Names: names}); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
 	}
 }
 
