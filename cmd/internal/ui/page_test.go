@@ -62,6 +62,36 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
+// It tries to break: what others wrote into fields that are ours to fill, the process and the kind of what happened,
+// and what an address asks for, ends no event of a stream and is shown as text.
+func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
+	const odd = "odd\r\rdata: <b>\u202e\x1b"
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		now, ts := bson.NewDateTimeFromTime(time.Now()), bson.NewObjectID()
+		for collection, doc := range map[string]bson.D{
+			catalog.LocksCollection: {{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: ts},
+				{Key: "process", Value: odd}, {Key: "who", Value: odd}, {Key: "why", Value: odd}, {Key: "fence", Value: int64(1)}},
+			catalog.HistoryCollection: {{Key: "_id", Value: ts}, {Key: "at", Value: now}, {Key: "kind", Value: odd},
+				{Key: "name", Value: "job"}, {Key: "process", Value: odd}, {Key: "previous", Value: odd}, {Key: "mode", Value: odd}},
+		} {
+			if err := w.mem.Put(collection, doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range append([]string{"/?show=%0D%0Da&sort=%0Db&q=%0D%0Dc"}, paths...) {
+			b := w.open(path, nil)
+			time.Sleep(2 * time.Second)
+			_, text := b.seen()
+			b.leave()
+			if strings.Count(text, "\n\n") != 1 || strings.ContainsAny(text, "\r") {
+				t.Errorf("stream of %s: a text has ended the event\n%q", path, text)
+			}
+			shown := regexp.MustCompile(` data-k="[^"]*"`).ReplaceAllString(text, "") // nobody sees these
+			lack(t, shown, "<b>", "\u202e", "\x1b")
+		}
+	})
+}
+
 // It tries to break: no page holds script or style of its own, none may run any, none may be framed, none is kept.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	inline := regexp.MustCompile(`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)

@@ -50,6 +50,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
+// lines makes lines of an event's data. A carriage return ends a line of a stream, too: as a reference it is the same
+// to the browser.
+var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
+
 // A rendered is a view of one state, made once for all browsers that look at the same.
 type rendered struct {
 	once sync.Once
@@ -70,7 +74,7 @@ func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 		if err := templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
 			fmt.Fprintf(&b, "<p class=problem>This page cannot be made. Please look at another one.</p>")
 		}
-		kept.text = []byte("event: view\ndata: " + strings.ReplaceAll(strings.TrimSpace(b.String()), "\n", "\ndata: ") + "\n\n")
+		kept.text = []byte("event: view\ndata: " + lines.Replace(strings.TrimSpace(b.String())) + "\n\n")
 	})
 	return kept.text
 }
