@@ -52,19 +52,26 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-		"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+page+"#two-force@12:18:31").Output()
-	if err != nil {
-		t.Fatalf("%s: %v", browser, err)
+	open := func(fragment string) string {
+		dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+			"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+			"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+page+"#"+fragment).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", browser, err)
+		}
+		return string(dom)
 	}
-	section := regexp.MustCompile(`(?s)<section id="two-force".*?</section>`).FindString(string(dom))
+	if dom := open("%"); !strings.Contains(dom, `data-moved="12:20:00`) {
+		t.Error("an address with an odd fragment ends the script")
+	}
+	dom := open("two-force@12:18:31")
+	section := regexp.MustCompile(`(?s)<section id="two-force".*?</section>`).FindString(dom)
 	documents := regexp.MustCompile(`(?s)<pre[^>]*>(.*?)</pre>`).FindAllStringSubmatch(section, -1)
 	if len(documents) != 8 || !strings.Contains(section, `aria-valuetext="12:18:31"`) {
 		t.Fatalf("%d documents:\n%.2000s", len(documents), section)
 	}
 	for _, want := range []string{`data-next="12:18:33 `, `data-moved="12:20:00&lt;path class=&quot;cursor&quot;`} {
-		if !strings.Contains(string(dom), want) {
+		if !strings.Contains(dom, want) {
 			t.Errorf("no %s", want)
 		}
 	}

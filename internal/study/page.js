@@ -57,7 +57,7 @@ for (const section of document.querySelectorAll("section")) {
   show();
   // #CASE@12:18:50 leads to an instant
   const goTo = () => {
-    const [name, time] = decodeURIComponent(location.hash.slice(1)).split("@");
+    const [name, time] = location.hash.slice(1).replace("%40", "@").replaceAll(/%3a/gi, ":").split("@");
     if (name !== section.id || !/^\d\d:\d\d:\d\d$/.test(time || "")) return;
     slider.value = millis(time) - noon;
     show();
