@@ -52,10 +52,10 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	if err == nil {
 		err = i.fit(ctx)
 	}
-	var holder string
+	var broken catalog.Participant
 	var now []LockInfo
 	if err == nil {
-		holder, now, err = i.breakLock(ctx, name, fence, why, session)
+		broken, now, err = i.breakLock(ctx, name, fence, why, session)
 	}
 	switch {
 	case errors.Is(err, errForeign):
@@ -69,11 +69,12 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 		return nil, fmt.Errorf("distlock: break %s: %w", quoted(name), err)
 	}
 	i.log.Warn().Str("lock", catalog.Printable(name, 200)).Int64("fence", fence).
-		Str("process", catalog.Printable(holder, 200)).Str("why", catalog.Printable(why, 200)).
+		Str("process", catalog.Printable(broken.Process, 200)).Str("why", catalog.Printable(why, 200)).
 		Msg("broken by hand")
 	if i.events.on() {
 		i.events.emit(ctx, Event{
-			Kind: EventBroken, Name: name, Why: why, Process: i.process(), Fence: fence, Previous: holder,
+			Kind: EventBroken, Name: name, Why: why, Mode: modeWord(broken.Mode), Process: i.process(),
+			Session: broken.TS, Fence: fence, Previous: broken.Process,
 		})
 	}
 	return now, nil
@@ -87,12 +88,12 @@ var errForeign = errors.New("a foreign holder has it, which raises no fence; nam
 
 // breakLock frees a lock that one holder has to itself, or takes one of several holders out, or the
 // holder whom a line of waiters follows; then the next in line is granted the lock at once. It returns
-// the process of the holder, and what came of it.
+// the holder that was taken out, and what came of it.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
-	session []bson.ObjectID) (string, []LockInfo, error) {
+	session []bson.ObjectID) (catalog.Participant, []LockInfo, error) {
 	look, err := catalog.LookAt(ctx, i.store, name)
 	if err != nil {
-		return "", nil, err
+		return catalog.Participant{}, nil, err
 	}
 	l := look.Lock
 	if l == nil { // none, or none that can be understood
@@ -107,16 +108,16 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		return p.Fence == fence && (len(session) == 0 || session[0] == p.TS)
 	})
 	if n < 0 {
-		return "", nil, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
+		return catalog.Participant{}, nil, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
 	}
 	seen := holders[n]
 	if len(session) == 0 && !fenced(seen, pulseOf(look, seen)) {
-		return "", nil, errForeign
+		return seen, nil, errForeign
 	}
 	if len(l.Waiters) == 0 && len(l.Sharers) == 0 {
-		process, now, err := i.free(ctx, l.Session(), fence, why)
+		freed, now, err := i.free(ctx, l.Session(), fence, why)
 		if !errors.Is(err, catalog.ErrNoMatch) {
-			return process, now, err
+			return freed, now, err
 		} // else somebody came to wait, or it changed
 	}
 	grants, err := i.store.Evict(ctx, contend.HolderOf(name, seen), brokenWord+why)
@@ -128,12 +129,12 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	if len(grants) == 0 && len(holders) == 1 {
 		now = append(now, LockInfo{Name: name})
 	}
-	return seen.Process, now, err
+	return seen, now, err
 }
 
 // free breaks a lock that one holder has to itself.
 func (i *Inspector) free(ctx context.Context, s catalog.Session, fence int64, why string) (
-	string, []LockInfo, error) {
+	catalog.Participant, []LockInfo, error) {
 	lock, err := i.store.Break(ctx, s, fence, why)
-	return lock.Process, []LockInfo{{Name: s.Name, Fence: lock.Fence}}, err
+	return catalog.Participant{TS: s.TS, Process: lock.Process}, []LockInfo{{Name: s.Name, Fence: lock.Fence}}, err
 }

@@ -98,7 +98,8 @@ const (
 	EventLost
 	// EventDropped: the garbage collector found a guard that was never released. Held.
 	EventDropped
-	// EventBroken: an operator broke the lock of Previous by this process. Why, Fence.
+	// EventBroken: an operator broke the lock of Previous by this process. Why is the operator's; Session, Fence
+	// and Mode are those of Previous.
 	EventBroken
 	// EventEvicted: this process took Previous, a dead holder, or with no Fence a dead waiter, out of a lock
 	// in which others stand. Rule, Evidence. Who is granted the lock by it has an event of his own.

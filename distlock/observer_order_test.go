@@ -217,3 +217,32 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 		}
 	})
 }
+
+// What is told of pings is what Stats counts, also of the one whose answer is that the process was condemned.
+func TestObserver_PingsOfACondemnedProcess_AreThoseOfStats(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var good, bad atomic.Int64
+		old := w.start(func(cfg *distlock.Config) {
+			cfg.Observer = observerFunc(func(e distlock.Event) {
+				switch e.Kind {
+				case distlock.EventPing:
+					good.Add(1)
+				case distlock.EventPingFailed:
+					bad.Add(1)
+				}
+			})
+		})
+		p := w.start(nil)
+		old.mustTry("a")
+		old.kill()
+		for mine := (*distlock.TryGuard)(nil); mine == nil; mine, _ = p.try("a") {
+			time.Sleep(pingTime)
+		}
+		old.store.Set(nil)
+		time.Sleep(2 * pingTime)
+		synctest.Wait()
+		if s := old.Stats(); s.Processes != 1 || s.Pings != good.Load() || s.Failures != bad.Load() {
+			t.Errorf("%d pings and %d failures are told; Stats: %+v", good.Load(), bad.Load(), s)
+		}
+	})
+}

@@ -204,13 +204,14 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 		_ = g.Release()
 		wantEvents(t, d, "released lease")
 
-		g = p.mustTry("b")
+		g = p.mustTry("b", distlock.Shared())
 		if err := p.Break(t.Context(), "b", g.Fence(), "stuck"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * pingTime)
 		events := wantEvents(t, d, "acquired", "broken", "lost taken")
-		if e := events[1]; e.Why != "stuck" || e.Previous != p.Process() || e.Fence != g.Fence() {
+		if e := events[1]; e.Why != "stuck" || e.Previous != p.Process() || e.Fence != g.Fence() ||
+			e.Mode != "shared" || e.Session != g.Session() {
 			t.Errorf("broken: %+v", e)
 		}
 	})

@@ -29,6 +29,7 @@ var errRemoved = errors.New("it was removed")
 func (p *LockPinger) Ping(ctx context.Context) error {
 	err := p.pingOnce(ctx)
 	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
+		p.stats.failures.Add(1)
 		p.endSession(ctx, err)
 		err = p.pingOnce(ctx)
 	}
