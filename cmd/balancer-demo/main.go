@@ -27,10 +27,10 @@ func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	// A terminal that is closed sends SIGHUP, a reader that has gone SIGPIPE.
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGQUIT)
 	go func() { // ends with the process
 		cancel(interrupted{<-signals})
-		signal.Reset(os.Interrupt, syscall.SIGTERM) // the second one ends it at once
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // the second one ends it at once
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -27,6 +27,7 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 		code int
 	}{
 		{"interrupt", func(p *os.Process, _ *os.File) { _ = p.Signal(os.Interrupt) }, 130},
+		{"quit", func(p *os.Process, _ *os.File) { _ = p.Signal(syscall.SIGQUIT) }, 131},
 		{"terminal closed", func(p *os.Process, _ *os.File) { _ = p.Signal(syscall.SIGHUP) }, 129},
 		{"reader gone", func(_ *os.Process, out *os.File) { _ = out.Close() }, 141},
 	} {

@@ -77,8 +77,7 @@ func (v *bench) run(ctx context.Context, s stdio) error {
 	if v.json {
 		return writeJSON(s.out, figures)
 	}
-	figures.print(s.out, layoutOf(s.out, false))
-	return nil
+	return printed(s.out, func(w io.Writer) { figures.print(w, layoutOf(s.out, false)) })
 }
 
 // A figure is what came of one measurement.

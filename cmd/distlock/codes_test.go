@@ -63,7 +63,10 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 			shut()
 			terminate(t, pidAfter(out.String(), "ready"))
-			await(t, ended).want(t, c.code, `lock "job" may be held until the takeover time (15m0s)`)
+			r := await(t, ended).want(t, c.code, `lock "job" may be held until the takeover time (15m0s)`)
+			if strings.Contains(r.errOut, "in the background") {
+				t.Errorf("nothing goes on when the process has ended:\n%s", r.errOut)
+			}
 		})
 	}
 }

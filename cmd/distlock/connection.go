@@ -120,16 +120,19 @@ func (c *connection) readURI(warn func(string)) error {
 func problems(err error) error {
 	var config *distlock.ConfigError
 	if errors.As(err, &config) {
-		return errors.New(strings.Join(config.Problems, "; "))
+		return errors.New(flagNames.Replace(strings.Join(config.Problems, "; ")))
 	}
 	return err
 }
 
+// flagNames are the fields of a configuration that are flags.
+var flagNames = strings.NewReplacer("Database", "--database", "Ping", "--ping", "Takeover", "--takeover")
+
 // hosts names the servers of the connection string, without the user.
 func (c *connection) hosts() string {
 	_, hosts, _ := strings.Cut(c.uri, "://")
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have an unescaped question mark
 	hosts, _, _ = strings.Cut(hosts, "?")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:]
 	hosts, _, _ = strings.Cut(hosts, "/")
 	return catalog.Printable(hosts, 200)
 }

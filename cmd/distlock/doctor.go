@@ -80,7 +80,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	if d.json {
 		err = writeJSON(s.out, r)
 	} else {
-		r.print(s.out)
+		err = printed(s.out, r.print)
 	}
 	if err == nil && !r.Fit {
 		return exit{code: exitFailed} // the report says why

@@ -59,8 +59,7 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 	if asJSON {
 		return writeJSON(s.out, found)
 	}
-	found.print(s.out, layoutOf(s.out, wide))
-	return nil
+	return printed(s.out, func(w io.Writer) { found.print(w, layoutOf(s.out, wide)) })
 }
 
 // A listing is what the collections hold.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -236,4 +237,25 @@ func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
 	b.insert(catalog.PingsCollection, append(bson.D{
 		{Key: "_id", Value: process}, {Key: "ping", Value: bson.NewDateTimeFromTime(at)},
 	}, extra...))
+}
+
+// A full is an output that takes nothing, as a file on a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// It tries to break: what could not be written is not told as done.
+func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 3)
+	for _, args := range [][]string{
+		{"locks"}, {"locks", "job"}, {"show", "job"}, {"waiters"}, {"ps"}, {"history"}, {"loops"}, {"claims", "rows"},
+		{"doctor", "--rounds", "1", "--contenders", "2"},
+	} {
+		var errOut screen
+		if code := run(t.Context(), b.flags(args...), nil, full{}, &errOut); code != exitFailed ||
+			!strings.Contains(errOut.String(), "no space left") {
+			t.Errorf("%s: exit code is %d, and it says %q", args, code, errOut.String())
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A command is one word after distlock, with its flags.
@@ -129,7 +130,7 @@ func parse(f *flag.FlagSet, args []string) (call, error) {
 	args = joined(f, args)
 	for {
 		if err := f.Parse(args); err != nil {
-			return c, err
+			return c, remedied(f, err)
 		}
 		if f.NArg() == 0 {
 			break
@@ -139,6 +140,24 @@ func parse(f *flag.FlagSet, args []string) (call, error) {
 	}
 	f.Visit(func(given *flag.Flag) { c.given[given.Name] = true })
 	return c, nil
+}
+
+// remedied says what a value must be, where package flag says only that it cannot read it.
+func remedied(f *flag.FlagSet, err error) error {
+	text, unread := strings.CutSuffix(err.Error(), ": parse error")
+	if !unread {
+		return err
+	}
+	must := "a whole number"
+	if one := f.Lookup(text[strings.LastIndex(text, " -")+len(" -"):]); one != nil {
+		switch one.Value.(flag.Getter).Get().(type) { // only those of package flag say so
+		case time.Duration:
+			must = "a time with its unit, such as 30s or 15m"
+		case bool:
+			must = "true or false"
+		}
+	}
+	return fmt.Errorf("%s: it must be %s", text, must)
 }
 
 // joined writes a flag whose value may be left out and the word behind it as one, if that is a

@@ -26,7 +26,10 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"unknown flag", "locks --uri mongodb://h --hold", "not defined"},
 		{"no server", "locks", "MONGODLM_URI"},
 		{"bad scheme", "locks --uri http://h", "--uri"},
-		{"bad database", "locks --uri mongodb://h --database a.b", "Database"},
+		{"bad database", "locks --uri mongodb://h --database a.b", "--database contains"},
+		{"time without a unit", "history --uri mongodb://h --since 12", "such as 30s"},
+		{"no number", "history --uri mongodb://h --limit x", "for flag -limit: it must be a whole number"},
+		{"neither true nor false", "locks --uri mongodb://h --json=maybe", "true or false"},
 		{"stray argument", "locks --uri mongodb://h held too", "unexpected argument"},
 		{"two connection strings", "locks --uri mongodb://h --uri-file f", "exclude each other"},
 		{"no such uri file", "locks --uri-file /no/such/file", "--uri-file"},
@@ -47,7 +50,9 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"run too many permits", "run a --uri mongodb://h --permits 1001 -- true", "1 to 1000"},
 		{"waiters of two", "waiters a b --uri mongodb://h", "unexpected argument"},
 		{"run ping too long", "run a --uri mongodb://h --ping 10s --takeover 20s -- true",
-			"three pings"},
+			"--ping (10s) * 3 must be at most --takeover"},
+		{"run no ping", "run a --uri mongodb://h --ping 0 -- true", "--ping is 0s"},
+		{"run no takeover time", "run a --uri mongodb://h --takeover 0 -- true", "--takeover is 0s"},
 		{"run grace too long", "run a --uri mongodb://h --ping 1s --takeover 10s --grace 9s -- true",
 			"at most 6s"},
 		{"serve metrics nowhere", "serve --dir d --metrics host", "--metrics"},
@@ -89,8 +94,11 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	unreachable := with(closed) + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
+	odd := "mongodb://operator:" + secret + "?!@" + closed + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	cases := [][]string{
 		{with("x")},
+		{"locks", "--uri", odd}, // the driver takes a question mark in a password
+		{"bench", "--uri", odd},
 		{"locks", with("h") + strings.Repeat("x", 100)},
 		{"locks", "--uri", with("h:port")},
 		{"locks", "--uri", with("h/%zz?%zz")},

@@ -151,6 +151,46 @@ func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	}
 }
 
+// A watch that is stopped leaves the terminal to the shell, and has it again when it goes on.
+func TestWatch_ControlZ_GivesTheTerminalBackMeanwhile(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 1795228717123)
+	p, person := session(t, `set -m; trap : INT; "$@"; echo "code $?"; fg; echo "code $?"`,
+		b.flags("watch", "--every", "1h")...)
+	shows := func(what string, text string) {
+		t.Helper()
+		eventually(t, what, func() bool { return strings.Contains(p.out.String(), text) })
+	}
+	shows("a frame is drawn", "1795228717123")
+	types(t, person, "\x1a")
+	shows("the shell goes on", "code 149")
+	stopped := strings.Index(p.out.String(), "code 149")
+	eventually(t, "the frame is drawn again", func() bool {
+		return strings.Contains(p.out.String()[stopped:], "1795228717123")
+	})
+	types(t, person, "\x03")
+	got := p.wait().want(t, 0, "code 0").out
+	if before := got[:stopped]; !strings.Contains(before, firstScreen) || strings.LastIndex(before, otherScreen) >
+		strings.LastIndex(before, firstScreen) {
+		t.Errorf("the shell is not on its screen: %q", got)
+	}
+	if after := got[stopped:]; strings.Count(after, otherScreen) != 1 || strings.Count(after, firstScreen) != 1 {
+		t.Errorf("the screen is not taken again and given back: %q", got)
+	}
+}
+
+// A terminal that knows no escapes gets none.
+func TestWatch_DumbTerminal_GetsLines(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 1795228717123)
+	p, person := session(t, `trap : INT; TERM=dumb "$@"; echo "code $?"`, b.flags("watch", "--every", "100ms")...)
+	eventually(t, "a line", func() bool { return strings.Contains(p.out.String(), "1795228717123") })
+	types(t, person, "\x03")
+	if got := p.wait().want(t, 0, "code 0").out; strings.Contains(got, "\x1b") {
+		t.Errorf("escapes: %q", got)
+	}
+}
+
 // Watch leaves the terminal as it was: the screen, the cursor, and the shell behind it.
 func TestWatch_ControlC_RestoresTheTerminal(t *testing.T) {
 	b := newBase(t)

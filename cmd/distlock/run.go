@@ -79,6 +79,10 @@ func (r *runner) accept(c call) error {
 		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
 	case r.grace < 0:
 		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
+	case r.ping == 0: // which would be the default to a Manager
+		return errors.New("--ping is 0s, must be at least 1ms")
+	case r.takeover == 0:
+		return errors.New("--takeover is 0s, must be more than three pings")
 	}
 	if r.name, err = lockName(c.args); err != nil {
 		return err
@@ -210,6 +214,10 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 
 // mayBeHeld words a release that failed.
 func (r *runner) mayBeHeld(err error) error {
+	var failed *distlock.ReleaseError
+	if errors.As(err, &failed) { // which says that it goes on in the background; this process ends
+		err = failed.Err
+	}
 	return fmt.Errorf("the command has ended, but lock %q may be held until the takeover time (%v) "+
 		"has passed: %w", shown(r.name, 200), r.takeover, err)
 }
@@ -275,8 +283,8 @@ func (r *runner) refused(ctx context.Context, err error) error {
 // for, once.
 func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
-	if r.permits > 0 && h.Waiters == 0 { // with another number of permits it would be a *PermitMismatchError
-		text = fmt.Sprintf("%d of %d permits of lock %s are taken, one by %s", r.permits, r.permits,
+	if h.Permits > 0 && h.Holders > 0 {
+		text = fmt.Sprintf("%d of %d permits of lock %s are taken, one by %s", h.Holders, h.Permits,
 			named(h.Name), shown(h.Process, 200))
 	}
 	if h.Why != "" {
@@ -288,8 +296,12 @@ func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	if h.PingAge >= 0 {
 		text += ", whose ping is " + age(h.PingAge) + " old"
 	}
-	if h.Waiters > 0 {
-		text += fmt.Sprintf("; in line: %d", h.Waiters)
+	others := h.Waiters
+	if r.wait != (patience{}) && others < catalog.MaxWaiters { // it stood there itself
+		others--
+	}
+	if others > 0 {
+		text += fmt.Sprintf("; in line: %d", others)
 	}
 	return errors.New(text)
 }

@@ -25,6 +25,11 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	eventually(t, "the command runs", func() bool { return pidAfter(out2.String(), "ready") > 0 })
 	third := cli(t, b.under("--permits 2", "env", "0")...).
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
+	waited := cli(t, b.under("--permits 2 --wait 100ms", "env", "0")...).
+		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `)
+	if strings.Contains(waited.errOut, "in line") { // nobody else was
+		t.Errorf("it counts itself:\n%s", waited.errOut)
+	}
 	if n := strings.Count(third.errOut, b.lock("job").Process); n != 1 {
 		t.Errorf("the process id is told %d times:\n%s", n, third.errOut)
 	}

@@ -71,9 +71,12 @@ func (v *studies) run(ctx context.Context, s stdio) error {
 		return v.broken(ctx, s)
 	}
 	if v.html != "" {
-		return v.page(s)
+		return v.page(ctx, s)
 	}
-	plays := study.Run(v.cases, v.generations)
+	plays, err := study.Run(ctx, v.cases, v.generations)
+	if err != nil {
+		return err
+	}
 	if v.json {
 		var all []study.Report
 		for i, c := range v.cases {
@@ -84,24 +87,28 @@ func (v *studies) run(ctx context.Context, s stdio) error {
 		}
 		return writeJSON(s.out, all)
 	}
-	if how := layoutOf(s.out, v.wide); v.one {
-		v.timelines(s.out, plays, how)
-	} else {
-		v.table(s.out, plays, how)
-	}
-	return nil
+	return printed(s.out, func(w io.Writer) {
+		if how := layoutOf(s.out, v.wide); v.one {
+			v.timelines(w, plays, how)
+		} else {
+			v.table(w, plays, how)
+		}
+	})
 }
 
 // page writes the page. A file that cannot be written is noticed before anything is played.
-func (v *studies) page(s stdio) error {
+func (v *studies) page(ctx context.Context, s stdio) error {
 	file, err := os.OpenFile(v.html, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return fmt.Errorf("the page is not written: %w", err)
 	}
-	page := study.Page(v.cases, v.generations, study.Run(v.cases, v.generations))
-	_, err = file.WriteString(page)
-	if info, known := file.Stat(); known == nil && info.Mode().IsRegular() && err == nil {
-		err = file.Truncate(int64(len(page))) // a longer one was there
+	plays, err := study.Run(ctx, v.cases, v.generations)
+	if err == nil {
+		page := study.Page(v.cases, v.generations, plays)
+		_, err = file.WriteString(page)
+		if info, known := file.Stat(); known == nil && info.Mode().IsRegular() && err == nil {
+			err = file.Truncate(int64(len(page))) // a longer one was there
+		}
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("the page is not written: %w", err)

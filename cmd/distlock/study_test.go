@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"mongodlm/internal/study"
@@ -38,7 +40,7 @@ func TestStudy_Table_FitsANarrowTerminal(t *testing.T) {
 	v := &studies{generations: study.Generations()}
 	c, _, _ := study.FindCase("pause")
 	v.cases = []study.Case{c}
-	plays := study.Run(v.cases, v.generations)
+	plays, _ := study.Run(t.Context(), v.cases, v.generations)
 	for _, width := range []int{0, 120, 80, 40, 20} {
 		var out strings.Builder
 		v.table(&out, plays, layout{width: width})
@@ -60,7 +62,7 @@ func TestStudy_Timeline_FitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	c, _, _ := study.FindCase("cut-off")
 	v := &studies{cases: []study.Case{c}, one: true, generations: study.Generations()}
-	plays := study.Run(v.cases, v.generations)
+	plays, _ := study.Run(t.Context(), v.cases, v.generations)
 	for _, width := range []int{0, 150, 80, 40} {
 		var out strings.Builder
 		v.timelines(&out, plays, layout{width: width})
@@ -73,6 +75,32 @@ func TestStudy_Timeline_FitsTheTerminal(t *testing.T) {
 			if !strings.Contains(out.String(), text) {
 				t.Errorf("%d columns: no %q:\n%s", width, text, &out)
 			}
+		}
+	}
+}
+
+// It tries to break: in a terminal that is too narrow for anything, nothing of what happened is left out.
+func TestStudy_Timeline_VeryNarrow_LeavesNothingOut(t *testing.T) {
+	t.Parallel()
+	c, _, _ := study.FindCase("cut-off")
+	v := &studies{cases: []study.Case{c}, one: true, generations: study.Generations()[:1]}
+	plays, _ := study.Run(t.Context(), v.cases, v.generations)
+	var out strings.Builder
+	events(&out, plays[0], layout{width: 20})
+	if strings.Contains(out.String(), "..\n") {
+		t.Errorf("cut off:\n%s", &out)
+	}
+}
+
+// It tries to break: Ctrl-C ends the playing of all cases, which takes long.
+func TestStudy_Interrupted_Ends(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(interrupted{syscall.SIGINT})
+	for _, args := range [][]string{{"study"}, {"study", "--json"}, {"study", "--html", filepath.Join(t.TempDir(), "x")}} {
+		_, done := start(ctx, t, args...)
+		if r := await(t, done).want(t, exitFailed, "interrupted"); r.out != "" {
+			t.Errorf("%s tells of plays that were not:\n%s", args, r.out)
 		}
 	}
 }

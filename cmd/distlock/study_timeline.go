@@ -121,7 +121,7 @@ func events(w io.Writer, p study.Play, how layout) {
 		lines := wrapped(who+" "+r.Text, max(how.width-timeWidth, leastLane))
 		for i, line := range lines {
 			at := slices.Concat([]string{study.Time(r.At)}, make([]string, len(lines)))[i]
-			fmt.Fprintln(w, strings.TrimRight(cutTo(fmt.Sprintf("%-*s%s", timeWidth, at, line), how.width), " "))
+			fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-*s%s", timeWidth, at, line), " "))
 		}
 	}
 }

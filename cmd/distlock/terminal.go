@@ -4,10 +4,14 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"mongodlm/internal/clock"
 )
 
 // A terminal is the one that controls this process. Its nil has no owner and is given to nobody.
@@ -15,6 +19,36 @@ type terminal struct {
 	file  *os.File
 	own   int         // this process's group
 	modes *term.State // as they were when the terminal was given away
+}
+
+// stopDelay is more than a process runs on after a signal that stops it.
+const stopDelay = 100 * time.Millisecond
+
+// whenStopped lets yield give the terminal back while this process is stopped from the terminal, by Ctrl-Z,
+// until end is called. The stop is by SIGTTIN: package os/signal has taken away what SIGTSTP does by itself, and the
+// kernel ignores both where no shell could continue the process, but not SIGSTOP.
+func whenStopped(clk clock.Clock, yield func(others func())) (end func()) {
+	stops, over, done := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
+	notify(stops, syscall.SIGTSTP)
+	go func() { // ends with end, which waits for it
+		defer close(done)
+		for {
+			select {
+			case <-stops:
+			case <-over:
+				return
+			}
+			yield(func() {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGTTIN)
+				clock.Sleep(clk, stopDelay, nil) // the stop is in here
+			})
+		}
+	}()
+	return func() {
+		signal.Stop(stops)
+		close(over)
+		<-done
+	}
 }
 
 // openTerminal returns nil when no terminal controls this process.

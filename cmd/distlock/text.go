@@ -75,6 +75,14 @@ func safe(text string) string {
 	return safe.String()
 }
 
+// printed writes what print makes, at once, and tells when that cannot be written.
+func printed(out io.Writer, print func(io.Writer)) error {
+	var b bytes.Buffer
+	print(&b)
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
 // yesNo writes a fact.
 func yesNo(b bool) string {
 	if b {

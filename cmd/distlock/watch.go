@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -50,13 +51,14 @@ func (v *watching) run(ctx context.Context, s stdio) error {
 	}
 	defer st.close()
 	show := (&diary{out: s.out, errOut: s.errOut, json: v.json}).tell
-	if out, ok := s.out.(*os.File); ok && isTerminal(s.out) && !v.json {
+	clk := clock.From(ctx)
+	if out, ok := s.out.(*os.File); ok && isTerminal(s.out) && !v.json && os.Getenv("TERM") != "dumb" {
 		screen := &onTerminal{out: out, every: v.every, hosts: v.hosts()}
 		screen.enter()
 		defer screen.leave()
+		defer whenStopped(clk, screen.yield)()
 		show = screen.draw
 	}
-	clk := clock.From(ctx)
 	for {
 		now, err := v.look(ctx, st)
 		if ctx.Err() != nil {
@@ -122,10 +124,22 @@ type onTerminal struct {
 	hosts string
 	last  reading   // that was read
 	at    time.Time // of it
+
+	mu    sync.Mutex // one at a time draws, or gives the terminal away; guards drawn
+	drawn string     // the latest frame
 }
 
-func (t *onTerminal) enter() { _, _ = io.WriteString(t.out, otherScreen) } // draw tells what fails
+func (t *onTerminal) enter() { _, _ = io.WriteString(t.out, otherScreen+t.drawn) } // draw tells what fails
 func (t *onTerminal) leave() { _, _ = io.WriteString(t.out, firstScreen) }
+
+// yield gives the terminal back while others have it.
+func (t *onTerminal) yield(others func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave()
+	others()
+	t.enter()
+}
 
 func (t *onTerminal) draw(at time.Time, now reading, failed error) error {
 	if failed == nil {
@@ -135,7 +149,10 @@ func (t *onTerminal) draw(at time.Time, now reading, failed error) error {
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = unknownWidth, unknownHeight
 	}
-	_, err = io.WriteString(t.out, frame(t.text(at, failed, width), width, height))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drawn = frame(t.text(at, failed, width), width, height)
+	_, err = io.WriteString(t.out, t.drawn)
 	return err
 }
 

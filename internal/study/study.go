@@ -1,14 +1,15 @@
 package study
 
 import (
+	"context"
 	"runtime"
 	"slices"
 	"sync"
 )
 
 // Run plays cases by generations and returns the plays in that order: all generations of the first case,
-// then those of the second.
-func Run(cases []Case, generations []Generation) []Play {
+// then those of the second. When ctx ends it returns its cause, after the plays that have begun.
+func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -19,12 +20,17 @@ func Run(cases []Case, generations []Generation) []Play {
 			}
 		})
 	}
-	for i := range plays {
-		next <- i
+	var err error
+	for i := 0; i < len(plays) && err == nil; i++ {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
 	close(next)
 	workers.Wait()
-	return plays
+	return plays, err
 }
 
 // FindCase returns the case of a name; without one the names that are most like it.

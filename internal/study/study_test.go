@@ -1,6 +1,7 @@
 package study_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -24,7 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // played are the plays of some cases, all of them unless the race detector is at work.
 var played = sync.OnceValues(func() ([]study.Case, []study.Play) {
 	cases := some(1)
-	return cases, study.Run(cases, study.Generations())
+	plays, _ := study.Run(context.Background(), cases, study.Generations())
+	return cases, plays
 })
 
 // some returns every n-th case, fewer with the race detector.
@@ -140,7 +142,7 @@ func TestGenerations_FailAsTheirSourcesSay(t *testing.T) {
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	c, _, _ := study.FindCase("cut-off")
-	plays := study.Run([]study.Case{c}, study.Generations())
+	plays, _ := study.Run(t.Context(), []study.Case{c}, study.Generations())
 	if took := plays[0].Outcome.Losses[0].At; took < 16*time.Minute+2*time.Minute || took > 18*time.Minute+time.Minute {
 		t.Errorf("1.8 took the lock at %v, and the last ping was at 2 min", took)
 	}
@@ -159,7 +161,7 @@ func TestRun_Again_IsTheSame(t *testing.T) {
 		n = 5
 	}
 	cases := some(n)
-	again := study.Run(cases, study.Generations())
+	again, _ := study.Run(t.Context(), cases, study.Generations())
 	outcomes(func(_ study.Case, p study.Play) {
 		i := slices.IndexFunc(again, func(a study.Play) bool { return a.Case == p.Case && a.Generation == p.Generation })
 		if i >= 0 && !reflect.DeepEqual(again[i], p) {
