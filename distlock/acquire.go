@@ -159,7 +159,7 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 		return errFree
 	}
 	grants, err := a.m.locks.GrantNext(ctx, a.request.Name)
-	if err == nil || errors.Is(err, catalog.ErrNoMatch) {
+	if err == nil || errors.Is(err, catalog.ErrNoMatch) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		a.m.queue.Deliver(grants)
 		return a.answer(s)
 	}

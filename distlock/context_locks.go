@@ -28,8 +28,9 @@ func (a *attempt) lineage(h *holding) context.Context {
 	return context.WithValue(a.parent, lineageKey{}, &lineage{h, above})
 }
 
-// maxHolds bounds how many sessions a waiter's entry names.
-const maxHolds = 32
+// maxHolds bounds how many sessions a waiter's entry names. An entry of so many has some 18 KB, and a full
+// line of such entries a ninth of what a document may have.
+const maxHolds = 1000
 
 // owned returns what the caller of Lock holds while it waits: the guards that it names, see
 // [Holding], else those under whose contexts it lives. Nothing is presumed. What was released is left

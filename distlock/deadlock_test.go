@@ -3,6 +3,7 @@ package distlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -81,6 +82,105 @@ func TestDeadlock_CircleOfThreeByContexts_OneIsTold(t *testing.T) {
 		w.release(guards[1])
 		w.release(w.wantTurn(turns[0]))
 		w.release(guards[0])
+	})
+}
+
+// Tries to break: who waits for a place in a full line is told as well, the first of its process and one
+// behind it, though the documents do not show that it waits. It holds what somebody in the circle wants.
+func TestDeadlock_OutsideOfAFullLine_IsTold(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		own     bool // the line is that of its own process
+		behind  int  // how many of its process wait outside before it
+		options []distlock.Option
+	}{
+		{name: "another process fills the line"},
+		{name: "its own does", own: true},
+		{name: "behind others", behind: 2},
+		{name: "a reader", options: []distlock.Option{distlock.Shared()}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, l, b := w.start(nil), w.start(nil), w.start(nil)
+				if c.own {
+					l = b
+				}
+				hot, held := a.mustTry("hot"), b.mustTry("held")
+				left := w.fill(l, "hot")
+				before := w.stand(b, "hot", c.behind, nil)
+				outside := b.queueCtx(held.Context(), "hot", append(c.options, distlock.Why("outside"))...)
+				time.Sleep(time.Minute)
+				inside := a.queueCtx(hot.Context(), "held", distlock.WaitAtMost(time.Hour))
+				start := time.Now()
+				d := wantDeadlock(t, (<-outside).err)
+				if took := time.Since(start); took > pingTime+10*time.Second {
+					t.Errorf("told after %v, want an interval of searches and a pause", took)
+				}
+				if text := strings.Join(d.Chain, "\n"); !strings.Contains(text, "outside") {
+					t.Errorf("the chain does not begin with it:\n%s", text)
+				}
+				w.wantWaiting(inside)
+				w.release(held)
+				w.release(w.wantTurn(inside))
+				w.release(hot)
+				left()
+				before()
+			})
+		})
+	}
+}
+
+// Tries to break: nobody outside of a full line is told as long as those before him go on, whatever he
+// holds; and it is one search for all of a process.
+func TestDeadlock_OutsideOfAFullLine_NoCircle_NobodyIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, l, b := w.start(nil), w.start(nil), w.start(nil)
+		hot := a.mustTry("hot")
+		left := w.fill(l, "hot")
+		var outside []<-chan turn
+		for _, name := range []string{"one", "two", "three"} {
+			held := b.mustTry(name)
+			outside = append(outside, b.queueCtx(held.Context(), "hot"), a.queue(name, distlock.WaitAtMost(time.Hour)))
+		}
+		before := b.store.Count(fault.Waiting)
+		time.Sleep(10 * time.Minute)
+		for _, done := range outside {
+			w.wantWaiting(done)
+		}
+		if n := b.store.Count(fault.Waiting) - before; n < 10 || n > 40 {
+			t.Errorf("%d searches in ten minutes", n)
+		}
+		w.release(hot)
+		left()
+		for i := 0; i < len(outside); i += 2 {
+			w.release(w.wantTurn(outside[i]))
+			w.release(b.kept[i/2])
+			w.release(w.wantTurn(outside[i+1]))
+		}
+	})
+}
+
+// Tries to break: all that a caller holds counts, however much it is.
+func TestDeadlock_HoldsManyLocks_IsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		var names []string
+		for i := range 100 {
+			names = append(names, fmt.Sprintf("name %03d", i))
+		}
+		all, err := a.LockAll(t.Context(), names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := b.mustTry("z")
+		older := b.queueCtx(z.Context(), names[0])
+		time.Sleep(time.Second)
+		wantDeadlock(t, (<-a.queueCtx(all.Context(), "z", distlock.WaitAtMost(time.Hour))).err)
+		if err := all.Release(); err != nil {
+			t.Fatal(err)
+		}
+		w.release(w.wantTurn(older))
+		w.release(z)
 	})
 }
 

@@ -196,6 +196,65 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	}
 }
 
+// It tries to break: a waiter whose process may not grant a lock that somebody else left free is told.
+func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a")
+		done := b.queue("a", distlock.WaitAtMost(time.Hour))
+		b.deny(fault.GrantNext)
+		w.freeByHand("a")
+		if got := <-done; !denied(got.err) || got.after > told {
+			t.Errorf("after %v: %v", got.after, got.err)
+		}
+		_, err := b.try("a")
+		if !denied(err) && err != nil { // nobody waits any more
+			t.Errorf("a new call: %v", err)
+		}
+	})
+}
+
+// It tries to break: what helps a line on and fails is tried on, and logged once an episode.
+func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
+	for _, op := range []fault.Op{fault.Hello, fault.Condemn, fault.Evict, fault.GrantNext} {
+		for name, failure := range map[string]func(fault.Op) error{"refused": fault.Refused, "lost": fault.Lost} {
+			if op == fault.Hello && name == "lost" { // a read
+				continue
+			}
+			t.Run(string(op)+" "+name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					var log safeBuffer
+					a := w.start(quick)
+					b := w.start(func(c *distlock.Config) {
+						quick(c)
+						c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel)
+					})
+					a.mustTry("a")
+					b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+						if call.Op == op {
+							return failure(op)
+						}
+						return apply()
+					})
+					done := b.queue("a")
+					if op == fault.GrantNext {
+						w.freeByHand("a")
+					}
+					a.kill()
+					time.Sleep(10 * time.Minute)
+					b.store.Set(nil)
+					w.release(w.wantTurn(done))
+					for text, want := range map[string]int{"step for a line failed": 1, "step for a line succeeds again": 1} {
+						if n := strings.Count(log.String(), text); n != want {
+							t.Errorf("%q was logged %d times, want %d", text, n, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 // safeBuffer takes the lines of a logger that several goroutines write.
 type safeBuffer struct {
 	mu  sync.Mutex // guards buf

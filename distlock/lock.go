@@ -63,7 +63,7 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 //
 // Errors: those of TryLock; a *DeadlockError, at once when the caller holds the lock itself, and
 // after a second when it waits for itself by way of others. What it holds is known from its context,
-// see [TryGuard.Context], or from [Holding]. Lock returns when ctx ends; then the error matches its cause
+// see [TryGuard.Context], or from [Holding], up to 1,000 locks. Lock returns when ctx ends; then the error matches its cause
 // and the last reason for waiting, so errors.Is(err, ErrHeld) tells that the lock was held.
 //
 // Round trips: one to take or to queue, and two to give up, on MongoDB; three and four on the embedded

@@ -352,3 +352,52 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 		})
 	}
 }
+
+// It tries to break: a wait goes on when it is not known what became of a step against the dead, wherever
+// the contender stands: the next look tells.
+func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
+	ways := map[string]func(w *world, dead *proc) (left func()){
+		"full line": func(w *world, dead *proc) func() {
+			dead.mustTry("a")
+			return w.fill(dead, "a")
+		},
+		"another limit": func(w *world, dead *proc) func() {
+			dead.mustTry("a", distlock.Permits(2))
+			return func() {}
+		},
+		"in line": func(w *world, dead *proc) func() {
+			dead.mustTry("a")
+			return func() {}
+		},
+	}
+	for name, build := range ways {
+		for _, op := range []fault.Op{fault.Condemn, fault.Evict} {
+			for _, applied := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, applied %v", name, op, applied), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, w *world) {
+						dead, b := w.start(quick), w.start(quick)
+						left := build(w, dead)
+						dead.kill()
+						time.Sleep(30 * time.Second)
+						lost := 0
+						b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+							if call.Op != op || lost > 1 {
+								return apply()
+							}
+							if lost++; applied {
+								_ = apply()
+							}
+							return fault.Lost(op)
+						})
+						start := time.Now()
+						w.release(w.wantTurn(b.queue("a", distlock.WaitAtMost(time.Hour))))
+						if took := time.Since(start); lost == 0 || took > 2*time.Minute+2*soon {
+							t.Errorf("it had the lock after %v, %d replies lost", took, lost)
+						}
+						left()
+					})
+				})
+			}
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 	"mongodlm/internal/contend"
 	"mongodlm/internal/waitqueue"
@@ -64,20 +66,22 @@ func (w *waiting) note(ctx context.Context, err error) {
 	w.m.calls.Note(ctx, err)
 }
 
-// stand waits until the place is the first of its line, or there will be no turn.
-func (w *waiting) stand(ctx context.Context, turn <-chan struct{}) error {
+// stand waits until the place is the first of its line, and returns why there will be no turn.
+func (w *waiting) stand(ctx context.Context) error {
 	select {
-	case <-turn:
+	case <-w.place.Turn:
 		return nil
 	default:
 	}
 	select {
-	case <-turn:
+	case <-w.place.Turn:
 		return nil
+	case circle := <-w.place.Circle:
+		return &DeadlockError{Name: w.name, Chain: circle}
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return w.stopped(context.Cause(ctx))
 	case <-w.m.closed:
-		return ErrClosed
+		return w.stopped(ErrClosed)
 	}
 }
 
@@ -144,13 +148,19 @@ func (w *waiting) sleep(ctx context.Context) error {
 	}
 }
 
+// holds are the sessions that the caller holds while it waits.
+func (w *waiting) holds(ctx context.Context) []bson.ObjectID { return sessions(owned(ctx, w.o)) }
+
 // stay is one stay in the line, from entering it to a guard or an error.
 func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	if w.place == nil {
-		w.place = w.m.queue.Join(w.name, w.o.limit)
+		w.place = w.m.queue.Join(w.name, catalog.Participant{
+			Process: w.m.Process(), Who: w.m.Process() + ":" + w.o.label, Why: w.o.why,
+			Mode: w.o.mode, Limit: w.o.limit, Holds: w.holds(ctx),
+		})
 	}
-	if cause := w.stand(ctx, w.place.Turn); cause != nil {
-		return nil, w.stopped(cause)
+	if err := w.stand(ctx); err != nil {
+		return nil, err
 	}
 	a, err := w.m.begin(w.name, w.o)
 	if err != nil {
@@ -158,7 +168,7 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	}
 	defer a.leave()
 	a.line = catalog.Queue
-	a.request.Holds = sessions(owned(ctx, w.o))
+	a.request.Holds = w.holds(ctx)
 	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
 	w.m.queue.Enter(me.Waiter)
 	defer w.m.queue.Exit(me.Waiter)
@@ -210,7 +220,8 @@ func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *T
 // outside is how a contender waits that was refused a place: the line is full, or the lock is in use
 // with another limit by the silent. It reads and does not write. Each look goes on with the watch of
 // all who hold the lock or stand in the line, and takes the dead out; its pauses are those of the
-// questions for grants, see package waitqueue. It returns a guard, errFree when there is room, as a look or an
+// questions for grants, see package waitqueue. It also looks for the deadlocks of all who stand behind it in
+// its process. It returns a guard, errFree when there is room, as a look or an
 // event of this process tells, or why it does not go on.
 //
 // refusal is what the server said last. Whoever was refused twice without a pause, although looks show
@@ -231,6 +242,7 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 		w.last, w.refusals = err, 0
 		w.note(ctx, nil)
 		pause := w.m.queue.AskPause(still, waitqueue.FarFromFront, w.m.cfg.Clock.Now().Mono-sent)
+		pause = min(pause, w.m.queue.SearchOutside(ctx, w.place))
 		if err := w.linger(ctx, me, pause); err != nil {
 			return nil, err
 		}
@@ -257,6 +269,8 @@ func (w *waiting) linger(ctx context.Context, me *waiter, pause time.Duration) e
 		return nil
 	case <-w.place.Room():
 		return errFree
+	case circle := <-w.place.Circle:
+		return &DeadlockError{Name: w.name, Chain: circle}
 	case <-ctx.Done():
 		return w.stopped(context.Cause(ctx))
 	case <-w.m.closed:

@@ -12,7 +12,8 @@ import (
 // EvictDead takes the dead among the first n suspects out of a lock, and returns how many. The last come
 // first, so that nobody dead is granted the lock on the way; those of the own process are left to its
 // reaper, but for a holder whose lease ran out. What others did meanwhile is no error as long as somebody was evicted; an error that matches
-// [catalog.ErrNoMatch] says that the picture has changed: look again.
+// [catalog.ErrNoMatch] says that the picture has changed, or may have where the outcome of a command is not
+// known: look again.
 func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(s.Suspects[:n]) {
@@ -22,7 +23,7 @@ func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err
 		switch e := j.evict(ctx, s, one, done); {
 		case e == nil:
 			evicted++
-		case !errors.Is(e, catalog.ErrNoMatch):
+		case !errors.Is(e, catalog.ErrNoMatch), errors.Is(e, catalog.ErrUnknownOutcome):
 			return evicted, e
 		default:
 			err = e
@@ -44,7 +45,7 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned
 	}
 	grants, err := j.Store.Evict(ctx, dead.Watched(s.Name), evidence)
 	if err != nil {
-		return before("evict", err)
+		return before("evict", inDoubt(err))
 	}
 	j.Log.Warn().Str("lock", catalog.Printable(s.Name, 200)).
 		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.Waits).
@@ -89,11 +90,8 @@ func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemn
 	err := j.Store.Condemn(ctx, dead.Process, ping, catalog.Condemnation{
 		By: j.Process.Process(), Evidence: evidence,
 	})
-	switch {
-	case errors.Is(err, catalog.ErrUnknownOutcome): // perhaps condemned: the next look tells
-		return "", fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
-	case err != nil:
-		return "", before("condemn", err)
+	if err != nil {
+		return "", before("condemn", inDoubt(err))
 	}
 	done[dead.Process] = true
 	j.Log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
@@ -142,6 +140,14 @@ func (j *Judge) isPrimary(ctx context.Context, s Scene) error {
 		return fmt.Errorf("%w: another primary was elected during the watch", catalog.ErrNoMatch)
 	}
 	return nil
+}
+
+// inDoubt makes an unknown outcome one of a picture that has changed: perhaps it has, the next look tells.
+func inDoubt(err error) error {
+	if errors.Is(err, catalog.ErrUnknownOutcome) {
+		return fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
+	}
+	return err
 }
 
 // before words an error of the last steps before a takeover.

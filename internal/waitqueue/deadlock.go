@@ -15,56 +15,127 @@ import (
 // deadlock_timeout is the same.
 const deadlockAfter = time.Second
 
-// searchDue is the monotonic time at which a waiter looks for a deadlock: a second after it came,
-// then after pauses that double up to limit. Who holds nothing is in no circle that it could break.
-// The caller holds mu.
-func (w *Waiter) searchDue(limit time.Duration) time.Duration {
-	switch {
-	case len(w.Request.Holds) == 0:
-		return w.since + 1<<62
-	case w.pause == 0:
-		return w.since + deadlockAfter
-	}
-	return w.search + min(w.pause, max(limit, deadlockAfter))
+// searches are the searches of one who waits.
+type searches struct {
+	last  time.Duration // monotonic time of the last one
+	pause time.Duration // until the next one; zero before the first
 }
 
-// searchDeadlocks looks for circles through the waiters given, by one read of all lines, and tells
-// those that have to break one. A read of many documents is not of one instant, so a circle must be
-// seen twice: what stands in both readings stood there at the instant between them.
+// due is the monotonic time of the next search: a second after since, then after pauses that double up
+// to limit.
+func (s searches) due(since, limit time.Duration) time.Duration {
+	if s.pause == 0 {
+		return since + deadlockAfter
+	}
+	return s.last + min(s.pause, max(limit, deadlockAfter))
+}
+
+// after are the searches once there was one now.
+func (s searches) after(now time.Duration) searches {
+	return searches{last: now, pause: max(deadlockAfter, 2*s.pause)}
+}
+
+// searchDue is the monotonic time at which a waiter looks for a deadlock. Who holds nothing is in no
+// circle that it could break. The caller holds mu.
+func (w *Waiter) searchDue(limit time.Duration) time.Duration {
+	if len(w.Request.Holds) == 0 {
+		return w.since + 1<<62
+	}
+	return w.search.due(w.since, limit)
+}
+
+// searchDeadlocks looks for circles through the waiters given and tells those that have to break one.
 func (q *Queue) searchDeadlocks(ctx context.Context, ws []*Waiter) {
 	now := q.Clock.Now().Mono
+	tell := map[bson.ObjectID]func([]string){}
 	for _, w := range ws {
 		w.mu.Lock()
-		w.search, w.pause = now, max(deadlockAfter, 2*w.pause)
+		w.search = w.search.after(now)
 		w.mu.Unlock()
+		tell[w.Request.TS] = func(circle []string) { w.tell(Fate{Circle: circle}) }
 	}
-	var seen *lines
-	for range 2 {
-		seen = q.readLines(ctx, seen)
-		var caught []*Waiter
-		for _, w := range ws {
-			if seen.circle(w.Request.TS) != nil {
-				caught = append(caught, w)
+	q.findCircles(ctx, tell, func() map[string][]catalog.Participant { return nil })
+}
+
+// SearchOutside looks for circles through those who wait in the line of a process in which p is the first,
+// where that is due, and returns how long until it is due again. Only their own process knows of them: so
+// whoever else is in a circle, the one of them that came last has to break it.
+func (q *Queue) SearchOutside(ctx context.Context, p *Place) (next time.Duration) {
+	now := q.Clock.Now().Mono
+	tell := map[bson.ObjectID]func([]string){}
+	next = q.Ping
+	q.mu.Lock()
+	for _, one := range p.line.places {
+		if len(one.party.Holds) == 0 {
+			continue
+		}
+		if one.search.due(one.Since, q.Ping) <= now {
+			one.search = one.search.after(now)
+			tell[one.party.TS] = func(circle []string) {
+				select {
+				case one.Circle <- circle:
+				default: // told before
+				}
 			}
 		}
-		if ws = caught; len(ws) == 0 {
+		next = min(next, one.search.due(one.Since, q.Ping)-now)
+	}
+	q.mu.Unlock()
+	if len(tell) > 0 {
+		q.findCircles(ctx, tell, q.outside)
+	}
+	return next
+}
+
+// outside are those of this process who wait for a place in a document, as if they had one, by lock.
+func (q *Queue) outside() map[string][]catalog.Participant {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	parties := map[string][]catalog.Participant{}
+	for name, lines := range q.lines {
+		for _, l := range lines {
+			for _, p := range l.places {
+				party := p.party
+				party.Since = time.Unix(0, int64(p.Since)) // compared among them only
+				parties[name] = append(parties[name], party)
+			}
+		}
+	}
+	return parties
+}
+
+// findCircles reads all lines and tells those of the sessions that have to break a circle. A read of many
+// documents is not of one instant, so a circle must be seen twice: what stands in both readings stood
+// there at the instant between them.
+func (q *Queue) findCircles(ctx context.Context, tell map[bson.ObjectID]func(circle []string),
+	outside func() map[string][]catalog.Participant) {
+	var seen *lines
+	for range 2 {
+		seen = q.readLines(ctx, seen, outside())
+		for ts := range tell {
+			if seen.circle(ts) == nil {
+				delete(tell, ts)
+			}
+		}
+		if len(tell) == 0 {
 			return
 		}
 	}
-	for _, w := range ws {
-		w.tell(Fate{Circle: seen.circle(w.Request.TS)})
+	for ts, told := range tell {
+		told(seen.circle(ts))
 	}
 }
 
-// readLines reads all lines. What could not be read stands in nobody's way.
-func (q *Queue) readLines(ctx context.Context, before *lines) *lines {
+// readLines reads all lines, with those who stand outside of them. What could not be read stands in
+// nobody's way.
+func (q *Queue) readLines(ctx context.Context, before *lines, outside map[string][]catalog.Participant) *lines {
 	l := newLines(before)
 	for row, err := range q.Store.List(ctx, true) {
 		if err != nil {
 			q.Log.Debug().Err(err).Msg("search for deadlocks")
 			continue
 		}
-		l.add(row)
+		l.add(row, outside[row.Lock.Name]...)
 	}
 	l.link()
 	return l
@@ -99,6 +170,7 @@ type node struct {
 	party catalog.Participant
 	lock  string
 	kind  kind
+	apart bool // it waits outside of the document: only its own process, which is this one, knows of it
 	gone  bool // whatever it waits for: it leaves by itself, or it is not known to stand there
 
 	waitsFor []*node
@@ -133,15 +205,15 @@ func (n *node) wait(need int, those ...*node) {
 	}
 }
 
-// add enters one lock.
-func (l *lines) add(row catalog.Snapshot) {
+// add enters one lock, with those who stand behind its line.
+func (l *lines) add(row catalog.Snapshot, outside ...catalog.Participant) {
 	lock := row.Lock
 	var ahead []*node
 	for _, p := range lock.Holders() {
 		ahead = append(ahead, l.party(row, p, holds))
 	}
 	need := len(ahead)
-	for rest := lock.Waiters; len(rest) > 0; {
+	for rest := slices.Concat(lock.Waiters, outside); len(rest) > 0; {
 		n := 1
 		for n < len(rest) && together(rest[0], rest[n]) {
 			n++
@@ -156,8 +228,11 @@ func (l *lines) add(row catalog.Snapshot) {
 		gate.wait(need, ahead...)
 		l.nodes = append(l.nodes, gate)
 		ahead = nil
-		for _, p := range rest[:n] {
+		for i, p := range rest[:n] {
 			w := l.party(row, p, waits)
+			if w.apart = len(rest)-i <= len(outside); w.apart {
+				w.gone = l.unseen(w)
+			}
 			w.wait(1, gate)
 			ahead = append(ahead, w)
 		}
@@ -171,16 +246,20 @@ func together(a, b catalog.Participant) bool {
 }
 
 func (l *lines) party(row catalog.Snapshot, p catalog.Participant, k kind) *node {
-	at := standing{row.Lock.Name, p.TS, k}
-	l.stood[at] = true
-	n := &node{party: p, lock: row.Lock.Name, kind: k, gone: silent(row, p)}
-	n.gone = n.gone || l.before != nil && !l.before.stood[at]
+	n := &node{party: p, lock: row.Lock.Name, kind: k}
+	l.stood[n.standing()] = true
+	n.gone = silent(row, p) || l.unseen(n)
 	l.nodes = append(l.nodes, n)
 	if k == waits {
 		l.waiters[p.TS] = n
 	}
 	return n
 }
+
+func (n *node) standing() standing { return standing{n.lock, n.party.TS, n.kind} }
+
+// unseen reports whether an earlier reading did not show a party.
+func (l *lines) unseen(n *node) bool { return l.before != nil && !l.before.stood[n.standing()] }
 
 // silentAfter is how many ping intervals a process may miss before it may be dead.
 const silentAfter = 2
@@ -290,12 +369,11 @@ func reach(start *node, steps func(*node) []*node) (all []*node, from map[*node]
 }
 
 // youngestOf returns the waiter that came last of those who hold something: there is one in every
-// circle, for whoever stands behind another in line came later.
+// circle, for whoever stands behind another in line came later. Those outside count as later than all others.
 func youngestOf(ring []*node) *node {
 	var youngest *node
 	for _, n := range ring {
-		if n.kind == waits && len(n.party.Holds) > 0 &&
-			(youngest == nil || older(youngest.party, n.party)) {
+		if n.kind == waits && len(n.party.Holds) > 0 && (youngest == nil || older(youngest, n)) {
 			youngest = n
 		}
 	}
@@ -303,11 +381,14 @@ func youngestOf(ring []*node) *node {
 }
 
 // older reports whether a came before b.
-func older(a, b catalog.Participant) bool {
-	if !a.Since.Equal(b.Since) {
-		return a.Since.Before(b.Since)
+func older(a, b *node) bool {
+	switch since := b.party.Since; {
+	case a.apart != b.apart:
+		return b.apart
+	case !a.party.Since.Equal(since):
+		return a.party.Since.Before(since)
 	}
-	return slices.Compare(a.TS[:], b.TS[:]) < 0
+	return slices.Compare(a.party.TS[:], b.party.TS[:]) < 0
 }
 
 // words are the shortest way from a waiter back to itself, a step for each waiter on it.

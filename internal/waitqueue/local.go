@@ -4,6 +4,10 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
 )
 
 // This file is the lines inside the process: contenders that have yet to enter a lock document. The first
@@ -23,8 +27,12 @@ type localLine struct {
 type Place struct {
 	Turn  chan struct{} // closed when it is the first of its line
 	Since time.Duration // monotonic
+	// Circle has room for one: the deadlock, in words, that it has to break.
+	Circle chan []string
 
-	line *localLine
+	line   *localLine
+	party  catalog.Participant // as it would stand in the document, with a session that is only known here
+	search searches            // the queue's mu guards it
 }
 
 // Room returns the channel that tells the first of the line that there may be room in the document now.
@@ -36,8 +44,10 @@ func (p *Place) Shut() bool { return p.line.shut.Load() }
 // SetShut notes whether there is room.
 func (p *Place) SetShut(shut bool) { p.line.shut.Store(shut) }
 
-// Join takes the last place of a line.
-func (q *Queue) Join(name string, limit int32) *Place {
+// Join takes the last place of a line. as is who asks: its mode, its limit, and what it holds meanwhile.
+func (q *Queue) Join(name string, as catalog.Participant) *Place {
+	limit := as.Limit
+	as.TS = bson.NewObjectID()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.IndexFunc(q.lines[name], func(l *localLine) bool { return l.limit == limit })
@@ -47,7 +57,10 @@ func (q *Queue) Join(name string, limit int32) *Place {
 			&localLine{name: name, limit: limit, room: make(chan struct{}, 1)})
 	}
 	l := q.lines[name][i]
-	p := &Place{line: l, Turn: make(chan struct{}), Since: q.Clock.Now().Mono}
+	p := &Place{
+		line: l, party: as, Since: q.Clock.Now().Mono,
+		Turn: make(chan struct{}), Circle: make(chan []string, 1),
+	}
 	l.places = append(l.places, p)
 	if len(l.places) == 1 {
 		close(p.Turn)

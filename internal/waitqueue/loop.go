@@ -100,7 +100,7 @@ func (l *loop) retire() bool {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
 	for _, w := range l.q.inside {
-		if w.stands {
+		if w.standing() {
 			return false
 		}
 	}
@@ -207,17 +207,24 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 	l.rtt += (took - l.rtt) / 4
 	l.q.Deliver(grants)
 	for _, name := range free {
-		l.settle(ctx, name)
+		l.settle(ctx, by[name], name)
 	}
 }
 
 // settle grants a lock that somebody left free with a line to the first in it.
-func (l *loop) settle(ctx context.Context, name string) {
+func (l *loop) settle(ctx context.Context, ws []*Waiter, name string) {
 	grants, err := l.q.Store.GrantNext(ctx, name)
-	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-		l.q.Log.Debug().Err(err).Str("lock", catalog.Printable(name, 200)).Msg("settle")
-	}
+	l.stepped(ctx, ws, err)
 	l.q.Deliver(grants)
+}
+
+// stepped notes how a step went that helps a line on. What others did meanwhile is no failure.
+func (l *loop) stepped(ctx context.Context, ws []*Waiter, err error) {
+	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = nil
+	}
+	l.q.steps.Note(ctx, passing(err))
+	l.refuse(ws, err)
 }
 
 // attend looks at all locks that somebody waits for: who stands before him, and do they live.
@@ -311,7 +318,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 		l.expel(missing)
 	}
 	if s.Free() && len(s.Lock.Waiters) > 0 {
-		l.settle(ctx, s.Name)
+		l.settle(ctx, ws, s.Name)
 		return
 	}
 	if last > 0 {
@@ -330,10 +337,8 @@ func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) 
 			l.soon(one.Decision.Remaining)
 		}
 	}
-	_, err := l.q.Judge.EvictDead(ctx, s, n)
-	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-		l.q.Log.Warn().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("evict")
-		l.refuse(ws, err)
+	if evicted, err := l.q.Judge.EvictDead(ctx, s, n); evicted > 0 || err != nil {
+		l.stepped(ctx, ws, err)
 	}
 }
 

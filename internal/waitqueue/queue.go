@@ -68,7 +68,7 @@ type Queue struct {
 
 	streaming atomic.Bool // a stream of grants is open
 
-	looks, questions *Episode // of failures, for the log
+	looks, questions, steps *Episode // of failures, for the log
 }
 
 // New makes a queue in which nobody waits. It starts no goroutine.
@@ -78,6 +78,7 @@ func New(cfg Config) *Queue {
 		wake:      make(chan struct{}, 1),
 		looks:     &Episode{Log: cfg.Log, What: "look at the locks that are waited for"},
 		questions: &Episode{Log: cfg.Log, What: "question for grants"},
+		steps:     &Episode{Log: cfg.Log, What: "step for a line"},
 	}
 }
 
@@ -93,11 +94,10 @@ type Waiter struct {
 
 	mu     sync.Mutex    // guards the fields below
 	since  time.Duration // monotonic time of its entering
-	search time.Duration // monotonic time of the last search for a deadlock
-	pause  time.Duration // until the next one
-	stands bool          // it stands in its line: the loop looks after it
-	place  int           // how many stood before it in the line at the last look
-	looked bool          // scene is the loop's
+	search searches
+	stands bool // it stands in its line: the loop looks after it
+	place  int  // how many stood before it in the line at the last look
+	looked bool // scene is the loop's
 	scene  *contend.Scene
 }
 
@@ -118,6 +118,13 @@ func (w *Waiter) Scene() *contend.Scene {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.scene
+}
+
+// standing reports whether it stands in its line.
+func (w *Waiter) standing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stands
 }
 
 // tell ends the stay of a waiter in the line. What was told first counts.
@@ -195,10 +202,7 @@ func (q *Queue) waiters() (map[string][]*Waiter, []string) {
 	defer q.mu.Unlock()
 	by := map[string][]*Waiter{}
 	for _, w := range q.inside {
-		w.mu.Lock()
-		standing := w.stands
-		w.mu.Unlock()
-		if standing {
+		if w.standing() {
 			by[w.Request.Name] = append(by[w.Request.Name], w)
 		}
 	}
