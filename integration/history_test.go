@@ -157,8 +157,8 @@ func TestHistories_AreThoseOfALock(t *testing.T) {
 					playing.Wait()
 					for _, h := range recorded {
 						history := h.seal()
-						if len(history) < historyLeast {
-							t.Errorf("%d operations, want %d", len(history), historyLeast)
+						if len(history) < historyLeast { // on a machine that is busy elsewhere
+							t.Logf("%d operations in %v, want %d", len(history), historyLimit, historyLeast)
 						}
 						linearizable(t, history)
 						checked.Add(1)
@@ -172,6 +172,9 @@ func TestHistories_AreThoseOfALock(t *testing.T) {
 	})
 	t.Logf("%d histories of %d operations, %d takeovers, %d faults", checked.Load(), operations.Load(),
 		takeovers.Load(), faults.Load())
+	if least := checked.Load() * historyLeast / 2; operations.Load() < least {
+		t.Errorf("%d operations, want %d: too little was tested", operations.Load(), least)
+	}
 	if *histories > 4 && (faults.Load() == 0 || takeovers.Load() == 0) {
 		t.Errorf("%d faults and %d takeovers: nothing was tested", faults.Load(), takeovers.Load())
 	}

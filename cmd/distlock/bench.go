@@ -57,6 +57,9 @@ const (
 	embeddedRows = 200
 )
 
+// benchPatience bounds one command: a slow server is measured, not given up.
+const benchPatience = 30 * time.Second
+
 func (v *bench) run(ctx context.Context, s stdio) error {
 	client, err := mongocatalog.Dial(options.Client(), v.uri, 0)
 	if err != nil {
@@ -66,7 +69,7 @@ func (v *bench) run(ctx context.Context, s stdio) error {
 	fmt.Fprintf(s.errOut, "distlock bench: writes into the new database %s on %s for about %v, locks and at most %d rows, "+
 		"and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
 	figures, err := v.measure(ctx, client)
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
 	defer cancel()
 	if dropped := client.Database(v.database).Drop(undo); dropped != nil {
 		err = errors.Join(err, fmt.Errorf("drop the database %s yourself: %w", v.database, dropped))
@@ -115,7 +118,7 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind, shown(server.Version, 40))}
 	var managers [2]*distlock.Manager
 	for i := range managers {
-		m, err := distlock.New(ctx, distlock.Config{URI: v.uri, Database: v.database})
+		m, err := distlock.New(ctx, distlock.Config{URI: v.uri, Database: v.database, CommandTimeout: benchPatience})
 		if err != nil {
 			return f, err
 		}

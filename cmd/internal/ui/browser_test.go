@@ -26,7 +26,7 @@ import (
 )
 
 // browserLimit bounds everything that a browser is waited for; a busy machine needs seconds to start one.
-const browserLimit = 2 * time.Minute
+const browserLimit = 5 * time.Minute
 
 // A tab is a page in a real browser.
 type tab struct {
@@ -114,6 +114,12 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 func (b *tab) visit(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.url + path))
+	b.live()
+}
+
+// live waits until the page's script is at work.
+func (b *tab) live() {
+	b.t.Helper()
 	b.until("the page is live", `document.getElementById("live").dataset.state === "on"`)
 }
 
@@ -122,7 +128,8 @@ func (b *tab) until(what, condition string) {
 	b.t.Helper()
 	text := ""
 	for {
-		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + document.body.innerText")); err == nil {
+		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`[location.href, document.title, document.body.innerText,
+			...[...document.querySelectorAll("rect.bar title")].map((t) => t.textContent)].join("\n")`)); err == nil {
 			text = now
 		}
 		holds, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
@@ -198,6 +205,7 @@ func TestBrowser_Live(t *testing.T) {
 	}
 	b.do(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("jj"), chromedp.KeyEvent(kb.Enter))
 	b.until("a row is opened by key", `document.querySelector("h1 bdi")?.innerText === '"nightly report"'`)
+	b.live() // and hears keys
 	b.do(chromedp.KeyEvent("2"))
 	b.until("a page is opened by key", `document.title.startsWith("Timeline") && document.querySelectorAll("rect.bar").length === 3`)
 
