@@ -309,6 +309,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		}
 		a.m.loops.Go(h.watchLease) // ends with the guard's context
 	}
+	g := newGuard(h) // from here on the lock is given back, whatever panics
 	event := a.m.log.Info().Str("lock", catalog.Printable(a.request.Name, 200)).
 		Stringer("ts", a.request.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(a.request.Why, 200))
 	if evidence != "" {
@@ -318,7 +319,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	}
 	h.handed = true
 	a.acquired(h)
-	return newGuard(h), nil
+	return g, nil
 }
 
 // undo takes this attempt out of the lock, whether it holds or waits, in the background: its caller

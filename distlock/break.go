@@ -48,8 +48,9 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	if len(session) > 1 {
 		return nil, fmt.Errorf("%w: Break was given %d sessions; it breaks one", ErrBadOption, len(session))
 	}
-	err := i.usable(ctx)
+	ctx, done, err := i.begin(ctx)
 	if err == nil {
+		defer done()
 		err = i.fit(ctx)
 	}
 	var broken catalog.Participant

@@ -88,16 +88,17 @@ type transactionOf struct{ h *holding }
 //
 // Everything work does with the context it is given belongs to the transaction, if it goes through
 // the same client: Config.Client, or mongo.SessionFromContext(ctx).Client(). work may run several
-// times: it must have no other effects. All runs together are bounded by ctx, by the guard and by
-// the time for which a lock is trusted (Takeover - Margin), whichever ends first, not by the driver's
-// 120 s. Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after
-// the other; the later one waits as long as ctx and the guard last. Transactions of
-// several holders of one lock (Shared, Permits) write the same lock document: of two that overlap the
-// second to commit runs again, and so does one during which a contender came into the line, or left
-// it. Keep them short, for that and because a takeover waits for them. An error of a command that work
+// times: it must have no other effects. All runs together, and the wait for them, are bounded by ctx, by the
+// guard and by the time for which a lock is trusted (Takeover - Margin), whichever ends first, not by the
+// driver's 120 s. Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after
+// the other; the later one waits, in vain if work itself calls it with another context than its own.
+// Transactions of several holders of one lock (Shared, Permits) write the same lock document: of two that
+// overlap the second to commit runs again, and so does one during which a contender came into the line, or
+// left it. Keep them short, for that and because a takeover waits for them. An error of a command that work
 // keeps back has ended the transaction all the same: return it.
 //
-// Errors: work's, as they are; a *LostError, and then the guard is lost; [ErrNoTransactions] on a
+// Errors: work's, as they are, joined with why the guard is over when it is; a *LostError, and then the guard
+// is lost; [ErrNoTransactions] on a
 // standalone, on the embedded server, and in database config of a replica set, before work is
 // called; [ErrBadOption] when work calls InTransaction of the same guard with its context;
 // [ErrOutcomeUnknown] when the server did not tell whether it was committed.
@@ -115,18 +116,19 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 		return fmt.Errorf("%w: InTransaction of %s was called inside of itself: its transactions run one "+
 			"after the other; use the context of the outer one", ErrBadOption, quoted(g.Name()))
 	}
+	hold := g.h.m.cfg.Takeover - g.h.m.cfg.Margin
+	ctx, stopTimer := context.WithTimeout(ctx, hold)
+	defer stopTimer()
 	select { // two of one guard would only conflict with each other
 	case g.h.transacting <- struct{}{}:
 		defer func() { <-g.h.transacting }()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("distlock: transaction under %s: another one of this guard goes on: %w",
+			quoted(g.Name()), context.Cause(ctx))
 	case <-g.h.ctx.Done():
 		return context.Cause(g.h.ctx)
 	}
 	ctx = context.WithValue(ctx, transactionOf{g.h}, true)
-	hold := g.h.m.cfg.Takeover - g.h.m.cfg.Margin
-	ctx, stopTimer := context.WithTimeout(ctx, hold)
-	defer stopTimer()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(g.h.ctx, func() { cancel(context.Cause(g.h.ctx)) })
@@ -148,6 +150,8 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 		return g.h.err()
 	case errors.Is(err, catalog.ErrUnknownOutcome):
 		err = fmt.Errorf("distlock: transaction under %s: %w: %w", quoted(g.Name()), ErrOutcomeUnknown, err)
+		return errors.Join(err, over)
+	case over != nil && fromWork != nil && errors.Is(err, fromWork):
 		return errors.Join(err, over)
 	case over != nil:
 		return over

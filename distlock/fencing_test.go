@@ -302,3 +302,36 @@ func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 		w.release(w.wantTurn(waiter))
 	})
 }
+
+// Tries to break: one that work begins with a context that is not its own cannot be told from one of
+// another goroutine. It waits for its turn in vain, but not for ever.
+func TestInTransaction_NestedByAnotherContext_Ends(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		start := time.Now()
+		never := func(context.Context) error { t.Error("it ran"); return nil }
+		err := g.InTransaction(g.Context(), func(context.Context) error { return g.InTransaction(g.Context(), never) })
+		wantErr(t, err, context.DeadlineExceeded)
+		if took := time.Since(start); took != holdTime {
+			t.Errorf("it took %v, want %v", took, holdTime)
+		}
+		if err := g.InTransaction(t.Context(), func(context.Context) error { return nil }); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+// Work fails and the lock is lost: the caller is told both, as by Do.
+func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, b := w.start(nil), w.start(nil)
+		mine := errors.New("mine")
+		err := p.mustTry("a").InTransaction(t.Context(), func(context.Context) error {
+			w.breaking(b, "a")
+			return mine
+		})
+		wantErr(t, err, mine)
+		wantErr(t, err, distlock.ErrLockLost)
+	})
+}

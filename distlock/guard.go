@@ -29,8 +29,9 @@ type TryGuard struct {
 	cleanup  runtime.Cleanup
 	released atomic.Bool
 
-	release sync.Once
-	outcome error // of release
+	mu      sync.Mutex // guards the fields below
+	last    bool       // its release was that of the lock, which has the outcome
+	outcome error      // of its release where it was not
 }
 
 // holding is a guard without the handle that its user has.
@@ -93,8 +94,11 @@ func (g *TryGuard) Context() context.Context { return g.h.ctx }
 
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, ErrReleased or
 // ErrClosed afterwards. It computes from the clock on every call, so a process that was paused sees
-// the loss before any timer has run. No I/O.
+// the loss before any timer has run; of a nil guard it is [ErrBadOption]. No I/O.
 func (g *TryGuard) Err() error {
+	if g == nil {
+		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
+	}
 	err := g.h.err()
 	if err == nil && g.released.Load() {
 		return ErrReleased // another guard of the same acquisition still holds the lock
@@ -116,12 +120,17 @@ func (g *TryGuard) Deadline() time.Time {
 
 // Verify asks the server whether the lock is still held by this guard: one read, linearizable on a
 // replica set. Nil means that it was at some instant inside the call. It returns a *LostError when
-// it was not, and then the guard is lost; any other error says that the server could not be asked,
-// and changes nothing.
+// it was not, and then the guard is lost, and the other errors of Err; any further one says that the server
+// could not be asked, and changes nothing.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}
+	if err := g.Err(); err != nil {
+		return err
+	}
+	ctx, done := g.h.m.whileOpen(ctx)
+	defer done()
 	return g.h.check(ctx)
 }
 
@@ -151,17 +160,23 @@ func (g *TryGuard) Release() error {
 }
 
 func (g *TryGuard) releaseWithin(ctx context.Context) error {
-	g.release.Do(func() {
-		g.released.Store(true)
-		g.cleanup.Stop()
-		if g.h.lastGuard() {
-			g.outcome = g.h.release(ctx, ErrReleased)
-		} else {
-			g.outcome = g.h.broken()
-		}
-	})
-	runtime.KeepAlive(g)
+	defer runtime.KeepAlive(g)
+	if g.giveUp(g.h.broken()) {
+		return g.h.release(ctx, ErrReleased)
+	}
 	return g.outcome
+}
+
+// giveUp takes the guard off the count, once, and reports whether it was the last one of its lock. broken is
+// the outcome if it was not.
+func (g *TryGuard) giveUp(broken error) (last bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.released.Swap(true) {
+		g.cleanup.Stop()
+		g.last, g.outcome = g.h.lastGuard(), broken
+	}
+	return g.last
 }
 
 // Reenter acquires the lock once more for the caller that has this guard, and returns a guard of its own: as
@@ -171,9 +186,6 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 //
 // Errors: those of Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
-	if g == nil {
-		return nil, fmt.Errorf("%w: the guard is nil", ErrBadOption)
-	}
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
@@ -274,8 +286,9 @@ func (h *holding) check(ctx context.Context) error {
 		h.lose(errDocumentGone)
 	case errors.Is(err, catalog.ErrMalformed):
 		h.lose(err)
-	case err != nil:
+	case err != nil && h.err() == nil:
 		return fmt.Errorf("distlock: check %s: %w", quoted(h.session.Name), err)
+	case err != nil: // it is over meanwhile
 	case !lock.Held || !lock.HeldAs(h.session.TS, h.process):
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
 	}
@@ -312,6 +325,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 	if first {
 		defer close(freed)
 		start := h.m.events.start()
+		h.outcome = h.failed(0, errors.New("the release panicked"))
 		h.outcome = h.free(ctx, why)
 		h.released(start)
 		return h.outcome
@@ -326,7 +340,11 @@ func (h *holding) release(ctx context.Context, why error) error {
 		return h.outcome
 	case <-ctx.Done():
 		h.m.pinger.ReleaseLater(h.session) // it may be held still
-		return context.Cause(ctx)
+		lost := h.broken()
+		if errors.Is(lost, ErrReleased) {
+			lost = nil // the other release did that
+		}
+		return errors.Join(lost, h.failed(0, context.Cause(ctx)))
 	}
 }
 
@@ -351,12 +369,16 @@ func (h *holding) free(ctx context.Context, why error) error {
 		return lost
 	default:
 		h.m.pinger.ReleaseLater(h.session)
-		if h.m.life.Err() != nil {
-			err = fmt.Errorf("%w: %w", ErrClosed, err)
-		}
-		failed := &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
-		return errors.Join(lost, failed)
+		return errors.Join(lost, h.failed(tries, err))
 	}
+}
+
+// failed is the error of a release after which the lock may be held still.
+func (h *holding) failed(tries int, err error) error {
+	if h.m.life.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
 // hasTwin reports whether another process with the same id, as after the restore of a snapshot, goes on

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
@@ -269,3 +273,141 @@ func TestDo_LostDuringWork_IsAnError(t *testing.T) {
 		wantErr(t, err, mine)
 	})
 }
+
+// Several goroutines release one guard at once, one of them by way of Do: all wait for the one release, each as
+// long as it may, and are told what came of it. Waiting must not stop the clock of a test in virtual time.
+func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				time.Sleep(4 * time.Second)
+			}
+			return apply()
+		})
+		ended := make(chan error, 5)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := p.Do(ctx, "a", func(_ context.Context, g *distlock.TryGuard) error {
+			for range cap(ended) {
+				go func() { ended <- g.Release() }()
+			}
+			synctest.Wait()
+			return nil
+		})
+		wantErr(t, err, distlock.ErrReleaseFailed)
+		wantErr(t, err, context.DeadlineExceeded)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("Do took %v for a context of 1s", took)
+		}
+		for range cap(ended) {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(start); took != 4*time.Second {
+			t.Errorf("the releases took %v, want 4s", took)
+		}
+	})
+}
+
+// Whoever releases a guard while Close does is told by the end of Close, also by a store that hangs, that
+// the lock may be held still.
+func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		p.store.Set(deaf)
+		ended := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() { ended <- g.Release() })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_ = p.Close(ctx)
+		time.Sleep(2 * distlock.Grace)
+		synctest.Wait()
+		if len(ended) == 0 {
+			t.Fatal("Release goes on after Close")
+		}
+		for _, err := range []error{<-ended, g.Release()} {
+			wantErr(t, err, distlock.ErrClosed)
+			wantErr(t, err, distlock.ErrReleaseFailed)
+		}
+		time.Sleep(time.Minute) // the deaf ends
+	})
+}
+
+// A guard that was released, or never was there, is good for nothing, although another guard of the same
+// acquisition holds the lock.
+func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a", distlock.Lease(time.Hour))
+		if other, err := g.Reenter(); err != nil || g.Release() != nil {
+			t.Fatal(err)
+		} else {
+			defer other.Release()
+		}
+		for want, g := range map[error]*distlock.TryGuard{distlock.ErrReleased: g, distlock.ErrBadOption: nil} {
+			for name, call := range map[string]func() error{
+				"Err":    g.Err,
+				"Verify": func() error { return g.Verify(t.Context()) },
+				"Renew":  func() error { return g.Renew(t.Context()) },
+				"Fenced": func() error { _, _, err := g.Fenced(nil, nil); return err },
+				"InTransaction": func() error {
+					return g.InTransaction(t.Context(), func(context.Context) error { return nil })
+				},
+				"PutFirst": func() error { return g.PutFirst(t.Context(), bson.NewObjectID()) },
+				"Reenter":  func() error { _, err := g.Reenter(); return err },
+			} {
+				if err := call(); !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", name, err, want)
+				}
+			}
+		}
+	})
+}
+
+// A logger that panics: no lock stays held by it, and Close neither ends the program nor keeps quiet.
+func TestLogger_Panics_LocksAreGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var panics atomic.Bool
+		p := w.start(func(c *distlock.Config) {
+			c.Logger = zerolog.New(writerFunc(func(line []byte) (int, error) {
+				if panics.Load() {
+					panic("the logger panics")
+				}
+				return len(line), nil
+			}))
+		})
+		kept := p.mustTry("kept")
+		panics.Store(true)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic did not reach the caller")
+				}
+			}()
+			_, _ = p.Lock("a").TryLock(t.Context())
+		}()
+		panics.Store(false)
+		for i := 0; i < 100 && w.lock("a").Held; i++ {
+			runtime.GC()
+			time.Sleep(pingTime)
+		}
+		if w.lock("a").Held {
+			t.Error("the lock that nobody has stays held")
+		}
+		panics.Store(true)
+		_ = p.Close(t.Context())
+		if w.lock("kept").Held {
+			t.Error("Close left a lock held")
+		}
+		panics.Store(false)
+		wantErr(t, kept.Release(), distlock.ErrReleaseFailed)
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(line []byte) (int, error) { return f(line) }

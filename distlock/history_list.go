@@ -51,7 +51,12 @@ type HistoryQuery struct {
 // Errors: those of Locks; [ErrBadName]; [ErrBadOption] for a Since or Limit below zero.
 func (i *Inspector) History(ctx context.Context, q HistoryQuery) iter.Seq2[HistoryEntry, error] {
 	return func(yield func(HistoryEntry, error) bool) {
-		asked, err := i.historyQuery(ctx, q)
+		ctx, done, err := i.begin(ctx)
+		var asked catalog.HistoryQuery
+		if err == nil {
+			defer done()
+			asked, err = i.historyQuery(ctx, q)
+		}
 		if err != nil {
 			yield(HistoryEntry{}, fmt.Errorf("distlock: history: %w", err))
 			return
@@ -82,8 +87,8 @@ func (i *Inspector) historyQuery(ctx context.Context, q HistoryQuery) (catalog.H
 			return asked, err
 		}
 	}
-	if err := i.usable(ctx); err != nil || q.Since == 0 {
-		return asked, err
+	if q.Since == 0 {
+		return asked, nil
 	}
 	server, err := i.store.Hello(ctx)
 	if err != nil {

@@ -23,10 +23,11 @@ type Inspector struct {
 	clock   clock.Clock
 	events  *emitter
 	closed  <-chan struct{}
-	process func() string               // of the Manager; empty when there is none
-	granted func([]catalog.Grant)       // tells the Manager's waiters
-	fit     func(context.Context) error // asked before a lock is broken
-	close   func(context.Context) error // of the store, when it is the Inspector's own
+	process func() string                                   // of the Manager; empty when there is none
+	granted func([]catalog.Grant)                           // tells the Manager's waiters
+	fit     func(context.Context) error                     // asked before a lock is broken
+	open    func(context.Context) (context.Context, func()) // the context of a call: see whileOpen
+	close   func(context.Context) error                     // of the store, when it is the Inspector's own
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
@@ -58,6 +59,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 		events:  newEmitter(observer, in.Clock, cfg.Logger),
 		process: func() string { return "" },
 		granted: func([]catalog.Grant) {},
+		open:    func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 		fit: func(ctx context.Context) error {
 			server, err := s.locks.Hello(ctx)
 			if err != nil {
@@ -79,7 +81,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
-		process: m.Process, granted: m.queue.Deliver,
+		process: m.Process, granted: m.queue.Deliver, open: m.whileOpen,
 		fit:   func(context.Context) error { return nil }, // New has asked
 		close: func(context.Context) error { return nil },
 	}
@@ -97,14 +99,18 @@ func (i *Inspector) Close(ctx context.Context) error {
 	return nil
 }
 
-// usable returns why a call cannot begin: its context, or that the Inspector was closed.
-func (i *Inspector) usable(ctx context.Context) error {
+// begin returns the context of a call, or why it cannot begin: its own context, or that the Inspector was closed.
+func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) {
 	select {
 	case <-i.closed:
-		return ErrClosed
+		return nil, nil, ErrClosed
 	default:
-		return usable(ctx)
 	}
+	if err := usable(ctx); err != nil {
+		return nil, nil, err
+	}
+	ctx, done := i.open(ctx)
+	return ctx, done, nil
 }
 
 // A LockInfo is one who holds a lock, or waits for it, with what is known of its process. Texts are as
@@ -180,9 +186,11 @@ func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters [
 	if err := checkName(name); err != nil {
 		return nil, nil, err
 	}
-	if err := i.usable(ctx); err != nil {
+	ctx, done, err := i.begin(ctx)
+	if err != nil {
 		return nil, nil, fmt.Errorf("distlock: look at %s: %w", quoted(name), err)
 	}
+	defer done()
 	seen, err := catalog.LookAt(ctx, i.store, name)
 	switch {
 	case err != nil:
@@ -199,10 +207,12 @@ func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters [
 func (i *Inspector) list(ctx context.Context, waiting bool,
 	rows func(catalog.Snapshot) []LockInfo) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
-		if err := i.usable(ctx); err != nil {
+		ctx, done, err := i.begin(ctx)
+		if err != nil {
 			yield(LockInfo{}, fmt.Errorf("distlock: list: %w", err))
 			return
 		}
+		defer done()
 		for seen, err := range i.store.List(ctx, waiting) {
 			if err != nil {
 				if !yield(LockInfo{}, fmt.Errorf("distlock: %w", err)) {

@@ -153,19 +153,18 @@ func (l *lease) deadline() time.Time {
 // [ErrBadOption] for a guard that was acquired without [Lease]; any other error, such as
 // [ErrUnavailable] or [ErrOutcomeUnknown], leaves the deadline where it was: try again before it.
 func (g *TryGuard) Renew(ctx context.Context) error {
-	if g == nil {
-		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
-	}
 	if err := usable(ctx); err != nil {
+		return err
+	}
+	if err := g.Err(); err != nil {
 		return err
 	}
 	if g.h.lease == nil {
 		return fmt.Errorf("%w: %s was acquired without Lease: its heartbeat keeps it, there is nothing to renew",
 			ErrBadOption, quoted(g.Name()))
 	}
-	if err := g.Err(); err != nil {
-		return err
-	}
+	ctx, done := g.h.m.whileOpen(ctx)
+	defer done()
 	return g.h.renew(ctx)
 }
 

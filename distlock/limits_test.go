@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
@@ -107,6 +110,32 @@ var asks = []asking{
 		}
 		return nil
 	}},
+	{"History", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		for _, err := range p.History(ctx, distlock.HistoryQuery{}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"Holder", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		_, err := p.Lock("a").Holder(ctx)
+		return err
+	}},
+	{"RequestYield", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		return p.Lock("a").RequestYield(ctx, "test")
+	}},
+	{"PutFirst", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		return own.PutFirst(ctx, bson.NewObjectID())
+	}},
+	{"Renew", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
+		_ ...distlock.Option) error {
+		return own.Renew(ctx)
+	}},
 }
 
 // Tries to break: every call returns when its context ends or the time of WaitAtMost is up, at
@@ -146,7 +175,7 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 		if a.held {
 			other.mustTry("a")
 		}
-		own := p.mustTry("own")
+		own := p.mustTry("own", distlock.Lease(time.Hour))
 		var n atomic.Int32
 		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			switch at := int(n.Add(1)); {
@@ -228,6 +257,41 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 						t.Error("a call that was under way goes on after Close")
 					}
 				}
+			})
+		})
+	}
+}
+
+// Tries to break: whatever is under way returns when Close does, also what only asks, and with a context that
+// never ends.
+func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
+	for store, hang := range hangs {
+		t.Run(store, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(nil)
+				own := p.mustTry("own", distlock.Lease(time.Hour))
+				p.store.Set(hang.hook)
+				var under sync.Map
+				for i, a := range slices.Concat(waits, asks, asks) { // of two renewals one waits for the other
+					under.Store(i, a.name)
+					go func() {
+						if err := a.call(context.Background(), p, own); err == nil {
+							t.Errorf("%s says that all is well", a.name)
+						}
+						under.Delete(i)
+					}()
+				}
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				_ = p.Close(ctx)
+				time.Sleep(2 * hang.grace)
+				synctest.Wait()
+				under.Range(func(_, name any) bool {
+					t.Errorf("%s goes on after Close", name)
+					return true
+				})
+				time.Sleep(time.Minute) // the deaf ends
 			})
 		})
 	}

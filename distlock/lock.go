@@ -180,9 +180,9 @@ func usable(ctx context.Context) error {
 
 // Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context, and
 // releases, also when work panics. It never returns nil when the lock was not held for the whole of
-// work: the error joins that of work with that of [TryGuard.Release], which tells of the loss, of a
-// Manager that was closed meanwhile, and of a release that failed. Releasing is bounded by ctx, and by
-// one command if ctx has ended by then.
+// work, unless work released the guard itself: the error joins that of work with that of
+// [TryGuard.Release], which tells of the loss, of a Manager that was closed meanwhile, and of a release
+// that failed. Releasing is bounded by ctx, and by one command if ctx has ended by then.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {
@@ -195,7 +195,7 @@ func (m *Manager) Do(ctx context.Context, name string,
 	defer func() {
 		back, done := m.givingBack(ctx)
 		defer done()
-		back, stop := m.calling(back, acquireOptions{})
+		back, stop := m.whileOpen(back)
 		defer stop()
 		err = errors.Join(err, guard.releaseWithin(back))
 	}()

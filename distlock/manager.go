@@ -289,12 +289,20 @@ func (m *Manager) calling(ctx context.Context, o acquireOptions) (context.Contex
 	if o.bounded && o.wait > 0 {
 		ctx, stopTimer = m.within(ctx, o.wait)
 	}
+	ctx, done := m.whileOpen(ctx)
+	return ctx, func() {
+		done()
+		stopTimer()
+	}
+}
+
+// whileOpen returns the context of the commands of a call: it ends with ctx, and when Close is done.
+func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
-		stopTimer()
 	}
 }
 
@@ -330,9 +338,7 @@ func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
 	for range min(closeParallel, len(holds)) {
 		workers.Go(func() {
 			for h := range next {
-				if err := h.release(ctx, ErrClosed); err != nil {
-					m.log.Debug().Err(err).Msg("release at close")
-				}
+				m.releaseAtClose(ctx, h)
 			}
 		})
 	}
@@ -341,4 +347,15 @@ func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
 	}
 	close(next)
 	workers.Wait()
+}
+
+func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
+	defer func() {
+		if recover() != nil { // a logger or a store that panics must not end the program
+			m.pinger.ReleaseLater(h.session)
+		}
+	}()
+	if err := h.release(ctx, ErrClosed); err != nil {
+		m.log.Debug().Err(err).Msg("release at close")
+	}
 }

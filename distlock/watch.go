@@ -80,6 +80,8 @@ func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 		err = ErrClosed
 	}
 	if err == nil {
+		ctx, done := l.m.whileOpen(ctx)
+		defer done()
 		err = l.m.locks.RequestYield(ctx, l.name, l.m.Process(), why)
 	}
 	return changing("request the yield of", l.name, err, ErrNotHeld)
@@ -93,9 +95,6 @@ func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 // its process; [ErrBadOption] for a guard that is shared or a permit; [ErrOutcomeUnknown]: put it first again;
 // [ErrUnavailable]; a *MalformedError; a *LostError when the lock was lost.
 func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
-	if g == nil {
-		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
-	}
 	if err := g.Err(); err != nil {
 		return err
 	}
@@ -106,6 +105,9 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	}
 	err := usable(ctx)
 	if err == nil {
+		var done func()
+		ctx, done = g.h.m.whileOpen(ctx)
+		defer done()
 		err = g.h.m.locks.PutFirst(ctx, g.h.session, waiter)
 	}
 	if errors.Is(err, catalog.ErrNoMatch) {
