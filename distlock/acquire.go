@@ -286,8 +286,9 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		m: a.m, session: a.request.Session, process: a.request.Process, why: a.request.Why,
 		mode: a.request.Mode, limit: a.request.Limit, fence: lock.Fence, evidence: evidence, term: a.term,
 		label: a.label, lease: life, guards: 1, since: a.m.events.start(),
-		transacting: make(chan struct{}, 1),
+		transacting: make(chan struct{}, 1), loss: make(chan struct{}, 1),
 	}
+	h.loss <- struct{}{}
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
 	h.telling.Add(1) // whoever ends it from now on tells that after we have told of it
 	defer h.telling.Done()
@@ -307,7 +308,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		if err := life.over(a.m.cfg.Clock); err != nil { // it ran out meanwhile
 			return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: err})
 		}
-		a.m.loops.Go(h.watchLease) // ends with the guard's context
+		a.m.loops.Go(h.watchLease) // ends with the guard
 	}
 	g := newGuard(h) // from here on the lock is given back, whatever panics
 	event := a.m.log.Info().Str("lock", catalog.Printable(a.request.Name, 200)).

@@ -55,7 +55,7 @@ type holding struct {
 
 	telling sync.WaitGroup // until its acquisition was told, or will not be
 	handed  bool           // its acquisition was told; read after telling
-	loss    sync.Once      // tells of it
+	loss    chan struct{}  // one element, which is gone when its loss is told
 
 	transacting chan struct{} // one element while a transaction is under way
 
@@ -255,11 +255,13 @@ func (h *holding) tellLoss() {
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
 		return
 	}
-	h.loss.Do(func() {
-		h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
-			Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
-		h.over(EventLost, 0, lost)
-	})
+	if _, first := <-h.loss; !first {
+		return
+	}
+	defer close(h.loss)
+	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
+		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
+	h.over(EventLost, 0, lost)
 }
 
 // wasHanded reports whether the acquisition was told: nothing is told of a guard that nobody ever got.
@@ -272,6 +274,7 @@ func (h *holding) end(why error) bool {
 	first := h.ended.CompareAndSwap(nil, &why)
 	if first {
 		h.cancel(why)
+		h.lease.ended()
 	}
 	return first
 }

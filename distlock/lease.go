@@ -40,6 +40,7 @@ func (o *acquireOptions) checkLease() error {
 type lease struct {
 	life     time.Duration
 	hold     time.Duration // for how long a renewal is trusted: life less the margin
+	gone     chan struct{} // closed when the guard is over
 	renewing chan struct{} // one element while a renewal is under way
 	number   int64         // of the last renewal that was sent; owned by who is renewing
 
@@ -60,7 +61,9 @@ const leaseTrips = 3
 // its lease. Whoever was granted the lock by another process learns of it at an unknown time, so the life
 // counts from here.
 func (a *attempt) beginLease(ctx context.Context) (*lease, error) {
-	l := &lease{life: a.life, hold: a.m.cfg.trustedFor(a.life), renewing: make(chan struct{}, 1)}
+	l := &lease{
+		life: a.life, hold: a.m.cfg.trustedFor(a.life), gone: make(chan struct{}), renewing: make(chan struct{}, 1),
+	}
 	for try := 1; ; try++ {
 		sent, err := a.m.renew(ctx, a.request.Session, l)
 		if err != nil {
@@ -198,7 +201,15 @@ func (h *holding) renew(ctx context.Context) error {
 	return err
 }
 
-// watchLease ends the guard's context when its lease runs out. It ends with the context.
+// ended ends the watch of a lease, if there is one.
+func (l *lease) ended() {
+	if l != nil {
+		close(l.gone)
+	}
+}
+
+// watchLease ends the guard's context when its lease runs out, and tells of that, also if the context has ended
+// by itself. It ends with the guard.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
 	// It looks once an interval, for a suspended machine's timer has slept too.
@@ -209,7 +220,7 @@ func (h *holding) watchLease() {
 		select {
 		case <-timer.C():
 			timer.Reset(next())
-		case <-h.ctx.Done():
+		case <-h.lease.gone:
 			return
 		}
 	}

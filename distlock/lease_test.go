@@ -357,3 +357,21 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 		}
 	})
 }
+
+// The context of a job ends, the job hangs all the same, and its lease runs out: that is told at once, not
+// only when the job comes back.
+func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, d := w.observed(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		g, err := p.Lock("a").TryLock(ctx, distlock.Lease(lifeTime))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		time.Sleep(leaseHold)
+		synctest.Wait()
+		wantEvents(t, d, "acquired", "lost lease")
+		wantErr(t, g.Release(), distlock.ErrLeaseExpired)
+	})
+}

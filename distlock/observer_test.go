@@ -335,3 +335,25 @@ func BenchmarkTryLockRelease(b *testing.B) {
 		})
 	}
 }
+
+// An observer that blocks for a while, against its promise: whoever releases meanwhile waits for it, and the clock of a
+// test in virtual time goes on.
+func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(func(c *distlock.Config) {
+			c.Observer = observerFunc(func(e distlock.Event) {
+				if e.Kind == distlock.EventLost {
+					time.Sleep(time.Minute)
+				}
+			})
+		})
+		g := p.mustTry("a", distlock.Lease(lifeTime))
+		time.Sleep(leaseHold)
+		synctest.Wait()
+		start := time.Now()
+		wantErr(t, g.Release(), distlock.ErrLeaseExpired)
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("Release took %v, want that it is told after the loss", took)
+		}
+	})
+}
