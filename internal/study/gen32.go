@@ -144,6 +144,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 		if g.p.w.now() >= end { // 7
 			return nil, errHeld
 		}
+		retries = 0
 		g.p.sleep(min(poll32, end-g.p.w.now()))
 	}
 }
