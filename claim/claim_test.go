@@ -344,7 +344,10 @@ func TestClaim_LostReply_IsGivenBack(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if (command == "mark" || command == "mark one") && lost < 3 {
-					lost++
+					if lost++; lost == 1 {
+						_ = apply() // at once, and nobody knows
+						return errCut
+					}
 					late := time.Duration(lost) * 10 * time.Second
 					go func() {
 						time.Sleep(late)
@@ -360,6 +363,32 @@ func TestClaim_LostReply_IsGivenBack(t *testing.T) {
 			stop()
 		})
 	}
+}
+
+// The same when nobody has claimed the row meanwhile: it is ready again within Tend of the late command.
+func TestClaim_CarriedOutLate_IsGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		var arrived time.Time
+		p.gate.set(func(_ context.Context, command string, apply func() error) error {
+			if command != "mark one" {
+				return apply()
+			}
+			time.AfterFunc(time.Minute, func() {
+				arrived = time.Now()
+				_ = apply()
+			})
+			return errCut
+		})
+		_, err := p.Claim(t.Context(), 1)
+		wantErr(t, err, errCut)
+		w.settle(2*time.Minute, func(c Counts) bool { return c.Claimed == 1 })
+		w.settle(7*time.Second, func(c Counts) bool { return c.Ready == 1 })
+		if row := w.row(0); row.Mark.Attempts != 0 || arrived.IsZero() {
+			t.Errorf("%+v", row.Mark)
+		}
+	})
 }
 
 func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {

@@ -64,6 +64,7 @@ const (
 	mostBatch    = 1_000
 	mostInFlight = 10_000
 	mostQueue    = 200
+	mostTime     = 10 * 366 * 24 * time.Hour
 )
 
 // withDefaults fills in what is zero.
@@ -108,6 +109,12 @@ func (c Config) problems() (list []string) {
 	bad(c.Lease < 0, "Lease is %v, must not be negative", c.Lease)
 	bad(c.Poll < time.Millisecond, "Poll is %v, must be at least 1 ms", c.Poll)
 	bad(c.Tend < time.Millisecond, "Tend is %v, must be at least 1 ms", c.Tend)
+	for _, one := range []struct {
+		name string
+		time.Duration
+	}{{"BackoffMax", c.BackoffMax}, {"Lease", c.Lease}, {"Poll", c.Poll}, {"Tend", c.Tend}} {
+		bad(one.Duration > mostTime, "%s is %v, must be at most ten years", one.name, one.Duration)
+	}
 	if name := names(c.Filter, c.Field); name != "" {
 		list = append(list, fmt.Sprintf("Filter names %q, which belongs to this package: leave it out, only rows "+
 			"that are ready are claimed", name))

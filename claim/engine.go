@@ -35,6 +35,8 @@ type engine struct {
 
 	entering chan struct{} // one element while a slot is taken
 
+	claims sync.WaitGroup // calls of Claim that are under way
+
 	background sync.WaitGroup
 
 	mu       sync.Mutex // guards the rest
@@ -70,6 +72,10 @@ const (
 	ending       // somebody is about to end it
 	over
 )
+
+// reopen is deferred by who is about to end a claim: unless it is over its end is in doubt, or did not come because of
+// a panic, and somebody else may end it.
+func (c *claimed) reopen() { c.stage.CompareAndSwap(ending, open) }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string, cfg Config) *engine {
 	e := &engine{m: m, store: store, cfg: cfg, prefix: "claim:" + namespace + ":" + cfg.Queue,
@@ -285,7 +291,7 @@ func printable(text string) string {
 }
 
 // finish ends claims, which are at the stage ending, with one command, and returns an error for each, nil for
-// those that are ended. A claim whose end is in doubt is open again, and the error does not match ErrLost.
+// those that are ended. The error of one whose end is in doubt does not match ErrLost; it is at the same stage still.
 func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	errs := make([]error, len(ends))
 	endings := make([]rows.Ending, len(ends))
@@ -309,7 +315,6 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	if err != nil {
 		for i, o := range ends {
 			o.c.tries++
-			o.c.stage.Store(open)
 			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(o.c.row.ID), err)
 		}
 		return errs

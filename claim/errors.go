@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,7 +20,7 @@ var (
 	ErrInFlight = errors.New("claim: too many rows in flight")
 	// ErrRunning is returned by Run while another Run of the same queue is under way.
 	ErrRunning = errors.New("claim: already running")
-	// ErrConfig is matched by *ConfigError, which New returns.
+	// ErrConfig is matched by *ConfigError, which New returns, and every call with a nil context or function.
 	ErrConfig = errors.New("claim: bad configuration")
 	// ErrNoSlot is returned by Claim when every slot that was tried is held, many thousands of processes.
 	ErrNoSlot = errors.New("claim: no slot is free")
@@ -38,6 +39,16 @@ func (e *ConfigError) Error() string {
 
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+
+const noContext = "the context is nil; pass context.Background()"
+
+// usable refuses a context with which nothing can be done.
+func usable(ctx context.Context) error {
+	if ctx == nil {
+		return &ConfigError{Problems: []string{noContext}}
+	}
+	return nil
+}
 
 // A LostError says that a row is no longer claimed by the worker that wanted to end the claim, and what
 // became of it. Nothing was changed. It matches [ErrLost].

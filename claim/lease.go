@@ -28,6 +28,9 @@ func (e *engine) leaseErr(c *claimed) error {
 }
 
 func (e *engine) renew(ctx context.Context, c *claimed) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
 	if c.stage.Load() == over {
 		return ErrFinished
 	}

@@ -30,6 +30,9 @@ type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection, cfg Config) (*Queue[T], error) {
 	cfg = cfg.withDefaults()
 	list := cfg.problems()
+	if ctx == nil {
+		list = append(list, noContext)
+	}
 	if m == nil {
 		list = append(list, "the Manager is nil")
 	}
@@ -64,6 +67,9 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 // done, an error is a failure, as is a panic, and an error after its context has ended gives the row back. A
 // handler may end the claim itself before. Return from it when its context ends: Run waits.
 func (q *Queue[T]) Run(ctx context.Context, handle func(ctx context.Context, row *Row[T]) error) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
 	if handle == nil {
 		return &ConfigError{Problems: []string{"the handler is nil"}}
 	}
@@ -92,12 +98,16 @@ func (q *Queue[T]) decode(c *claimed) (*Row[T], error) {
 // a *distlock.LostError when it lost it meanwhile; *distlock.PrivilegeError; ErrClosed. What may have been claimed
 // then is given back in the background.
 func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
+	if err := usable(ctx); err != nil {
+		return nil, err
+	}
 	if n < 1 {
 		return nil, fmt.Errorf("claim: %d rows asked for, must be at least 1", n)
 	}
-	if err := q.e.begin(); err != nil {
+	if err := q.e.begin(func() error { q.e.claims.Add(1); return nil }); err != nil {
 		return nil, err
 	}
+	defer q.e.claims.Done()
 	if n = q.e.reserve(min(n, mostBatch)); n <= 0 {
 		return nil, ErrInFlight
 	}
@@ -136,6 +146,9 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 
 // Counts counts the rows. Five commands, each by an index.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
+	if err := usable(ctx); err != nil {
+		return Counts{}, err
+	}
 	ctx, done := context.WithTimeout(ctx, 5*q.e.limit)
 	defer done()
 	c, err := q.e.store.Count(ctx)
@@ -166,6 +179,9 @@ func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, err
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 func (e *engine) close(ctx context.Context) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	e.closed = true
 	running := e.running
@@ -213,8 +229,7 @@ type undoing struct {
 func (e *engine) undo(ctx context.Context, u *undoing) {
 	defer close(u.done)
 	e.background.Wait()
-	e.entering <- struct{}{} // a Claim that was under way has ended
-	defer func() { <-e.entering }()
+	e.claims.Wait()
 	e.mu.Lock()
 	sessions := make([]*session, 0, len(e.retired)+1)
 	for s := range e.retired {

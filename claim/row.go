@@ -82,9 +82,13 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 
 // endOne ends one claim.
 func (e *engine) endOne(ctx context.Context, o outcome) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
 	if !o.c.stage.CompareAndSwap(open, ending) {
 		return ErrFinished
 	}
+	defer o.c.reopen()
 	err := e.finish(ctx, []outcome{o})[0]
 	if err == nil && o.end.To == rows.Ready {
 		signal(e.woken)
@@ -93,12 +97,16 @@ func (e *engine) endOne(ctx context.Context, o outcome) error {
 }
 
 func (e *engine) doneWith(ctx context.Context, c *claimed, work func(ctx context.Context) error) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
 	if work == nil {
 		return fmt.Errorf("claim: DoneWith: the function is nil")
 	}
 	if !c.stage.CompareAndSwap(open, ending) {
 		return ErrFinished
 	}
+	defer c.reopen()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(c.s.guard.Context(), func() { stop(context.Cause(c.s.guard.Context())) })()
@@ -122,8 +130,12 @@ func (e *engine) doneWith(ctx context.Context, c *claimed, work func(ctx context
 		return nil
 	case gone:
 		found, readErr := e.store.Current(ctx, []bson.RawValue{c.row.ID})
+		if readErr != nil { // an earlier run of the transaction may have been committed
+			err = readErr
+			break
+		}
 		e.finished(c)
-		if readErr != nil || len(found) == 0 {
+		if len(found) == 0 {
 			return lost(c, nil)
 		}
 		if found[0].Mark.State == rows.Done && found[0].Mark.Batch == end.Batch {
@@ -131,6 +143,5 @@ func (e *engine) doneWith(ctx context.Context, c *claimed, work func(ctx context
 		}
 		return lost(c, &found[0])
 	}
-	c.stage.Store(open)
 	return fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mongodlm/distlock"
@@ -30,21 +31,25 @@ type run struct {
 	todo   chan *claimed
 	ends   chan outcome  // what is to be completed in batches
 	more   chan struct{} // one element for a further feeder: there are rows
+	failed atomic.Int32  // tries to end claims that had no answer after ctx had ended
 }
+
+// mostFailed is how many of them there may be until the rest is left to the background.
+const mostFailed = 4
 
 // run runs handlers until ctx ends.
 func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed) error) error {
-	if err := e.begin(); err != nil {
+	ended := make(chan struct{})
+	err := e.begin(func() error {
+		if e.running != nil {
+			return ErrRunning
+		}
+		e.running = ended
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	if e.running != nil {
-		e.mu.Unlock()
-		return ErrRunning
-	}
-	ended := make(chan struct{})
-	e.running = ended
-	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
 		e.running = nil
@@ -110,7 +115,7 @@ func (r *run) feed(first bool) {
 		case len(got) > 0:
 			signal(r.more)
 		case err != nil:
-			if !r.failed(err) {
+			if !r.goesOn(err) {
 				return
 			}
 		case first:
@@ -145,8 +150,8 @@ func (r *run) idle() {
 	r.wait(e.woken, t.C())
 }
 
-// failed tells of an error of claiming, and waits. False when the error is hopeless.
-func (r *run) failed(err error) bool {
+// goesOn tells of an error of claiming, and waits. False when the error is hopeless.
+func (r *run) goesOn(err error) bool {
 	if r.ctx.Err() != nil {
 		return false
 	}
@@ -244,12 +249,20 @@ func (r *run) alone(n int) bool {
 }
 
 // end ends claims, and does not give up while the slot is held: the rows would stay claimed as long as this
-// process lives.
+// process lives. When Run is to end it gives up after a few tries: what no call knows of any more is given back in the
+// background.
 func (r *run) end(ends []outcome) {
 	e := r.e
 	ctx := context.WithoutCancel(r.ctx)
 	pause := 100 * time.Millisecond
 	for {
+		if r.ctx.Err() != nil && r.failed.Load() >= mostFailed {
+			e.log.Warn().Int("rows", len(ends)).Msg("the end of claims is left to the background")
+			for _, o := range ends {
+				e.finished(o.c)
+			}
+			return
+		}
 		var again []outcome
 		for i, err := range e.finish(ctx, ends) {
 			o := ends[i]
@@ -260,15 +273,18 @@ func (r *run) end(ends []outcome) {
 				}
 			case errors.Is(err, ErrLost):
 				e.log.Warn().Err(err).Msg("a row was lost before it was finished")
-			case r.ctx.Err() != nil && o.c.tries > 3 || o.c.s.err() != nil:
+			case o.c.s.err() != nil:
 				e.log.Warn().Err(err).Msg("the end of a claim is left to those who rescue rows")
 				e.finished(o.c)
-			case o.c.stage.CompareAndSwap(open, ending):
+			default:
 				again = append(again, o)
 			}
 		}
 		if len(again) == 0 {
 			return
+		}
+		if r.ctx.Err() != nil {
+			r.failed.Add(1)
 		}
 		ends = again
 		clock.Sleep(e.clock, jittered(pause), nil)

@@ -63,15 +63,12 @@ func (s *session) left(batch bson.ObjectID) (over bool) {
 	return s.retired && s.rows == 0
 }
 
-// retire ends the claiming. It reports whether the session is over.
-func (s *session) retire() (over bool) {
+// retire ends the claiming. It reports whether it did, and whether the session is over.
+func (s *session) retire() (first, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.retired {
-		return false
-	}
-	s.retired = true
-	return s.rows == 0
+	first, s.retired = !s.retired, true
+	return first, s.rows == 0
 }
 
 // ghosts are those of the batches that nobody here knows.
@@ -99,7 +96,6 @@ func (e *engine) session(ctx context.Context) (*session, error) {
 		if s.err() == nil {
 			return s, nil
 		}
-		e.log.Warn().Err(s.err()).Str("slot", s.slot).Msg("slot lost")
 		e.retire(s)
 	}
 	if e.life.Err() != nil {
@@ -167,9 +163,15 @@ func (e *engine) retire(s *session) {
 	if e.now == s {
 		e.now = nil
 	}
-	e.retired[s] = struct{}{}
+	first, over := s.retire()
+	if first {
+		e.retired[s] = struct{}{}
+	}
 	e.mu.Unlock()
-	if s.retire() {
+	if err := s.err(); first && err != nil {
+		e.log.Warn().Err(err).Str("slot", s.slot).Msg("slot lost")
+	}
+	if first && over {
 		e.leave(s)
 	}
 }

@@ -13,12 +13,15 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// begin starts the background with the first claim.
-func (e *engine) begin() error {
+// begin notes a call, unless the queue is closed, and starts the background with the first one.
+func (e *engine) begin(note func() error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return ErrClosed
+	}
+	if err := note(); err != nil {
+		return err
 	}
 	if !e.begun {
 		e.begun = true
@@ -59,6 +62,9 @@ func (e *engine) sleepUntilDue() bool {
 }
 
 func (e *engine) tendOnce(ctx context.Context) error {
+	if s := e.current(); s != nil && s.err() != nil { // whether somebody claims or not
+		e.retire(s)
+	}
 	e.mu.Lock()
 	clear(e.bad) // an operator may have repaired them
 	old := slices.Collect(maps.Keys(e.retired))

@@ -134,6 +134,8 @@ type gate struct {
 	mu     sync.Mutex // guards the rest
 	hook   func(ctx context.Context, command string, apply func() error) error
 	counts map[string]int
+
+	inside *[]rows.Ending // nil: there are no transactions; else what the one that is under way will end
 }
 
 func (g *gate) set(hook func(context.Context, string, func() error) error) {
@@ -213,6 +215,29 @@ func (g *gate) GiveBack(ctx context.Context, s bson.ObjectID, batches []bson.Obj
 
 func (g *gate) Insert(ctx context.Context, docs []any) error {
 	_, err := pass(ctx, g, "insert", func() (int, error) { return 0, g.Store.Insert(ctx, docs) })
+	return err
+}
+
+func (g *gate) FinishIn(ctx context.Context, end rows.Ending) (int, error) {
+	return pass(ctx, g, "finish", func() (int, error) {
+		found, err := g.Store.Current(ctx, []bson.RawValue{end.ID})
+		if err != nil || len(found) == 0 || found[0].Mark.State != rows.Claimed || found[0].Mark.Batch != end.Batch {
+			return 0, err
+		}
+		*g.inside = append(*g.inside, end)
+		return 1, nil
+	})
+}
+
+func (g *gate) Transact(ctx context.Context, work func(context.Context) error) error {
+	if g.inside == nil {
+		return g.Store.Transact(ctx, work)
+	}
+	*g.inside = nil
+	if err := work(ctx); err != nil {
+		return err
+	}
+	_, err := g.Store.Finish(ctx, *g.inside)
 	return err
 }
 

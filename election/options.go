@@ -43,9 +43,10 @@ func newOptions(opts []Option) (options, error) {
 		}
 		opt.apply(&o)
 	}
-	if o.first <= 0 || o.most < o.first {
-		return o, fmt.Errorf("%w: Backoff is %v to %v; the first must be above 0 and at most the second",
-			distlock.ErrBadOption, o.first, o.most)
+	const longest = 10 * 366 * 24 * time.Hour
+	if o.first <= 0 || o.most < o.first || o.most > longest {
+		return o, fmt.Errorf("%w: Backoff is %v to %v; the first must be above 0 and at most the second, and that at most "+
+			"ten years", distlock.ErrBadOption, o.first, o.most)
 	}
 	return o, nil
 }

@@ -25,8 +25,17 @@ type Leadership struct {
 // The first call begins to ask: one read an interval for all elections of the process, see
 // [distlock.DistributedLock.Watch]; a leader that never calls it sends nothing.
 func (l *Leadership) YieldRequested() <-chan struct{} {
-	l.term.ask.Do(func() { l.term.work.Go(l.term.heed) })
+	l.term.ask.Do(l.term.listen)
 	return l.term.yield
+}
+
+// listen begins to heed requests, unless the term is over.
+func (t *term) listen() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.work.Go(t.heed)
+	}
 }
 
 // YieldReason returns what was given as the reason; empty before YieldRequested is closed.

@@ -320,3 +320,33 @@ func TestCron_IsASchedule(t *testing.T) {
 		}
 	})
 }
+
+// panicking is a schedule with a mistake.
+type panicking struct{}
+
+func (panicking) Next(time.Time) time.Time { panic("boom") }
+
+// It tries to break: a schedule that panics keeps no lock, and a nil context is an error.
+func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		l, err := gocronlock.NewLocker(gocronlock.Config{Manager: w.manager(), Store: w.store, Schedule: panicking{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is gone")
+				}
+			}()
+			_, _ = l.Lock(t.Context(), "report")
+		}()
+		if _, err := w.manager().Lock("report").TryLock(t.Context()); err != nil {
+			t.Errorf("the lock is not free: %v", err)
+		}
+		var none context.Context
+		if _, err := l.Lock(none, "report"); !errors.Is(err, gocronlock.ErrConfig) {
+			t.Error(err)
+		}
+	})
+}

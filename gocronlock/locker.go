@@ -72,7 +72,10 @@ func NewLocker(c Config) (*Locker, error) {
 // run when it returns an error, which gocron.AfterLockError gets: singleton.ErrNotDue when the job has run,
 // or is stopped in the settings; distlock.ErrHeld when it runs elsewhere; what else the lock and the store
 // say. Five commands.
-func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("%w: the context is nil", ErrConfig)
+	}
 	// The context of gocron ends with the scheduler, and the job's end is to be recorded after that.
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -83,10 +86,15 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 		cancel(nil)
 		return nil, err
 	}
-	slot, err := singleton.BeginSlot(ctx, l.c.Manager, guard, l.c.Store, l.choose)
+	var slot *singleton.BegunSlot
+	defer func() { // also when the Schedule panics
+		if slot == nil {
+			err = errors.Join(err, guard.Release())
+			cancel(nil)
+		}
+	}()
+	slot, err = singleton.BeginSlot(ctx, l.c.Manager, guard, l.c.Store, l.choose)
 	if err != nil {
-		err = errors.Join(err, guard.Release())
-		cancel(nil)
 		return nil, err
 	}
 	return &lock{guard, slot, cancel}, nil

@@ -24,7 +24,6 @@ func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
 	}
-	const longest = 10 * 366 * 24 * time.Hour
 	for back := time.Second; last.IsZero() && back < longest; back *= 2 {
 		if first, err := next(s, now.Add(-back)); err == nil && !first.After(now) {
 			last = now.Add(-back)
@@ -58,8 +57,9 @@ type BegunSlot struct {
 // choose is given the time of the latest slot that was begun, zero when there was none, and the server's
 // clock, and returns the slot to begin, as [LatestSlot] does. One that is not later than last is not begun.
 //
-// Errors: that of choose as it is; [ErrNotDue]; those of [RunSlots]. After three tries that the store does
-// not answer the slot may have been begun; then it runs nowhere. Three commands.
+// It returns when ctx ends. Errors: that of choose as it is; [ErrNotDue]; those of [RunSlots]. After three tries that
+// the store does not answer, or when ctx ends first, the slot may have been begun; then it runs nowhere. Three
+// commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -69,30 +69,36 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	if err := r.check(ctx, m); err != nil {
 		return nil, err
 	}
+	within, cancel := context.WithCancelCause(guard.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	var slot time.Time
 	var err error
 	for range beginTries {
-		if slot, err = r.begin(t, slot, choose); err == nil {
+		if slot, err = r.begin(within, t, slot, choose); err == nil {
 			return &BegunSlot{Time: slot, r: r, t: t}, nil
 		}
 		if slot.IsZero() {
 			break // it was not tried
 		}
 	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
 	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
 }
 
 // begin is one try. It returns the slot that it has tried to begin, too, which the next try must know.
-func (r *runner) begin(t *tenure, tried time.Time, choose func(last, now time.Time) (time.Time, error)) (
-	time.Time, error) {
-	if err := r.enter(t); err != nil {
+func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
+	choose func(last, now time.Time) (time.Time, error)) (time.Time, error) {
+	if err := r.enter(ctx, t); err != nil {
 		return tried, err
 	}
 	rec := t.rec
 	if rec.runFence == t.guard.Fence() && !tried.IsZero() && rec.Slot.Equal(tried) {
 		return tried, nil // it was begun, and the answer was lost
 	}
-	if ok, err := r.may(t.guard.Context(), t); err != nil {
+	if ok, err := r.may(ctx, t); err != nil {
 		return time.Time{}, err
 	} else if !ok {
 		return time.Time{}, fmt.Errorf("%w: %s", ErrNotDue, r.stopped)
@@ -110,7 +116,7 @@ func (r *runner) begin(t *tenure, tried time.Time, choose func(last, now time.Ti
 	if err := t.guard.Err(); err != nil {
 		return time.Time{}, err
 	}
-	_, err = r.change(t, Change{Rev: rec.rev, Dates: []string{"begun"}, Set: begun(t, slot, 1, 0)})
+	_, err = r.changeWithin(ctx, t, Change{Rev: rec.rev, Dates: []string{"begun"}, Set: begun(t, slot, 1, 0)})
 	return slot.UTC(), err
 }
 

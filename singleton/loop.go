@@ -71,6 +71,8 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 		return bad("Jitter is negative (%v)", l.Jitter)
 	case l.Turn < 0:
 		return bad("Turn is negative (%d)", l.Turn)
+	case max(l.Every, l.Jitter, l.BackOff) > longest:
+		return bad("Every is %v, Jitter %v and BackOff %v, must be at most ten years", l.Every, l.Jitter, l.BackOff)
 	case l.BackOff != 0 && l.BackOff < l.Every:
 		return bad("BackOff is %v, must be at least Every (%v)", l.BackOff, l.Every)
 	}
@@ -84,14 +86,17 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 // pass does the round that is due, if one is, and says when to look again.
 func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	if !t.entered {
-		if err := r.enter(t); err != nil {
+		if err := r.enter(t.guard.Context(), t); err != nil {
 			return 0, err
 		}
-		if t.due.IsZero() {
-			t.due = l.first(t.rec)
+		if !t.planned {
+			t.due, t.planned = r.clock.Now().Mono+max(0, l.first(t.rec).Sub(r.now(t))), true
 		}
 	}
-	if wait := t.due.Sub(r.now(t)); wait > 0 {
+	if t.open {
+		return 0, l.end(r, t)
+	}
+	if wait := t.due - r.clock.Now().Mono; wait > 0 {
 		return wait, nil
 	}
 	if ok, err := r.may(t.guard.Context(), t); err != nil || !ok {
@@ -106,17 +111,26 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
+	t.due = t.read.Mono + l.Every + jitter(l.Jitter)
 	err = r.work(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
-	t.told = ""
 	t.rounds++
-	t.over = t.rounds == l.Turn
-	t.due = rec.Begun.Add(l.Every + jitter(l.Jitter))
+	now := r.clock.Now().Mono
 	if err != nil {
 		r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
-		t.due = r.now(t).Add(l.pause(rec.Failures) + jitter(l.Jitter))
+		t.due = now + l.pause(rec.Failures) + jitter(l.Jitter)
 	}
-	_, err = r.change(t, Change{Rev: rec.rev, Dates: []string{"ended"}, Set: ending(rec, err, t.due)})
-	return 0, err
+	t.ending, t.open = ending(rec, err, r.now(t).Add(t.due-now)), true
+	return 0, l.end(r, t)
+}
+
+// end records what the last round came to, unless that was done and the answer was lost, or a hand was at the record.
+func (l *Loop) end(r *runner, t *tenure) (err error) {
+	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
+		_, err = r.change(t, Change{Rev: t.rec.rev, Dates: []string{"ended"}, Set: t.ending})
+	}
+	t.open = err != nil
+	t.over = !t.open && t.rounds == l.Turn
+	return err
 }
 
 // first is when the first round of a new holder is due: when the last one left it, and Every after the

@@ -294,6 +294,7 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 func TestRun_BadArguments_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
+		synctest.Wait() // the heartbeat has begun
 		before := p.locks.Total()
 		do := func(context.Context, *distlock.TryGuard) error { return nil }
 		good := func(change func(*singleton.Loop)) singleton.Loop {

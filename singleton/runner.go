@@ -23,6 +23,12 @@ const (
 	mostPause  = 30 * time.Second
 )
 
+// endTries is how often the end of a round is tried to be recorded when the context of Run has ended.
+const endTries = 3
+
+// longest bounds the times that are asked for.
+const longest = 10 * 366 * 24 * time.Hour
+
 // defaultDrain is how long a round may go on after the context of Run has ended.
 const defaultDrain = 30 * time.Second
 
@@ -72,11 +78,16 @@ type tenure struct {
 	rec     Status // as this process wrote it last
 	entered bool   // rec is known
 	read    clock.Reading
-	due     time.Time // of a loop: when the next round is, by the server's clock; zero when not known
-	ran     *outcome  // the last slot that ran here
-	told    string    // the error that was recorded last
-	rounds  int       // of a loop: those that it has done
-	over    bool      // its turn is over
+	told    string // what was logged of why no round begins
+	open    bool   // a round has ended here, and that is not recorded yet
+	over    bool   // its turn is over
+
+	ran *outcome // of slots: the last one that ran here
+
+	planned bool          // of a loop: due is known
+	due     time.Duration // when the next round is, by the monotonic clock of this process
+	ending  bson.D        // what is to be recorded of the last round, while open
+	rounds  int           // those that it has done
 }
 
 // run holds the lock again and again, until ctx ends or nothing is to be hoped for.
@@ -110,13 +121,18 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	either, cancel := context.WithCancel(t.guard.Context())
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	pause := firstPause
-	for ctx.Err() == nil && t.guard.Err() == nil && !t.over {
+	pause, last := firstPause, endTries
+	for t.guard.Err() == nil && !t.over {
+		if ctx.Err() != nil {
+			if last--; !t.open || last < 0 {
+				break
+			}
+		}
 		wait, err := r.pass(ctx, t)
 		switch {
 		case err == nil:
-			pause = firstPause
-		case ctx.Err() != nil || t.guard.Err() != nil:
+			pause, t.told = firstPause, ""
+		case t.guard.Err() != nil || ctx.Err() != nil && !t.open:
 			return nil
 		case hopeless(err):
 			return err
@@ -126,34 +142,51 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 					err, RecordsCollection)
 			}
 			wait = pause
+		case unreadable(err): // an operator is at them
+			r.note(t, err)
 		default:
 			r.note(t, err)
 			t.entered = false
 			wait, pause = pause, min(2*pause, mostPause)
 		}
-		clock.Sleep(r.clock, wait, either.Done())
+		done := either.Done()
+		if ctx.Err() != nil && t.open {
+			wait, done = firstPause, t.guard.Context().Done()
+		}
+		clock.Sleep(r.clock, wait, done)
 	}
 	return nil
 }
 
-// hopeless says that neither waiting nor another holder mends an error. Settings that cannot be understood
-// are waited for: an operator is at them.
+// hopeless says that neither waiting nor another holder mends an error.
 func hopeless(err error) bool {
 	var malformed *MalformedError
 	var denied *catalog.PrivilegeError
 	return errors.Is(err, ErrNeverFires) || errors.Is(err, ErrBadSchedule) || errors.As(err, &denied) ||
-		errors.As(err, &malformed) && malformed.Collection != SettingsCollection
+		errors.As(err, &malformed) && !unreadable(err)
 }
 
-// note logs why no round begins, once, and records it where the others can read it.
+// unreadable says that the settings cannot be understood.
+func unreadable(err error) bool {
+	var malformed *MalformedError
+	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
+}
+
+// note logs why no round begins, once an episode, and records what is wrong with the settings where the others can
+// read it.
 func (r *runner) note(t *tenure, err error) {
-	text := catalog.Printable(err.Error(), 600)
-	if t.told == text {
-		return
+	text := "the store"
+	if unreadable(err) {
+		text = catalog.Printable(err.Error(), 600)
 	}
-	r.log.Warn().Err(err).Msg("no round begins")
-	if _, changed := r.change(t, Change{Set: bson.D{{Key: "lastError", Value: text}}}); changed == nil {
+	if t.told != text {
 		t.told = text
+		r.log.Warn().Err(err).Msg("no round begins")
+	}
+	if unreadable(err) && t.rec.LastError != text {
+		if _, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{{Key: "lastError", Value: text}}}); err != nil {
+			t.entered = false // the next look does it
+		}
 	}
 }
 
@@ -161,7 +194,11 @@ func (r *runner) note(t *tenure, err error) {
 // end of a round is recorded after its context has ended. The process that is not the holder any more
 // changes nothing.
 func (r *runner) change(t *tenure, c Change) (Status, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.guard.Context()), r.manager.Config().CommandTimeout)
+	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t, c)
+}
+
+func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) (Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
 	c.Name, c.Fence = r.name, t.guard.Fence()
 	c.Set = append(bson.D{{Key: "kind", Value: r.kind}, {Key: "process", Value: t.guard.Process()}}, c.Set...)
@@ -180,17 +217,17 @@ func (r *runner) change(t *tenure, c Change) (Status, error) {
 
 // enter reads the record, and leaves the fence in it: from then on no earlier holder can change it. The
 // first change of a tenure is this one.
-func (r *runner) enter(t *tenure) error {
-	ctx, cancel := context.WithTimeout(t.guard.Context(), r.manager.Config().CommandTimeout)
+func (r *runner) enter(ctx context.Context, t *tenure) error {
+	limited, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
-	raw, err := r.store.Change(ctx, Change{Name: r.name, Fence: t.guard.Fence(),
+	raw, err := r.store.Change(limited, Change{Name: r.name, Fence: t.guard.Fence(),
 		Set: bson.D{{Key: "process", Value: t.guard.Process()}}})
 	if err != nil {
 		return err
 	}
 	t.read = r.clock.Now()
 	if raw.Lookup("kind").Type == 0 { // it is new
-		_, err = r.change(t, Change{})
+		_, err = r.changeWithin(ctx, t, Change{})
 		return err
 	}
 	if t.rec, err = parseRecord(raw); err != nil {

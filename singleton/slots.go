@@ -119,7 +119,7 @@ type outcome struct {
 // pass runs the slot that is due, if one is, and says when to look again.
 func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	if !t.entered || r.clock.Now().Mono-t.read.Mono >= resync {
-		if err := r.enter(t); err != nil {
+		if err := r.enter(t.guard.Context(), t); err != nil {
 			return 0, err
 		}
 	}
@@ -130,6 +130,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	if t.rec.State == Running {
 		return s.unfinished(ctx, r, t)
 	}
+	t.open = false
 	slots, missed, err := due(s.Schedule, t.rec.Slot.In(r.zone), r.now(t).In(r.zone), s.most())
 	if err != nil {
 		return 0, err
@@ -206,14 +207,15 @@ func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error 
 	if err != nil {
 		r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).Msg("round failed")
 	}
-	t.told = ""
 	t.ran = &outcome{slot: slot.Time, attempt: int64(slot.Attempt), err: err}
 	return s.end(r, t, *t.ran)
 }
 
 func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
+	t.open = true
 	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"ended"},
 		Set: ending(t.rec, ran.err, s.Schedule.Next(ran.slot.In(r.zone)))})
+	t.open = err != nil
 	return err
 }
 

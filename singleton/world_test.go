@@ -65,10 +65,17 @@ type process struct {
 // start starts a process whose time of day is wrong by so much.
 func (w *world) start(skew time.Duration) *process {
 	w.t.Helper()
+	return w.startWith(skew, func(*distlock.Config) {})
+}
+
+func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *process {
+	w.t.Helper()
 	p := &process{w: w, locks: fault.Wrap(w.locks), store: &way{Store: w.store},
 		clock: skewed{clock.System(), skew}}
 	ctx := clock.With(context.Background(), p.clock)
-	m, err := distlock.New(ctx, distlock.Config{Catalog: p.locks, Host: "host"})
+	cfg := distlock.Config{Catalog: p.locks, Host: "host"}
+	change(&cfg)
+	m, err := distlock.New(ctx, cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

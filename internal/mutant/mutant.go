@@ -19,9 +19,12 @@ type Mistake struct {
 
 	Store simulation.StoreMistake // 0 for one of a text
 
-	// Schedule is the name of the one that must fail, see simulation.Named.
+	// Schedule is the name of the one that must fail, see simulation.Named. Empty for a mistake in what is built on
+	// the lock: the simulation does not play that.
 	Schedule string
-	// Rule is the oracle that must fire first.
+	// Package and Test name a test that must fail, where there is no schedule: the folder, and the function.
+	Package, Test string
+	// Rule is the oracle that must fire first; of a test a text that it says when it fails.
 	Rule string
 	// Harm is the oracle that must fire besides, where the first one is that which tells the takeover
 	// rule again. Empty where another rule stands behind the one that is broken.

@@ -2,6 +2,7 @@ package mutant_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -49,10 +50,31 @@ func TestMistakes_CanBeMade(t *testing.T) {
 		if m.File != "" {
 			changed(t, m)
 		}
-		if _, err := simulation.Named(m.Schedule); err != nil {
+		if m.Test != "" {
+			stands(t, m)
+		} else if _, err := simulation.Named(m.Schedule); err != nil {
 			t.Errorf("%q: %v", m.Name, err)
 		}
 	}
+}
+
+// stands demands that the test of a mistake is there.
+func stands(t *testing.T, m mutant.Mistake) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(m.Package), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "\nfunc "+m.Test+"(t *testing.T)") && m.Schedule == "" && m.File != "" {
+			return
+		}
+	}
+	t.Errorf("%q: no test %s in %s, or a schedule besides", m.Name, m.Test, m.Package)
 }
 
 // What the store does wrong is noticed. That nothing is noticed without it, and without any of the
@@ -133,7 +155,8 @@ func noticed(t *testing.T, m mutant.Mistake) {
 	}
 }
 
-// builtWith compiles this program with a mistake in it and has it say that it notices it.
+// builtWith compiles this program with a mistake in it and has it say that it notices it. Where a test of another
+// package is named it compiles that one and demands that the test fails.
 func builtWith(t *testing.T, m mutant.Mistake) {
 	dir := t.TempDir()
 	file, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
@@ -151,7 +174,15 @@ func builtWith(t *testing.T, m mutant.Mistake) {
 			t.Fatal(err)
 		}
 	}
-	run(t, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, ".")
+	what := "."
+	if m.Test != "" {
+		what = "mongodlm/" + m.Package
+	}
+	run(t, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, what)
+	if m.Test != "" {
+		fails(t, m, binary)
+		return
+	}
 	limit := "2m"
 	if *layer {
 		limit = "1h"
@@ -164,6 +195,20 @@ func builtWith(t *testing.T, m mutant.Mistake) {
 	for _, line := range regexp.MustCompile(`noticed .*`).FindAllString(out, -1) {
 		t.Log(line)
 	}
+}
+
+// fails runs the test of a mistake, which must fail and say what is meant.
+func fails(t *testing.T, m mutant.Mistake, binary string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", "-test.short", "-test.timeout=2m").CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`).FindString(string(out))
+	if err == nil || !strings.Contains(string(out), "--- FAIL: "+m.Test) || !strings.Contains(said, m.Rule) {
+		t.Fatalf("%q: want %q by %s, it ended with %v:\n%s", m.Name, m.Rule, m.Test, err, out)
+	}
+	t.Logf("noticed %s: %s", m.Test, strings.TrimSpace(said))
 }
 
 // changed returns the text of a file with a mistake in it.

@@ -65,14 +65,16 @@ func run(root string, args []string, out, errOut io.Writer) int {
 func find(rule string) (mutant.Mistake, error) {
 	var names []string
 	for i, m := range mutant.All() {
-		if m.File == "" {
-			if m.Name == rule || strconv.Itoa(i+1) == rule {
-				return m, fmt.Errorf("%q is a mistake of a store, which only the simulation makes", m.Name)
-			}
-			continue
-		}
-		if m.Name == rule || strconv.Itoa(i+1) == rule {
+		asked := m.Name == rule || strconv.Itoa(i+1) == rule
+		switch {
+		case asked && m.File == "":
+			return m, fmt.Errorf("%q is a mistake of a store, which only the simulation makes", m.Name)
+		case asked && m.Test != "":
+			return m, fmt.Errorf("%q is a mistake in package %s, which the study does not play", m.Name, m.Package)
+		case asked:
 			return m, nil
+		case m.File == "" || m.Test != "":
+			continue
 		}
 		names = append(names, m.Name)
 	}

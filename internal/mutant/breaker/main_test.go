@@ -17,6 +17,7 @@ func TestRun_UnknownRule_NamesTheNearest(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string]string{
 		"no reep": "no reap", "release by _id alone": "mistake of a store", "1": "mistake of a store", "0": "most like it",
+		"a dead holder's write is taken": "which the study does not play",
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(root, []string{rule, "pause"}, &out, &errOut); code != usage || !strings.Contains(errOut.String(), want) {

@@ -1,0 +1,61 @@
+package election_test
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/election"
+)
+
+// It tries to break: a pause that cannot be counted is refused, and does not become none.
+func TestRun_EndlessBackoff_IsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		calls := 0
+		err := election.Run(ctx, w.start().Manager, name, func(context.Context, *election.Leadership) error {
+			if calls++; calls > 10 {
+				cancel()
+			}
+			return nil
+		}, election.Backoff(math.MaxInt64, math.MaxInt64))
+		wantErr(t, err, distlock.ErrBadOption)
+		if calls > 0 {
+			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// It tries to break: what the function has left behind may ask whether it shall yield when the term is over: no data
+// race, no goroutine that stays, and nobody is told.
+func TestYieldRequested_AfterTheTerm_IsHarmless(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		m := w.start().Manager
+		var told atomic.Int32
+		for range 100 {
+			var left sync.WaitGroup
+			err := election.Run(t.Context(), m, name, func(_ context.Context, l *election.Leadership) error {
+				left.Go(func() {
+					select {
+					case <-l.YieldRequested():
+						told.Add(1)
+					case <-time.After(time.Second):
+					}
+				})
+				return nil
+			}, election.Once())
+			if err != nil {
+				t.Fatal(err)
+			}
+			left.Wait()
+		}
+		if n := told.Load(); n != 0 {
+			t.Errorf("%d were told", n)
+		}
+	})
+}

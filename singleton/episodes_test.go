@@ -1,0 +1,332 @@
+package singleton_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+)
+
+// tick is a loop that notes when its rounds begin.
+func tick(every time.Duration, r *rounds) singleton.Loop {
+	return singleton.Loop{Name: "a", Every: every, Do: func(context.Context, *distlock.TryGuard) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.at = append(r.at, time.Now())
+		return nil
+	}}
+}
+
+type rounds struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (r *rounds) last() (n int, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n = len(r.at); n > 0 {
+		at = r.at[n-1]
+	}
+	return n, at
+}
+
+// It tries to break: settings that cannot be understood are looked at again after 10 s at most, however long they
+// were wrong, by loops and by schedules.
+func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
+	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
+		t.Run(string(kind), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.settings("a", bson.E{Key: "stopped", Value: "yes"})
+				var r rounds
+				p := w.start(0)
+				l := tick(time.Minute, &r)
+				if kind == singleton.KindLoop {
+					p.loop(l)
+				} else {
+					p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(time.Minute),
+						Do: func(ctx context.Context, s singleton.Slot) error { return l.Do(ctx, s.Guard) }})
+				}
+				time.Sleep(10*time.Minute + 5*time.Second)
+				repaired := time.Now()
+				w.settings("a")
+				time.Sleep(time.Minute)
+				n, _ := r.last()
+				if n == 0 || r.at[0].Sub(repaired) > 10*time.Second {
+					t.Errorf("%d rounds, the first %v after the settings were repaired", n, r.at[0].Sub(repaired))
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: a server's clock that steps in the middle of a round, as with an election, changes nothing of the
+// interval of a loop.
+func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
+	for name, by := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var step atomic.Int64
+				w.store = singleton.NewMemoryStore(func() time.Time { return time.Now().Add(time.Duration(step.Load())) })
+				p := w.start(0)
+				var begun []time.Duration
+				p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
+					begun = append(begun, time.Since(w.started).Truncate(time.Second))
+					if len(begun) == 2 {
+						step.Store(int64(by))
+					}
+					return nil
+				}})
+				time.Sleep(5*time.Minute + time.Second)
+				synctest.Wait()
+				for i, at := range begun {
+					if at != time.Duration(i)*time.Minute {
+						t.Fatalf("rounds began after %v", begun)
+					}
+				}
+				if len(begun) != 6 {
+					t.Errorf("rounds began after %v", begun)
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: the end of a round that could not be recorded at once is recorded when the store answers, not
+// with the next round.
+func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
+	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(0)
+				lost := 0
+				p.loop(singleton.Loop{Name: "a", Every: time.Hour, Do: func(context.Context, *distlock.TryGuard) error {
+					p.store.set(func(_ context.Context, apply func() error) error {
+						if lost++; lost > 2 {
+							return apply()
+						}
+						if applied {
+							_ = apply()
+						}
+						return errors.New("no answer on purpose")
+					})
+					return errors.New("boom")
+				}})
+				time.Sleep(time.Minute)
+				if s := w.status(); s.State != singleton.Failed || s.Rounds != 1 || s.Failures != 1 || s.LastError != "boom" ||
+					!s.Next.Equal(w.started.Add(time.Hour)) {
+					t.Errorf("status %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: a store that does not answer is logged once an episode.
+func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log logged
+		p := w.startWith(0, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
+		var r rounds
+		p.loop(tick(time.Minute, &r))
+		time.Sleep(2*time.Minute + time.Second)
+		for episode := 1; episode <= 2; episode++ {
+			p.store.set(func(context.Context, func() error) error { return errors.New("no answer on purpose") })
+			time.Sleep(10 * time.Minute)
+			p.store.set(nil)
+			if n := log.count("no round begins"); n != episode {
+				t.Errorf("%d lines after episode %d", n, episode)
+			}
+			time.Sleep(3 * time.Minute)
+		}
+	})
+}
+
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *logged) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+// It tries to break: a loop with the name of a schedule changes nothing of its record, though its first question is
+// not answered.
+func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		doc := bson.D{{Key: "_id", Value: "a"}, {Key: "fence", Value: int64(0)}, {Key: "kind", Value: "slots"},
+			{Key: "seen", Value: time.Now()}}
+		if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
+			t.Fatal(err)
+		}
+		p, n := w.start(0), 0
+		p.store.set(func(_ context.Context, apply func() error) error {
+			if n++; n == 1 {
+				return errors.New("no answer on purpose")
+			}
+			return apply()
+		})
+		err := singleton.Run(p.ctx, p.Manager, singleton.Loop{Name: "a", Store: p.store, Every: time.Second,
+			Do: func(context.Context, *distlock.TryGuard) error { p.stop(); return nil }})
+		if err == nil || w.status().Kind != singleton.KindSlots {
+			t.Errorf("Run: %v, the record is now a %s's", err, w.status().Kind)
+		}
+	})
+}
+
+// It tries to break: BeginSlot returns when its context ends, whatever the store does.
+func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
+	for hangs := range 3 {
+		t.Run(fmt.Sprint(hangs), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(0)
+				guard, err := p.Lock("a").Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = guard.Release() }()
+				n := 0
+				p.store.set(func(ctx context.Context, apply func() error) error {
+					if n++; n <= hangs {
+						return apply()
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				begun := time.Now()
+				_, err = singleton.BeginSlot(ctx, p.Manager, guard, p.store, hourly)
+				wantErr(t, err, context.DeadlineExceeded)
+				if took := time.Since(begun); took > 100*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: a process that shuts down in good order leaves no round that looks as if it had died in it,
+// though the store does not answer twice, and a slot with Rerun is not run again. Every shutdown is bounded.
+func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails   int
+		applied bool
+		state   singleton.State
+	}{
+		"twice": {2, false, singleton.Done}, "applied": {1, true, singleton.Done}, "for good": {99, false, singleton.Running},
+	} {
+		for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
+			t.Run(string(kind)+" "+name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a := w.start(0)
+					do := func(ctx context.Context, _ *distlock.TryGuard) error {
+						a.stop()
+						failed := 0
+						a.store.set(func(_ context.Context, apply func() error) error {
+							if failed++; failed > c.fails {
+								return apply()
+							}
+							if c.applied {
+								_ = apply()
+							}
+							return errors.New("no answer on purpose")
+						})
+						return nil
+					}
+					if kind == singleton.KindLoop {
+						a.loop(singleton.Loop{Name: "a", Every: time.Hour, Turn: 1, Do: do})
+					} else {
+						a.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Rerun: true,
+							Do: func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) }})
+						time.Sleep(time.Hour)
+					}
+					begun := time.Now()
+					a.ended.Wait()
+					if took := time.Since(begun); took > 20*time.Second {
+						t.Errorf("the shutdown took %v", took)
+					}
+					if s := w.status(); s.State != c.state {
+						t.Errorf("status %+v", s)
+					}
+					if _, err := a.Lock("a").TryLock(t.Context()); err != nil {
+						t.Errorf("the lock is not free: %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// It tries to break: the same when the store has not answered for long before.
+func TestRun_ShutdownAfterLongSilence_IsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(0)
+		p.loop(singleton.Loop{Name: "a", Every: time.Hour, Do: func(context.Context, *distlock.TryGuard) error {
+			p.store.set(func(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() })
+			return nil
+		}})
+		time.Sleep(10 * time.Minute)
+		p.stop()
+		begun := time.Now()
+		p.ended.Wait()
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("the shutdown took %v", took)
+		}
+	})
+}
+
+// It tries to break: a process whose turn is over goes to the end of the line only when its last round is recorded.
+func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, failed := w.start(0), false
+		p.loop(singleton.Loop{Name: "a", Every: time.Hour, Turn: 1, Do: func(context.Context, *distlock.TryGuard) error {
+			p.store.set(func(_ context.Context, apply func() error) error {
+				if !failed {
+					failed = true
+					return errors.New("no answer on purpose")
+				}
+				return apply()
+			})
+			return nil
+		}})
+		time.Sleep(time.Minute)
+		if s := w.status(); s.State != singleton.Done || s.Rounds != 1 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// It tries to break: intervals with which the sums of times would run over are refused.
+func TestRun_EndlessIntervals_Refused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(0)
+		const endless = time.Duration(1<<63 - 1)
+		for _, l := range []singleton.Loop{{Every: endless / 5}, {Every: time.Second, Jitter: endless}, {Every: time.Second, BackOff: endless}} {
+			l.Name, l.Store = "a", p.store
+			l.Do = func(context.Context, *distlock.TryGuard) error { return errors.New("boom") }
+			wantErr(t, singleton.Run(p.ctx, p.Manager, l), singleton.ErrBadArgument)
+		}
+	})
+}
