@@ -170,9 +170,9 @@ func entryOf(e Event) catalog.HistoryEntry {
 	return entry
 }
 
-// writeHistory writes what is left when the Manager is closed.
+// writeHistory writes what is left when the Manager is closed, or says that it is lost.
 func (m *Manager) writeHistory(ctx context.Context) {
-	if m.history == nil || ctx.Err() != nil {
+	if m.history == nil {
 		return
 	}
 	ctx, done := context.WithTimeout(ctx, m.cfg.CommandTimeout)

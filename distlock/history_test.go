@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
@@ -537,6 +539,40 @@ func TestHistory_Config(t *testing.T) {
 				defer func() { _ = m.Close(context.Background()) }()
 				if got := m.Config().History; got != c.want {
 					t.Errorf("%+v, want %+v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A Close that could not release one lock writes the rest of the history all the same; where nothing can be written it
+// says so.
+func TestHistory_CloseThatFails_WritesOrSaysSo(t *testing.T) {
+	for name, dead := range map[string]bool{"one release": false, "everything": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var log strings.Builder
+				p, other := w.start(func(cfg *distlock.Config) { own(cfg); cfg.Logger = zerolog.New(&log) }), w.start(own)
+				g := p.mustTry("a")
+				p.mustTry("b")
+				time.Sleep(2 * time.Second)
+				_ = g.Release()
+				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					if dead || call.Op == fault.Release {
+						return fault.Refused(call.Op)
+					}
+					return apply()
+				})
+				begun := time.Now()
+				if err := p.Close(t.Context()); err == nil {
+					t.Error("closed although b is held")
+				}
+				said := strings.Contains(log.String(), "the last of the history was not written")
+				if n := len(other.past("a")); n != map[bool]int{false: 2, true: 0}[dead] || said != dead {
+					t.Errorf("%d entries, said that they are lost: %t", n, said)
+				}
+				if took := time.Since(begun); took > 2*commandTimeout {
+					t.Errorf("Close took %v", took)
 				}
 			})
 		})

@@ -259,9 +259,7 @@ func (m *Manager) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))
 	}
 	m.waitForLoops(ctx)
-	if errors.Join(errs...) == nil { // else the server does not answer
-		m.writeHistory(ctx)
-	}
+	m.writeHistory(ctx)
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 
