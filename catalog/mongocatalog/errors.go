@@ -124,8 +124,8 @@ func classifyRead(err error) outcome {
 	switch got := classify(err); {
 	case got != unknown:
 		return got
-	case network(err), hasCode(err, 6, 7, 50, 89, 91, 133, 134, 189, 262, 11600, 11602, 13436):
-		return unavailable // It broke on the way, took too long, or the node is changing its role.
+	case network(err), hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262, 11600, 11601, 11602, 13436):
+		return unavailable // It broke on the way, took too long, was killed, or the node is changing its role.
 	default:
 		return notApplied
 	}
