@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/claim"
 	"mongodlm/distlock"
+	"mongodlm/internal/rows"
 )
 
 // patient is a process whose locks a slow machine does not cost it.
@@ -294,5 +295,45 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 			t.Errorf("the completions of the one that was stopped: %+v, want %d lost", a, each)
 		}
 		wantCounts(t, q, 0, claim.Counts{Done: 2 * each})
+	})
+}
+
+// It tries to break: a row whose holder is over is ready again, although an operator took attempts, slotFence or beat
+// out of its field.
+func TestClaim_NumbersTakenOutByHand_RowIsRescued(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		coll := w.rowsOf(t, w.d.app)
+		store := rows.NewMongo(coll, "claim", nil, bson.D{field("_id", 1)})
+		for id, gone := range []string{"attempts", "slotFence", "beat"} {
+			if err := store.Insert(t.Context(), []any{job{ID: id}}); err != nil {
+				t.Fatal(err)
+			}
+			c := rows.Claim{Slot: gone, SlotFence: 1, Session: bson.NewObjectID(), Batch: bson.NewObjectID(), Lease: time.Second}
+			if row, err := store.MarkOne(t.Context(), c, nil); err != nil || row == nil {
+				t.Fatal(row, err)
+			}
+			if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", id)},
+				bson.D{field("$unset", bson.D{field("claim."+gone, "")})}); err != nil {
+				t.Fatal(err)
+			}
+			if gone == "beat" {
+				found, err := store.Leased(t.Context())
+				if err != nil || len(found) != 1 {
+					t.Fatal(found, err)
+				}
+				if n, err := store.Expire(t.Context(), found[0], 3); err != nil || n != 1 {
+					t.Errorf("without %s: %d rows, %v", gone, n, err)
+				}
+				continue
+			}
+			if n, err := store.Tidy(t.Context(), time.Now(), gone, 2, 3); err != nil || n != 1 {
+				t.Errorf("without %s: %d rows, %v", gone, n, err)
+			}
+			if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", id)},
+				bson.D{field("$set", bson.D{field("claim.state", "done")})}); err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 }

@@ -38,6 +38,8 @@ func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
 func (m *Mongo) at(name string) string { return m.field + "." + name }
 
+func not(condition bson.D) bson.D { return bson.D{e("$not", condition)} }
+
 func in[T any](values []T) bson.D { return bson.D{e("$in", values)} }
 
 // mine is what the user calls the rows of the queue, and more.
@@ -255,17 +257,18 @@ func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
 
 // Tidy is documented in [Store].
 func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot string, fence, most int64) (int, error) {
-	former := func(attempts string) bson.D {
-		return bson.D{m.is(Claimed), e(m.at("slot"), slot), e(m.at("slotFence"), bson.D{e("$lt", fence)}),
-			e(m.at("attempts"), bson.D{e(attempts, most)})}
+	last := bson.D{e("$gte", most)}
+	former := func(attempts bson.D) bson.D { // a number that a hand has taken out is a small one
+		return bson.D{m.is(Claimed), e(m.at("slot"), slot), e(m.at("slotFence"), not(bson.D{e("$gte", fence)})),
+			e(m.at("attempts"), attempts)}
 	}
 	due := bson.D{m.is(Retrying), e(m.at("notBefore"), bson.D{e("$lte", now)})}
 	set := bson.D{e(m.at("error"), GivenUp)}
 	return m.bulk(ctx, []mongo.WriteModel{
 		mongo.NewUpdateManyModel().SetFilter(due).SetUpdate(bson.D{
 			e("$set", bson.D{m.is(Ready)}), e("$unset", bson.D{e(m.at("notBefore"), "")})}),
-		mongo.NewUpdateManyModel().SetFilter(former("$lt")).SetUpdate(m.leaving(Ready, nil, 0)),
-		mongo.NewUpdateManyModel().SetFilter(former("$gte")).SetUpdate(m.leaving(Dead, set, 0)),
+		mongo.NewUpdateManyModel().SetFilter(former(not(last))).SetUpdate(m.leaving(Ready, nil, 0)),
+		mongo.NewUpdateManyModel().SetFilter(former(last)).SetUpdate(m.leaving(Dead, set, 0)),
 	})
 }
 
@@ -331,7 +334,11 @@ func (m *Mongo) Leased(ctx context.Context) ([]Row, error) {
 
 // Expire is documented in [Store].
 func (m *Mongo) Expire(ctx context.Context, row Row, most int64) (int, error) {
-	filter := append(m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), e(m.at("beat"), row.Mark.Beat))
+	beat := bson.A{row.Mark.Beat}
+	if row.Mark.Beat == 0 {
+		beat = append(beat, nil) // a hand has taken it out
+	}
+	filter := append(m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), e(m.at("beat"), bson.D{e("$in", beat)}))
 	update := m.leaving(Ready, nil, 0)
 	if row.Mark.Attempts >= most {
 		update = m.leaving(Dead, bson.D{e(m.at("error"), Expired)}, 0)
