@@ -58,7 +58,7 @@ func TestFaults_PingsAppliedLate_CostNoLock(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
 		name, line := w.name("balancer"), newWire(t, w.d.through(t).target)
-		m := w.onWire(t, line, func(cfg *distlock.Config) { cfg.CommandTimeout = commandLimit })
+		m := w.onWire(t, line, nil)
 		g := w.mustTry(t, m, name)
 		lose := func() {
 			t.Helper()
@@ -115,7 +115,7 @@ func TestFaults_AcquireAppliedLate_IsFreed(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
 		name, line := w.name("balancer"), newWire(t, w.d.through(t).target)
-		m := w.onWire(t, line, func(cfg *distlock.Config) { cfg.CommandTimeout = commandLimit })
+		m := w.onWire(t, line, nil)
 		last := w.mustTry(t, m, name).Fence()
 		w.release(t, name)
 		line.first("acquire", held)

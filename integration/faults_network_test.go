@@ -17,7 +17,7 @@ var wired = named("embedded", "standalone", "replicaset")
 
 // freeLimit bounds how long a lock of unknown outcome stays held once the server can be reached:
 // nominally one ping and one command.
-const freeLimit = 20 * time.Second
+const freeLimit = 40 * time.Second
 
 // D1, D6 to D9, I2, I6 to I8: the link goes bad at the very moment at which an operation is sent,
 // and stays bad until the operation has ended.
@@ -191,7 +191,7 @@ func (w *world) onWire(t testing.TB, line *wire, change func(*distlock.Config)) 
 	return w.start(t, func(cfg *distlock.Config) {
 		cfg.Client, cfg.PingClient = nil, nil
 		cfg.ClientOptions = options.Client().ApplyURI(line.uri())
-		cfg.CommandTimeout, cfg.Takeover = 2*time.Second, 40*time.Second
+		cfg.CommandTimeout, cfg.Takeover = commandLimit, 40*time.Second
 		if change != nil {
 			change(cfg)
 		}
