@@ -19,7 +19,7 @@ import (
 // patient is a process whose locks a slow machine does not cost it.
 func (w *world) patient(t testing.TB) *distlock.Manager {
 	t.Helper()
-	return w.start(t, func(cfg *distlock.Config) { cfg.Takeover = 5 * time.Minute })
+	return w.start(t, func(cfg *distlock.Config) { cfg.Takeover, cfg.CommandTimeout = 5*time.Minute, time.Minute })
 }
 
 // Rows with a field that cannot be understood keep nobody else's row from being worked on, and stay as they are.
