@@ -318,6 +318,78 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 	})
 }
 
+// It tries to break: a holder that was seen before its first fence was raised to the clock is one holding and one
+// acquisition, with the fence that it was given, whether that is written or not.
+func TestPage_SeenBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
+	for _, unwritten := range []bool{false, true} {
+		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
+			seenBeforeItsFenceWasRaised(t, unwritten)
+		})
+	}
+}
+
+func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
+	t.Helper()
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.unwritten = unwritten
+		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.SeedFence {
+				time.Sleep(3 * time.Second)
+			}
+			return apply()
+		})
+		w.open("/lock?name=job", nil)
+		g := w.hold(w.process(), "job")
+		time.Sleep(10 * time.Second)
+		for _, released := range []bool{false, true} {
+			if released {
+				_ = g.Release()
+				time.Sleep(10 * time.Second)
+			}
+			page := main(w.get("/lock?name=job"))
+			if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 || n != 1 {
+				t.Errorf("released %v: %d bars and %d acquisitions, want one", released, bars, n)
+			}
+			if strings.Contains(page, "fence 1\n") || strings.Contains(page, "end is not known") {
+				t.Errorf("released %v: a holding that nobody had:\n%s", released, page)
+			}
+		}
+	})
+}
+
+// It tries to break: what was released late, and what a foreign holder gave back, without a fence both, has its end on
+// the timeline.
+func TestPage_ReleasedWithoutAFence_HasItsEnd(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		session := bson.NewObjectID()
+		w.foreign("chunk", session, true)
+		w.open("/lock?name=chunk", nil)
+		time.Sleep(10 * time.Second)
+		w.foreign("chunk", session, false)
+		time.Sleep(10 * time.Second)
+		g := w.hold(w.process(), "late")
+		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		time.Sleep(2 * time.Second)
+		if err := g.Release(); err == nil {
+			t.Fatal("released")
+		}
+		w.own.Set(nil)
+		time.Sleep(2 * time.Minute)
+		for _, name := range []string{"chunk", "late"} {
+			page := main(w.get("/lock?span=15m&name=" + name))
+			want(t, page, `class="bar`, "released")
+			if strings.Contains(page, "end is not known") {
+				t.Errorf("%s: the end is not on the timeline:\n%s", name, page)
+			}
+		}
+	})
+}
+
 // It tries to break: a lock that was given back while nobody looked is not shown as held until somebody looked again.
 func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {

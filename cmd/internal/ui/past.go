@@ -65,7 +65,7 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 			return found, err
 		default:
 			found.events = append(found.events, event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process,
-				Previous: e.Previous, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
+				Previous: e.Previous, Session: e.Session, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
 				Held: e.Held, Waited: e.Waited, Missed: e.Missed})
 		}
 	}
@@ -86,14 +86,13 @@ func (s *Server) events(ctx context.Context, name string) ([]event, string) {
 		return seen, "Nothing is written in the history. " + seenSince(since)
 	}
 	type key struct {
-		lock  string
-		fence int64
-		what  string
+		holdingKey
+		what string
 	}
 	known := map[key]bool{}
 	for _, e := range written.events {
-		known[key{e.Lock, e.Fence, e.what()}] = true
-		known[key{e.Lock, e.Fence, e.Kind}] = true
+		known[key{e.holding(), e.what()}] = true
+		known[key{e.holding(), e.Kind}] = true
 	}
 	all := slices.Clone(written.events)
 	for _, e := range seen {
@@ -101,7 +100,7 @@ func (s *Server) events(ctx context.Context, name string) ([]event, string) {
 		if e.Kind == broken {
 			what = broken // also where the holder wrote that it lost the lock
 		}
-		if !known[key{e.Lock, e.Fence, what}] {
+		if !known[key{e.holding(), what}] {
 			all = append(all, e)
 		}
 	}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -38,8 +39,9 @@ type event struct {
 	At       time.Time // the server's clock, as far as it is known
 	Lock     string
 	Kind     string
-	Process  string // who has the lock after it, or had it until then; who broke it
-	Previous string // who was taken over, broken or evicted
+	Process  string        // who has the lock after it, or had it until then; who broke it
+	Previous string        // who was taken over, broken or evicted
+	Session  bson.ObjectID // what was held; zero where a document has none
 	Fence    int64
 	Why      string
 	Rule     string        // of a takeover
@@ -56,7 +58,7 @@ const (
 	ends   = "ends"
 )
 
-// what says what an event does to the holding with its fence.
+// what says what an event does to its holding.
 func (e event) what() string {
 	switch e.Kind {
 	case acquired, granted, takenOver:
@@ -65,6 +67,31 @@ func (e event) what() string {
 		return ends
 	}
 	return ""
+}
+
+// A holdingKey tells holdings of one lock apart: by the session, for the fence of a name's first holder is raised while
+// it holds, and what is released late is known by its session only.
+type holdingKey struct {
+	lock    string
+	session bson.ObjectID
+	process string // this and the fence without a session
+	fence   int64
+}
+
+func keyOf(lock string, session bson.ObjectID, process string, fence int64) holdingKey {
+	if session.IsZero() {
+		return holdingKey{lock: lock, process: process, fence: fence}
+	}
+	return holdingKey{lock: lock, session: session}
+}
+
+// holding returns the one that an event is about.
+func (e event) holding() holdingKey {
+	holder := e.Process
+	if e.what() == ends {
+		holder = cmp.Or(e.Previous, holder)
+	}
+	return keyOf(e.Lock, e.Session, holder, e.Fence)
 }
 
 // A record remembers what changed from round to round. It knows nothing of what began and ended between two.
@@ -113,12 +140,18 @@ func (r *record) note(l *listing, now time.Time) {
 			}
 		}
 		for _, h := range k.Holders {
-			if _, had := before[h.Session]; h.Held && !had && !told {
+			was, had := before[h.Session]
+			switch {
+			case !h.Held || told && !had:
+			case !had:
 				at := h.Since
 				if at.IsZero() {
 					at = now
 				}
-				r.add(event{At: at, Lock: k.Name, Kind: acquired, Process: h.Process, Fence: h.Fence, Why: h.Why})
+				r.add(event{At: at, Lock: k.Name, Kind: acquired, Process: h.Process, Session: h.Session, Fence: h.Fence,
+					Why: h.Why})
+			case was.Fence != h.Fence:
+				r.raise(k.Name, h)
 			}
 		}
 		if len(holders) > 0 {
@@ -130,13 +163,14 @@ func (r *record) note(l *listing, now time.Time) {
 
 // gone says how a holder lost its lock, as far as two rounds can tell.
 func gone(k *lock, was distlock.LockInfo, now time.Time) event {
-	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Fence: was.Fence, Why: was.Why}
+	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Session: was.Session, Fence: was.Fence,
+		Why: was.Why}
 	next := k.Holders[0]
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
 		e.Kind, e.Process, e.Previous, e.Why = broken, "", was.Process, why
 	case next.Held && next.Process != was.Process && (was.Condemned || silentBy(was, next.Since)):
-		e.Kind, e.Process, e.Previous, e.Fence = takenOver, next.Process, was.Process, next.Fence
+		e.Kind, e.Process, e.Previous, e.Session, e.Fence = takenOver, next.Process, was.Process, next.Session, next.Fence
 		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+" old at the last look"
 	}
 	if next.Held && !next.Since.IsZero() && next.Since.Before(now) && next.Since.After(was.Since) {
@@ -162,6 +196,15 @@ func (r *record) add(e event) {
 	r.events = append(r.events, e)
 	if len(r.events) > maxRecord {
 		r.events = slices.Clone(r.events[len(r.events)-maxRecord*9/10:])
+	}
+}
+
+// raise corrects the fence of a holder that was seen before its first fence was raised to the clock.
+func (r *record) raise(lock string, h distlock.LockInfo) {
+	for i := range r.events {
+		if e := &r.events[i]; e.Lock == lock && e.Session == h.Session {
+			e.Fence = h.Fence
+		}
 	}
 }
 

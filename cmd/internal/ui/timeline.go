@@ -42,24 +42,20 @@ const unknownEnd = 100 * time.Millisecond
 
 // holdings makes of events, oldest first, and of who holds now, who held what when.
 func holdings(events []event, now *listing, of string) []*holding {
-	type key struct {
-		lock, process string
-		fence         int64
-	}
-	known, open := map[key]*holding{}, map[string][]*holding{}
+	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding
-	get := func(lock, process string, fence int64) *holding {
-		k := key{lock, process, fence}
+	get := func(k holdingKey, process string, fence int64) *holding {
 		if known[k] == nil {
-			known[k] = &holding{lock: lock, process: process, fence: fence}
+			known[k] = &holding{lock: k.lock, process: process}
 			all = append(all, known[k])
 		}
+		known[k].fence = max(known[k].fence, fence)
 		return known[k]
 	}
 	for _, e := range events {
 		switch e.what() {
 		case begins:
-			h := get(e.Lock, e.Process, e.Fence)
+			h := get(e.holding(), e.Process, e.Fence)
 			h.from, h.begun, h.why = e.At, e.Kind, e.Why
 			for _, old := range open[e.Lock] {
 				if e.Kind == takenOver && old.process == e.Previous && old.to.IsZero() && old != h {
@@ -68,10 +64,10 @@ func holdings(events []event, now *listing, of string) []*holding {
 			}
 			open[e.Lock] = append(slices.DeleteFunc(open[e.Lock], (*holding).over), h)
 		case ends:
-			if e.Fence == 0 {
+			if e.Fence == 0 && known[e.holding()] == nil {
 				continue // it only waited
 			}
-			h := get(e.Lock, cmp.Or(e.Previous, e.Process), e.Fence)
+			h := get(e.holding(), cmp.Or(e.Previous, e.Process), e.Fence)
 			if h.over() {
 				continue // lost, and then released
 			}
@@ -89,7 +85,7 @@ func holdings(events []event, now *listing, of string) []*holding {
 	for _, k := range now.locks {
 		for _, i := range k.Holders {
 			if i.Held && !i.Since.IsZero() && (of == "" || of == k.Name) {
-				h := get(k.Name, i.Process, i.Fence)
+				h := get(keyOf(k.Name, i.Session, i.Process, i.Fence), i.Process, i.Fence)
 				h.from, h.to, h.why, h.ended = i.Since, time.Time{}, i.Why, ""
 			}
 		}

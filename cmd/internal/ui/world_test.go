@@ -34,6 +34,7 @@ type world struct {
 	t     *testing.T
 	mem   *memcatalog.Catalog
 	store *fault.Catalog // the page's way to the store
+	own   *fault.Catalog // the processes'
 	page  *ui.Server
 	kept  []*distlock.TryGuard
 
@@ -50,7 +51,7 @@ func inBubble(t *testing.T, change func(*ui.Config), test func(t *testing.T, w *
 func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	t.Helper()
 	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
-	w.store = fault.Wrap(w.mem)
+	w.store, w.own = fault.Wrap(w.mem), fault.Wrap(w.mem)
 	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: w.store, Database: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 // process starts a process, which ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
-	cfg := distlock.Config{Catalog: w.mem, Host: "host", Database: "test", Ping: pingTime, Takeover: takeoverTime}
+	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime, Takeover: takeoverTime}
 	if w.unwritten {
 		cfg.History.Mode = distlock.HistoryOff
 	}
@@ -93,6 +94,17 @@ func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) 
 	}
 	w.kept = append(w.kept, g)
 	return g
+}
+
+// foreign writes a lock of a process that knows no fences, held or given back.
+func (w *world) foreign(name string, session bson.ObjectID, held bool) {
+	w.t.Helper()
+	state := map[bool]int32{false: 0, true: 2}[held]
+	if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: state},
+		{Key: "ts", Value: session}, {Key: "process", Value: "ConfigServer"}, {Key: "who", Value: "ConfigServer:x"},
+		{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "why", Value: "split"}}); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // wait lets a caller stand in line, and hold the lock once it has it, until the test ends.
