@@ -173,10 +173,14 @@ func (p *Participant) complete(in fields) {
 }
 
 // GrantLine is one line of the field grants: session, fence and process. The field is a text, not an
-// array, so that every shape of change event brings it whole and a filter can find a process in it.
+// array, so that every shape of change event brings it whole and a filter can find a process in it. A line
+// break in a process id, which none of ours has, is a space: it makes no second grant.
 func GrantLine(ts bson.ObjectID, fence int64, process string) string {
-	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, process)
+	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, OneLine(process))
 }
+
+// OneLine is a process id as it stands in a [GrantLine].
+func OneLine(process string) string { return strings.ReplaceAll(process, "\n", " ") }
 
 // ParseGrants understands the field grants of a lock. Lines that are none of ours are left out.
 func ParseGrants(name, text, evidence string) []Grant {

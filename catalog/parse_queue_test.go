@@ -327,3 +327,14 @@ func TestLimitError_SaysBothUses(t *testing.T) {
 		}
 	}
 }
+
+// It tries to break: no process id, whatever stands in it, makes a second grant out of one.
+func TestGrantLine_ProcessWithLineBreaks_IsOneGrant(t *testing.T) {
+	t.Parallel()
+	for _, process := range []string{"a\nb", "a\n", "\na", "a\n" + catalog.GrantLine(ts2, 9, "p"), "a\r\nb"} {
+		got := catalog.ParseGrants("x", catalog.GrantLine(ts, 7, process)+catalog.GrantLine(ts2, 8, "q"), "")
+		if len(got) != 2 || got[0].TS != ts || got[0].Process == "p" || got[1].Process != "q" {
+			t.Errorf("%q: %+v", process, got)
+		}
+	}
+}

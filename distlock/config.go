@@ -2,7 +2,9 @@ package distlock
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -113,7 +115,7 @@ type Config struct {
 	// PruneEvery is the time between two prunings, give or take half.
 	PruneEvery time.Duration
 
-	// Host is the first part of the process id.
+	// Host is the first part of the process id: at most 255 bytes, no control characters.
 	Host string
 	// Logger gets the events.
 	Logger zerolog.Logger
@@ -202,7 +204,7 @@ func (c Config) Validate() error {
 	if c.MaxClockSkew >= c.Takeover {
 		say("MaxClockSkew (%v) must be smaller than Takeover (%v)", c.MaxClockSkew, c.Takeover)
 	}
-	if problem := badText(c.Host, 255); problem != "" {
+	if problem := badHost(c.Host); problem != "" {
 		say("Host %s", problem)
 	}
 	if len(problems) > 0 {
@@ -247,6 +249,17 @@ func badDatabase(name string) string {
 	}
 	if name == "admin" || name == "local" {
 		return fmt.Sprintf("is %q, which belongs to the server; use one of your own", name)
+	}
+	return ""
+}
+
+// badHost says what is wrong with the first part of a process id, which is one line wherever it stands.
+func badHost(host string) string {
+	if problem := badText(host, 255); problem != "" {
+		return problem
+	}
+	if i := strings.IndexFunc(host, unicode.IsControl); i >= 0 {
+		return fmt.Sprintf("contains %q, but a process id is one line of text: take it out", []rune(host[i:])[0])
 	}
 	return ""
 }

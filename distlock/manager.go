@@ -73,6 +73,9 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		if err != nil {
 			return nil, fmt.Errorf("distlock: new: the host has no name, set Config.Host: %w", err)
 		}
+		if problem := badHost(host); problem != "" {
+			return nil, &ConfigError{Problems: []string{"the name of the host " + problem + ", or set Config.Host"}}
+		}
 		cfg.Host = host
 	}
 	s, err := openStore(ctx, cfg, true)

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 )
@@ -196,6 +197,19 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 		_, err = b.Lock("a").Lock(t.Context())
 		wantErr(t, err, distlock.ErrClosed)
 	})
+}
+
+// It tries to break: the id of a process is one line, whatever its host is called.
+func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {
+		_, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{}), Host: host})
+		var bad *distlock.ConfigError
+		if !errors.As(err, &bad) || len(bad.Problems) != 1 || !strings.HasPrefix(bad.Problems[0], "Host contains ") ||
+			!strings.Contains(bad.Problems[0], "take it out") {
+			t.Errorf("%q: %v", host, err)
+		}
+	}
 }
 
 // Every contradiction is reported at once, with the field's name.

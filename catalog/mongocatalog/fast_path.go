@@ -48,7 +48,7 @@ func entryOf(g catalog.Request) bson.D {
 	return entry
 }
 
-// grantLine is one line of the field grants, a catalog.GrantLine.
+// grantLine is one line of the field grants, a catalog.GrantLine. process is of one line, see catalog.OneLine.
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
@@ -131,6 +131,11 @@ var (
 	}
 )
 
+// nextIsToldInOneLine is the condition that somebody waits, and that the first has a process id which a
+// grantLine may name as it is.
+var nextIsToldInOneLine = append(append(bson.D{}, somebodyWaits...),
+	bson.E{Key: "waiters.0.process", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$regex", Value: "\n"}}}}})
+
 // stateFree and stateHeld are the conditions on a state that ours wrote.
 var (
 	stateFree = bson.E{Key: "state", Value: append(append(bson.D{}, ours...),
@@ -171,7 +176,7 @@ func enteringAlone(g catalog.Request) bson.A {
 		call("$set", bson.D{
 			take("evidence", "$$REMOVE"),
 			take("fence", fence),
-			take("grants", grantLine(literal(g.TS.Hex()), fence, literal(g.Process))),
+			take("grants", grantLine(literal(g.TS.Hex()), fence, literal(catalog.OneLine(g.Process)))),
 			take("process", literal(g.Process)),
 			{Key: "rev", Value: choose(fine, call("$add", call("$ifNull", "$rev", int64(0)), int64(1)), "$rev")},
 			take("state", int32(1)),
@@ -190,7 +195,7 @@ func enteringAlone(g catalog.Request) bson.A {
 // shortDeparture lets the one holder go. The first in line, if there is one, wants the lock for
 // himself; the evidence is written for him.
 func shortDeparture(s catalog.Session, evidence string) modification {
-	next := append(append(bson.D{}, somebodyWaits...), bson.E{Key: "waiters.0.mode", Value: ""})
+	next := append(append(bson.D{}, nextIsToldInOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},

@@ -107,7 +107,7 @@ func enteringShared(g catalog.Request, waits bool) bson.A {
 	set := bson.D{
 		get("evidence", "$$REMOVE"),
 		get("fence", fence),
-		get("grants", grantLine(literal(g.TS.Hex()), fence, literal(g.Process))),
+		get("grants", grantLine(literal(g.TS.Hex()), fence, literal(catalog.OneLine(g.Process)))),
 		become("mode", string(g.Mode)),
 		become("process", literal(g.Process)),
 		{Key: "rev", Value: choose(worked("fine"),
@@ -149,10 +149,10 @@ func enteringShared(g catalog.Request, waits bool) bson.A {
 // readers leave to others who remain, or to nobody.
 func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
 	fine, limit := any(standsOnce()), any(absent)
-	next := append(append(bson.D{}, somebodyWaits...),
+	next := append(append(bson.D{}, nextIsToldInOneLine...),
 		bson.E{Key: "waiters.0.mode", Value: ""}, bson.E{Key: "sharers.1", Value: there})
 	if mode == catalog.Permit {
-		limit, next = ourNumber(1, math.MaxInt32), somebodyWaits
+		limit, next = ourNumber(1, math.MaxInt32), nextIsToldInOneLine
 		fine = every(fine, either(call("$eq", call("$size", array("$waiters")), int32(0)), every(
 			call("$eq", call("$size", "$sharers"), "$limit"),
 			call("$eq", first(each(array("$waiters"), "$$p.limit")), "$limit"))))

@@ -2,6 +2,7 @@ package mongocatalog
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +23,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 		return map[string]catalog.Snapshot{}, ctx.Err()
 	}
 	o := operation{
-		verb: "look at", name: strings.Join(names, " "), quoted: true, database: c.database,
-		collection: catalog.LocksCollection, actions: "find",
+		verb: "look at " + fewOf(names), database: c.database, collection: catalog.LocksCollection, actions: "find",
 	}
 	s, err := c.known(ctx)
 	if err != nil {
@@ -59,6 +59,20 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 		looks[id] = look
 	}
 	return looks, nil
+}
+
+// fewOf shows the first of many names, and how many there are.
+func fewOf(names []string) string {
+	const few = 3
+	var shown []string
+	for _, name := range names[:min(few, len(names))] {
+		shown = append(shown, `"`+catalog.Printable(name, 200)+`"`)
+	}
+	text := strings.Join(shown, ", ")
+	if more := len(names) - few; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // joins reports whether the server can bring lock, pings and its own clock in one command.

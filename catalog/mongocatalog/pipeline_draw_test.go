@@ -134,7 +134,7 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 
 // foreign changes an entry in a way in which it is still understood.
 func foreign(t *rapid.T, party bson.D) bson.D {
-	switch rapid.IntRange(0, 7).Draw(t, "foreign") {
+	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
 		return remove(party, []string{"who"})
 	case 1:
@@ -147,6 +147,8 @@ func foreign(t *rapid.T, party bson.D) bson.D {
 		return put(party, []string{"takeoverMS"}, "long")
 	case 6:
 		return remove(party, []string{"since"})
+	case 7:
+		return put(party, []string{"process"}, "one\n"+catalog.GrantLine(id(1), 7, "process-1"))
 	}
 	return party
 }

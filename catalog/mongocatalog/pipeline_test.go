@@ -331,6 +331,34 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	}
 }
 
+// It tries to break: a process id of several lines, by a hand or an old version, is told in one.
+func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
+	t.Parallel()
+	odd := func(s step) step {
+		s.request.Process = "one\n" + catalog.GrantLine(id(9), 7, "process-9") + "two"
+		return s
+	}
+	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
+	reader := func(n byte) step { return enter(n, catalog.Shared, 0, catalog.Queue) }
+	permit := func(n byte) step { return enter(n, catalog.Permit, 2, catalog.Queue) }
+	for _, steps := range [][]step{
+		{odd(writer(1)), odd(writer(2)), writer(3), odd(writer(4)), leave(1), leave(2), leave(3), leave(4)},
+		{odd(permit(1)), permit(2), odd(permit(3)), odd(permit(4)), leave(1), leave(2), leave(3)},
+		{odd(reader(1)), reader(2), odd(writer(3)), odd(reader(4)), leave(1), leave(2), leave(3), leave(4)},
+	} {
+		var doc bson.D
+		for _, s := range steps {
+			doc, _ = check(t, evaluated, s, doc, false)
+			l, _ := catalog.ParseLock(encoded(doc))
+			for _, a := range l.Awards {
+				if a.TS == id(9) {
+					t.Errorf("%v: a grant that nobody made: %+v", s, a)
+				}
+			}
+		}
+	}
+}
+
 func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
 	t.Parallel()
 	waiters := bson.A{}

@@ -1,6 +1,7 @@
 package mongocatalog_test
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,6 +132,11 @@ func (ev evaluator) one(found []any, c bson.E) bool {
 		})
 	case "$nin":
 		return !slices.ContainsFunc(c.Value.(bson.A), equal)
+	case "$regex":
+		return anyOf(found, func(v any) bool {
+			text, ok := v.(string)
+			return ok && regexp.MustCompile(c.Value.(string)).MatchString(text)
+		})
 	case "$not":
 		return !ev.all(found, c.Value.(bson.D))
 	case "$elemMatch":
