@@ -300,6 +300,8 @@ const (
 type Server struct {
 	Kind    Kind
 	Version string // as the server reports it, "7.0.5"
+	// Product names what answers when it is known to be neither MongoDB nor FerretDB; such a server is refused.
+	Product string
 	// Front is set when the embedded server's front stands before a FerretDB.
 	Front bool
 	// ConfigServer is set for a mongod that runs with --configsvr; MongoDB's own lock manager

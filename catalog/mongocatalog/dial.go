@@ -16,16 +16,22 @@ import (
 // Dial makes a client from a copy of opts and, if it is not empty, a connection string. pool bounds
 // its connections; 0 leaves that to opts. It does not wait for the server.
 //
-// Errors say what is wrong with the options or the connection string and never contain the user
-// information of the latter; [catalog.ErrUnavailable] when the DNS does not tell the hosts of a
+// Errors say what is wrong with the options or the connection string, or that their hosts are no MongoDB's, and
+// never contain the user information of the latter; [catalog.ErrUnavailable] when the DNS does not tell the hosts of a
 // mongodb+srv.
 func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, error) {
 	if err := ambiguous(uri); err != nil {
 		return nil, err
 	}
+	if err := supportedHosts(hostsOf(uri)); err != nil {
+		return nil, err
+	}
 	own := *opts
 	if uri != "" {
 		own.ApplyURI(uri)
+	}
+	if err := supportedHosts(own.Hosts); err != nil {
+		return nil, err
 	}
 	if own.AppName == nil {
 		own.SetAppName("mongodlm")

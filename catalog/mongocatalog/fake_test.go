@@ -27,6 +27,7 @@ type fakeServer struct {
 	// answer returns the reply to a command; nil breaks the connection instead, hang keeps it
 	// open without a reply.
 	answer func(command bson.Raw) bson.D
+	hello  bson.D // what hello answers as well; set before a client connects
 
 	wg       sync.WaitGroup
 	mu       sync.Mutex // guards commands, conns, closed
@@ -137,7 +138,7 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 	switch elements[0].Key() {
 	case "hello", "isMaster", "ismaster":
 		address := s.listener.Addr().String()
-		return bson.D{
+		return append(bson.D{
 			{Key: "ok", Value: 1.0}, {Key: "helloOk", Value: true}, {Key: "ismaster", Value: true},
 			{Key: "isWritablePrimary", Value: true}, {Key: "setName", Value: "c"},
 			{Key: "setVersion", Value: int32(1)}, {Key: "hosts", Value: bson.A{address}},
@@ -149,7 +150,7 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 			{Key: "maxWriteBatchSize", Value: int32(100000)},
 			{Key: "logicalSessionTimeoutMinutes", Value: int32(30)},
 			{Key: "localTime", Value: bson.DateTime(5)},
-		}
+		}, s.hello...)
 	case "endSessions":
 		return bson.D{{Key: "ok", Value: 1.0}}
 	case "buildInfo":

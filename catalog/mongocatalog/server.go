@@ -1,6 +1,7 @@
 package mongocatalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type build struct {
 	version string
 	ferret  bool
 	front   bool
+	raw     bson.Raw
 }
 
 // Hello is documented in [catalog.Pings]. One command; the first time one or two more.
@@ -83,10 +85,12 @@ func (c *Catalog) ask(ctx context.Context, o operation, command string) (bson.Ra
 }
 
 func parseBuild(info bson.Raw) build {
-	var b build
-	b.version, _ = info.Lookup("version").StringValueOK()
+	b := build{version: text(info, "version"), raw: slices.Clone(info)}
 	if version, ok := info.Lookup("ferretdbVersion").StringValueOK(); ok {
 		b.version, b.ferret = version, true
+	}
+	if own, ok := info.Lookup("ferretdb").DocumentOK(); ok { // 2.0 and newer
+		b.version, b.ferret = cmp.Or(text(own, "version"), "2"), true
 	}
 	b.front, _ = info.Lookup("mongodlmFront").BooleanOK()
 	return b
@@ -97,6 +101,9 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	s := catalog.Server{Kind: kindOf(b, hello), Version: b.version, Front: b.front}
 	if front, ok := hello.Lookup("mongodlmFront").BooleanOK(); ok {
 		s.Front = s.Front || front
+	}
+	if p := productOf(b.raw, hello); p != nil && !b.ferret {
+		s.Product = p.name
 	}
 	if s.Version == "" {
 		s.Version = wireVersion(hello)
@@ -162,17 +169,11 @@ func primaryOf(hello bson.Raw) string {
 // Supported says why locks must not be kept on this server and what to do about it; nil when they
 // may. It does no I/O.
 func Supported(s catalog.Server, database string) error {
-	major, minor := version(s.Version)
+	if err := supportedProduct(s); err != nil {
+		return err
+	}
 	switch s.Kind {
-	case catalog.Memory:
-		return nil
-	case catalog.FerretDB:
-		if major < 2 && !s.Front {
-			return fmt.Errorf("FerretDB %s is not supported: its conditional updates are not "+
-				"atomic, so two processes would hold one lock; use MongoDB 4.4 or newer, or "+
-				"the embedded server of package configserver, which puts a front before it",
-				catalog.Printable(s.Version, 40))
-		}
+	case catalog.Memory, catalog.FerretDB:
 		return nil
 	case catalog.Mongos:
 		if database == DefaultDatabase {
@@ -180,7 +181,7 @@ func Supported(s catalog.Server, database string) error {
 				"cluster's own; choose another database, or connect to the config servers", database)
 		}
 	}
-	if major < 4 || major == 4 && minor < 4 {
+	if major, minor := version(s.Version); major < 4 || major == 4 && minor < 4 {
 		return fmt.Errorf("MongoDB %s is not supported: locks need 4.4 or newer; "+
 			"upgrade the server or choose another one",
 			catalog.Printable(s.Version, 40))

@@ -1,0 +1,135 @@
+package mongocatalog
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// A product speaks MongoDB's protocol and is something else. It is told by what it answers, or by the names
+// of its hosts; one behind a tunnel that hides both passes for a MongoDB.
+type product struct {
+	name  string
+	hosts []string // how the names of its hosts end, as the drivers of MongoDB tell them (DRIVERS-2583)
+	why   string   // locks must not be kept there
+}
+
+var (
+	amazonDocumentDB = &product{
+		name: "Amazon DocumentDB", hosts: []string{".docdb.amazonaws.com", ".docdb-elastic.amazonaws.com"},
+		why: "its storage, read concerns and failover are not MongoDB's, and what locks rely on was never checked there",
+	}
+	cosmosDB = &product{
+		name: "Azure Cosmos DB for MongoDB", hosts: []string{".cosmos.azure.com", ".documents.azure.com"},
+		why: "two of its regions may acknowledge writes that exclude each other, of which one is undone later, so two " +
+			"processes would hold one lock",
+	}
+	vCore = &product{
+		name:  "DocumentDB on PostgreSQL (Azure Cosmos DB for MongoDB vCore, Azure DocumentDB)",
+		hosts: []string{".mongocluster.cosmos.azure.com"},
+		why:   "it answers as a mongos and is none, and what locks rely on of a MongoDB was never checked there",
+	}
+	// products are those that names of hosts tell, the longest ends first.
+	products = []*product{vCore, amazonDocumentDB, cosmosDB}
+)
+
+// refusal says that locks must not be kept on a product and what to do about it.
+func refusal(name, why string) error {
+	return fmt.Errorf("%s is not supported: %s; use MongoDB 4.4 or newer", name, why)
+}
+
+// productOf tells what the product is that answers, nil for a MongoDB or a FerretDB.
+//
+// Sources: Cosmos DB marks its replies with a field _t; the engine that Azure and others run on PostgreSQL names
+// its versions below "internal" in hello; Amazon's tells its hosts there, as every replica set does.
+func productOf(info, hello bson.Raw) *product {
+	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
+		if hello.Lookup("internal", versions).Type != 0 {
+			return vCore
+		}
+	}
+	hosts := []string{text(hello, "me"), text(hello, "primary")}
+	for _, field := range []string{"hosts", "passives"} {
+		list, _ := hello.Lookup(field).ArrayOK()
+		values, _ := list.Values()
+		for _, v := range values {
+			host, _ := v.StringValueOK()
+			hosts = append(hosts, host)
+		}
+	}
+	if p := productAt(hosts); p != nil {
+		return p
+	}
+	if info.Lookup("_t").Type != 0 || hello.Lookup("_t").Type != 0 {
+		return cosmosDB
+	}
+	return nil
+}
+
+// productAt tells the product by the names of its hosts, with or without a port.
+func productAt(hosts []string) *product {
+	for _, p := range products {
+		for _, end := range p.hosts {
+			if slices.ContainsFunc(hosts, func(host string) bool { return hostEnds(host, end) }) {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+func hostEnds(host, end string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.HasSuffix(strings.ToLower(strings.TrimSuffix(host, ".")), end)
+}
+
+// supportedHosts refuses the hosts of a product, before anything is sent.
+func supportedHosts(hosts []string) error {
+	if p := productAt(hosts); p != nil {
+		return refusal(p.name, p.why)
+	}
+	return nil
+}
+
+// hostsOf are the hosts that a connection string names; for a mongodb+srv the name that is looked up.
+func hostsOf(uri string) []string {
+	_, rest, _ := strings.Cut(uri, "://")
+	rest = rest[strings.LastIndex(rest, "@")+1:]
+	rest, _, _ = strings.Cut(rest, "?")
+	rest, _, _ = strings.Cut(rest, "/")
+	return strings.Split(rest, ",")
+}
+
+// supportedProduct is [Supported] for what says that it is not MongoDB.
+func supportedProduct(s catalog.Server) error {
+	for _, p := range products {
+		if s.Product == p.name {
+			return refusal(p.name, p.why)
+		}
+	}
+	major, _ := version(s.Version)
+	switch {
+	case s.Kind != catalog.FerretDB || s.Front:
+		return nil
+	case major < 2:
+		return fmt.Errorf("FerretDB %s is not supported: its conditional updates are not "+
+			"atomic, so two processes would hold one lock; use MongoDB 4.4 or newer, or "+
+			"the embedded server of package configserver, which puts a front before it",
+			catalog.Printable(s.Version, 40))
+	}
+	return refusal("FerretDB "+catalog.Printable(s.Version, 40), "its engine is DocumentDB on PostgreSQL, and what "+
+		"locks rely on of a MongoDB was never checked there")
+}
+
+// text is a field that is a string, and else empty.
+func text(d bson.Raw, field string) string {
+	s, _ := d.Lookup(field).StringValueOK()
+	return s
+}
