@@ -35,6 +35,9 @@ func TestCatalog_Conforms(t *testing.T) {
 			}
 			free := make(chan string, len(names))
 			for _, name := range names {
+				if err := d.arrange(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
 				free <- name
 			}
 			catalogtest.Run(t, func(t *testing.T) catalogtest.Store {
@@ -94,7 +97,7 @@ func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 
 // empty removes what a case left.
 func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
-	if d.set == nil {
+	if d.set == nil && d.over == nil {
 		return db.Drop(ctx) // cheap there, and so is a small collection
 	}
 	var errs []error

@@ -33,7 +33,8 @@ type deployment struct {
 	uri  string
 	own  string                 // the database of all tests; empty when each makes its own
 	most int                    // tests at once, so that heartbeats come through on a slow machine
-	set  *mongodtest.Deployment // nil when this program did not start it
+	set  *mongodtest.Deployment // nil when this program did not start it, and for a sharded cluster
+	over *mongodtest.Cluster    // nil but for a sharded cluster
 	app  *mongo.Client          // of the application: acquiring, releasing, planting
 	beat *mongo.Client          // of the heartbeats
 	drop bool                   // the server lives on: remove the database
@@ -55,8 +56,14 @@ var deployments = []*deployment{
 	{name: "standalone", most: 3, setUp: mongod(mongodtest.Options{})},
 	{name: "replicaset", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 3})},
 	{name: "configsvr", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 1, ConfigServer: true})},
+	{name: "mongos", most: 3, setUp: behindMongos},
+	{name: "sharded", most: 3, setUp: behindMongosSharded},
 	{name: "uri", most: 4, setUp: connectURI},
 }
+
+// clustered are the two that are databases of one cluster: one whose collections live on one shard, and one
+// whose locks and pings are spread over both by a hash of their _id.
+var clustered = named("mongos", "sharded")
 
 // setting up must not be cut short by the test that happens to be first.
 const setUpLimit = 2 * time.Minute
@@ -135,6 +142,50 @@ func mongod(opts mongodtest.Options) func(context.Context, *deployment) error {
 		}
 		return nil
 	}
+}
+
+// ownCluster is the sharded cluster of the tests: two shards and a mongos.
+var ownCluster = sync.OnceValues(func() (*mongodtest.Cluster, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), setUpLimit)
+	defer cancel()
+	p, err := mongodtest.FindCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := mongodtest.StartCluster(ctx, p, 2)
+	if err != nil {
+		return nil, broken{err}
+	}
+	return c, nil
+})
+
+func behindMongos(_ context.Context, d *deployment) (err error) {
+	if d.over, err = ownCluster(); err != nil {
+		return err
+	}
+	d.uri, d.own = d.over.URI(), databaseName()
+	return nil
+}
+
+func behindMongosSharded(ctx context.Context, d *deployment) error {
+	if err := behindMongos(ctx, d); err != nil {
+		return err
+	}
+	d.stop = func(context.Context) error { return d.over.Close() } // it is closed after "mongos"
+	return d.arrange(ctx, d.own)
+}
+
+// arrange prepares a database that is not there yet.
+func (d *deployment) arrange(ctx context.Context, database string) error {
+	if d.name != "sharded" {
+		return nil
+	}
+	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection} {
+		if err := d.over.Shard(ctx, database, collection); err != nil {
+			return broken{err}
+		}
+	}
+	return nil
 }
 
 func connectURI(ctx context.Context, d *deployment) error {

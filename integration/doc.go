@@ -5,11 +5,14 @@
 //	standalone  a mongod that the suite starts itself
 //	replicaset  three of them
 //	configsvr   one, started with --configsvr; the documents are in its database config
+//	mongos      a sharded cluster of two shards: the collections are on one of them
+//	sharded     the same cluster: locks and lockpings are sharded by a hash of _id
 //	uri         the server that MONGODLM_TEST_URI names; the suite makes databases named
 //	            distlock_it_<random> there and drops them, or, where a config server refuses that,
 //	            uses names of its own in database config
 //
-// A mongod is the program that MONGOD names, else the one on PATH; 4.4 or newer. What is not at
+// A mongod is the program that MONGOD names, else the one on PATH; 4.4 or newer. A mongos, of the same
+// version, is the one that MONGOS names, else the one on PATH. What is not at
 // hand is skipped with its reason, and the last line says what ran.
 //
 // Nothing here sleeps and hopes: a test waits for a condition, for a bounded time, and what it

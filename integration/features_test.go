@@ -43,6 +43,7 @@ func wantFeatures(t *testing.T, w *world, s distlock.Server, db *mongo.Database)
 	kinds := map[string]catalog.Kind{
 		"embedded": catalog.FerretDB, "standalone": catalog.Standalone,
 		"replicaset": catalog.ReplicaSet, "configsvr": catalog.ReplicaSet,
+		"mongos": catalog.Mongos, "sharded": catalog.Mongos,
 	}
 	if want, ok := kinds[w.d.name]; ok && s.Kind != string(want) {
 		t.Errorf("kind: want %s, got %s", want, s.Kind)
@@ -51,7 +52,8 @@ func wantFeatures(t *testing.T, w *world, s distlock.Server, db *mongo.Database)
 		t.Errorf("config server: got %v", s.ConfigServer)
 	}
 	embedded := w.d.name == "embedded" // it has no term: nobody else can become primary
-	if s.Embedded != embedded || s.Version == "" || s.Primary == "" && !embedded {
+	nameless := embedded || s.Kind == string(catalog.Mongos)
+	if s.Embedded != embedded || s.Version == "" || (s.Primary == "") != nameless {
 		t.Errorf("server: got %+v", s)
 	}
 	if err := transaction(t.Context(), db, w.name("work")); (err == nil) != s.Transactions {

@@ -26,6 +26,8 @@ type Options struct {
 	ReplicaSet int
 	// ConfigServer starts the members with --configsvr.
 	ConfigServer bool
+	// ShardServer starts the members with --shardsvr.
+	ShardServer bool
 	// Auth starts the program with --auth, the members of a replica set with a key file of their own.
 	Auth bool
 	// TLS are the files of the authority, and of the server with its key. The members then take TLS as well as
@@ -101,6 +103,9 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	}
 	if opts.ConfigServer {
 		args = append(args, "--configsvr")
+	}
+	if opts.ShardServer { // what moved away may come back soon
+		args = append(args, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
 	}
 	if opts.Auth {
 		args = append(args, "--auth")
@@ -201,16 +206,26 @@ func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 
 // URI returns the connection string.
 func (d *Deployment) URI() string {
-	var addrs []string
-	for _, n := range d.nodes {
-		addrs = append(addrs, n.addr)
-	}
-	uri := "mongodb://" + strings.Join(addrs, ",")
+	uri := "mongodb://" + strings.Join(d.addrs(), ",")
 	if d.name != "" {
 		return uri + "/?replicaSet=" + d.name
 	}
 	return uri + "/?directConnection=true"
 }
+
+func (d *Deployment) addrs() []string {
+	var addrs []string
+	for _, n := range d.nodes {
+		addrs = append(addrs, n.addr)
+	}
+	return addrs
+}
+
+// Name returns the name of the replica set, empty for a standalone.
+func (d *Deployment) Name() string { return d.name }
+
+// seeds names a replica set as a mongos wants it.
+func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs(), ",") }
 
 // Addr returns host and port of a member.
 func (d *Deployment) Addr(node int) string { return d.nodes[node].addr }
@@ -238,11 +253,21 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// StepDown makes the primary step down for at least a minute; another member is elected.
+// restTime is for how long the only member of a replica set stays down.
+const restTime = 2 * time.Second
+
+// StepDown makes the primary step down for at least a minute; another member is elected. The only member of
+// a replica set is elected again after two seconds.
 func (d *Deployment) StepDown(ctx context.Context) error {
 	at, err := d.Primary(ctx)
 	if err != nil {
 		return err
+	}
+	if len(d.nodes) == 1 {
+		return d.nodes[at].run(ctx, bson.D{
+			{Key: "replSetStepDown", Value: int(restTime.Seconds())}, {Key: "force", Value: true},
+			{Key: "secondaryCatchUpPeriodSecs", Value: 0},
+		}).Err()
 	}
 	return d.nodes[at].run(ctx, bson.D{
 		{Key: "replSetStepDown", Value: 60}, {Key: "secondaryCatchUpPeriodSecs", Value: 10},

@@ -1,6 +1,6 @@
 // Package mongodtest starts real mongod programs for tests: a standalone, a replica set, a config
-// server, on free loopback ports and in temporary folders, and stops, kills, pauses and steps them
-// down.
+// server, a sharded cluster with its mongos, on free loopback ports and in temporary folders, and
+// stops, kills, pauses and steps them down.
 //
 // Every process is ended by its id. Should the test program die without having closed a deployment,
 // as it does when it runs into its time limit, a helper that waits for the end of a pipe kills the

@@ -16,6 +16,7 @@ type Program struct {
 	Path    string
 	Version string // "4.4.29"
 	TLS     bool   // it was built with TLS
+	Mongos  string // the path of a mongos of the same version, if FindCluster found the program
 }
 
 // The oldest version that is accepted.
@@ -24,16 +25,34 @@ const (
 	leastMinor = 4
 )
 
-var versionLine = regexp.MustCompile(`db version v((\d+)\.(\d+)\S*)`)
+var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 
 // Find looks for a mongod: the one that the environment variable MONGOD names, else the one on
 // PATH. The error is a reason for skipping a test, in words.
-func Find(ctx context.Context) (Program, error) {
-	path := os.Getenv("MONGOD")
+func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
+
+// FindCluster looks for a mongod as Find does, and for a mongos of the same version: the one that MONGOS
+// names, else the one on PATH.
+func FindCluster(ctx context.Context) (Program, error) {
+	p, err := Find(ctx)
+	if err != nil {
+		return Program{}, err
+	}
+	s, err := find(ctx, "mongos", "MONGOS")
+	if err == nil && s.Version != p.Version {
+		err = fmt.Errorf("no mongos for mongod %s: %s is %s", p.Version, s.Path, s.Version)
+	}
+	p.Mongos = s.Path
+	return p, err
+}
+
+// find looks for a program that a variable of the environment names, or PATH has.
+func find(ctx context.Context, name, variable string) (Program, error) {
+	path := os.Getenv(variable)
 	if path == "" {
-		found, err := exec.LookPath("mongod")
+		found, err := exec.LookPath(name)
 		if err != nil {
-			return Program{}, fmt.Errorf("no mongod: MONGOD is not set and PATH has none")
+			return Program{}, fmt.Errorf("no %s: %s is not set and PATH has none", name, variable)
 		}
 		path = found
 	}
@@ -41,16 +60,16 @@ func Find(ctx context.Context) (Program, error) {
 	defer cancel()
 	text, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
 	if err != nil {
-		return Program{}, fmt.Errorf("no mongod: %s --version: %w", path, err)
+		return Program{}, fmt.Errorf("no %s: %s --version: %w", name, path, err)
 	}
 	match := versionLine.FindSubmatch(text)
 	if match == nil {
-		return Program{}, fmt.Errorf("no mongod: %s --version does not name its version", path)
+		return Program{}, fmt.Errorf("no %s: %s --version does not name its version", name, path)
 	}
 	major, _ := strconv.Atoi(string(match[2])) // digits, by the expression
 	minor, _ := strconv.Atoi(string(match[3]))
 	if major < leastMajor || major == leastMajor && minor < leastMinor {
-		return Program{}, fmt.Errorf("mongod %s is too old: %d.%d is needed", match[1],
+		return Program{}, fmt.Errorf("%s %s is too old: %d.%d is needed", name, match[1],
 			leastMajor, leastMinor)
 	}
 	return Program{Path: path, Version: string(match[1]), TLS: bytes.Contains(bytes.ToLower(text), []byte("openssl"))}, nil

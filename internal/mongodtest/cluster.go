@@ -1,0 +1,108 @@
+package mongodtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A Cluster is a sharded cluster: shards and a config server, each a replica set of one member, and a
+// mongos. Its balancer is off, so a chunk moves only when a test moves it. Its methods must not be called
+// concurrently, except URI.
+type Cluster struct {
+	// Shards are named as their replica sets.
+	Shards []*Deployment
+	config *Deployment
+	router *Deployment
+}
+
+// StartCluster starts a sharded cluster by a program that [FindCluster] found, and waits until it can be
+// written to. Close it.
+func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err error) {
+	c := &Cluster{Shards: make([]*Deployment, shards)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	errs := make([]error, shards+1)
+	var started sync.WaitGroup
+	for i := range shards {
+		started.Go(func() { c.Shards[i], errs[i] = Start(ctx, p, Options{ReplicaSet: 1, ShardServer: true}) })
+	}
+	started.Go(func() { c.config, errs[shards] = Start(ctx, p, Options{ReplicaSet: 1, ConfigServer: true}) })
+	started.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return c, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if c.router, err = startRouter(ctx, p, c.config.seeds()); err != nil {
+		return c, err
+	}
+	for _, s := range c.Shards {
+		if err := c.Run(ctx, bson.D{{Key: "addShard", Value: s.seeds()}}); err != nil {
+			return c, err
+		}
+	}
+	return c, c.Run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
+}
+
+// startRouter starts a mongos before the config servers of this name.
+func startRouter(ctx context.Context, p Program, config string) (*Deployment, error) {
+	dir, err := os.MkdirTemp("", "mongodtest")
+	if err != nil {
+		return nil, err
+	}
+	d := &Deployment{dir: dir}
+	addrs, err := freeAddrs(1)
+	if err != nil {
+		return d, err
+	}
+	_, port, _ := net.SplitHostPort(addrs[0]) // freeAddrs made it
+	folder := filepath.Join(dir, "0")
+	d.nodes = []*node{{addr: addrs[0], dir: folder, path: p.Mongos, args: []string{
+		"--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket", "--configdb", config,
+		"--logpath", filepath.Join(folder, "log"), "--setParameter", "enableTestCommands=1",
+		"--setParameter", "diagnosticDataCollectionEnabled=false",
+	}}}
+	return d, d.startNodes(ctx)
+}
+
+// URI returns the connection string of the mongos.
+func (c *Cluster) URI() string { return "mongodb://" + c.router.nodes[0].addr + "/" }
+
+// Run sends a command to database admin of the mongos.
+func (c *Cluster) Run(ctx context.Context, command bson.D) error {
+	if err := c.router.nodes[0].run(ctx, command).Err(); err != nil {
+		return fmt.Errorf("mongodtest: %s: %w", command[0].Key, err)
+	}
+	return nil
+}
+
+// Shard shards a collection of a database by a hash of _id, in two chunks for each shard.
+func (c *Cluster) Shard(ctx context.Context, database, collection string) error {
+	return errors.Join(
+		c.Run(ctx, bson.D{{Key: "enableSharding", Value: database}}),
+		c.Run(ctx, bson.D{
+			{Key: "shardCollection", Value: database + "." + collection},
+			{Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}},
+		}))
+}
+
+// Close kills all programs of the cluster and removes their data.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, d := range append([]*Deployment{c.router, c.config}, c.Shards...) {
+		if d != nil {
+			errs = append(errs, d.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
