@@ -370,22 +370,24 @@ func TestClaim_CarriedOutLate_IsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{})
-		var arrived time.Time
+		late := make(chan Counts)
 		p.gate.set(func(_ context.Context, command string, apply func() error) error {
 			if command != "mark one" {
 				return apply()
 			}
 			time.AfterFunc(time.Minute, func() {
-				arrived = time.Now()
 				_ = apply()
+				late <- w.counts()
 			})
 			return errCut
 		})
 		_, err := p.Claim(t.Context(), 1)
 		wantErr(t, err, errCut)
-		w.settle(2*time.Minute, func(c Counts) bool { return c.Claimed == 1 })
+		if c := <-late; c.Claimed != 1 {
+			t.Errorf("%+v after the late command, want a row claimed", c)
+		}
 		w.settle(7*time.Second, func(c Counts) bool { return c.Ready == 1 })
-		if row := w.row(0); row.Mark.Attempts != 0 || arrived.IsZero() {
+		if row := w.row(0); row.Mark.Attempts != 0 {
 			t.Errorf("%+v", row.Mark)
 		}
 	})
