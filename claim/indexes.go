@@ -14,6 +14,27 @@ import (
 //
 // Errors: a *ConfigError; a *distlock.PrivilegeError; those of the driver.
 func MissingIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) ([]string, error) {
+	queue, err := indexed(coll, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return queue.Missing(ctx)
+}
+
+// CreateIndexes creates the indexes that MissingIndexes tells of. It needs no Manager. One command, and one for each
+// index; no bound but ctx, and a collection of many rows takes its time.
+//
+// Errors: as MissingIndexes, with the command that creates what is still missing.
+func CreateIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) error {
+	queue, err := indexed(coll, cfg)
+	if err != nil {
+		return err
+	}
+	return queue.Prepare(ctx)
+}
+
+// indexed is the queue as far as its indexes go.
+func indexed(coll *mongo.Collection, cfg Config) (*rows.Mongo, error) {
 	cfg = cfg.withDefaults()
 	list := cfg.problems()
 	if coll == nil {
@@ -22,5 +43,5 @@ func MissingIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) ([]
 	if list != nil {
 		return nil, &ConfigError{Problems: list}
 	}
-	return rows.NewMongo(coll, cfg.Field, nil, cfg.Sort).Missing(ctx)
+	return rows.NewMongo(coll, cfg.Field, nil, cfg.Sort), nil
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/claim"
 	"mongodlm/distlock"
@@ -25,7 +26,8 @@ type job struct {
 	N  int
 }
 
-// rowsOf is a collection of rows, of this test alone, over a client.
+// rowsOf is a collection of rows, of this test alone, over a client. What a test itself writes by it waits for the
+// majority, whose reads the queue uses.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -34,7 +36,7 @@ func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 			t.Error(err)
 		}
 	})
-	return client.Database(w.db.Name()).Collection(name)
+	return client.Database(w.db.Name()).Collection(name, options.Collection().SetWriteConcern(writeconcern.Majority()))
 }
 
 // claims opens a queue until the end of the test.

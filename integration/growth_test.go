@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
@@ -30,7 +31,7 @@ func (p *tape) monitor() *event.CommandMonitor {
 	reads := []string{"find", "aggregate", "findAndModify", "update", "delete"}
 	leaveOut := []string{
 		"lsid", "$db", "$clusterTime", "txnNumber", "writeConcern", "readConcern", "$readPreference",
-		"maxTimeMS",
+		"maxTimeMS", "apiVersion", "apiStrict",
 	}
 	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 		if !slices.Contains(reads, e.CommandName) {
@@ -65,28 +66,65 @@ func (p *tape) take() []bson.D {
 // of the very process that asks (100,000 with -freenames) may cost it not one key and not one document
 // more. Only the listing of all locks reads them all.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
-	inTurn(t, named("standalone", "replicaset", "configsvr"), func(t *testing.T, w *world) {
-		var sent tape
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-		c, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
-		if err != nil {
-			t.Fatal(err)
+	inTurn(t, named("standalone", "replicaset", "configsvr", "mongos", "sharded"), func(t *testing.T, w *world) {
+		w.wantNoGrowth(t, options.Client())
+	})
+}
+
+// The same for a client that the Stable API binds: the server lets it use no sparse index and no text index.
+func TestQueries_FreeNames_StrictClient(t *testing.T) {
+	inTurn(t, named("standalone", "replicaset", "configsvr", "mongos", "sharded"), func(t *testing.T, w *world) {
+		strict := options.ServerAPI(options.ServerAPIVersion1).SetStrict(true)
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetServerAPIOptions(strict))
+		if err := client.Database(w.db.Name()).RunCommand(t.Context(), bson.D{field("ping", 1)}).Err(); err != nil {
+			t.Skipf("this server knows no Stable API: %v", err)
 		}
-		if _, err := c.Prepare(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		few := w.examined(t, c, &sent)
-		w.plantFree(t, *freeNames)
-		many := w.examined(t, c, &sent)
-		for _, verb := range slices.Sorted(keysOf(few)) {
-			t.Logf("%-12s keys and documents read: %v, with %d free names %v",
-				verb, few[verb], *freeNames, many[verb])
-			if slices.Compare(few[verb], many[verb]) != 0 {
-				t.Errorf("%s: read %v keys and documents, and %v with %d free names", verb, few[verb],
-					many[verb], *freeNames)
+		w.wantNoGrowth(t, options.Client().SetServerAPIOptions(strict))
+	})
+}
+
+// The same with the sparse indexes of an earlier version, where they serve.
+func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
+	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
+		own := w.elsewhere(t, databaseName())
+		locks := own.db.Collection(catalog.LocksCollection)
+		for _, party := range []string{"sharers.process", "waiters.process"} {
+			sparse := mongo.IndexModel{Keys: bson.D{field(party, 1)}, Options: options.Index().SetSparse(true)}
+			if _, err := locks.Indexes().CreateOne(t.Context(), sparse); err != nil {
+				t.Fatal(err)
 			}
 		}
+		own.wantNoGrowth(t, options.Client())
 	})
+}
+
+// wantNoGrowth compares what the server reads with few and with many free names, for a client of these options. The
+// plans are asked for by the same client.
+func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
+	t.Helper()
+	var sent tape
+	client := privateClient(t, opts.ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+	c, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warnings, err := c.Prepare(t.Context()); err != nil || len(warnings) > 0 {
+		t.Fatalf("warnings %q, %v", warnings, err)
+	}
+	if missing, err := c.MissingIndexes(t.Context()); err != nil || len(missing) > 0 {
+		t.Fatalf("missing %q, %v", missing, err)
+	}
+	few := w.examined(t, c, client, &sent)
+	w.plantFree(t, *freeNames)
+	many := w.examined(t, c, client, &sent)
+	for _, verb := range slices.Sorted(keysOf(few)) {
+		t.Logf("%-12s keys and documents read: %v, with %d free names %v",
+			verb, few[verb], *freeNames, many[verb])
+		if slices.Compare(few[verb], many[verb]) != 0 {
+			t.Errorf("%s: read %v keys and documents, and %v with %d free names", verb, few[verb],
+				many[verb], *freeNames)
+		}
+	}
 }
 
 func keysOf(m map[string][]int64) func(yield func(string) bool) {
@@ -120,7 +158,9 @@ func (w *world) plantFree(t *testing.T, n int) {
 
 // examined runs every operation of a store and returns how many keys and documents the server reads
 // for its commands, by the name of the operation.
-func (w *world) examined(t *testing.T, c *mongocatalog.Catalog, sent *tape) map[string][]int64 {
+func (w *world) examined(
+	t *testing.T, c *mongocatalog.Catalog, client *mongo.Client, sent *tape,
+) map[string][]int64 {
 	t.Helper()
 	costs := map[string][]int64{}
 	for _, one := range w.operations(t, c) {
@@ -134,7 +174,7 @@ func (w *world) examined(t *testing.T, c *mongocatalog.Catalog, sent *tape) map[
 		}
 		for _, command := range commands {
 			var plan bson.Raw
-			err := w.db.RunCommand(t.Context(), bson.D{
+			err := client.Database(w.db.Name()).RunCommand(t.Context(), bson.D{
 				field("explain", command), field("verbosity", "executionStats"),
 			}).Decode(&plan)
 			if err != nil {

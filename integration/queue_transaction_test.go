@@ -19,7 +19,7 @@ import (
 )
 
 // transacting are the deployments that have transactions in the database of the tests.
-var transacting = named("replicaset", "configsvr", "uri")
+var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
 // transact runs work in a transaction, as often as the driver thinks right.
 func transact(ctx context.Context, client *mongo.Client, work func(context.Context) error) error {

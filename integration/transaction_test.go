@@ -40,7 +40,7 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 // What a transaction wrote is there exactly if the lock was held when it committed.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
-	forThese(t, named("replicaset", "uri"), func(t *testing.T, w *world) {
+	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
 		m := w.start(t, nil)
 		if !m.Stats().Server.Transactions {
 			t.Skip("this deployment has no transactions")
@@ -96,7 +96,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 // A run is bounded by the guard, not by the driver's two minutes.
 func TestInTransaction_GuardLost_EndsTheRun(t *testing.T) {
 	t.Parallel()
-	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
+	forThese(t, named("replicaset", "sharded"), func(t *testing.T, w *world) {
 		m := w.start(t, nil)
 		g := w.mustTry(t, m, w.name("a"))
 		start := time.Now()

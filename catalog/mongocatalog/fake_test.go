@@ -1,6 +1,7 @@
 package mongocatalog_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"io"
@@ -27,7 +28,9 @@ type fakeServer struct {
 	// answer returns the reply to a command; nil breaks the connection instead, hang keeps it
 	// open without a reply.
 	answer func(command bson.Raw) bson.D
-	hello  bson.D // what hello answers as well; set before a client connects
+	hello  bson.D // what hello answers as well
+	// version is what it calls itself; 7.0.5 if empty. Both are set before a client connects.
+	version string
 
 	wg       sync.WaitGroup
 	mu       sync.Mutex // guards commands, conns, closed
@@ -154,7 +157,7 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 	case "endSessions":
 		return bson.D{{Key: "ok", Value: 1.0}}
 	case "buildInfo":
-		return bson.D{{Key: "ok", Value: 1.0}, {Key: "version", Value: "7.0.5"}}
+		return bson.D{{Key: "ok", Value: 1.0}, {Key: "version", Value: cmp.Or(s.version, "7.0.5")}}
 	}
 	s.mu.Lock()
 	s.commands = append(s.commands, append(bson.Raw(nil), command...))

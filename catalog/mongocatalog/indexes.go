@@ -31,14 +31,21 @@ const (
 // What they cost: an acquisition writes one entry and a release removes it. Another is written for a
 // process that enters a line, or shares, and removed when it leaves. A grant to the next in line does
 // both.
+//
+// Earlier versions of this package made sparse ones where there are partial ones now. A client that is
+// bound to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0 and newer,
+// SERVER-53997, SERVER-94424).
 type index struct {
-	field  string
-	only   bson.D // the documents that are in it; nil for all
-	sparse bool   // documents without the field are not in it
+	field string
+	name  string // empty for that which the server gives
+	only  bson.D // the documents that are in it; nil for all
+	// once is set where an earlier version made a sparse index. It serves before 5.0, where no client is
+	// strict and one set of keys has one index (SERVER-47657); later both may be there, and it is superfluous.
+	once bool
 }
 
-// indexesOn are the indexes that a collection should have. A FerretDB v1 knows neither partial nor
-// sparse ones, and reads everything anyway.
+// indexesOn are the indexes that a collection should have. A FerretDB v1 knows no partial ones, and reads
+// everything anyway.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -48,8 +55,15 @@ func indexesOn(collection string, s catalog.Server) []index {
 	}
 	return []index{
 		{field: "process", only: bson.D{{Key: "state", Value: positive}}},
-		{field: "sharers.process", sparse: true},
-		{field: "waiters.process", sparse: true},
+		partyIndex("sharers.process"),
+		partyIndex("waiters.process"),
+	}
+}
+
+// partyIndex is over the locks in which somebody stands.
+func partyIndex(field string) index {
+	return index{
+		field: field, name: field + "_1_partial", once: true, only: bson.D{{Key: field, Value: there}},
 	}
 }
 
@@ -71,7 +85,7 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 		errs = append(errs, err)
 		warnings = append(warnings, c.expiring(on, found)...)
 		for _, want := range indexesOn(on.Name(), s) {
-			warning, err := c.provide(ctx, on, want, found)
+			warning, err := c.provide(ctx, on, want, found, s)
 			errs = append(errs, err)
 			if warning != "" {
 				warnings = append(warnings, warning)
@@ -98,8 +112,34 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 			continue
 		}
 		for _, want := range indexesOn(on.Name(), s) {
-			if !slices.ContainsFunc(found, want.servedBy) {
+			if !want.served(found, s) {
 				commands = append(commands, want.creating(c.database, on.Name()))
+			}
+		}
+	}
+	return commands, nil
+}
+
+// SuperfluousIndexes returns, for each index of an earlier version of this package in whose place there is another
+// one, the command that drops it, for the shell. It changes nothing. Three commands at most.
+func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for indexes: %w", err)
+	}
+	found, err := c.indexes(ctx, c.locks)
+	if err != nil {
+		return nil, err
+	}
+	var commands []string
+	for _, want := range indexesOn(c.locks.Name(), s) {
+		if !slices.ContainsFunc(found, want.is) {
+			continue
+		}
+		for _, spec := range found {
+			if want.before(spec) {
+				commands = append(commands, fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).dropIndex(%q)", c.database,
+					c.locks.Name(), text(spec, "name")))
 			}
 		}
 	}
@@ -109,22 +149,23 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 // creating is the command that creates an index, for the shell.
 func (i index) creating(database, collection string) string {
 	how := ""
-	switch {
-	case i.only != nil:
+	if i.only != nil {
 		only, _ := bson.MarshalExtJSON(i.only, false, false) // it is a constant
-		how = fmt.Sprintf(", {partialFilterExpression: %s}", only)
-	case i.sparse:
-		how = ", {sparse: true}"
+		how = fmt.Sprintf("partialFilterExpression: %s}", only)
+		if i.name != "" {
+			how = fmt.Sprintf("name: %q, %s", i.name, how)
+		}
+		how = ", {" + how
 	}
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex({%q: 1}%s)", database, collection, i.field,
 		how)
 }
 
 // provide creates an index unless one of those found serves.
-func (c *Catalog) provide(ctx context.Context, on *mongo.Collection, want index, found []bson.Raw) (
-	warning string, err error,
-) {
-	if slices.ContainsFunc(found, want.servedBy) {
+func (c *Catalog) provide(
+	ctx context.Context, on *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
+) (warning string, err error) {
+	if want.served(found, s) {
 		return "", nil
 	}
 	if slices.ContainsFunc(found, want.outdated) {
@@ -137,34 +178,48 @@ func (c *Catalog) provide(ctx context.Context, on *mongo.Collection, want index,
 		return "", err
 	}
 	for _, spec := range found {
-		if name, _ := spec.Lookup("name").StringValueOK(); keysAre(spec, want.field) && !want.outdated(spec) {
+		if keysAre(spec, want.field) && !want.outdated(spec) && !want.before(spec) {
 			return fmt.Sprintf("index %q on %s.%s has the keys of one that is needed, but other "+
 				"options: reading it takes longer with every name that was ever locked; drop it, and "+
-				"the right one is made at the next start", catalog.Printable(name, 200), c.database,
+				"the right one is made at the next start", catalog.Printable(text(spec, "name"), 200), c.database,
 				on.Name()), nil
 		}
 	}
 	return "", nil // another process was faster
 }
 
-// servedBy reports whether an index that is there serves.
-func (i index) servedBy(spec bson.Raw) bool {
+// served reports whether one of the indexes that are there serves.
+func (i index) served(found []bson.Raw, s catalog.Server) bool {
+	if slices.ContainsFunc(found, i.is) {
+		return true
+	}
+	major, _ := version(s.Version)
+	return major < 5 && slices.ContainsFunc(found, i.before)
+}
+
+// is reports whether an index is this one, whatever it is called.
+func (i index) is(spec bson.Raw) bool {
 	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
 		return false
 	}
-	sparse, _ := spec.Lookup("sparse").BooleanOK()
 	only, partial := spec.Lookup("partialFilterExpression").DocumentOK()
 	if partial || i.only != nil {
 		wanted, _ := bson.Marshal(i.only) // it is a constant
 		return partial && bytes.Equal(only, wanted)
 	}
-	return sparse == i.sparse
+	sparse, _ := spec.Lookup("sparse").BooleanOK()
+	return !sparse
+}
+
+// before reports whether an index is the sparse one in the place of this one.
+func (i index) before(spec bson.Raw) bool {
+	sparse, _ := spec.Lookup("sparse").BooleanOK()
+	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
 }
 
 // outdated reports whether an index is one that an earlier version made.
 func (i index) outdated(spec bson.Raw) bool {
-	name, _ := spec.Lookup("name").StringValueOK()
-	return i.only != nil && name == i.field+"_1" && keysAre(spec, i.field) && plain(spec)
+	return i.only != nil && !i.once && text(spec, "name") == i.field+"_1" && keysAre(spec, i.field) && plain(spec)
 }
 
 // keysAre reports whether an index has this one key, ascending.
@@ -178,11 +233,12 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has no options.
-func plain(spec bson.Raw) bool {
+// plain reports whether an index has no options but these.
+func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
+	usual := append(but, "v", "key", "name", "ns", "background")
 	return err == nil && !slices.ContainsFunc(elements, func(e bson.RawElement) bool {
-		return !slices.Contains([]string{"v", "key", "name", "ns", "background"}, e.Key())
+		return !slices.Contains(usual, e.Key())
 	})
 }
 
@@ -197,8 +253,8 @@ func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, want in
 	}
 	defer cancel()
 	how := options.Index()
-	if want.sparse {
-		how.SetSparse(true)
+	if want.name != "" {
+		how.SetName(want.name)
 	}
 	if want.only != nil {
 		how.SetPartialFilterExpression(want.only)
@@ -256,10 +312,9 @@ func (c *Catalog) expiring(on *mongo.Collection, found []bson.Raw) []string {
 		if spec.Lookup("expireAfterSeconds").Type == 0 {
 			continue
 		}
-		name, _ := spec.Lookup("name").StringValueOK()
 		warnings = append(warnings, fmt.Sprintf("index %q on %s.%s deletes documents by their "+
 			"age, and with them the locks of living processes; drop it",
-			catalog.Printable(name, 200), c.database, on.Name()))
+			catalog.Printable(text(spec, "name"), 200), c.database, on.Name()))
 	}
 	return warnings
 }

@@ -1,6 +1,7 @@
 package mongocatalog_test
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -58,7 +59,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 			key := command.Lookup("indexes", "0", "key").Document().String()
 			there := slices.ContainsFunc(locks, func(d bson.D) bool {
 				raw, _ := bson.Marshal(d[1].Value)
-				return bson.Raw(raw).String() == key
+				beside := len(d) > 3 && d[3].Key == "sparse" // servers from 5.0 on have both
+				return bson.Raw(raw).String() == key && !beside
 			})
 			if there && !dropped {
 				return failed(85)
@@ -74,14 +76,20 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
 	sparse := e("sparse", true)
-	sharers := spec("sharers.process_1", up("sharers.process"), sparse)
-	waiters := spec("waiters.process_1", up("waiters.process"), sparse)
+	partial := func(field string) bson.E {
+		return e("partialFilterExpression", bson.D{e(field, bson.D{e("$exists", true)})})
+	}
+	sharers := spec("sharers.process_1_partial", up("sharers.process"), partial("sharers.process"))
+	waiters := spec("waiters.process_1_partial", up("waiters.process"), partial("waiters.process"))
+	oldSharers := spec("sharers.process_1", up("sharers.process"), sparse)
+	oldWaiters := spec("waiters.process_1", up("waiters.process"), sparse)
 	const (
 		process = "create process"
 		parties = "create sharers.process, create waiters.process"
 	)
 	for name, c := range map[string]struct {
 		locks   []bson.D
+		version string // of the server; 4.4 if empty
 		denied  bool
 		want    string // what is sent to change indexes
 		warning string // a part of the only warning
@@ -89,7 +97,16 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		"none": {want: process + ", " + parties},
 		"all":  {locks: []bson.D{spec("process_1", up("process"), live), sharers, waiters}},
 		"all under others' names": {locks: []bson.D{spec("a", up("process"), live),
-			spec("b", up("sharers.process"), sparse), spec("c", up("waiters.process"), sparse)}},
+			spec("b", up("sharers.process"), partial("sharers.process")),
+			spec("c", up("waiters.process"), partial("waiters.process"))}},
+		"an earlier version's sparse ones": {
+			locks: []bson.D{spec("process_1", up("process"), live), oldSharers, oldWaiters}},
+		"an earlier version's sparse ones, which a strict client cannot use": {version: "5.0.0", want: parties,
+			locks: []bson.D{spec("process_1", up("process"), live), oldSharers, oldWaiters}},
+		"both": {version: "8.0.4",
+			locks: []bson.D{spec("process_1", up("process"), live), oldSharers, oldWaiters, sharers, waiters}},
+		"a hand's over all parties": {want: parties, warning: `"sharers.process_1"`,
+			locks: []bson.D{spec("process_1", up("process"), live), spec("sharers.process_1", up("sharers.process"))}},
 		"an earlier version's": {locks: []bson.D{spec("process_1", up("process")), sharers},
 			want: "drop process_1, " + process + ", create waiters.process"},
 		"an earlier version's, not to be dropped": {denied: true,
@@ -106,6 +123,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := indexServer(t, c.locks, c.denied)
+			server.version = cmp.Or(c.version, "4.4.29")
 			store, err := mongocatalog.New(server.client(t), mongocatalog.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -140,10 +158,42 @@ func indexChanges(sent []bson.Raw) string {
 		}
 		keys, _ := made.Lookup("key").Document().Elements()
 		change := "create " + keys[0].Key()
-		if made.Lookup("sparse").Type == 0 && made.Lookup("partialFilterExpression").Type == 0 {
-			change += " over free locks"
+		if made.Lookup("partialFilterExpression").Type == 0 || made.Lookup("sparse").Type != 0 {
+			change += " over free locks, or sparse"
 		}
 		changes = append(changes, change)
 	}
 	return strings.Join(changes, ", ")
+}
+
+// Tries to break: doctor is told of an old index only when there is another in its place, and of no index of a hand.
+func TestCatalog_SuperfluousIndexes(t *testing.T) {
+	t.Parallel()
+	there := bson.D{e("$exists", true)}
+	old := spec("sharers.process_1", up("sharers.process"), e("sparse", true))
+	now := spec("sharers.process_1_partial", up("sharers.process"),
+		e("partialFilterExpression", bson.D{e("sharers.process", there)}))
+	unique := spec("mine", up("sharers.process"), e("sparse", true), e("unique", true))
+	for name, c := range map[string]struct {
+		locks []bson.D
+		want  string
+	}{
+		"old one alone": {locks: []bson.D{old}},
+		"new one alone": {locks: []bson.D{now}},
+		"a hand's":      {locks: []bson.D{unique, now}},
+		"both": {locks: []bson.D{old, now},
+			want: `db.getSiblingDB("config").getCollection("locks").dropIndex("sharers.process_1")`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, err := mongocatalog.New(indexServer(t, c.locks, false).client(t), mongocatalog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := store.SuperfluousIndexes(t.Context())
+			if err != nil || strings.Join(got, "; ") != c.want {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
 }

@@ -21,6 +21,7 @@ type doctor struct {
 	connection
 	logging
 	rounds, contenders int
+	createIndexes      bool
 	queues             queueFlags
 	role               roleFlags
 	json               bool
@@ -31,6 +32,7 @@ func (d *doctor) flags(f *flag.FlagSet) {
 	d.logging.flags(f)
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
 	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
+	f.BoolVar(&d.createIndexes, "create-indexes", false, "create the indexes that are missing, and say which")
 	d.queues.flags(f)
 	d.role.flags(f)
 	f.BoolVar(&d.json, "json", false, "print the report as JSON")
@@ -105,22 +107,27 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	}
 	r := newReport(server, d.hosts(), d.database)
 	r.compareClocks(server, sent, watch.Now())
+	refused := mongocatalog.Supported(server, d.database)
+	d.createIndexes = d.createIndexes && refused == nil
 	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
 		d.harmfulIndexes, d.missingIndexes, d.queueIndexes, d.privileges, d.members, d.parties,
 	} {
-		if err := limited(ctx, func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
+		if err := d.limited(ctx, func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
 			r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
 		}
 	}
-	if err := mongocatalog.Supported(server, d.database); err != nil {
-		r.Refused = append(r.Refused, err.Error())
+	if refused != nil {
+		r.Refused = append(r.Refused, refused.Error())
 		return r, nil
 	}
 	return r, d.race(ctx, st, &r)
 }
 
-// limited bounds a step that is not worth waiting for.
-func limited(ctx context.Context, step func(context.Context) error) error {
+// limited bounds a step that is not worth waiting for. An index may take long.
+func (d *doctor) limited(ctx context.Context, step func(context.Context) error) error {
+	if d.createIndexes {
+		return step(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*mongocatalog.DefaultCommandTimeout)
 	defer cancel()
 	return step(ctx)

@@ -64,11 +64,39 @@ func (s *store) primary(database string) *mongo.Database {
 	return s.client.Database(database, options.Database().SetReadPreference(readpref.Primary()))
 }
 
-// missingIndexes notes which indexes on the locks are missing. It reads only.
+// missingIndexes notes which indexes on the locks are missing, and which nobody needs any more.
 func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatalog.Catalog, r *report) error {
-	commands, err := asked.MissingIndexes(ctx)
-	r.lacks("the locks", commands)
-	return err
+	missing := func() ([]string, error) { return asked.MissingIndexes(ctx) }
+	lacking := d.indexes(r, "the locks", missing, func() error {
+		_, err := asked.Prepare(ctx)
+		return err
+	})
+	commands, err := asked.SuperfluousIndexes(ctx)
+	for _, command := range commands {
+		r.Warnings = append(r.Warnings, "an index of an earlier version of distlock is written at each change and serves "+
+			"nothing here; when no process of that version is left, drop it: "+command)
+	}
+	return errors.Join(lacking, err)
+}
+
+// indexes notes what is missing. With --create-indexes it creates that, and notes what is there since.
+func (d *doctor) indexes(r *report, what string, missing func() ([]string, error), create func() error) error {
+	before, err := missing()
+	if err != nil || len(before) == 0 || !d.createIndexes {
+		r.lacks(what, before)
+		return err
+	}
+	failed := create()
+	after, err := missing()
+	if err == nil {
+		for _, command := range before {
+			if !slices.Contains(after, command) {
+				r.CreatedIndexes = append(r.CreatedIndexes, command)
+			}
+		}
+	}
+	r.lacks(what, after)
+	return errors.Join(failed, err)
 }
 
 // lacks notes the commands that create missing indexes.
@@ -76,11 +104,11 @@ func (r *report) lacks(what string, commands []string) {
 	for _, command := range commands {
 		r.MissingIndexes = append(r.MissingIndexes, command)
 		r.Warnings = append(r.Warnings, fmt.Sprintf("an index for %s is missing, so reading takes longer with every "+
-			"document; create it: %s", what, command))
+			"document; create it with --create-indexes, or by: %s", what, command))
 	}
 }
 
-// queueIndexes notes which indexes the queues of package claim lack. It reads only.
+// queueIndexes notes which indexes the queues of package claim lack.
 func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
 	if d.queues.collection != "" {
 		sort, _ := d.queues.order() // accept has checked it
@@ -104,9 +132,10 @@ func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Ca
 
 func (d *doctor) queue(ctx context.Context, st *store, database string, cfg claim.Config, collection string,
 	r *report) error {
-	commands, err := claim.MissingIndexes(ctx, st.primary(database).Collection(collection), cfg)
-	r.lacks("the queue "+named(database+"."+collection), commands)
-	return err
+	rows := st.primary(database).Collection(collection)
+	return d.indexes(r, "the queue "+named(database+"."+collection),
+		func() ([]string, error) { return claim.MissingIndexes(ctx, rows, cfg) },
+		func() error { return claim.CreateIndexes(ctx, rows, cfg) })
 }
 
 // mostQueues bounds how many queues are looked at.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,11 @@ import (
 // missing are the commands with which doctor would create indexes.
 func missing(t *testing.T, b *base, more ...string) []string {
 	t.Helper()
+	return examined(t, b, more...).MissingIndexes
+}
+
+func examined(t *testing.T, b *base, more ...string) report {
+	t.Helper()
 	args := append(b.flags("doctor", "--json", "--rounds", "1", "--contenders", "2"), more...)
 	var got report
 	out := cli(t, args...).want(t, 0).out
@@ -27,7 +33,37 @@ func missing(t *testing.T, b *base, more ...string) []string {
 			t.Errorf("no warning has %s:\n%s", command, all)
 		}
 	}
-	return got.MissingIndexes
+	return got
+}
+
+// With --create-indexes doctor creates what is missing, for the locks and for the queues, says so, and has nothing to
+// say the next time. A database that was never used stays empty.
+func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
+	b := newBase(t)
+	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
+		t.Errorf("a database without locks: %+v", got)
+	}
+	if names, err := b.db.ListCollectionNames(t.Context(), bson.D{}); err != nil || len(names) > 0 {
+		t.Errorf("doctor has made %q (%v)", names, err)
+	}
+	b.hold("job", 3)
+	b.insert(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: "claim:" + b.name + ".jobs:mail:queue:3"}, {Key: "state", Value: int32(0)},
+	})
+	b.insert("jobs", bson.D{{Key: "_id", Value: 1}})
+	want := missing(t, b)
+	got := examined(t, b, "--create-indexes")
+	if len(want) < 5 || !slices.Equal(got.CreatedIndexes, want) || len(got.MissingIndexes) > 0 {
+		t.Errorf("missing were\n%s\ncreated\n%s\nstill missing %q", strings.Join(want, "\n"),
+			strings.Join(got.CreatedIndexes, "\n"), got.MissingIndexes)
+	}
+	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
+		t.Errorf("the second time: %+v", got)
+	}
+	r := cli(t, b.flags("doctor", "--rounds", "1", "--contenders", "2")...).want(t, 0)
+	if strings.Contains(r.out, "indexes created") || strings.Contains(r.out, "is missing") {
+		t.Errorf("the report says\n%s", r.out)
+	}
 }
 
 // A queue without its index reads every row at each claim, and nothing says so: doctor does, and its command

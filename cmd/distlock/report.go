@@ -27,7 +27,9 @@ type report struct {
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
 	// MissingIndexes are the commands that create what is missing; each is in a warning, too.
-	MissingIndexes    []string `json:"missingIndexes"`
+	MissingIndexes []string `json:"missingIndexes"`
+	// CreatedIndexes are those that --create-indexes has created.
+	CreatedIndexes    []string `json:"createdIndexes"`
 	MissingPrivileges []lack   `json:"missingPrivileges"`
 	Members           []member `json:"members"`      // empty but for a replica set
 	WriteConcern      string   `json:"writeConcern"` // what a write waits for; empty but for a replica set
@@ -62,7 +64,7 @@ func newReport(s catalog.Server, hosts, database string) report {
 		ConfigServer: s.ConfigServer, Transactions: s.Transactions,
 		ChangeStreams: s.ChangeStreams, PipelineUpdates: s.PipelineUpdates,
 		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{}, MissingIndexes: []string{},
-		MissingPrivileges: []lack{}, Members: []member{},
+		CreatedIndexes: []string{}, MissingPrivileges: []lack{}, Members: []member{},
 	}
 }
 
@@ -107,6 +109,7 @@ func (r report) print(w io.Writer) {
 	}
 	_ = t.Flush() // a reader that has gone needs no report
 	list(w, "weaker than a replica set with a database of its own", r.Weaker)
+	list(w, "indexes created", r.CreatedIndexes)
 	list(w, "warnings", r.Warnings)
 	list(w, "refused", r.Refused)
 	verdict := "fit to keep locks"

@@ -1,0 +1,339 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/mongodtest"
+)
+
+// broadcast are the operations that ask every shard when the locks are sharded: those that look for a process in all
+// locks, or for old pings. The next two go where the names are that they are asked for.
+var broadcast = []string{"Held", "HeldSummary", "Waiting", "Prune", "HeldOrFree", "Snapshots"}
+
+// Tries to break: with locks and pings sharded by a hash of _id, every command that acquires, releases, waits,
+// takes over, breaks, pings or condemns goes to one shard, whose answer alone says what became of it.
+func TestSharded_Commands_GoToOneShard(t *testing.T) {
+	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
+		var sent tape
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		c, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		process := w.name("pinging")
+		pinging := []operation{
+			{"Ping", func(ctx context.Context) error {
+				_, err := c.Ping(ctx, catalog.Heartbeat{Process: process, Seq: 1, Takeover: time.Minute})
+				return err
+			}},
+			{"RemovePing", func(ctx context.Context) error { return c.RemovePing(ctx, process) }},
+		}
+		for _, one := range append(w.operations(t, c), pinging...) {
+			sent.take()
+			if err := one.run(t.Context()); err != nil {
+				t.Fatalf("%s: %v", one.verb, err)
+			}
+			var asked []int
+			for _, command := range sent.take() {
+				var plan bson.Raw
+				err := w.db.RunCommand(t.Context(), bson.D{
+					field("explain", command), field("verbosity", "queryPlanner"),
+				}).Decode(&plan)
+				if err != nil {
+					t.Fatalf("explain %v: %v", command, err)
+				}
+				asked = append(asked, shardsIn(t, plan))
+			}
+			most := slices.Max(asked)
+			t.Logf("%-12s shards asked by its commands: %v", one.verb, asked)
+			if slices.Contains(broadcast, one.verb) {
+				continue
+			}
+			if most != 1 {
+				t.Errorf("%s: its commands ask %v shards, want one each", one.verb, asked)
+			}
+		}
+	})
+}
+
+// shardsIn counts the shards in a plan of a mongos.
+func shardsIn(t *testing.T, plan bson.Raw) int {
+	t.Helper()
+	if several, ok := plan.Lookup("shards").DocumentOK(); ok { // of an aggregate
+		elements, _ := several.Elements()
+		return len(elements)
+	}
+	list, ok := plan.Lookup("queryPlanner", "winningPlan", "shards").ArrayOK()
+	if !ok {
+		t.Fatalf("no shards in %v", plan)
+	}
+	values, _ := list.Values()
+	return len(values)
+}
+
+// Tries to break: where a server refuses to join sharded collections, as 4.4 does, looks and listings are complete all
+// the same: each lock with the pings of its holder and of those who wait, whichever shards they are on.
+func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
+	t.Parallel()
+	forThese(t, clustered, func(t *testing.T, w *world) {
+		c, err := mongocatalog.New(w.d.app, mongocatalog.Options{Database: w.db.Name()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		on := map[int]int{}
+		for i := range 16 {
+			name, holder, waiter := w.name(fmt.Sprint("lock-", i)), w.name(fmt.Sprint("a-", i)), w.name(fmt.Sprint("b-", i))
+			names = append(names, name)
+			for seq, process := range []string{holder, waiter} {
+				b := catalog.Heartbeat{Process: process, Seq: int64(seq) + 1, Takeover: time.Minute, Interval: time.Second}
+				if _, err := c.Ping(t.Context(), b); err != nil {
+					t.Fatal(err)
+				}
+				_, err := c.Enter(t.Context(), catalog.Request{Process: process, Takeover: time.Minute,
+					Session: catalog.Session{Name: name, TS: bson.NewObjectID()}}, catalog.Queue)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			on[w.shardOf(t, catalog.LocksCollection, name)]++
+		}
+		if spread := len(on) == 2; spread != (w.d.name == "sharded") {
+			t.Errorf("locks on each shard: %v", on)
+		}
+		check := func(how, name string, look catalog.Snapshot) {
+			t.Helper()
+			if look.Lock == nil || look.Ping == nil || look.Ping.Seq != 1 || len(look.Lock.Waiters) != 1 {
+				t.Fatalf("%s: %q is %+v", how, name, look)
+			}
+			waiter := look.Lock.Waiters[0].Process
+			if p := look.Pings[waiter].Ping; p == nil || p.Seq != 2 || look.ServerTime.IsZero() {
+				t.Errorf("%s: %q: ping of %s is %+v, server's clock %v", how, name, waiter, p, look.ServerTime)
+			}
+		}
+		looks, err := c.Snapshots(t.Context(), names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			check("Snapshots", name, looks[name])
+		}
+		for _, waited := range []bool{false, true} {
+			found := 0
+			for look, err := range c.List(t.Context(), waited) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if slices.Contains(names, look.Lock.Name) {
+					found++
+					check(fmt.Sprintf("List(%v)", waited), look.Lock.Name, look)
+				}
+			}
+			if found != len(names) {
+				t.Errorf("List(%v): %d of %d locks", waited, found, len(names))
+			}
+		}
+		cursor, err := w.db.Collection(catalog.LocksCollection).Aggregate(t.Context(), bson.A{bson.D{field("$lookup", bson.D{
+			field("from", catalog.PingsCollection), field("localField", "process"), field("foreignField", "_id"),
+			field("as", "pings")})}})
+		if err == nil {
+			err = cursor.Close(t.Context())
+		}
+		t.Logf("%s: a join by the server itself: %v", w.d.name, err)
+	})
+}
+
+// shardOf returns on which shard a document is. It asks the shards themselves.
+func (w *world) shardOf(t testing.TB, collection, id string) int {
+	t.Helper()
+	for i, s := range w.d.over.Shards {
+		n, err := shardClient(t, s).Database(w.db.Name()).Collection(collection).CountDocuments(t.Context(), byID(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return i
+		}
+	}
+	t.Fatalf("%s %q is on no shard", collection, id)
+	return 0
+}
+
+func shardClient(t testing.TB, s *mongodtest.Deployment) *mongo.Client {
+	t.Helper()
+	return privateClient(t, options.Client().ApplyURI(s.URI()))
+}
+
+// heldOn takes a lock that is on this shard, of a database whose locks are on both.
+func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.TryGuard {
+	t.Helper()
+	for i := range 64 {
+		g := w.mustTry(t, m, w.name(fmt.Sprint("balancer-", i)))
+		if w.shardOf(t, catalog.LocksCollection, g.Name()) == shard {
+			return g
+		}
+		wantReleased(t, g)
+	}
+	t.Fatalf("none of 64 names is on shard %d", shard)
+	return nil
+}
+
+// Tries to break: what a transaction wrote on one shard is there exactly if the lock, on another, was held when it
+// committed.
+func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("sharded"), func(t *testing.T, w *world) {
+		m := w.start(t, nil)
+		work := w.db.Collection("work")
+		insert := func(ctx context.Context, id string) error {
+			_, err := work.InsertOne(ctx, byID(w.name(id)))
+			return err
+		}
+		if err := insert(t.Context(), "first"); err != nil { // the collection is not sharded
+			t.Fatal(err)
+		}
+		data := w.shardOf(t, "work", w.name("first"))
+		g := w.heldOn(t, m, 1-data)
+		there := func(id string) bool { return w.count(t, work, byID(w.name(id))) == 1 }
+		if err := g.InTransaction(t.Context(), func(ctx context.Context) error { return insert(ctx, "held") }); err != nil {
+			t.Fatal(err)
+		}
+		robbed := false
+		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
+			if err := insert(ctx, "stale"); err != nil {
+				return err
+			}
+			if !robbed {
+				robbed = true
+				w.robbed(t, g)
+			}
+			return nil
+		})
+		if !errors.Is(err, distlock.ErrLockLost) || !there("held") || there("stale") {
+			t.Errorf("after a takeover: %v; held %v, stale %v", err, there("held"), there("stale"))
+		}
+	})
+}
+
+// Tries to break: a lock that is held and waited for survives that the shard it is on steps down, or is killed and
+// started again; the line is as it was, and the fence rises.
+func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
+	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
+		for what, harm := range map[string]func(s *mongodtest.Deployment) error{
+			"steps down": func(s *mongodtest.Deployment) error { return s.StepDown(t.Context()) },
+			"is killed and restarted": func(s *mongodtest.Deployment) error {
+				s.Kill(0)
+				return s.Restart(t.Context(), 0)
+			},
+		} {
+			for shard, s := range w.d.over.Shards {
+				t.Run(fmt.Sprintf("%s, shard %d", what, shard), func(t *testing.T) {
+					holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
+					g := w.heldOn(t, holder, shard)
+					waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
+					if err := harm(s); err != nil {
+						t.Fatal(err)
+					}
+					injected.add(w.d.name, "shard "+what, "holding and waiting")
+					if _, err := s.Primary(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					eventually(t, time.Minute, "the lock can be asked for again", func() bool {
+						return g.Verify(t.Context()) == nil || errors.Is(g.Err(), distlock.ErrLockLost)
+					})
+					if err := g.Err(); err != nil {
+						t.Fatal(err)
+					}
+					wantTurns(t, g, waiters...)
+				})
+			}
+		}
+	})
+}
+
+// Tries to break: a chunk that moves to another shard while the lock in it is held and waited for takes the lock and
+// its line along as they are; writes of both sides go on, and the turns come in order.
+func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
+	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
+		for from := range 2 {
+			t.Run(fmt.Sprintf("from shard %d", from), func(t *testing.T) {
+				holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
+				g := w.heldOn(t, holder, from)
+				waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
+				var back func()
+				w.untouched(t, g.Name(), func() { back = w.moveChunks(t, from, 1-from) })
+				injected.add(w.d.name, "chunks moved", "holding and waiting")
+				if err := g.Verify(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if at := w.shardOf(t, catalog.LocksCollection, g.Name()); at == from {
+					t.Error("the lock did not move")
+				}
+				wantTurns(t, g, waiters...)
+				back() // both shards have chunks again
+			})
+		}
+	})
+}
+
+// moveChunks moves all chunks of locks and pings from one shard to another, and returns what moves the same ones back.
+func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
+	t.Helper()
+	config := w.d.app.Database("config")
+	moved := map[string][]bson.A{} // the bounds by namespace
+	move := func(namespace string, bounds bson.A, to int) {
+		t.Helper()
+		err := w.d.over.Run(t.Context(), bson.D{
+			field("moveChunk", namespace), field("bounds", bounds),
+			field("to", w.d.over.Shards[to].Name()), field("_waitForDelete", true),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection} {
+		namespace := w.db.Name() + "." + collection
+		raw, err := config.Collection("collections").FindOne(t.Context(), byID(namespace)).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cursor, err := config.Collection("chunks").Find(t.Context(), bson.D{
+			field("shard", w.d.over.Shards[from].Name()), // by uuid from 5.0 on
+			field("$or", bson.A{bson.D{field("ns", namespace)}, bson.D{field("uuid", raw.Lookup("uuid"))}}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var chunks []bson.Raw
+		if err := cursor.All(t.Context(), &chunks); err != nil {
+			t.Fatal(err)
+		}
+		if len(chunks) == 0 {
+			t.Fatalf("%s has no chunks on shard %d", namespace, from)
+		}
+		for _, chunk := range chunks {
+			bounds := bson.A{chunk.Lookup("min"), chunk.Lookup("max")}
+			move(namespace, bounds, to)
+			moved[namespace] = append(moved[namespace], bounds)
+		}
+	}
+	return func() {
+		for namespace, all := range moved {
+			for _, bounds := range all {
+				move(namespace, bounds, from)
+			}
+		}
+	}
+}
