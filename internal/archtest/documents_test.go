@@ -18,10 +18,10 @@ import (
 // mongos and of MongoDB, of other programs, of the documents in the database, and patterns.
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
-	`ConfigServer|config\.(locks|lockpings)|sharers\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
+	`ConfigServer|config\.(locks|lockpings)|(sharers|waiters)\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
 	`claim\.(attempts|batch|fence|notBefore|session|slot|state)`,
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, defines of the model
-	`errors\.Is|excl|setsid|go (get|work sync)|docker compose .*|spin .*`,
+	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
 	// Alerts and attributes of spans, which tests of metrics/prometheus and metrics/otel compare.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
