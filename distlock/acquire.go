@@ -241,7 +241,7 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	}
 	a.m.pinger.Doubt()
 	if !errors.Is(err, catalog.ErrNoMatch) {
-		a.m.pinger.ReleaseLater(a.request.Session)
+		a.m.pinger.ReleaseLater(a.request.Session, a.term)
 	}
 	return nil, failed
 }
@@ -325,4 +325,4 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 
 // undo takes this attempt out of the lock, whether it holds or waits, in the background: its caller
 // does not wait for it.
-func (a *attempt) undo() { a.m.pinger.ReleaseSoon(a.request.Session) }
+func (a *attempt) undo() { a.m.pinger.ReleaseSoon(a.request.Session, a.term) }

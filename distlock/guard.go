@@ -140,7 +140,8 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 // all is well.
 //
 // It returns nil when the lock was freed while the guard was trusted; a *LostError when the guard
-// was lost before, whether or not the document could still be freed; an error that matches
+// was lost before, whether or not the document could still be freed: where the heartbeat was lost that is
+// left to the background, which waits for an acknowledged ping, since a twin may have the lock by now; an error that matches
 // [ErrClosed] when the Manager was closed before, which freed the lock: whether the work was over by
 // then its caller knows, so release before closing; a *ReleaseError when every try failed: then the
 // release goes on in the background, at once and after every ping; if it matches ErrClosed no process is
@@ -342,7 +343,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 	case <-freed:
 		return h.outcome
 	case <-ctx.Done():
-		h.m.pinger.ReleaseLater(h.session) // it may be held still
+		h.m.pinger.ReleaseLater(h.session, h.term) // it may be held still
 		lost := h.broken()
 		if errors.Is(lost, ErrReleased) {
 			lost = nil // the other release did that
@@ -356,11 +357,11 @@ func (h *holding) free(ctx context.Context, why error) error {
 	h.end(why)
 	h.tellLoss()
 	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
-	if h.hasTwin() {
-		return lost
-	}
 	tries, err := h.tryRelease(ctx)
 	switch {
+	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
+		h.m.pinger.ReleaseLater(h.session, h.term)
+		return lost
 	case err == nil || errors.Is(err, catalog.ErrNoMatch):
 		if err != nil && !errors.Is(lost, ErrLockLost) {
 			lost = &LostError{Name: h.session.Name, Fence: h.fence,
@@ -371,7 +372,7 @@ func (h *holding) free(ctx context.Context, why error) error {
 			Msg("released")
 		return lost
 	default:
-		h.m.pinger.ReleaseLater(h.session)
+		h.m.pinger.ReleaseLater(h.session, h.term)
 		return errors.Join(lost, h.failed(tries, err))
 	}
 }
@@ -384,10 +385,6 @@ func (h *holding) failed(tries int, err error) error {
 	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
-// hasTwin reports whether another process with the same id, as after the restore of a snapshot, goes on
-// with the lock: it holds it by the same session, so it is not ours to free.
-func (h *holding) hasTwin() bool { return errors.Is(h.term.Err(), catalog.ErrTwin) }
-
 // tryRelease frees the document by its session, three tries by default, as mongos. A try after one
 // of unknown outcome that matches nothing means that the unknown one was applied, as long as the
 // term and the lease last: nobody else may have taken the lock by then.
@@ -395,8 +392,13 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := h.m.closing()
 	for pause := h.m.cfg.ReleasePause; ; pause *= 2 {
+		try, done, refused := h.m.pinger.Releasing(ctx, h.term)
+		if refused != nil {
+			return tries, errors.Join(err, refused)
+		}
 		tries++
-		err = h.releaseOnce(ctx)
+		err = h.releaseOnce(try)
+		done()
 		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) && h.intact() {
 			return tries, nil
 		}

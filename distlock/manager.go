@@ -353,7 +353,7 @@ func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
-			m.pinger.ReleaseLater(h.session)
+			m.pinger.ReleaseLater(h.session, h.term)
 		}
 	}()
 	if err := h.release(ctx, ErrClosed); err != nil {

@@ -182,9 +182,7 @@ func (t *ownedSessions) Sweep() {
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
 		h.tellLoss()
 		h.over(EventDropped, 0, nil)
-		if !h.hasTwin() {
-			t.m.pinger.ReleaseLater(h.session)
-		}
+		t.m.pinger.ReleaseLater(h.session, h.term)
 		t.remove(h)
 	}
 }

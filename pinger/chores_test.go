@@ -97,11 +97,11 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 		b := setup(t, nil)
 		b.start(t)
 		defer b.close(t)
+		b.owner.mu.Lock() // the first chores, which begin here, see what is owned as soon as it stands there
 		guard := b.plantLock(t, "guard", "process-1", 1, 10)
 		attempt := b.plantLock(t, "attempt", "process-1", 1, 11)
 		b.plantLock(t, "ghost", "process-1", 1, 12)
 		b.plantLock(t, "another's", "process-9", 1, 13)
-		b.owner.mu.Lock()
 		b.owner.guarded = []catalog.HeldSession{guard}
 		b.owner.attempts = map[bson.ObjectID]bool{attempt.TS: true}
 		b.owner.mu.Unlock()

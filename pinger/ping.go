@@ -12,10 +12,11 @@ import (
 
 // beat is the identity under which the process pings, and what it knows of its ping document.
 type beat struct {
-	process string
-	sent    int64 // number of the last ping that was sent; no number is sent twice
-	known   bool  // a ping was acknowledged, so the document is there
-	failing bool  // an episode of failed pings lasts
+	id      *identity // nil before the first
+	process string    // of id
+	sent    int64     // number of the last ping that was sent; no number is sent twice
+	known   bool      // a ping was acknowledged, so the document is there
+	failing bool      // an episode of failed pings lasts
 }
 
 // errRemoved says why the session is over: the ping document is one that this very ping has made.
@@ -55,7 +56,7 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("make a process id: %w", err)
 		}
-		p.beat = beat{process: id, failing: p.beat.failing}
+		p.beat = beat{id: newIdentity(id), process: id, failing: p.beat.failing}
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.pingLimit())
 	defer cancel()
@@ -97,7 +98,7 @@ func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 	case err != nil:
 		return err
 	case reply.Seq != p.beat.sent:
-		return fmt.Errorf("%w: ping %d was answered with seq %d", ErrForked, p.beat.sent, reply.Seq)
+		return fmt.Errorf("%w: %w, ping %d was answered with seq %d", ErrForked, catalog.ErrTwin, p.beat.sent, reply.Seq)
 	case reply.Inserted && p.beat.known:
 		return fmt.Errorf("%w: %w, ping %d made it anew", ErrForked, errRemoved, p.beat.sent)
 	}
@@ -108,18 +109,19 @@ func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	p.mu.Lock()
 	t := p.term
-	if t != nil && t.process == p.beat.process && t.renew(sent) {
+	if t != nil && t.id == p.beat.id && t.renew(sent) {
 		p.mu.Unlock()
 		return t
 	}
 	old := t
-	t = newTerm(p.beat.process, p.hold, p.clock, sent)
+	t = newTerm(p.beat.id, p.hold, p.clock, sent)
 	p.term = t
 	p.mu.Unlock()
 	if old != nil {
-		p.log.Info().Str("process", t.process).AnErr("before", old.Err()).Msg("a new term begins")
+		p.log.Info().Str("process", t.Process()).AnErr("before", old.Err()).Msg("a new term begins")
 	}
 	p.cfg.Owner.TermBegan(t)
+	p.releaseAgain() // what waited for it
 	return t
 }
 
@@ -128,13 +130,15 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 func (p *LockPinger) endSession(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("session over")
 	p.stats.sessions.Add(1)
-	if t := p.Last(); t != nil && t.process == p.beat.process {
+	if t := p.Last(); t != nil && t.id == p.beat.id {
 		t.end(cause)
 	}
 	if p.cfg.Told != nil {
 		p.cfg.Told.Over(p.beat.process, cause)
 	}
 	old := p.beat
+	old.id.giveUp(cause)
+	p.releaseAgain() // or forget, if there is a twin
 	p.beat = beat{failing: old.failing}
 	if errors.Is(cause, errRemoved) {
 		// Our ping has just made the document anew, and nobody else will ever take it away. That of

@@ -202,8 +202,8 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 	}
 }
 
-// Close ends the term, stops the loops, tries every release that is left once more and removes the
-// ping document. Everything is bounded by ctx. What could not be released is in the error. The locks
+// Close stops the loops, tries every release that is left once more, ends the term and removes the
+// ping document. Where the term is over already it pings once more before: what a twin has is left to it. Everything is bounded by ctx. What could not be released is in the error. The locks
 // of the process must have been released before. Idempotent.
 //
 // A ping that is under way is waited for, at most its own limit: given up, it could be applied
@@ -216,24 +216,29 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if !first || p.Last() == nil {
 		return nil
 	}
-	reaped := !p.doubt.Load() || p.lastReap(ctx)
-	t := p.Last()
-	t.end(ErrStopped)
+	reaped, proof := !p.doubt.Load(), error(nil)
+	switch {
+	case !reaped:
+		reaped = p.lastReap(ctx)
+	case p.Term() == nil && p.Last().id.used.Err() == nil: // there may be a twin by now
+		proof = p.Ping(ctx)
+	}
 	if ctx.Err() == nil { // else there is no time to try anything again
-		p.queue.again()
-		p.work()
+		p.releaseAgain()
 	}
 	<-p.queue.drain()
 	p.hangUp()
-	err := p.left()
+	t, err := p.Last(), p.left()
+	alone := t.Err() == nil
+	t.end(ErrStopped)
 	if !reaped {
 		err = errors.Join(err, fmt.Errorf("pinger: what an acquisition of unknown outcome takes stays held "+
 			"until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}
-	if errors.Is(t.Err(), ErrForked) { // a twin goes on with the document
-		return err
+	if !alone { // a twin may go on with the document
+		return errors.Join(err, proof)
 	}
-	if failed := p.removePing(ctx, t.process); failed != nil {
+	if failed := p.removePing(ctx, t.Process()); failed != nil {
 		err = errors.Join(err, fmt.Errorf("pinger: %w", failed))
 	}
 	return err

@@ -35,8 +35,7 @@ func (p *LockPinger) choreLoop() {
 		case <-p.stop:
 			return
 		case c := <-p.chores:
-			p.queue.again()
-			p.work()
+			p.releaseAgain()
 			step("reap", func() error { return p.Reap(p.stopping, c.term) })
 			step("hello", func() error { return p.hello(p.stopping) })
 			if !prepared {
@@ -110,15 +109,16 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // store does not show is reported to the owner. One small read when both agree.
 //
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
-// here (H7).
+// here (H7); and what it has seen counts only while t lasts, to the very release of a ghost: a read may be
+// slow, and a later ping may have found a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
 	p.cfg.Owner.Sweep()
 	defer p.cfg.Owner.Swept()
 	before := p.cfg.Owner.Guarded(t)
-	stored, err := p.standing(ctx, t.process, before)
-	if err != nil {
+	stored, err := p.standing(ctx, t.Process(), before)
+	if err != nil || t.Err() != nil {
 		return err
 	}
 	// The local table is asked AFTER the reply, and an attempt is entered in it before it is
@@ -136,11 +136,12 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		if !p.cfg.Owner.Owns(s.TS) && !guards[s.Session] && !p.queue.has(s.Session) {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
-				Str("process", t.process).Bool("waits", s.Waits).
+				Str("process", t.Process()).Bool("waits", s.Waits).
 				Msg("ghost of a lost reply is released")
-			p.ReleaseLater(s.Session)
+			p.queue.add(s.Session, release{late: true, ghost: true, term: t})
 		}
 	}
+	p.work()
 	gone := slices.DeleteFunc(before, func(s catalog.HeldSession) bool { return seen[s.Session] })
 	slices.SortFunc(gone, func(a, b catalog.HeldSession) int { return cmp.Compare(a.Name, b.Name) })
 	for _, s := range gone {
@@ -184,7 +185,8 @@ func (p *LockPinger) lastReap(ctx context.Context) bool {
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
-		return p.Reap(ctx, p.Last())
+		t := p.Last()
+		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
 }
 

@@ -34,24 +34,27 @@ type releaseQueue struct {
 
 // A release is one entry of the list.
 type release struct {
-	no   int // later ones have higher numbers
-	late bool
-	busy bool
-	err  error // of the last try
+	no    int   // later ones have higher numbers
+	term  *Term // to which the session belongs; nil before the first
+	ghost bool  // a ping of term has found it, and nobody knows it
+	late  bool
+	busy  bool
+	err   error // of the last try
 }
 
 // add enters a session that is not on the list yet.
-func (q *releaseQueue) add(s catalog.Session, late bool) {
+func (q *releaseQueue) add(s catalog.Session, r release) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if r := q.entries[s]; r != nil {
-		r.late = r.late || late
+	if old := q.entries[s]; old != nil {
+		old.late, old.ghost = old.late || r.late, old.ghost && r.ghost
 		return
 	}
 	if q.entries == nil {
 		q.entries = map[catalog.Session]*release{}
 	}
-	q.entries[s] = &release{no: q.added, late: late}
+	r.no = q.added
+	q.entries[s] = &r
 	q.added++
 	q.due = append(q.due, s)
 }
@@ -108,19 +111,27 @@ func (q *releaseQueue) hire() bool {
 }
 
 // take gives a worker an entry that is due; ok is false when there is none, and the worker has gone.
-func (q *releaseQueue) take() (s catalog.Session, ok bool) {
+func (q *releaseQueue) take() (s catalog.Session, r release, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.due) == 0 {
 		q.workers--
 		q.gone()
-		return s, false
+		return s, r, false
 	}
 	s = q.due[0]
 	q.due = q.due[1:]
 	q.entries[s].busy = true
 	q.busy++
-	return s, true
+	return s, *q.entries[s], true
+}
+
+// forget takes an entry off the list that a worker is at.
+func (q *releaseQueue) forget(s catalog.Session) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy--
+	delete(q.entries, s)
 }
 
 // tried notes what became of a try, and reports whether it was a late release that is done. Where
@@ -161,17 +172,53 @@ func (q *releaseQueue) gone() {
 // ReleaseSoon takes a session whose caller has gone out of its lock, holder or waiter, in the
 // background: by its ts, at once if the server answers, else after every acknowledged ping and at
 // Close, until the server has said that it was done or that the session is not there. A few at a
-// time. No I/O here; never blocks.
-func (p *LockPinger) ReleaseSoon(s catalog.Session) {
-	p.queue.add(s, false)
-	p.work()
-}
+// time. under is the term to which the session belongs, without it the last one; see
+// [LockPinger.Releasing] for what it may do. No I/O here; never blocks.
+func (p *LockPinger) ReleaseSoon(s catalog.Session, under ...*Term) { p.enlist(s, false, under) }
 
 // ReleaseLater is ReleaseSoon of a session whose release failed, or whose acquisition has an unknown
 // outcome: it is counted and logged as a late release.
-func (p *LockPinger) ReleaseLater(s catalog.Session) {
-	p.queue.add(s, true)
+func (p *LockPinger) ReleaseLater(s catalog.Session, under ...*Term) { p.enlist(s, true, under) }
+
+func (p *LockPinger) enlist(s catalog.Session, late bool, under []*Term) {
+	p.queue.add(s, release{late: late, term: append(under, p.Last())[0]})
 	p.work()
+}
+
+// errUnproven says why a release waits.
+var errUnproven = errors.New("it waits for an acknowledged ping, since a twin may have the lock by now")
+
+// Releasing returns the context in which a session of a term may be taken out of its lock now. A twin
+// holds by the very sessions that this process had when the two became two, and only a ping tells of it:
+//
+//   - While a term of that process id is trusted the release may be sent: the term itself, or a later
+//     one, which began with an acknowledged ping, so no twin had pinged until then.
+//   - When the id was given up to a twin, whatever stands under it is the twin's. The error matches
+//     [catalog.ErrTwin], and the context of a release that is under way ends.
+//   - When the process was condemned, the release may be sent: no ping under that id succeeds any more,
+//     whoever sends it, and a contender condemns only who was silent for the takeover time, so that the
+//     guards of both are lost by their clocks. So it may when the ping document was removed or cannot be
+//     read: a twin that closed had given back what it had, and one that lives gives the id up with its next
+//     ping.
+//   - Else the term is over by the clock, and the answer of the next ping is waited for.
+func (p *LockPinger) Releasing(ctx context.Context, t *Term) (context.Context, context.CancelFunc, error) {
+	switch {
+	case t == nil:
+		return nil, nil, errUnproven
+	case t.id.twins():
+		return nil, nil, context.Cause(t.id.used)
+	case t.id.used.Err() == nil && t.Err() != nil:
+		if now := p.Term(); now == nil || now.id != t.id {
+			return nil, nil, errUnproven
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(t.id.used, func() {
+		if t.id.twins() {
+			cancel()
+		}
+	})
+	return ctx, func() { stop(); cancel() }, nil
 }
 
 // Late returns the sessions that are yet to be taken out of their locks.
@@ -180,23 +227,34 @@ func (p *LockPinger) Late() []catalog.Session {
 	return sessions
 }
 
+// releaseAgain tries every entry of the list now.
+func (p *LockPinger) releaseAgain() {
+	p.queue.again()
+	p.work()
+}
+
 // work starts workers for what is due.
 func (p *LockPinger) work() {
 	for p.queue.hire() {
 		go func() { // ends when nothing is due; waited for by Close
-			for s, ok := p.queue.take(); ok; s, ok = p.queue.take() {
-				p.guarded("release", func() error { p.release(s); return nil })
+			for s, r, ok := p.queue.take(); ok; s, r, ok = p.queue.take() {
+				p.guarded("release", func() error { p.release(s, r); return nil })
 			}
 		}()
 	}
 }
 
-// release tries one entry of the list once.
-func (p *LockPinger) release(s catalog.Session) {
+// release tries one entry of the list once, or forgets it: what is the twin's by now, and a ghost that
+// a term has found which is over. A ghost that is one still the next ping finds again.
+func (p *LockPinger) release(s catalog.Session, r release) {
 	ctx, cancel := context.WithTimeout(p.pinging, p.cfg.Limit)
 	defer cancel()
-	err := errors.New("the release panicked")
+	err, forget := errors.New("the release panicked"), false
 	defer func() {
+		if forget {
+			p.queue.forget(s)
+			return
+		}
 		held := err == nil
 		if errors.Is(err, catalog.ErrNoMatch) { // it is out already
 			err = nil
@@ -210,6 +268,13 @@ func (p *LockPinger) release(s catalog.Session) {
 			}
 		}
 	}()
+	ctx, done, refused := p.Releasing(ctx, r.term)
+	forget = r.ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
+	if forget || refused != nil {
+		err = refused
+		return
+	}
+	defer done()
 	err = p.cfg.Owner.Leave(ctx, s)
 }
 

@@ -1,11 +1,13 @@
 package pinger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/internal/clock"
 )
 
@@ -22,25 +24,41 @@ var (
 	ErrStopped = errors.New("the pinger was closed")
 )
 
+// An identity is a process id from the first ping under it until it is given up. All terms under it share it.
+type identity struct {
+	process string
+	used    context.Context // ends when the id is given up; its cause is the reason
+	giveUp  context.CancelCauseFunc
+}
+
+func newIdentity(process string) *identity {
+	id := &identity{process: process}
+	id.used, id.giveUp = context.WithCancelCause(context.Background())
+	return id
+}
+
+// twins reports whether the id was given up to a twin: whatever stands under it is the twin's.
+func (id *identity) twins() bool { return errors.Is(context.Cause(id.used), catalog.ErrTwin) }
+
 // A Term is a stretch of time in which a process may trust its locks; see the package comment.
 // Safe for concurrent use.
 type Term struct {
-	process string
-	hold    time.Duration
-	clock   clock.Clock
-	done    chan struct{}
+	id    *identity
+	hold  time.Duration
+	clock clock.Clock
+	done  chan struct{}
 
 	mu   sync.Mutex    // guards sent and over
 	sent clock.Reading // send of the last acknowledged ping
 	over error
 }
 
-func newTerm(process string, hold time.Duration, c clock.Clock, sent clock.Reading) *Term {
-	return &Term{process: process, hold: hold, clock: c, done: make(chan struct{}), sent: sent}
+func newTerm(id *identity, hold time.Duration, c clock.Clock, sent clock.Reading) *Term {
+	return &Term{id: id, hold: hold, clock: c, done: make(chan struct{}), sent: sent}
 }
 
 // Process returns the process id under which the term's locks are held.
-func (t *Term) Process() string { return t.process }
+func (t *Term) Process() string { return t.id.process }
 
 // Done returns a channel that is closed when the term is known to be over. Err may know earlier.
 func (t *Term) Done() <-chan struct{} { return t.done }

@@ -129,7 +129,7 @@ var all = []Mistake{
 		Old: `max(0, len(ahead)-limit+1)`, New: `0`,
 		Schedule: "circle of permits", Rule: "I7"},
 	{Name: "who gives up waits for the server", File: "distlock/acquire.go",
-		Old:      `a.m.pinger.ReleaseSoon(a.request.Session)`,
+		Old:      `a.m.pinger.ReleaseSoon(a.request.Session, a.term)`,
 		New:      `_, _ = a.m.locks.Leave(context.Background(), a.request.Session)`,
 		Schedule: "context ends in line while the server hangs", Rule: "prompt"},
 	{Name: "the reaper does not look at lines", File: "pinger/reaper.go",
@@ -225,4 +225,28 @@ var all = []Mistake{
 	{Name: "rows are given out although the slot is lost", File: "claim/engine.go",
 		Old: "		err = s.err()\n	}\n	if err != nil {\n		found = nil", New: "	}\n	if err != nil {\n		found = nil",
 		Package: "claim", Test: "TestClaim_SlotLostBeforeTheReply_NoRowIsGiven", Rule: "rows were given"},
+	// Of the lock again: two processes with one id.
+	{Name: "what a twin holds is released by its session", File: "pinger/term.go",
+		Old:      "return errors.Is(context.Cause(id.used), catalog.ErrTwin)",
+		New:      "return false",
+		Schedule: "restored from a snapshot", Rule: "twin"},
+	{Name: "the release of a lost guard waits for no ping", File: "pinger/release_queue.go",
+		Old:      "now == nil || now.id != t.id {",
+		New:      "false && now == nil {",
+		Schedule: "restored from a snapshot, the old one wakes after its deadline", Rule: "twin"},
+	{Name: "the list of releases knows no terms", File: "pinger/release_queue.go",
+		Old: `	forget = r.ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
+	if forget || refused != nil {
+		err = refused
+		return
+	}
+	defer done()
+`,
+		New: `	if refused != nil {
+		ctx = p.pinging
+	} else {
+		defer done()
+	}
+`,
+		Schedule: "restored from a snapshot, a ghost on the list", Rule: "twin"},
 }

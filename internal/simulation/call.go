@@ -53,6 +53,7 @@ type call struct {
 	overdue  atomic.Bool // its context has ended
 	expired  atomic.Bool // and the process has noticed
 	note     string      // the fault that struck it
+	unaware  bool        // of a release: see oracle.mayRelease
 }
 
 // compareCalls is an order that does not hang on the Go scheduler.

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -93,7 +94,10 @@ func (o *port) Overtake(ctx context.Context, g catalog.Request, from catalog.Hol
 // Read implements [catalog.Locks]. It is linearizable, so it is never old.
 func (o *port) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	return sendFor(ctx, o.read(fault.Read, name), nil, func() (catalog.Lock, error) {
-		return o.store().Read(background, name)
+		l, err := o.store().Read(background, name)
+		l.TS, _ = o.p.snapshot.own(name, l.TS)
+		l.Process = o.p.local(l.Process)
+		return l, err
 	})
 }
 
@@ -102,9 +106,16 @@ func (o *port) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, e
 	b.Process = o.p.alias(b.Process)
 	c := o.write(fault.Ping, b.Process, bson.ObjectID{})
 	show := func(p catalog.Pinged) string { return fmt.Sprintf("seq %d", p.Seq) }
-	return sendFor(ctx, c, show, func() (catalog.Pinged, error) {
+	more := o.number(b)
+	b.Seq += more
+	reply, err := sendFor(ctx, c, show, func() (catalog.Pinged, error) {
 		return o.store().Ping(background, b)
 	})
+	if errors.Is(err, catalog.ErrTwin) {
+		o.p.metTwin()
+	}
+	reply.Seq -= more
+	return reply, err
 }
 
 // RemovePing implements [catalog.Pings].
@@ -123,7 +134,8 @@ func (o *port) Held(ctx context.Context, process string) ([]catalog.HeldSession,
 	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
 	show := func(s []catalog.HeldSession) string { return fmt.Sprintf("%d sessions", len(s)) }
 	return sendFor(ctx, c, show, func() ([]catalog.HeldSession, error) {
-		return o.store().held(process, old)
+		sessions, err := o.store().held(process, old)
+		return o.p.snapshot.held(sessions), err
 	})
 }
 

@@ -18,6 +18,9 @@ import (
 // Enter implements [catalog.Queues].
 func (o *port) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
+	if l, ok := o.p.snapshot.wake(g); ok {
+		return l, nil
+	}
 	g.Process = o.p.alias(g.Process)
 	op := fault.Enter
 	if how == catalog.Claim {
@@ -38,6 +41,7 @@ func (o *port) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMo
 
 // Leave implements [catalog.Queues]. It is a release.
 func (o *port) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
+	s.TS = o.p.snapshot.stored(s.TS)
 	return sendFor(ctx, o.write(fault.Release, s.Name, s.TS), showAwards,
 		func() ([]catalog.Grant, error) { return o.store().Leave(background, s) })
 }

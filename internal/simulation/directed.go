@@ -33,6 +33,9 @@ func Tries() []Schedule {
 		named("acquired during the reaper's read", slowListing()),
 		named("reaper's read during an acquire", slowAcquire()),
 		named("twins", twins()),
+		named("restored from a snapshot", restored(DelayRequest)),
+		named("restored from a snapshot, a ghost on the list", restored(Refuse)),
+		named("restored from a snapshot, the old one wakes after its deadline", wokenTwin()),
 		named("acquire applied, reply lost", lostAcquire(LoseReply)),
 		named("acquire vanishes", lostAcquire(Drop)),
 		named("lock without a state", withoutState()),
@@ -198,6 +201,53 @@ func slowAcquire() Schedule {
 func twins() Schedule {
 	s := scene(holdFor("a", 2*minute), func(*User) {}, from(8*sec, holdFor("a", minute)))
 	s.Processes[1].Start, s.Processes[1].Twin = 7*sec, true
+	return s
+}
+
+// restored: B is started from a snapshot of A, which holds the lock, and acquires another. A's chores are slow,
+// and its user gives a lost lock back; or the server is away when A releases what it takes for a ghost.
+func restored(how Kind) Schedule {
+	s := scene(holdLost("a"), func(u *User) {
+		h, other := u.Try("a"), u.Try("b")
+		u.Sleep(2 * minute)
+		u.Release(other)
+		u.Release(h)
+	}, from(12*sec, holdFor("a", minute)), from(12*sec, holdFor("b", minute)))
+	s.Processes[1] = Process{Users: s.Processes[1].Users, Start: 10500 * time.Millisecond, Twin: true, Snapshot: true}
+	slow := func(op fault.Op, at time.Duration) Fault {
+		return Fault{Kind: DelayRequest, Process: 0, Op: op, At: at, For: 4 * sec}
+	}
+	if s.Faults = []Fault{slow(fault.Held, 9*sec)}; how == Refuse {
+		s.Faults = append(s.Faults, Fault{Kind: Refuse, Process: 0, Op: fault.Release, Nth: 1})
+	} else { // the chores of the ping at 10 s begin late
+		s.Faults = append(s.Faults, slow(fault.Held, 4*sec), slow(fault.Hello, 4*sec))
+	}
+	return s
+}
+
+// holdLost acquires a lock, holds it until it is lost and gives it back at once.
+func holdLost(name string) func(*User) {
+	return func(u *User) {
+		h := u.Try(name)
+		for h != nil && h.guard.Err() == nil && u.Sleep(sec/10) {
+		}
+		u.Release(h)
+	}
+}
+
+// wokenTwin: A stops, B is started from a snapshot of it, and A wakes when its lock was lost by the clock; its
+// user gives it back before a ping could tell of B.
+func wokenTwin() Schedule {
+	s := scene(holdLost("a"), func(u *User) {
+		h := u.Try("a")
+		u.Sleep(2 * minute)
+		u.Release(h)
+	}, from(13*sec, holdFor("a", minute)))
+	s.Processes[1] = Process{Users: s.Processes[1].Users, Start: 13 * sec, Twin: true, Snapshot: true}
+	s.Faults = []Fault{
+		{Kind: Pause, Process: 0, At: 12 * sec, For: 50 * sec},
+		{Kind: DelayRequest, Process: 0, Op: fault.Ping, At: 60 * sec, For: 4 * sec},
+	}
 	return s
 }
 

@@ -33,7 +33,8 @@
 // of a line (I4); accepted fences do not fall (I5); a ghost lives no longer than a tick and a command
 // (I6); a dead holder's lock and a free lock are taken, and a waiter hears of its grant, in time
 // while nothing else goes wrong (I7); an orderly Close leaves nothing (I8); nobody in a line is
-// overtaken ("order"); nobody gives its process id up without a reason ("identity"); a lost
+// overtaken ("order"); of two processes with one id the one that has learned of the other, or whose time is over, takes
+// nothing from it ("twin"); nobody gives its process id up without a reason ("identity"); a lost
 // guard stays lost, none is handed out, and none is lost while its pings are answered, its lease lasts and
 // nobody took its lock; no guard is trusted when its lease has run out, and none is taken by another renewal
 // than the last ("lease"); a takeover stands on looks that the rule allows, told again by [reference].

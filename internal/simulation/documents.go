@@ -45,6 +45,7 @@ func (o *oracle) applied(c *call, before state, err error) {
 	if bytes.Equal(before.raw, after) {
 		return
 	}
+	o.releasedTwins(c)
 	o.w.store.note(before.collection, c.subject, after)
 	if before.collection == catalog.PingsCollection {
 		o.pingChanged(c, before.raw, after)

@@ -73,6 +73,7 @@ type oracle struct {
 	due      time.Duration             // of the next look at what takes time
 	slow     map[slowThing]*waitingFor
 	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
+	forgiven map[bson.ObjectID]bool          // a twin released it that could not know
 
 	// posthumous are the sessions of commands that were applied when their process had died or closed.
 	posthumous map[bson.ObjectID]bool
@@ -109,7 +110,7 @@ func newOracle(w *world) *oracle {
 		w: w, handed: map[string][]int64{}, accepted: map[string]int64{},
 		looks: map[*process][]seen{}, foreign: map[string]time.Duration{}, strays: map[string]bool{},
 		troubled: map[*process]time.Duration{}, slow: map[slowThing]*waitingFor{},
-		left: map[bson.ObjectID]time.Duration{}, posthumous: map[bson.ObjectID]bool{},
+		left: map[bson.ObjectID]time.Duration{}, forgiven: map[bson.ObjectID]bool{}, posthumous: map[bson.ObjectID]bool{},
 		attempts: map[*process]map[string]*attempt{}, leases: map[tenant]*lease{},
 		tenures: map[bson.ObjectID]*tenure{},
 	}
@@ -266,7 +267,7 @@ func (o *oracle) fenceOf(n news) {
 		last = handed[0]
 		handed[1] = max(last, fence)
 	}
-	if fence <= last {
+	if fence <= last && n.p.snapshot == nil {
 		o.violated("I2", "%s holds %q with fence %d after fence %d", n.p, n.got.name, fence, last)
 	}
 	handed[0] = max(handed[0], fence)
@@ -289,6 +290,7 @@ func (o *oracle) oneTrusted(open []*Held) {
 		permits := 1
 		for _, other := range open[i+1:] {
 			if h.name != other.name || h.session() == other.session() || o.w.done.Failed() ||
+				o.forgiven[h.session()] || o.forgiven[other.session()] ||
 				!o.trusted(h) || !o.trusted(other) {
 				continue
 			}
@@ -331,7 +333,7 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, h := range o.open {
-		if h.guard.Session() == ts {
+		if h.session() == ts {
 			return h
 		}
 	}
@@ -361,6 +363,8 @@ func (o *oracle) sent(c *call) {
 		o.mu.Unlock()
 	}
 	switch c.op {
+	case fault.Release:
+		c.unaware = o.mayRelease(c.p)
 	case fault.Ping, fault.Renew:
 		c.reading = c.p.clock.Now()
 	case fault.Look:

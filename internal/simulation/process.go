@@ -28,6 +28,8 @@ type process struct {
 	clock *processClock
 	port  *port
 
+	snapshot *snapshot // from which it was restored; nil when it was not
+
 	ctx  context.Context // of its users
 	stop context.CancelFunc
 	gone bool // guarded by world.mu: its goroutine has ended
@@ -56,6 +58,7 @@ type process struct {
 	manager *distlock.Manager
 	ids     []string // process ids it has used
 	twin    string   // process id that stands for its first one
+	met     bool     // it was told of its twin
 	open    []*call  // commands without an answer
 }
 
@@ -73,6 +76,9 @@ func newProcess(w *world, i int) *process {
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if p.spec.Twin && p.life == 1 {
 		p.twin = w.slots[i-1].id()
+		if p.spec.Snapshot {
+			p.snapshot = w.snapshotOf(p.twin)
+		}
 	}
 	return p
 }

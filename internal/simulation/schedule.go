@@ -146,6 +146,9 @@ type Process struct {
 	// Twin makes it ping under the process id of the process before it, as after the restore
 	// of a snapshot.
 	Twin bool
+	// Snapshot makes it besides have the numbers and the locks that the process before it has when this
+	// one starts: a call for such a lock returns at once, with the very session.
+	Snapshot bool
 	// Users are what its users do, each in a goroutine of its own.
 	Users []func(*User)
 }

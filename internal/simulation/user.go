@@ -55,8 +55,8 @@ type Held struct {
 	lost bool // it was seen lost
 }
 
-// session returns the lock session of a guard.
-func (h *Held) session() bson.ObjectID { return h.guard.Session() }
+// session returns the lock session of a guard, as the store knows it.
+func (h *Held) session() bson.ObjectID { return h.p.snapshot.stored(h.guard.Session()) }
 
 // Sleep waits by the clock of the process and reports whether the run goes on.
 func (u *User) Sleep(d time.Duration) bool {

@@ -1,0 +1,273 @@
+package distlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// snapshot is the way to the store of a process that was restored from a snapshot of another's machine:
+// it pings under the other's id with the next numbers, and has the other's lock by the other's session. Its
+// Manager is a new one, so its first id and the session of its guard are replaced on the way.
+type snapshot struct {
+	catalog.Catalog
+	of   catalog.Lock // as it was taken
+	seq  int64        // of the last ping in it
+	mu   sync.Mutex   // guards the fields below
+	own  string       // the process id that stands for the other's
+	mine bson.ObjectID
+}
+
+// restore starts a process from a snapshot that is taken now of one that holds a lock, and returns the
+// guard that it has from there.
+func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (*proc, *distlock.TryGuard) {
+	w.t.Helper()
+	ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, from.Process()))
+	if bad != nil {
+		w.t.Fatal(bad)
+	}
+	s := &snapshot{of: w.lock(from.Name()), seq: ping.Seq}
+	p := w.start(func(c *distlock.Config) {
+		if change != nil {
+			change(c)
+		}
+		s.Catalog, c.Catalog = c.Catalog, s
+	})
+	return p, p.mustTry(from.Name())
+}
+
+func (s *snapshot) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
+	s.mu.Lock()
+	if s.own == "" {
+		s.own = b.Process
+	}
+	same := s.own == b.Process
+	s.mu.Unlock()
+	if !same {
+		return s.Catalog.Ping(ctx, b)
+	}
+	b.Process, b.Seq = s.of.Process, b.Seq+s.seq
+	reply, err := s.Catalog.Ping(ctx, b)
+	reply.Seq -= s.seq
+	return reply, err
+}
+
+func (s *snapshot) stored(process string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if process == s.own {
+		return s.of.Process
+	}
+	return process
+}
+
+func (s *snapshot) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (catalog.Lock, error) {
+	if stored := s.stored(g.Process); g.Name != s.of.Name || stored == g.Process {
+		g.Process = stored
+		return s.Catalog.Enter(ctx, g, how)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mine = g.TS
+	l := s.of
+	l.Process, l.TS = s.own, g.TS
+	return l, nil
+}
+
+func (s *snapshot) Leave(ctx context.Context, l catalog.Session) ([]catalog.Grant, error) {
+	s.mu.Lock()
+	if l.TS == s.mine {
+		l.TS = s.of.TS
+	}
+	s.mu.Unlock()
+	return s.Catalog.Leave(ctx, l)
+}
+
+func (s *snapshot) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	sessions, err := s.Catalog.Held(ctx, s.stored(process))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(sessions, func(h catalog.HeldSession) bool { return h.TS == s.of.TS })
+	switch {
+	case i >= 0 && s.mine.IsZero(): // its guard is yet to be made
+		sessions = slices.Delete(sessions, i, i+1)
+	case i >= 0:
+		sessions[i].TS = s.mine
+	}
+	return sessions, err
+}
+
+func (s *snapshot) Read(ctx context.Context, name string) (catalog.Lock, error) {
+	l, err := s.Catalog.Read(ctx, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.TS == s.of.TS {
+		l.TS = s.mine
+	}
+	if l.Process == s.of.Process {
+		l.Process = s.own
+	}
+	return l, err
+}
+
+func (s *snapshot) RemovePing(ctx context.Context, process string) error {
+	return s.Catalog.RemovePing(ctx, s.stored(process))
+}
+
+// nobodyBut fails when anybody else acquires a lock within d, or its holder loses it.
+func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duration) {
+	w.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+		if err := holder.Err(); err != nil {
+			w.t.Fatalf("the twin has lost its lock: %v", err)
+		}
+		if g, err := other.try(holder.Name()); err == nil {
+			w.t.Fatalf("fence %d acquired (%q) while fence %d is trusted", g.Fence(), g.TakeoverEvidence(), holder.Fence())
+		}
+	}
+}
+
+// often pings every 5 s and is given up for dead after a minute.
+func often(c *distlock.Config) {
+	c.Ping, c.Takeover, c.Margin = 5*time.Second, time.Minute, 15*time.Second
+}
+
+// releaseWhenLost is a user that gives a lost guard back at once.
+func releaseWhenLost(g *distlock.TryGuard) {
+	go func() { // ends with the guard
+		<-g.Context().Done()
+		_ = g.Release()
+	}()
+}
+
+// slowly carries some commands out 4 s after they were sent.
+func slowly(ops ...fault.Op) fault.Hook {
+	return func(ctx context.Context, call fault.Call, apply func() error) error {
+		if slices.Contains(ops, call.Op) {
+			select {
+			case <-time.After(4 * time.Second):
+			case <-ctx.Done():
+				return fault.Refused(call.Op)
+			}
+		}
+		return apply()
+	}
+}
+
+// A12, H7: tries to break "who finds a twin releases nothing of what the twin holds". The chores of
+// the old one are slow: each of its reads takes 4 s, so what a ping began goes on when a later ping has found
+// the twin, and its user has released what was lost.
+func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
+	for phase := range 10 {
+		t.Run(fmt.Sprint(phase), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				old, third := w.start(often), w.start(often)
+				g := old.mustTry("a")
+				old.store.Set(slowly(fault.Held, fault.Hello))
+				releaseWhenLost(g)
+				time.Sleep(20*time.Second + time.Duration(phase)*time.Second)
+				_, kept := w.restore(g, often)
+				w.nobodyBut(kept, third, 2*time.Minute)
+				wantErr(t, g.Err(), catalog.ErrTwin)
+				if err := old.Close(t.Context()); err != nil {
+					t.Errorf("close: %v", err)
+				}
+				w.nobodyBut(kept, third, time.Minute)
+			})
+		})
+	}
+}
+
+// H7: tries to break the same when the release of a ghost is on the list already: its first try found no
+// server, and the next comes after the ping that finds the twin.
+func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old, third := w.start(often), w.start(often)
+		g := old.mustTry("a")
+		old.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release && old.store.Count(fault.Release) == 1 {
+				return fault.Refused(call.Op)
+			}
+			return slowly(fault.Held)(ctx, call, apply)
+		})
+		for pings := old.Stats().Pings; old.Stats().Pings == pings; {
+			time.Sleep(100 * time.Millisecond)
+		}
+		twin, kept := w.restore(g, often)
+		fresh := twin.mustTry("b") // the old one's reaper takes it for a ghost
+		w.nobodyBut(kept, third, time.Minute)
+		w.nobodyBut(fresh, third, time.Minute)
+		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
+			t.Errorf("%d ghosts, %d late releases, %d ids given up, want 1, 0, 1", s.Ghosts, s.Late, s.Processes)
+		}
+	})
+}
+
+// A12: tries to break "one that wakes after its deadline frees nothing of its twin's": its guards are lost by
+// the clock, before a ping could tell it of the twin, and its users release them, or it is closed.
+func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
+	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
+		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
+		"it is closed":      func(p *proc, _ *distlock.TryGuard) { _ = p.Close(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				old, third := w.start(often), w.start(often)
+				g := old.mustTry("a")
+				suspended := make(chan struct{})
+				old.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+					if call.Op == fault.Ping {
+						select {
+						case <-suspended:
+						case <-ctx.Done():
+							return fault.Refused(call.Op)
+						}
+					}
+					return apply()
+				})
+				_, kept := w.restore(g, often)
+				time.Sleep(50 * time.Second)
+				wantErr(t, g.Err(), distlock.ErrLockLost)
+				go wake(old, g)
+				w.nobodyBut(kept, third, 30*time.Second)
+				close(suspended)
+				w.nobodyBut(kept, third, 2*time.Minute)
+			})
+		})
+	}
+}
+
+// A guard that was lost by the clock is given back as soon as a ping of the same id is acknowledged, and
+// without one that is sent for it.
+func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(often)
+		g := p.mustTry("a")
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Ping {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		time.Sleep(46 * time.Second)
+		wantErr(t, g.Release(), distlock.ErrLockLost)
+		if synctest.Wait(); !w.lock("a").Held || p.store.Count(fault.Release) != 0 {
+			t.Errorf("%d releases sent before a ping was acknowledged", p.store.Count(fault.Release))
+		}
+		p.store.Set(nil)
+		time.Sleep(6 * time.Second)
+		if synctest.Wait(); w.lock("a").Held || p.Stats().Processes != 0 {
+			t.Error("not given back although a ping was acknowledged")
+		}
+	})
+}
