@@ -55,6 +55,12 @@ type Locks interface {
 	// changed, appeared, or is condemned already; ErrUnknownOutcome.
 	Condemn(ctx context.Context, process string, watched *Ping, c Condemnation) error
 
+	// Witness leaves in the ping document of a silent process what a contender saw of it, in place of what
+	// watched shows of that: a compare-and-set on watched.Seq. The next ping takes it away. Errors: ErrNoMatch
+	// when the process has pinged, is condemned or foreign, or somebody else has left what he saw;
+	// ErrUnknownOutcome.
+	Witness(ctx context.Context, watched Ping, s Sight) error
+
 	// Overtake takes a held lock away from exactly the session and process that were watched, and the
 	// renewal if from names one,
 	// filter {_id, ts, process, state > 0, no waiters, not shared}, no upsert; where it is otherwise
@@ -264,6 +270,15 @@ type Condemnation struct {
 	By       string
 	At       time.Time // read only
 	Evidence string
+}
+
+// A Sight is what a contender saw of a silent process: at an instant of the server's clock and of his own the
+// ping stood at a number. Those who come after it count from there, see package takeover.
+type Sight struct {
+	Seq   int64
+	At    time.Time // server's clock, as the contender was told
+	Local time.Time // that contender's own clock when the reply was there
+	By    string    // its process id; empty when there is none
 }
 
 // A Snapshot is what one reading shows of a lock.

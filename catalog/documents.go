@@ -76,6 +76,8 @@ type Ping struct {
 	Interval time.Duration // zero when absent or out of bounds
 	// Condemned is set when a contender declared the process dead.
 	Condemned *Condemnation
+	// Sight is what a contender left who saw the process silent; its By is empty when nobody has.
+	Sight Sight
 }
 
 // ParseLock understands a document of locks. It is the one reading of a document: what is malformed
@@ -174,7 +176,21 @@ func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 			p.Condemned.At = date(in.lookup("at"))
 		}
 	}
+	if seen, ok := doc.lookup("sight").DocumentOK(); ok {
+		p.Sight = parseSight(fieldsOf(seen))
+	}
 	return p, nil
+}
+
+// parseSight reads what a contender has left; what it cannot understand is as if nobody had.
+func parseSight(doc fields) (s Sight) {
+	seq, problem := integral(doc.lookup("seq"))
+	by, _ := doc.lookup("by").StringValueOK()
+	at, local := date(doc.lookup("at")), date(doc.lookup("local"))
+	if problem != "" || at.IsZero() || local.IsZero() {
+		return Sight{}
+	}
+	return Sight{Seq: seq, At: at, Local: local, By: by}
 }
 
 // Printable makes a foreign text fit for a log line, an error or a terminal: control and

@@ -87,6 +87,9 @@ func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 		}
 		guard, s, err := a.contend(ctx)
 		if !errors.Is(err, errFree) {
+			if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
+				a.m.judge.Keep(s)
+			}
 			return guard, err
 		}
 		if race >= maxRaces {

@@ -16,6 +16,7 @@ const (
 	toOpenStream
 	toGrant
 	toCondemn
+	toWitness
 	toEvict
 	toOvertake
 	toPing
@@ -42,7 +43,7 @@ var commandKinds = [kindsOfCommands]struct {
 	toAcquire: {"acquire", true}, toRelease: {"release", true}, toConfirm: {"confirm", true},
 	toSeedFence: {"seed_fence", true}, toRenew: {"renew", true},
 	toAsk: {"ask", false}, toLook: {"look", false}, toOpenStream: {"stream", false}, toGrant: {"grant", true},
-	toCondemn: {"condemn", true}, toEvict: {"evict", true}, toOvertake: {"overtake", true},
+	toCondemn: {"condemn", true}, toWitness: {"witness", true}, toEvict: {"evict", true}, toOvertake: {"overtake", true},
 	toPing: {"ping", true}, toRemovePing: {"remove_ping", true}, toReap: {"reap", false}, toHello: {"hello", false},
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},

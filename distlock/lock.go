@@ -16,8 +16,11 @@ type DistributedLock struct {
 }
 
 // TryLock acquires the lock if it is free, or if its holder is dead by the takeover rule; it never
-// waits. Repeated calls are one observation: they get to a takeover together, as long as they come
-// at most MaxWatchGap apart. mongos: lock_try.
+// waits. Repeated calls are one observation: they get to a takeover together, however seldom they come, since
+// the background goes on looking at those who were in the way of a refused try, by one read an interval for up
+// to 256 names, until they are heard of again. So a holder that was silent at one try is taken over at
+// the first one after the takeover time. In a new process each time the next try counts from what the one
+// before left in the silent one's ping, if a minute (two ping intervals) lies between. mongos: lock_try.
 //
 // The guard's context is a child of ctx. TryLock returns when ctx ends, whatever the server does; what
 // it may have acquired by then is given back in the background.
@@ -27,7 +30,8 @@ type DistributedLock struct {
 // [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; a *MalformedError; a
 // *LostError when the reply came after the deadline. The guard is nil exactly if the error is not.
 //
-// Round trips: one when it is free; two on MongoDB and four on the embedded server when it is held.
+// Round trips: one when it is free; two on MongoDB and four on the embedded server when it is held; one more
+// for the first that finds the holder silent.
 // A takeover adds three: one makes sure of the server, one condemns, one takes the lock; for a foreign
 // holder three reads more. The first acquisition of a name costs one more, which raises the fence.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {

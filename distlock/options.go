@@ -54,6 +54,10 @@ func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.
 // matches [ErrHeld] where the lock was held, [ErrOutcomeUnknown] or [ErrUnavailable] where the
 // server did not answer. Zero means one try. Without it they wait until their context ends, which the
 // guard's context does, too. TryLock never waits and ignores it.
+//
+// A wait that is shorter than a takeover takes is not in vain: what it saw of a silent holder it leaves to the
+// next, in this process or another. A job that tries for 20 s in a new process each time has the lock of one
+// that died longer than the takeover time ago at its second try, if a minute lies between.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }

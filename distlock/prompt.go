@@ -191,6 +191,11 @@ func (p *promptStore) Condemn(ctx context.Context, process string, watched *cata
 	return p.run(ctx, toCondemn, func() error { return p.Catalog.Condemn(ctx, process, watched, c) })
 }
 
+// Witness implements [catalog.Locks].
+func (p *promptStore) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
+	return p.run(ctx, toWitness, func() error { return p.Catalog.Witness(ctx, watched, s) })
+}
+
 // Overtake implements [catalog.Locks].
 func (p *promptStore) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error,

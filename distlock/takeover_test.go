@@ -97,7 +97,7 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	})
 }
 
-// D5: somebody who did not look for long has not watched.
+// D5: somebody who could not look for long has not watched.
 func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
@@ -107,7 +107,14 @@ func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 			if _, err := b.try("a"); err == nil {
 				t.Fatal("taken over on a watch with gaps")
 			}
+			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op == fault.Look { // nor the background's
+					return fault.Refused(call.Op)
+				}
+				return apply()
+			})
 			time.Sleep(takeoverTime)
+			b.store.Set(nil)
 		}
 		b.until("a", time.Minute, takeoverTime+2*time.Minute)
 	})

@@ -152,7 +152,7 @@ func (w *waiting) sleep(ctx context.Context) error {
 func (w *waiting) holds(ctx context.Context) []bson.ObjectID { return sessions(owned(ctx, w.o)) }
 
 // stay is one stay in the line, from entering it to a guard or an error.
-func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
+func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	if w.place == nil {
 		w.place = w.m.queue.Join(w.name, catalog.Participant{
 			Process: w.m.Process(), Who: w.m.Process() + ":" + w.o.label, Why: w.o.why,
@@ -170,6 +170,11 @@ func (w *waiting) stay(ctx context.Context) (*TryGuard, error) {
 	a.line = catalog.Queue
 	a.request.Holds = w.holds(ctx)
 	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
+	defer func() {
+		if s := me.Scene(); g == nil && s != nil {
+			w.m.judge.Keep(*s)
+		}
+	}()
 	w.m.queue.Enter(me.Waiter)
 	defer w.m.queue.Exit(me.Waiter)
 	lock, guard, err := w.come(ctx, me)

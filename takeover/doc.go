@@ -18,6 +18,10 @@
 //	witnesses:  server - ping, contender - ping, server - local all >= T,
 //	            |server - contender| <= allowed skew + half a round trip,
 //	            same picture, watched >= 3 ping intervals of the holder        take
+//	sight:      as witnesses, in place of those three intervals: an earlier
+//	            contender left word of this very seq, its clock and the server's
+//	            agreed, and since then server's clock and contenders' clocks
+//	            have both counted 2 ping intervals of the holder               take
 //	at once:    as witnesses, without the three intervals; only on demand      take
 //	condemned:  a holder of ours was condemned by a contender who had watched  take
 //
@@ -70,6 +74,23 @@
 //
 // The witnesses rule looks at values as well, and bears any SINGLE wrong clock.
 //
+// A [Sight] is what an earlier contender left in the ping document of a silent process: the seq that it saw,
+// the server's clock and its own. It stands in place of three intervals of own watching, for those who do
+// not live that long, and never in place of the witnesses. Which clock could gain by it?
+//
+//	the holder's           it is in none of its figures; the witnesses hear it
+//	the first contender's  contradicted by the server's clock of the same look, and by server against server
+//	the second's           contradicted by the server's clock of the present look, and by server against server
+//	the server's           all along: by the contenders, at both looks; at one of them: by that contender; between
+//	                       the looks: by the present contender, and by contender against contender
+//
+// Each wrong one is contradicted by a pair that does not contain it, beside the three witnesses, which bear it
+// by themselves. That the ping stood still between the two looks is no matter of clocks at all: seq only
+// rises, the sight was written while it was as seen, and it still is. So what the sight must show is time,
+// and it must show less of it than an own watch, since who left it found the ping two intervals old already:
+// a holder whose clocks step under it must have been cut off for two intervals before that look and have sent
+// nothing since.
+//
 // # What is not promised
 //
 // Take is not permission to act on the lock: between a look and an overtake anything may happen.
@@ -77,8 +98,8 @@
 // that was watched, both by compare-and-set.
 //
 // The witnesses rule does not bear two faults: a common step of the server's and the contender's
-// clock together with a holder cut off for those three intervals can take a lock whose holder still
-// trusts it. [WatchOnly] drops the rule.
+// clock together with a holder cut off for those three intervals, or for two before somebody left a sight,
+// can take a lock whose holder still trusts it. [WatchOnly] drops the rule, and asks for no sight.
 //
 // A foreign holder is a mongos or MongoDB's own lock manager, see [Evidence.Foreign]. It cannot be
 // condemned and may act on after it was overtaken, as it always could.

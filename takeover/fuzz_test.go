@@ -34,6 +34,7 @@ func evidence(lock, ping []byte) takeover.Evidence {
 	}
 	e.HasPing, e.Ping, e.Local, e.Seq, e.HasSeq = true, p.At, p.Local, p.Seq, p.HasSeq
 	e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
+	e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local, By: p.Sight.By}
 	// F18: a mark that does not say by whom is no mark for a contender.
 	if c := p.Condemned; c != nil && c.By != "" {
 		e.Condemned = "by " + catalog.Printable(c.By, 200) + ": " +
@@ -188,12 +189,22 @@ var documents = map[string]struct {
 		lockWith(field("state", int32(2))), pingWith(doom, field("seq", nil)), held, taken,
 	},
 	"foreign over ours, no ping": {lockWith(field("state", int32(2))), nil, watched, taken},
+	"a sight":                    {lockWith(), pingWith(seenAt(noon)), held, taken},
+	"a sight of the first Date": {
+		lockWith(), pingWith(seenAt(time.UnixMilli(math.MinInt64))), held, taken,
+	},
+	"a sight that is text": {lockWith(), pingWith(field("sight", "yes")), held, taken},
 	"F18 mark is text": {
 		lockWith(), pingWith(field("condemned", "yes")), held, taken,
 	},
 	"F18 mark is null": {
 		lockWith(), pingWith(field("condemned", bson.Null{})), held, taken,
 	},
+}
+
+func seenAt(at time.Time) bson.E {
+	return field("sight", bson.D{{Key: "seq", Value: int64(7)}, {Key: "by", Value: "db9"},
+		date("at", at), date("local", at)})
 }
 
 var doom = field("condemned", bson.D{{Key: "by", Value: "db9"}, {Key: "evidence", Value: "x"}})
@@ -229,7 +240,7 @@ func TestDecide_Documents(t *testing.T) {
 }
 
 // FuzzDecide judges two raw documents under any readings of the clocks: nothing panics, what is
-// malformed is never taken, the first look takes nothing that is not condemned, and every lock
+// malformed is never taken, the first look takes nothing that is not condemned, or of which somebody has left a sight, and every lock
 // that can be read is taken when it stood still for longer than any document may ask.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
@@ -247,7 +258,8 @@ func FuzzDecide(f *testing.F) {
 			p := policy(mode(m))
 			d := takeover.Decide(e, e, p)
 			wellFormed(t, e, p, d)
-			if d.Verdict == takeover.Take && m != takeover.TakeAtOnce && d.Rule != "condemned" {
+			if d.Verdict == takeover.Take && m != takeover.TakeAtOnce && d.Rule != "condemned" &&
+				(m != takeover.Witnesses || e.Sight.By == "") {
 				t.Errorf("taken at the first look: %+v", d)
 			}
 		}

@@ -59,6 +59,7 @@ func anyEvidence(t *rapid.T) takeover.Evidence {
 		PingInterval: anyDuration.Draw(t, "ping interval"),
 		PingTakeover: anyDuration.Draw(t, "ping takeover"),
 		Condemned:    rareText.Draw(t, "condemned"),
+		Sight:        anySight(t),
 
 		Server:     anyTime.Draw(t, "server"),
 		Primary:    anyText.Draw(t, "primary"),
@@ -66,6 +67,14 @@ func anyEvidence(t *rapid.T) takeover.Evidence {
 		Sent:       anyDuration.Draw(t, "sent"),
 		Received:   anyDuration.Draw(t, "received"),
 		LongestGap: anyDuration.Draw(t, "gap"),
+	}
+}
+
+// anySight draws what nobody would leave.
+func anySight(t *rapid.T) takeover.Sight {
+	return takeover.Sight{
+		Seq: rapid.Int64().Draw(t, "seen seq"), Server: anyTime.Draw(t, "seen by the server's clock"),
+		Local: anyTime.Draw(t, "seen by a clock"), By: anyText.Draw(t, "seen by"),
 	}
 }
 
@@ -201,7 +210,7 @@ func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPolicy(t)
-		e := look(0)
+		e := look(0, sight(-night)) // old enough, were it believed
 		e.Recorded, e.PingTakeover = 0, 0
 		age := drawn(t, "age when the server answered", 0, p.Takeover-1)
 		there := drawn(t, "way there", 0, min(age, time.Hour))

@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Foreign", foreignCases},
 		{"Ping", pingCases},
 		{"Condemn", condemnCases},
+		{"Sight", sightCases},
 		{"Chores", choreCases},
 		{"Operator", operatorCases},
 		{"Race", raceCases},

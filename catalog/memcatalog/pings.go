@@ -39,6 +39,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 		set("pingMS", int64Of(b.Interval.Milliseconds())),
 		set("seq", int64Of(b.Seq)),
 		set("takeoverMS", int64Of(b.Takeover.Milliseconds())),
+		unset("sight"),
 	)
 	if bad != nil {
 		return catalog.Pinged{}, failed(verb, b.Process, bad)
@@ -85,6 +86,35 @@ func (c *Catalog) Condemn(
 	raw, bad := doc.apply(catalog.PingsCollection, changes...)
 	if bad != nil {
 		return failed(verb, process, bad)
+	}
+	c.pings[key] = raw
+	return nil
+}
+
+// Witness is documented in [catalog.Locks].
+func (c *Catalog) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
+	const verb = "leave a sight of"
+	if err := ctx.Err(); err != nil {
+		return failed(verb, watched.Process, err)
+	}
+	key := stringKey(watched.Process)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc := take(c.pings[key])
+	sight, _ := doc.get("sight").DocumentOK() // none is there in what is no document
+	before := take(sight).get("at")
+	asWatched := before.Type == 0
+	if watched.Sight.By != "" {
+		asWatched = holds(before, equals(dateOf(watched.Sight.At)))
+	}
+	if !watched.HasSeq || !holds(doc.get("seq"), equalsNumber(watched.Seq)) || doc.at("condemned") >= 0 || !asWatched {
+		return failed(verb, watched.Process, catalog.ErrNoMatch)
+	}
+	raw, bad := doc.apply(catalog.PingsCollection, set("sight", documentOf(fields{
+		{"seq", int64Of(s.Seq)}, {"at", dateOf(s.At)}, {"local", dateOf(s.Local)}, {"by", text(s.By)},
+	})))
+	if bad != nil {
+		return failed(verb, watched.Process, bad)
 	}
 	c.pings[key] = raw
 	return nil

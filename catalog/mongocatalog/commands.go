@@ -189,9 +189,26 @@ func beating(b catalog.Heartbeat) modification {
 				{Key: "pingMS", Value: b.Interval.Milliseconds()},
 				{Key: "seq", Value: b.Seq},
 			}},
+			{Key: "$unset", Value: bson.D{{Key: "sight", Value: ""}}},
 		},
 		upsert: true,
 	}
+}
+
+// witnessing leaves what was seen in a ping document that still is as watched.
+func witnessing(watched catalog.Ping, s catalog.Sight) (filter, update bson.D) {
+	before := any(absent)
+	if watched.Sight.By != "" {
+		before = bson.NewDateTimeFromTime(watched.Sight.At)
+	}
+	filter = append(alive(watched.Process),
+		bson.E{Key: "seq", Value: watched.Seq}, bson.E{Key: "sight.at", Value: before})
+	return filter, bson.D{{Key: "$set", Value: bson.D{{Key: "sight", Value: bson.D{
+		{Key: "seq", Value: s.Seq},
+		{Key: "at", Value: bson.NewDateTimeFromTime(s.At)},
+		{Key: "local", Value: bson.NewDateTimeFromTime(s.Local)},
+		{Key: "by", Value: s.By},
+	}}}}}
 }
 
 // alive is the filter for the ping document of a process that is not condemned.

@@ -47,8 +47,17 @@ func Commands(
 		"condemn":         condemning(b.Process, &p, how, time.Time{}).command("lockpings"),
 		"condemnNone":     condemning(b.Process, nil, how, time.Time{}).command("lockpings"),
 		"condemnDated":    condemning(b.Process, &p, how, date).command("lockpings"),
+		"witness":         sighting(p, catalog.Sight{}),
+		"witnessAgain":    sighting(p, catalog.Sight{Seq: p.Seq, At: date, By: "first"}),
 		"removePing":      deletion("lockpings", alive(b.Process), 1),
 	}
+}
+
+// sighting is the command that leaves a sight in place of another.
+func sighting(p catalog.Ping, before catalog.Sight) bson.D {
+	p.Sight = before
+	filter, update := witnessing(p, catalog.Sight{Seq: p.Seq, At: time.UnixMilli(6), Local: time.UnixMilli(7), By: "$me"})
+	return updateOne("lockpings", filter, update)
 }
 
 // Turns are the commands of the queue, as they are sent.

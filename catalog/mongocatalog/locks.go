@@ -176,6 +176,20 @@ func (c *Catalog) Condemn(
 	return nil
 }
 
+// Witness is documented in [catalog.Locks]. One command.
+func (c *Catalog) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
+	o := onPing("leave a sight of", watched.Process)
+	if !watched.HasSeq {
+		return o.wrap(catalog.ErrNoMatch)
+	}
+	filter, update := witnessing(watched, s)
+	reply, err := c.write(ctx, o, updateOne(o.collection, filter, update))
+	if err == nil && matched(reply) == 0 {
+		err = o.wrap(catalog.ErrNoMatch)
+	}
+	return err
+}
+
 // dating returns the clock of a server that cannot write it below condemned by itself, zero for one
 // that can.
 func (c *Catalog) dating(ctx context.Context) (time.Time, error) {

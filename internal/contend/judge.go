@@ -25,7 +25,14 @@ type Judge struct {
 	// Granted is told at once what the next in line were granted by an eviction.
 	Granted func([]catalog.Grant)
 
-	seen observations
+	// Interval is the time between two looks at the silent that nobody asks for now. Go starts a goroutine that
+	// ends soon after Closed is closed; with nil there are no such looks.
+	Interval time.Duration
+	Go       func(func())
+	Closed   <-chan struct{}
+
+	seen  observations
+	vigil vigil
 }
 
 // Told is told, by the goroutine that did it, of a process that was condemned, and of a holder or waiter
@@ -41,6 +48,7 @@ type Store interface {
 	Read(ctx context.Context, name string) (catalog.Lock, error)
 	Hello(ctx context.Context) (catalog.Server, error)
 	Condemn(ctx context.Context, process string, watched *catalog.Ping, c catalog.Condemnation) error
+	Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error
 	Evict(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Grant, error)
 }
 
@@ -53,14 +61,16 @@ type Process interface {
 	SetServer(catalog.Server)
 }
 
-// Look reads a lock and judges it.
+// Look reads a lock and judges it, and leaves what it saw of the silent.
 func (j *Judge) Look(ctx context.Context, name string) (Scene, error) {
 	sent := j.Clock.Now() // R2: before the look is sent
 	seen, err := catalog.LookAt(ctx, j.Store, name)
 	if err != nil {
 		return Scene{}, err
 	}
-	return j.Decide(name, seen, sent, j.Clock.Now()), nil // R1: after the reply
+	s := j.Decide(name, seen, sent, j.Clock.Now()) // R1: after the reply
+	j.LeaveSights(ctx, s)
+	return s, nil
 }
 
 // Decide adds a look to the observations of the processes that it shows, and decides on each.
@@ -69,6 +79,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 		seen.Primary = j.Process.Server().Primary
 	}
 	s := Scene{Snapshot: seen, Name: name}
+	j.vigil.looked(name, sent.Mono)
 	if seen.Lock == nil {
 		return s
 	}
@@ -104,6 +115,9 @@ func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participan
 	sent, received clock.Reading) Suspect {
 	one := Suspect{PingState: seen.Pings[p.Process]}
 	one.Evidence = evidenceOf(name, seen, p, sent, received)
+	if one.Evidence.Sight.By == j.Process.Process() {
+		one.Evidence.Sight = takeover.Sight{} // the own watch tells more
+	}
 	one.Decision = j.seen.look(&one.Evidence, j.Policy)
 	return one
 }
@@ -148,6 +162,7 @@ func TraceOf(party catalog.Participant, pulse catalog.PingState) takeover.Eviden
 		e.HasPing, e.Ping, e.Local = true, p.At, p.Local
 		e.Seq, e.HasSeq = p.Seq, p.HasSeq
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
+		e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local, By: p.Sight.By}
 		// A mark that nobody of us wrote keeps the holder from renewing, but says nothing of how
 		// long it has been silent: it is watched (F18).
 		if p.Condemned != nil && p.Condemned.By != "" {

@@ -26,6 +26,7 @@ const (
 	Renew       Op = "renew"
 	Look        Op = "look"
 	Condemn     Op = "condemn"
+	Witness     Op = "witness"
 	Overtake    Op = "overtake"
 	Release     Op = "release"
 	Read        Op = "read"
@@ -180,6 +181,10 @@ func (c *Catalog) Condemn(ctx context.Context, process string, watched *catalog.
 	return c.do(ctx, Condemn, process, func() error {
 		return c.inner.Condemn(ctx, process, watched, why)
 	})
+}
+
+func (c *Catalog) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
+	return c.do(ctx, Witness, watched.Process, func() error { return c.inner.Witness(ctx, watched, s) })
 }
 
 func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (

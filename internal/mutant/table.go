@@ -249,4 +249,27 @@ var all = []Mistake{
 	}
 `,
 		Schedule: "restored from a snapshot, a ghost on the list", Rule: "twin"},
+	// A watch that outlives its process.
+	{Name: "a sight of another ping counts", File: "takeover/sight.go",
+		Old: ` || s.Seq != j.now.Seq || `, New: ` || `,
+		Package: "takeover", Test: "TestDecide_SightRule", Rule: "scene_test.go"},
+	{Name: "a sight of a clock that was wrong counts", File: "takeover/sight.go",
+		Old: `		apart(s.Server, s.Local) > j.tolerance() {`, New: `		false {`,
+		Package: "takeover", Test: "TestDecide_SightRule", Rule: "scene_test.go"},
+	{Name: "a sight is as old as the server says", File: "takeover/sight.go",
+		Old: `return min(byServer, byContenders), true`, New: `return max(byServer, byContenders), true`,
+		Schedule: "two jobs whose clocks differ by what is allowed", Rule: "rule"},
+	{Name: "nothing is left of what was seen", File: "internal/contend/vigil.go",
+		Old: `		if !ok {
+			continue
+		}
+		done[`,
+		New: `		if !ok || true {
+			continue
+		}
+		done[`,
+		Schedule: "a job that cron starts", Rule: "I7"},
+	{Name: "a watch ends with the call", File: "internal/contend/vigil.go",
+		Old: `	if j.Go == nil || `, New: `	if true || `,
+		Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver", Rule: "not taken over"},
 }

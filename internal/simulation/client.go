@@ -80,6 +80,15 @@ func (o *port) Condemn(ctx context.Context, process string, watched *catalog.Pin
 	return c.submit(ctx)
 }
 
+// Witness implements [catalog.Locks].
+func (o *port) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
+	s.By = o.p.alias(s.By)
+	c := o.write(fault.Witness, watched.Process, bson.ObjectID{})
+	c.watched = &watched
+	c.do = func() error { return o.store().Witness(background, watched, s) }
+	return c.submit(ctx)
+}
+
 // Overtake implements [catalog.Locks].
 func (o *port) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error) {

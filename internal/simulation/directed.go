@@ -46,6 +46,13 @@ func Tries() []Schedule {
 		named("lost guard asks the server", readAgain()),
 		named("two pings applied late", latePing()),
 		named("foreign manager over the fields of ours", foreignOverOurs()),
+		named("a job that cron starts", cron(0)),
+		named("a job that cron starts, the server's clock steps between two runs", cron(StepServer)),
+		named("a job that cron starts, its holder is cut off and lives", cron(Cut)),
+		named("two jobs whose clocks differ by what is allowed", twoJobs()),
+		named("two jobs, the first one's clock ahead", wrongJobs(10*minute, 0, 0)),
+		named("two jobs, the second one's clock ahead", wrongJobs(0, 10*minute, 0)),
+		named("two jobs, the holder's clock behind", wrongJobs(0, 0, -10*minute)),
 	}
 }
 

@@ -24,7 +24,7 @@ type state struct {
 func (o *oracle) before(c *call) state {
 	s := state{collection: catalog.LocksCollection}
 	switch c.op {
-	case fault.Ping, fault.Condemn, fault.RemovePing:
+	case fault.Ping, fault.Condemn, fault.Witness, fault.RemovePing:
 		s.collection = catalog.PingsCollection
 	}
 	if c.writes && c.op != opWrite && c.subject != "" {
@@ -69,8 +69,8 @@ func (o *oracle) applied(c *call, before state, err error) {
 // pingChanged judges a change of a ping document: a condemned one stays as it is, only the picture
 // that was watched is condemned, no foreign process is, and numbers rise.
 func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
-	if _, foreign := o.foreign[c.subject]; foreign && c.op == fault.Condemn {
-		o.violated("I3", "%s condemned foreign %s, which knows nothing of that", c.who(), c.subject)
+	if _, foreign := o.foreign[c.subject]; foreign && (c.op == fault.Condemn || c.op == fault.Witness) {
+		o.violated("I3", "%s wrote into the ping of foreign %s, which knows nothing of that", c.who(), c.subject)
 	}
 	if raw == nil {
 		// A late one may come after Close has removed the document.
@@ -86,6 +86,8 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 		o.violated("I3", "%s changed the ping document of a condemned process", c.who())
 	case c.op == fault.Condemn && (c.watched == nil || c.watched.Seq != was.Seq):
 		o.violated("I3", "%s condemned another ping than it had watched", c.who())
+	case c.op == fault.Witness && (c.watched.Seq != was.Seq || now.Seq != was.Seq):
+		o.violated("I3", "%s left a sight of another ping than it had seen", c.who())
 	case c.op == fault.Ping && now.Seq <= was.Seq:
 		o.violated("I3", "%s put seq from %d to %d", c.who(), was.Seq, now.Seq)
 	}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/takeover"
 )
 
 // This file judges what must happen in time while nothing else goes wrong (I6, I7).
@@ -108,6 +109,7 @@ const (
 	deadHeld   = "held by the dead and waited for"
 	deadWaits  = "waited for by the dead before the living"
 	freeHeld   = "free and waited for"
+	deadTried  = "held by the dead and tried for by jobs"
 	hungHeld   = "held by a lease that ran out, and waited for"
 	unreadable = "not to be understood and waited for"
 	inCircle   = "waited for in a circle"
@@ -153,9 +155,13 @@ func (o *oracle) expect(name string, open []*Held, contenders []*process) map[sl
 			found[slowThing{name, what, h.TS}] = tick
 		case what == untold:
 			found[slowThing{name, what, h.TS}] = o.telling()
-		case what == deadHeld && len(contenders) > 0 && o.inTheWay(l, h, contenders):
+		case what == deadHeld && !o.jobsAlone(l) && len(contenders) > 0 && o.inTheWay(l, h, contenders):
 			if limit := o.burial(h); limit > 0 {
 				found[slowThing{name, what, h.TS}] = limit
+			}
+		case what == deadHeld && o.tried(name) > 0 && o.foreign[h.Process] == 0 && o.jobsAlone(l):
+			if limit := o.burial(h); limit > 0 {
+				found[slowThing{name, deadTried, h.TS}] = limit + o.tried(name)
 			}
 		case what == hungHeld && len(contenders) > 0 && o.inTheWay(l, h, contenders):
 			found[slowThing{name, what, h.TS}] = o.hung(h.TS)
@@ -163,6 +169,27 @@ func (o *oracle) expect(name string, open []*Held, contenders []*process) map[sl
 	}
 	o.expectInLine(l, found, tick)
 	return found
+}
+
+// tried is how long it may take until a job that tries for a lock has run twice; 0 when there is none, or it
+// is alone by its own watch.
+func (o *oracle) tried(name string) time.Duration {
+	for _, p := range o.w.s.Processes {
+		if p.Job == name && o.w.s.Timing.Mode == takeover.Witnesses && p.Offset == 0 && p.Rate == 0 {
+			return scaled(3 * p.Every)
+		}
+	}
+	return 0
+}
+
+// jobsAlone reports whether a lock has one holder, and nobody but jobs that are started anew waits for it.
+func (o *oracle) jobsAlone(l catalog.Lock) bool {
+	return o.tried(l.Name) > 0 && len(l.Holders()) == 1 &&
+		!slices.ContainsFunc(l.Waiters, func(p catalog.Participant) bool {
+			return !slices.ContainsFunc(o.w.lives, func(one *process) bool {
+				return one.spec.Every > 0 && one.named(p.Process)
+			})
+		})
 }
 
 // inTheWay reports whether a dead holder keeps a contender off: it has died, and all others have, or

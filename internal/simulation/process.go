@@ -129,6 +129,9 @@ func (p *process) live() {
 		users.Go(func() { work(u) }) // ends with p.ctx
 	}
 	users.Wait()
+	if p.spec.Every > 0 && p.ctx.Err() == nil {
+		p.w.at(p.w.now(), p.index, func() { p.whenRunning(func() { p.close(p.w.s.Timing.Limit) }) })
+	}
 	<-p.ctx.Done()
 	p.mu.Lock()
 	first := p.closed

@@ -183,5 +183,15 @@ func witnessed(l seen, need, watched time.Duration, t Timing) bool {
 	contender := l.wall.Sub(l.Ping.At) - trip
 	apart := l.ServerTime.Sub(l.wall).Abs()
 	return min(l.ServerTime.Sub(l.Ping.At), contender, l.ServerTime.Sub(l.Ping.Local)) >= need &&
-		apart <= t.Takeover/30+trip/2 && watched >= 3*l.Ping.Interval
+		apart <= t.Takeover/30+trip/2 && (watched >= 3*l.Ping.Interval || sighted(l, trip, t))
+}
+
+// sighted: another contender has left what it saw, by two clocks that said the same, and since then both the
+// server's clock and those of the two contenders have counted two intervals.
+func sighted(l seen, trip time.Duration, t Timing) bool {
+	s := l.Ping.Sight
+	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {
+		return false
+	}
+	return min(l.ServerTime.Sub(s.At), l.wall.Sub(s.Local)-trip) >= 2*l.Ping.Interval
 }

@@ -85,6 +85,7 @@ func play(s Schedule) Result {
 	for i := range s.Processes {
 		w.slots = append(w.slots, nil)
 		w.after(s.Processes[i].Start, func() { w.launch(i) })
+		w.repeat(i)
 	}
 	w.arm(s.Faults)
 	for _, f := range s.Foreign {
@@ -263,6 +264,21 @@ func (w *world) launch(i int) {
 		}()
 		p.live()
 	}()
+}
+
+// repeat starts a job again and again.
+func (w *world) repeat(i int) {
+	p := w.s.Processes[i]
+	if p.Every == 0 {
+		return
+	}
+	for at := p.Start + p.Every; at < w.s.Length+w.s.Quiet; at += p.Every {
+		w.after(at, func() {
+			if w.slots[i].over() {
+				w.launch(i)
+			}
+		})
+	}
 }
 
 // count returns how many processes have not ended, dead ones too.

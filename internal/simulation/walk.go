@@ -186,6 +186,14 @@ func Walk(seed uint64) Schedule {
 	for at := time.Duration(0); at < s.Length; at += time.Duration(r.Int64N(int64(2 * every))) {
 		s.Faults = append(s.Faults, k.fault(r, s, at)...)
 	}
+	if r.IntN(3) == 0 {
+		p := Process{Every: s.Timing.Takeover / time.Duration(1+r.IntN(8)), Job: names[0]}
+		p.Users = []func(*User){jobOf(names[0], s.Timing.Ping+time.Second)}
+		if k.processClocks {
+			p.Offset = time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
+		}
+		s.Processes = append(s.Processes, p)
+	}
 	return s
 }
 
@@ -257,7 +265,7 @@ func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 
 // ops are the commands at which a fault is of most interest.
 var ops = []fault.Op{
-	fault.Acquire, fault.Look, fault.Condemn, fault.Overtake, fault.Release, fault.Ping, fault.Held,
+	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Overtake, fault.Release, fault.Ping, fault.Held,
 	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
 	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.HeldOrFree, fault.Waiting,
 	fault.Renew, fault.Renew, fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,

@@ -33,7 +33,7 @@ var kinds = map[fault.Op]Kind{
 	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean, fault.Prepare: Clean,
 	fault.Look: Read, fault.Read: Read, fault.Held: Clock, fault.HeldSummary: Clock,
 	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
-	fault.Condemn: Take, fault.Overtake: Take, fault.Evict: Take,
+	fault.Condemn: Take, fault.Witness: Take, fault.Overtake: Take, fault.Evict: Take,
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 

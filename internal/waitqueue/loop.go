@@ -248,7 +248,9 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 			l.expel(by[name])
 			continue
 		}
-		l.consider(ctx, by[name], l.q.Judge.Decide(name, look, sent, received))
+		s := l.q.Judge.Decide(name, look, sent, received)
+		l.q.Judge.LeaveSights(ctx, s)
+		l.consider(ctx, by[name], s)
 	}
 }
 

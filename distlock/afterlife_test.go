@@ -1,0 +1,271 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/fault"
+	"mongodlm/takeover"
+)
+
+// After one crash: whoever tries shortly, seldom or in a new process each time gets the lock of the dead.
+
+// once is one run of a job that cron starts: a process of its own that tries for a while.
+func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
+	p := w.start(change)
+	defer p.Close(context.Background())
+	return p.Do(w.t.Context(), "a", func(context.Context, *distlock.TryGuard) error { return nil },
+		distlock.WaitAtMost(wait))
+}
+
+// The README's example: a nightly job of 20 s runs again at the second night after a crash.
+func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
+	for _, every := range []time.Duration{time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour} {
+		t.Run(every.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a := w.start(nil)
+				a.mustTry("a")
+				a.kill()
+				time.Sleep(takeoverTime + pingTime)
+				for run := 1; ; run++ {
+					began := time.Now()
+					err := w.once(20*time.Second, nil)
+					switch {
+					case err == nil && run == 1:
+						t.Error("taken over by a first look of 20 s")
+						return
+					case err == nil:
+						return
+					case !errors.Is(err, distlock.ErrHeld) || run == 2:
+						t.Fatalf("run %d: %v", run, err)
+					}
+					time.Sleep(every - time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+// A contender that is killed in its try leaves what it saw as well.
+func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a")
+		a.kill()
+		time.Sleep(takeoverTime + pingTime)
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				b.kill()
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		_, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+		wantErr(t, err, distlock.ErrHeld)
+		b.kill()
+		time.Sleep(time.Hour)
+		// It stands in the line itself, and is buried by the same rule.
+		if w.once(20*time.Second, nil) != nil {
+			time.Sleep(time.Minute)
+			if err := w.once(20*time.Second, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A living service: a ticker of any period has it at its first tick after the takeover time and an interval.
+func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
+	for _, every := range []time.Duration{
+		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour, 24 * time.Hour,
+	} {
+		for _, rule := range []takeover.Rule{takeover.Witnesses, takeover.WatchOnly} {
+			t.Run(fmt.Sprint(every, " ", rule), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = rule })
+					a.mustTry("a")
+					a.kill()
+					died := time.Now()
+					for {
+						_, err := b.try("a")
+						if after := time.Since(died); err == nil {
+							if after < takeoverTime-pingTime {
+								t.Errorf("taken over %v after the death", after)
+							}
+							return
+						} else if !errors.Is(err, distlock.ErrHeld) {
+							t.Fatal(err)
+						} else if after >= takeoverTime+pingTime {
+							t.Fatalf("not taken over %v after the death: %v", after, err)
+						}
+						time.Sleep(every)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The same where each try waits for a while, and gives up.
+func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
+		a.mustTry("a")
+		a.kill()
+		died := time.Now()
+		for {
+			g, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+			if err == nil {
+				b.kept = append(b.kept, g)
+				return
+			}
+			if time.Since(died) > takeoverTime+10*time.Minute+pingTime {
+				t.Fatalf("not taken over after %v: %v", time.Since(died), err)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+	})
+}
+
+// The background sends one command an interval for all that is silent, and none once the holder is alive or
+// the lock is free. It condemns nobody.
+func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		alive := a.mustTry("alive")
+		for i := range 20 {
+			a.mustTry(fmt.Sprint(i))
+		}
+		_, err := b.try("alive")
+		wantErr(t, err, distlock.ErrHeld)
+		time.Sleep(10 * time.Minute)
+		if n := b.store.Count(fault.Look); n > 3 {
+			t.Errorf("%d looks at a lock whose holder lives, for one try", n)
+		}
+		a.kill()
+		time.Sleep(3 * pingTime)
+		for i := range 20 {
+			_, err := b.try(fmt.Sprint(i))
+			wantErr(t, err, distlock.ErrHeld)
+		}
+		before := b.store.Count(fault.Look)
+		time.Sleep(time.Hour)
+		if n := b.store.Count(fault.Look) - before; n < 115 || n > 125 {
+			t.Errorf("%d looks in an hour at 20 silent locks, want one an interval of %v", n, pingTime)
+		}
+		if n := b.store.Count(fault.Condemn) + b.store.Count(fault.Evict); n > 0 {
+			t.Errorf("%d were condemned or taken out although nobody wants their locks", n)
+		}
+		if n := b.store.Count(fault.Witness); n != 1 {
+			t.Errorf("%d writes for one silent process, want one", n)
+		}
+		a.store.Set(nil) // it comes back: its guards are lost, its locks are not
+		time.Sleep(2 * pingTime)
+		before = b.store.Count(fault.Look)
+		time.Sleep(time.Hour)
+		if n := b.store.Count(fault.Look) - before; n > 1 {
+			t.Errorf("%d looks in an hour at locks whose holder is back", n)
+		}
+		_ = alive.Release()
+	})
+}
+
+// What is left is void with the holder's next ping, and its document is clean again.
+func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		g := a.mustTry("a")
+		a.kill()
+		time.Sleep(3 * pingTime)
+		wantErr(t, w.once(20*time.Second, nil), distlock.ErrHeld)
+		ping := w.mem.Document(catalog.PingsCollection, a.Process())
+		if p, bad := catalog.ParsePing(ping); bad != nil || p.Sight.Seq != p.Seq || p.Sight.By == "" {
+			t.Errorf("the silent one's ping is %s, want what the contender saw in it", ping)
+		}
+		a.store.Set(nil)
+		time.Sleep(2 * pingTime)
+		if _, err := w.mem.Document(catalog.PingsCollection, a.Process()).LookupErr("sight"); err == nil {
+			t.Error("the ping after it keeps what was seen")
+		}
+		if err := g.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// off is a clock whose wall is wrong.
+type off struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (o off) Now() clock.Reading {
+	r := o.Clock.Now()
+	r.Wall = r.Wall.Add(o.by)
+	return r
+}
+
+// One wrong clock gains nothing by what is left: a holder that is cut off for three intervals and lives keeps
+// its lock, whoever's clock is wrong and for however long.
+func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
+	const wrong = time.Hour
+	for name, by := range map[string]struct{ holder, first, second time.Duration }{
+		"holder behind": {holder: -wrong}, "holder ahead": {holder: wrong},
+		"first contender behind": {first: -wrong}, "first contender ahead": {first: wrong},
+		"second contender behind": {second: -wrong}, "second contender ahead": {second: wrong},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				start := func(d time.Duration) *proc { return w.startBy(off{clock.System(), d}, nil) }
+				a := start(by.holder)
+				g := a.mustTry("a")
+				a.kill()
+				time.Sleep(3 * pingTime)
+				for _, d := range []time.Duration{by.first, by.second} {
+					p := start(d)
+					_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+					wantErr(t, err, distlock.ErrHeld)
+					_ = p.Close(t.Context())
+					time.Sleep(2 * time.Minute)
+				}
+				if err := g.Err(); err != nil {
+					t.Fatalf("it lost its lock: %v: the test proves nothing", err)
+				}
+				a.store.Set(nil)
+				time.Sleep(2 * pingTime)
+				if err := g.Err(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A foreign holder's ping is left alone.
+func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		err := errors.Join(
+			w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(2)},
+				{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()}}),
+			w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.mem.Document(catalog.PingsCollection, "mongos:1").String()
+		for range 3 {
+			wantErr(t, w.once(20*time.Second, nil), distlock.ErrHeld)
+			time.Sleep(time.Hour)
+		}
+		if after := w.mem.Document(catalog.PingsCollection, "mongos:1").String(); after != before {
+			t.Errorf("it is %s, and was %s", after, before)
+		}
+	})
+}
