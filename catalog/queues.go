@@ -4,13 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxWaiters is how many contenders may queue in a lock document; more wait inside their processes.
+// MaxWaiters is how many contenders may queue in a lock document, see [Lock.RoomFor]; more wait inside their
+// processes.
 const MaxWaiters = 100
+
+// ReservedPlaces are the last of the MaxWaiters places: they are for processes that do not stand in the
+// line. So a process with a crowd does not keep out one with a single caller.
+const ReservedPlaces = 10
 
 // MaxHolders is how many may hold one lock at a time, shared or by permits; more wait in line. Every
 // grant rewrites the whole document and brings it back: a holder is some 270 bytes in it, and 2.4 KB
@@ -151,7 +157,7 @@ type PingState struct {
 
 // Outcomes of queueing.
 var (
-	// ErrQueueFull is returned by Enter when MaxWaiters wait already.
+	// ErrQueueFull is returned by Enter when there is no room for a process, see [Lock.RoomFor].
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrPermitMismatch is matched by *PermitMismatchError.
 	ErrPermitMismatch = errors.New("another limit")
@@ -181,6 +187,16 @@ func limitWords(limit int32) string {
 
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
+
+// RoomFor reports whether a contender of that process may enter the line: while fewer than MaxWaiters
+// wait, and from MaxWaiters less ReservedPlaces on only if the process does not stand there yet.
+func (l Lock) RoomFor(process string) bool {
+	most := MaxWaiters
+	if slices.ContainsFunc(l.Waiters, func(p Participant) bool { return p.Process == process }) {
+		most -= ReservedPlaces
+	}
+	return len(l.Waiters) < most
+}
 
 // Holders returns who holds the lock, in the order in which they were granted.
 func (l Lock) Holders() []Participant {

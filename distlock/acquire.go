@@ -198,7 +198,7 @@ func (a *attempt) answer(s contend.Scene) error {
 			causes: []error{limit},
 		}
 	}
-	if waits || holds || a.line == catalog.Queue && len(s.Lock.Waiters) < catalog.MaxWaiters {
+	if waits || holds || a.line == catalog.Queue && s.Lock.RoomFor(a.request.Process) {
 		return errFree
 	}
 	return a.m.heldError(s)

@@ -28,9 +28,12 @@ func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
 }
 
 var ways = map[string]way{
-	"holder":                {holder: true, build: in(0)},
-	"line":                  {holder: true, line: true, build: in(2)},
-	"full line":             {holder: true, line: true, build: in(catalog.MaxWaiters)},
+	"holder": {holder: true, build: in(0)},
+	"line":   {holder: true, line: true, build: in(2)},
+	"full line": {holder: true, line: true, build: func(w *world, h, l *proc, opts []distlock.Option) func() {
+		h.hold(opts)
+		return w.fill(l, "a", opts...)
+	}},
 	"other limit":           {holder: true, limit: true, build: otherLimit(0)},
 	"line of another limit": {holder: true, line: true, limit: true, build: otherLimit(2)},
 	"line of a free lock": {line: true, build: func(w *world, h, l *proc, opts []distlock.Option) func() {

@@ -417,7 +417,7 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 			return apply()
 		})
 		ctx, cancel := context.WithCancel(context.Background())
-		const crowd = 100
+		const crowd = crowded
 		ended := make(chan error, crowd)
 		for range crowd {
 			go func() { _, err := p.Lock("a").Lock(ctx); ended <- err }()

@@ -21,14 +21,27 @@ const soon = 2 * pingTime
 // quick makes a process with a short takeover time: a look at a full line takes milliseconds.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill puts a whole line of waiters of one process into a lock. left ends them.
+// crowded is how many places of a line one process may have.
+const crowded = catalog.MaxWaiters - catalog.ReservedPlaces
+
+// fill puts a whole line of waiters into a lock: as many of one process as may stand there, and one each
+// of fellows, which die with it. left ends them.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
-	left = w.stand(p, name, catalog.MaxWaiters, opts)
+	leave := []func(){w.stand(p, name, crowded, opts)}
+	for range catalog.ReservedPlaces {
+		fellow := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = p.Config().Takeover, p.Config().Ping })
+		p.fellows = append(p.fellows, fellow)
+		leave = append(leave, w.stand(fellow, name, 1, opts))
+	}
 	if n := len(w.lock(name).Waiters); n != catalog.MaxWaiters {
 		w.t.Fatalf("%d stand in the line, want it full", n)
 	}
-	return left
+	return func() {
+		for _, left := range leave {
+			left()
+		}
+	}
 }
 
 // It tries to break: no dead process locks anybody out of anything. A process holds a lock, has filled

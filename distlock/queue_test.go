@@ -492,8 +492,8 @@ func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 		for i := range there {
 			enter(c, i)
 		}
-		if n := len(w.lock("a").Waiters); n != catalog.MaxWaiters {
-			t.Errorf("%d stand in the document, want %d", n, catalog.MaxWaiters)
+		if n := len(w.lock("a").Waiters); n != crowded+1 { // of b, and the first of c
+			t.Errorf("%d stand in the document, want %d", n, crowded+1)
 		}
 		_ = g.Release()
 		wg.Wait()
@@ -511,7 +511,7 @@ func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 		if len(got) != here+there {
 			t.Errorf("%d had their turn, want %d", len(got), here+there)
 		}
-		for i, o := range got[:catalog.MaxWaiters] {
+		for i, o := range got[:crowded] {
 			if o.of != b || o.no != i {
 				t.Fatalf("turn %d was had by number %d", i, o.no)
 			}

@@ -47,6 +47,8 @@ type proc struct {
 	store *fault.Catalog
 	w     *world
 	kept  []*distlock.TryGuard // a dropped guard would be released whenever the collector runs
+
+	fellows []*proc // which are killed with it
 }
 
 // start starts a process. It is closed at the end of the test if it was neither closed nor killed.
@@ -82,6 +84,9 @@ func (p *proc) kill() {
 	p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
 	})
+	for _, fellow := range p.fellows {
+		fellow.kill()
+	}
 }
 
 func (p *proc) try(name string, opts ...distlock.Option) (*distlock.TryGuard, error) {

@@ -210,7 +210,7 @@ func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *T
 	for ; ; w.place.SetShut(false) {
 		if !w.place.Shut() {
 			lock, err = w.enter(ctx, me)
-			w.place.SetShut(refused(err) || len(lock.Waiters) >= catalog.MaxWaiters)
+			w.place.SetShut(refused(err) || !lock.RoomFor(me.a.request.Process))
 			if !refused(err) {
 				return lock, nil, err
 			}

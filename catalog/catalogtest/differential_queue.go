@@ -30,6 +30,7 @@ func (m *machine) queueSteps() map[string]func(*rapid.T) {
 		"waiting":         m.waiting,
 		"foreignRelease":  m.foreignRelease,
 		"foreignOvertake": m.foreignOvertake,
+		"plantLine":       m.plantLine,
 	}
 }
 
@@ -85,6 +86,23 @@ func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
 }
 
 func (m *machine) foreignRelease(t *rapid.T) { m.rewrite(t, m.name(t), field("state", int32(0))) }
+
+// plantLine plants a line that is nearly full, of one process or two.
+func (m *machine) plantLine(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 { // a long line makes every step long
+		t.Skip("not now")
+	}
+	line, name := bson.A{}, m.name(t)
+	first, last := m.process(t), m.process(t)
+	for i := range rapid.IntRange(catalog.MaxWaiters-catalog.ReservedPlaces-1, catalog.MaxWaiters).Draw(t, "waiters") {
+		g := grant(name, first)
+		if g.TS = m.session(); i == 0 {
+			g.Process = last
+		}
+		line = append(line, plantedWaiter(g))
+	}
+	m.rewrite(t, name, field("waiters", line))
+}
 
 func (m *machine) foreignOvertake(t *rapid.T) {
 	g := m.newGrant(t)

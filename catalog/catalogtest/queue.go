@@ -255,7 +255,44 @@ var enterCases = []testCase{
 		b.refused(grant("balancer", bob), catalog.Barge, catalog.ErrNotFree)
 		b.wantUntouched("locks", "balancer", func() { b.enter(last) })
 		b.leave(holder.Session, award(first, planted+1))
-		b.enter(grant("balancer", bob))
+		b.refused(grant("balancer", bob), catalog.Queue, catalog.ErrQueueFull) // it has a place
+		b.enter(grant("balancer", process(catalog.MaxWaiters)))
+	}},
+	{"Enter_TheLastPlaces_AreForThoseWithoutOne", func(b *bench) {
+		const crowd = catalog.MaxWaiters - catalog.ReservedPlaces
+		for name, kind := range map[string]struct {
+			mode  catalog.Mode
+			limit int32
+		}{"exclusive": {}, "shared": {mode: catalog.Shared}, "permits": {catalog.Permit, 1}} {
+			of := func(process string) catalog.Request {
+				g := grant(name, process)
+				g.Mode, g.Limit = kind.mode, kind.limit
+				return g
+			}
+			holder := of(alice)
+			if kind.mode == catalog.Shared {
+				holder.Mode = catalog.Exclusive
+			}
+			b.insert("locks", append(free(name), field("fence", planted)))
+			b.enter(holder)
+			list := bson.A{}
+			for range crowd - 1 {
+				list = append(list, plantedWaiter(of(bob)))
+			}
+			b.rewrite(name, field("waiters", list))
+			if l := b.enter(of(bob)); len(l.Waiters) != crowd {
+				b.Fatalf("%s: want %d waiters, got %d", name, crowd, len(l.Waiters))
+			}
+			b.refused(of(bob), catalog.Queue, catalog.ErrQueueFull)
+			for i := range catalog.ReservedPlaces {
+				if l := b.enter(of(process(i))); len(l.Waiters) != crowd+i+1 {
+					b.Fatalf("%s: want %d waiters, got %d", name, crowd+i+1, len(l.Waiters))
+				}
+				b.refused(of(process(i)), catalog.Queue, catalog.ErrQueueFull)
+				b.refused(of(bob), catalog.Queue, catalog.ErrQueueFull)
+			}
+			b.refused(of(alice), catalog.Queue, catalog.ErrQueueFull)
+		}
 	}},
 	{"Enter_FreeWithAFullLine_TakesOneMore", func(b *bench) {
 		list := bson.A{}

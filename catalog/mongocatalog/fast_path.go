@@ -63,12 +63,12 @@ func ourNumber(least, most int64) bson.D {
 }
 
 // exclusive are the conditions on a document that is held by one at most, and well formed in what the
-// short pipelines read. Of waiters every element must be a waiter.
-func exclusive(name string) bson.D {
-	return append(wellFormed(name, notParties("waiters",
+// short pipelines read. Of waiters every element must be a waiter. Of the others none may hold.
+func exclusive(name string, none ...any) bson.D {
+	waiters := notParties("waiters",
 		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
-		isList("mode"),
-	)), noSharers...)
+		isList("mode"))
+	return append(wellFormed(name, append(waiters, none...)), noSharers...)
 }
 
 // noSharers are the conditions that a document has nothing of a lock that several hold.
@@ -147,19 +147,25 @@ var (
 func shortEntry(g catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
-	filter := append(exclusive(g.Name),
+	filter := append(exclusive(g.Name, noRoom(g.Process)...),
 		bson.E{Key: "ts", Value: bson.D{
 			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{g.TS, bson.NilObjectID}},
 		}},
 		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}},
-		bson.E{Key: fullLine, Value: absent},
 		bson.E{Key: "$or", Value: bson.A{free, held(nobodyWaits), held(somebodyWaits)}},
 	)
 	return modification{filter: filter, update: enteringAlone(g), upsert: true}
 }
 
-// fullLine is the element of waiters that is there when nobody else may enter.
-var fullLine = fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1)
+// noRoom are the conditions of which none may hold where a process finds room in the line, see
+// [catalog.Lock.RoomFor].
+func noRoom(process string) []any {
+	stands := func(n int) bson.E { return bson.E{Key: fmt.Sprintf("waiters.%d", n-1), Value: there} }
+	return []any{
+		bson.D{stands(catalog.MaxWaiters)},
+		bson.D{stands(catalog.MaxWaiters - catalog.ReservedPlaces), {Key: "waiters.process", Value: process}},
+	}
+}
 
 // enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line. It changes
 // nothing where a session stands in the line twice.

@@ -3,6 +3,7 @@ package mongocatalog
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -23,8 +24,8 @@ func most(g catalog.Request) int {
 }
 
 // sharing are the conditions on a document that several hold in that mode, as we write it. Permits are
-// waited for by others who want permits.
-func sharing(name string, mode catalog.Mode) bson.D {
+// waited for by others who want permits. Of the others none may hold.
+func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParties("waiters",
 		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
 		isList("mode"))
@@ -34,7 +35,7 @@ func sharing(name string, mode catalog.Mode) bson.D {
 			bson.D{{Key: "limit", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: "int"}}}}}},
 			bson.D{{Key: "limit", Value: bson.D{{Key: "$lt", Value: int32(1)}}}}, isList("limit"))
 	}
-	return append(wellFormed(name, append(notParties("sharers"), waiters...)),
+	return append(wellFormed(name, slices.Concat(notParties("sharers"), waiters, none)),
 		bson.E{Key: "mode.0", Value: absent},
 		bson.E{Key: "limit.0", Value: absent},
 	)
@@ -83,12 +84,11 @@ func sharedEntry(g catalog.Request, how catalog.EnterMode) modification {
 	if waits {
 		ways = append(ways, alike(full, nobodyWaits), alike(full, somebodyWaits))
 	}
-	filter := append(sharing(g.Name, g.Mode),
+	filter := append(sharing(g.Name, g.Mode, noRoom(g.Process)...),
 		bson.E{Key: "ts", Value: bson.D{
 			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{g.TS, bson.NilObjectID}},
 		}},
 		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}},
-		bson.E{Key: fullLine, Value: absent},
 		bson.E{Key: "$or", Value: ways},
 	)
 	return modification{filter: filter, update: enteringShared(g, waits), upsert: true}

@@ -103,8 +103,9 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
-		count = catalog.MaxWaiters - rapid.IntRange(-1, 2).Draw(t, "less")
+		count = catalog.MaxWaiters - rapid.IntRange(-1, 12).Draw(t, "less")
 	}
+	crowd := byte(rapid.IntRange(1, 8).Draw(t, "crowd"))
 	list := bson.A{}
 	for i := range count {
 		n := byte(rapid.IntRange(1, 8).Draw(t, "party"))
@@ -119,7 +120,11 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 		if mode == catalog.Permit {
 			limit = rapid.SampledFrom([]int32{1, 2, 2, 3}).Draw(t, "limit")
 		}
-		party := entry(enter(n, mode, limit, catalog.Queue))
+		one := enter(n, mode, limit, catalog.Queue)
+		if i > catalog.MaxWaiters/2 {
+			one.request.Process = fmt.Sprint("process-", crowd)
+		}
+		party := entry(one)
 		if field == "sharers" {
 			party = remove(remove(remove(party, []string{"mode"}), []string{"limit"}), []string{"since"})
 			party = append(party, e("when", bson.DateTime(5)), e("fence", int64(50+i)))

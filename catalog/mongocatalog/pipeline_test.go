@@ -376,6 +376,45 @@ func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
 	}
 }
 
+// The last places of a line are for those that have none in it, in whatever mode it is waited for.
+func TestPipeline_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
+	t.Parallel()
+	for mode, limit := range map[catalog.Mode]int32{catalog.Exclusive: 0, catalog.Shared: 0, catalog.Permit: 1} {
+		of := func(n byte, process string) step {
+			s := enter(n, mode, limit, catalog.Queue)
+			s.request.Process = process
+			return s
+		}
+		waiters := bson.A{}
+		for i := range catalog.MaxWaiters - catalog.ReservedPlaces - 1 {
+			waiters = append(waiters, entry(of(byte(i+100), "$crowd")))
+		}
+		doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", "process-1"), e("ts", id(1)),
+			e("fence", int64(7)), e("rev", int64(3)), e("waiters", waiters)}
+		if mode == catalog.Permit {
+			holder := bson.D{e("ts", id(1)), e("process", "process-1"), e("fence", int64(7))}
+			doc = append(doc, e("mode", "permit"), e("limit", limit), e("sharers", bson.A{holder}))
+		}
+		n, commands := catalog.MaxWaiters-catalog.ReservedPlaces-1, 0
+		for i, c := range []struct {
+			process string
+			enters  bool
+		}{{"$crowd", true}, {"$crowd", false}, {"one", true}, {"one", false}, {"two", true}, {"$crowd", false}} {
+			var short int
+			doc, short = check(t, evaluated, of(byte(10+i), c.process), doc, true)
+			if commands += short; c.enters {
+				n++
+			}
+			if got := elements(doc, "waiters"); got != n {
+				t.Fatalf("%q: %d wait after %q, want %d", mode, got, c.process, n)
+			}
+		}
+		if want := 3; mode != catalog.Shared && commands != want {
+			t.Errorf("%q: %d of the steps had a command of their own, want %d", mode, commands, want)
+		}
+	}
+}
+
 // A lock that as many share as may makes the next one wait, whatever it asks for.
 func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,12 @@ func TestQueue_AnyLife(t *testing.T) {
 		start := rapid.SampledFrom([]int64{0, 3, queue.Seeded - 1, queue.Seeded, planted})
 		m.highest = start.Draw(t, "fence")
 		m.doc = put(m.doc, "fence", m.highest)
+		for range 89 * (rapid.IntRange(0, 15).Draw(t, "long line") / 15) {
+			m.sessions++
+			g := entrant(t, fmt.Sprint("x", m.sessions))
+			g.Process = process(rapid.IntRange(-2, 0).Draw(t, "of"))
+			m.enters(t, g, catalog.Queue)
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"":         m.invariants,
 			"enter":    m.enter,
@@ -139,18 +145,25 @@ func (m *life) step(t *rapid.T, c queue.Change, holders, line []catalog.Particip
 func (m *life) newGrant(t *rapid.T) catalog.Request {
 	m.sessions++
 	kinds := []string{"x", "x", "s", "s", "p2", "p2", "p3"}
-	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
-	case "p2", "p3":
-		return entrant(t, fmt.Sprintf("p%d/%s", m.sessions, kind[1:]))
-	default:
-		return entrant(t, fmt.Sprint(kind, m.sessions))
+	kind := rapid.SampledFrom(kinds).Draw(t, "kind")
+	text := fmt.Sprint(kind, m.sessions)
+	if kind[0] == 'p' {
+		text = fmt.Sprintf("p%d/%s", m.sessions, kind[1:])
 	}
+	g := entrant(t, text)
+	if n := rapid.IntRange(-2, 2).Draw(t, "one of a crowd"); n <= 0 {
+		g.Process = process(n)
+	}
+	return g
 }
 
 func (m *life) enter(t *rapid.T) {
 	g := m.newGrant(t)
 	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
-	how := rapid.SampledFrom(lines).Draw(t, "how")
+	m.enters(t, g, rapid.SampledFrom(lines).Draw(t, "how"))
+}
+
+func (m *life) enters(t *rapid.T, g catalog.Request, how catalog.EnterMode) {
 	l := m.lock(t)
 	c, changed, err := queue.Enter(l, g, how, m.now)
 	entry := catalog.Participant{
@@ -162,13 +175,19 @@ func (m *life) enter(t *rapid.T) {
 	}
 	granted, rest := moveUp(l.Holders(), line)
 	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == g.TS })
+	most := catalog.MaxWaiters
+	for _, p := range rest {
+		if p.Process == g.Process && p.TS != g.TS {
+			most = 90
+		}
+	}
 	var want error
 	switch {
 	case (l.Held || len(l.Waiters) > 0) && l.Limit != g.Limit:
 		want = catalog.ErrPermitMismatch
 	case !in && how != catalog.Queue:
 		want = catalog.ErrNotFree
-	case !in && len(rest) > catalog.MaxWaiters:
+	case !in && len(rest) > most:
 		want = catalog.ErrQueueFull
 	}
 	if !errors.Is(err, want) || changed != (err == nil) {

@@ -255,6 +255,48 @@ func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
 	}
 }
 
+// It tries to break: who has a place may not take the last ten, who has none may.
+func TestEnter_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
+	t.Parallel()
+	const crowd = catalog.MaxWaiters - catalog.ReservedPlaces
+	for _, mode := range []string{"x", "s", "p"} {
+		limit := ""
+		if mode == "p" {
+			limit = "/1"
+		}
+		doc := document(t, mode+"1"+limit+" |")
+		if mode == "s" {
+			doc = document(t, "x1 |")
+		}
+		enter := func(n int, process string, want error) {
+			t.Helper()
+			g := entrant(t, fmt.Sprint(mode, n, limit))
+			g.Process = process
+			l := parse(t, doc)
+			c, changed, err := queue.Enter(l, g, catalog.Queue, noon)
+			if !errors.Is(err, want) || changed != (want == nil) {
+				t.Fatalf("%s enters behind %d of %q: want %v, got %v", process, len(l.Waiters), mode, want, err)
+			}
+			if room := l.RoomFor(process); room != (want == nil) {
+				t.Errorf("behind %d of %q: room for %s: %v", len(l.Waiters), mode, process, room)
+			}
+			if changed {
+				doc = apply(t, doc, c)
+			}
+		}
+		for i := range crowd {
+			enter(10+i, "crowd", nil)
+		}
+		enter(201, "crowd", catalog.ErrQueueFull)
+		for i := range catalog.ReservedPlaces {
+			enter(301+i, process(i), nil)
+			enter(401+i, process(i), catalog.ErrQueueFull)
+			enter(501, "crowd", catalog.ErrQueueFull)
+		}
+		enter(601, "one more", catalog.ErrQueueFull)
+	}
+}
+
 func TestEnter_OtherLimit_ErrorHasTheFacts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
