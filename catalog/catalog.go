@@ -171,6 +171,22 @@ type Request struct {
 	Mode     Mode
 	Limit    int32           // in mode Permit the number of permits, at least 1
 	Holds    []bson.ObjectID // the sessions that the caller holds, written into a waiter's entry
+	// Behind is behind how many others it may stand in line at most; 0 or less, as well as too large: as
+	// many as there may be.
+	Behind int
+}
+
+// Places returns how many places of a line there are for the request, whose process stands there already or
+// does not.
+func (g Request) Places(stands bool) int {
+	most := MaxWaiters
+	if stands {
+		most -= ReservedPlaces
+	}
+	if g.Behind > 0 {
+		most = min(most, g.Behind)
+	}
+	return most
 }
 
 // Check refuses a grant that no document could keep: one for a permit without a limit of at least 1.

@@ -157,7 +157,7 @@ type PingState struct {
 
 // Outcomes of queueing.
 var (
-	// ErrQueueFull is returned by Enter when there is no room for a process, see [Lock.RoomFor].
+	// ErrQueueFull is returned by Enter when there is no place for a request, see [Lock.RoomFor].
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrPermitMismatch is matched by *PermitMismatchError.
 	ErrPermitMismatch = errors.New("another limit")
@@ -188,14 +188,11 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether a contender of that process may enter the line: while fewer than MaxWaiters
-// wait, and from MaxWaiters less ReservedPlaces on only if the process does not stand there yet.
-func (l Lock) RoomFor(process string) bool {
-	most := MaxWaiters
-	if slices.ContainsFunc(l.Waiters, func(p Participant) bool { return p.Process == process }) {
-		most -= ReservedPlaces
-	}
-	return len(l.Waiters) < most
+// RoomFor reports whether there is a place at the end of the line for a request: fewer than MaxWaiters
+// wait; fewer by ReservedPlaces if its process stands there already; and as few as the request says.
+func (l Lock) RoomFor(g Request) bool {
+	stands := slices.ContainsFunc(l.Waiters, func(p Participant) bool { return p.Process == g.Process })
+	return len(l.Waiters) < g.Places(stands)
 }
 
 // Holders returns who holds the lock, in the order in which they were granted.

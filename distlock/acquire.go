@@ -34,6 +34,7 @@ type attempt struct {
 
 	began    time.Duration // as in acquireOptions
 	inTurn   bool          // it was granted the lock out of the line
+	lastTurn int64         // the fence of the last turn that this process had; 0 for none
 	previous string        // the process from which it takes the lock
 	label    string
 }
@@ -190,6 +191,9 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 // is in use with another limit, errFree if there is a place in a line that the contender would stand
 // in, else a *HeldError.
 func (a *attempt) answer(s contend.Scene) error {
+	if a.lastTurn > 0 {
+		a.request.Behind = behind(s.Lock.Fence - a.lastTurn)
+	}
 	_, waits := s.Lock.WaitedBy(a.request.TS) // a lost reply: to enter again tells it
 	_, holds := s.Lock.HeldBy(a.request.TS)
 	if limit := s.OtherLimit(a.request.Limit); limit != nil && !waits && !holds {
@@ -198,7 +202,7 @@ func (a *attempt) answer(s contend.Scene) error {
 			causes: []error{limit},
 		}
 	}
-	if waits || holds || a.line == catalog.Queue && s.Lock.RoomFor(a.request.Process) {
+	if waits || holds || a.line == catalog.Queue && s.Lock.RoomFor(a.request) {
 		return errFree
 	}
 	return a.m.heldError(s)

@@ -56,10 +56,10 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // or asks by one read an interval where there are none, for all its waiters together. A dead waiter
 // is taken out of the line by those behind it, by the takeover rule. A server that cannot be reached
 // is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most
-// [catalog.MaxWaiters] stand in a document. More wait inside their processes, in order: the first of
-// each looks whether there is room and whether those who stand in the document live, takes the dead
-// out, and enters when there is room. A contender that asks for another limit
-// than silent processes use waits in the same way, until they turn out to be dead or alive.
+// [catalog.MaxWaiters] stand in a document; the last ten places are for processes that have none yet. More
+// wait inside their processes, in order: the first of each looks whether there is room and whether those
+// who stand in the document live, takes the dead out, and enters when there is room. A contender that asks
+// for another limit than silent processes use waits in the same way, until they turn out to be dead or alive.
 //
 // What makes waiting hopeless ends it with the error that a new call would get: a document that cannot
 // be understood, a missing privilege, another limit that a living process uses. What makes it doubtful, such as a
@@ -110,6 +110,7 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 		guard, err := w.stay(ctx)
 		switch {
 		case guard != nil:
+			l.m.queue.HadTurn(l.name, guard.Fence())
 			return guard, nil
 		case ctx.Err() != nil:
 			return nil, w.ended(ctx, err)

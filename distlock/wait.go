@@ -169,6 +169,9 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	defer a.leave()
 	a.line = catalog.Queue
 	a.request.Holds = w.holds(ctx)
+	if a.lastTurn = w.m.queue.LastTurn(w.name); a.lastTurn > 0 {
+		a.request.Behind = behind(0)
+	}
 	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
 	defer func() {
 		if s := me.Scene(); g == nil && s != nil {
@@ -204,13 +207,31 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	return w.await(ctx, me)
 }
 
+// The last places of a line are for those who have waited for longest: a process that had a turn takes the
+// last of them only turnsAPlace turns after it, one of them more for each so many turns. The fence counts
+// the turns. Otherwise who comes back at once would find the place that has just become free before those
+// who look for one, for ever.
+const (
+	lastPlaces  = catalog.ReservedPlaces / 2
+	turnsAPlace = catalog.MaxWaiters / 2
+)
+
+// behind is behind how many others a process may stand in line, so many turns after its own: fewer than none
+// when the document was made anew meanwhile.
+func behind(turns int64) int {
+	if turns < 0 {
+		return catalog.MaxWaiters
+	}
+	return catalog.MaxWaiters - lastPlaces + int(min(turns/turnsAPlace, lastPlaces))
+}
+
 // come takes the lock or a place in its line, and waits outside of the document as long as there is
 // none. A guard is that of a lock which it took over from the dead.
 func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
 	for ; ; w.place.SetShut(false) {
 		if !w.place.Shut() {
 			lock, err = w.enter(ctx, me)
-			w.place.SetShut(refused(err) || !lock.RoomFor(me.a.request.Process))
+			w.place.SetShut(refused(err) || !lock.RoomFor(me.a.request))
 			if !refused(err) {
 				return lock, nil, err
 			}

@@ -152,6 +152,7 @@ func (m *machine) enter(t *rapid.T) {
 	m.grants[len(m.grants)-1] = g
 	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
 	how := rapid.SampledFrom(lines).Draw(t, "how")
+	g.Behind = rapid.SampledFrom([]int{0, 0, 85, 95}).Draw(t, "behind")
 	m.lift(t, g.Name)
 	m.both(t, fmt.Sprintf("enter %d %q %d", how, g.Mode, g.Limit), func(s Store) string {
 		return m.lock(s.Catalog.Enter(m.ctx, g, how))

@@ -290,6 +290,9 @@ var enterCases = []testCase{
 				}
 				b.refused(of(process(i)), catalog.Queue, catalog.ErrQueueFull)
 				b.refused(of(bob), catalog.Queue, catalog.ErrQueueFull)
+				back := of("comes again")
+				back.Behind = crowd + i + 1 // so many wait already
+				b.refused(back, catalog.Queue, catalog.ErrQueueFull)
 			}
 			b.refused(of(alice), catalog.Queue, catalog.ErrQueueFull)
 		}

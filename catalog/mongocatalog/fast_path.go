@@ -147,7 +147,7 @@ var (
 func shortEntry(g catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
-	filter := append(exclusive(g.Name, noRoom(g.Process)...),
+	filter := append(exclusive(g.Name, noRoom(g)...),
 		bson.E{Key: "ts", Value: bson.D{
 			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{g.TS, bson.NilObjectID}},
 		}},
@@ -157,13 +157,13 @@ func shortEntry(g catalog.Request) modification {
 	return modification{filter: filter, update: enteringAlone(g), upsert: true}
 }
 
-// noRoom are the conditions of which none may hold where a process finds room in the line, see
+// noRoom are the conditions of which none may hold where there is a place in line for g, see
 // [catalog.Lock.RoomFor].
-func noRoom(process string) []any {
-	stands := func(n int) bson.E { return bson.E{Key: fmt.Sprintf("waiters.%d", n-1), Value: there} }
+func noRoom(g catalog.Request) []any {
+	wait := func(n int) bson.E { return bson.E{Key: fmt.Sprintf("waiters.%d", n-1), Value: there} }
 	return []any{
-		bson.D{stands(catalog.MaxWaiters)},
-		bson.D{stands(catalog.MaxWaiters - catalog.ReservedPlaces), {Key: "waiters.process", Value: process}},
+		bson.D{wait(g.Places(false))},
+		bson.D{wait(g.Places(true)), {Key: "waiters.process", Value: g.Process}},
 	}
 }
 

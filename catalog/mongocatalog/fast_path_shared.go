@@ -84,7 +84,7 @@ func sharedEntry(g catalog.Request, how catalog.EnterMode) modification {
 	if waits {
 		ways = append(ways, alike(full, nobodyWaits), alike(full, somebodyWaits))
 	}
-	filter := append(sharing(g.Name, g.Mode, noRoom(g.Process)...),
+	filter := append(sharing(g.Name, g.Mode, noRoom(g)...),
 		bson.E{Key: "ts", Value: bson.D{
 			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{g.TS, bson.NilObjectID}},
 		}},

@@ -154,6 +154,7 @@ func (m *life) newGrant(t *rapid.T) catalog.Request {
 	if n := rapid.IntRange(-2, 2).Draw(t, "one of a crowd"); n <= 0 {
 		g.Process = process(n)
 	}
+	g.Behind = rapid.SampledFrom([]int{0, 0, 85, 95, 200}).Draw(t, "behind")
 	return g
 }
 
@@ -180,6 +181,9 @@ func (m *life) enters(t *rapid.T, g catalog.Request, how catalog.EnterMode) {
 		if p.Process == g.Process && p.TS != g.TS {
 			most = 90
 		}
+	}
+	if g.Behind > 0 && g.Behind < most {
+		most = g.Behind
 	}
 	var want error
 	switch {

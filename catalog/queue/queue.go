@@ -54,7 +54,7 @@ func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Ti
 		if how != catalog.Queue {
 			return Change{}, false, catalog.ErrNotFree
 		}
-		if before := (catalog.Lock{Waiters: s.waiters[:len(s.waiters)-1]}); !before.RoomFor(g.Process) {
+		if before := (catalog.Lock{Waiters: s.waiters[:len(s.waiters)-1]}); !before.RoomFor(g) {
 			return Change{}, false, catalog.ErrQueueFull
 		}
 	}

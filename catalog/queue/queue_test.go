@@ -277,7 +277,7 @@ func TestEnter_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
 			if !errors.Is(err, want) || changed != (want == nil) {
 				t.Fatalf("%s enters behind %d of %q: want %v, got %v", process, len(l.Waiters), mode, want, err)
 			}
-			if room := l.RoomFor(process); room != (want == nil) {
+			if room := l.RoomFor(g); room != (want == nil) {
 				t.Errorf("behind %d of %q: room for %s: %v", len(l.Waiters), mode, process, room)
 			}
 			if changed {

@@ -272,4 +272,10 @@ var all = []Mistake{
 	{Name: "a watch ends with the call", File: "internal/contend/vigil.go",
 		Old: `	if j.Go == nil || `, New: `	if true || `,
 		Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver", Rule: "not taken over"},
+	{Name: "the last places of a line are for whoever is first", File: "catalog/catalog.go",
+		Old: "	most := MaxWaiters\n", New: "	most := MaxWaiters\n	if most > 0 {\n		return most\n	}\n",
+		Schedule: "single callers beside a crowd", Rule: "I7"},
+	{Name: "who had a turn takes the last place", File: "distlock/wait.go",
+		Old: "		a.request.Behind = behind(0)\n", New: "		a.request.Behind = 0\n",
+		Package: "distlock", Test: "TestLock_HadItsTurn_LeavesTheLastPlaces", Rule: "it had its turn just now"},
 }

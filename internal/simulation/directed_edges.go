@@ -21,6 +21,7 @@ func Edges() []Schedule {
 	}
 	return []Schedule{
 		named("a crowd beyond the line", crowd()),
+		named("single callers beside a crowd", besideACrowd()),
 		named("several locks in any order", inAnyOrder()),
 		named("holders who wait for one another and say nothing", silentCircle()),
 		named("circle of permits", circleOfPermits()),
@@ -78,6 +79,27 @@ func crowd() Schedule {
 		{Kind: Cut, Process: 1, At: 10 * sec, For: 8 * sec}, {Kind: Crash, Process: 2, At: 20 * sec},
 	}
 	s.Length = 4 * minute
+	return s
+}
+
+// besideACrowd: a process has more callers than the line has places, and two have one each; all come again
+// as soon as they had their turn.
+func besideACrowd() Schedule {
+	again := func(u *User) {
+		for u.p.w.now() < 15*sec {
+			h := u.Acquire("a", How{Wait: time.Hour})
+			if h == nil {
+				return
+			}
+			u.Sleep(sec / 20)
+			u.Release(h)
+		}
+	}
+	s := scene(again, from(2*sec, again), from(3*sec, again))
+	for range catalog.MaxWaiters + 10 {
+		s.Processes[0].Users = append(s.Processes[0].Users, from(sec, again))
+	}
+	s.Length = 25 * sec
 	return s
 }
 

@@ -64,6 +64,7 @@ func (o *oracle) turned(t turn) {
 		o.due = 0 // patience begins now
 	}
 	o.inOrder(t, granted, in, out)
+	o.hadTurns(t, len(granted))
 	fence := t.was.Fence
 	for _, p := range granted {
 		if p.Fence <= fence {

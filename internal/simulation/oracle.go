@@ -72,6 +72,7 @@ type oracle struct {
 	tenures  map[bson.ObjectID]*tenure // of the sessions with a lease
 	due      time.Duration             // of the next look at what takes time
 	slow     map[slowThing]*waitingFor
+	outside  map[outsider]*outside
 	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
 	forgiven map[bson.ObjectID]bool          // a twin released it that could not know
 
@@ -110,7 +111,8 @@ func newOracle(w *world) *oracle {
 		w: w, handed: map[string][]int64{}, accepted: map[string]int64{},
 		looks: map[*process][]seen{}, foreign: map[string]time.Duration{}, strays: map[string]bool{},
 		troubled: map[*process]time.Duration{}, slow: map[slowThing]*waitingFor{},
-		left: map[bson.ObjectID]time.Duration{}, forgiven: map[bson.ObjectID]bool{}, posthumous: map[bson.ObjectID]bool{},
+		outside: map[outsider]*outside{},
+		left:    map[bson.ObjectID]time.Duration{}, forgiven: map[bson.ObjectID]bool{}, posthumous: map[bson.ObjectID]bool{},
 		attempts: map[*process]map[string]*attempt{}, leases: map[tenant]*lease{},
 		tenures: map[bson.ObjectID]*tenure{},
 	}

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,8 @@ type Queue struct {
 	inside  map[bson.ObjectID]*Waiter // known before the command is sent
 	attends bool                      // the loop is at work
 	moved   time.Duration             // monotonic time of the last progress
+	had     map[string]aTurn          // by lock name: the last turn of this process; nil before the first
+	swept   time.Duration             // monotonic time at which the old ones of had were forgotten
 	wake    chan struct{}
 
 	streaming atomic.Bool // a stream of grants is open
@@ -194,6 +197,38 @@ func (q *Queue) Deliver(grants []catalog.Grant) {
 			q.Opened(g.Name)
 		}
 	}
+}
+
+// An aTurn is one turn that the process had: the fence of its guard, and when, monotonic.
+type aTurn struct {
+	fence int64
+	at    time.Duration
+}
+
+// turnsKept is for how long it is known that a process had a turn.
+const turnsKept = time.Hour
+
+// HadTurn notes that a caller who waited for a lock has it now.
+func (q *Queue) HadTurn(name string, fence int64) {
+	now := q.Clock.Now().Mono
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.had == nil {
+		q.had = map[string]aTurn{}
+	}
+	q.had[name] = aTurn{fence, now}
+	if now-q.swept < q.Ping {
+		return
+	}
+	q.swept = now
+	maps.DeleteFunc(q.had, func(_ string, t aTurn) bool { return now-t.at > turnsKept })
+}
+
+// LastTurn returns the fence of the last turn that the process had of a lock; 0 when it had none, or long ago.
+func (q *Queue) LastTurn(name string) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.had[name].fence
 }
 
 // waiters returns those who stand in line, by lock name, and the names.

@@ -1,0 +1,74 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// This file judges that nobody waits outside of a full line for ever.
+
+// outsideTurns is how many turns others may have while a process waits for a lock and has no place in its
+// line: two rounds of it.
+const outsideTurns = 2 * catalog.MaxWaiters
+
+// An outsider is a process that waits for a lock.
+type outsider struct {
+	p    *process
+	name string
+}
+
+// outside is since when it has had no place, and how many turns others had meanwhile.
+type outside struct {
+	since time.Duration
+	turns int
+}
+
+// hadTurns judges a change by which so many were granted the lock.
+func (o *oracle) hadTurns(t turn, granted int) {
+	if granted == 0 {
+		return
+	}
+	waiting := o.waiting(t.now.Name)
+	for who := range o.outside {
+		if who.name == t.now.Name && !slices.Contains(waiting, who.p) {
+			delete(o.outside, who)
+		}
+	}
+	for _, p := range waiting {
+		who := outsider{p, t.now.Name}
+		stands := func(party catalog.Participant) bool { return p.named(party.Process) }
+		if slices.ContainsFunc(slices.Concat(partiesOf(t.was), partiesOf(t.now)), stands) {
+			delete(o.outside, who)
+			continue
+		}
+		stay := o.outside[who]
+		if stay == nil || stay.since < o.troubles {
+			stay = &outside{since: o.w.now()}
+			o.outside[who] = stay
+		}
+		if stay.turns += granted; stay.turns > outsideTurns {
+			o.violated("I7", "%s waits outside of the line of %q while others had %d turns", p, who.name, stay.turns)
+			stay.turns = 0
+		}
+	}
+}
+
+// waiting returns the living processes that wait for a lock.
+func (o *oracle) waiting(name string) []*process {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var found []*process
+	for _, p := range o.w.slots {
+		if p == nil || p.over() || p.closing != nil {
+			continue
+		}
+		for _, a := range o.attempts[p] {
+			if a.name == name && a.waits && !slices.Contains(found, p) {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
