@@ -55,8 +55,9 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		if o.bounded && o.wait > 0 {
 			left := o.wait - (m.cfg.Clock.Now().Mono - start)
 			if left <= 0 {
-				all.giveBack()
-				return nil, fail(name, &HeldError{Name: name, PingAge: -1, Reason: "the time was up before its turn"})
+				err := fail(name, &HeldError{Name: name, PingAge: -1, Reason: "the time was up before its turn"})
+				all.giveBack() // after that was told, as where Lock tells it
+				return nil, err
 			}
 			opts = append(slices.Clip(opts), WaitAtMost(left))
 		}
