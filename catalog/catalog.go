@@ -46,7 +46,7 @@ type Locks interface {
 	// Renew begins or renews the lease of a session that holds the lock, alone or with others: it writes
 	// r's number, its life and its local time, and the server's clock. The same renewal twice is
 	// acknowledged twice. Errors: ErrNoMatch when the session does not hold the lock or a lease is there
-	// that r does not supersede, *MalformedError, ErrUnknownOutcome.
+	// that r does not supersede, *MalformedError, ErrUnknownOutcome; see [Transactions] for a part of one.
 	Renew(ctx context.Context, r Renewal) error
 
 	// Condemn marks the ping document of a process as dead, if it still is as watched: a
@@ -71,7 +71,7 @@ type Locks interface {
 	// PutFirst puts the waiter to at the front of the line of a lock that s holds alone, so that Leave
 	// grants it the lock next. It changes the line and nothing else; repeating it is harmless. Errors:
 	// ErrNoMatch when s does not hold the lock alone, or to does not wait for it; *MalformedError,
-	// ErrUnknownOutcome.
+	// ErrUnknownOutcome; see [Transactions] for a part of one.
 	PutFirst(ctx context.Context, s Session, to bson.ObjectID) error
 
 	// RequestYield writes into a lock that its only holder is asked to give it up. The request names
@@ -141,12 +141,15 @@ type Operator interface {
 
 // Transactions is what a holder needs to write under its lock.
 type Transactions interface {
-	// Transact runs run in a transaction of the store whose last write changes the lock document,
-	// filter {_id, s among the holders}. So either the transaction commits while s holds the lock, and a
+	// Transact runs run in a transaction of the store that changes the lock document, filter {_id, s
+	// among the holders}. So either the transaction commits while s holds the lock, and a
 	// takeover waits for it; or the takeover came first, and nothing of the transaction remains.
-	// run may be called several times; its context carries the transaction. Everything is bounded
-	// by ctx. Errors: those of run as they are; ErrNoMatch when s does not hold the lock;
-	// ErrNoTransactions, before run is called; ErrUnknownOutcome when the commit's outcome is.
+	// That write is the last one, so that nobody waits for run; but once there was a conflict it is
+	// the first one, so that who touches the lock document waits instead: however often that is, run is
+	// not called a third time for it. Its context carries the transaction, and Renew and PutFirst of s
+	// with that context are part of it. Everything is bounded by ctx. Errors: those of run as they are;
+	// ErrNoMatch when s does not hold the lock; ErrNoTransactions, before run is called;
+	// ErrUnknownOutcome when the commit's outcome is.
 	Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error
 }
 

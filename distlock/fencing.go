@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 )
 
 // FenceField is the field in which a fenced document keeps the highest fence that wrote it.
@@ -78,10 +79,40 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 // transactionOf is the key under which the context of a transaction names its guard.
 type transactionOf struct{ h *holding }
 
+// A transaction is one call of InTransaction.
+type transaction struct {
+	renewed bool          // the lease, by the run that goes on
+	sent    clock.Reading // of the last renewal
+}
+
+// transaction returns the one under this guard to which ctx belongs; nil when there is none.
+func (h *holding) transaction(ctx context.Context) *transaction {
+	t, _ := ctx.Value(transactionOf{h}).(*transaction)
+	return t
+}
+
+// apart waits until no transaction of the guard is under way, and keeps the next one off until done is called:
+// they write the same document. It waits no longer than the server would make a command wait. With the context of
+// the transaction itself there is nothing to wait for.
+func (h *holding) apart(ctx context.Context) (done func(), err error) {
+	if h.transaction(ctx) != nil {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
+	defer cancel()
+	select {
+	case h.transacting <- struct{}{}:
+		return func() { <-h.transacting }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("a transaction of this guard goes on; inside of its work use the context that work "+
+			"was given, else wait for its end: %w", context.Cause(ctx))
+	}
+}
+
 // InTransaction keeps what a holder writes from outliving its lock: it runs work in a MongoDB transaction
 // of its own that commits only while the lock is held. [DistributedLock.LockInTransaction] is the other way
-// round: a lock that lives as long as a transaction of the caller. The transaction's
-// last write changes the lock document, filtered by the lock session: a takeover that was first
+// round: a lock that lives as long as a transaction of the caller. The transaction changes the lock
+// document, filtered by the lock session: a takeover that was first
 // makes the transaction fail with [ErrLockLost] and leaves nothing of it; a takeover that comes
 // second waits until the transaction has ended. So no other holder ever sees half of this work, and
 // a stale holder's work never appears.
@@ -91,11 +122,22 @@ type transactionOf struct{ h *holding }
 // times: it must have no other effects. All runs together, and the wait for them, are bounded by ctx, by the
 // guard and by the time for which a lock is trusted (Takeover - Margin), whichever ends first, not by the
 // driver's 120 s. Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after
-// the other; the later one waits, in vain if work itself calls it with another context than its own.
-// Transactions of several holders of one lock (Shared, Permits) write the same lock document: of two that
-// overlap the second to commit runs again, and so does one during which a contender came into the line, or
-// left it. Keep them short, for that and because a takeover waits for them. An error of a command that work
-// keeps back has ended the transaction all the same: return it.
+// the other; the later one waits, in vain if work itself calls it with another context than its own. An error
+// of a command that work keeps back has ended the transaction all the same: return it.
+//
+// The first run writes the lock document last, so that nobody waits for work. Whoever touches the lock
+// meanwhile, as a contender that comes into the line or another reader, makes the run conflict. The next one
+// writes the lock document first, and who wants to write it waits for the end of that run, or gives up by its
+// own limit. So however many come and go, work runs twice at most for that; once more for each election
+// and each conflict over documents of its own. Keep it short: a takeover waits as well. One of a process
+// that was stopped in the middle waits until the server ends the transaction, after 60 s
+// (transactionLifetimeLimitSeconds).
+//
+// [TryGuard.Renew] and [TryGuard.PutFirst] with the context that work is given are part of the transaction: they
+// come with the commit, a renewal with the time of its send. Until then a lease is as long as it was: work must
+// end within it. With another context they wait until the transaction has ended, in vain if work itself calls
+// them, for at most Config.CommandTimeout. Release ends the guard, so that nothing is committed, and may wait in
+// vain as well: release when InTransaction has returned.
 //
 // Errors: work's, as they are, joined with why the guard is over when it is; a *LostError, and then the guard
 // is lost; [ErrNoTransactions] on a
@@ -112,7 +154,7 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	if err := g.Err(); err != nil {
 		return err
 	}
-	if ctx.Value(transactionOf{g.h}) != nil {
+	if g.h.transaction(ctx) != nil {
 		return fmt.Errorf("%w: InTransaction of %s was called inside of itself: its transactions run one "+
 			"after the other; use the context of the outer one", ErrBadOption, quoted(g.Name()))
 	}
@@ -123,12 +165,13 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	case g.h.transacting <- struct{}{}:
 		defer func() { <-g.h.transacting }()
 	case <-ctx.Done():
-		return fmt.Errorf("distlock: transaction under %s: another one of this guard goes on: %w",
-			quoted(g.Name()), context.Cause(ctx))
+		return fmt.Errorf("distlock: transaction under %s: another one of this guard, or a renewal of its lease, "+
+			"goes on: %w", quoted(g.Name()), context.Cause(ctx))
 	case <-g.h.ctx.Done():
 		return context.Cause(g.h.ctx)
 	}
-	ctx = context.WithValue(ctx, transactionOf{g.h}, true)
+	t := new(transaction)
+	ctx = context.WithValue(ctx, transactionOf{g.h}, t)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(g.h.ctx, func() { cancel(context.Cause(g.h.ctx)) })
@@ -138,9 +181,13 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 		if err := g.Err(); err != nil {
 			return err
 		}
+		t.renewed = false
 		fromWork = work(ctx)
 		return fromWork
 	})
+	if err == nil && t.renewed {
+		g.h.lease.renewed(g.h.m.cfg.Clock, t.sent)
+	}
 	over := g.Err()
 	switch {
 	case err == nil || over == nil && fromWork != nil && errors.Is(err, fromWork):

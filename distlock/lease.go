@@ -150,7 +150,8 @@ func (l *lease) deadline() time.Time {
 // Renew begins the life of a guard's lease anew, counted from the moment at which the command is sent. Call
 // it from the work itself, where it gets on, not from a timer beside it: a lease is there to run out when
 // the work hangs. The guards that [TryGuard.Reenter] made share the lease. Renewals of one guard are sent
-// one after the other. One command.
+// one after the other. One command. From inside of [TryGuard.InTransaction], with the context of its work, it
+// counts once that is committed.
 //
 // Errors: those of Err, a *LostError when the guard was lost before or by the time the reply came;
 // [ErrBadOption] for a guard that was acquired without [Lease]; any other error, such as
@@ -172,17 +173,28 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 }
 
 func (h *holding) renew(ctx context.Context) error {
-	select {
-	case h.lease.renewing <- struct{}{}:
-		defer func() { <-h.lease.renewing }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	inside := h.transaction(ctx)
+	if inside == nil { // else nobody else renews
+		select {
+		case h.lease.renewing <- struct{}{}:
+			defer func() { <-h.lease.renewing }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	done, err := h.apart(ctx)
+	if err != nil {
+		return fmt.Errorf("distlock: renew %s: %w", quoted(h.session.Name), err)
+	}
+	defer done()
 	if err := h.err(); err != nil {
 		return err
 	}
 	sent, err := h.m.renew(ctx, h.session, h.lease)
 	switch {
+	case err == nil && inside != nil:
+		inside.renewed, inside.sent = true, sent
+		return h.err()
 	case err == nil:
 		h.lease.renewed(h.m.cfg.Clock, sent)
 		return h.err()

@@ -101,6 +101,16 @@ func (p *promptStore) run(ctx context.Context, kind command, do func() error) er
 	return err
 }
 
+// runUnder is run for a command that may be a part of the transaction under the lock of s. Then it is as
+// prompt as the store: a session of the driver is for one command at a time.
+func (p *promptStore) runUnder(ctx context.Context, s catalog.Session, kind command, do func() error) error {
+	if ctx == nil || catalog.TransactionUnder(ctx, s) == nil {
+		return p.run(ctx, kind, do)
+	}
+	p.sent.add(kind)
+	return do()
+}
+
 // A row is one of a listing; more is false after the last.
 type row[T any] struct {
 	value T
@@ -182,7 +192,7 @@ func (p *promptStore) SeedFence(ctx context.Context, s catalog.Session, atLeast 
 
 // Renew implements [catalog.Locks].
 func (p *promptStore) Renew(ctx context.Context, r catalog.Renewal) error {
-	return p.run(ctx, toRenew, func() error { return p.Catalog.Renew(ctx, r) })
+	return p.runUnder(ctx, r.Session, toRenew, func() error { return p.Catalog.Renew(ctx, r) })
 }
 
 // Condemn implements [catalog.Locks].
@@ -207,7 +217,7 @@ func (p *promptStore) Overtake(ctx context.Context, g catalog.Request, from cata
 
 // PutFirst implements [catalog.Locks].
 func (p *promptStore) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
-	return p.run(ctx, toReorder, func() error { return p.Catalog.PutFirst(ctx, s, to) })
+	return p.runUnder(ctx, s, toReorder, func() error { return p.Catalog.PutFirst(ctx, s, to) })
 }
 
 // RequestYield implements [catalog.Locks].

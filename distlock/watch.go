@@ -89,7 +89,8 @@ func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 
 // PutFirst puts a waiter, named by its session as [LockInfo] has it, at the front of the line, so that the release
 // of this guard grants it the lock. The lock stays held. A later call with another waiter replaces it; a waiter
-// that leaves the line before the release is not waited for. A read and a compare-and-set.
+// that leaves the line before the release is not waited for. A read and a compare-and-set. From inside of
+// [TryGuard.InTransaction], with the context of its work, it is a part of the transaction.
 //
 // Errors: those of Err; [ErrNotInLine] when that session does not stand in the line, as one that waits inside
 // its process; [ErrBadOption] for a guard that is shared or a permit; [ErrOutcomeUnknown]: put it first again;
@@ -108,7 +109,10 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 		var done func()
 		ctx, done = g.h.m.whileOpen(ctx)
 		defer done()
-		err = g.h.m.locks.PutFirst(ctx, g.h.session, waiter)
+		if done, err = g.h.apart(ctx); err == nil {
+			defer done()
+			err = g.h.m.locks.PutFirst(ctx, g.h.session, waiter)
+		}
 	}
 	if errors.Is(err, catalog.ErrNoMatch) {
 		if lost := g.h.check(ctx); lost != nil {

@@ -1,8 +1,10 @@
 package catalogtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -87,6 +89,68 @@ var transactCases = []testCase{
 				b.wantErr(err, catalog.ErrNoMatch)
 			}
 		})
+	}},
+	{"LockTouchedDuringTheRun_SecondRunKeepsOthersOff", func(b *bench) {
+		g := grant("balancer", alice)
+		b.acquire(g)
+		yield := func(limit time.Duration) error {
+			ctx, cancel := context.WithTimeout(b.ctx, limit)
+			defer cancel()
+			return b.Catalog.RequestYield(ctx, "balancer", "x", "y")
+		}
+		runs := 0
+		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error {
+			if runs++; runs == 1 {
+				return yield(time.Minute)
+			}
+			if yield(500*time.Millisecond) == nil {
+				b.Error("a write got through beside a transaction that has written the lock")
+			}
+			return nil
+		})
+		if b.noTransactions(err, runs) {
+			return
+		}
+		if err != nil || runs != 2 {
+			b.Errorf("%d runs: %v", runs, err)
+		}
+		b.leave(g.Session)
+	}},
+	{"RenewAndPutFirstInside_ArePartOfIt", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		s := g[0].Session
+		b.renew(renewal(g[0], 1))
+		mine, runs := errors.New("mine"), 0
+		for n, end := range []error{mine, nil} {
+			before := b.document("locks", "balancer")
+			err := b.Catalog.Transact(b.ctx, s, func(ctx context.Context) error {
+				runs++
+				b.wantUntouched("locks", "balancer", func() {
+					if err := b.Catalog.Renew(ctx, renewal(g[0], int64(n+2))); err != nil {
+						b.Error(err)
+					}
+					if err := b.Catalog.PutFirst(ctx, s, g[2].TS); err != nil {
+						b.Error(err)
+					}
+					b.wantErr(b.Catalog.PutFirst(ctx, s, s.TS), catalog.ErrNoMatch)
+					b.wantErr(b.Catalog.Renew(ctx, renewal(g[0], 1)), catalog.ErrNoMatch)
+				})
+				return end
+			})
+			if b.noTransactions(err, runs) {
+				return
+			}
+			if !errors.Is(err, end) || runs != n+1 {
+				b.Errorf("%v after %d runs, want %v", err, runs, end)
+			}
+			if end != nil {
+				if !bytes.Equal(b.document("locks", "balancer"), before) {
+					b.Error("an aborted transaction left something")
+				}
+			}
+		}
+		b.wantLease(renewal(g[0], 3))
+		b.leave(s, award(g[2], planted+2))
 	}},
 	{"LockDocumentStaysAsItIs_ForeignFields", func(b *bench) {
 		ts := bson.NewObjectID()

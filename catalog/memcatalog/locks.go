@@ -57,18 +57,16 @@ func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int6
 // Renew is documented in [catalog.Locks].
 func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
 	now := serverDate(c.now())
-	_, err := c.revise(ctx, "renew", r.Name, func(l catalog.Lock) (queue.Change, error) {
+	return c.reviseHeld(ctx, "renew", r.Session, func(l catalog.Lock) (queue.Change, error) {
 		return queue.Renew(l, r, now)
 	})
-	return err
 }
 
 // PutFirst is documented in [catalog.Locks].
 func (c *Catalog) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
-	_, err := c.revise(ctx, "put a waiter first of", s.Name, func(l catalog.Lock) (queue.Change, error) {
+	return c.reviseHeld(ctx, "put a waiter first of", s, func(l catalog.Lock) (queue.Change, error) {
 		return queue.PutFirst(l, s, to)
 	})
-	return err
 }
 
 // RequestYield is documented in [catalog.Locks].

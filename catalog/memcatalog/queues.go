@@ -140,23 +140,43 @@ func (c *Catalog) revise(ctx context.Context, verb, name string,
 	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
-	if doc == nil {
-		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
-	}
-	l, bad := catalog.ParseLock(doc.raw())
-	if bad != nil {
-		return catalog.Lock{}, failed(verb, name, bad)
-	}
-	change, err := transition(l)
+	change, err := decide(doc, transition)
 	if err != nil {
 		return catalog.Lock{}, failed(verb, name, err)
 	}
 	return c.turn(verb, name, doc, change)
 }
 
-// turn writes a change of the queue and tells whom it granted the lock. A rev that cannot be raised,
-// which a hand wrote while the lock was held, begins anew. The caller holds mu.
+// decide returns the change that a transition makes of a document.
+func decide(doc fields, transition func(catalog.Lock) (queue.Change, error)) (queue.Change, error) {
+	if doc == nil {
+		return queue.Change{}, catalog.ErrNoMatch
+	}
+	l, bad := catalog.ParseLock(doc.raw())
+	if bad != nil {
+		return queue.Change{}, bad
+	}
+	return transition(l)
+}
+
+// turn writes a change of the queue and tells whom it granted the lock. The caller holds mu.
 func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (catalog.Lock, error) {
+	changes, err := edits(doc, change)
+	if err != nil {
+		return catalog.Lock{}, failed(verb, name, err)
+	}
+	raw, bad := doc.apply(catalog.LocksCollection, changes...)
+	if bad != nil {
+		return catalog.Lock{}, failed(verb, name, bad)
+	}
+	l, _ := c.putLock(stringKey(name), raw) // malformed when its fence came to an end: nobody has it
+	c.tell(change.Awards)
+	return l, nil
+}
+
+// edits are a change of the queue, which raises rev. One that cannot be raised, which a hand wrote while the
+// lock was held, begins anew.
+func edits(doc fields, change queue.Change) ([]edit, error) {
 	changes := []edit{inc("rev")}
 	rev := doc.get("rev")
 	n, _ := rev.AsInt64OK()
@@ -166,20 +186,14 @@ func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (cata
 	for _, e := range change.Set {
 		t, value, err := bson.MarshalValue(e.Value)
 		if err != nil {
-			return catalog.Lock{}, failed(verb, name, err)
+			return nil, err
 		}
 		changes = append(changes, set(e.Key, bson.RawValue{Type: t, Value: value}))
 	}
 	for _, key := range change.Unset {
 		changes = append(changes, unset(key))
 	}
-	raw, bad := doc.apply(catalog.LocksCollection, changes...)
-	if bad != nil {
-		return catalog.Lock{}, failed(verb, name, bad)
-	}
-	l, _ := c.putLock(stringKey(name), raw) // malformed when its fence came to an end: nobody has it
-	c.tell(change.Awards)
-	return l, nil
+	return changes, nil
 }
 
 // Snapshots is documented in [catalog.Queues]. All is of one instant.

@@ -205,15 +205,53 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	if err := ctx.Err(); err != nil {
 		return failed(verb, s.Name, err)
 	}
-	return c.WithTransaction(ctx, func(ctx context.Context) error {
-		if err := run(ctx); err != nil {
-			return err
-		}
+	touch := func(ctx context.Context) error {
 		if err := c.Touch(ctx, s); err != nil {
 			return failed(verb, s.Name, err)
 		}
 		return nil
+	}
+	ran := false
+	return c.WithTransaction(ctx, func(ctx context.Context) error {
+		first := ran
+		if first {
+			if err := touch(ctx); err != nil {
+				return err
+			}
+		}
+		ran = true
+		err := run(catalog.WithTransaction(ctx, s, ctx.Value(transactionKey{})))
+		if err != nil || first {
+			return err
+		}
+		return touch(ctx)
 	})
+}
+
+// reviseHeld is revise by a session that holds the lock: in the transaction under it, if ctx carries that.
+func (c *Catalog) reviseHeld(ctx context.Context, verb string, s catalog.Session,
+	transition func(catalog.Lock) (queue.Change, error)) error {
+	t, _ := catalog.TransactionUnder(ctx, s).(*Transaction)
+	if t == nil {
+		_, err := c.revise(ctx, verb, s.Name, transition)
+		return err
+	}
+	key := stringKey(s.Name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc := t.read(key)
+	var changes []edit
+	change, err := decide(doc, transition)
+	if err == nil {
+		changes, err = edits(doc, change)
+	}
+	if err == nil {
+		err = t.write(key, doc, changes...)
+	}
+	if err != nil {
+		return failed(verb, s.Name, err)
+	}
+	return nil
 }
 
 // Touch raises rev of a lock that s holds, inside the transaction that ctx carries. Errors: ErrNoMatch

@@ -27,7 +27,7 @@ func (r *rows) next(ctx context.Context) bool {
 	if r.err != nil {
 		return false
 	}
-	ctx, cancel, err := r.c.begin(ctx)
+	ctx, cancel, err := r.c.beginIn(ctx, r.o.session)
 	if err != nil {
 		r.err = r.o.wrap(err)
 		return false

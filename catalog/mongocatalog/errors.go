@@ -141,6 +141,8 @@ type operation struct {
 	actions              string // which the user needs on the collection
 	writes               bool
 	uncommitted          bool // a compare-and-set reads first what the primary has
+
+	session *mongo.Session // of the transaction of which it is a part; nil for none
 }
 
 // wrap puts the operation before an error that is classified already.
@@ -153,6 +155,9 @@ func (o operation) wrap(err error) error {
 
 // failed classifies an error of the driver. The driver's error stays reachable by errors.As.
 func (o operation) failed(err error) error {
+	if o.session != nil {
+		return o.inTransaction(err)
+	}
 	kind := classifyRead
 	if o.writes {
 		kind = classify

@@ -21,6 +21,12 @@ func onLock(verb, name string) operation {
 	}
 }
 
+// under makes an operation of s a part of the transaction under the lock that s holds, if ctx carries that.
+func (o operation) under(ctx context.Context, s catalog.Session) operation {
+	o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
+	return o
+}
+
 // claim is Enter by [catalog.Claim]. One command.
 func (c *Catalog) claim(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	o := onLock("enter", g.Name)
@@ -69,7 +75,7 @@ func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock,
 
 // PutFirst is documented in [catalog.Locks]. It is a compare-and-set.
 func (c *Catalog) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
-	l, _, err := c.changeBySwap(ctx, onLock("put a waiter first of", s.Name),
+	l, _, err := c.changeBySwap(ctx, onLock("put a waiter first of", s.Name).under(ctx, s),
 		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.PutFirst(l, s, to) })
 	if err == nil {
 		c.entered(l)
@@ -115,7 +121,7 @@ func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int6
 // Renew is documented in [catalog.Locks]. One command where the server has pipeline updates, and one more
 // when the lock is not as it should be; else a compare-and-set.
 func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
-	o := onLock("renew the lease of", r.Name)
+	o := onLock("renew the lease of", r.Name).under(ctx, r.Session)
 	server, err := c.known(ctx)
 	if err != nil {
 		return o.wrap(err)
@@ -228,7 +234,7 @@ func (c *Catalog) findOne(
 	ctx context.Context, o operation, from *mongo.Collection, id string,
 ) (bson.Raw, error) {
 	o.database = c.database
-	ctx, cancel, err := c.begin(ctx)
+	ctx, cancel, err := c.beginIn(ctx, o.session)
 	if err != nil {
 		return nil, o.wrap(err)
 	}

@@ -110,20 +110,27 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 // that no write of ours becomes part of a transaction. An ended context is an error before any
 // I/O.
 func (c *Catalog) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	return c.beginIn(ctx, nil)
+}
+
+// beginIn is begin for a command that is part of the transaction of a session, if that is not nil.
+func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
+	context.Context, context.CancelFunc, error,
+) {
 	if ctx == nil {
 		return nil, nil, errors.New("context is nil")
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, nil), c.timeout)
+	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, session), c.timeout)
 	return ctx, cancel, nil
 }
 
 // write sends one writing command and returns the reply.
 func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.Raw, error) {
 	o.database, o.writes = c.database, true
-	ctx, cancel, err := c.begin(ctx)
+	ctx, cancel, err := c.beginIn(ctx, o.session)
 	if err != nil {
 		return nil, o.wrap(err)
 	}
@@ -137,7 +144,11 @@ func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.
 
 // modify sends one findAndModify and returns the document after it, nil when none matched.
 func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson.Raw, error) {
-	reply, err := c.write(ctx, o, m.command(o.collection))
+	command := m.command(o.collection)
+	if o.session != nil {
+		command = m.inTransaction(o.collection)
+	}
+	reply, err := c.write(ctx, o, command)
 	if err != nil {
 		return nil, err
 	}

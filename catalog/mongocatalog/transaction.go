@@ -35,9 +35,11 @@ const (
 // commitPause is the time between two tries to commit while nobody knows the outcome.
 const commitPause = 100 * time.Millisecond
 
-// Transact is documented in [catalog.Transactions]. The last write of every run is an update of
+// Transact is documented in [catalog.Transactions]. Every run holds an update of
 // the lock document with a filter for s among the holders that raises rev: a real change, since a
-// write that changes nothing conflicts with nothing (measured on 4.4). The driver's own loop is not
+// write that changes nothing conflicts with nothing (measured on 4.4). Once one ended in a conflict it
+// comes first, and is tried alone until it is through: then a plain write of others waits in the
+// server for the transaction, and one of another transaction fails. The driver's own loop is not
 // used: it goes on for two minutes whatever the lock does.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
@@ -55,8 +57,13 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 		return o.wrap(err)
 	}
 	defer c.end(ctx, session)
-	for runs, pause := 1, runPause; ; runs, pause = runs+1, min(2*pause, runPauseMost) {
-		err := c.transactOnce(ctx, session, o, s, run)
+	runs := 0
+	counted := func(ctx context.Context) error {
+		runs++
+		return run(ctx)
+	}
+	for pause := runPause; ; pause = min(2*pause, runPauseMost) {
+		err := c.transactOnce(ctx, session, o, s, runs > 0, counted)
 		if err == nil || !transient(err) {
 			return err
 		}
@@ -89,10 +96,11 @@ func noTransactions(s catalog.Server, database string) error {
 // withoutLabels hides the driver's labels, so that nobody above runs the transaction again.
 type withoutLabels struct{ error }
 
-// transactOnce is one run. Its errors are: those of run, untouched; ErrNoMatch when the lock is not
+// transactOnce is one run; first says that the lock document is written before it. Its errors are: those
+// of run, untouched; ErrNoMatch when the lock is not
 // held by s; transient ones, after which everything was undone; ErrUnknownOutcome of a commit.
 func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
-	s catalog.Session, run func(ctx context.Context) error) error {
+	s catalog.Session, first bool, run func(ctx context.Context) error) error {
 	err := session.StartTransaction(options.Transaction().
 		SetReadConcern(readconcern.Snapshot()).
 		SetWriteConcern(writeconcern.Majority()).
@@ -107,36 +115,55 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 		}
 	}()
 	within := mongo.NewSessionContext(ctx, session)
-	if err := run(within); err != nil {
+	if first {
+		if err := c.touch(within, o, s); err != nil {
+			return err
+		}
+	}
+	if err := run(catalog.WithTransaction(within, s, session)); err != nil {
 		return err
 	}
-	result, err := c.locks.UpdateOne(within, holdsWith(s), bson.D{{Key: "$inc", Value: revised}})
-	if err != nil {
-		return o.transacted(err)
+	if !first {
+		if err := c.touch(within, o, s); err != nil {
+			return err
+		}
 	}
-	if result.MatchedCount == 0 {
-		return c.unmatched(ctx, o)
+	if err := ctx.Err(); err != nil {
+		return o.wrap(context.Cause(ctx))
 	}
 	finished = true
 	return c.commit(ctx, session, o)
 }
 
-// commit commits, and tries again as long as the outcome is unknown and ctx lasts. Committing again
-// is harmless: the server knows the transaction. What is neither transient nor certainly refused is
-// unknown: a write concern error comes after the commit.
+// touch writes the lock document inside of the transaction that within carries.
+func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) error {
+	result, err := c.locks.UpdateOne(within, holdsWith(s), bson.D{{Key: "$inc", Value: revised}})
+	if err != nil {
+		return o.transacted(err)
+	}
+	if result.MatchedCount == 0 {
+		return c.unmatched(within, o)
+	}
+	return nil
+}
+
+// commit commits, and tries again while that may tell more and ctx lasts. Committing again is harmless:
+// the server knows the transaction. The driver sends a commit a second time by itself and tells of the last
+// try alone, so whatever fails may be applied: only the server's word on this very transaction says that it
+// was not. That is NoSuchTransaction with the label for running it again, which the server gives only where
+// a majority has that. The label alone is no such word: the driver gives it to a pool that was cleared.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
-		switch kind := classify(err); {
-		case err == nil:
+		if err == nil {
 			return nil
-		case transient(err) || kind == notApplied || kind == denied || hasCode(err, codeNoTransactions...):
+		}
+		undone, gone := labeled(err, driver.TransientTransactionError), hasCode(err, codeNoSuchTransaction)
+		if undone && gone {
 			return o.transacted(err)
 		}
-		var labeled mongo.LabeledError
-		again := errors.As(err, &labeled) && labeled.HasErrorLabel(driver.UnknownTransactionCommitResult)
 		unknown := o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, withoutLabels{err}))
-		if !again {
+		if !undone && !gone && !labeled(err, driver.UnknownTransactionCommitResult) && !neverSent(err) {
 			return unknown
 		}
 		select {
@@ -191,7 +218,10 @@ func (o operation) transacted(err error) error {
 
 // transient reports whether everything was undone and a further run may succeed.
 func transient(err error) bool {
-	var labeled mongo.LabeledError
-	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.TransientTransactionError) &&
-		!errors.Is(err, catalog.ErrUnknownOutcome)
+	return labeled(err, driver.TransientTransactionError) && !errors.Is(err, catalog.ErrUnknownOutcome)
+}
+
+func labeled(err error, label string) bool {
+	var e mongo.LabeledError
+	return errors.As(err, &e) && e.HasErrorLabel(label)
 }

@@ -165,7 +165,7 @@ var all = []Mistake{
 		New:      `		return nil`,
 		Schedule: "close during work", Rule: "truth"},
 	{Name: "a transaction waits for the one around it", File: "distlock/fencing.go",
-		Old: `ctx.Value(transactionOf{g.h}) != nil`, New: `false`,
+		Old: `if g.h.transaction(ctx) != nil {`, New: `if false {`,
 		Schedule: "a transaction inside of itself", Rule: "truth"},
 	{Name: "a takeover does not name the renewal", File: "catalog/catalog.go",
 		Old:      `return h.Renewal == 0 || lease.Number == h.Renewal`,
@@ -278,4 +278,15 @@ var all = []Mistake{
 	{Name: "who had a turn takes the last place", File: "distlock/wait.go",
 		Old: "		a.request.Behind = behind(0)\n", New: "		a.request.Behind = 0\n",
 		Package: "distlock", Test: "TestLock_HadItsTurn_LeavesTheLastPlaces", Rule: "it had its turn just now"},
+	{Name: "a renewal in a transaction counts before the commit", File: "distlock/lease.go",
+		Old: `	case err == nil && inside != nil:
+`, New: `	case err == nil && inside != nil && inside == nil:
+`,
+		Schedule: "a renewal in a transaction that fails", Rule: "lease"},
+	{Name: "a run after a conflict writes the lock document last", File: "catalog/mongocatalog/transaction.go",
+		Old: "transactOnce(ctx, session, o, s, runs > 0, counted)", New: "transactOnce(ctx, session, o, s, false, counted)",
+		Package: "catalog/mongocatalog", Test: "TestTransact_Conflict_WritesTheLockFirst", Rule: "5 runs"},
+	{Name: "a commit that is refused was not made", File: "catalog/mongocatalog/transaction.go",
+		Old: "		if undone && gone {\n", New: "		if undone && gone || classify(err) == denied {\n",
+		Package: "catalog/mongocatalog", Test: "TestTransact_CommitOutcome", Rule: "broken_twice,_refused"},
 }

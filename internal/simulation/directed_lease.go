@@ -74,6 +74,37 @@ func lateRenewal() Schedule {
 	return s
 }
 
+// uncommittedRenewal: A renews in a transaction whose work fails, and hangs; B has the lock when the lease has run
+// out that it had before.
+func uncommittedRenewal() Schedule {
+	s := scene(leased(func(u *User, h *Held) {
+		u.Sleep(20 * sec)
+		u.renewInVain(h)
+		u.Sleep(4 * minute)
+	}), after(How{Wait: time.Hour}))
+	s.Length = 5 * minute
+	return s
+}
+
+// amongVisitors: A works in transactions, and renews its lease in them if it has one, while B comes into the
+// line and leaves it.
+func amongVisitors(how How) Schedule {
+	return scene(from(2*sec, func(u *User) {
+		h := u.Acquire("a", how)
+		for range 10 {
+			u.InTransaction(h, 3*sec, minute, false)
+			u.Sleep(10 * sec)
+		}
+		u.Release(h)
+	}), from(3*sec, func(u *User) {
+		for range 300 {
+			if h := u.Lock("a", 300*time.Millisecond); h != nil {
+				u.Release(h)
+			}
+		}
+	}))
+}
+
 // leasePaused: A stops in the middle of its renewals for longer than its lease, and goes on.
 func leasePaused() Schedule {
 	s := scene(leased(func(u *User, h *Held) { u.renewFor(h, 15*sec, 3*minute) }), after(How{Wait: time.Hour}))

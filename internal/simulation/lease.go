@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,8 +20,14 @@ func (o *port) Renew(ctx context.Context, r catalog.Renewal) error {
 	c := o.write(fault.Renew, r.Name, r.TS)
 	c.renewal = r
 	c.show = func() string { return fmt.Sprintf("renewal %d", r.Number) }
-	c.do = func() error { return o.store().Renew(background, r) }
-	return c.submit(ctx)
+	in, _ := catalog.TransactionUnder(ctx, r.Session).(*inside)
+	if in == nil {
+		c.do = func() error { return o.store().Renew(background, r) }
+		return c.submit(ctx)
+	}
+	in.renews = c
+	within := catalog.WithTransaction(background, r.Session, in.Transaction)
+	return c.submitIn(ctx, in, func() error { return o.store().Renew(within, r) })
 }
 
 // Renew renews the lease of a lock.
@@ -36,6 +43,13 @@ func (u *User) renewFor(h *Held, every, d time.Duration) {
 	}
 }
 
+// renewInVain renews the lease of a lock in a transaction of which nothing remains.
+func (u *User) renewInVain(h *Held) {
+	_ = h.guard.InTransaction(u.p.ctx, func(ctx context.Context) error {
+		return errors.Join(h.guard.Renew(ctx), errors.New("the work failed"))
+	})
+}
+
 // A tenure is the lease of a guard as it is told a second time, by the renewals that its process was
 // answered.
 type tenure struct {
@@ -45,8 +59,8 @@ type tenure struct {
 	sure, late clock.Reading
 }
 
-// renewed notes a renewal that was answered.
-func (o *oracle) renewed(c *call) {
+// renewed notes a renewal that was answered, or whose commit was.
+func (o *oracle) renewed(c, answered *call) {
 	t := o.tenures[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // nobody has trusted it yet
 		t = &tenure{life: c.renewal.Life, sure: c.reading, late: c.reading}
@@ -56,7 +70,7 @@ func (o *oracle) renewed(c *call) {
 	if !t.over(c.p, t.late, now) {
 		t.late = c.reading
 	}
-	if !c.overdue.Load() && !t.over(c.p, t.sure, now) {
+	if !answered.overdue.Load() && !t.over(c.p, t.sure, now) {
 		t.sure = c.reading
 	}
 }

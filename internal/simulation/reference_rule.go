@@ -29,7 +29,13 @@ func (o *oracle) replied(c *call) {
 	case fault.Enter:
 		o.stands(c)
 	case fault.Renew:
-		o.renewed(c)
+		if c.inside == nil {
+			o.renewed(c, c)
+		}
+	case opCommit:
+		if c.inside.renews != nil {
+			o.renewed(c.inside.renews, c)
+		}
 	}
 	now := c.p.clock.Now()
 	for _, name := range slices.Sorted(maps.Keys(c.looks)) {

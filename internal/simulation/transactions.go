@@ -19,7 +19,7 @@ import (
 // one.
 
 const (
-	opTouch  fault.Op = "touch" // the last write of a transaction under a guard
+	opTouch  fault.Op = "touch" // the write to the lock document of a transaction under a guard
 	opCommit fault.Op = "commit"
 )
 
@@ -44,6 +44,7 @@ type inside struct {
 	locks  []string                // that it has written
 	passes map[string]catalog.Lock // those that it holds by having entered them
 	held   *Held                   // under which it runs, if it does
+	renews *call                   // the last renewal of its lease
 }
 
 type insideKey struct{}
@@ -53,23 +54,38 @@ func insideOf(ctx context.Context) *inside {
 	return in
 }
 
-// Transact implements [catalog.Transactions].
+// Transact implements [catalog.Transactions], with the write of the lock document as a store has it.
 func (o *port) Transact(ctx context.Context, s catalog.Session, run func(context.Context) error) error {
+	ran := false
 	return o.transaction(ctx, func(ctx context.Context) error {
-		if err := run(ctx); err != nil {
+		in, first := insideOf(ctx), ran
+		touch := func() error {
+			return o.write(opTouch, s.Name, s.TS).submitIn(ctx, in, func() error {
+				return o.store().Touch(in.Context(background), s)
+			})
+		}
+		if first {
+			if err := touch(); err != nil {
+				return err
+			}
+		}
+		ran = true
+		if err := run(catalog.WithTransaction(ctx, s, in)); err != nil || first {
 			return err
 		}
-		c := o.write(opTouch, s.Name, s.TS)
-		c.inside = insideOf(ctx)
-		within := context.WithoutCancel(ctx)
-		c.do = func() error { return o.store().Touch(within, s) }
-		err := c.submit(ctx)
-		if errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
-			return errTransient{err} // the transaction is undone
-		}
-		c.inside.locks = append(c.inside.locks, s.Name)
-		return err
+		return touch()
 	})
+}
+
+// submitIn submits a command that is part of a transaction, which is undone when its outcome is unknown.
+func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error {
+	c.inside, c.do = in, do
+	err := c.submit(ctx)
+	if errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
+		return errTransient{err}
+	}
+	in.locks = append(in.locks, c.subject)
+	return err
 }
 
 // transaction runs work in a transaction and commits it, again after a conflict, as long as ctx lasts.
@@ -177,13 +193,23 @@ func (o *oracle) passed(p *process, name string, fence int64) {
 	o.accepted[name] = max(o.accepted[name], fence)
 }
 
-// InTransaction works under a guard in a transaction, for d, and bounds it by limit.
+// InTransaction works under a guard in a transaction, for d, and bounds it by limit. A lease is renewed in it.
+// Without a fault it runs twice at most.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()
+	runs, struck := 0, u.p.struck
 	err := h.guard.InTransaction(ctx, func(ctx context.Context) error {
 		if in := insideOf(ctx); in != nil {
 			in.held = h
+		}
+		if runs++; runs > 2 && u.p.struck == struck {
+			u.p.w.judge.say(news{p: u.p, wrong: fmt.Sprintf("work under %s runs for the %d. time", h.name, runs)})
+		}
+		if h.how.Lease > 0 {
+			if err := h.guard.Renew(ctx); err != nil {
+				return err
+			}
 		}
 		if nested {
 			since, struck := u.p.w.now(), u.p.struck

@@ -1,0 +1,188 @@
+package mongocatalog_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// A script answers the commands of transactions: those of one kind in turn, the last answer again and again.
+type script map[string][]bson.D
+
+var (
+	done     = bson.D{e("ok", 1.0), e("n", int32(1)), e("nModified", int32(1))}
+	cut      = bson.D(nil)
+	rejected = answer(13)
+	conflict = answer(112, "TransientTransactionError")
+	undone   = answer(251, "TransientTransactionError")
+	// The server leaves the label out where it cannot say that a majority has the abort.
+	undoneHere = answer(251)
+	moved      = answer(11602, "RetryableWriteError")
+)
+
+func answer(code int32, labels ...string) bson.D {
+	list := bson.A{}
+	for _, l := range labels {
+		list = append(list, l)
+	}
+	return bson.D{e("ok", 0.0), e("code", code), e("codeName", "C"), e("errmsg", "no"), e("errorLabels", list)}
+}
+
+func kindOf(command bson.Raw) string {
+	elements, err := command.Elements()
+	if err != nil || len(elements) == 0 {
+		return ""
+	}
+	return elements[0].Key()
+}
+
+// transacting is a store whose server answers by the script; else all is done.
+func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
+	t.Helper()
+	server := serve(t, nil)
+	server.answer = func(command bson.Raw) bson.D {
+		kind := kindOf(command)
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		left := s[kind]
+		if len(left) == 0 {
+			if kind == "findAndModify" {
+				return bson.D{e("ok", 1.0), e("value", held())}
+			}
+			return done
+		}
+		if len(left) > 1 {
+			s[kind] = left[1:]
+		}
+		return left[0]
+	}
+	c, err := mongocatalog.New(server.client(t), mongocatalog.Options{Database: "distlock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, server
+}
+
+// kinds are the commands that were sent, work among them.
+func (s *fakeServer) kinds() []string {
+	var kinds []string
+	for _, command := range s.sent() {
+		kinds = append(kinds, kindOf(command))
+	}
+	return kinds
+}
+
+// Tries to break: a conflict over the lock document makes work run a second time, after a write of that document
+// which is tried alone until it is through, and never a third time.
+func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
+	t.Parallel()
+	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
+	runs := 0
+	err := c.Transact(t.Context(), grant().Session, func(context.Context) error {
+		runs++
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		work, err := bson.Marshal(bson.D{e("work", runs)})
+		server.commands = append(server.commands, work)
+		return err
+	})
+	if err != nil || runs != 2 {
+		t.Errorf("%d runs: %v", runs, err)
+	}
+	got := slices.DeleteFunc(server.kinds(), func(kind string) bool { return kind == "abortTransaction" })
+	want := []string{"work", "update", "update", "update", "update", "update", "work", "commitTransaction"}
+	if !slices.Equal(got, want) {
+		t.Errorf("sent %v\nwant %v", got, want)
+	}
+}
+
+// Tries to break: a commit of which nobody knows the outcome is never told as one that was not made, and work is
+// not run again, unless the server says of that transaction that it has ended otherwise. The driver sends a commit
+// a second time by itself.
+func TestTransact_CommitOutcome(t *testing.T) {
+	t.Parallel()
+	unknown := catalog.ErrUnknownOutcome
+	for name, c := range map[string]struct {
+		commits []bson.D
+		runs    int
+		want    error
+	}{
+		"made":                             {[]bson.D{done}, 1, nil},
+		"broken once":                      {[]bson.D{cut, done}, 1, nil},
+		"broken twice":                     {[]bson.D{cut, cut, done}, 1, nil},
+		"broken, refused":                  {[]bson.D{cut, rejected}, 1, unknown},
+		"broken twice, refused":            {[]bson.D{cut, cut, rejected}, 1, unknown},
+		"broken twice, a conflict, made":   {[]bson.D{cut, cut, conflict, done}, 1, nil},
+		"broken twice, a conflict, undone": {[]bson.D{cut, cut, conflict, undone, done}, 2, nil},
+		"undone":                           {[]bson.D{undone, done}, 2, nil},
+		"broken, undone":                   {[]bson.D{cut, undone, done}, 2, nil},
+		"broken twice, undone":             {[]bson.D{cut, cut, undone, done}, 2, nil},
+		"broken, undone as far as one server knows": {[]bson.D{cut, undoneHere, undoneHere, undone, done}, 2, nil},
+		"the server is changing its role":           {[]bson.D{moved, moved, moved, done}, 1, nil},
+		"broken again and again":                    {[]bson.D{cut}, 1, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, _ := transacting(t, script{"commitTransaction": c.commits})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if name == "broken again and again" {
+				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			}
+			defer cancel()
+			runs := 0
+			err := store.Transact(ctx, grant().Session, func(context.Context) error { runs++; return nil })
+			if !errors.Is(err, c.want) || runs != c.runs {
+				t.Errorf("%d runs, %v, want %d and %v", runs, err, c.runs, c.want)
+			}
+		})
+	}
+}
+
+// Renew and PutFirst with the context that run was given are part of the transaction; all else is not.
+func TestTransact_InsideAndOutside(t *testing.T) {
+	t.Parallel()
+	c, server := transacting(t, nil)
+	s := grant().Session
+	inside := func(t *testing.T, want bool, do func() error) {
+		t.Helper()
+		before := len(server.sent())
+		_ = do() // the script knows no cursor
+		sent := server.sent()[before:]
+		if len(sent) == 0 {
+			t.Error("nothing was sent")
+		}
+		for _, command := range sent {
+			if is := command.Lookup("autocommit").Type != 0; is != want {
+				t.Errorf("in the transaction: %v, want %v: %v", is, want, command)
+			}
+			if want && command.Lookup("writeConcern").Type != 0 {
+				t.Errorf("a write concern in a transaction: %v", command)
+			}
+		}
+	}
+	err := c.Transact(t.Context(), s, func(ctx context.Context) error {
+		renew := func(s catalog.Session, ctx context.Context) func() error {
+			return func() error {
+				return c.Renew(ctx, catalog.Renewal{Session: s, Number: 2, Life: time.Minute, Local: time.UnixMilli(5)})
+			}
+		}
+		inside(t, true, renew(s, ctx))
+		inside(t, true, func() error { return c.PutFirst(ctx, s, bson.NewObjectID()) })
+		inside(t, false, renew(s, t.Context()))
+		other := s
+		other.TS = bson.NewObjectID()
+		inside(t, false, renew(other, ctx))
+		inside(t, false, func() error { _, err := c.Enter(ctx, grant(), catalog.Claim); return err })
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,299 @@
+package distlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// Tries to break: whoever touches the lock during a transaction makes the work run once more, and never
+// again: a waiter that comes and goes every 300 ms, readers that come and go, one that asks for the lock,
+// another reader's transactions.
+func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
+	waiter := func(w *world, p *proc) func() {
+		return func() {
+			ctx, cancel := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if g, err := p.Lock("a").Lock(ctx); err == nil {
+				w.t.Error("a waiter got the lock that is held")
+				w.release(g)
+			}
+		}
+	}
+	reader := func(w *world, p *proc) func() {
+		return func() {
+			time.Sleep(70 * time.Millisecond)
+			if g, err := p.Lock("a").Lock(w.t.Context(), distlock.Shared()); err == nil {
+				_ = g.Release()
+			}
+		}
+	}
+	asking := func(w *world, p *proc) func() {
+		return func() {
+			time.Sleep(200 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_ = p.Lock("a").RequestYield(ctx, "please")
+		}
+	}
+	transactions := func(w *world, p *proc) func() {
+		g := p.mustTry("a", distlock.Shared())
+		return func() {
+			_ = g.InTransaction(w.t.Context(), func(context.Context) error { time.Sleep(90 * time.Millisecond); return nil })
+		}
+	}
+	for name, c := range map[string]struct {
+		hold  []distlock.Option
+		visit func(*world, *proc) func()
+	}{
+		"a waiter":              {nil, waiter},
+		"readers":               {[]distlock.Option{distlock.Shared()}, reader},
+		"requests to yield":     {nil, asking},
+		"another reader's work": {[]distlock.Option{distlock.Shared()}, transactions},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p, other := w.start(nil), w.start(nil)
+				g := p.mustTry("a", c.hold...)
+				visit, over, gone := c.visit(w, other), make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(gone)
+					for {
+						select {
+						case <-over:
+							return
+						default:
+							visit()
+						}
+					}
+				}()
+				runs, start := 0, time.Now()
+				err := g.InTransaction(t.Context(), func(context.Context) error {
+					runs++
+					time.Sleep(time.Second)
+					return nil
+				})
+				if err != nil || runs > 2 || time.Since(start) > 10*time.Second {
+					t.Errorf("%d runs in %v: %v", runs, time.Since(start), err)
+				}
+				close(over)
+				<-gone
+				w.release(g)
+			})
+		})
+	}
+}
+
+// A renewal from inside, with the context that work was given, belongs to the transaction: nobody sees it
+// before the commit, it counts from its send once that is there, and it costs no run.
+func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		g := p.mustTry("a", distlock.Lease(lifeTime))
+		begun, runs := time.Now(), 0
+		var sent time.Time
+		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
+			runs++
+			for range 3 {
+				time.Sleep(5 * time.Second)
+				sent = time.Now()
+				if err := g.Renew(ctx); err != nil {
+					t.Errorf("renewal: %v", err)
+				}
+			}
+			if n := w.lock("a").Leases[0].Number; n != 1 || !g.Deadline().Equal(begun.Add(leaseHold)) {
+				t.Errorf("before the commit: renewal %d is seen, deadline %v", n, g.Deadline().Sub(begun))
+			}
+			time.Sleep(time.Second)
+			return nil
+		})
+		if err != nil || runs != 1 {
+			t.Errorf("%d runs: %v", runs, err)
+		}
+		if n := w.lock("a").Leases[0].Number; n != 4 || !g.Deadline().Equal(sent.Add(leaseHold)) {
+			t.Errorf("renewal %d, deadline %v after its send, want 4 and %v", n, g.Deadline().Sub(sent), leaseHold)
+		}
+		waits := other.queue("a")
+		synctest.Wait()
+		runs = 0
+		err = g.InTransaction(t.Context(), func(ctx context.Context) error {
+			if runs++; runs == 1 {
+				w.disturb(other)
+			}
+			return g.Renew(ctx)
+		})
+		if err != nil || runs != 2 {
+			t.Errorf("beside a waiter: %d runs: %v", runs, err)
+		}
+		w.release(g)
+		w.release(w.wantTurn(waits))
+	})
+}
+
+// disturb touches the lock, as any visitor does.
+func (w *world) disturb(p *proc) {
+	w.t.Helper()
+	if err := p.Lock("a").RequestYield(w.t.Context(), "please"); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// What is not committed renews nothing: work fails, the commit's reply is lost.
+func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a", distlock.Lease(lifeTime))
+		deadline, mine := g.Deadline(), errors.New("mine")
+		renew := func(end error) error {
+			return g.InTransaction(t.Context(), func(ctx context.Context) error {
+				time.Sleep(time.Second)
+				return errors.Join(g.Renew(ctx), end)
+			})
+		}
+		wantErr(t, renew(mine), mine)
+		if !g.Deadline().Equal(deadline) || w.lock("a").Leases[0].Number != 1 {
+			t.Errorf("work failed: deadline %v later, %+v", g.Deadline().Sub(deadline), w.lock("a").Leases)
+		}
+		p.store.Set(loseReply(fault.Transact))
+		wantErr(t, renew(nil), distlock.ErrOutcomeUnknown)
+		p.store.Set(nil)
+		if !g.Deadline().Equal(deadline) {
+			t.Errorf("outcome unknown: deadline %v later", g.Deadline().Sub(deadline))
+		}
+		if err := g.Renew(t.Context()); err != nil || !g.Deadline().After(deadline) {
+			t.Errorf("afterwards: %v, deadline %v later", err, g.Deadline().Sub(deadline))
+		}
+	})
+}
+
+// A renewal with another context does not disturb the transaction, and does not wait for itself: it waits
+// for the end of that, no longer than a command may take, and says what to do.
+func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a", distlock.Lease(lifeTime))
+		runs, start := 0, time.Now()
+		beside := make(chan error, 1)
+		err := g.InTransaction(t.Context(), func(context.Context) error {
+			if runs++; runs > 1 {
+				return nil
+			}
+			wantErr(t, g.Renew(t.Context()), context.DeadlineExceeded)
+			if took := time.Since(start); took != commandTimeout {
+				t.Errorf("it waited %v", took)
+			}
+			go func() { beside <- g.Renew(t.Context()) }()
+			time.Sleep(time.Second)
+			return nil
+		})
+		if err != nil || runs != 1 {
+			t.Errorf("%d runs: %v", runs, err)
+		}
+		if err := <-beside; err != nil || g.Deadline().Sub(start) != commandTimeout+time.Second+leaseHold {
+			t.Errorf("beside: %v, deadline after %v", err, g.Deadline().Sub(start))
+		}
+	})
+}
+
+// Putting a waiter first from inside belongs to the transaction as well.
+func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, one, two := w.start(nil), w.start(nil), w.start(nil)
+		g := p.mustTry("a")
+		first := one.queue("a")
+		synctest.Wait()
+		second := two.queue("a")
+		synctest.Wait()
+		last := w.lock("a").Waiters[1].TS
+		mine, runs := errors.New("mine"), 0
+		for _, end := range []error{mine, nil} {
+			before := w.doc("a")
+			err := g.InTransaction(t.Context(), func(ctx context.Context) error {
+				runs++
+				if err := g.PutFirst(ctx, last); err != nil {
+					t.Error(err)
+				}
+				if !bytes.Equal(w.doc("a"), before) {
+					t.Error("others see what is not committed")
+				}
+				return end
+			})
+			if !errors.Is(err, end) {
+				t.Errorf("%v, want %v", err, end)
+			}
+			if is := w.lock("a").Waiters[0].TS == last; is != (end == nil) {
+				t.Errorf("ended with %v, it is first: %v", end, is)
+			}
+		}
+		if runs != 2 {
+			t.Errorf("%d runs, want one each", runs)
+		}
+		w.release(g)
+		w.release(w.wantTurn(second))
+		w.release(w.wantTurn(first))
+	})
+}
+
+// Tries to break: a holder that hangs in a run that has written the lock document keeps others off for
+// the time that the server gives a transaction, and no longer. What it wrote is not there.
+func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		g := p.mustTry("a", distlock.Lease(10*time.Second))
+		runs, hang, done := 0, make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- g.InTransaction(t.Context(), func(context.Context) error {
+				if runs++; runs == 1 {
+					w.disturb(other)
+					return nil
+				}
+				<-hang
+				return nil
+			})
+		}()
+		start := time.Now()
+		next, err := other.Lock("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < 10*time.Second || took > 60*time.Second+2*pingTime {
+			t.Errorf("taken after %v", took)
+		}
+		wantErr(t, g.Err(), distlock.ErrLockLost)
+		before := w.doc("a")
+		close(hang)
+		wantErr(t, <-done, distlock.ErrLockLost)
+		if !bytes.Equal(w.doc("a"), before) {
+			t.Errorf("the transaction came through: %v", w.doc("a"))
+		}
+		w.release(next)
+	})
+}
+
+// A takeover that comes between the runs is found by the first write of the next one: work is not run again.
+func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		g, runs := p.mustTry("a"), 0
+		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
+			runs++
+			thief := catalog.Request{Session: catalog.Session{Name: "a", TS: bson.NewObjectID()}, Process: other.Process()}
+			_, err := w.mem.Overtake(t.Context(), thief, catalog.Holder{
+				Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()})
+			return err
+		})
+		wantErr(t, err, distlock.ErrLockLost)
+		if runs != 1 {
+			t.Errorf("%d runs", runs)
+		}
+	})
+}
