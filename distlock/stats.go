@@ -31,8 +31,8 @@ type Stats struct {
 	// or take half of its round trip. No lock depends on it but by the shorter takeover rule, see
 	// [Config].MaxClockSkew.
 	Skew time.Duration
-	// Listening says how grants come to those who wait: "stream", a change stream, "polling", by asking, or ""
-	// when nobody waits nor did a ping interval ago.
+	// Listening says how grants come to those who wait: "stream", a change stream that tells in time, "polling",
+	// by asking, beside a stream that lags as well, or "" when nobody waits nor did a ping interval ago.
 	Listening string
 	// Commands counts what was sent to the store, by its kind: "acquire", "release", "ping", "look" and so
 	// on, all that there are. Most are one command of the server.

@@ -31,7 +31,7 @@ var (
 // BenchmarkWaiting shows what waiting in line costs, in least writes: the median of a durable update
 // of one small document on the same server in the same minute. Nothing here is asserted.
 func BenchmarkWaiting(b *testing.B) {
-	for _, d := range named("replicaset", "standalone", "embedded", "uri") {
+	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
 			w := d.open(b)
 			for _, waiters := range []int{1, 16, 64} {

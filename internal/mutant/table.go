@@ -100,9 +100,10 @@ var all = []Mistake{
 	{Name: "grant used although the term ended", File: "distlock/acquire.go",
 		Old: "a.term.Err(); err != nil {", New: "a.term.Err(); false {",
 		Schedule: "grant heard first after a pause past the deadline", Rule: "I2"},
-	{Name: "no question after the stream opened", File: "internal/waitqueue/stream.go",
-		Old: "f.set(q, true)", New: "q.streaming.Store(true)",
-		Schedule: "grant while the stream opens", Rule: "I7"},
+	{Name: "a stream is never asked after", File: "internal/waitqueue/loop.go",
+		Old:      "return min(late, max(l.asked, heard, first)+pause)",
+		New:      "return max(late, heard, first, pause)",
+		Schedule: "a stream that lags", Rule: "I7"},
 	{Name: "waiter buried by age alone", File: "internal/contend/judge.go",
 		Old: "	one.Participant, one.Waits = p, waits\n",
 		New: `	one.Participant, one.Waits = p, waits

@@ -24,6 +24,7 @@ func Lines() []Schedule {
 		named("release vanishes", lostRelease(Drop)),
 		named("stream dies between check and watch", deadStream()),
 		named("grant while the stream opens", slowStream()),
+		named("a stream that lags", laggingStream()),
 		named("notice lost with its stream", noticed(Drop, 0)),
 		named("notice late", noticed(DelayReply, 70*sec)),
 		named("grant when the context ends", grantAtTheEnd(How{Wait: 15 * sec, Context: true})),
@@ -121,16 +122,29 @@ func deadStream() Schedule {
 // slowStream: A releases right before B's stream is open. Pings are rare, so that it is not the look of
 // the ping interval that tells B.
 func slowStream() Schedule {
-	s := line(16999 * time.Millisecond)
-	s.Length, s.Quiet = 2*minute, minute
-	t := &s.Timing
-	t.Ping, t.Takeover, t.Margin = minute, 10*minute, 2*minute
-	t.Poll, t.PollMax, t.Limit, t.MaxGap = sec, 4*sec, 5*sec, 3*minute
+	s := rarePings(16999 * time.Millisecond)
 	for nth := range 8 { // a second each, so that B has looked at the lock before
 		s.Faults = append(s.Faults, Fault{Kind: Drop, Process: 1, Op: fault.GrantStream, Nth: nth + 1})
 	}
 	s.Faults = append(s.Faults,
 		Fault{Kind: DelayRequest, Process: 1, Op: fault.GrantStream, Nth: 9, For: 4 * sec})
+	return s
+}
+
+// rarePings is a line in which a look comes a minute after the one before.
+func rarePings(d time.Duration) Schedule {
+	s := line(d)
+	s.Length, s.Quiet = 2*minute, minute
+	t := &s.Timing
+	t.Ping, t.Takeover, t.Margin = minute, 10*minute, 2*minute
+	t.Poll, t.PollMax, t.Limit, t.MaxGap = sec, 4*sec, 5*sec, 3*minute
+	return s
+}
+
+// laggingStream: what A's release grants B is told nearly a minute later by B's stream.
+func laggingStream() Schedule {
+	s := rarePings(20 * sec)
+	s.Faults = []Fault{{Kind: DelayReply, Process: 1, Op: fault.Notice, Nth: 1, For: 50 * sec}}
 	return s
 }
 

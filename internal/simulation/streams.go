@@ -183,10 +183,3 @@ func (w *world) breakStreams(p *process) {
 		}
 	}
 }
-
-// undelivered reports whether a notice for the process is under way.
-func (s *store) undelivered(p *process) bool {
-	return slices.ContainsFunc(s.streams, func(st *stream) bool {
-		return st.p == p && len(st.transit) > 0
-	})
-}

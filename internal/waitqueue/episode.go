@@ -17,6 +17,13 @@ type Episode struct {
 	failures int        // 0: all is well
 }
 
+// Lasts reports whether the episode goes on.
+func (e *Episode) Lasts() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failures > 0
+}
+
 // Note says how one command went: nil when it went well, or failed in a way that its caller is told. What
 // its caller gave up says nothing.
 func (e *Episode) Note(ctx context.Context, failure error) {

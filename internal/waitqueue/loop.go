@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -13,11 +14,12 @@ import (
 // A loop looks after all waiters of a process. There is one at most, and only while somebody waits or did
 // a ping interval ago. What it sends does not depend on how many wait:
 //
-//   - a change stream brings what is granted to the process, where there are change streams;
-//   - where there are none, or while there is none, one read asks for it. Its pauses are a small part
-//     of the time in which nothing has moved, a smaller one if somebody is near the front, so that
-//     asking adds the same share to every wait; at least four round trips, so that they follow the
-//     server; at most PollMax;
+//   - a change stream brings what is granted to the process, where there are change streams. What it is
+//     worth is measured, see worth.go. While it tells in time nobody asks, but when nothing was heard for
+//     PollMax and a quarter of the time in which nothing has moved: to know that it still does;
+//   - where there is none, or while it lags, one read asks for it. Its pauses are a small part of the time
+//     in which nothing has moved, a smaller one if somebody is near the front, so that asking adds the
+//     same share to every wait; at least four round trips, so that they follow the server; at most PollMax;
 //   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
 //     them and how their pings are. It starts and goes on with the watch of holders and waiters, and
 //     finds a grant that was not told;
@@ -29,8 +31,7 @@ type loop struct {
 	attended time.Duration // that of the last look at the locks, and when the next is due
 	next     time.Duration
 	idle     time.Duration // since when nobody waits; -1 while somebody does
-	rtt      time.Duration // of a question, smoothed
-	ask      bool          // ask at once: the stream opened or broke
+	ask      bool          // ask at once: the stream opened, broke or lags
 	stream   *following
 }
 
@@ -40,7 +41,10 @@ const (
 	nearFront    = 64 // the pause is this part of the time in which nothing moved
 	FarFromFront = 16 // for those who have more than nearPlaces before them
 	nearPlaces   = 16
+	besideStream = 4  // beside a stream that tells in time; at least PollMax then
 	pollsInPoll  = 50 // the shortest pause is Poll divided by it
+
+	forEver = time.Duration(math.MaxInt64)
 )
 
 func newLoop(q *Queue) *loop {
@@ -127,44 +131,60 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 	if len(by) > 0 {
 		l.idle = -1
 	}
-	near := false
-	for _, ws := range by {
+	near, first, left := false, forEver, forEver
+	for name, ws := range by {
+		turn := l.q.turn(name)
 		for _, w := range ws {
 			w.mu.Lock()
 			if !w.looked {
 				next = min(next, max(w.since, l.attended)+l.patience())
 			}
 			next = min(next, w.searchDue(l.q.Ping))
-			near = near || w.place < nearPlaces
+			near, first = near || w.place < nearPlaces, min(first, w.since)
+			left = min(left, w.left(turn, now))
 			w.mu.Unlock()
 		}
 	}
-	switch {
-	case l.ask:
+	if len(by) > 0 {
+		next = min(next, l.question(near, first, left, now))
+	}
+	if l.ask {
 		return 0
-	case !l.q.streaming.Load():
-		next = min(next, l.asked+l.askPause(near, now))
 	}
 	return next - now
 }
 
-// askPause is the pause after the last question for grants.
-func (l *loop) askPause(near bool, now time.Duration) time.Duration {
+// question returns when the next question for grants is due, or something else has to be thought of the
+// stream. first is when the first of those who wait came, and left how long it is until the next turn.
+func (l *loop) question(near bool, first, left, now time.Duration) time.Duration {
 	l.q.mu.Lock()
-	still := now - l.q.moved
+	is := &l.stream.worth
+	late, lag := is.overdue(now, l.q.bounds())
+	trusted, heard, still, rtt := is.trusted, is.heard, now-l.q.moved, l.q.rtt
 	l.q.mu.Unlock()
+	if lag != nil {
+		l.q.thinks(l.stream, lag)
+	}
+	if trusted {
+		pause := l.q.Process.Jitter(max(l.q.PollMax, still/besideStream), 0.2)
+		return min(late, max(l.asked, heard, first)+pause)
+	}
 	share := time.Duration(FarFromFront)
 	if near {
 		share = nearFront
 	}
-	return l.q.AskPause(still, share, l.rtt)
+	return l.asked + max(l.q.AskPause(still, share, rtt), min(left/approach, still/unexpected, l.q.PollMax))
 }
 
 // AskPause is the pause before a question is repeated, where nothing has moved for a time: still divided
 // by share, within bounds that follow the server's round trip.
 func (q *Queue) AskPause(still, share, rtt time.Duration) time.Duration {
-	least := max(roundTrips*rtt, q.Poll/pollsInPoll, time.Millisecond)
-	return q.Process.Jitter(min(max(still/share, least), q.PollMax), 0.2)
+	return q.Process.Jitter(min(max(still/share, q.leastPause(rtt)), q.PollMax), 0.2)
+}
+
+// leastPause is the shortest pause between two questions.
+func (q *Queue) leastPause(rtt time.Duration) time.Duration {
+	return max(roundTrips*rtt, q.Poll/pollsInPoll, time.Millisecond)
 }
 
 // work does what is due.
@@ -203,11 +223,24 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 		l.failed(by, err)
 		return
 	}
-	took := l.asked - sent
-	l.rtt += (took - l.rtt) / 4
 	l.q.Deliver(grants)
+	l.heard(sent, l.asked-sent)
 	for _, name := range free {
 		l.settle(ctx, by[name], name)
+	}
+}
+
+// heard notes that all is known that was granted before a question or a look was sent, and how long a
+// question took if it is not 0.
+func (l *loop) heard(sent, took time.Duration) {
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
+	l.stream.worth.heard = max(l.stream.worth.heard, sent)
+	switch {
+	case l.q.rtt == 0:
+		l.q.rtt = took
+	case took > 0:
+		l.q.rtt += (took - l.q.rtt) / 4
 	}
 }
 
@@ -252,6 +285,7 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 		l.q.Judge.LeaveSights(ctx, s)
 		l.consider(ctx, by[name], s)
 	}
+	l.heard(sent.Mono, 0)
 }
 
 // failed tells all waiters of a failure that makes waiting hopeless. Others pass, and are logged.
@@ -308,7 +342,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 			continue
 		}
 		w.mu.Lock()
-		w.looked, w.scene, w.place = true, &s, at-len(s.Holders())
+		w.looked, w.scene, w.place, w.seen = true, &s, at-len(s.Holders()), l.attended
 		w.mu.Unlock()
 		last = max(last, at)
 		if other := s.OtherLimit(limit); other != nil && s.Suspects[at].Waits && !s.Silent(limit) {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -67,21 +66,24 @@ type Queue struct {
 	moved   time.Duration             // monotonic time of the last progress
 	had     map[string]aTurn          // by lock name: the last turn of this process; nil before the first
 	swept   time.Duration             // monotonic time at which the old ones of had were forgotten
+	rtt     time.Duration             // of a question, smoothed
+	stream  *following                // of the loop that began last
+	turns   map[string]time.Duration  // how long one took, by lock name
 	wake    chan struct{}
 
-	streaming atomic.Bool // a stream of grants is open
-
-	looks, questions, steps *Episode // of failures, for the log
+	looks, questions, steps, lags *Episode // of failures, for the log
 }
 
 // New makes a queue in which nobody waits. It starts no goroutine.
 func New(cfg Config) *Queue {
 	return &Queue{
 		Config: cfg, lines: map[string][]*localLine{}, inside: map[bson.ObjectID]*Waiter{},
+		turns:     map[string]time.Duration{},
 		wake:      make(chan struct{}, 1),
 		looks:     &Episode{Log: cfg.Log, What: "look at the locks that are waited for"},
 		questions: &Episode{Log: cfg.Log, What: "question for grants"},
 		steps:     &Episode{Log: cfg.Log, What: "step for a line"},
+		lags:      &Episode{Log: cfg.Log, What: "hearing of grants in time by the stream"},
 	}
 }
 
@@ -98,9 +100,11 @@ type Waiter struct {
 	mu     sync.Mutex    // guards the fields below
 	since  time.Duration // monotonic time of its entering
 	search searches
-	stands bool // it stands in its line: the loop looks after it
-	place  int  // how many stood before it in the line at the last look
-	looked bool // scene is the loop's
+	stands bool          // it stands in its line: the loop looks after it
+	behind int           // how many stood before it in the line when it entered
+	place  int           // and at the last look
+	seen   time.Duration // when that was, monotonic
+	looked bool          // scene is the loop's
 	scene  *contend.Scene
 }
 
@@ -130,6 +134,13 @@ func (w *Waiter) standing() bool {
 	return w.stands
 }
 
+// enteredAt is the monotonic time of its entering; zero before it is known to stand.
+func (w *Waiter) enteredAt() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since
+}
+
 // tell ends the stay of a waiter in the line. What was told first counts.
 func (w *Waiter) tell(f Fate) {
 	select {
@@ -157,8 +168,9 @@ func (q *Queue) Exit(w *Waiter) {
 func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	now := q.Clock.Now().Mono
 	w.mu.Lock()
-	w.stands, w.since = true, now
+	w.stands, w.since, w.seen = true, now, now
 	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Participant) bool { return p.TS == w.Request.TS })
+	w.behind = max(w.place, 0)
 	w.scene = contend.Pictured(lock)
 	w.mu.Unlock()
 	q.mu.Lock()
@@ -177,19 +189,34 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 // Deliver tells the waiters of this process what was granted to them. Whoever was granted a lock left
 // its line. What was granted to a session that waits no longer is being given back by its caller, or is a
 // ghost for the reaper.
-func (q *Queue) Deliver(grants []catalog.Grant) {
+func (q *Queue) Deliver(grants []catalog.Grant) { q.deliver(grants, nil) }
+
+// deliver is Deliver; by is the stream that told of the grants, nil for other means.
+func (q *Queue) deliver(grants []catalog.Grant, by *following) {
 	if len(grants) == 0 {
 		return
 	}
 	own := q.Process.Process()
 	for _, g := range grants {
 		q.mu.Lock()
-		w := q.inside[g.TS]
+		w, now := q.inside[g.TS], q.Clock.Now().Mono
 		news := w != nil && !w.told && w.Request.Process == g.Process
+		since := time.Duration(0)
 		if news {
-			w.told, q.moved = true, q.Clock.Now().Mono
+			w.told, q.moved, since = true, now, w.enteredAt()
+			q.tookTurns(w, now)
+		}
+		changed, lag := false, error(nil)
+		switch {
+		case by != nil:
+			changed, lag = by.worth.tell(g.TS, news, since, now, q.bounds())
+		case news && q.stream != nil:
+			q.stream.worth.find(g, since, now)
 		}
 		q.mu.Unlock()
+		if changed {
+			q.thinks(by, lag)
+		}
 		if news {
 			w.Granted <- g
 		}
@@ -231,6 +258,12 @@ func (q *Queue) LastTurn(name string) int64 {
 	return q.had[name].fence
 }
 
+// thinks draws the consequences of what a stream has shown: that it lags, or that it tells in time again.
+func (q *Queue) thinks(of *following, lag error) {
+	q.lags.Note(context.Background(), lag)
+	of.askAtOnce()
+}
+
 // waiters returns those who stand in line, by lock name, and the names.
 func (q *Queue) waiters() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
@@ -250,11 +283,11 @@ func (q *Queue) waiters() (map[string][]*Waiter, []string) {
 }
 
 // Listens reports whether somebody waits, or did a ping interval ago, and whether grants come by a change
-// stream then or are asked for.
+// stream that tells in time, or are asked for.
 func (q *Queue) Listens() (attends, streaming bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.attends, q.streaming.Load()
+	return q.attends, q.stream != nil && q.stream.worth.trusted
 }
 
 // Oldest returns for how long the one has waited that has waited for the longest, since it came or entered

@@ -10,15 +10,19 @@ import (
 
 // following is one change stream, kept open by a goroutine of its own.
 type following struct {
-	changed chan struct{} // the stream opened or broke: ask what happened meanwhile
+	changed chan struct{} // the stream opened, broke or lags: ask what happened meanwhile
 	cancel  context.CancelFunc
 	done    chan struct{}
+
+	worth worth // the queue's mu guards it
 }
 
-// follow keeps a stream of notices open until end. Where there are none it
-// does nothing.
+// follow keeps a stream of notices open until end, and makes it the queue's. Where there are none it does nothing.
 func follow(q *Queue) *following {
 	f := &following{changed: make(chan struct{}, 1), done: make(chan struct{})}
+	q.mu.Lock()
+	q.stream = f
+	q.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
 	if !q.Process.Server().ChangeStreams {
@@ -64,19 +68,27 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer stream.Close(context.WithoutCancel(ctx))
-	f.set(q, true)
-	defer f.set(q, false)
+	// One behind a mongos has yet to show that it tells in time, and so has one after another that was late.
+	f.set(q, opens(q.Clock.Now().Mono, q.Process.Server().Kind != catalog.Mongos && !q.lags.Lasts()))
+	defer f.set(q, worth{})
 	for {
 		grants, err := stream.Next(ctx)
 		if err != nil {
 			return err
 		}
-		q.Deliver(grants)
+		q.deliver(grants, f)
 	}
 }
 
-func (f *following) set(q *Queue, open bool) {
-	q.streaming.Store(open)
+// set begins or ends a stream.
+func (f *following) set(q *Queue, is worth) {
+	q.mu.Lock()
+	f.worth = is
+	q.mu.Unlock()
+	f.askAtOnce()
+}
+
+func (f *following) askAtOnce() {
 	select {
 	case f.changed <- struct{}{}:
 	default: // it will be asked

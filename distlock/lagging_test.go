@@ -1,0 +1,298 @@
+package distlock_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// A kindOf is a store that says that it is a deployment of another kind.
+type kindOf struct {
+	catalog.Catalog
+	kind catalog.Kind
+}
+
+func (k kindOf) Hello(ctx context.Context) (catalog.Server, error) {
+	s, err := k.Catalog.Hello(ctx)
+	s.Kind, s.Version = k.kind, "4.4.29"
+	return s, err
+}
+
+// startOn starts a process on a deployment of a kind.
+func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc {
+	return w.start(func(c *distlock.Config) {
+		c.Catalog, c.Database = kindOf{c.Catalog, kind}, "distlock"
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// lagging lets the stream of a process tell everything after a time.
+func (p *proc) lagging(by time.Duration) *proc {
+	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		err := apply()
+		if call.Op == fault.Notice {
+			time.Sleep(by)
+		}
+		return err
+	})
+	return p
+}
+
+// turns lets two processes have a lock in turn, each for hold, and returns how long the hand-overs took.
+func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
+	w.t.Helper()
+	g := a.mustTry("a")
+	for i := range n {
+		next := []*proc{b, a}[i%2].queue("a")
+		time.Sleep(hold)
+		start := time.Now()
+		w.release(g)
+		g = w.wantTurn(next)
+		took = append(took, time.Since(start))
+	}
+	w.release(g)
+	return took
+}
+
+// It tries to break: a stream that tells late holds nothing up. Where streams are prompt as a rule the first
+// such grant is found by PollMax, or by the stream; behind a mongos none is waited for. One warning tells of it.
+func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
+	for kind, first := range map[catalog.Kind]time.Duration{
+		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
+	} {
+		for _, hold := range []time.Duration{10 * time.Millisecond, 2 * time.Second, 10 * time.Minute} {
+			t.Run(fmt.Sprintf("%s, held for %v", kind, hold), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					var log bytes.Buffer
+					a := w.startOn(kind, func(c *distlock.Config) { c.Logger = zerolog.New(&log) }).lagging(10 * time.Second)
+					b := w.startOn(kind, nil).lagging(10 * time.Second)
+					_ = w.turns(a, b, hold, 0)
+					asked := a.store.Count(fault.HeldOrFree)
+					const n = 40
+					took := w.turns(a, b, hold, n)
+					asked = a.store.Count(fault.HeldOrFree) - asked
+					t.Logf("%v; a asked %d times", took, asked)
+					most := max(12*time.Millisecond, min(hold/64*12/10, 6*time.Second)+2*time.Millisecond)
+					for i, d := range took {
+						if i < 8 && d > max(first, most) || i >= 8 && d > most {
+							t.Errorf("hand-over %d took %v, want at most %v", i, d, most)
+						}
+					}
+					if few := map[time.Duration]int{10 * time.Millisecond: 4, 2 * time.Second: 100, 10 * time.Minute: 500}[hold] *
+						n / 2; asked > few {
+						t.Errorf("%d questions for %d turns, want at most %d", asked, n/2, few)
+					}
+					if how := a.Stats().Listening; how != "polling" {
+						t.Errorf("grants come by %q", how)
+					}
+					if warned := strings.Count(log.String(), "by the stream"); warned != 1 {
+						t.Errorf("told %d times, want once: %s", warned, log.String())
+					}
+				})
+			})
+		}
+	}
+}
+
+// It tries to break: a stream that tells in time again is trusted again, also behind a mongos, and then a
+// hand-over costs two commands and no question.
+func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
+	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
+		t.Run(string(kind), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, b := w.startOn(kind, nil).lagging(10*time.Second), w.startOn(kind, nil).lagging(10*time.Second)
+				w.turns(a, b, time.Second, 20)
+				a.store.Set(nil)
+				b.store.Set(nil)
+				time.Sleep(15 * time.Second)
+				w.turns(a, b, 200*time.Millisecond, 60) // 12 s
+				if how := a.Stats().Listening; how != "stream" {
+					t.Errorf("grants come by %q", how)
+				}
+				sent := func() (n int) {
+					for _, p := range []*proc{a, b} {
+						n += p.store.Count(fault.HeldOrFree) + p.store.Count(fault.Enter) + p.store.Count(fault.Release)
+					}
+					return n
+				}
+				before := sent()
+				w.turns(a, b, 200*time.Millisecond, 100)
+				if n := sent() - before; n > 202+2 {
+					t.Errorf("%d commands for 100 hand-overs", n)
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: who waits for long asks now and then whether the stream still tells, as often for a
+// thousand waiters as for one, and before it proves itself no more often than where there is none.
+func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
+	for kind, most := range map[catalog.Kind]int{catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 350} {
+		inBubbleAlone(t, func(t *testing.T, w *world) {
+			a, b := w.startOn(kind, nil), w.startOn(kind, nil)
+			g := a.mustTry("a")
+			next := b.queue("a")
+			time.Sleep(10 * time.Minute)
+			if n := b.store.Count(fault.HeldOrFree); n > most {
+				t.Errorf("%s: %d questions in ten minutes, want at most %d", kind, n, most)
+			}
+			w.release(g)
+			w.release(w.wantTurn(next))
+			synctest.Wait()
+		})
+	}
+}
+
+// A slowToClose is a store whose first stream takes a minute to be closed.
+type slowToClose struct {
+	catalog.Catalog
+	opened int
+}
+
+func (s *slowToClose) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
+	stream, err := s.Catalog.GrantStream(ctx, process)
+	if s.opened++; s.opened == 1 {
+		stream = slowStream{stream}
+	}
+	return stream, err
+}
+
+type slowStream struct{ catalog.GrantStream }
+
+func (s slowStream) Close(ctx context.Context) {
+	time.Sleep(time.Minute)
+	s.GrantStream.Close(ctx)
+}
+
+// It tries to break: a stream that is being closed says nothing of the one that was opened after it.
+func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		b := w.start(func(c *distlock.Config) { c.Catalog = &slowToClose{Catalog: c.Catalog} })
+		g := a.mustTry("a")
+		wantErr(t, (<-b.queue("a", distlock.WaitAtMost(time.Second))).err, distlock.ErrHeld)
+		time.Sleep(pingTime + time.Second) // the loop has ended
+		next := b.queue("a")
+		time.Sleep(2 * time.Minute) // the first stream is closed
+		if how := b.Stats().Listening; how != "stream" {
+			t.Errorf("grants come by %q", how)
+		}
+		asked := b.store.Count(fault.HeldOrFree)
+		time.Sleep(10 * time.Minute)
+		if n := b.store.Count(fault.HeldOrFree) - asked; n > 26 {
+			t.Errorf("%d questions in ten minutes beside an open stream", n)
+		}
+		w.release(g)
+		w.release(w.wantTurn(next))
+	})
+}
+
+// It tries to break: where grants are asked for, a hand-over takes a few questions and a few least writes, also
+// of sixteen who wait, each in a process of its own; and what they ask does not grow with the turns.
+func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
+	const write, read = 6 * time.Millisecond, 2 * time.Millisecond
+	for _, c := range []struct {
+		waiters   int
+		hold      time.Duration
+		questions int           // at most, for one hand-over
+		half      time.Duration // of the hand-overs take no longer
+		most      time.Duration
+	}{
+		{1, 0, 2, 4 * write, 12 * write}, {16, 0, 15, 4 * write, 12 * write},
+		{1, time.Second, 30, 30 * time.Millisecond, 40 * time.Millisecond},
+		{16, time.Second, 40, 300 * time.Millisecond, 600 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("%d, held for %v", c.waiters, c.hold), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				line := &takingTurns{w: w}
+				for range c.waiters + 1 {
+					p := w.startOn(catalog.Mongos, nil)
+					p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+						before, after := write/2, write/2
+						switch call.Op {
+						case fault.HeldOrFree:
+							before, after = read/2, read/2
+						case fault.Notice:
+							before, after = 0, 10*time.Second
+						}
+						time.Sleep(before)
+						defer time.Sleep(after)
+						return apply()
+					})
+					line.enter(p)
+				}
+				line.run(c.hold, 3*(c.waiters+1))
+				asked := line.asked()
+				const n = 100
+				took := line.run(c.hold, n)
+				asked = line.asked() - asked
+				t.Logf("half took %v, all %v, %d questions", took[n/2], took[n-1], asked)
+				if took[n/2] > c.half || took[n*99/100] > c.most || asked > n*c.questions {
+					t.Errorf("half took %v, 99 of 100 %v, %d questions; want %v, %v, %d", took[n/2], took[n*99/100],
+						asked, c.half, c.most, n*c.questions)
+				}
+				line.end()
+			})
+		})
+	}
+}
+
+// takingTurns are processes that wait for a lock again as soon as they have released it.
+type takingTurns struct {
+	w     *world
+	guard *distlock.TryGuard // of the first
+	procs []*proc            // the holder, and the line behind it
+	turns []<-chan turn
+}
+
+func (l *takingTurns) enter(p *proc) {
+	l.procs, l.turns = append(l.procs, p), append(l.turns, p.queue("a"))
+	time.Sleep(10 * time.Millisecond)
+	if l.guard == nil {
+		l.guard = l.w.wantTurn(l.turns[0])
+	}
+}
+
+// run lets n of them have their turn, and returns how long the hand-overs took, in order of their length.
+func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
+	for range n {
+		time.Sleep(hold)
+		start, guard := time.Now(), l.guard
+		go func() { _ = guard.Release() }() // ends with its command
+		l.guard = l.w.wantTurn(l.turns[1])
+		took = append(took, time.Since(start))
+		before := l.procs[0]
+		l.procs, l.turns = append(l.procs[1:], before), append(l.turns[1:], before.queue("a"))
+	}
+	slices.Sort(took)
+	return took
+}
+
+func (l *takingTurns) asked() (n int) {
+	for _, p := range l.procs {
+		n += p.store.Count(fault.HeldOrFree)
+	}
+	return n
+}
+
+func (l *takingTurns) end() {
+	for _, next := range l.turns[1:] {
+		l.w.release(l.guard)
+		l.guard = l.w.wantTurn(next)
+	}
+	l.w.release(l.guard)
+}
