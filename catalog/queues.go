@@ -68,10 +68,10 @@ type Queues interface {
 
 	// Leave takes a session out of the lock: it frees the lock if s holds it, or takes s out of the line,
 	// and grants the lock to whoever is next, in one step; it touches nothing otherwise. When nobody
-	// waits everything but the state stays in the document. A document that was damaged while s held it
-	// is freed as well. It tells who was granted, and may tell a grant of the same instant again.
-	// Errors: ErrNoMatch when s neither holds it nor waits, *MalformedError when that cannot be told,
-	// ErrUnknownOutcome.
+	// waits everything but the state stays in the document. Of a document that was damaged s is taken out as
+	// well; it is free only if nobody else can be seen to hold it, and nobody is granted it. It tells who was
+	// granted, and may tell a grant of the same instant again. Errors: ErrNoMatch when s neither holds it nor
+	// waits; *MalformedError when s holds it and nobody can tell who else does; ErrUnknownOutcome.
 	Leave(ctx context.Context, s Session) ([]Grant, error)
 
 	// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in

@@ -114,7 +114,7 @@ var overtakeCases = []testCase{
 			_, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob),
 				catalog.Holder{Session: s, Process: alice})
 			b.wantMalformed(err, "locks", "balancer", "ts")
-			b.wantMalformed(b.release(s), "locks", "balancer", "ts")
+			b.wantErr(b.release(s), catalog.ErrNoMatch)
 		})
 	}},
 	{"WhereSomebodyWaitsOrShares_TouchesNothing", func(b *bench) {

@@ -209,7 +209,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 			_, err = b.Catalog.GrantNext(b.ctx, name)
 			b.wantMalformed(err, "locks", name, where)
 			_, err = b.Catalog.Leave(b.ctx, grant(name, bob).Session)
-			b.wantMalformed(err, "locks", name, where)
+			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		look := b.look(name)
 		if look.LockErr == nil {

@@ -82,15 +82,18 @@ func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant
 	if doc == nil {
 		return nil, failed(verb, s.Name, catalog.ErrNoMatch)
 	}
-	l, bad := catalog.ParseLock(doc.raw())
-	if heldBy(doc, s) && (bad != nil || len(l.Waiters) == 0 && !shared(doc)) {
-		_, err := c.turn(verb, s.Name, doc, queue.Change{Set: bson.D{{Key: "state", Value: int32(0)}}})
-		return nil, err
+	raw := doc.raw()
+	l, bad := catalog.ParseLock(raw)
+	var change queue.Change
+	var err error
+	switch {
+	case bad != nil:
+		change, err = queue.LeaveDamaged(raw, s.TS, bad)
+	case heldBy(doc, s) && len(l.Waiters) == 0 && !shared(doc):
+		change.Set = bson.D{{Key: "state", Value: int32(0)}}
+	default:
+		change, err = queue.Leave(l, s.TS, now, "")
 	}
-	if bad != nil {
-		return nil, failed(verb, s.Name, bad)
-	}
-	change, err := queue.Leave(l, s.TS, now, "")
 	if err != nil {
 		return nil, failed(verb, s.Name, err)
 	}

@@ -171,20 +171,32 @@ func (c *Catalog) changeBySwap(ctx context.Context, o operation,
 func (c *Catalog) leaveBySwap(ctx context.Context, o operation, s catalog.Session) (
 	[]catalog.Grant, error,
 ) {
-	_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
-		queue.Change, error,
-	) {
-		return queue.Leave(l, s.TS, now, "")
-	})
-	if !errors.Is(err, catalog.ErrMalformed) {
-		return awards, err
+	for try := 1; ; try++ {
+		_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
+			queue.Change, error,
+		) {
+			return queue.Leave(l, s.TS, now, "")
+		})
+		var bad *catalog.MalformedError
+		if !errors.As(err, &bad) {
+			return awards, err
+		}
+		raw, err := c.findOne(ctx, o, c.locks, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		if raw == nil {
+			return nil, o.wrap(catalog.ErrNoMatch)
+		}
+		change, err := queue.LeaveDamaged(raw, s.TS, bad)
+		if err != nil {
+			return nil, o.wrap(err)
+		}
+		if freed, err := c.free(ctx, o, rescue(s.Name, raw, change)); freed || err != nil {
+			return nil, err
+		}
+		if err := swapAgain(ctx, try); err != nil {
+			return nil, o.wrap(err)
+		}
 	}
-	raw, readErr := c.findOne(ctx, o, c.locks, s.Name)
-	if readErr != nil {
-		return nil, readErr
-	}
-	if freed, freeErr := c.free(ctx, o, rescue(s, raw)); freed || freeErr != nil {
-		return nil, freeErr
-	}
-	return nil, err
 }

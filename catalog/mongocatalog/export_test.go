@@ -36,12 +36,14 @@ func Commands(
 	unnamed.Process = ""
 	how := catalog.Condemnation{By: "judge", Evidence: "silent"}
 	date := time.UnixMilli(5)
+	damaged, _ := bson.Marshal(bson.D{{Key: "rev", Value: "x"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: g.TS}})
+	left := queue.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
 	return map[string]bson.D{
 		"acquire":         acquisition(g).command("locks"),
 		"seed":            seeding(g.Session, 9).command("locks"),
 		"overtake":        takeover(g, from).command("locks"),
 		"overtakeUnnamed": takeover(g, unnamed).command("locks"),
-		"releaseDamaged":  rescue(g.Session, nil),
+		"releaseDamaged":  rescue(g.Name, damaged, left),
 		"releasePlain":    plainRelease(g.Session),
 		"ping":            beating(b).command("lockpings"),
 		"condemn":         condemning(b.Process, &p, how, time.Time{}).command("lockpings"),

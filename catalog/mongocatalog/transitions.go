@@ -31,18 +31,24 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// rescue is the release of a lock whose document was damaged while s held it, so that no transition
-// applies to it. A rev that cannot be raised begins anew.
-func rescue(s catalog.Session, read bson.Raw) bson.D {
+// rescue writes a change into a damaged document that still is as it was read. A rev that cannot be raised
+// begins anew.
+func rescue(name string, read bson.Raw, change queue.Change) bson.D {
 	rev := read.Lookup("rev")
 	next, ok := rev.AsInt64OK()
 	if !ok || rev.Type == bson.TypeDouble || next < 0 || next == math.MaxInt64 {
 		next = 0
 	}
-	return updateOne(catalog.LocksCollection, append(held(s), unrevised(read)),
-		bson.D{{Key: "$set", Value: bson.D{
-			{Key: "rev", Value: next + 1}, {Key: "state", Value: int32(0)},
-		}}})
+	set, unset := bson.D{{Key: "rev", Value: next + 1}}, bson.D{}
+	for _, field := range change.Unset {
+		unset = append(unset, bson.E{Key: field, Value: ""})
+	}
+	update := bson.D{{Key: "$set", Value: append(set, change.Set...)}}
+	if len(unset) > 0 {
+		update = append(update, bson.E{Key: "$unset", Value: unset})
+	}
+	filter := append(bson.D{{Key: "_id", Value: name}}, unchanged(read)...)
+	return updateOne(catalog.LocksCollection, filter, update)
 }
 
 // plainRelease is the release of a lock that one session holds and nobody waits for.
