@@ -21,7 +21,8 @@ import (
 // broken by its session only, like any holder whose ping is not of this package or that has none.
 //
 // It is the one operation that can let two holders in: it does not wait. A holder that lives learns
-// of it with its next ping, at most Ping plus one command later; until then it trusts its guard.
+// of it with its next ping, at most Ping plus one command later; until then it trusts its guard. A guard of
+// the Manager whose Inspector this is is lost before the command is sent, whatever becomes of that.
 // Make sure that the holder is dead or stopped, or that what the lock protects checks the fence.
 // Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
 // with that fence is taken out.
@@ -55,8 +56,15 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	}
 	var broken catalog.Participant
 	var now []LockInfo
+	var own []*holding // lost by it
+	defer func() {
+		for _, h := range own {
+			h.tellLoss()
+		}
+	}()
+	end := func(s catalog.Session) { own = append(own, i.broken(s, fence)...) }
 	if err == nil {
-		broken, now, err = i.breakLock(ctx, name, fence, why, session)
+		broken, now, err = i.breakLock(ctx, name, fence, why, session, end)
 	}
 	switch {
 	case errors.Is(err, errForeign):
@@ -88,10 +96,10 @@ const brokenWord = "broken: "
 var errForeign = errors.New("a foreign holder has it, which raises no fence; name the session that you saw")
 
 // breakLock frees a lock that one holder has to itself, or takes one of several holders out, or the
-// holder whom a line of waiters follows; then the next in line is granted the lock at once. It returns
-// the holder that was taken out, and what came of it.
+// holder whom a line of waiters follows; then the next in line is granted the lock at once. end is told of the
+// session before the command is sent. It returns the holder that was taken out, and what came of it.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
-	session []bson.ObjectID) (catalog.Participant, []LockInfo, error) {
+	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
 	look, err := catalog.LookAt(ctx, i.store, name)
 	if err != nil {
 		return catalog.Participant{}, nil, err
@@ -102,6 +110,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		for _, ts := range session {
 			s.TS = ts
 		}
+		end(s)
 		return i.free(ctx, s, fence, why)
 	}
 	holders := l.Holders()
@@ -116,11 +125,13 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		return seen, nil, errForeign
 	}
 	if len(l.Waiters) == 0 && len(l.Sharers) == 0 {
+		end(l.Session())
 		freed, now, err := i.free(ctx, l.Session(), fence, why)
 		if !errors.Is(err, catalog.ErrNoMatch) {
 			return freed, now, err
 		} // else somebody came to wait, or it changed
 	}
+	end(catalog.Session{Name: name, TS: seen.TS})
 	grants, err := i.store.Evict(ctx, contend.HolderOf(name, seen), brokenWord+why)
 	i.granted(grants)
 	var now []LockInfo

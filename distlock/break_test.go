@@ -2,12 +2,14 @@ package distlock_test
 
 import (
 	"bytes"
+	"context"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/fault"
 )
 
 // foreignTurn lets a foreign manager take a lock that is free, or whose line it does not know of: it
@@ -85,6 +87,42 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 				next := op.mustTry("a")
 				if next.Fence() <= g.Fence() {
 					t.Errorf("fence %d after %d", next.Fence(), g.Fence())
+				}
+			})
+		})
+	}
+}
+
+// Tries to break: of a lock of one's own process that is broken nobody trusts two guards. The guard is lost
+// when the command is sent, so that the one to whom the break grants the lock may trust his.
+func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
+	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p, other := w.start(nil), w.start(nil)
+				g, unbroken := p.mustTry("a"), p.mustTry("b")
+				var next <-chan turn
+				if waits {
+					next = other.queue("a")
+				}
+				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					if call.Op == fault.Break || call.Op == fault.Evict {
+						wantErr(t, g.Err(), distlock.ErrLockLost)
+						wantErr(t, g.Context().Err(), context.Canceled)
+					}
+					return apply()
+				})
+				if err := p.Break(t.Context(), "a", g.Fence(), "stuck"); err != nil {
+					t.Fatal(err)
+				}
+				wantErr(t, g.Release(), distlock.ErrLockLost)
+				if err := unbroken.Err(); err != nil {
+					t.Error(err)
+				}
+				if waits {
+					w.release(w.wantTurn(next))
+				} else if w.lock("a").Held {
+					t.Error("still held")
 				}
 			})
 		})

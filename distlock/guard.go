@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -21,11 +22,12 @@ import (
 // on, and never after it. A lost guard stays lost.
 //
 // Safe for concurrent use. It must not be copied. It belongs to no goroutine: it may be released by
-// another than the one that acquired it. A guard that is dropped without Release is noticed by the
-// garbage collector, logged with its why, and released after the next ping; keep the guard, not just
-// its context.
+// another than the one that acquired it. Its context keeps it, and so does every context derived from
+// that. A guard that is dropped without Release, with all of these, is noticed by the garbage collector,
+// logged with its why, and released after the next ping.
 type TryGuard struct {
 	h        *holding
+	ctx      *guardContext // of all guards of an acquisition the same
 	cleanup  runtime.Cleanup
 	released atomic.Bool
 
@@ -50,6 +52,7 @@ type holding struct {
 	lease    *lease        // nil when it has none
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
+	shown    atomic.Pointer[weak.Pointer[guardContext]] // what the user has of ctx
 
 	ended atomic.Pointer[error] // why the guard is over; set once
 
@@ -90,7 +93,7 @@ func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 // context given to the acquisition ends. [context.Cause] says which: it matches [ErrLockLost],
 // [ErrReleased], [ErrClosed], or is the parent's. When only the parent ended the lock is still held
 // until Release.
-func (g *TryGuard) Context() context.Context { return g.h.ctx }
+func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, ErrReleased or
 // ErrClosed afterwards. It computes from the clock on every call, so a process that was paused sees
@@ -193,7 +196,9 @@ func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if !g.h.anotherGuard() {
 		return nil, ErrReleased
 	}
-	return newGuard(g.h), nil
+	again := newGuard(g.h)
+	again.ctx = g.ctx
+	return again, nil
 }
 
 // anotherGuard counts a further guard; false when the last one has been released.
@@ -275,6 +280,7 @@ func (h *holding) end(why error) bool {
 	first := h.ended.CompareAndSwap(nil, &why)
 	if first {
 		h.cancel(why)
+		h.endShown()
 		h.lease.ended()
 	}
 	return first

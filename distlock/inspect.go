@@ -25,6 +25,7 @@ type Inspector struct {
 	closed  <-chan struct{}
 	process func() string                                   // of the Manager; empty when there is none
 	granted func([]catalog.Grant)                           // tells the Manager's waiters
+	broken  func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of it, before it is broken
 	fit     func(context.Context) error                     // asked before a lock is broken
 	open    func(context.Context) (context.Context, func()) // the context of a call: see whileOpen
 	close   func(context.Context) error                     // of the store, when it is the Inspector's own
@@ -58,8 +59,8 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 		store: s.locks, log: cfg.Logger, clock: in.Clock, closed: closed,
 		events:  newEmitter(observer, in.Clock, cfg.Logger),
 		process: func() string { return "" },
-		granted: func([]catalog.Grant) {},
-		open:    func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
+		granted: func([]catalog.Grant) {}, broken: func(catalog.Session, int64) []*holding { return nil },
+		open: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 		fit: func(ctx context.Context) error {
 			server, err := s.locks.Hello(ctx)
 			if err != nil {
@@ -81,7 +82,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
-		process: m.Process, granted: m.queue.Deliver, open: m.whileOpen,
+		process: m.Process, granted: m.queue.Deliver, broken: m.owned.broken, open: m.whileOpen,
 		fit:   func(context.Context) error { return nil }, // New has asked
 		close: func(context.Context) error { return nil },
 	}

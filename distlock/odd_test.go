@@ -1,6 +1,7 @@
 package distlock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/fault"
 )
 
 // Tries to break: what no way can understand every way refuses by name, before anything is taken.
@@ -135,5 +137,87 @@ func TestPermits_MoreThanMayHold_IsABadOption(t *testing.T) {
 			t.Errorf("it does not name the bound: %v", err)
 		}
 		w.release(p.mustTry("a", distlock.Permits(catalog.MaxHolders)))
+	})
+}
+
+// Tries to break: the release of one of several holders frees what nobody else holds, however the document was
+// damaged meanwhile. Nobody is let in beside those who are left.
+func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
+	for name, damage := range map[string]bson.E{
+		"an unknown mode": {Key: "mode", Value: "intent"}, "no mode": {Key: "mode", Value: nil},
+		"rev a double": {Key: "rev", Value: 7.0}, "fence a text": {Key: "fence", Value: "x"},
+	} {
+		for _, lastFirst := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, lastFirst), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					p, q, third := w.start(nil), w.start(nil), w.start(nil)
+					leaves := p.mustTry("a", distlock.Permits(2))
+					stays := q.mustTry("a", distlock.Permits(2))
+					if lastFirst {
+						leaves, stays = stays, leaves
+					}
+					var doc bson.D
+					if err := bson.Unmarshal(w.doc("a"), &doc); err != nil {
+						t.Fatal(err)
+					}
+					for i := range doc {
+						if doc[i].Key == damage.Key {
+							doc[i].Value = damage.Value
+						}
+					}
+					if err := w.mem.Put(catalog.LocksCollection, doc); err != nil {
+						t.Fatal(err)
+					}
+					if err := leaves.Release(); err != nil {
+						t.Errorf("release: %v", err)
+					}
+					for _, how := range []distlock.Option{distlock.Shared(), distlock.Label("alone")} {
+						if g, err := third.try("a", how); err == nil {
+							t.Errorf("fence %d acquired beside fence %d, which is trusted: %v", g.Fence(), stays.Fence(), stays.Err())
+						}
+					}
+					if err := stays.Release(); err != nil {
+						t.Errorf("release of the last: %v", err)
+					}
+					if state := w.doc("a").Lookup("state"); state.AsInt64() != 0 {
+						t.Errorf("nobody holds it, and its state is %v", state)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Tries to break: what the server shows not to be held is not released for ever. Replies are lost over a
+// malformed document, so that nobody knows what became of the tries; no release is left of them, and Close says
+// nothing of locks that were never held.
+func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: "held"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if err := apply(); call.Op != fault.Acquire && call.Op != fault.Enter {
+				return err
+			}
+			return fault.Lost(call.Op)
+		})
+		for range 50 {
+			if g, err := p.try("a"); g != nil || err == nil {
+				t.Fatal("a malformed lock was acquired")
+			}
+		}
+		time.Sleep(3 * pingTime)
+		releases := p.store.Count(fault.Release)
+		time.Sleep(10 * pingTime)
+		if more := p.store.Count(fault.Release) - releases; more != 0 || p.Stats().Unreleased != 0 {
+			t.Errorf("%d releases in ten intervals, %d left", more, p.Stats().Unreleased)
+		}
+		p.store.Set(nil)
+		if err := p.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
 	})
 }

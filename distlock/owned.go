@@ -2,6 +2,7 @@ package distlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -206,6 +207,21 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	if err := h.check(ctx); err != nil {
 		t.m.log.Debug().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("vanished")
 	}
+}
+
+// errBroken says why a guard is lost that an operator breaks by an Inspector of its own process.
+var errBroken = errors.New("an operator breaks it")
+
+// broken ends the guard that an operator is about to break: the one of a session or, where he named none, of a
+// fence. Its caller tells of what it returns.
+func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
+	for _, h := range t.all() {
+		if h.session == s || s.TS.IsZero() && h.session.Name == s.Name && h.fence == fence {
+			h.endLost(errBroken)
+			lost = append(lost, h)
+		}
+	}
+	return lost
 }
 
 // Leave takes a session out of its lock and tells the waiters of this Manager what is granted to them

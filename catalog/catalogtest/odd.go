@@ -22,38 +22,6 @@ var oddCases = []testCase{
 	{"Waiters", func(b *bench) { b.odd(oddWaiters()) }},
 	{"Sharers", func(b *bench) { b.odd(oddSharers()) }},
 	{"Informational", func(b *bench) { b.odd(oddInformation) }},
-	{"DamagedWhileShared_ReleaseFreesWhatNobodyElseHolds", func(b *bench) {
-		for i, damage := range [][]bson.E{
-			{field("mode", "intent")}, {field("mode", nil)}, {field("mode", int32(7))}, {field("rev", 7.0)},
-			{field("rev", "x"), field("mode", "intent")}, {field("limit", "three")}, {field("fence", 7.5)},
-			{field("waiters", bson.A{int32(5)})}, {field("fence", nil), field("rev", bson.A{int64(3)})},
-		} {
-			for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
-				b.damagedWhileShared(fmt.Sprint(label(i), order), order, damage)
-			}
-		}
-	}},
-	{"DamagedWhileWaitedFor_WaiterLeaves_HolderStays", func(b *bench) {
-		g := b.party("a", 3)
-		for _, one := range g {
-			b.enter(one)
-		}
-		b.rewrite("a", field("rev", 7.0))
-		b.leave(g[1].Session)
-		if doc := b.document("locks", "a"); doc.Lookup("state").AsInt64() != 1 ||
-			doc.Lookup("ts").ObjectID() != g[0].TS || doc.Lookup("waiters", "0", "ts").ObjectID() != g[2].TS {
-			b.Errorf("after the waiter left: %v", doc)
-		}
-	}},
-	{"Damaged_SessionStandsNowhere_IsNoMatch", func(b *bench) {
-		g := grant("a", alice)
-		b.acquire(g)
-		b.rewrite("a", field("fence", "x"))
-		b.wantUntouched("locks", "a", func() {
-			_, err := b.Catalog.Leave(b.ctx, grant("a", alice).Session)
-			b.wantErr(err, catalog.ErrNoMatch)
-		})
-	}},
 	{"RevDamagedWhileHeld_ReleaseFrees", func(b *bench) {
 		for i, rev := range []any{"x", nil, bson.A{int64(1)}, int64(math.MaxInt64), 7.5, int64(-3)} {
 			g := grant(label(i), alice)
@@ -71,31 +39,6 @@ var oddCases = []testCase{
 			}
 		}
 	}},
-}
-
-// damagedWhileShared checks what three who share a lock leave behind when they release it one after the other, and its
-// document was damaged meanwhile.
-func (b *bench) damagedWhileShared(name string, order []int, damage []bson.E) {
-	b.Helper()
-	g := b.party(name, 3)
-	for i := range g {
-		g[i].Mode, g[i].Limit = catalog.Permit, 3
-		b.enter(g[i])
-	}
-	b.rewrite(name, damage...)
-	stand := map[bson.ObjectID]bool{g[0].TS: true, g[1].TS: true, g[2].TS: true}
-	for _, n := range order {
-		if err := b.release(g[n].Session); err != nil {
-			b.Errorf("%s: %d releases: %v", name, n, err)
-		}
-		delete(stand, g[n].TS)
-		doc := b.document("locks", name)
-		state, _ := doc.Lookup("state").AsInt64OK()
-		top, _ := doc.Lookup("ts").ObjectIDOK()
-		if held := len(stand) > 0; held != (state > 0) || held && !stand[top] {
-			b.Errorf("%s: %d released: %d hold it still, and it is %v", name, n, len(stand), doc)
-		}
-	}
 }
 
 // An oddity is one field of a lock document as nobody of us writes it.

@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Transact", transactCases},
 		{"Queue", queueCases},
 		{"Odd", oddCases},
+		{"Damaged", damagedCases},
 		{"GrantStream", noticesCases},
 		{"History", historyCases},
 	}

@@ -290,4 +290,14 @@ var all = []Mistake{
 	{Name: "a commit that is refused was not made", File: "catalog/mongocatalog/transaction.go",
 		Old: "		if undone && gone {\n", New: "		if undone && gone || classify(err) == denied {\n",
 		Package: "catalog/mongocatalog", Test: "TestTransact_CommitOutcome", Rule: "broken_twice,_refused"},
+	// Of guards and damaged documents.
+	{Name: "a release frees a damaged lock of several", File: "catalog/queue/damaged.go",
+		Old: "next := coHolder(raw, sharers)\n", New: "var next bson.Raw\n	_ = coHolder(raw, sharers)\n",
+		Package: "distlock", Test: "TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs", Rule: "acquired beside"},
+	{Name: "a break leaves the own guard", File: "distlock/owned.go",
+		Old: "			h.endLost(errBroken)\n", New: "			_ = errBroken\n",
+		Package: "distlock", Test: "TestBreak_OwnGuard_IsLostFirst", Rule: "break_test.go"},
+	{Name: "a context keeps no guard", File: "distlock/guard_context.go",
+		Old: "&guardContext{ctx, cancel, g}", New: "&guardContext{ctx, cancel, &TryGuard{h: h}}",
+		Package: "distlock", Test: "TestGuard_Dropped_IsReleased", Rule: "was given back"},
 }

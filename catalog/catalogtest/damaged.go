@@ -1,0 +1,71 @@
+package catalogtest
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// damagedCases try to break: whoever stands in a document that a hand or a newer version has damaged can leave
+// it, and frees only what nobody else stands in.
+var damagedCases = []testCase{
+	{"WhileShared_ReleaseFreesWhatNobodyElseHolds", func(b *bench) {
+		for i, damage := range [][]bson.E{
+			{field("mode", "intent")}, {field("mode", nil)}, {field("mode", int32(7))}, {field("rev", 7.0)},
+			{field("rev", "x"), field("mode", "intent")}, {field("limit", "three")}, {field("fence", 7.5)},
+			{field("waiters", bson.A{int32(5)})}, {field("fence", nil), field("rev", bson.A{int64(3)})},
+		} {
+			for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
+				b.damagedWhileShared(fmt.Sprint(label(i), order), order, damage)
+			}
+		}
+	}},
+	{"WhileWaitedFor_WaiterLeaves_HolderStays", func(b *bench) {
+		g := b.party("a", 3)
+		for _, one := range g {
+			b.enter(one)
+		}
+		b.rewrite("a", field("rev", 7.0))
+		b.leave(g[1].Session)
+		if doc := b.document("locks", "a"); doc.Lookup("state").AsInt64() != 1 ||
+			doc.Lookup("ts").ObjectID() != g[0].TS || doc.Lookup("waiters", "0", "ts").ObjectID() != g[2].TS {
+			b.Errorf("after the waiter left: %v", doc)
+		}
+	}},
+	{"SessionStandsNowhere_IsNoMatch", func(b *bench) {
+		g := grant("a", alice)
+		b.acquire(g)
+		b.rewrite("a", field("fence", "x"))
+		b.wantUntouched("locks", "a", func() {
+			_, err := b.Catalog.Leave(b.ctx, grant("a", alice).Session)
+			b.wantErr(err, catalog.ErrNoMatch)
+		})
+	}},
+}
+
+// damagedWhileShared checks what three who share a lock leave behind when they release it one after the other,
+// and its document was damaged meanwhile.
+func (b *bench) damagedWhileShared(name string, order []int, damage []bson.E) {
+	b.Helper()
+	g := b.party(name, 3)
+	for i := range g {
+		g[i].Mode, g[i].Limit = catalog.Permit, 3
+		b.enter(g[i])
+	}
+	b.rewrite(name, damage...)
+	stand := map[bson.ObjectID]bool{g[0].TS: true, g[1].TS: true, g[2].TS: true}
+	for _, n := range order {
+		if err := b.release(g[n].Session); err != nil {
+			b.Errorf("%s: %d releases: %v", name, n, err)
+		}
+		delete(stand, g[n].TS)
+		doc := b.document("locks", name)
+		state, _ := doc.Lookup("state").AsInt64OK()
+		top, _ := doc.Lookup("ts").ObjectIDOK()
+		if held := len(stand) > 0; held != (state > 0) || held && !stand[top] {
+			b.Errorf("%s: %d released: %d hold it still, and it is %v", name, n, len(stand), doc)
+		}
+	}
+}
