@@ -96,6 +96,11 @@ type Pings interface {
 	// ErrUnknownOutcome.
 	Ping(ctx context.Context, b Heartbeat) (Pinged, error)
 
+	// PutNote writes a [Note] into the ping document of a process, or removes the old one when nobody waits
+	// outside. It changes nothing else there: it is no ping, and renews nothing. One command. Errors:
+	// ErrNoMatch when the process has no ping document or is condemned; ErrUnknownOutcome.
+	PutNote(ctx context.Context, process string, n Note) error
+
 	// RemovePing deletes the ping document of a process that ends in an orderly way. It is no
 	// error when there is none. A condemned document stays.
 	RemovePing(ctx context.Context, process string) error

@@ -89,6 +89,11 @@ type Queues interface {
 	// understood is no error: it is in the result.
 	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
 
+	// WaitedUnder reads, as Snapshots does, the locks for which one of the processes waits whose caller holds
+	// one of the sessions meanwhile, and may read others for which one of the processes waits. So those who
+	// search for deadlocks go from a holder to what it waits for.
+	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]Snapshot, error)
+
 	// HeldOrFree reads which of the named locks process holds, and which of them are free. It is the
 	// question of a process that waits for them.
 	HeldOrFree(ctx context.Context, process string, names []string) (awards []Grant, free []string,

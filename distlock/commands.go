@@ -20,6 +20,7 @@ const (
 	toEvict
 	toOvertake
 	toPing
+	toNote
 	toRemovePing
 	toReap
 	toHello
@@ -44,7 +45,8 @@ var commandKinds = [kindsOfCommands]struct {
 	toSeedFence: {"seed_fence", true}, toRenew: {"renew", true},
 	toAsk: {"ask", false}, toLook: {"look", false}, toOpenStream: {"stream", false}, toGrant: {"grant", true},
 	toCondemn: {"condemn", true}, toWitness: {"witness", true}, toEvict: {"evict", true}, toOvertake: {"overtake", true},
-	toPing: {"ping", true}, toRemovePing: {"remove_ping", true}, toReap: {"reap", false}, toHello: {"hello", false},
+	toPing: {"ping", true}, toNote: {"note", true}, toRemovePing: {"remove_ping", true}, toReap: {"reap", false},
+	toHello: {"hello", false},
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
 	toReorder: {"reorder", true}, toRecord: {"record", true}, toReadHistory: {"read_history", false},

@@ -66,8 +66,8 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // server that does not answer, is logged once an episode, and Lock goes on.
 //
 // Errors: those of TryLock; a *DeadlockError, at once when the caller holds the lock itself, and
-// after a second when it waits for itself by way of others, or at a look, after about PollMax, when it
-// waits outside of a full line. What it holds is known from its context, see [TryGuard.Context], or from
+// after a second, at most five, when it waits for itself by way of others and is the one who gives way to
+// most. However many wait for one another, all who have to give up are told then. What it holds is known from its context, see [TryGuard.Context], or from
 // [Holding], up to 1,000 locks. Lock returns when ctx ends; then the error matches its cause and the last
 // reason for waiting, so errors.Is(err, ErrHeld) tells that the lock was held.
 //

@@ -139,6 +139,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.queue = waitqueue.New(waitqueue.Config{
 		Store: m.locks, Judge: m.judge, Process: m.pinger, Clock: cfg.Clock, Log: m.log,
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
+		Owns: m.owned.Owns, Skew: func() time.Duration { return m.pinger.Stats().Skew },
 		Closed: m.closed, Go: m.loops.Go,
 	})
 	m.watch = newWatch(m)

@@ -315,6 +315,20 @@ func (p *promptStore) Snapshots(ctx context.Context, names []string) (map[string
 	})
 }
 
+// WaitedUnder implements [catalog.Queues].
+func (p *promptStore) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
+	map[string]catalog.Snapshot, error,
+) {
+	return within(ctx, p, toList, func() (map[string]catalog.Snapshot, error) {
+		return p.Catalog.WaitedUnder(ctx, processes, held)
+	})
+}
+
+// PutNote implements [catalog.Pings].
+func (p *promptStore) PutNote(ctx context.Context, process string, n catalog.Note) error {
+	return p.run(ctx, toNote, func() error { return p.Catalog.PutNote(ctx, process, n) })
+}
+
 // HeldOrFree implements [catalog.Queues].
 func (p *promptStore) HeldOrFree(ctx context.Context, process string, names []string) (
 	[]catalog.Grant, []string, error,

@@ -36,8 +36,7 @@ import (
 // What it costs: the transaction stays open for as long as the lock is held, and MongoDB ends it
 // after 60 s (transactionLifetimeLimitSeconds); contenders keep a connection busy while they wait.
 //
-// Errors: those of Lock, of deadlocks only that the caller holds the lock itself;
-// [ErrNoTransactions] when ctx carries no transaction, or the server or the database has none;
+// Errors: those of Lock; [ErrNoTransactions] when ctx carries no transaction, or the server or the database has none;
 // [ErrBadOption] for [Shared] and [Permits], which need a document that others can see, and for [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	o, err := l.prepare(ctx, opts)
@@ -57,6 +56,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	ctx, done := l.m.calling(ctx, o)
 	defer done()
 	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
+	defer w.entered()
 	for {
 		err := l.enterTransaction(ctx, o)
 		if err == nil {
@@ -73,6 +73,9 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 			return err
 		}
 		w.last = err
+		if w.place == nil {
+			w.place = l.m.queue.Aside(l.name, w.party(ctx))
+		}
 		if err := w.sleep(ctx); err != nil {
 			return err
 		}

@@ -138,9 +138,15 @@ func (w *waiting) sleep(ctx context.Context) error {
 	w.pause = min(w.pause+w.pause/2, w.m.cfg.PollMax)
 	timer := w.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
+	var told <-chan []string
+	if w.place != nil {
+		told = w.place.Circle
+	}
 	select {
 	case <-timer.C():
 		return nil
+	case circle := <-told:
+		return &DeadlockError{Name: w.name, Chain: circle}
 	case <-ctx.Done():
 		return w.stopped(context.Cause(ctx))
 	case <-w.m.closed:
@@ -151,13 +157,18 @@ func (w *waiting) sleep(ctx context.Context) error {
 // holds are the sessions that the caller holds while it waits.
 func (w *waiting) holds(ctx context.Context) []bson.ObjectID { return sessions(owned(ctx, w.o)) }
 
+// party is the caller as it would stand in a line.
+func (w *waiting) party(ctx context.Context) catalog.Participant {
+	return catalog.Participant{
+		Process: w.m.Process(), Who: w.m.Process() + ":" + w.o.label, Why: w.o.why,
+		Mode: w.o.mode, Limit: w.o.limit, Holds: w.holds(ctx),
+	}
+}
+
 // stay is one stay in the line, from entering it to a guard or an error.
 func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	if w.place == nil {
-		w.place = w.m.queue.Join(w.name, catalog.Participant{
-			Process: w.m.Process(), Who: w.m.Process() + ":" + w.o.label, Why: w.o.why,
-			Mode: w.o.mode, Limit: w.o.limit, Holds: w.holds(ctx),
-		})
+		w.place = w.m.queue.Join(w.name, w.party(ctx))
 	}
 	if err := w.stand(ctx); err != nil {
 		return nil, err
@@ -246,8 +257,7 @@ func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *T
 // outside is how a contender waits that was refused a place: the line is full, or the lock is in use
 // with another limit by the silent. It reads and does not write. Each look goes on with the watch of
 // all who hold the lock or stand in the line, and takes the dead out; its pauses are those of the
-// questions for grants, see package waitqueue. It also looks for the deadlocks of all who stand behind it in
-// its process. It returns a guard, errFree when there is room, as a look or an
+// questions for grants, see package waitqueue. It returns a guard, errFree when there is room, as a look or an
 // event of this process tells, or why it does not go on.
 //
 // refusal is what the server said last. Whoever was refused twice without a pause, although looks show
@@ -268,7 +278,6 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 		w.last, w.refusals = err, 0
 		w.note(ctx, nil)
 		pause := w.m.queue.AskPause(still, waitqueue.FarFromFront, w.m.cfg.Clock.Now().Mono-sent)
-		pause = min(pause, w.m.queue.SearchOutside(ctx, w.place))
 		if err := w.linger(ctx, me, pause); err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package catalogtest
 import (
 	"errors"
 	"math"
+	"reflect"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -22,7 +23,60 @@ func pinged(b catalog.Heartbeat) bson.D {
 	}
 }
 
+// tsOf is the session with a number.
+func tsOf(n byte) bson.ObjectID { return bson.ObjectID{11: n} }
+
 var pingCases = []testCase{
+	{"Note_StandsBesideThePingUntilItIsRemoved", func(b *bench) {
+		first := b.ping(alice)
+		note := catalog.Note{Number: 7, Outsiders: []catalog.Outsider{
+			{Lock: "$a.b", Participant: catalog.Participant{
+				TS: tsOf(1), Process: alice, Who: "who", Why: "$why", Mode: catalog.Permit, Limit: 3,
+				Since: time.UnixMilli(5).UTC(), Holds: []bson.ObjectID{tsOf(2), tsOf(3)},
+			}},
+			{Lock: "b", Participant: catalog.Participant{
+				TS: tsOf(4), Process: alice, Since: time.UnixMilli(6).UTC(), Holds: []bson.ObjectID{tsOf(5)},
+			}},
+		}}
+		if err := b.Catalog.PutNote(b.ctx, alice, note); err != nil {
+			b.Fatal(err)
+		}
+		ping := func() catalog.Ping {
+			p, bad := catalog.ParsePing(b.document("lockpings", alice))
+			if bad != nil {
+				b.Fatal(bad)
+			}
+			return p
+		}
+		if got := ping().Note; got == nil || !reflect.DeepEqual(*got, note) {
+			b.Errorf("note\nwant %+v\ngot  %+v", note, got)
+		}
+		if got := ping(); got.Seq != first.Seq || !got.At.Equal(first.At) {
+			b.Errorf("a note has pinged: %+v, then %+v", first, got)
+		}
+		if next := b.ping(alice); next.Seq <= first.Seq || ping().Note == nil {
+			b.Errorf("a ping beside a note: %+v", ping())
+		}
+		if err := b.Catalog.PutNote(b.ctx, alice, catalog.Note{Number: 8}); err != nil || ping().Note != nil {
+			b.Errorf("a note of nobody: %v, %+v", err, ping().Note)
+		}
+	}},
+	{"Note_OfNoLivingProcess_MatchesNothing", func(b *bench) {
+		note := catalog.Note{Number: 1, Outsiders: []catalog.Outsider{
+			{Lock: "a", Participant: catalog.Participant{TS: tsOf(1), Holds: []bson.ObjectID{tsOf(2)}}},
+		}}
+		b.wantErr(b.Catalog.PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
+		if doc := b.document("lockpings", alice); doc != nil {
+			b.Errorf("it has made a ping: %v", doc)
+		}
+		p := b.ping(alice)
+		if err := b.Catalog.Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("lockpings", alice, func() {
+			b.wantErr(b.Catalog.PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
+		})
+	}},
 	{"First_WritesTheWholeDocument", func(b *bench) {
 		p, err := b.Catalog.Ping(b.ctx, beat(alice, 1))
 		if err != nil {

@@ -52,6 +52,38 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: !there}, nil
 }
 
+// PutNote is documented in [catalog.Pings].
+func (c *Catalog) PutNote(ctx context.Context, process string, n catalog.Note) error {
+	const verb = "note who waits outside, in the ping of"
+	if err := ctx.Err(); err != nil {
+		return failed(verb, process, err)
+	}
+	update := catalog.NoteUpdate(n)[0]
+	field := update.Value.(bson.D)[0]
+	change := unset(field.Key)
+	if update.Key == "$set" {
+		t, value, err := bson.MarshalValue(field.Value)
+		if err != nil {
+			return failed(verb, process, err)
+		}
+		change = set(field.Key, bson.RawValue{Type: t, Value: value})
+	}
+	key := stringKey(process)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	raw, there := c.pings[key]
+	doc := take(raw)
+	if !there || doc.at("condemned") >= 0 {
+		return failed(verb, process, catalog.ErrNoMatch)
+	}
+	raw, bad := doc.apply(catalog.PingsCollection, change)
+	if bad != nil {
+		return failed(verb, process, bad)
+	}
+	c.pings[key] = raw
+	return nil
+}
+
 // Condemn is documented in [catalog.Locks].
 func (c *Catalog) Condemn(
 	ctx context.Context, process string, watched *catalog.Ping, how catalog.Condemnation,

@@ -78,9 +78,9 @@ type party struct {
 
 // A standing is all that one process has.
 type standing struct {
-	holds  map[catalog.Session]int64 // with their fences
-	fences int64                     // their sum, wrapping around
-	waits  map[catalog.Session]bool
+	holds  map[catalog.Session]int64           // with their fences
+	fences int64                               // their sum, wrapping around
+	waits  map[catalog.Session][]bson.ObjectID // what they hold meanwhile
 }
 
 func newStandings() standings {
@@ -104,12 +104,12 @@ func (s standings) add(key, name string, p catalog.Participant, waits bool) {
 	}
 	of := s.of[p.Process]
 	if of == nil {
-		of = &standing{holds: map[catalog.Session]int64{}, waits: map[catalog.Session]bool{}}
+		of = &standing{holds: map[catalog.Session]int64{}, waits: map[catalog.Session][]bson.ObjectID{}}
 		s.of[p.Process] = of
 	}
 	one := catalog.HeldSession{Session: catalog.Session{Name: name, TS: p.TS}, Waits: waits}
 	if waits {
-		of.waits[one.Session] = true
+		of.waits[one.Session] = p.Holds
 	} else {
 		one.Fence = p.Fence
 		of.holds[one.Session] = p.Fence

@@ -22,16 +22,42 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 	if len(names) == 0 {
 		return map[string]catalog.Snapshot{}, ctx.Err()
 	}
-	o := operation{
+	return c.looks(ctx, operation{
 		verb: "look at " + fewOf(names), database: c.database, collection: catalog.LocksCollection, actions: "find",
+	}, among("_id", names))
+}
+
+// WaitedUnder is documented in [catalog.Queues]. Its commands are those of Snapshots. An index serves it: of
+// the locks for which one of the processes waits, those are left out whose waiters hold something else.
+func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
+	map[string]catalog.Snapshot, error,
+) {
+	if len(processes) == 0 || len(held) == 0 {
+		return map[string]catalog.Snapshot{}, ctx.Err()
 	}
+	o := operation{
+		verb: "read what holders wait for", database: c.database,
+		collection: catalog.LocksCollection, actions: "find",
+	}
+	s, err := c.known(ctx)
+	switch {
+	case err != nil:
+		return nil, o.wrap(err)
+	case s.Kind == catalog.FerretDB || len(held) > mostHeld: // it looks into no array of an array
+		return c.looks(ctx, o, awaitedByAny(processes))
+	}
+	return c.looks(ctx, o, awaitedUnder(processes, held))
+}
+
+// looks reads the locks that a filter matches, the pings of their processes, and the server's clock.
+func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (map[string]catalog.Snapshot, error) {
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	looks := make(map[string]catalog.Snapshot, len(names))
+	looks := map[string]catalog.Snapshot{}
 	if joins(s) {
-		err := c.lookAtOnce(ctx, o, names, looks)
+		err := c.lookAtOnce(ctx, o, filter, looks)
 		return looks, err
 	}
 	nothing := catalog.Snapshot{ServerTime: c.pingTime.at()}
@@ -42,7 +68,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 		nothing.ServerTime, nothing.Primary = s.Time, s.Primary
 	}
 	var locks []bson.Raw
-	err = c.find(ctx, o, c.locks, among("_id", names), options.Find(), func(raw bson.Raw) {
+	err = c.find(ctx, o, c.locks, filter, options.Find(), func(raw bson.Raw) {
 		locks = append(locks, slices.Clone(raw))
 	})
 	if err != nil {
@@ -55,8 +81,9 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 	for _, raw := range locks {
 		look := nothing
 		fill(&look, raw, pings)
-		id, _ := raw.Lookup("_id").StringValueOK() // it was asked for
-		looks[id] = look
+		if id, ok := raw.Lookup("_id").StringValueOK(); ok { // as every name is that is asked for
+			looks[id] = look
+		}
 	}
 	return looks, nil
 }
@@ -81,18 +108,19 @@ func joins(s catalog.Server) bool {
 }
 
 func (c *Catalog) lookAtOnce(
-	ctx context.Context, o operation, names []string, looks map[string]catalog.Snapshot,
+	ctx context.Context, o operation, filter bson.D, looks map[string]catalog.Snapshot,
 ) error {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.locks.Aggregate(ctx, observation(matching(among("_id", names))))
+		return c.locks.Aggregate(ctx, observation(matching(filter)))
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {
 		lock, pings, now := observed(r.row())
 		look := catalog.Snapshot{ServerTime: now}
 		fill(&look, lock, pings)
-		id, _ := lock.Lookup("_id").StringValueOK() // it was asked for
-		looks[id] = look
+		if id, ok := lock.Lookup("_id").StringValueOK(); ok { // as every name is that is asked for
+			looks[id] = look
+		}
 	}
 	return r.err
 }

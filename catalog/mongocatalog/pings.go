@@ -56,6 +56,16 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 	return catalog.Pinged{Ping: p}, nil
 }
 
+// PutNote is documented in [catalog.Pings]. One command.
+func (c *Catalog) PutNote(ctx context.Context, process string, n catalog.Note) error {
+	o := onPing("note who waits outside, in the ping of", process)
+	reply, err := c.write(ctx, o, updateOne(o.collection, alive(process), catalog.NoteUpdate(n)))
+	if err == nil && matched(reply) == 0 {
+		err = o.wrap(catalog.ErrNoMatch)
+	}
+	return err
+}
+
 // RemovePing is documented in [catalog.Pings]. One command.
 func (c *Catalog) RemovePing(ctx context.Context, process string) error {
 	o := onPing("remove the ping of", process)

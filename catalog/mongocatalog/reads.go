@@ -119,3 +119,13 @@ func heldByAny(processes []string) bson.D {
 }
 
 func awaitedByAny(processes []string) bson.D { return among("waiters.process", processes) }
+
+// mostHeld is how many sessions a filter names at most: a command has at most 16 MiB.
+const mostHeld = 100_000
+
+// awaitedUnder is the filter for the locks for which one of the processes waits, and somebody whose caller
+// holds one of the sessions.
+func awaitedUnder(processes []string, held []bson.ObjectID) bson.D {
+	return append(awaitedByAny(processes),
+		bson.E{Key: "waiters.holds", Value: bson.D{{Key: "$in", Value: held}}})
+}

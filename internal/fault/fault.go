@@ -31,6 +31,7 @@ const (
 	Release     Op = "release"
 	Read        Op = "read"
 	Ping        Op = "ping"
+	PutNote     Op = "put note"
 	RemovePing  Op = "remove ping"
 	Held        Op = "held"
 	HeldSummary Op = "tally"
@@ -49,6 +50,7 @@ const (
 	GrantNext        Op = "settle"
 	HeldOrFree       Op = "awarded"
 	Waiting          Op = "waiting"
+	WaitedUnder      Op = "waited under"
 	GrantStream      Op = "notices" // the opening of a stream
 	Notice           Op = "notice"  // each Next of one
 	EnterTransaction Op = "enter transaction"
@@ -212,6 +214,10 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return through(ctx, c, Ping, b.Process, func(ctx context.Context) (catalog.Pinged, error) {
 		return c.inner.Ping(ctx, b)
 	})
+}
+
+func (c *Catalog) PutNote(ctx context.Context, process string, n catalog.Note) error {
+	return c.do(ctx, PutNote, process, func() error { return c.inner.PutNote(ctx, process, n) })
 }
 
 func (c *Catalog) RemovePing(ctx context.Context, process string) error {

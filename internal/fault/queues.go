@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 )
 
@@ -47,6 +49,15 @@ func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Grant, 
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
 	return through(ctx, c, Look, strings.Join(names, " "), func(ctx context.Context) (map[string]catalog.Snapshot, error) {
 		return c.inner.Snapshots(ctx, names)
+	})
+}
+
+// WaitedUnder implements [catalog.Queues].
+func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
+	map[string]catalog.Snapshot, error,
+) {
+	return through(ctx, c, WaitedUnder, "", func(ctx context.Context) (map[string]catalog.Snapshot, error) {
+		return c.inner.WaitedUnder(ctx, processes, held)
 	})
 }
 

@@ -127,6 +127,14 @@ func (o *port) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, e
 	return reply, err
 }
 
+// PutNote implements [catalog.Pings].
+func (o *port) PutNote(ctx context.Context, process string, n catalog.Note) error {
+	process = o.p.alias(process)
+	c := o.write(fault.PutNote, process, bson.ObjectID{})
+	c.do = func() error { return o.store().PutNote(background, process, n) }
+	return c.submit(ctx)
+}
+
 // RemovePing implements [catalog.Pings].
 func (o *port) RemovePing(ctx context.Context, process string) error {
 	process = o.p.alias(process)

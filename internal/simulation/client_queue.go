@@ -87,6 +87,15 @@ func (o *port) Snapshots(ctx context.Context, names []string) (map[string]catalo
 	})
 }
 
+// WaitedUnder implements [catalog.Queues].
+func (o *port) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
+	map[string]catalog.Snapshot, error) {
+	show := func(looks map[string]catalog.Snapshot) string { return fmt.Sprintf("%d lines", len(looks)) }
+	return sendFor(ctx, o.read(fault.WaitedUnder, ""), show, func() (map[string]catalog.Snapshot, error) {
+		return o.store().WaitedUnder(background, processes, held)
+	})
+}
+
 // awarded is the result of HeldOrFree.
 type awarded struct {
 	awards []catalog.Grant

@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"mongodlm/internal/fault"
@@ -14,7 +16,7 @@ func Lines() []Schedule {
 		s.Name = name
 		return s
 	}
-	return []Schedule{
+	lines := []Schedule{
 		named("a line", line(20*sec)),
 		named("a long turn before a line", line(2*minute)),
 		named("first in line dies", firstDies()),
@@ -49,6 +51,11 @@ func Lines() []Schedule {
 		named("circle of two", circle(How{Wait: time.Hour})),
 		named("circle of two, as they say", circle(How{Wait: time.Hour, Says: true})),
 	}
+	many := deadlocks()
+	for _, name := range slices.Sorted(maps.Keys(many)) {
+		lines = append(lines, named(name, many[name]))
+	}
+	return lines
 }
 
 // waitFor waits in line for a lock and works under it for d.

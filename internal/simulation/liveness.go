@@ -249,10 +249,13 @@ func (o *oracle) burial(p catalog.Participant) time.Duration {
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// circles judges that of those who wait for one another somebody is told.
+// circles judges that those who wait for one another are told within five seconds, however many they are, so
+// that nobody is stuck any more; and with as much as commands may take that are under way when trouble ends.
 func (o *oracle) circles() {
-	t := o.w.s.Timing
-	limit := scaled(3*max(t.Ping, time.Second) + 3*t.Limit + o.slack())
+	limit := scaled(5 * time.Second)
+	if o.troubles > 0 {
+		limit += scaled(3*o.w.s.Timing.Limit + o.slack())
+	}
 	o.mu.Lock()
 	var caught *attempt
 	for p, attempts := range o.attempts {

@@ -1,18 +1,40 @@
 package waitqueue
 
 import (
+	"context"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 )
 
-// DeadlockIn is what a waiter is told of one picture of all locks, with those who stand outside of a line;
-// nil when it is told nothing.
-func DeadlockIn(rows []catalog.Snapshot, outside map[string][]catalog.Participant, ts bson.ObjectID) []string {
+// DeadlocksIn are those who have to give up in one picture of all locks, with those who stand outside of a
+// line, and what each is told.
+func DeadlocksIn(rows []catalog.Snapshot, outside map[string][]catalog.Participant) map[bson.ObjectID][]string {
 	l := newLines(nil)
 	for _, row := range rows {
-		l.add(row, outside[row.Lock.Name]...)
+		var apart []outsider
+		for _, p := range outside[row.Lock.Name] {
+			apart = append(apart, outsider{Participant: p})
+		}
+		l.add(row, apart)
 	}
 	l.link()
-	return l.circle(ts)
+	told := map[bson.ObjectID][]string{}
+	for _, n := range l.solve() {
+		told[n.party.TS] = n.chain()
+	}
+	return told
+}
+
+// Search reads what all who wait in a queue wait for, and returns how many have to give up.
+func Search(q *Queue) int {
+	q.mu.Lock()
+	all := q.nested()
+	q.mu.Unlock()
+	l, err := q.read(context.Background(), all, nil)
+	if err != nil {
+		panic(err)
+	}
+	return len(l.solve())
 }

@@ -18,6 +18,7 @@ import (
 type localLine struct {
 	name   string
 	limit  int32
+	single bool // of one who stands in no line, see Aside
 	places []*Place
 	room   chan struct{} // there may be room in the document now; for the first of the line
 	shut   atomic.Bool   // there was no room at the last answer: look before the next entering
@@ -32,7 +33,7 @@ type Place struct {
 
 	line   *localLine
 	party  catalog.Participant // as it would stand in the document, with a session that is only known here
-	search searches            // the queue's mu guards it
+	search schedule            // the search for deadlocks alone has it
 }
 
 // Room returns the channel that tells the first of the line that there may be room in the document now.
@@ -45,27 +46,47 @@ func (p *Place) Shut() bool { return p.line.shut.Load() }
 func (p *Place) SetShut(shut bool) { p.line.shut.Store(shut) }
 
 // Join takes the last place of a line. as is who asks: its mode, its limit, and what it holds meanwhile.
-func (q *Queue) Join(name string, as catalog.Participant) *Place {
+func (q *Queue) Join(name string, as catalog.Participant) *Place { return q.join(name, as, false) }
+
+// Aside takes a place of its own, for one who waits for a lock and stands in no line: those who search for
+// deadlocks see it.
+func (q *Queue) Aside(name string, as catalog.Participant) *Place { return q.join(name, as, true) }
+
+func (q *Queue) join(name string, as catalog.Participant, single bool) *Place {
 	limit := as.Limit
 	as.TS = bson.NewObjectID()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.IndexFunc(q.lines[name], func(l *localLine) bool { return l.limit == limit })
+	i := slices.IndexFunc(q.lines[name], func(l *localLine) bool {
+		return !single && !l.single && l.limit == limit
+	})
 	if i < 0 {
 		i = len(q.lines[name])
 		q.lines[name] = append(q.lines[name],
-			&localLine{name: name, limit: limit, room: make(chan struct{}, 1)})
+			&localLine{name: name, limit: limit, single: single, room: make(chan struct{}, 1)})
 	}
 	l := q.lines[name][i]
+	now := q.Clock.Now()
+	as.Since = catalog.NotedSince(now.Wall.Add(q.skew()))
 	p := &Place{
-		line: l, party: as, Since: q.Clock.Now().Mono,
+		line: l, party: as, Since: now.Mono,
 		Turn: make(chan struct{}), Circle: make(chan []string, 1),
 	}
 	l.places = append(l.places, p)
 	if len(l.places) == 1 {
 		close(p.Turn)
 	}
+	if len(as.Holds) > 0 {
+		q.seek()
+	}
 	return p
+}
+
+func (q *Queue) skew() time.Duration {
+	if q.Skew == nil {
+		return 0
+	}
+	return q.Skew()
 }
 
 // Leave gives a place up; again it does nothing. If it was the first, the next one has its turn.

@@ -22,8 +22,9 @@ import (
 //     same share to every wait; at least four round trips, so that they follow the server; at most PollMax;
 //   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
 //     them and how their pings are. It starts and goes on with the watch of holders and waiters, and
-//     finds a grant that was not told;
-//   - one read looks for deadlocks, when somebody who holds a lock has waited for a second.
+//     finds a grant that was not told.
+//
+// Deadlocks are looked for beside it, see search.
 type loop struct {
 	q *Queue
 
@@ -63,16 +64,8 @@ func (l *loop) interval() time.Duration { return min(l.q.Ping, l.q.MaxWatchGap/2
 func (l *loop) patience() time.Duration { return max(l.q.Poll, l.interval()/6) }
 
 func (l *loop) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	stop := make(chan struct{})
-	go func() { // ends with run: commands under way are given up at Close
-		select {
-		case <-l.q.Closed:
-		case <-stop:
-		}
-		cancel()
-	}()
-	defer close(stop)
+	ctx, cancel := l.q.untilClosed()
+	defer cancel()
 	l.stream = follow(l.q)
 	defer func() { l.stream.end() }()
 	for !l.q.closing() {
@@ -139,7 +132,6 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 			if !w.looked {
 				next = min(next, max(w.since, l.attended)+l.patience())
 			}
-			next = min(next, w.searchDue(l.q.Ping))
 			near, first = near || w.place < nearPlaces, min(first, w.since)
 			left = min(left, w.left(turn, now))
 			w.mu.Unlock()
@@ -191,23 +183,16 @@ func (q *Queue) leastPause(rtt time.Duration) time.Duration {
 func (l *loop) work(ctx context.Context, by map[string][]*Waiter, names []string) {
 	now := l.q.Clock.Now().Mono
 	attend := now >= l.next
-	var search []*Waiter
 	for _, ws := range by {
 		for _, w := range ws {
 			w.mu.Lock()
 			attend = attend || !w.looked && now >= max(w.since, l.attended)+l.patience()
-			if now >= w.searchDue(l.q.Ping) {
-				search = append(search, w)
-			}
 			w.mu.Unlock()
 		}
 	}
-	switch {
-	case attend:
+	if attend {
 		l.attend(ctx, by, names)
-	case len(search) > 0:
-		l.q.searchDeadlocks(ctx, search)
-	default:
+	} else {
 		l.askFor(ctx, by, names)
 	}
 }

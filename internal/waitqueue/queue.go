@@ -30,6 +30,11 @@ type Config struct {
 	PollMax     time.Duration // the longest
 	MaxWatchGap time.Duration // between two looks that are one observation
 
+	// Owns reports whether this process has acquired a session, nil that it has every one that is asked for;
+	// Skew is by how much the server's clock is ahead, nil that it is not.
+	Owns func(ts bson.ObjectID) bool
+	Skew func() time.Duration
+
 	// Closed is closed when nobody is to wait any more. Go starts a goroutine that ends soon after it.
 	Closed <-chan struct{}
 	Go     func(func())
@@ -40,6 +45,8 @@ type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error)
 	GrantNext(ctx context.Context, name string) ([]catalog.Grant, error)
+	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]catalog.Snapshot, error)
+	PutNote(ctx context.Context, process string, n catalog.Note) error
 	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }
@@ -70,8 +77,10 @@ type Queue struct {
 	stream  *following                // of the loop that began last
 	turns   map[string]time.Duration  // how long one took, by lock name
 	wake    chan struct{}
+	seeks   bool          // the search for deadlocks is at work
+	rouse   chan struct{} // wakes it
 
-	looks, questions, steps, lags *Episode // of failures, for the log
+	looks, questions, steps, lags, searches, notes *Episode // of failures, for the log
 }
 
 // New makes a queue in which nobody waits. It starts no goroutine.
@@ -80,10 +89,13 @@ func New(cfg Config) *Queue {
 		Config: cfg, lines: map[string][]*localLine{}, inside: map[bson.ObjectID]*Waiter{},
 		turns:     map[string]time.Duration{},
 		wake:      make(chan struct{}, 1),
+		rouse:     make(chan struct{}, 1),
 		looks:     &Episode{Log: cfg.Log, What: "look at the locks that are waited for"},
 		questions: &Episode{Log: cfg.Log, What: "question for grants"},
 		steps:     &Episode{Log: cfg.Log, What: "step for a line"},
 		lags:      &Episode{Log: cfg.Log, What: "hearing of grants in time by the stream"},
+		searches:  &Episode{Log: cfg.Log, What: "search for deadlocks"},
+		notes:     &Episode{Log: cfg.Log, What: "note of who waits outside of the lines"},
 	}
 }
 
@@ -95,11 +107,11 @@ type Waiter struct {
 	Granted chan catalog.Grant
 	Fate    chan Fate
 
-	told bool // of its grant; the queue's mu guards it
+	told   bool     // of its grant; the queue's mu guards it
+	search schedule // the search for deadlocks alone has it
 
 	mu     sync.Mutex    // guards the fields below
 	since  time.Duration // monotonic time of its entering
-	search searches
 	stands bool          // it stands in its line: the loop looks after it
 	behind int           // how many stood before it in the line when it entered
 	place  int           // and at the last look
@@ -183,6 +195,9 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	select {
 	case q.wake <- struct{}{}: // look at the list again
 	default: // it will
+	}
+	if len(w.Request.Holds) > 0 {
+		q.seek()
 	}
 }
 
@@ -310,6 +325,19 @@ func (q *Queue) Oldest() time.Duration {
 		w.mu.Unlock()
 	}
 	return oldest
+}
+
+// untilClosed returns a context that ends with Closed: commands under way are given up then.
+func (q *Queue) untilClosed() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // ends with ctx
+		select {
+		case <-q.Closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 func (q *Queue) closing() bool {

@@ -1,0 +1,287 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// A search looks for deadlocks of those of a process who wait while they hold something. There is one at
+// most, and only while there are such; nobody waits for it.
+//
+// Each of them is searched for after a second, and then after pauses that double up to the ping interval, as
+// long as it is not stuck. Whoever closes a circle is searched for a second later by its own process. So only
+// those have to break it whose process searches soon, see candidates.
+//
+// Those who wait outside of the documents other processes know by a note in the ping document, see
+// [catalog.Note]. It is written when one of them has waited for a second, and anew each second, so that it is
+// never older, and removed when nobody waits so.
+type search struct {
+	q      *Queue
+	last   time.Duration // monotonic time of the last one; before the first a long time ago
+	number int64         // of the last note
+	noted  string        // the process whose ping document has it; empty when none has
+	sent   time.Duration // monotonic time of it
+	first  *lines        // a reading that has to be confirmed by another; nil when there is none
+	whose  []*nested     // who is to be told then
+	again  time.Duration // monotonic time of the second reading
+}
+
+// Times of a search.
+const (
+	// deadlockAfter is how long a waiter waits before it looks for a circle; PostgreSQL's deadlock_timeout is
+	// the same.
+	deadlockAfter = time.Second
+	searchGap     = deadlockAfter / 2 // between two searches of a process
+	noteEvery     = time.Second       // from note to note
+	noteLate      = 200 * time.Millisecond
+	// joins is the part of its pause after which a waiter takes part in a search that is due for another.
+	joins = 2
+)
+
+// A schedule is when one who waits is searched for.
+type schedule struct {
+	last  time.Duration // monotonic time of the last search
+	pause time.Duration // until the next one; zero before the first
+}
+
+// due is the monotonic time of the next search.
+func (s schedule) due(since time.Duration) time.Duration {
+	if s.pause == 0 {
+		return since + deadlockAfter
+	}
+	return s.last + s.pause
+}
+
+// after notes a search, in which it turned out to be stuck or not.
+func (s *schedule) after(now time.Duration, stuck bool, limit time.Duration) {
+	pause := deadlockAfter
+	if !stuck {
+		pause = min(max(deadlockAfter, 2*s.pause), max(limit, deadlockAfter))
+	}
+	*s = schedule{last: now, pause: pause}
+}
+
+// A nested is one who waits while it holds something: a waiter in a line, or a place outside.
+type nested struct {
+	ts     bson.ObjectID
+	lock   string
+	holds  []bson.ObjectID
+	since  time.Duration // monotonic
+	search *schedule
+	waiter *Waiter
+	place  *Place
+}
+
+// tell tells it of a circle. Told before, it hears nothing more.
+func (n *nested) tell(chain []string) {
+	if n.waiter != nil {
+		n.waiter.tell(Fate{Circle: chain})
+		return
+	}
+	select {
+	case n.place.Circle <- chain:
+	default:
+	}
+}
+
+// nested are those of this process who wait while they hold something. The caller holds mu.
+func (q *Queue) nested() []*nested {
+	var all []*nested
+	for ts, w := range q.inside {
+		if len(w.Request.Holds) == 0 {
+			continue
+		}
+		w.mu.Lock()
+		if w.stands {
+			all = append(all, &nested{
+				ts: ts, lock: w.Request.Name, holds: w.Request.Holds, since: w.since, search: &w.search, waiter: w,
+			})
+		}
+		w.mu.Unlock()
+	}
+	for name, lines := range q.lines {
+		for _, l := range lines {
+			for _, p := range l.places {
+				if len(p.party.Holds) > 0 {
+					all = append(all, &nested{
+						ts: p.party.TS, lock: name, holds: p.party.Holds, since: p.Since, search: &p.search, place: p,
+					})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// seek has somebody searched for who waits while it holds something. The caller holds mu.
+func (q *Queue) seek() {
+	if !q.seeks && !q.closing() {
+		q.seeks = true
+		s := &search{q: q, last: q.Clock.Now().Mono - searchGap, sent: q.Clock.Now().Mono - noteEvery}
+		q.Go(s.run) // ends when nobody waits so, or with Closed
+	}
+	select {
+	case q.rouse <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+func (s *search) run() {
+	ctx, cancel := s.q.untilClosed()
+	defer cancel()
+	for !s.q.closing() {
+		s.q.mu.Lock()
+		all := s.q.nested()
+		if len(all) == 0 && s.noted == "" {
+			s.q.seeks = false
+			s.q.mu.Unlock()
+			return
+		}
+		s.q.mu.Unlock()
+		if pause := s.due(all); pause > 0 {
+			s.sleep(pause)
+			continue
+		}
+		s.work(ctx, all)
+	}
+}
+
+func (s *search) sleep(pause time.Duration) {
+	timer := s.q.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-s.q.rouse:
+	case <-s.q.Closed:
+	}
+}
+
+// due returns how long nothing is to be done; zero or less when something is.
+func (s *search) due(all []*nested) time.Duration {
+	now := s.q.Clock.Now().Mono
+	next, free := now+time.Hour, s.last+searchGap
+	for _, n := range all {
+		next = min(next, max(n.search.due(n.since), free))
+	}
+	if s.first != nil {
+		next = s.again
+	}
+	return min(next, s.noteDue(all)) - now
+}
+
+// noteDue is the monotonic time of the next note.
+func (s *search) noteDue(all []*nested) time.Duration {
+	due, outside := s.sent+time.Hour, false
+	for _, n := range all {
+		if n.place != nil {
+			due, outside = min(due, n.since+deadlockAfter), true
+		}
+	}
+	if !outside && s.noted != "" {
+		due = s.sent
+	}
+	return max(due, s.sent+noteEvery)
+}
+
+// work does what is due.
+func (s *search) work(ctx context.Context, all []*nested) {
+	now := s.q.Clock.Now().Mono
+	switch {
+	case now >= s.noteDue(all):
+		s.note(ctx, all)
+	case s.first == nil:
+		s.look(ctx, all)
+	case now >= s.again:
+		s.confirm(ctx)
+	}
+}
+
+// note writes who waits outside into the ping document, or removes what was written.
+func (s *search) note(ctx context.Context, all []*nested) {
+	s.sent = s.q.Clock.Now().Mono
+	s.number++
+	n := catalog.Note{Number: s.number}
+	for _, one := range all {
+		if one.place != nil {
+			n.Outsiders = append(n.Outsiders, catalog.Outsider{Lock: one.lock, Participant: one.place.party})
+		}
+	}
+	process := s.q.Process.Process()
+	err := s.q.Store.PutNote(ctx, process, n)
+	switch {
+	case len(n.Outsiders) > 0:
+		s.noted = process
+	case err == nil || s.noted != process || errors.Is(err, catalog.ErrNoMatch):
+		s.noted = "" // it is gone, or was left in the document of a process id that is given up
+	}
+	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = nil // there is no ping: the pinger tells
+	}
+	s.q.notes.Note(ctx, err)
+}
+
+// look searches for those for whom it is due, and those for whom it will be. Whoever has to break a circle
+// must do so in a second reading, too: a reading of many documents is not of one instant, and what stands
+// in both stood there at the instant between them. Is somebody in it whom only another's note tells of, the
+// second one comes when that has been written twice again.
+func (s *search) look(ctx context.Context, all []*nested) {
+	now := s.q.Clock.Now().Mono
+	s.last = now
+	var due []*nested
+	for _, n := range all {
+		if at := n.search.due(n.since); at <= now || n.search.pause > 0 && at-n.search.pause/joins <= now {
+			due = append(due, n)
+		}
+	}
+	seen, err := s.q.read(ctx, due, nil)
+	s.q.searches.Note(ctx, err)
+	if err != nil {
+		s.last = now + deadlockAfter
+		return
+	}
+	seen.solve()
+	noted := false
+	for _, n := range seen.nodes {
+		noted = noted || n.stuck && n.number > 0
+	}
+	for _, n := range due {
+		at := seen.waiters[n.ts]
+		n.search.after(now, at != nil && at.stuck, s.q.Ping)
+	}
+	for _, n := range all {
+		if at := seen.waiters[n.ts]; at != nil && at.gaveUp {
+			s.whose = append(s.whose, n)
+		}
+	}
+	if len(s.whose) == 0 {
+		return
+	}
+	s.first, s.again = seen, now
+	if noted {
+		s.again = s.q.Clock.Now().Mono + 2*noteEvery + noteLate
+		return
+	}
+	s.confirm(ctx)
+}
+
+// confirm reads again and tells those who have to break a circle still.
+func (s *search) confirm(ctx context.Context) {
+	first, whose := s.first, s.whose
+	s.first, s.whose = nil, nil
+	seen, err := s.q.read(ctx, whose, first)
+	s.q.searches.Note(ctx, err)
+	if err != nil {
+		return
+	}
+	seen.solve()
+	for _, n := range whose {
+		if at := seen.waiters[n.ts]; at != nil && at.gaveUp {
+			n.tell(at.chain())
+		}
+	}
+}
