@@ -53,3 +53,41 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 		w.release(w.wantTurn(next))
 	})
 }
+
+// Tries to break: a late release that is done while the reaper's read is under way, which still shows the lock held, is
+// no ghost: it is told once, and nobody is warned.
+func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, d := w.observed(nil)
+		g := p.mustTry("a")
+		refuse := true
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			switch {
+			case call.Op == fault.Release && refuse:
+				return fault.Refused(call.Op)
+			case call.Op == fault.Release:
+				time.Sleep(100 * time.Millisecond)
+			case call.Op == fault.Held:
+				defer time.Sleep(time.Second) // the reply is slow
+			}
+			return apply()
+		})
+		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
+		synctest.Wait() // the first of the late tries
+		refuse = false
+		d.take()
+		time.Sleep(3 * pingTime)
+		synctest.Wait()
+		late := 0
+		for _, e := range d.take() {
+			if e.Kind == distlock.EventReleasedLate {
+				late++
+			}
+		}
+		if s := p.Stats(); late != 1 || s.Late != 1 || s.Ghosts != 0 || w.lock("a").Held {
+			t.Errorf("told %d times, %d late releases, %d ghosts, held: %v", late, s.Late, s.Ghosts, w.lock("a").Held)
+		}
+		p.store.Set(nil)
+		time.Sleep(2 * time.Second) // a reply may be on its way
+	})
+}

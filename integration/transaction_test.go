@@ -97,7 +97,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 // go. What the guard renews and reorders from inside is part of the transaction.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	t.Parallel()
-	forThese(t, named("replicaset", "uri"), func(t *testing.T, w *world) {
+	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
 		m, other := w.start(t, nil), w.start(t, nil)
 		if !m.Stats().Server.Transactions {
 			t.Skip("this deployment has no transactions")
@@ -162,7 +162,7 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 // A waiter that is put first from inside is so with the commit.
 func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 	t.Parallel()
-	forThese(t, named("replicaset", "uri"), func(t *testing.T, w *world) {
+	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
 		m, other := w.start(t, nil), w.start(t, nil)
 		if !m.Stats().Server.Transactions {
 			t.Skip("this deployment has no transactions")

@@ -117,23 +117,27 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	p.cfg.Owner.Sweep()
 	defer p.cfg.Owner.Swept()
 	before := p.cfg.Owner.Guarded(t)
+	listed, _ := p.queue.list()
 	stored, err := p.standing(ctx, t.Process(), before)
 	if err != nil || t.Err() != nil {
 		return err
 	}
 	// The local table is asked AFTER the reply, and an attempt is entered in it before it is
 	// sent: so a fresh acquisition can never be taken for a ghost. A guard that was there before
-	// the read and is not any more was released meanwhile.
-	guards := make(map[catalog.Session]bool, len(before))
+	// the read, or an entry of the list, and is not any more was released meanwhile.
+	known := make(map[catalog.Session]bool, len(before)+len(listed))
 	for _, s := range before {
-		guards[s.Session] = true
+		known[s.Session] = true
+	}
+	for _, s := range listed {
+		known[s] = true
 	}
 	seen := make(map[catalog.Session]bool, len(stored))
 	for _, s := range stored {
 		if !s.Waits {
 			seen[s.Session] = true
 		}
-		if !p.cfg.Owner.Owns(s.TS) && !guards[s.Session] && !p.queue.has(s.Session) {
+		if !p.cfg.Owner.Owns(s.TS) && !known[s.Session] && !p.queue.has(s.Session) {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Str("process", t.Process()).Bool("waits", s.Waits).

@@ -26,7 +26,7 @@ var codeNoTransactions = []int{20, 263}
 // server has ended in runsWithout runs is not tried again.
 const (
 	runPause     = 5 * time.Millisecond
-	runPauseMost = 500 * time.Millisecond
+	runPauseMost = 100 * time.Millisecond
 	runsWithout  = 3
 
 	codeNoSuchTransaction = 251
@@ -116,6 +116,9 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	}()
 	within := mongo.NewSessionContext(ctx, session)
 	if first {
+		if err := c.catchUp(ctx, o, s.Name); err != nil {
+			return err
+		}
 		if err := c.touch(within, o, s); err != nil {
 			return err
 		}
@@ -133,6 +136,19 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	}
 	finished = true
 	return c.commit(ctx, session, o)
+}
+
+// catchUp lets a mongos know the latest write to a lock document, by a read of it. A transaction behind a mongos
+// sees what there was at the latest time that it knows, and it learns of a write with the reply, which waits for
+// a majority: whoever is busy there would make every write of ours conflict. A replica set shows the latest state.
+func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
+	server, err := c.known(ctx)
+	if err != nil || server.Kind != catalog.Mongos {
+		return err
+	}
+	latest := c.locks.Clone(options.Collection().SetReadConcern(readconcern.Local()))
+	_, err = c.findOne(ctx, o, latest, name)
+	return err
 }
 
 // touch writes the lock document inside of the transaction that within carries.
