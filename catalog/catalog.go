@@ -179,6 +179,9 @@ type Request struct {
 	Mode     Mode
 	Limit    int32           // in mode Permit the number of permits, at least 1
 	Holds    []bson.ObjectID // the sessions that the caller holds, written into a waiter's entry
+	// Since is when it first stood in the line, if it stood there before and lost its place: it enters before
+	// those who came later. Zero for a newcomer.
+	Since time.Time
 	// Behind is behind how many others it may stand in line at most; 0 or less, as well as too large: as
 	// many as there may be.
 	Behind int
@@ -213,6 +216,8 @@ type Holder struct {
 	// Renewal is the number of its lease's last renewal that was watched: a renewal in between wins. Zero
 	// when the lease is none of the reasons.
 	Renewal int64
+	// Waits demands that it waits: who was granted the lock meanwhile stays. See [Queues.Evict].
+	Waits bool
 }
 
 // Watched reports whether a lock still has the holder that was watched.

@@ -60,8 +60,8 @@ type Participant struct {
 // come first, so that the very command that frees a lock grants it to the next. The transitions are
 // those of package queue, in every implementation.
 type Queues interface {
-	// Enter takes the lock for g if nobody is before it, and else puts g at the end of the line, in
-	// one step. Entering again with the same session changes nothing. It returns the document as
+	// Enter takes the lock for g if nobody is before it, and else puts g at the end of the line, or before those
+	// who came after g.Since, in one step. Entering again with the same session changes nothing. It returns the document as
 	// it is then: [Lock.Held] by g or [Lock.Waits] with g. Errors: ErrNotFree when g did not get it
 	// and how says not to queue; ErrQueueFull; *PermitMismatchError; *MalformedError; ErrUnknownOutcome.
 	Enter(ctx context.Context, g Request, how EnterMode) (Lock, error)
@@ -75,7 +75,8 @@ type Queues interface {
 	Leave(ctx context.Context, s Session) ([]Grant, error)
 
 	// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
-	// the document with that process, and with that renewal of its lease if dead names one. The evidence
+	// the document with that process, with that renewal of its lease if dead names one, and in the line if dead
+	// says that it waits. The evidence
 	// is written for whoever is granted by it.
 	// Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
 	Evict(ctx context.Context, dead Holder, evidence string) ([]Grant, error)

@@ -177,6 +177,11 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 		s.Suspects[0].Dead() {
 		return a.overtake(ctx, s, s.Suspects[0])
 	}
+	if a.line == catalog.Queue {
+		if passed, _ := a.m.judge.PassOver(ctx, s, len(s.Suspects)); passed > 0 {
+			return nil, errFree
+		}
+	}
 	evicted, err := a.m.judge.EvictDead(ctx, s, len(s.Suspects))
 	switch {
 	case err != nil:

@@ -70,7 +70,7 @@ func ruleOf(evidence string) string {
 		return ""
 	}
 	switch rule {
-	case "watch", "witnesses", "at once", "condemned", "lease":
+	case "watch", "witnesses", "at once", "condemned", "lease", "silent":
 		return rule
 	}
 	return ""

@@ -53,8 +53,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // the lock to the next in the same command. No mongos had that; they polled.
 //
 // A waiter that sees a live holder sends nothing: its process hears of grants by one change stream,
-// or asks by one read an interval where there are none, for all its waiters together. A dead waiter
-// is taken out of the line by those behind it, by the takeover rule. A server that cannot be reached
+// or asks by one read an interval where there are none, for all its waiters together. A waiter
+// whose process has missed two pings is passed over by those behind it, so that no release grants the lock to the
+// dead; if it lives it stands in front again. A server that cannot be reached
 // is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most
 // [catalog.MaxWaiters] stand in a document; the last ten places are for processes that have none yet. More
 // wait inside their processes, in order: the first of each looks whether there is room and whether those

@@ -133,6 +133,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.pinger.SetServer(server)
 	m.judge = &contend.Judge{
 		Store: m.locks, Clock: cfg.Clock, Policy: cfg.policy(), Process: m.pinger, Log: m.log,
+		Steady:   m.pinger.Steady,
 		Interval: min(cfg.Ping, cfg.MaxWatchGap/2), Go: m.loops.Go, Closed: m.closed,
 	}
 	m.calls = waitqueue.Episode{Log: m.log, What: "waiting for a lock"}

@@ -157,7 +157,7 @@ type Event struct {
 	Waited, Held, Late time.Duration
 	// Previous is the process id of the other one: who was overtaken, broken, evicted or condemned.
 	Previous string
-	// Rule names the takeover rule: "watch", "witnesses", "at once" or "condemned"; "lease" when it decided
+	// Rule names the takeover rule: "watch", "witnesses", "at once" or "condemned"; "silent" for a waiter that was passed over; "lease" when it decided
 	// on the lease of the holder and not on its process; "" when there was none.
 	Rule     string
 	Evidence string // the figures it decided on, in words

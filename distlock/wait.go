@@ -21,6 +21,7 @@ type waiting struct {
 	pause time.Duration
 	last  error            // why it waits
 	place *waitqueue.Place // among those of this process who have yet to enter the document
+	stood time.Time        // since when it stood in the line, if its place was taken out; the server's clock
 
 	refusals int // since the last pause outside of the line
 }
@@ -183,6 +184,7 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	if a.lastTurn = w.m.queue.LastTurn(w.name); a.lastTurn > 0 {
 		a.request.Behind = behind(0)
 	}
+	a.request.Since, w.stood = w.stood, time.Time{}
 	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
 	defer func() {
 		if s := me.Scene(); g == nil && s != nil {
@@ -215,7 +217,8 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 		return a.hand(ctx, a.mine(lock), "")
 	}
 	w.m.queue.Stands(me.Waiter, lock)
-	return w.await(ctx, me)
+	mine, _ := lock.WaitedBy(a.request.TS)
+	return w.await(ctx, me, mine.Since)
 }
 
 // The last places of a line are for those who have waited for longest: a process that had a turn takes the
@@ -345,8 +348,8 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 	}
 }
 
-// await waits for the grant.
-func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
+// await waits for the grant. Who has stood there since an instant and loses its place enters again with it.
+func (w *waiting) await(ctx context.Context, me *waiter, since time.Time) (*TryGuard, error) {
 	w.last = nil
 	select {
 	case grant := <-me.Granted:
@@ -369,6 +372,9 @@ func (w *waiting) await(ctx context.Context, me *waiter) (*TryGuard, error) {
 		default:
 		}
 		me.a.undo()
+		if fate.Removed {
+			w.stood = since
+		}
 		return nil, me.fateOf(fate)
 	case <-me.a.term.Done():
 		me.a.undo()

@@ -35,6 +35,7 @@ func (p *LockPinger) Ping(ctx context.Context) error {
 		err = p.pingOnce(ctx)
 	}
 	if err != nil {
+		p.steady.Store(-1)
 		p.stats.failures.Add(1)
 		if !p.beat.failing && p.stopping.Err() == nil {
 			p.beat.failing = true
@@ -47,6 +48,7 @@ func (p *LockPinger) Ping(ctx context.Context) error {
 		p.log.Info().Str("process", p.beat.process).Msg("ping succeeds again")
 	}
 	p.stats.pings.Add(1)
+	p.steady.CompareAndSwap(-1, int64(p.clock.Now().Mono))
 	return nil
 }
 

@@ -107,7 +107,8 @@ type LockPinger struct {
 	hold  time.Duration
 	queue releaseQueue
 
-	doubt atomic.Bool
+	doubt  atomic.Bool
+	steady atomic.Int64 // since when pings are acknowledged without a failure, monotonic; -1 while they are not
 
 	beat beat // owned by whoever pings: Start, then the ping loop
 
@@ -143,6 +144,7 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 		cfg: cfg, clock: by, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
 		chores: make(chan chore, 1), stop: make(chan struct{}),
 	}
+	p.steady.Store(-1)
 	p.stopping, p.cancel = context.WithCancel(context.Background())
 	p.pinging, p.hangUp = context.WithCancel(context.Background())
 	return p, nil
@@ -185,6 +187,13 @@ func (p *LockPinger) Process() string {
 		return t.Process()
 	}
 	return ""
+}
+
+// Steady returns since when pings are acknowledged without a failure, on the process's monotonic clock; ok is
+// false while they are not. Who judges others' pings asks whether the server took any.
+func (p *LockPinger) Steady() (since time.Duration, ok bool) {
+	at := p.steady.Load()
+	return time.Duration(at), at >= 0
 }
 
 // Server returns what the server said of itself at the last tick.

@@ -149,6 +149,9 @@ func (m *machine) enter(t *rapid.T) {
 		old := m.oldGrant(t)
 		g.Session = old.Session
 	}
+	if rapid.IntRange(0, 4).Draw(t, "stood before") == 0 {
+		g.Since = time.UnixMilli(rapid.Int64Range(1, 3).Draw(t, "since") * 1_000_000_000_000).UTC()
+	}
 	m.grants[len(m.grants)-1] = g
 	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
 	how := rapid.SampledFrom(lines).Draw(t, "how")
@@ -174,6 +177,7 @@ func (m *machine) bury(t *rapid.T) {
 		dead.Process = rapid.SampledFrom([]string{"", m.prefix + "p"}).Draw(t, "process")
 	}
 	dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
+	dead.Waits = rapid.IntRange(0, 2).Draw(t, "waits") == 0
 	evidence := rapid.SampledFrom([]string{"silent", "$fence", ""}).Draw(t, "evidence")
 	m.lift(t, g.Name)
 	m.both(t, "bury", func(s Store) string {

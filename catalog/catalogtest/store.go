@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Ping", pingCases},
 		{"Condemn", condemnCases},
 		{"Sight", sightCases},
+		{"PassOver", passoverCases},
 		{"Chores", choreCases},
 		{"Operator", operatorCases},
 		{"Race", raceCases},

@@ -28,7 +28,7 @@ func (c *Catalog) Enter(ctx context.Context, g catalog.Request, how catalog.Ente
 		return catalog.Lock{}, o.wrap(err)
 	}
 	m, ok := fastEntry(s, g, how)
-	if ok {
+	if ok && g.Since.IsZero() { // else its place is not the end
 		doc, err := c.modify(ctx, o, m)
 		index, duplicate := duplicateKey(err)
 		if err != nil && (!duplicate || index != idIndex) {
@@ -171,7 +171,7 @@ func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence strin
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	if server.PipelineUpdates {
+	if server.PipelineUpdates && !dead.Waits {
 		doc, err := c.modify(ctx, o, shortBurial(dead, evidence))
 		if err != nil {
 			return nil, err

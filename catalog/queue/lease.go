@@ -41,6 +41,9 @@ func lease(l catalog.Lease) bson.D {
 // Evict is the transition of [catalog.Queues.Evict].
 func Evict(l catalog.Lock, dead catalog.Holder, now time.Time, evidence string) (Change, error) {
 	p, waits := l.WaitedBy(dead.TS)
+	if dead.Waits && !waits {
+		return Change{}, catalog.ErrNoMatch
+	}
 	if !dead.Watched(l) && !(waits && p.Process == dead.Process) {
 		return Change{}, catalog.ErrNoMatch
 	}

@@ -44,17 +44,25 @@ func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Ti
 		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
 		Takeover: g.Takeover, Since: now, Holds: g.Holds,
 	}
-	if how == catalog.Barge && s.room(entry) > 0 {
-		s.waiters = slices.Insert(slices.Clone(s.waiters), 0, entry)
-	} else {
-		s.waiters = append(slices.Clone(s.waiters), entry)
+	place := len(s.waiters)
+	switch {
+	case how == catalog.Barge && s.room(entry) > 0:
+		place = 0
+	case !g.Since.IsZero() && g.Since.Before(now):
+		entry.Since = g.Since
+		later := func(p catalog.Participant) bool { return p.Since.After(g.Since) }
+		if i := slices.IndexFunc(s.waiters, later); i >= 0 {
+			place = i
+		}
 	}
+	s.waiters = slices.Insert(slices.Clone(s.waiters), place, entry)
 	s.grant(now, "")
 	if _, got := find(s.holders, g.TS); !got {
 		if how != catalog.Queue {
 			return Change{}, false, catalog.ErrNotFree
 		}
-		if before := (catalog.Lock{Waiters: s.waiters[:len(s.waiters)-1]}); !before.RoomFor(g) {
+		others := slices.DeleteFunc(slices.Clone(s.waiters), func(p catalog.Participant) bool { return p.TS == g.TS })
+		if before := (catalog.Lock{Waiters: others}); !before.RoomFor(g) {
 			return Change{}, false, catalog.ErrQueueFull
 		}
 	}

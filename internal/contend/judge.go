@@ -25,6 +25,8 @@ type Judge struct {
 	// Granted is told at once what the next in line were granted by an eviction.
 	Granted func([]catalog.Grant)
 
+	// Steady tells since when the own pings are acknowledged without a failure; with nil nobody is passed over.
+	Steady func() (since time.Duration, ok bool)
 	// Interval is the time between two looks at the silent that nobody asks for now. Go starts a goroutine that
 	// ends soon after Closed is closed; with nil there are no such looks.
 	Interval time.Duration

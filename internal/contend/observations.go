@@ -54,3 +54,10 @@ func (o *observations) look(e *takeover.Evidence, p takeover.Policy) takeover.De
 	o.seen[subject] = observed{Observation: next, last: e.Received}
 	return decision
 }
+
+// unchanged returns for how long the picture of a subject has stood.
+func (o *observations) unchanged(s takeover.Subject) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.seen[s].Unchanged()
+}

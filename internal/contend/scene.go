@@ -24,6 +24,8 @@ type Suspect struct {
 	// Renewal is not zero when it is dead because its lease has stood still with that renewal, whether
 	// or not its process lives.
 	Renewal int64
+	// Passed is set when it waited, had missed two pings, and was passed over.
+	Passed bool
 }
 
 // Watched names a suspect of a lock for the store, as it was watched.
@@ -37,10 +39,13 @@ func (s *Suspect) Watched(lock string) catalog.Holder {
 func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
 // Rule names the takeover rule by which it is dead, as [takeover.Decision] does; "lease" when its lease stood
-// still, by whichever rule.
+// still, by whichever rule, and "silent" for a waiter that was passed over.
 func (s *Suspect) Rule() string {
-	if s.Renewal != 0 {
+	switch {
+	case s.Renewal != 0:
 		return "lease"
+	case s.Passed:
+		return "silent"
 	}
 	return s.Decision.Rule
 }

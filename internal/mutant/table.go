@@ -316,4 +316,19 @@ var all = []Mistake{
 		Old: "n.number < before.number+2", New: "n.number < before.number",
 		Package: "distlock", Test: "TestDeadlock_OutsiderLeftAndItsNoteStays_NobodyIsTold",
 		Rule: "it does not wait"},
+	// Who has missed two pings in a line.
+	{Name: "a release grants to the dead", File: "internal/contend/passover.go",
+		Old: `		case !silent, left > 0:`, New: `		case !silent, left >= 0:`,
+		Package: "distlock", Test: "TestLock_FirstWaiterDied_ReleaseGrantsToTheNext", Rule: "stands for the dead"},
+	{Name: "who was passed over stands at the end", File: "catalog/queue/queue.go",
+		Old: `			place = i
+`, New: `			place += 0 * i
+`,
+		Package: "distlock", Test: "TestLock_WaiterMissesPings_KeepsItsTurn", Rule: "does not stand in front"},
+	{Name: "a holder is passed over", File: "catalog/queue/lease.go",
+		Old: `	if dead.Waits && !waits {`, New: `	if false {`,
+		Package: "distlock", Test: "TestLock_GrantedWhileItIsPassedOver_KeepsTheLock", Rule: "lost the lock"},
+	{Name: "old pings alone pass over", File: "internal/contend/passover.go",
+		Old: `	if !steady || age < little {`, New: `	if !steady && age < little {`,
+		Package: "distlock", Test: "TestLock_ServerWasAway_NobodyIsPassedOver", Rule: "passed over"},
 }

@@ -224,7 +224,8 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
 		case owner < 0 && i < alive:
 			if limit := o.burial(p); limit > 0 {
-				found[slowThing{l.Name, deadWaits, p.TS}] = limit
+				t := o.w.s.Timing // it has missed two pings before it was to be buried
+				found[slowThing{l.Name, deadWaits, p.TS}] = min(limit, scaled(6*t.Ping+t.PollMax+2*t.Limit+o.slack()))
 			}
 		}
 	}

@@ -338,6 +338,12 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 	if len(missing) > 0 {
 		l.expel(missing)
 	}
+	if last > 0 {
+		passed, again := l.q.Judge.PassOver(ctx, s, last)
+		if passed > 0 || again > 0 {
+			l.soon(again)
+		}
+	}
 	if s.Free() && len(s.Lock.Waiters) > 0 {
 		l.settle(ctx, ws, s.Name)
 		return

@@ -115,6 +115,7 @@ func (c *Collector) begin(names []string) {
 		c.evictions.WithLabelValues("holder", rule)
 		c.evictions.WithLabelValues("waiter", rule)
 	}
+	c.evictions.WithLabelValues("waiter", "silent")
 }
 
 // labels adds the lock's name to the labels of a metric if there are names to tell apart.

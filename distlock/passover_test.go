@@ -1,0 +1,164 @@
+package distlock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// noPings makes a process silent although it lives.
+func (p *proc) noPings() {
+	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		if call.Op == fault.Ping {
+			return fault.Lost(call.Op)
+		}
+		return apply()
+	})
+}
+
+// A release grants the lock to the first in line that lives: one that has missed two pings is passed over.
+func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
+	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
+		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} { // of its death
+			t.Run(after.String()+" "+before.String(), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
+					g := a.mustTry("a")
+					b.queue("a")
+					time.Sleep(time.Second)
+					second, third := c.queue("a"), d.queue("a")
+					time.Sleep(5*time.Minute + before)
+					b.kill()
+					time.Sleep(after)
+					w.wantWaiting(second)
+					w.release(g)
+					got := make(chan struct{})
+					go func() { w.release(w.wantTurn(second)); close(got) }()
+					time.Sleep(6 * time.Second)
+					synctest.Wait()
+					select {
+					case <-got:
+					default:
+						t.Fatalf("it stands for the dead: %v", w.doc("a"))
+					}
+					w.release(w.wantTurn(third))
+				})
+			})
+		}
+	}
+}
+
+// A waiter that misses pings and lives loses its place, and stands in front again: nobody who came later has
+// the lock before it.
+func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		slow := b.queue("a", distlock.Why("slow"))
+		time.Sleep(time.Second)
+		c.queue("a")
+		time.Sleep(time.Second)
+		d.queue("a")
+		time.Sleep(5 * time.Minute)
+		b.noPings()
+		gone := false
+		for range 200 {
+			time.Sleep(time.Second)
+			gone = gone || len(w.lock("a").Waiters) == 2
+		}
+		if !gone {
+			t.Fatal("it was never passed over: the test proves nothing")
+		}
+		b.store.Set(nil)
+		time.Sleep(2 * time.Minute)
+		if l := w.lock("a"); len(l.Waiters) != 3 || l.Waiters[0].Process != b.Process() {
+			t.Errorf("it does not stand in front: %s", w.doc("a"))
+		}
+		w.release(g)
+		w.release(w.wantTurn(slow))
+	})
+}
+
+// A server that was away for minutes: all pings are old when it is back, and nobody is passed over.
+func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
+	for _, away := range []time.Duration{65 * time.Second, 3 * time.Minute, 8 * time.Minute} {
+		t.Run(away.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				ps := make([]*proc, 6)
+				for i := range ps {
+					ps[i] = w.start(nil)
+					time.Sleep(5 * time.Second)
+				}
+				ps[0].mustTry("a")
+				for _, p := range ps[1:] {
+					p.queue("a")
+					time.Sleep(time.Second)
+				}
+				time.Sleep(5 * time.Minute)
+				before := processes(w)
+				for _, p := range ps {
+					p.kill()
+				}
+				time.Sleep(away)
+				for _, p := range ps {
+					p.store.Set(nil)
+				}
+				evicted := 0
+				for range 300 {
+					time.Sleep(time.Second)
+					if !slices.Equal(before, processes(w)) {
+						evicted++
+					}
+				}
+				for _, p := range ps {
+					evicted += p.store.Count(fault.Evict)
+				}
+				if evicted > 0 {
+					t.Errorf("somebody was passed over: %s", w.doc("a"))
+				}
+			})
+		})
+	}
+}
+
+func processes(w *world) []string {
+	var ids []string
+	for _, p := range w.lock("a").Waiters {
+		ids = append(ids, p.Process)
+	}
+	return ids
+}
+
+// Who is granted the lock in the instant in which it is passed over keeps it.
+func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(nil), w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		first := b.queue("a")
+		time.Sleep(time.Second)
+		c.queue("a")
+		time.Sleep(5 * time.Minute)
+		released := false
+		c.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Evict && !released {
+				released = true
+				w.release(g)
+			}
+			return apply()
+		})
+		b.noPings()
+		time.Sleep(2 * time.Minute)
+		if !released {
+			t.Fatal("nobody was to be passed over: the test proves nothing")
+		}
+		got := w.wantTurn(first)
+		if l := w.lock("a"); l.TS != got.Session() {
+			t.Errorf("it lost the lock: %s", w.doc("a"))
+		}
+	})
+}
