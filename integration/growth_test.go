@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,11 +75,10 @@ func TestQueries_FreeNames_CostNothing(t *testing.T) {
 // The same for a client that the Stable API binds: the server lets it use no sparse index and no text index.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	inTurn(t, named("standalone", "replicaset", "configsvr", "mongos", "sharded"), func(t *testing.T, w *world) {
-		strict := options.ServerAPI(options.ServerAPIVersion1).SetStrict(true)
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetServerAPIOptions(strict))
-		if err := client.Database(w.db.Name()).RunCommand(t.Context(), bson.D{field("ping", 1)}).Err(); err != nil {
-			t.Skipf("this server knows no Stable API: %v", err)
+		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
+			t.Skipf("MongoDB %s knows no Stable API", version)
 		}
+		strict := options.ServerAPI(options.ServerAPIVersion1).SetStrict(true)
 		w.wantNoGrowth(t, options.Client().SetServerAPIOptions(strict))
 	})
 }
@@ -114,8 +114,9 @@ func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	if missing, err := c.MissingIndexes(t.Context()); err != nil || len(missing) > 0 {
 		t.Fatalf("missing %q, %v", missing, err)
 	}
+	w.plantFree(t, "some", 100) // with none a server may read all locks in the order of their names instead
 	few := w.examined(t, c, client, &sent)
-	w.plantFree(t, *freeNames)
+	w.plantFree(t, "free", *freeNames)
 	many := w.examined(t, c, client, &sent)
 	for _, verb := range slices.Sorted(keysOf(few)) {
 		t.Logf("%-12s keys and documents read: %v, with %d free names %v",
@@ -138,14 +139,14 @@ func keysOf(m map[string][]int64) func(yield func(string) bool) {
 }
 
 // plantFree plants free locks that the process of the test held last, as releases leave them.
-func (w *world) plantFree(t *testing.T, n int) {
+func (w *world) plantFree(t *testing.T, names string, n int) {
 	t.Helper()
 	locks := w.db.Collection(catalog.LocksCollection)
 	for from := 0; from < n; from += 1000 {
 		var docs []any
 		for i := from; i < min(n, from+1000); i++ {
 			docs = append(docs, bson.D{
-				field("_id", w.name(fmt.Sprint("free-", i))), field("state", int32(0)),
+				field("_id", w.name(fmt.Sprint(names, "-", i))), field("state", int32(0)),
 				field("process", w.name("p")), field("ts", bson.NewObjectID()),
 				field("fence", int64(1)<<40), field("rev", int64(2)), field("takeoverMS", int64(900_000)),
 			})

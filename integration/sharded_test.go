@@ -33,14 +33,26 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 			t.Fatal(err)
 		}
 		process := w.name("pinging")
-		pinging := []operation{
+		request := func() catalog.Request {
+			return catalog.Request{Process: process, Takeover: time.Minute,
+				Session: catalog.Session{Name: w.name("waited for"), TS: bson.NewObjectID()}}
+		}
+		held, waiting := request(), request()
+		renewal := catalog.Renewal{Session: held.Session, Number: 1, Life: time.Minute, Local: time.Now()}
+		if _, err := c.Enter(t.Context(), held, catalog.Queue); err != nil {
+			t.Fatal(err)
+		}
+		more := []operation{
+			{"Enter", func(ctx context.Context) error { _, err := c.Enter(ctx, waiting, catalog.Queue); return err }},
+			{"Renew", func(ctx context.Context) error { return c.Renew(ctx, renewal) }},
+			{"HandOver", func(ctx context.Context) error { _, err := c.Leave(ctx, held.Session); return err }},
 			{"Ping", func(ctx context.Context) error {
 				_, err := c.Ping(ctx, catalog.Heartbeat{Process: process, Seq: 1, Takeover: time.Minute})
 				return err
 			}},
 			{"RemovePing", func(ctx context.Context) error { return c.RemovePing(ctx, process) }},
 		}
-		for _, one := range append(w.operations(t, c), pinging...) {
+		for _, one := range append(w.operations(t, c), more...) {
 			sent.take()
 			if err := one.run(t.Context()); err != nil {
 				t.Fatalf("%s: %v", one.verb, err)

@@ -41,7 +41,7 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
-		m := w.start(t, nil)
+		m := w.start(t, slow) // no ping shall find the takeover first
 		if !m.Stats().Server.Transactions {
 			t.Skip("this deployment has no transactions")
 		}
