@@ -94,6 +94,7 @@ func openClients(cfg Config, heartbeat bool, dial func(pool uint64) (*mongo.Clie
 	}
 	opts := mongocatalog.Options{
 		Database: cfg.Database, CommandTimeout: cfg.CommandTimeout, PingTime: new(mongocatalog.PingTime),
+		Viewer: !heartbeat,
 	}
 	locks, err := mongocatalog.New(client, opts)
 	if err != nil {

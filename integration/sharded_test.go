@@ -167,6 +167,36 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	})
 }
 
+// Tries to break: who only looks, and has no ping to know the store's clock by, is told ages behind a mongos, too.
+func TestSharded_Inspector_TellsAges(t *testing.T) {
+	t.Parallel()
+	forThese(t, clustered, func(t *testing.T, w *world) {
+		name := w.name("job")
+		w.mustTry(t, w.start(t, nil), name)
+		i, err := distlock.NewInspector(t.Context(), distlock.Config{URI: w.d.uri, Database: w.db.Name()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = i.Close(context.WithoutCancel(t.Context())) }()
+		aged := func(rows ...distlock.LockInfo) bool {
+			return slices.ContainsFunc(rows, func(row distlock.LockInfo) bool {
+				return row.Name == name && row.HasPing && row.Age >= 0 && row.PingAge >= 0 && row.PingAge < time.Minute
+			})
+		}
+		listed := false
+		for row, err := range i.Locks(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed = listed || aged(row)
+		}
+		holders, _, err := i.Holder(t.Context(), name)
+		if err != nil || !listed || !aged(holders...) {
+			t.Errorf("listed with its ages: %v, looked at: %+v, %v", listed, holders, err)
+		}
+	})
+}
+
 // shardOf returns on which shard a document is. It asks the shards themselves.
 func (w *world) shardOf(t testing.TB, collection, id string) int {
 	t.Helper()

@@ -17,7 +17,8 @@ import (
 // Snapshots is documented in [catalog.Queues]. One command on a replica set or a standalone, whatever the
 // number of names: an aggregate that brings the locks, the pings of their processes and the server's
 // clock. A FerretDB knows no such aggregate: it is asked for its clock, the locks and the pings, in that
-// order. A mongos has a clock of its own, so behind one the clock is that of this process's latest ping.
+// order. A mongos has a clock of its own, so behind one the clock is that of this process's latest ping; a viewer, which
+// has none, asks the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
 	if len(names) == 0 {
 		return map[string]catalog.Snapshot{}, ctx.Err()
@@ -61,11 +62,14 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (map[st
 		return looks, err
 	}
 	nothing := catalog.Snapshot{ServerTime: c.pingTime.at()}
-	if s.Kind != catalog.Mongos {
+	if s.Kind != catalog.Mongos || c.viewer {
 		if s, err = c.Hello(ctx); err != nil {
 			return nil, o.wrap(err)
 		}
 		nothing.ServerTime, nothing.Primary = s.Time, s.Primary
+		if c.viewer {
+			nothing.ServerTime = c.ListingTime()
+		}
 	}
 	var locks []bson.Raw
 	err = c.find(ctx, o, c.locks, filter, options.Find(), func(raw bson.Raw) {

@@ -33,6 +33,9 @@ type Options struct {
 	// whose own clock is not the store's. Catalogs of one process share one; default one of its
 	// own.
 	PingTime *PingTime
+	// Viewer is for a process that does not ping and decides nothing: its looks behind a mongos count by the clock of the
+	// mongos.
+	Viewer bool
 }
 
 // A PingTime is the server's clock as the latest ping of this process brought it. The zero value
@@ -56,6 +59,7 @@ type Catalog struct {
 	database string
 	timeout  time.Duration
 	pingTime *PingTime
+	viewer   bool
 
 	db      *mongo.Database
 	locks   *mongo.Collection
@@ -66,6 +70,7 @@ type Catalog struct {
 	server atomic.Pointer[catalog.Server] // what the latest Hello said
 
 	oldHello atomic.Bool // the server knows isMaster only
+	router   PingTime    // the clock of a mongos, as the latest Hello brought it
 
 	used usedNames
 }
@@ -99,6 +104,7 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 		database: opts.Database,
 		timeout:  opts.CommandTimeout,
 		pingTime: opts.PingTime,
+		viewer:   opts.Viewer,
 		db:       db,
 		locks:    db.Collection(catalog.LocksCollection),
 		pings:    db.Collection(catalog.PingsCollection),

@@ -151,18 +151,14 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// timedPingsOf is pingsOf with the server's clock of a moment before.
+// timedPingsOf is pingsOf with the clock of a moment before, see ListingTime.
 func (c *Catalog) timedPingsOf(ctx context.Context, o operation, locks []bson.Raw) (
 	time.Time, map[string]bson.Raw, error,
 ) {
-	now := c.pingTime.at()
-	s, err := c.Hello(ctx)
-	if err != nil {
-		return now, nil, o.wrap(err)
+	if _, err := c.Hello(ctx); err != nil {
+		return time.Time{}, nil, o.wrap(err)
 	}
-	if s.Kind != catalog.Mongos {
-		now = s.Time
-	}
+	now := c.ListingTime()
 	pings, err := c.pingsOf(ctx, o, locks)
 	return now, pings, err
 }

@@ -46,6 +46,9 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 		return catalog.Server{}, err
 	}
 	s := describe(*b, hello, c.database)
+	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind == catalog.Mongos {
+		c.router.set(time.UnixMilli(ms))
+	}
 	c.server.Store(&s)
 	return s, nil
 }
@@ -56,6 +59,22 @@ func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 		return *s, nil
 	}
 	return c.Hello(ctx)
+}
+
+// ListingTime returns the clock by which List counts, as Hello has brought it: the server's. Behind a mongos it is that of
+// this process's latest ping, and for one that does not ping the clock of the mongos, which is good enough for people:
+// nothing is decided by it. Zero before the first Hello. No I/O.
+func (c *Catalog) ListingTime() time.Time {
+	switch s := c.server.Load(); {
+	case s == nil:
+		return time.Time{}
+	case s.Kind != catalog.Mongos:
+		return s.Time
+	}
+	if now := c.pingTime.at(); !now.IsZero() {
+		return now
+	}
+	return c.router.at()
 }
 
 // sayHello sends hello, or isMaster to a server that does not know it: MongoDB before 4.4.2.

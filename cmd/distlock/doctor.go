@@ -189,7 +189,8 @@ func weaker(s catalog.Server, database string) []string {
 		say("one server: nobody takes over for it, and what it has not yet written to its disk " +
 			"can be lost in a crash, locks included")
 	case s.Kind == catalog.Mongos:
-		say("behind a mongos the store's clock is known only from one's own last ping")
+		say("behind a mongos the store's clock is known only from one's own last ping; listings count by the clock of " +
+			"the mongos")
 	}
 	if s.ConfigServer {
 		say("a config server: MongoDB's own lock manager (3.2 to 6.0) works in the same collections " +

@@ -26,8 +26,8 @@ type outlook struct {
 	Others     int    `json:"others"` // how many hold it as well
 	Next       string `json:"next"`   // the process that is next in line; empty when nobody waits
 
-	pulse string        // what is watched
-	age   time.Duration // of that; negative when there is none
+	pulse string        // what is watched, empty when there is nothing
+	age   time.Duration // of that; negative when unknown
 }
 
 // What a holder and a contender take when nothing else is recorded: three intervals are watched at least, and a
@@ -44,6 +44,9 @@ func foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) outlook 
 	takeover := cmp.Or(h.Takeover, defaultTakeover)
 	least := watchedIntervals * cmp.Or(h.PingEvery, defaultPing)
 	o := outlook{Process: h.Process, Rule: "witnesses", Others: others, pulse: "ping", age: h.PingAge}
+	if !h.HasPing {
+		o.pulse = ""
+	}
 	if len(line) > 0 {
 		o.Next = line[0].Process
 	}
@@ -52,7 +55,7 @@ func foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) outlook 
 		o.Rule = "never"
 	case h.Condemned && !h.Foreign:
 		o.Rule = "condemned"
-	case h.Foreign, !h.HasPing: // whose clocks bear no witness
+	case h.Foreign, !h.HasPing, h.PingAge < 0: // whose clocks bear no witness, or are not known here
 		o.Rule = "watch"
 	case h.Lease > 0 && h.Lease-h.LeaseAge < takeover-h.PingAge:
 		o.Rule, o.pulse, o.age, takeover = "lease", "renewal", h.LeaseAge, h.Lease
@@ -114,9 +117,12 @@ func (o outlook) print(w io.Writer, how layout, several bool) {
 }
 
 func (o outlook) sayTimes(say func(what, format string, args ...any)) {
-	evidence := "there is no ping"
-	if o.age >= 0 {
-		evidence = fmt.Sprintf("the last %s is %s old", o.pulse, age(o.age))
+	evidence := fmt.Sprintf("the last %s is %s old", o.pulse, age(o.age))
+	switch {
+	case o.pulse == "":
+		evidence = "there is no ping"
+	case o.age < 0:
+		evidence = "how old its ping is cannot be told without the server's clock"
 	}
 	say("evidence", "%s; %v is the takeover time", evidence, time.Duration(o.TakeoverMS)*time.Millisecond)
 	switch lost := duration(o.LostInMS); {

@@ -174,8 +174,8 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	server, err := asked.Hello(ctx)
-	return server.Time, err
+	_, err = asked.Hello(ctx)
+	return asked.ListingTime(), err
 }
 
 // print writes the listing for a person.
