@@ -241,7 +241,7 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
 		return nil, failed
 	}
-	failed = fmt.Errorf("%w: %w", ErrOutcomeUnknown, failed)
+	failed = doubtful(failed)
 	lock, err := catalog.Lock{}, ctx.Err()
 	if err == nil { // the caller is still there
 		ask, cancel := context.WithTimeout(ctx, a.m.cfg.CommandTimeout)
@@ -282,7 +282,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		if lock, err = a.m.locks.SeedFence(ctx, a.request.Session, lock.When.UnixMilli()); err != nil {
 			err = fmt.Errorf("raise the fence: %w", err)
 			if errors.Is(err, catalog.ErrUnknownOutcome) {
-				err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+				err = doubtful(err)
 			}
 			return fail(err)
 		}

@@ -73,7 +73,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 		return nil, fmt.Errorf("distlock: break %s: %w: it is not held with fence %d; list it again",
 			quoted(name), ErrFenceMismatch, fence)
 	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return nil, fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrOutcomeUnknown, err)
+		return nil, fmt.Errorf("distlock: break %s: %w", quoted(name), doubtful(err))
 	case err != nil:
 		return nil, fmt.Errorf("distlock: break %s: %w", quoted(name), err)
 	}

@@ -7,6 +7,9 @@ import (
 	"mongodlm/pinger"
 )
 
+// The words for the end of a context.
+const canceled, closed = "canceled", "closed"
+
 // causes are the words of [Event.Cause]. An error may match several: the first counts.
 var causes = []struct {
 	err  error
@@ -24,9 +27,10 @@ var causes = []struct {
 	{errDocumentGone, "removed"},
 	{ErrLockLost, "taken"},
 	{ErrUnavailable, "unavailable"},
-	{ErrClosed, "closed"},
-	{context.Canceled, "canceled"},
-	{context.DeadlineExceeded, "canceled"},
+	{ErrClosed, closed},
+	{context.Canceled, canceled},
+	{context.DeadlineExceeded, canceled},
+	{errTimeUp, canceled},
 	{ErrHeld, "held"},
 }
 

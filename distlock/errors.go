@@ -238,6 +238,18 @@ func (e *acquireError) Error() string { return e.text }
 // Unwrap returns what it was made of.
 func (e *acquireError) Unwrap() []error { return e.causes }
 
+// plain is the text of an error for the middle of another one of this package.
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
+
+// doubtful is an error after which the outcome is not known: it matches ErrOutcomeUnknown, and says so once.
+func doubtful(err error) error {
+	text := err.Error()
+	if !errors.Is(err, catalog.ErrUnknownOutcome) {
+		text = plain(ErrOutcomeUnknown) + ": " + text
+	}
+	return &acquireError{text: text, causes: []error{ErrOutcomeUnknown, err}}
+}
+
 func acquirePrefix(name string) string { return "distlock: acquire " + quoted(name) + ": " }
 
 // reasonText is the text of an error as the reason of another one of the same acquisition.

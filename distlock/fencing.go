@@ -196,7 +196,7 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 		g.h.lose(errors.New("the transaction found another session in the lock document"))
 		return g.h.err()
 	case errors.Is(err, catalog.ErrUnknownOutcome):
-		err = fmt.Errorf("distlock: transaction under %s: %w: %w", quoted(g.Name()), ErrOutcomeUnknown, err)
+		err = fmt.Errorf("distlock: transaction under %s: %w", quoted(g.Name()), doubtful(err))
 		return errors.Join(err, over)
 	case over != nil && fromWork != nil && errors.Is(err, fromWork):
 		return errors.Join(err, over)

@@ -88,7 +88,7 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	case errors.Is(err, catalog.ErrNoMatch):
 		return &LostError{Name: name, Fence: fence, Cause: errors.New("it was taken before its lease began")}
 	case errors.Is(err, catalog.ErrUnknownOutcome):
-		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		err = doubtful(err)
 	}
 	return fmt.Errorf("begin its lease: %w", err)
 }
@@ -208,7 +208,7 @@ func (h *holding) renew(ctx context.Context) error {
 	}
 	err = fmt.Errorf("distlock: renew %s: %w", quoted(h.session.Name), err)
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
-		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		err = doubtful(err)
 	}
 	return err
 }

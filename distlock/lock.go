@@ -99,14 +99,17 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
 		return nil, err
 	}
+	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
+	defer w.entered()
 	if o.line == catalog.Barge {
 		guard, err := l.try(ctx, o)
-		if guard != nil || !worthWaiting(err) && !errors.Is(err, ErrPermitMismatch) {
+		switch {
+		case guard == nil && ctx.Err() != nil:
+			return nil, w.ended(ctx, err)
+		case guard != nil || !worthWaiting(err) && !errors.Is(err, ErrPermitMismatch):
 			return guard, err
 		}
 	}
-	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
-	defer w.entered()
 	for {
 		guard, err := w.stay(ctx)
 		switch {
@@ -172,6 +175,13 @@ func worthWaiting(err error) bool {
 		}
 	}
 	return errors.Is(err, context.DeadlineExceeded) // of one command; the caller's is seen by sleep
+}
+
+// saysNothing reports whether an error of an acquisition says of neither the lock nor the server anything,
+// but only that the context of a command ended, in whatever words the store has for that.
+func saysNothing(err error) bool {
+	cause := Event{Err: err}.Cause()
+	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)
 }
 
 // usable refuses a context with which nothing could be done.

@@ -52,8 +52,8 @@ func uncounted[T any](ctx context.Context, p *promptStore, kind command, do func
 	if ctx == nil || ctx.Done() == nil {
 		return do()
 	}
-	if err := ctx.Err(); err != nil {
-		return none, fmt.Errorf("not sent: %w", err)
+	if ctx.Err() != nil {
+		return none, fmt.Errorf("not sent: %w", endOf(ctx))
 	}
 	done := make(chan result[T], 1)
 	go func() { // ends with the command
@@ -75,7 +75,17 @@ func uncounted[T any](ctx context.Context, p *promptStore, kind command, do func
 	if commandKinds[kind].writes {
 		outcome = catalog.ErrUnknownOutcome
 	}
-	return none, fmt.Errorf("%w: the store did not answer in time: %w", outcome, ctx.Err())
+	return none, fmt.Errorf("%w: the store did not answer in time: %w", outcome, endOf(ctx))
+}
+
+// endOf says why a context has ended: that we ended it, which is no cancellation of the caller's, or what it
+// says itself.
+func endOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {
+		return cause
+	}
+	return ctx.Err()
 }
 
 // await receives from a channel as long as ctx lasts, and a grace longer.

@@ -66,7 +66,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 		switch {
 		case ctx.Err() != nil && o.parent.Err() == nil: // no label: the driver must not run it again
 			if !errors.Is(err, ErrHeld) || errors.As(err, &again) {
-				err = errors.New(err.Error())
+				err = withoutLabel(err)
 			}
 			return w.ended(ctx, err)
 		case !errors.Is(err, ErrHeld), errors.As(err, &again), o.bounded && o.wait == 0:
@@ -130,6 +130,17 @@ func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error 
 		return acquiring(l.name, other)
 	}
 	return l.m.heldError(s)
+}
+
+// withoutLabel is an error that has no label of the driver's, and matches of our errors what it did.
+func withoutLabel(err error) error {
+	bare := &acquireError{text: err.Error()}
+	for _, c := range causes {
+		if errors.Is(err, c.err) {
+			bare.causes = append(bare.causes, c.err)
+		}
+	}
+	return bare
 }
 
 // An againError says that the transaction sees an old picture. The driver runs a transaction again

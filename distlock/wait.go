@@ -90,11 +90,16 @@ func (w *waiting) stand(ctx context.Context) error {
 // for waiting. When the time of WaitAtMost was up the reason is all that is to be said.
 func (w *waiting) stopped(cause error) error {
 	last := w.reason()
-	if errors.Is(cause, errTimeUp) {
+	switch {
+	case errors.Is(cause, errTimeUp) && last == nil:
+		return &HeldError{Name: w.name, PingAge: -1, Reason: "the time was up first"}
+	case errors.Is(cause, errTimeUp):
 		return last
+	case last == nil:
+		return &stoppedError{acquireError{text: acquirePrefix(w.name) + plain(cause), causes: []error{cause}}}
 	}
 	return &stoppedError{acquireError{
-		text:   acquirePrefix(w.name) + cause.Error() + " while waiting: " + reasonText(w.name, last),
+		text:   acquirePrefix(w.name) + plain(cause) + " while waiting: " + reasonText(w.name, last),
 		causes: []error{cause, last},
 	}}
 }
@@ -109,18 +114,19 @@ func (w *waiting) ended(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &stopped):
 		return err
+	case saysNothing(err):
 	case w.last == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrOutcomeUnknown):
 		w.last = err
 	}
 	return w.stopped(context.Cause(ctx))
 }
 
-// reason is why it waits.
+// reason is why it waits; nil when nothing is known of that yet.
 func (w *waiting) reason() error {
-	if w.last != nil {
-		return w.last
+	if w.last == nil && w.place != nil && !w.place.First() {
+		return &HeldError{Name: w.name, PingAge: -1, Reason: "others of this process stand before it"}
 	}
-	return &HeldError{Name: w.name, PingAge: -1, Reason: "others of this process stand before it"}
+	return w.last
 }
 
 // entered gives up the place before the document.
@@ -336,11 +342,14 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 		}
 		me.doubtful = me.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
 		if me.doubtful {
-			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+			err = doubtful(err)
 		}
-		w.last = acquiring(w.name, err)
+		failed := acquiring(w.name, err)
+		if ctx.Err() == nil || !saysNothing(err) {
+			w.last = failed
+		}
 		if !worthWaiting(err) || me.a.term.Err() != nil {
-			return lock, w.last
+			return lock, failed
 		}
 		if err := w.sleep(ctx); err != nil {
 			return lock, err

@@ -130,7 +130,7 @@ func changing(verb, name string, err, mismatch error) error {
 	case errors.Is(err, catalog.ErrNoMatch):
 		return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), mismatch)
 	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return fmt.Errorf("distlock: %s %s: %w: %w", verb, quoted(name), ErrOutcomeUnknown, err)
+		return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), doubtful(err))
 	}
 	return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), err)
 }

@@ -36,6 +36,16 @@ type Place struct {
 	search schedule            // the search for deadlocks alone has it
 }
 
+// First reports whether it is the first of its line.
+func (p *Place) First() bool {
+	select {
+	case <-p.Turn:
+		return true
+	default:
+		return false
+	}
+}
+
 // Room returns the channel that tells the first of the line that there may be room in the document now.
 func (p *Place) Room() <-chan struct{} { return p.line.room }
 

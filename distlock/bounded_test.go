@@ -1,0 +1,104 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// slow makes each command of a process take up to d on its way there and back, by chance. Some of its
+// commands do not notice that their context has ended.
+func (p *proc) slow(d time.Duration, chance *rand.Rand) {
+	var mu sync.Mutex
+	p.store.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
+		mu.Lock()
+		there, back := time.Duration(chance.Int64N(int64(d))), time.Duration(chance.Int64N(int64(d)))
+		deaf := chance.IntN(4) == 0
+		mu.Unlock()
+		if deaf {
+			if there > d*9/10 {
+				there *= 10 // longer than anybody waits for it
+			}
+			time.Sleep(there)
+			defer time.Sleep(back)
+			return apply()
+		}
+		select {
+		case <-time.After(there):
+		case <-ctx.Done():
+			return ctx.Err() // as a driver that had yet to send it
+		}
+		return apply()
+	})
+}
+
+// It tries to break: whenever the time of WaitAtMost is up, the error is one of those that it promises.
+// Nobody cancels anything here.
+func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
+	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}
+	for name, opts := range map[string][]distlock.Option{
+		"exclusive": nil, "shared": {distlock.Shared()}, "permits": {distlock.Permits(2)},
+		"barging": {distlock.Barge()}, "lease": {distlock.Lease(time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				ends := map[string]int{}
+				var mu sync.Mutex
+				var wg sync.WaitGroup
+				for no := range 3 {
+					p := w.start(nil)
+					chance := rand.New(rand.NewPCG(uint64(no), 7))
+					p.slow(3*time.Millisecond, chance)
+					for caller := range 40 {
+						chance := rand.New(rand.NewPCG(uint64(no), uint64(caller)))
+						wg.Go(func() {
+							for range 25 {
+								wait := time.Duration(1 + chance.Int64N(int64(60*time.Millisecond)))
+								mine := append([]distlock.Option{distlock.WaitAtMost(wait)}, opts...)
+								if name == "shared" && caller%2 == 0 {
+									mine = mine[:1]
+								}
+								g, err := p.Lock("a").Lock(context.Background(), mine...)
+								if err == nil {
+									time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Millisecond))))
+									err = g.Release()
+									if err != nil {
+										t.Errorf("Release: %v", err)
+									}
+									continue
+								}
+								of := "none of them"
+								for _, one := range promised {
+									if errors.Is(err, one) {
+										of = one.Error()
+										break
+									}
+								}
+								mu.Lock()
+								ends[of]++
+								told := ends[of] == 1
+								mu.Unlock()
+								if of == "none of them" && told {
+									t.Errorf("after %v: %v", wait, err)
+								}
+								if text := err.Error(); strings.Contains(text, "not sent") || strings.Count(text, "distlock:") > 1 {
+									t.Errorf("after %v: %v", wait, err)
+								}
+							}
+						})
+					}
+				}
+				wg.Wait()
+				t.Log(fmt.Sprint(ends))
+			})
+		})
+	}
+}
