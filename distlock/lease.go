@@ -172,6 +172,24 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 	return g.h.renew(ctx)
 }
 
+// keep renews the lease until ctx ends or the guard is over: three times while it is trusted.
+func (h *holding) keep(ctx context.Context) {
+	defer func() { _ = recover() }() // a store that panics must not end the program
+	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)
+	defer timer.Stop()
+	for h.err() == nil {
+		select {
+		case <-timer.C():
+			_ = h.renew(ctx) // it is tried again; the guard says what becomes of it
+			timer.Reset(h.lease.hold / leaseTrips)
+		case <-h.lease.gone:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (h *holding) renew(ctx context.Context) error {
 	inside := h.transaction(ctx)
 	if inside == nil { // else nobody else renews

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // Guards are the guards of several locks that were acquired together. Safe for concurrent use.
@@ -13,8 +14,9 @@ type Guards struct{ guards []*TryGuard }
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does.
 // Two of them cannot deadlock, whatever order the names are given in: they are acquired in the order
 // of their names; callers that hold other locks meanwhile can. What was acquired on the way is given
-// back in the background when one fails. While it waits for one it holds those before it. [WaitAtMost]
-// bounds the whole.
+// back in the background when one fails. While it waits for one it holds those before it, and renews them
+// if they have a [Lease], three times in the time for which that is trusted: two thirds of it are left when
+// the caller gets them. [WaitAtMost] bounds the whole.
 //
 // Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
 // given twice; a *DeadlockError before any I/O when the caller holds one of them.
@@ -51,6 +53,10 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	}
 	start := m.cfg.Clock.Now().Mono
 	all := &Guards{}
+	ended, end := context.WithCancel(ctx)
+	var waits sync.WaitGroup // of those that keep the leases meanwhile
+	defer waits.Wait()
+	defer end()
 	for _, name := range names {
 		if o.bounded && o.wait > 0 {
 			left := o.wait - (m.cfg.Clock.Now().Mono - start)
@@ -70,6 +76,9 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 			return nil, err
 		}
 		all.guards = append(all.guards, g)
+		if o.life > 0 && len(all.guards) < len(names) {
+			waits.Go(func() { g.h.keep(ended) })
+		}
 		ctx = g.Context() // ends when any of them is lost, and says what this caller holds
 	}
 	if err := all.Err(); err != nil {
@@ -101,15 +110,46 @@ func (g *Guards) Err() error {
 	return nil
 }
 
-// Release releases all of them, the last first, and joins their errors, see [TryGuard.Release].
-// Releasing nothing returns nil.
+// Release releases all of them, the last first and up to 16 side by side, and joins their errors, see
+// [TryGuard.Release]. Releasing nothing returns nil.
 func (g *Guards) Release() error {
 	if g == nil {
 		return nil
 	}
-	var errs []error
-	for _, one := range slices.Backward(g.guards) {
-		errs = append(errs, one.Release())
-	}
+	errs := make([]error, len(g.guards))
+	sideBySide(len(errs), func(i int) { errs[i] = g.guards[len(errs)-1-i].Release() })
 	return errors.Join(errs...)
+}
+
+// releaseParallel bounds how many locks are released at a time.
+const releaseParallel = 16
+
+// sideBySide calls do for the numbers below n, up to releaseParallel at a time. A panic of one is the caller's,
+// when the others are done.
+func sideBySide(n int, do func(i int)) {
+	var workers sync.WaitGroup
+	next, panics := make(chan int), make(chan any, n)
+	one := func(i int) {
+		defer func() {
+			if p := recover(); p != nil {
+				panics <- p
+			}
+		}()
+		do(i)
+	}
+	for range min(releaseParallel, n) {
+		workers.Go(func() {
+			for i := range next {
+				one(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	if len(panics) > 0 {
+		panic(<-panics)
+	}
 }

@@ -218,9 +218,6 @@ func (m *Manager) closing() bool {
 	}
 }
 
-// closeParallel bounds how many locks Close releases at a time.
-const closeParallel = 16
-
 // Close ends the contexts of all guards with ErrClosed, releases their locks, waits for attempts and
 // releases that are under way, stops the heartbeat and removes the ping document, in that order. It
 // returns within ctx; with a ctx that has ended already, as in a deferred call after the work's own
@@ -337,20 +334,7 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 // releaseAll releases the guards. What fails is on the late-release list afterwards, which the
 // pinger tries once more and reports.
 func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
-	var workers sync.WaitGroup
-	next := make(chan *holding)
-	for range min(closeParallel, len(holds)) {
-		workers.Go(func() {
-			for h := range next {
-				m.releaseAtClose(ctx, h)
-			}
-		})
-	}
-	for _, h := range holds {
-		next <- h
-	}
-	close(next)
-	workers.Wait()
+	sideBySide(len(holds), func(i int) { m.releaseAtClose(ctx, holds[i]) })
 }
 
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {

@@ -1,0 +1,88 @@
+package distlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/fault"
+)
+
+// It tries to break: LockAll with a lease waits as long as it must; what it has meanwhile is renewed, and lives
+// on by the lease once the caller has it.
+func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		last := b.mustTry("c")
+		type result struct {
+			all *distlock.Guards
+			err error
+		}
+		done := make(chan result, 1)
+		start := time.Now()
+		go func() {
+			all, err := a.LockAll(context.Background(), []string{"a", "b", "c"}, distlock.Lease(time.Minute))
+			done <- result{all, err}
+		}()
+		time.Sleep(10 * time.Minute)
+		for _, name := range []string{"a", "b"} {
+			if _, err := b.try(name); err == nil {
+				t.Errorf("%s was had meanwhile", name)
+			}
+		}
+		if n := a.store.Count(fault.Renew); n < 2*10 || n > 2*10*5 {
+			t.Errorf("%d renewals in ten minutes of two leases of a minute", n)
+		}
+		w.release(last)
+		got := <-done
+		if got.err != nil {
+			t.Fatalf("after %v: %v", time.Since(start), got.err)
+		}
+		for _, g := range got.all.All() {
+			if left := time.Until(g.Deadline()); left < 30*time.Second || g.Err() != nil {
+				t.Errorf("%s is trusted for %v, %v", g.Name(), left, g.Err())
+			}
+		}
+		before := a.store.Count(fault.Renew)
+		time.Sleep(46 * time.Second)
+		if n := a.store.Count(fault.Renew) - before; n > 0 {
+			t.Errorf("renewed %d times although the caller has them", n)
+		}
+		for _, g := range got.all.All() {
+			wantErr(t, g.Err(), distlock.ErrLeaseExpired)
+		}
+	})
+}
+
+// It tries to break: ten locks are given up in the time of one when the server hangs.
+func TestGuards_Release_ServerHangs_TakesTheTimeOfOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.start(nil)
+		hangs := func(ctx context.Context, _ fault.Call, _ func() error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		var took [2]time.Duration
+		for i, n := range []int{1, 10} {
+			var names []string
+			for no := range n {
+				names = append(names, fmt.Sprint("lock ", no))
+			}
+			all, err := a.LockAll(context.Background(), names)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.store.Set(hangs)
+			start := time.Now()
+			wantErr(t, all.Release(), distlock.ErrReleaseFailed)
+			took[i] = time.Since(start)
+			a.store.Set(nil)
+			time.Sleep(5 * time.Minute)
+		}
+		if took[1] > took[0]+time.Second || took[0] == 0 {
+			t.Errorf("ten took %v, one %v", took[1], took[0])
+		}
+	})
+}
