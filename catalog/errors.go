@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Outcomes of conditional writes and reads.
@@ -88,7 +89,7 @@ func (e *TwinError) Error() string {
 // Is reports whether target is ErrTwin.
 func (e *TwinError) Is(target error) bool { return target == ErrTwin }
 
-// A PrivilegeError says which privilege the user of the connection lacks.
+// A PrivilegeError says which privilege the user of the connection lacks, or that it has none.
 type PrivilegeError struct {
 	Namespace string // "config.locks"
 	Action    string // "find, insert, update"
@@ -96,8 +97,17 @@ type PrivilegeError struct {
 }
 
 func (e *PrivilegeError) Error() string {
+	if e.NoUser() {
+		return fmt.Sprintf("not authenticated: this connection has no user; give it one that has the actions %s on %s: %v",
+			e.Action, e.Namespace, e.Err)
+	}
 	return fmt.Sprintf("not authorized: grant the actions %s on %s to the user of this connection: %v",
 		e.Action, e.Namespace, e.Err)
+}
+
+// NoUser reports whether there is nobody to grant anything to: the server knows no user of the connection.
+func (e *PrivilegeError) NoUser() bool {
+	return e.Err != nil && strings.Contains(strings.ToLower(e.Err.Error()), "requires authentication")
 }
 
 // Unwrap returns the server's error.

@@ -78,7 +78,7 @@ var ErrConfig = errors.New("distlock: bad configuration")
 // taken for free and never taken over.
 type MalformedError = catalog.MalformedError
 
-// A PrivilegeError says which privilege the user of the connection lacks. New, all that acquire, and all
+// A PrivilegeError says which privilege the user of the connection lacks, or that there is no user. New, all that acquire, and all
 // of Inspector return it.
 type PrivilegeError = catalog.PrivilegeError
 

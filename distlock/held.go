@@ -49,5 +49,5 @@ func ofIt(reason, process string) string {
 		return reason
 	}
 	id := `"` + strings.ReplaceAll(catalog.Printable(process, 200), `"`, `\"`) + `"`
-	return strings.NewReplacer("ping of "+id, "its ping", id, "it").Replace(reason)
+	return strings.NewReplacer("the ping of "+id, "its ping", "ping of "+id, "its ping", id, "it").Replace(reason)
 }

@@ -101,3 +101,28 @@ func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 		}
 	}
 }
+
+// It tries to break: a verdict that names the process is one sentence where it was named before, and an error of a
+// wait that Close ended says once where it comes from.
+func TestErrors_OfWaiting_ReadAsASentence(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.mustTry("a")
+		a.kill()
+		time.Sleep(takeoverTime + time.Minute)
+		_, err := w.start(nil).try("a")
+		if text := held(t, err).Error(); strings.Contains(text, "the its") || !strings.Contains(text, "say that its ping is older") {
+			t.Error(text)
+		}
+		g := b.mustTry("b")
+		c := w.start(nil)
+		waits := c.queue("b")
+		_ = c.Close(context.Background())
+		err = (<-waits).err
+		wantErr(t, err, distlock.ErrClosed)
+		if text := err.Error(); strings.Count(text, "distlock:") != 1 {
+			t.Error(text)
+		}
+		w.release(g)
+	})
+}

@@ -118,7 +118,7 @@ func (m modification) inTransaction(collection string) bson.D {
 // its loop runs the transaction again, stays reachable.
 func (o operation) inTransaction(err error) error {
 	if hasCode(err, codeNoTransactions...) {
-		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, redacted{redact(err.Error()), err}))
+		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))
 	}
-	return o.wrap(redacted{redact(err.Error()), err})
+	return o.wrap(catalog.Shown(err))
 }

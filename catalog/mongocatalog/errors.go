@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -162,7 +161,7 @@ func (o operation) failed(err error) error {
 	if o.writes {
 		kind = classify
 	}
-	clean := redacted{text: redact(err.Error()), cause: err}
+	clean := catalog.Shown(err)
 	switch kind(err) {
 	case unknown:
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, clean))
@@ -177,29 +176,6 @@ func (o operation) failed(err error) error {
 			"or wait for it, or their texts are too long: %w", clean))
 	}
 	return o.wrap(clean)
-}
-
-// redacted is an error with a text that is fit to be shown.
-type redacted struct {
-	text  string
-	cause error
-}
-
-func (e redacted) Error() string { return e.text }
-func (e redacted) Unwrap() error { return e.cause }
-
-var (
-	userInfo   = regexp.MustCompile(`(mongodb(?:\+srv)?://)[^\s"']*@`)
-	credential = regexp.MustCompile(
-		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
-			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
-)
-
-// redact takes out of a text what could be a password, makes it one line and bounds it.
-func redact(text string) string {
-	text = userInfo.ReplaceAllString(text, "${1}xxx@")
-	text = credential.ReplaceAllString(text, "${1}xxx")
-	return catalog.Printable(text, 600)
 }
 
 func hasCode(err error, codes ...int) bool {

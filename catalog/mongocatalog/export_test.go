@@ -10,9 +10,6 @@ import (
 	"mongodlm/catalog/queue"
 )
 
-// Redact is the last thing that an error's text goes through.
-var Redact = redact
-
 // Failed classifies an error of the driver as that of a write or of a read.
 func Failed(err error, writes bool) error {
 	o := onLock("acquire", "balancer")

@@ -60,7 +60,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	stream, err := c.locks.Watch(ctx, notable(process),
 		options.ChangeStream().SetMaxAwaitTime(min(noticeAwait, c.timeout/2)))
 	if hasCode(err, codeNoNotices...) {
-		return nil, o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoNotices, redacted{redact(err.Error()), err}))
+		return nil, o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoNotices, catalog.Shown(err)))
 	}
 	if err != nil {
 		return nil, o.failed(err)

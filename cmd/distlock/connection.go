@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -197,12 +196,9 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	return logger, func() { _ = f.Close() }, nil // every event was written whole
 }
 
-var userInfo = regexp.MustCompile(`(mongodb(?:\+srv)?://)[^\s"']*@`)
-
-// redact takes user information of connection strings out of a text, and the password of uri in
-// every form.
+// redact takes out of a text what catalog.Redact does, and the password of uri in every form.
 func redact(text, uri string) string {
-	text = userInfo.ReplaceAllString(text, "${1}xxx@")
+	text = catalog.Redact(text)
 	_, rest, _ := strings.Cut(uri, "://")
 	at := strings.LastIndex(rest, "@")
 	if at < 0 {

@@ -53,9 +53,9 @@ func (m *Mongo) failed(actions string, err error) error {
 	case err == nil:
 		return nil
 	case has(err, codeUnauthorized):
-		return &catalog.PrivilegeError{Namespace: namespace, Action: actions, Err: err}
+		return &catalog.PrivilegeError{Namespace: namespace, Action: actions, Err: catalog.Shown(err)}
 	}
-	return fmt.Errorf("%s of %s: %w", actions, namespace, err)
+	return fmt.Errorf("%s of %s: %w", actions, namespace, catalog.Shown(err))
 }
 
 // Transact is documented in [Store].
@@ -71,7 +71,7 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	opts := options.Transaction().SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Snapshot())
 	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, work(ctx) }, opts)
 	if has(err, codeIllegal, codeNoTransactions) {
-		return fmt.Errorf("%w: %w", ErrNoTransactions, err)
+		return fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
 	}
 	return err
 }

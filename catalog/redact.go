@@ -1,0 +1,61 @@
+package catalog
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Shown is an error of a server or a driver with a text that is fit to be shown: one line of bounded length,
+// without what [Redact] takes out. The error itself stays reachable by errors.As.
+func Shown(err error) error { return shown{text: Printable(Redact(err.Error()), 600), cause: err} }
+
+type shown struct {
+	text  string
+	cause error
+}
+
+func (e shown) Error() string { return e.text }
+func (e shown) Unwrap() error { return e.cause }
+
+var (
+	userInfo   = regexp.MustCompile(`(mongodb(?:\+srv)?://)[^\s"']*@`)
+	credential = regexp.MustCompile(
+		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
+			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
+	// signed are the fields with which a driver signs a command. A server repeats the command where it refuses it.
+	signed = regexp.MustCompile(`,?\s*\\?["']?(?:lsid|\$clusterTime|signature)\\?["']?\s*:\s*`)
+)
+
+// Redact takes out of a text what could be a password, and the session and signature of a command.
+func Redact(text string) string {
+	text = userInfo.ReplaceAllString(text, "${1}xxx@")
+	text = credential.ReplaceAllString(text, "${1}xxx")
+	for from := 0; ; {
+		at := signed.FindStringIndex(text[from:])
+		if at == nil {
+			return text
+		}
+		from += at[0]
+		rest := text[from+at[1]-at[0]:]
+		text = text[:from] + rest[valueEnd(rest):]
+	}
+}
+
+// valueEnd is where the value ends that a text begins with: after its closing brace, or before the next field.
+// A text that was cut ends in it.
+func valueEnd(text string) int {
+	depth := 0
+	for i, r := range text {
+		switch {
+		case strings.ContainsRune("{[(", r):
+			depth++
+		case strings.ContainsRune("}])", r) && depth > 0:
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case depth == 0 && strings.ContainsRune(",}", r):
+			return i
+		}
+	}
+	return len(text)
+}
