@@ -119,6 +119,12 @@ type Pings interface {
 	// holders of free locks too, for ever.
 	Prune(ctx context.Context, before time.Time) (int, error)
 
+	// PruneLocks deletes lock documents that are free, have no line, were acquired the last time before an
+	// instant (by the server's clock), and whose fence is below that instant in milliseconds, so that whoever
+	// acquires the name next has a larger one. It looks at most documents behind the name after, in their
+	// order, and returns where to go on; "" at the end. A document that changes meanwhile stays.
+	PruneLocks(ctx context.Context, before time.Time, after string, most int) (pruned int, next string, err error)
+
 	// Prepare creates the indexes that keep reads from growing with the names that were ever
 	// locked: on locks those who hold and who wait by process, on lockpings {ping: 1}. It is safe
 	// to run in a hundred processes at once and returns what an operator should know, such as

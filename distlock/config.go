@@ -46,6 +46,7 @@ const configServerTakeover = 15 * time.Minute
 //	ReleasePause     2 s
 //	PruneAge         4 days
 //	PruneEvery       1 h
+//	PruneLocks       off
 //	Host             the machine's host name
 //	Logger           silent
 //	Observer         none
@@ -114,6 +115,11 @@ type Config struct {
 	PruneAge time.Duration
 	// PruneEvery is the time between two prunings, give or take half.
 	PruneEvery time.Duration
+	// PruneLocks deletes lock documents, too: those of names that nobody holds or waits for and nobody has
+	// acquired for PruneAge. For names that are made up as one goes, such as one for each order. Up to 10,000
+	// documents are looked at each time, in the order of names; then it goes on from there. Fences still rise,
+	// unless the server's clock goes back by more than PruneAge. It needs the privilege to remove from locks.
+	PruneLocks bool
 
 	// Host is the first part of the process id: at most 255 bytes, no control characters.
 	Host string

@@ -269,6 +269,19 @@ func (p *promptStore) Prune(ctx context.Context, before time.Time) (int, error) 
 	return within(ctx, p, toPrune, func() (int, error) { return p.Catalog.Prune(ctx, before) })
 }
 
+// PruneLocks implements [catalog.Pings].
+func (p *promptStore) PruneLocks(ctx context.Context, before time.Time, after string, most int) (int, string, error) {
+	type result struct {
+		pruned int
+		next   string
+	}
+	r, err := within(ctx, p, toPrune, func() (r result, err error) {
+		r.pruned, r.next, err = p.Catalog.PruneLocks(ctx, before, after, most)
+		return r, err
+	})
+	return r.pruned, r.next, err
+}
+
 // Prepare implements [catalog.Pings].
 func (p *promptStore) Prepare(ctx context.Context) ([]string, error) {
 	return within(ctx, p, toPrepare, func() ([]string, error) { return p.Catalog.Prepare(ctx) })

@@ -70,6 +70,8 @@ type Config struct {
 	PruneAge time.Duration
 	// PruneEvery is the time between two prunings, give or take half; default 1 h.
 	PruneEvery time.Duration
+	// PruneLocks deletes lock documents, too, that have been free for so long.
+	PruneLocks bool
 	Logger     zerolog.Logger
 	// Told is told of what happens; nil tells nobody.
 	Told Told

@@ -27,7 +27,7 @@ type chore struct {
 func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
 	var prune pruneSchedule
-	prepared := false
+	prepared, position := false, ""
 	failing := map[string]bool{}
 	step := func(name string, do func() error) bool { return p.step(failing, name, do) }
 	for {
@@ -43,6 +43,12 @@ func (p *LockPinger) choreLoop() {
 			}
 			if now := p.clock.Now(); prune.due(now) {
 				step("prune", func() error { return p.Prune(p.stopping, c.serverTime) })
+				if p.cfg.PruneLocks && !c.serverTime.IsZero() {
+					step("prune locks", func() (err error) {
+						position, err = p.pruneLocks(p.stopping, c.serverTime, position)
+						return err
+					})
+				}
 				prune.next(now, p.Jitter(p.cfg.PruneEvery, 0.5))
 			}
 			if p.cfg.Record != nil {
@@ -205,6 +211,30 @@ func (p *LockPinger) Prune(ctx context.Context, serverTime time.Time) error {
 		p.log.Info().Int("pings", n).Msg("pruned")
 	}
 	return err
+}
+
+// Lock documents that are looked at in one command, and the commands of one turn.
+const (
+	pruneBatch   = 1000
+	pruneBatches = 10
+)
+
+// pruneLocks deletes lock documents that nobody has acquired for the prune age, a share of them each turn: it
+// goes on where the last turn ended, and returns where the next one goes on.
+func (p *LockPinger) pruneLocks(ctx context.Context, serverTime time.Time, after string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	for range pruneBatches {
+		n, next, err := p.cfg.Store.PruneLocks(ctx, serverTime.Add(-p.cfg.PruneAge), after, pruneBatch)
+		if n > 0 {
+			p.log.Info().Int("locks", n).Msg("pruned")
+		}
+		if err != nil || next == "" {
+			return next, err
+		}
+		after = next
+	}
+	return after, nil
 }
 
 // pruneSchedule says when to prune: at the first tick, then rarely.

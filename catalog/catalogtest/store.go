@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Condemn", condemnCases},
 		{"Sight", sightCases},
 		{"PassOver", passoverCases},
+		{"PruneLocks", pruneLocksCases},
 		{"Chores", choreCases},
 		{"Operator", operatorCases},
 		{"Race", raceCases},

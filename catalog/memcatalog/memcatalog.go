@@ -47,7 +47,8 @@ type Catalog struct {
 	primary  string
 	streams  map[*stream]bool
 	writes   uint64                  // how many writes of lock documents there were
-	changed  map[string]uint64       // which of them was the last, by the key of the document
+	running  int                     // transactions that have not ended
+	changed  map[string]uint64       // while there are any: which write was the last, by the key of the document
 	locked   map[string]*Transaction // which transaction has written the document and not ended
 }
 
@@ -197,7 +198,9 @@ func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.Malf
 // wrote notes that a lock document was written. The caller holds mu.
 func (c *Catalog) wrote(key string) {
 	c.writes++
-	c.changed[key] = c.writes
+	if c.running > 0 {
+		c.changed[key] = c.writes
+	}
 }
 
 // serverDate cuts t to what a BSON Date can hold.

@@ -279,3 +279,33 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	}
 	return nil, nil
 }
+
+// PruneLocks is documented in [catalog.Pings].
+func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+	pruned int, next string, err error,
+) {
+	if err := ctx.Err(); err != nil {
+		return 0, "", fmt.Errorf("prune locks: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	looked := 0
+	for _, raw := range c.locks.sorted() {
+		name, ok := take(raw).get("_id").StringValueOK()
+		if !ok || name <= after {
+			continue
+		}
+		if looked++; looked > most {
+			return pruned, next, nil
+		}
+		next = name
+		key := stringKey(name)
+		if _, _, ok := catalog.Prunable(raw, before); ok && c.locked[key] == nil {
+			c.standing.forget(key)
+			delete(c.locks, key)
+			c.wrote(key)
+			pruned++
+		}
+	}
+	return pruned, "", nil
+}

@@ -48,6 +48,7 @@ func (c *Catalog) Begin() *Transaction {
 	start := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.running++
 	return &Transaction{
 		c: c, begun: c.writes, start: start, seen: maps.Clone(c.locks), over: make(chan struct{}),
 		writes: table{},
@@ -96,6 +97,9 @@ func (t *Transaction) end() {
 		delete(t.c.locked, key)
 	}
 	t.writes = nil
+	if t.c.running--; t.c.running == 0 {
+		clear(t.c.changed) // a transaction asks for what was written after its beginning
+	}
 	close(t.over)
 }
 

@@ -2,7 +2,9 @@ package contend_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
@@ -61,5 +63,34 @@ func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 		if s.events[i] != event {
 			t.Errorf("event %d is %q, want %q", i, s.events[i], event)
 		}
+	}
+}
+
+// Observations that nobody looks at any more are dropped, and not looked for at every look.
+func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
+	t.Parallel()
+	const interval, gap, many = 30 * time.Second, time.Minute, 600
+	judge := contend.Judge{Store: &server{}, Process: &server{}, Clock: clock.System(), Policy: takeover.Policy{
+		Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: interval, MaxGap: gap,
+	}}
+	look := func(name string, at time.Duration) {
+		l := catalog.Lock{Name: name, Held: true, State: 1, Process: "of " + name, TS: bson.ObjectID{11: 1}, Takeover: time.Hour}
+		r := clock.Reading{Mono: at, Wall: time.Unix(0, 0).Add(at)}
+		judge.Decide(name, catalog.Snapshot{Lock: &l}, r, r)
+	}
+	start := time.Hour
+	for i := range many {
+		look(fmt.Sprint(i), start+time.Duration(i)*time.Second/10)
+	}
+	before, drops := judge.Observed(), 0
+	for s := range 180 {
+		look("last", start+gap+time.Duration(s)*time.Second)
+		if n := judge.Observed(); n < before {
+			drops++
+			before = n
+		}
+	}
+	if drops > 180/30+1 || judge.Observed() > 256 {
+		t.Errorf("dropped at %d looks, %d are left", drops, judge.Observed())
 	}
 }

@@ -11,8 +11,9 @@ import (
 // observation of a process serves all its locks. mongos 2.0.0 kept them in the lock object, and
 // abandoned locks were never taken over.
 type observations struct {
-	mu   sync.Mutex // guards seen
-	seen map[takeover.Subject]observed
+	mu    sync.Mutex // guards the fields below
+	seen  map[takeover.Subject]observed
+	swept time.Duration // monotonic time of the last sweep
 }
 
 type observed struct {
@@ -21,7 +22,7 @@ type observed struct {
 }
 
 // maxObservations is the number of observations from which those that are not looked at any more are
-// dropped.
+// dropped, once a ping interval: to look through all of them at each look would cost milliseconds.
 const maxObservations = 256
 
 // look adds one look to the observation it belongs to and decides.
@@ -31,7 +32,8 @@ func (o *observations) look(e *takeover.Evidence, p takeover.Policy) takeover.De
 	if o.seen == nil {
 		o.seen = map[takeover.Subject]observed{}
 	}
-	if len(o.seen) > maxObservations {
+	if len(o.seen) > maxObservations && e.Sent-o.swept >= p.PingInterval {
+		o.swept = e.Sent
 		for subject, old := range o.seen {
 			if e.Sent-old.last > p.MaxGap {
 				delete(o.seen, subject)

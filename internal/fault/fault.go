@@ -36,6 +36,7 @@ const (
 	Held        Op = "held"
 	HeldSummary Op = "tally"
 	Prune       Op = "prune"
+	PruneLocks  Op = "prune locks"
 	Prepare     Op = "prepare"
 	Hello       Op = "hello"
 	List        Op = "list"
@@ -240,6 +241,15 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 	return through(ctx, c, Prune, "", func(ctx context.Context) (int, error) {
 		return c.inner.Prune(ctx, before)
 	})
+}
+
+func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+	pruned int, next string, err error) {
+	err = c.do(ctx, PruneLocks, after, func() (err error) {
+		pruned, next, err = c.inner.PruneLocks(ctx, before, after, most)
+		return err
+	})
+	return pruned, next, err
 }
 
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {

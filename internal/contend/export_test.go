@@ -1,0 +1,8 @@
+package contend
+
+// Observed returns how many subjects a Judge observes.
+func (j *Judge) Observed() int {
+	j.seen.mu.Lock()
+	defer j.seen.mu.Unlock()
+	return len(j.seen.seen)
+}
