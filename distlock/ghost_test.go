@@ -2,6 +2,7 @@ package distlock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,10 +61,10 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
 		g := p.mustTry("a")
-		refuse := true
+		var taken atomic.Bool // by the server, from now on
 		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			switch {
-			case call.Op == fault.Release && refuse:
+			case call.Op == fault.Release && !taken.Load():
 				return fault.Refused(call.Op)
 			case call.Op == fault.Release:
 				time.Sleep(100 * time.Millisecond)
@@ -74,7 +75,7 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 		})
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
 		synctest.Wait() // the first of the late tries
-		refuse = false
+		taken.Store(true)
 		d.take()
 		time.Sleep(3 * pingTime)
 		synctest.Wait()
