@@ -34,7 +34,9 @@ func (r *rows) next(ctx context.Context) bool {
 	}
 	defer cancel()
 	if r.cursor == nil {
-		if r.cursor, err = r.start(ctx); err != nil {
+		r.cursor, err = r.start(ctx)
+		r.c.answered(err)
+		if err != nil {
 			r.err = r.o.failed(err)
 			return false
 		}

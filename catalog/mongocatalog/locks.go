@@ -241,8 +241,9 @@ func (c *Catalog) findOne(
 	defer cancel()
 	raw, err := from.FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, nil
+		err = nil
 	}
+	c.answered(err)
 	if err != nil {
 		return nil, o.failed(err)
 	}

@@ -71,6 +71,7 @@ type Catalog struct {
 
 	oldHello atomic.Bool // the server knows isMaster only
 	router   PingTime    // the clock of a mongos, as the latest Hello brought it
+	away     atomic.Bool // the latest command found no server
 
 	used usedNames
 }
@@ -129,8 +130,29 @@ func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, session), c.timeout)
-	return ctx, cancel, nil
+	if session != nil || c.away.Load() {
+		ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, session), c.timeout)
+		return ctx, cancel, nil
+	}
+	sent, cancel := context.WithTimeout(mongo.NewSessionContext(context.WithoutCancel(ctx), nil), c.timeout)
+	stop := context.AfterFunc(ctx, func() {
+		more, done := context.WithTimeout(sent, linger)
+		defer done()
+		<-more.Done()
+		cancel()
+	})
+	return sent, func() { stop(); cancel() }, nil
+}
+
+// linger is for how long a command goes on that its caller has given up. The driver closes the connection of
+// a command that is cut off, and tells a server the deadline of one that has any, which breaks connections
+// inside of a FerretDB: where many give up soon, those who come next would wait for connections.
+const linger = time.Second
+
+// answered notes how a command went: with a server that is away nothing lingers, and what was certainly not
+// sent is told so.
+func (c *Catalog) answered(err error) {
+	c.away.Store(err != nil && (classify(err) == unavailable || network(err)))
 }
 
 // write sends one writing command and returns the reply.
@@ -142,6 +164,7 @@ func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.
 	}
 	defer cancel()
 	reply, err := c.db.RunCommand(ctx, command).Raw()
+	c.answered(err)
 	if err != nil {
 		return nil, o.failed(err)
 	}

@@ -131,10 +131,7 @@ func (n *notices) Next(ctx context.Context) ([]catalog.Grant, error) {
 
 // step waits for an event for as long as one command may take.
 func (n *notices) step(ctx context.Context) (found bool, err error) {
-	ctx, cancel, err := n.c.begin(ctx)
-	if err != nil {
-		return false, n.o.wrap(err)
-	}
+	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // who follows a stream ends it at once
 	defer cancel()
 	if n.stream.TryNext(ctx) {
 		return true, nil

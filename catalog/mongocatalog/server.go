@@ -97,6 +97,7 @@ func (c *Catalog) ask(ctx context.Context, o operation, command string) (bson.Ra
 	}
 	defer cancel()
 	reply, err := c.db.RunCommand(ctx, bson.D{{Key: command, Value: int32(1)}}).Raw()
+	c.answered(err)
 	if err != nil {
 		return nil, o.failed(err)
 	}

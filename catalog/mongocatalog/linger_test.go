@@ -1,0 +1,106 @@
+package mongocatalog_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	monitoring "go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// It tries to break: what bounds one command does not cost those that come next, whether its caller's context
+// is cancelled or has a deadline: the answer comes on the connection, which is used again, and the server is
+// told no deadline but that of every command.
+func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"cancelled": context.WithCancel,
+		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 20*time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			under, answered := make(chan struct{}), make(chan struct{})
+			var slow atomic.Bool
+			s := serve(t, func(command bson.Raw) bson.D {
+				if slow.CompareAndSwap(true, false) {
+					close(under)
+					<-answered
+				}
+				return found(held())(command)
+			})
+			var made atomic.Int32
+			client, err := mongo.Connect(options.Client().
+				ApplyURI("mongodb://" + s.listener.Addr().String() + "/?replicaSet=c&maxPoolSize=1").
+				SetPoolMonitor(&monitoring.PoolMonitor{Event: func(e *monitoring.PoolEvent) {
+					if e.Type == monitoring.ConnectionCreated {
+						made.Add(1)
+					}
+				}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+			c, err := mongocatalog.New(client, mongocatalog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := func(ctx context.Context) error {
+				_, err := c.Enter(ctx, grant(), catalog.Claim)
+				return err
+			}
+			if err := read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := end(t.Context())
+			defer cancel()
+			slow.Store(true)
+			done := make(chan error, 1)
+			go func() { done <- read(ctx) }() // ends with the answer
+			<-under
+			if name == "cancelled" {
+				cancel()
+			}
+			<-ctx.Done()
+			close(answered)
+			if err := <-done; err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
+				t.Errorf("the command that was given up: %v", err)
+			}
+			if err := read(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := made.Load(); n != 1 {
+				t.Errorf("%d connections were made, want the first to be kept", n)
+			}
+			for _, command := range s.sent() {
+				if ms, ok := command.Lookup("maxTimeMS").AsInt64OK(); ok && ms < 1000 {
+					t.Errorf("a command tells its caller's deadline: maxTimeMS %d", ms)
+				}
+			}
+		})
+	}
+}
+
+// It tries to break: a server that does not answer keeps nobody for longer than a moment.
+func TestCatalog_CallerGivesUp_NothingLingersForLong(t *testing.T) {
+	t.Parallel()
+	c := ownStore(t, serve(t, func(bson.Raw) bson.D { return hang }))
+	for range 2 { // nothing lingers with a server that did not answer before
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		_, err := c.Enter(ctx, grant(), catalog.Claim)
+		if took := time.Since(begun); !errors.Is(err, catalog.ErrUnknownOutcome) || took > 4*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+	}
+}
