@@ -9,7 +9,7 @@ import "time"
 // The pause between two questions is this part of the time until the expected turn, and at most that part of the
 // time in which nothing has moved, since a turn may be shorter than those before it.
 const (
-	approach   = 4
+	approach   = 2
 	unexpected = 4
 )
 
