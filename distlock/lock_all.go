@@ -22,17 +22,8 @@ type Guards struct{ guards []*TryGuard }
 // given twice; a *DeadlockError before any I/O when the caller holds one of them.
 func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
 	names = slices.Sorted(slices.Values(names))
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: LockAll was given no name", ErrBadOption)
-	}
-	for i, name := range names {
-		if err := checkName(name); err != nil {
-			return nil, err
-		}
-		if i > 0 && names[i-1] == name {
-			return nil, fmt.Errorf("%w: LockAll was given %s twice; name each lock once", ErrBadOption,
-				quoted(name))
-		}
+	if err := checkNames(names); err != nil {
+		return nil, err
 	}
 	o, err := newAcquireOptions(opts)
 	if err != nil {
@@ -53,7 +44,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	}
 	start := m.cfg.Clock.Now().Mono
 	all := &Guards{}
-	ended, end := context.WithCancel(ctx)
+	meanwhile, end := context.WithCancel(ctx)
 	var waits sync.WaitGroup // of those that keep the leases meanwhile
 	defer waits.Wait()
 	defer end()
@@ -77,7 +68,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		}
 		all.guards = append(all.guards, g)
 		if o.life > 0 && len(all.guards) < len(names) {
-			waits.Go(func() { g.h.keep(ended) })
+			waits.Go(func() { g.h.keep(meanwhile) })
 		}
 		ctx = g.Context() // ends when any of them is lost, and says what this caller holds
 	}
@@ -86,6 +77,23 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		return nil, err
 	}
 	return all, nil
+}
+
+// checkNames refuses what LockAll cannot acquire. The names are sorted.
+func checkNames(names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("%w: LockAll was given no name", ErrBadOption)
+	}
+	for i, name := range names {
+		if err := checkName(name); err != nil {
+			return err
+		}
+		if i > 0 && names[i-1] == name {
+			return fmt.Errorf("%w: LockAll was given %s twice; name each lock once", ErrBadOption,
+				quoted(name))
+		}
+	}
+	return nil
 }
 
 // giveBack releases in the background what was acquired in vain.
