@@ -329,4 +329,7 @@ var all = []Mistake{
 	{Name: "old pings alone pass over", File: "internal/contend/passover.go",
 		Old: `	if !steady || age < little {`, New: `	if !steady && age < little {`,
 		Package: "distlock", Test: "TestLock_ServerWasAway_NobodyIsPassedOver", Rule: "passed over"},
+	{Name: "what names itself otherwise passes for a MongoDB", File: "catalog/mongocatalog/server.go",
+		Old: `	if err := supportedProduct(s); err != nil {`, New: `	if err := supportedProduct(s); false {`,
+		Package: "catalog/mongocatalog", Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
 }
