@@ -106,7 +106,8 @@ func fewOf(names []string) string {
 	return text
 }
 
-// joins reports whether the server can bring lock, pings and its own clock in one command.
+// joins reports whether the server can bring lock, pings and its own clock in one command. Behind a mongos $$NOW is the
+// clock of the mongos, and 4.4 and 5.0 refuse a join with a sharded collection.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
