@@ -229,7 +229,7 @@ var all = []Mistake{
 	// Of the lock again: two processes with one id.
 	{Name: "what a twin holds is released by its session", File: "pinger/term.go",
 		Old:      "return errors.Is(context.Cause(id.used), catalog.ErrTwin)",
-		New:      "return false",
+		New:      "return false && errors.Is(context.Cause(id.used), catalog.ErrTwin)",
 		Schedule: "restored from a snapshot", Rule: "twin"},
 	{Name: "the release of a lost guard waits for no ping", File: "pinger/release_queue.go",
 		Old:      "now == nil || now.id != t.id {",

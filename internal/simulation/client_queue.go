@@ -18,7 +18,7 @@ import (
 // Enter implements [catalog.Queues].
 func (o *port) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
-	if l, ok := o.p.snapshot.wake(g); ok {
+	if l, ok := o.wake(g); ok {
 		return l, nil
 	}
 	g.Process = o.p.alias(g.Process)

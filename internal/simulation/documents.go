@@ -184,7 +184,7 @@ func (o *oracle) closed() {
 			continue
 		}
 		for _, p := range o.w.lives {
-			if p.dead {
+			if p.dead || o.w.twinned(p) {
 				continue
 			}
 			for i, party := range partiesOf(l) {

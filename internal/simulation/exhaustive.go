@@ -31,7 +31,16 @@ func Scenes() []Schedule {
 	streams := inLine
 	streams.Name, streams.Streams = "line with streams", true
 
-	scenes := []Schedule{handover, death, absence, cut, inLine, streams}
+	twins := scene(holdLost("a"), func(u *User) {
+		h, other := u.Try("a"), u.Try("b")
+		u.Sleep(40 * sec)
+		u.Release(other)
+		u.Release(h)
+	}, from(22*sec, holdFor("a", 20*sec)))
+	twins.Name, twins.Length = "twins after a snapshot", 80*sec
+	twins.Processes[1].Start, twins.Processes[1].Twin, twins.Processes[1].Snapshot = 20*sec, true, true
+
+	scenes := []Schedule{handover, death, absence, cut, inLine, streams, twins}
 	for i := range scenes {
 		scenes[i].Timing = Coarse()
 		scenes[i].Quiet = 45 * sec

@@ -106,7 +106,7 @@ func (o *oracle) closesInTime(p *process, c *closing) {
 	for _, name := range o.names {
 		l, _ := o.w.store.lockAsOf(name, nil)
 		for _, party := range partiesOf(l) {
-			if p.named(party.Process) && !o.posthumous[party.TS] {
+			if p.named(party.Process) && !o.posthumous[party.TS] && !o.w.twinned(p) {
 				o.violated("I8", "%s has closed (%v), and %q still names it", p, c.err, name)
 			}
 		}

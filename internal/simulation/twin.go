@@ -36,9 +36,10 @@ func (w *world) snapshotOf(id string) *snapshot {
 	return s
 }
 
-// wake gives an attempt the guard that it has from the snapshot: once for each lock.
-func (s *snapshot) wake(g catalog.Request) (catalog.Lock, bool) {
-	if s == nil {
+// wake gives an attempt the guard that it has from the snapshot: once for each lock, under the id of the snapshot.
+func (o *port) wake(g catalog.Request) (catalog.Lock, bool) {
+	s := o.p.snapshot
+	if s == nil || o.p.local(o.p.twin) != g.Process {
 		return catalog.Lock{}, false
 	}
 	s.mu.Lock()
