@@ -292,6 +292,6 @@ func (p *LockPinger) left() error {
 	if more := len(sessions) - shown; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Errorf("pinger: %d locks could not be released and stay held until they are taken "+
-		"over: %s: %w", len(sessions), strings.Join(names, ", "), err)
+	return fmt.Errorf("pinger: %d locks could not be released and may stay held until they are "+
+		"taken over: %s: %w", len(sessions), strings.Join(names, ", "), err)
 }
