@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A node is one mongod.
+// A node is one mongod, or a mongos.
 type node struct {
 	addr   string
 	dir    string
@@ -53,7 +53,7 @@ func (n *node) start(ctx context.Context) error {
 	return until(ctx, func(ctx context.Context) error {
 		select {
 		case <-n.exited:
-			return fatal{fmt.Errorf("mongod ended: %s", n.lastWords())}
+			return fatal{fmt.Errorf("%s ended: %s", filepath.Base(n.path), n.lastWords())}
 		default:
 		}
 		return n.run(ctx, bson.D{{Key: "isMaster", Value: 1}}).Err()
