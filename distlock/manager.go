@@ -34,6 +34,7 @@ type Manager struct {
 	judge   *contend.Judge
 	history *history.Recorder // nil when there is none
 	queue   *waitqueue.Queue
+	kept    keptPlaces
 	watch   *watch
 	calls   waitqueue.Episode           // of failed calls of Lock, for the log
 	hangUp  func(context.Context) error // disconnects the clients that New made

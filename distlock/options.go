@@ -55,6 +55,10 @@ func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.
 // server did not answer. Zero means one try. Without it they wait until their context ends, which the
 // guard's context does, too. TryLock never waits and ignores it.
 //
+// The place in line of who has waited that long is kept for 10 ms: the next call of the process that asks for
+// the same, with the same [Why] and [Label], goes on with it and sends nothing. So a loop of short waits costs
+// what a long one does, and has its turn. Who holds other locks gives up at once.
+//
 // A wait that is shorter than a takeover takes is not in vain: what it saw of a silent holder it leaves to the
 // next, in this process or another. A job that tries for 20 s in a new process each time has the lock of one
 // that died longer than the takeover time ago at its second try, if a minute lies between.

@@ -23,7 +23,8 @@ type waiting struct {
 	place *waitqueue.Place // among those of this process who have yet to enter the document
 	stood time.Time        // since when it stood in the line, if its place was taken out; the server's clock
 
-	refusals int // since the last pause outside of the line
+	refusals int  // since the last pause outside of the line
+	kept     bool // its place in the line is kept for another call, see keptPlaces
 }
 
 // A waiter is one session of a call: it waits for its turn, for room, and in a line.
@@ -31,6 +32,12 @@ type waiter struct {
 	*waitqueue.Waiter
 	a        *attempt
 	doubtful bool // the outcome of an entering is not known
+}
+
+// end ends the session of a waiter, whatever became of it.
+func (w *waiter) end() {
+	w.a.m.queue.Exit(w.Waiter)
+	w.a.leave()
 }
 
 // held says who is in the way of a waiter, as far as it knows.
@@ -180,25 +187,25 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	if err := w.stand(ctx); err != nil {
 		return nil, err
 	}
+	holds := w.holds(ctx)
+	if k := w.goesOn(len(holds)); k != nil {
+		defer func() { w.over(k.me, g) }()
+		w.entered()
+		return w.await(ctx, k.me, k.since)
+	}
 	a, err := w.m.begin(w.name, w.o)
 	if err != nil {
 		return nil, err
 	}
-	defer a.leave()
 	a.line = catalog.Queue
-	a.request.Holds = w.holds(ctx)
+	a.request.Holds = holds
 	if a.lastTurn = w.m.queue.LastTurn(w.name); a.lastTurn > 0 {
 		a.request.Behind = behind(0)
 	}
 	a.request.Since, w.stood = w.stood, time.Time{}
 	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
-	defer func() {
-		if s := me.Scene(); g == nil && s != nil {
-			w.m.judge.Keep(*s)
-		}
-	}()
 	w.m.queue.Enter(me.Waiter)
-	defer w.m.queue.Exit(me.Waiter)
+	defer func() { w.over(me, g) }()
 	lock, guard, err := w.come(ctx, me)
 	if me.doubtful {
 		w.m.pinger.Doubt() // an earlier copy may be applied after all is over
@@ -225,6 +232,16 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	w.m.queue.Stands(me.Waiter, lock)
 	mine, _ := lock.WaitedBy(a.request.TS)
 	return w.await(ctx, me, mine.Since)
+}
+
+// over ends a stay, which brought a guard or none.
+func (w *waiting) over(me *waiter, g *TryGuard) {
+	if s := me.Scene(); g == nil && s != nil {
+		w.m.judge.Keep(*s)
+	}
+	if !w.kept {
+		me.end()
+	}
 }
 
 // The last places of a line are for those who have waited for longest: a process that had a turn takes the
@@ -367,8 +384,12 @@ func (w *waiting) await(ctx context.Context, me *waiter, since time.Time) (*TryG
 		if len(me.Granted) > 0 && w.o.parent.Err() == nil { // at the same instant
 			return me.a.granted(ctx, <-me.Granted)
 		}
-		me.a.undo()
 		w.last = me.held()
+		if w.kept = errors.Is(context.Cause(ctx), errTimeUp) && len(me.a.request.Holds) == 0; w.kept {
+			w.m.kept.keep(me, since)
+		} else {
+			me.a.undo()
+		}
 		return nil, w.stopped(context.Cause(ctx))
 	case <-w.m.closed:
 		me.a.undo()

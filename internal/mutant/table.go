@@ -332,4 +332,12 @@ var all = []Mistake{
 	{Name: "what names itself otherwise passes for a MongoDB", File: "catalog/mongocatalog/server.go",
 		Old: `	if err := supportedProduct(s); err != nil {`, New: `	if err := supportedProduct(s); false {`,
 		Package: "catalog/mongocatalog", Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
+	// Places that are kept for the next call.
+	{Name: "a place that is kept suits a reader and a writer", File: "distlock/kept.go",
+		Old: `r.Mode == o.mode && `, New: ``,
+		Package: "distlock", Test: "TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn", Rule: "want each for itself"},
+	{Name: "a place that is kept stays for ever", File: "distlock/kept.go",
+		Old: `			me.a.undo()
+`, New: ``,
+		Package: "distlock", Test: "TestWaitAtMost_DoesNotComeAgain_LeavesSoon", Rule: "want nobody"},
 }
