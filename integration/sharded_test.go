@@ -237,7 +237,7 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("sharded"), func(t *testing.T, w *world) {
-		m := w.start(t, nil)
+		m := w.start(t, slow)
 		work := w.db.Collection("work")
 		insert := func(ctx context.Context, id string) error {
 			_, err := work.InsertOne(ctx, byID(w.name(id)))

@@ -99,8 +99,13 @@ var transactCases = []testCase{
 			return b.Catalog.RequestYield(ctx, "balancer", "x", "y")
 		}
 		runs := 0
-		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error {
+		err := b.Catalog.Transact(b.ctx, g.Session, func(ctx context.Context) error {
 			if runs++; runs == 1 {
+				// A transaction has the picture of its first command; without one the write that comes
+				// between is in it, and nothing conflicts.
+				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
+					return err
+				}
 				return yield(time.Minute)
 			}
 			if yield(500*time.Millisecond) == nil {
