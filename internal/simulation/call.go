@@ -164,7 +164,7 @@ func (c *call) carry() error {
 		return fault.Refused(c.op)
 	}
 	w.done.Calls++
-	if p := c.p; p.over() && c.ts != (bson.ObjectID{}) {
+	if p := c.p; c.ts != (bson.ObjectID{}) && (p.over() || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
 		w.judge.posthumous[c.ts] = true
 	}
 	before := w.judge.before(c)

@@ -62,6 +62,7 @@ func Edges() []Schedule {
 		named("a renewal's reply is slow", slowRenewal()),
 		named("a renewal applied right before the takeover", lateRenewal()),
 		named("a holder with a lease stops", leasePaused()),
+		named("a holder stops before its lease has begun", leaseNotBegun()),
 		named("a lease granted in line, heard late", leaseHeardLate()),
 		named("a permit with a lease hangs", permitHangs()),
 	}

@@ -112,6 +112,13 @@ func leasePaused() Schedule {
 	return s
 }
 
+// leaseNotBegun: A stops in the first renewal until its term is over. What it releases then waits for a ping.
+func leaseNotBegun() Schedule {
+	s := scene(leased(func(*User, *Held) {}), after(How{Wait: time.Hour}))
+	s.Faults = []Fault{{Kind: PauseBefore, Process: 0, Op: fault.Renew, Nth: 1, For: 50 * sec}}
+	return s
+}
+
 // leaseHeardLate: B is granted the lock by A's release and hears of it late, so its life counts from there.
 func leaseHeardLate() Schedule {
 	next := from(5*sec, func(u *User) {

@@ -76,7 +76,8 @@ type oracle struct {
 	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
 	forgiven map[bson.ObjectID]bool          // a twin released it that could not know
 
-	// posthumous are the sessions of commands that were applied when their process had died or closed.
+	// posthumous are the sessions of commands that were applied when their process had died or closed, or that
+	// waited in the store for a transaction until it was closing: it may have looked for them before.
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards what follows
@@ -243,13 +244,14 @@ func (o *oracle) learn(n news) {
 		return
 	}
 	// One fault has struck, so whoever asked the store was answered: it must not hold the lock
-	// for an attempt that said it had nothing, unless its release is on the way.
+	// for an attempt that said it had nothing, unless its release is on the way, or waits for the next
+	// ping, because the term is over and a twin may have the lock.
 	l, bad := catalog.ParseLock(o.w.mem.Document(catalog.LocksCollection, n.a.name))
 	if !errors.Is(n.err, distlock.ErrOutcomeUnknown) || bad != nil {
 		return
 	}
 	for _, holder := range l.Holders() {
-		if slices.Contains(n.a.sessions, holder.TS) && !n.p.leaves(holder.TS) {
+		if slices.Contains(n.a.sessions, holder.TS) && o.mayRelease(n.p) && !n.p.leaves(holder.TS) {
 			o.violated("I6", "%s was told it has not got %q, which the store holds for it",
 				n.p, n.a.name)
 		}

@@ -116,8 +116,8 @@ func (p *process) metTwin() {
 	p.met = true
 }
 
-// mayRelease reports, when a release is sent, whether its process may still take what stands under its id for
-// its own: it was told of no twin, and the time of its last acknowledged ping lasts.
+// mayRelease reports whether a process that sends a release may still take what stands under its id for its
+// own: it was told of no twin, and the time of its last acknowledged ping lasts.
 func (o *oracle) mayRelease(p *process) bool {
 	p.mu.Lock()
 	met := p.met
