@@ -323,7 +323,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 		a.m.loops.Go(h.watchLease) // ends with the guard
 	}
 	g := newGuard(h) // from here on the lock is given back, whatever panics
-	h.showContext(g)
+	g.ctx = &guardContext{h.ctx, g}
 	event := a.m.log.Info().Str("lock", catalog.Printable(a.request.Name, 200)).
 		Stringer("ts", a.request.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(a.request.Why, 200))
 	if evidence != "" {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -23,8 +22,9 @@ import (
 //
 // Safe for concurrent use. It must not be copied. It belongs to no goroutine: it may be released by
 // another than the one that acquired it. Its context keeps it, and so does every context derived from
-// that. A guard that is dropped without Release, with all of these, is noticed by the garbage collector,
-// logged with its why, and released after the next ping.
+// that until its cancel function is called, and every function that waits for one by [context.AfterFunc]. A guard
+// that is dropped without Release, with all of these, is noticed by the garbage collector, logged with its why,
+// and released after the next ping; whoever waits for the context's Done alone hears of it then.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext // of all guards of an acquisition the same
@@ -52,7 +52,6 @@ type holding struct {
 	lease    *lease        // nil when it has none
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	shown    atomic.Pointer[weak.Pointer[guardContext]] // what the user has of ctx
 
 	ended atomic.Pointer[error] // why the guard is over; set once
 
@@ -280,7 +279,6 @@ func (h *holding) end(why error) bool {
 	first := h.ended.CompareAndSwap(nil, &why)
 	if first {
 		h.cancel(why)
-		h.endShown()
 		h.lease.ended()
 	}
 	return first

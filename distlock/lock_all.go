@@ -70,11 +70,14 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		if o.life > 0 && len(all.guards) < len(names) {
 			waits.Go(func() { g.h.keep(meanwhile) })
 		}
-		ctx = g.Context() // ends when any of them is lost, and says what this caller holds
+		ctx = g.h.ctx // ends when any of them is lost, and says what this caller holds; all keeps the guards
 	}
 	if err := all.Err(); err != nil {
 		all.giveBack()
 		return nil, err
+	}
+	for _, g := range all.guards { // each lives under the one before it: who has one has all
+		g.ctx = &guardContext{g.h.ctx, all}
 	}
 	return all, nil
 }

@@ -26,9 +26,9 @@ func (w *world) standsInLine(t testing.TB, name, process string) bool {
 	return false
 }
 
-// The first in line is killed. Those behind it take it out by the takeover rule, not before its time,
-// while the holder lives on; then the next has its turn, and the dead one's ping says why.
-func TestFaults_FirstInLineKilled_IsBuried(t *testing.T) {
+// The first in line is killed. Those behind it pass it over when it has missed two pings, while the holder lives
+// on; it is not condemned for that, and the next has its turn with the release.
+func TestFaults_FirstInLineKilled_IsPassedOver(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {
 		name := w.name("balancer")
@@ -39,7 +39,6 @@ func TestFaults_FirstInLineKilled_IsBuried(t *testing.T) {
 		first.tell(order{Do: "lock", Name: name})
 		w.waitsInLine(t, name, process)
 		second := w.queue(t, m, name)
-		before := w.document(t, catalog.PingsCollection, process).Lookup("ping").Time()
 		first.signal(syscall.SIGKILL)
 		for range first.answers { // until it has gone
 		}
@@ -48,12 +47,8 @@ func TestFaults_FirstInLineKilled_IsBuried(t *testing.T) {
 			return !w.standsInLine(t, name, process)
 		})
 		ping := w.document(t, catalog.PingsCollection, process)
-		condemned, err := ping.LookupErr("condemned", "at")
-		if err != nil {
-			t.Fatalf("the dead process is not condemned: %v", ping)
-		}
-		if silent := condemned.Time().Sub(before); silent < 4*time.Second {
-			t.Errorf("condemned %v after a ping of its, before its takeover time", silent)
+		if _, err := ping.LookupErr("condemned"); err == nil {
+			t.Errorf("who only waited is condemned: %v", ping)
 		}
 		if err := g.Verify(t.Context()); err != nil {
 			t.Errorf("the living holder: %v", err)
