@@ -297,8 +297,8 @@ var all = []Mistake{
 	{Name: "a break leaves the own guard", File: "distlock/owned.go",
 		Old: "			h.endLost(errBroken)\n", New: "			_ = errBroken\n",
 		Package: "distlock", Test: "TestBreak_OwnGuard_IsLostFirst", Rule: "break_test.go"},
-	{Name: "a context keeps no guard", File: "distlock/guard_context.go",
-		Old: "&guardContext{ctx, cancel, g}", New: "&guardContext{ctx, cancel, &TryGuard{h: h}}",
+	{Name: "a context keeps no guard", File: "distlock/acquire.go",
+		Old: "&guardContext{h.ctx, g}", New: "&guardContext{h.ctx, nil}",
 		Package: "distlock", Test: "TestGuard_Dropped_IsReleased", Rule: "was given back"},
 	// Deadlocks.
 	{Name: "whoever gives up lets those behind him go on", File: "internal/waitqueue/graph.go",
