@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,4 +269,54 @@ func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 			t.Errorf("it is %s, and was %s", after, before)
 		}
 	})
+}
+
+// Tries to break: one look at many locks leaves one sight of a silent process, whether the locks are waited for or
+// were only tried, and a server that takes none is asked once a look.
+func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
+	const n = 200
+	for name, ask := range map[string]func(b *proc, lock string){
+		"waited for": func(b *proc, lock string) { b.queue(lock) },
+		"tried":      func(b *proc, lock string) { _, _ = b.try(lock) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				dead, other, b := w.start(nil), w.start(nil), w.start(nil)
+				for i := range n {
+					dead.mustTry(fmt.Sprint("l", i))
+				}
+				other.mustTry("l")
+				for i := range n {
+					ask(b, fmt.Sprint("l", i))
+				}
+				ask(b, "l")
+				var took atomic.Bool
+				var since, most atomic.Int64 // sights sent since the last look
+				b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					switch {
+					case call.Op == fault.Look:
+						since.Store(0)
+					case call.Op == fault.Witness:
+						most.Store(max(most.Load(), since.Add(1)))
+						if !took.Load() {
+							return fault.Refused(call.Op)
+						}
+					}
+					return apply()
+				})
+				dead.kill()
+				other.kill()
+				time.Sleep(5 * time.Minute)
+				if most.Load() != 1 {
+					t.Errorf("%d sights in one look that the server did not take, want 1", most.Load())
+				}
+				took.Store(true)
+				before := b.store.Count(fault.Witness)
+				time.Sleep(3 * time.Minute)
+				if sent := b.store.Count(fault.Witness) - before; sent != 2 {
+					t.Errorf("%d sights of 2 silent processes", sent)
+				}
+			})
+		})
+	}
 }

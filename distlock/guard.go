@@ -143,7 +143,8 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 //
 // It returns nil when the lock was freed while the guard was trusted; a *LostError when the guard
 // was lost before, whether or not the document could still be freed: where the heartbeat was lost that is
-// left to the background, which waits for an acknowledged ping, since a twin may have the lock by now; an error that matches
+// left to the background, which waits for an acknowledged ping, since a twin may have the lock by now, and
+// is not done where a twin is found; an error that matches
 // [ErrClosed] when the Manager was closed before, which freed the lock: whether the work was over by
 // then its caller knows, so release before closing; a *ReleaseError when every try failed: then the
 // release goes on in the background, at once and after every ping; if it matches ErrClosed no process is
@@ -363,6 +364,8 @@ func (h *holding) free(ctx context.Context, why error) error {
 	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
 	tries, err := h.tryRelease(ctx)
 	switch {
+	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found since
+		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err} // and nothing is left to release
 	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
 		h.m.pinger.ReleaseLater(h.session, h.term)
 		return lost

@@ -2,6 +2,7 @@ package distlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -268,6 +269,33 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		if synctest.Wait(); w.lock("a").Held || p.Stats().Processes != 0 {
 			t.Error("not given back although a ping was acknowledged")
+		}
+	})
+}
+
+// A twin that is found while the release tries again: what stands there is the twin's, nothing is released any more,
+// and its user is told that the lock was lost.
+func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		old, third := w.start(often), w.start(often)
+		g := old.mustTry("a")
+		_, kept := w.restore(g, often)
+		old.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		err := g.Release()
+		wantErr(t, err, distlock.ErrLockLost)
+		wantErr(t, err, catalog.ErrTwin)
+		if errors.Is(err, distlock.ErrReleaseFailed) {
+			t.Errorf("it says that it goes on: %v", err)
+		}
+		old.store.Set(nil)
+		w.nobodyBut(kept, third, time.Minute)
+		if n := old.Stats().Late; n != 0 {
+			t.Errorf("%d late releases", n)
 		}
 	})
 }

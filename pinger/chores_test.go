@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -359,4 +362,82 @@ func TestNew_BadConfig(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+// Tries to break: Close is not silent about an acquisition of unknown outcome when its last ping gives the process
+// id up, so that nobody reaps under it. What a twin has is the twin's.
+func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		harm func(t *testing.T, b *bundle)
+		want error
+	}{
+		"nothing happened": {func(*testing.T, *bundle) {}, nil},
+		"a twin pinged": {func(t *testing.T, b *bundle) {
+			if err := b.twin(t, 2); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+		"removed": {func(_ *testing.T, b *bundle) {
+			b.mem.Remove(catalog.PingsCollection, "process-1")
+		}, catalog.ErrUnknownOutcome},
+		"condemned": {func(t *testing.T, b *bundle) {
+			seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
+			err := b.mem.Condemn(t.Context(), "process-1", &seen, catalog.Condemnation{By: "other", Evidence: "silent"})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, catalog.ErrUnknownOutcome},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, nil)
+				b.start(t)
+				b.p.Doubt()
+				c.harm(t, b)
+				if err := b.p.Close(context.Background()); !errors.Is(err, c.want) {
+					t.Errorf("close: %v, want %v", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A ghost that is forgotten because the term that found it is over leaves nothing with the process id, which
+// may be used for years.
+func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		var away atomic.Bool
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release || call.Op == fault.Ping && away.Load() {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.plantLock(t, "ghost", "process-1", 1, 12)
+		b.start(t)
+		defer b.close(t)
+		synctest.Wait() // its release was tried, and is on the list
+		first := weak.Make(b.p.Last())
+		away.Store(true)
+		time.Sleep(hold + time.Second)
+		b.store.Set(nil)
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if n := b.p.Stats().Ghosts; n != 2 || b.p.Process() != "process-1" {
+			t.Fatalf("%d ghosts, process %s, want another find under the same id", n, b.p.Process())
+		}
+		b.owner.mu.Lock()
+		b.owner.terms = nil
+		b.owner.mu.Unlock()
+		for range 3 {
+			runtime.GC()
+		}
+		if first.Value() != nil {
+			t.Error("the first term is still there")
+		}
+	})
 }

@@ -188,14 +188,19 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 func (p *LockPinger) Doubt() { p.doubt.Store(true) }
 
 // lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
-// to the reaper (H7). It reports whether the store answered: if not, what is held then is taken over in
-// time.
+// to the reaper (H7). It reports whether the store answered for the process id that had the doubt: if not, what
+// is held then is taken over in time. Where that ping gives the id up nobody may reap it; only to a twin nothing
+// stays held, since what stands under the id is the twin's.
 func (p *LockPinger) lastReap(ctx context.Context) bool {
+	id := p.Last().id
 	return p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
 		t := p.Last()
+		if t.id != id && !id.twins() {
+			return context.Cause(id.used)
+		}
 		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
 }

@@ -269,12 +269,14 @@ func (p *LockPinger) release(s catalog.Session, r release) {
 		}
 	}()
 	ctx, done, refused := p.Releasing(ctx, r.term)
+	if refused == nil {
+		defer done()
+	}
 	forget = r.ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
 	if forget || refused != nil {
 		err = refused
 		return
 	}
-	defer done()
 	err = p.cfg.Owner.Leave(ctx, s)
 }
 

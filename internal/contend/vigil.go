@@ -2,6 +2,7 @@ package contend
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -16,7 +17,7 @@ import (
 // are dropped.
 const maxVigil = 256
 
-// maxSights is how many sights one look leaves at most: each is a command.
+// maxSights is how many sights one look leaves at most, at all its locks together: each is a command.
 const maxSights = 16
 
 // A vigil goes on with the watch of those who were in the way of a call that was refused, so that tries of
@@ -157,11 +158,13 @@ func (j *Judge) lookOn(ctx context.Context, names []string) (ok bool) {
 		j.Log.Debug().Err(err).Msg("look at the silent")
 		return false
 	}
+	scenes := make([]Scene, 0, len(names))
 	for _, name := range names {
 		s := j.Decide(name, looks[name], sent, received)
 		j.vigil.goOn(name, j.parties(&s))
-		j.LeaveSights(ctx, s)
+		scenes = append(scenes, s)
 	}
+	j.LeaveSights(ctx, scenes...)
 	return true
 }
 
@@ -186,25 +189,39 @@ func (v *vigil) goOn(name string, now map[bson.ObjectID]pulse) {
 }
 
 // LeaveSights leaves in the pings of those who are silent what was seen of them, for contenders that come
-// when this process is gone. What fails is left by the next look, or by somebody else.
-func (j *Judge) LeaveSights(ctx context.Context, s Scene) {
-	own, done := j.Process.Process(), map[string]bool{}
-	for _, one := range s.Suspects {
-		ping := one.PingState.Ping
-		if ping == nil || one.Process == own || one.Dead() || done[one.Process] || len(done) >= maxSights ||
-			ping.Sight.By == own && ping.Sight.Seq == ping.Seq {
-			continue
-		}
-		seen, ok := one.Evidence.Sighting(own, j.Policy)
-		if !ok {
-			continue
-		}
-		done[one.Process] = true
-		err := j.Store.Witness(ctx, *ping, catalog.Sight{
-			Seq: seen.Seq, At: seen.Server, Local: seen.Local, By: seen.By,
-		})
-		if err != nil {
-			j.Log.Debug().Err(err).Str("process", catalog.Printable(one.Process, 200)).Msg("sight not left")
+// when this process is gone. The scenes are those of one look: a process gets one sight, however many locks
+// show it. What fails is left by the next look, or by somebody else; where the server fails the others are
+// not tried now.
+func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
+	done := map[string]bool{}
+	for i := range scenes {
+		for k := range scenes[i].Suspects {
+			one := &scenes[i].Suspects[k]
+			if done[one.Process] {
+				continue
+			}
+			seen, ok := j.sighting(one)
+			if !ok {
+				continue
+			}
+			err := j.Store.Witness(ctx, *one.PingState.Ping, seen)
+			if err != nil {
+				j.Log.Debug().Err(err).Str("process", catalog.Printable(one.Process, 200)).Msg("sight not left")
+			}
+			done[one.Process] = true
+			if err != nil && !errors.Is(err, catalog.ErrNoMatch) || len(done) == maxSights {
+				return
+			}
 		}
 	}
+}
+
+// sighting returns what to leave in the ping of a suspect; ok is false when there is nothing new to tell.
+func (j *Judge) sighting(one *Suspect) (s catalog.Sight, ok bool) {
+	own, ping := j.Process.Process(), one.PingState.Ping
+	if ping == nil || one.Process == own || one.Dead() || ping.Sight.By == own && ping.Sight.Seq == ping.Seq {
+		return s, false
+	}
+	seen, ok := one.Evidence.Sighting(own, j.Policy)
+	return catalog.Sight{Seq: seen.Seq, At: seen.Server, Local: seen.Local, By: seen.By}, ok
 }

@@ -241,12 +241,9 @@ var all = []Mistake{
 		err = refused
 		return
 	}
-	defer done()
 `,
 		New: `	if refused != nil {
 		ctx = p.pinging
-	} else {
-		defer done()
 	}
 `,
 		Schedule: "restored from a snapshot, a ghost on the list", Rule: "twin"},
@@ -261,14 +258,14 @@ var all = []Mistake{
 		Old: `return min(byServer, byContenders), true`, New: `return max(byServer, byContenders), true`,
 		Schedule: "two jobs whose clocks differ by what is allowed", Rule: "rule"},
 	{Name: "nothing is left of what was seen", File: "internal/contend/vigil.go",
-		Old: `		if !ok {
-			continue
-		}
-		done[`,
-		New: `		if !ok || true {
-			continue
-		}
-		done[`,
+		Old: `			if !ok {
+				continue
+			}
+			err := j.Store.Witness(`,
+		New: `			if !ok || true {
+				continue
+			}
+			err := j.Store.Witness(`,
 		Schedule: "a job that cron starts", Rule: "I7"},
 	{Name: "a watch ends with the call", File: "internal/contend/vigil.go",
 		Old: `	if j.Go == nil || `, New: `	if true || `,

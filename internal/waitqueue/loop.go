@@ -260,15 +260,18 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 		return
 	}
 	l.asked = received.Mono
+	scenes := make([]contend.Scene, 0, len(names))
 	for _, name := range names {
 		look, there := looks[name]
 		if !there { // removed by a hand: the waiters' places are gone
 			l.expel(by[name])
 			continue
 		}
-		s := l.q.Judge.Decide(name, look, sent, received)
-		l.q.Judge.LeaveSights(ctx, s)
-		l.consider(ctx, by[name], s)
+		scenes = append(scenes, l.q.Judge.Decide(name, look, sent, received))
+	}
+	l.q.Judge.LeaveSights(ctx, scenes...)
+	for _, s := range scenes {
+		l.consider(ctx, by[s.Name], s)
 	}
 	l.heard(sent.Mono, 0)
 }
