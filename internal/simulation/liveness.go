@@ -220,6 +220,7 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 			return s != nil && !s.over() && s.id() == p.Process
 		})
 		switch {
+		case owner >= 0 && o.goesOn(o.w.slots[owner], l.Name):
 		case owner >= 0 && !o.shutting(o.w.slots[owner]):
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
 		case owner < 0 && i < alive:
@@ -347,4 +348,17 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 		}
 	}
 	return nil
+}
+
+// goesOn reports whether a process waits for a lock in a call that has sent nothing yet: it goes on with the
+// place of one whose time was up.
+func (o *oracle) goesOn(p *process, name string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range o.attempts[p] {
+		if a.name == name && a.waits && len(a.sessions) == 0 {
+			return true
+		}
+	}
+	return false
 }
