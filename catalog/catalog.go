@@ -86,9 +86,9 @@ type Locks interface {
 
 // Pings is what the heartbeat of a process needs.
 type Pings interface {
-	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq}, server's
-	// clock into ping. The sender chooses the number, so a ping that was lost and is carried out
-	// later, however late, matches nothing. It returns the document as written; a ping that was
+	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
+	// if that is not empty}, server's clock into ping. The sender chooses the number, so a ping that
+	// was lost and is carried out later, however late, matches nothing. It returns the document as written; a ping that was
 	// carried out twice is acknowledged as well. One command, and a read where the document does
 	// not match. Errors: *CondemnedError when the process was condemned; *TwinError when
 	// somebody else has written the document; *MalformedError for a seq that is no number;
@@ -280,15 +280,19 @@ func (t HeldSummary) SameHolders(as HeldSummary) bool {
 	return t.Count == as.Count && t.FenceSum == as.FenceSum
 }
 
-// A Heartbeat is what a ping writes.
+// A Heartbeat is what a ping writes, and asks for.
 type Heartbeat struct {
 	Process string
 	// Seq numbers the pings of one process id: 1, 2, 3 and so on, a new number for every one
 	// that is sent, whatever becomes of it.
 	Seq      int64
-	Local    time.Time     // the process's own clock
+	Local    time.Time     // the process's own clock; milliseconds are written
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
+	// Mine are the times Local of the pings that may stand in the document: of the last acknowledged
+	// one and of those that were sent since. A document with another is a twin's, whatever its number.
+	// None, as for the first ping of an id: the number alone is asked for.
+	Mine []time.Time
 }
 
 // Pinged is what a ping has left.

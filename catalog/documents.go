@@ -329,7 +329,8 @@ func describe(v bson.RawValue) string {
 
 // Judge says what a ping b means that found no document which its filter matches, while raw is what
 // there is, nil for none. Without an error b is acknowledged all the same: a copy of the request
-// came first. Its local time tells it from the ping of a twin with the same number.
+// came first. Its local time tells it from the ping of a twin with the same number, and those of Mine
+// tell an earlier ping of b's process from that of a twin which has pinged less often.
 //
 // A copy that came first may have inserted the document, and nobody is told. That is harmless: see
 // the package comment of package pinger.
@@ -345,10 +346,18 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 		return Ping{}, &CondemnedError{Process: b.Process, Condemnation: *p.Condemned}
 	case bad != nil:
 		return Ping{}, bad
-	case p.HasSeq && p.Seq < b.Seq:
+	case p.HasSeq && p.Seq < b.Seq && b.Follows(p.Local):
 		return Ping{}, ErrNoMatch // written since: the next ping matches
 	case p.HasSeq && p.Seq == b.Seq && p.Local.UnixMilli() == b.Local.UnixMilli():
 		return p, nil
 	}
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
+}
+
+// Follows reports whether b's process may have written the ping with that local time before b: it is one of
+// Mine, or Mine says nothing.
+func (b Heartbeat) Follows(local time.Time) bool {
+	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
+		return mine.UnixMilli() == local.UnixMilli()
+	})
 }

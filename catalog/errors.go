@@ -68,7 +68,7 @@ func (e *CondemnedError) Error() string {
 // Is reports whether target is ErrCondemned.
 func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
 
-// A TwinError tells a process that its ping document carries a number that it has not written:
+// A TwinError tells a process that its ping document carries a number or a local time that it has not written:
 // another process has the same id, as after the restore of a snapshot, or an operator changed the
 // document. Nothing was changed.
 type TwinError struct {

@@ -248,6 +248,31 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	}
 }
 
+// A12: tries to break the same when the old one was cut off and has tried to ping more often than its twin
+// has pinged: its number is the larger one when its link heals.
+func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
+	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
+		t.Run(cut.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				old, third := w.start(nil), w.start(nil)
+				g := old.mustTry("a")
+				time.Sleep(time.Minute)
+				twin, kept := w.restore(g, nil)
+				old.kill()
+				releaseWhenLost(g)
+				fresh := twin.mustTry("b") // the old one's reaper would take it for a ghost
+				time.Sleep(cut)
+				old.store.Set(nil)
+				w.nobodyBut(kept, third, 40*time.Second)
+				w.nobodyBut(fresh, third, 40*time.Second)
+				if s := old.Stats(); s.Processes != 1 || s.Ghosts != 0 {
+					t.Errorf("the old one: %d ids given up, %d ghosts, want 1, 0", s.Processes, s.Ghosts)
+				}
+			})
+		})
+	}
+}
+
 // A guard that was lost by the clock is given back as soon as a ping of the same id is acknowledged, and
 // without one that is sent for it.
 func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mongodlm/catalog"
@@ -137,10 +138,11 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 			t.Errorf("the twin's document was touched:\nbefore %v\nafter  %v", document, now)
 		}
 	})
-	t.Run("the twin, after we have lost some", func(t *testing.T) {
+	t.Run("we, after we have lost some", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, nil)
 		b.ping(t)
+		term := b.p.Last()
 		b.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 			return fault.Lost(call.Op) // never carried out
 		})
@@ -152,10 +154,49 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.ping(t) // its number is larger
-		if err := b.twin(t, 3); !errors.Is(err, catalog.ErrTwin) {
-			t.Errorf("the twin was told %v", err)
+		if err := term.Err(); !errors.Is(err, catalog.ErrTwin) || b.seq(t) != 2 {
+			t.Errorf("our term: %v, want ErrTwin; seq %d, want the twin's 2", err, b.seq(t))
 		}
 	})
+}
+
+// A ping that was carried out without an answer is recognised among many that were not: whether it is the
+// last one acknowledged or one of the latest. One that is older than those costs the id, and no more.
+func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
+	t.Parallel()
+	const many = 100
+	for name, c := range map[string]struct {
+		carriedOut int // of the many
+		kept       bool
+	}{
+		"none": {-1, true}, "the last": {many - 1, true}, "a late one": {many - 63, true},
+		"an early one": {many - 64, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, nil)
+				b.ping(t)
+				term := b.p.Last()
+				for n := range many {
+					b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+						if n == c.carriedOut {
+							return errors.Join(apply(), fault.Lost(call.Op))
+						}
+						return fault.Lost(call.Op)
+					})
+					time.Sleep(time.Millisecond)
+					_ = b.p.Ping(t.Context())
+				}
+				b.store.Set(nil)
+				time.Sleep(time.Millisecond)
+				b.ping(t)
+				if kept := term.Err() == nil; kept != c.kept {
+					t.Errorf("kept: %v, want %v; %v", kept, c.kept, term.Err())
+				}
+			})
+		})
+	}
 }
 
 // F12: a document that was removed costs the process its id, and the one that its own ping has made

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"mongodlm/catalog"
@@ -17,6 +18,20 @@ type beat struct {
 	sent    int64     // number of the last ping that was sent; no number is sent twice
 	known   bool      // a ping was acknowledged, so the document is there
 	failing bool      // an episode of failed pings lasts
+	// mine are the local times of the last acknowledged ping and of those sent since.
+	mine []time.Time
+}
+
+// mostMine bounds beat.mine. Of more the oldest that were not acknowledged are left out; one of them that
+// stands in the document is taken for a twin's, and nothing is released.
+const mostMine = 64
+
+// wrote notes a ping that is sent.
+func (b *beat) wrote(local time.Time) {
+	if len(b.mine) == mostMine {
+		b.mine = slices.Delete(b.mine, 1, 2) // the first is the acknowledged one
+	}
+	b.mine = append(b.mine, local)
 }
 
 // errRemoved says why the session is over: the ping document is one that this very ping has made.
@@ -64,10 +79,12 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	defer cancel()
 	sent := p.clock.Now() // before the call: the request may arrive more than once (R3)
 	p.beat.sent++
-	reply, err := p.cfg.Store.Ping(ctx, catalog.Heartbeat{
-		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall,
+	heartbeat := catalog.Heartbeat{
+		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall, Mine: slices.Clone(p.beat.mine),
 		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
-	})
+	}
+	p.beat.wrote(sent.Wall)
+	reply, err := p.cfg.Store.Ping(ctx, heartbeat)
 	received := p.clock.Now()
 	err = p.verdict(reply, err)
 	if told := p.cfg.Told; told != nil && (err == nil || p.stopping.Err() == nil) {
@@ -76,7 +93,7 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.beat.known = true
+	p.beat.known, p.beat.mine = true, []time.Time{sent.Wall}
 	if !reply.At.IsZero() {
 		p.stats.skew.Store(int64(reply.At.Sub(sent.Wall.Add((p.clock.Now().Mono - sent.Mono) / 2))))
 	}

@@ -224,7 +224,9 @@ func (m *machine) breakLock(t *rapid.T) {
 
 func (m *machine) ping(t *rapid.T) {
 	b := beat(m.process(t), rapid.Int64Range(1, 5).Draw(t, "number"))
-	b.Local = b.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
+	later := b.Local.Add(time.Second)
+	b.Mine = rapid.SampledFrom([][]time.Time{nil, nil, {b.Local}, {later, b.Local}}).Draw(t, "mine")
+	b.Local = rapid.SampledFrom([]time.Time{b.Local, later}).Draw(t, "local")
 	m.both(t, "ping", func(s Store) string {
 		p, err := s.Catalog.Ping(m.ctx, b)
 		if err != nil {
@@ -351,6 +353,8 @@ func (m *machine) plantPing(t *rapid.T) {
 	}
 	add("ping", bson.DateTime(7), bson.DateTime(7), bson.DateTime(2_000_000_000_000), "x", missing)
 	add("seq", int64(1), int32(2), 3.0, missing, "x")
+	local := bson.NewDateTimeFromTime(beat("", 0).Local)
+	add("local", local, local+1, missing, "x", bson.A{local})
 	add("condemned", missing, missing, true, bson.D{field("by", "z")})
 	m.plant(t, catalog.PingsCollection, doc)
 }

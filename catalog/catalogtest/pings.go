@@ -167,6 +167,56 @@ var pingCases = []testCase{
 			b.wantTwin(err, twin, 2)
 		})
 	}},
+	{"OverATwinsSmallerSeq_SaysSo", func(b *bench) { // A12, H2
+		b.ping(alice)
+		twin := beat(alice, 2)
+		twin.Local = twin.Local.Add(time.Millisecond)
+		if _, err := b.Catalog.Ping(b.ctx, twin); err != nil {
+			b.Fatal(err)
+		}
+		b.wantUntouched("lockpings", alice, func() {
+			old := beat(alice, 7)
+			old.Mine = []time.Time{old.Local, old.Local.Add(time.Hour)}
+			_, err := b.Catalog.Ping(b.ctx, old)
+			b.wantTwin(err, old, 2)
+		})
+	}},
+	{"OverOneOfMine_IsAcknowledged", func(b *bench) {
+		for i, place := range []int{0, 1, 63} {
+			process, later := label(i), beat(label(i), 70)
+			for n := range 64 {
+				later.Mine = append(later.Mine, later.Local.Add(time.Duration(n)*time.Second))
+			}
+			before := beat(process, 5)
+			before.Local = later.Mine[place].Add(999 * time.Microsecond) // of which milliseconds are kept
+			if _, err := b.Catalog.Ping(b.ctx, before); err != nil {
+				b.Fatal(err)
+			}
+			if p, err := b.Catalog.Ping(b.ctx, later); err != nil || p.Inserted || p.Seq != 70 {
+				b.Errorf("over the %d. of mine: %+v, %v", place, p, err)
+			}
+		}
+		one := beat("removed", 2) // there is none: it is made, with its own time
+		one.Mine = []time.Time{one.Local.Add(-time.Second)}
+		if p, err := b.Catalog.Ping(b.ctx, one); err != nil || !p.Inserted {
+			b.Errorf("over none: %+v, %v", p, err)
+		}
+		b.wantDocument(b.document("lockpings", "removed"), pinged(one))
+	}},
+	{"LocalIsNoneOfMine_IsATwins", func(b *bench) {
+		mine := beat(alice, 9).Local
+		for i, local := range []any{nil, "x", mine.UnixMilli(), bson.A{mine}, bson.D{field("0", mine)}} {
+			process := label(i)
+			b.insert("lockpings", bson.D{field("_id", process), field("ping", bson.DateTime(5)),
+				field("seq", int64(1)), field("local", local)})
+			b.wantUntouched("lockpings", process, func() {
+				next := beat(process, 9)
+				next.Mine = []time.Time{mine}
+				_, err := b.Catalog.Ping(b.ctx, next)
+				b.wantTwin(err, next, 1)
+			})
+		}
+	}},
 	{"LargestSeq_IsATwins", func(b *bench) { // F17
 		b.insert("lockpings", bson.D{field("_id", alice), field("ping", bson.DateTime(5)),
 			field("seq", int64(math.MaxInt64))})

@@ -26,7 +26,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	switch {
 	case !there:
 		doc = fields{{"_id", text(b.Process)}}
-	case doc.at("condemned") >= 0 || !below(b.Seq)(doc.get("seq")):
+	case doc.at("condemned") >= 0 || !below(b.Seq)(doc.get("seq")) || !follows(b, doc.get("local")):
 		p, err := b.Judge(raw)
 		if err != nil {
 			return catalog.Pinged{}, failed(verb, b.Process, err)
@@ -50,6 +50,12 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 		return catalog.Pinged{}, failed(verb, b.Process, bad)
 	}
 	return catalog.Pinged{Ping: p, Inserted: !there}, nil
+}
+
+// follows is the filter {local: {$in: b.Mine}} for a field that is no array.
+func follows(b catalog.Heartbeat, local bson.RawValue) bool {
+	ms, ok := local.DateTimeOK()
+	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))
 }
 
 // PutNote is documented in [catalog.Pings].

@@ -174,13 +174,23 @@ func freed() bson.D {
 }
 
 // beating is a ping. A condemned process does not match, nor does a number that is not larger than the
-// one which is there: then the upsert fails with DuplicateKey. The filter {seq: {$lt: n}} alone would
-// match an array that holds a smaller number.
+// one which is there, nor a ping that is not the process's own: then the upsert fails with DuplicateKey.
+// The filter {seq: {$lt: n}} alone would match an array that holds a smaller number, and so with local.
 func beating(b catalog.Heartbeat) modification {
+	filter := append(alive(b.Process),
+		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
+		bson.E{Key: "seq.0", Value: absent})
+	if len(b.Mine) > 0 {
+		mine := make(bson.A, len(b.Mine))
+		for i, local := range b.Mine {
+			mine[i] = bson.NewDateTimeFromTime(local)
+		}
+		filter = append(filter,
+			bson.E{Key: "local", Value: bson.D{{Key: "$in", Value: mine}}},
+			bson.E{Key: "local.0", Value: absent})
+	}
 	return modification{
-		filter: append(alive(b.Process),
-			bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
-			bson.E{Key: "seq.0", Value: absent}),
+		filter: filter,
 		update: bson.D{
 			{Key: "$currentDate", Value: bson.D{{Key: "ping", Value: true}}},
 			{Key: "$set", Value: bson.D{

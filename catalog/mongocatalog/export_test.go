@@ -33,6 +33,8 @@ func Commands(
 	unnamed.Process = ""
 	how := catalog.Condemnation{By: "judge", Evidence: "silent"}
 	date := time.UnixMilli(5)
+	later := b
+	later.Mine = []time.Time{date, time.UnixMilli(6)}
 	damaged, _ := bson.Marshal(bson.D{{Key: "rev", Value: "x"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: g.TS}})
 	left := queue.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
 	return map[string]bson.D{
@@ -43,6 +45,7 @@ func Commands(
 		"releaseDamaged":  rescue(g.Name, damaged, left),
 		"releasePlain":    plainRelease(g.Session),
 		"ping":            beating(b).command("lockpings"),
+		"pingAgain":       beating(later).command("lockpings"),
 		"condemn":         condemning(b.Process, &p, how, time.Time{}).command("lockpings"),
 		"condemnNone":     condemning(b.Process, nil, how, time.Time{}).command("lockpings"),
 		"condemnDated":    condemning(b.Process, &p, how, date).command("lockpings"),

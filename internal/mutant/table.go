@@ -118,7 +118,7 @@ var all = []Mistake{
 		Old: `case e.Process == "" || e.Recorded <= 0:`, New: `case e.Process == "":`,
 		Schedule: "foreign manager over the fields of ours", Rule: "I3"},
 	{Name: "a late ping counts", File: "catalog/memcatalog/pings.go",
-		Old: ` || !below(b.Seq)(doc.get("seq")):`, New: `:`,
+		Old: ` || !below(b.Seq)(doc.get("seq")) || !follows(b, doc.get("local")):`, New: `:`,
 		Schedule: "a ping applied late", Rule: "I3"},
 	{Name: "what a caller holds is presumed", File: "distlock/wait.go",
 		Old: `sessions(owned(ctx, w.o))`, New: `sessions(w.m.owned.all())`,
@@ -337,4 +337,8 @@ var all = []Mistake{
 		Old: `			me.a.undo()
 `, New: ``,
 		Package: "distlock", Test: "TestWaitAtMost_DoesNotComeAgain_LeavesSoon", Rule: "want nobody"},
+	// Two processes with one id, of which one has tried to ping more often.
+	{Name: "a ping matches whatever has a smaller number", File: "pinger/ping.go",
+		Old: "Mine: slices.Clone(p.beat.mine),", New: "",
+		Package: "pinger", Test: "TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp", Rule: "want ErrTwin"},
 }

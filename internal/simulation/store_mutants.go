@@ -53,7 +53,7 @@ func (s *store) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, 
 	if s.makes(LatePingCounts) {
 		raw := s.Document(catalog.PingsCollection, b.Process)
 		if p, bad := catalog.ParsePing(raw); raw != nil && bad == nil && p.Seq >= b.Seq {
-			b.Seq = p.Seq + 1
+			b.Seq, b.Mine = p.Seq+1, nil
 		}
 	}
 	return s.Catalog.Ping(ctx, b)
