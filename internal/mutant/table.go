@@ -47,7 +47,7 @@ var all = []Mistake{
 	{Name: "seq fork ignored", File: "pinger/ping.go",
 		Old:      "case errors.Is(err, catalog.ErrTwin), ",
 		New:      "case errors.Is(err, catalog.ErrTwin):\n		return nil\n	case ",
-		Schedule: "twins", Rule: "I1"},
+		Schedule: "twins", Rule: "twin"},
 	{Name: "unknown taken for not held", File: "distlock/acquire.go",
 		Old:      `failed = doubtful(failed)`,
 		New:      `return nil, doubtful(failed)`,
