@@ -136,6 +136,51 @@ func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	})
 }
 
+// And where each waits outside of the line: it is full of the dead, they use another limit, or the wait is that of
+// a transaction.
+func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
+	two := []distlock.Option{distlock.Permits(2)}
+	inTransaction := func(w *world, b *proc) error {
+		tx := w.mem.Begin()
+		defer tx.Abort()
+		return b.Lock("a").LockInTransaction(tx.Context(context.Background()), distlock.WaitAtMost(20*time.Second))
+	}
+	permit := func(_ *world, b *proc) error {
+		g, err := b.Lock("a").Lock(context.Background(), append(two, distlock.WaitAtMost(20*time.Second))...)
+		if err == nil {
+			b.kept = append(b.kept, g)
+		}
+		return err
+	}
+	for name, c := range map[string]struct {
+		die func(w *world, dead *proc)
+		try func(w *world, b *proc) error
+	}{
+		"another limit": {func(_ *world, dead *proc) { dead.mustTry("a", distlock.Permits(3)) }, permit},
+		"full line": {func(w *world, dead *proc) {
+			dead.mustTry("a", two...)
+			dead.mustTry("a", two...)
+			w.fill(dead, "a", two...)
+		}, permit},
+		"transaction": {func(_ *world, dead *proc) { dead.mustTry("a") }, inTransaction},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				dead, b := w.start(nil), w.start(nil)
+				c.die(w, dead)
+				dead.kill()
+				died := time.Now()
+				for c.try(w, b) != nil {
+					if time.Since(died) > takeoverTime+10*time.Minute+pingTime {
+						t.Fatalf("not taken over after %v", time.Since(died))
+					}
+					time.Sleep(5 * time.Minute)
+				}
+			})
+		})
+	}
+}
+
 // The background sends one command an interval for all that is silent, and none once the holder is alive or
 // the lock is free. It condemns nobody.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {

@@ -87,8 +87,8 @@ type PrivilegeError = catalog.PrivilegeError
 type PermitMismatchError = catalog.PermitMismatchError
 
 // A DeadlockError says that waiting for Name would never end, because the holder or waiter in the way waits,
-// directly or by others, for what this caller holds. It is given to the waiter of the circle that
-// came last; the others go on once it gives up what it holds.
+// directly or by others, for what this caller holds. It is given to the waiter of the circle that most others
+// wait for, among equals to the one that came last; the others go on once it gives up what it holds.
 type DeadlockError struct {
 	Name string
 	// Chain is the circle in words, one step each, from this waiter back to itself.

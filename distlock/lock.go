@@ -53,7 +53,7 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // the lock to the next in the same command. No mongos had that; they polled.
 //
 // A waiter that sees a live holder sends nothing: its process hears of grants by one change stream,
-// or asks by one read an interval where there are none, for all its waiters together. A waiter
+// or asks, where there are none or while they tell late, for all its waiters together by one read. A waiter
 // whose process has missed two pings is passed over by those behind it, so that no release grants the lock to the
 // dead; if it lives it stands in front again. A server that cannot be reached
 // is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most

@@ -126,6 +126,7 @@ func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error 
 	if !slices.ContainsFunc(s.Suspects, func(one contend.Suspect) bool { return !one.Dead() }) {
 		return nil
 	}
+	l.m.judge.Keep(s)
 	if other := s.OtherLimit(0); other != nil && !s.Silent(0) {
 		return acquiring(l.name, other)
 	}

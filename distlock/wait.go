@@ -305,6 +305,9 @@ func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryG
 		w.note(ctx, nil)
 		pause := w.m.queue.AskPause(still, waitqueue.FarFromFront, w.m.cfg.Clock.Now().Mono-sent)
 		if err := w.linger(ctx, me, pause); err != nil {
+			if !errors.Is(err, errFree) {
+				w.m.judge.Keep(s)
+			}
 			return nil, err
 		}
 	}
