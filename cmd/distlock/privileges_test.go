@@ -21,6 +21,7 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/claim"
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/role"
 	"mongodlm/singleton"
 )
@@ -107,6 +108,7 @@ func TestRole_IsTheLeast(t *testing.T) {
 		role.History:  {useHistory, nil, ""},
 		role.Listings: {useListings, nil, ""},
 		role.Breaking: {useBreaking, []role.Feature{role.History}, ""}, // which writes down what was broken
+		role.Pruning:  {usePruning, nil, ""},
 		role.Loops:    {useLoops, []role.Feature{role.Locks}, ""},
 		role.Claims:   {useClaims, []role.Feature{role.Locks}, "rows changeStream"},
 	} {
@@ -285,6 +287,22 @@ func useBreaking(t *testing.T, b *base, client *mongo.Client) {
 	}
 	if _, err := inspector.Break(t.Context(), "job", 7, "x", holders[0].Session); err != nil {
 		t.Error(err)
+	}
+}
+
+func usePruning(t *testing.T, b *base, client *mongo.Client) {
+	day := clock.System().Now().Wall.Add(-24 * time.Hour)
+	b.insert(catalog.LocksCollection, bson.D{
+		{Key: "_id", Value: "job"}, {Key: "state", Value: int32(0)}, {Key: "process", Value: stranger},
+		{Key: "ts", Value: bson.NewObjectID()}, {Key: "when", Value: bson.NewDateTimeFromTime(day)},
+		{Key: "fence", Value: int64(7)}, {Key: "rev", Value: int64(1)},
+	})
+	store, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := store.PruneLocks(t.Context(), day.Add(time.Hour), "", 10); n != 1 || err != nil {
+		t.Errorf("pruned %d, %v", n, err)
 	}
 }
 

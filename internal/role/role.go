@@ -21,6 +21,7 @@ const (
 	History      Feature = "history"      // write what happens, and read it
 	Listings     Feature = "listings"     // see who holds and who waits; what happened
 	Breaking     Feature = "breaking"     // free a lock by force
+	Pruning      Feature = "pruning"      // delete the documents of names that nobody uses
 	Loops        Feature = "loops"        // run loops and schedules
 	Claims       Feature = "claims"       // work on the rows of a collection
 	Doctor       Feature = "doctor"       // race on scratch collections; bench as well
@@ -28,7 +29,7 @@ const (
 
 // Features are all of them.
 func Features() []Feature {
-	return []Feature{Locks, Lines, Transactions, History, Listings, Breaking, Loops, Claims, Doctor}
+	return []Feature{Locks, Lines, Transactions, History, Listings, Breaking, Pruning, Loops, Claims, Doctor}
 }
 
 // A Privilege is actions on one collection of the database, or on all where Collection is empty.
@@ -66,6 +67,8 @@ func needs(f Feature, rows string) []Privilege {
 			{records, []string{"find"}}, {settings, []string{"find"}}}
 	case Breaking:
 		return []Privilege{{locks, []string{"find", "update"}}, {pings, []string{"find"}}}
+	case Pruning:
+		return []Privilege{{locks, []string{"find", "remove"}}}
 	case Loops:
 		return []Privilege{{settings, []string{"find"}}, {records, []string{"find", "insert", "update"}}}
 	case Claims:

@@ -28,7 +28,7 @@ func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := role.Of("", role.Locks, role.Lines, role.Transactions, role.History, role.Breaking)
+	all := role.Of("", role.Locks, role.Lines, role.Transactions, role.History, role.Breaking, role.Pruning)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
