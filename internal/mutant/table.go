@@ -138,9 +138,9 @@ var all = []Mistake{
 		New:      `!p.queue.has(s.Session) && !s.Waits {`,
 		Schedule: "enter applied after giving up, a long turn", Rule: "I6"},
 	{Name: "a full line is tried and not looked behind", File: "distlock/wait.go",
-		Old:      `if g, err = w.outside(ctx, me, err); !errors.Is(err, errFree) {`,
-		New:      `w.last = acquiring(w.name, err); if err = w.sleep(ctx); err != nil {`,
-		Schedule: "a line full of the dead", Rule: "I7"},
+		Old:     `if g, err = w.outside(ctx, me, err); !errors.Is(err, errFree) {`,
+		New:     `if err = w.linger(ctx, me, 24*time.Hour); err != nil && !errors.Is(err, errFree) {`,
+		Package: "distlock", Test: "TestLock_SeldomFromOutside_TakesOver", Rule: "not taken over"},
 	{Name: "another limit is not looked behind", File: "distlock/acquire.go",
 		Old: `	evicted, err := a.m.judge.EvictDead(`,
 		New: `	if limit := s.OtherLimit(a.request.Limit); limit != nil {
