@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -190,7 +191,10 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 				p.refused("a", 14*time.Minute+50*time.Second)
 				var looked time.Time
 				changed := false
+				var mu sync.Mutex // the background looks on, too
 				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					mu.Lock()
+					defer mu.Unlock()
 					switch {
 					case call.Op == fault.Look:
 						looked = time.Now()
