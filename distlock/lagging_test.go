@@ -77,7 +77,7 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, held for %v", kind, hold), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
 					var log bytes.Buffer
-					a := w.startOn(kind, func(c *distlock.Config) { c.Logger = zerolog.New(&log) }).lagging(10 * time.Second)
+					a := w.startOn(kind, func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }).lagging(10 * time.Second)
 					b := w.startOn(kind, nil).lagging(10 * time.Second)
 					_ = w.turns(a, b, hold, 0)
 					asked := a.store.Count(fault.HeldOrFree)
@@ -98,6 +98,7 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 					if how := a.Stats().Listening; how != "polling" {
 						t.Errorf("grants come by %q", how)
 					}
+					synctest.Wait()
 					if warned := strings.Count(log.String(), "by the stream"); warned != 1 {
 						t.Errorf("told %d times, want once: %s", warned, log.String())
 					}
