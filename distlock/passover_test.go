@@ -3,6 +3,7 @@ package distlock_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,17 +144,16 @@ func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 		time.Sleep(time.Second)
 		c.queue("a")
 		time.Sleep(5 * time.Minute)
-		released := false
+		var released atomic.Bool // the command may outlive its caller
 		c.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Evict && !released {
-				released = true
+			if call.Op == fault.Evict && released.CompareAndSwap(false, true) {
 				w.release(g)
 			}
 			return apply()
 		})
 		b.noPings()
 		time.Sleep(2 * time.Minute)
-		if !released {
+		if !released.Load() {
 			t.Fatal("nobody was to be passed over: the test proves nothing")
 		}
 		got := w.wantTurn(first)
