@@ -38,12 +38,9 @@ func NoteUpdate(n Note) bson.D {
 	if len(n.Outsiders) == 0 {
 		return bson.D{{Key: "$unset", Value: bson.D{{Key: noteKey, Value: ""}}}}
 	}
-	list, room := bson.A{}, maxNotedHolds
-	for _, o := range n.Outsiders {
-		if len(list) == maxNoted || len(o.Holds) > room {
-			continue
-		}
-		room -= len(o.Holds)
+	list := bson.A{}
+	noted, _ := Noted(n.Outsiders)
+	for _, o := range noted {
 		d := bson.D{
 			{Key: "lock", Value: o.Lock}, {Key: "ts", Value: o.TS},
 			{Key: "who", Value: Printable(o.Who, maxNotedText)}, {Key: "why", Value: Printable(o.Why, maxNotedText)},
@@ -60,6 +57,20 @@ func NoteUpdate(n Note) bson.D {
 	return bson.D{{Key: "$set", Value: bson.D{{Key: noteKey, Value: bson.D{
 		{Key: "number", Value: n.Number}, {Key: "waiters", Value: list},
 	}}}}}
+}
+
+// Noted divides outsiders into those for whom a note has room, the first of them first, and the others.
+func Noted(all []Outsider) (noted, left []Outsider) {
+	room := maxNotedHolds
+	for _, o := range all {
+		if len(noted) == maxNoted || len(o.Holds) > room {
+			left = append(left, o)
+			continue
+		}
+		room -= len(o.Holds)
+		noted = append(noted, o)
+	}
+	return noted, left
 }
 
 // parseNote reads a note; nil when there is none, or none that can be understood. A waiter that cannot be is

@@ -40,6 +40,7 @@ type node struct {
 	lock   string
 	kind   kind
 	apart  bool  // it waits outside of the document
+	alone  bool  // and no note tells of it
 	number int64 // of the note that tells so, if it is of another process
 	gone   bool  // whatever it waits for: it leaves by itself, or it is not known to stand there
 
@@ -123,7 +124,7 @@ func (l *lines) add(row catalog.Snapshot, outside []outsider) {
 			behind = before
 		}
 		w := enter(o.Participant, o.silent, behind)
-		w.apart, w.number = true, o.number
+		w.apart, w.alone, w.number = true, o.alone, o.number
 		w.gone = w.gone || l.unconfirmed(w)
 	}
 }

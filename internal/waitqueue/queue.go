@@ -80,7 +80,7 @@ type Queue struct {
 	seeks   bool          // the search for deadlocks is at work
 	rouse   chan struct{} // wakes it
 
-	looks, questions, steps, lags, searches, notes *Episode // of failures, for the log
+	looks, questions, steps, lags, searches, notes, cuts *Episode // of failures, for the log
 }
 
 // New makes a queue in which nobody waits. It starts no goroutine.
@@ -96,6 +96,7 @@ func New(cfg Config) *Queue {
 		lags:      &Episode{Log: cfg.Log, What: "hearing of grants in time by the stream"},
 		searches:  &Episode{Log: cfg.Log, What: "search for deadlocks"},
 		notes:     &Episode{Log: cfg.Log, What: "note of who waits outside of the lines"},
+		cuts:      &Episode{Log: cfg.Log, What: "note of all who wait outside of the lines"},
 	}
 }
 

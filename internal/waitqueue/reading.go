@@ -22,6 +22,7 @@ const readSteps = 4
 type outsider struct {
 	catalog.Participant
 	number int64 // of the note that tells of it; 0 if it is of this process
+	alone  bool  // no note tells of it
 	silent bool
 }
 
@@ -173,7 +174,7 @@ func (r *reading) graph(all []*nested, before *lines) *lines {
 	outside := map[string][]outsider{}
 	for _, n := range all {
 		if n.place != nil {
-			outside[n.lock] = append(outside[n.lock], outsider{Participant: n.place.party})
+			outside[n.lock] = append(outside[n.lock], outsider{Participant: n.place.party, alone: n.search.alone})
 		}
 	}
 	latest := map[string]catalog.Snapshot{} // by process: where its latest note was seen

@@ -1,8 +1,12 @@
 package waitqueue
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -39,6 +43,9 @@ const (
 	searchGap     = deadlockAfter / 2 // between two searches of a process
 	noteEvery     = time.Second       // from note to note
 	noteLate      = 200 * time.Millisecond
+	// searchCost is by how much longer the pauses are for each who waits, so that searches once a second and
+	// more cost less than a hundredth of a core: one of 10,000 takes 150 ms.
+	searchCost = 2 * time.Millisecond
 	// joins is the part of its pause after which a waiter takes part in a search that is due for another.
 	joins = 2
 )
@@ -47,6 +54,7 @@ const (
 type schedule struct {
 	last  time.Duration // monotonic time of the last search
 	pause time.Duration // until the next one; zero before the first
+	alone bool          // the last note had no room for it: of its circles only this process knows
 }
 
 // due is the monotonic time of the next search.
@@ -63,7 +71,16 @@ func (s *schedule) after(now time.Duration, stuck bool, limit time.Duration) {
 	if !stuck {
 		pause = min(max(deadlockAfter, 2*s.pause), max(limit, deadlockAfter))
 	}
-	*s = schedule{last: now, pause: pause}
+	s.last, s.pause = now, pause
+}
+
+// pauseOf is the longest pause between two searches for one of all who are searched for. Nobody else searches for
+// a circle of one who is alone.
+func (s *search) pauseOf(n *nested, all int) time.Duration {
+	if n.search.alone {
+		return min(deadlockAfter+time.Duration(all)*searchCost, s.q.Ping)
+	}
+	return s.q.Ping
 }
 
 // A nested is one who waits while it holds something: a waiter in a line, or a place outside.
@@ -205,12 +222,7 @@ func (s *search) work(ctx context.Context, all []*nested) {
 func (s *search) note(ctx context.Context, all []*nested) {
 	s.sent = s.q.Clock.Now().Mono
 	s.number++
-	n := catalog.Note{Number: s.number}
-	for _, one := range all {
-		if one.place != nil {
-			n.Outsiders = append(n.Outsiders, catalog.Outsider{Lock: one.lock, Participant: one.place.party})
-		}
-	}
+	n := catalog.Note{Number: s.number, Outsiders: s.outsiders(all)}
 	process := s.q.Process.Process()
 	err := s.q.Store.PutNote(ctx, process, n)
 	switch {
@@ -223,6 +235,33 @@ func (s *search) note(ctx context.Context, all []*nested) {
 		err = nil // there is no ping: the pinger tells
 	}
 	s.q.notes.Note(ctx, err)
+}
+
+// outsiders are those who wait outside, who have waited for longest first. For whom the note has no room is alone.
+func (s *search) outsiders(all []*nested) (list []catalog.Outsider) {
+	slices.SortFunc(all, func(a, b *nested) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), bytes.Compare(a.ts[:], b.ts[:]))
+	})
+	for _, one := range all {
+		if one.place != nil {
+			list = append(list, catalog.Outsider{Lock: one.lock, Participant: one.place.party})
+		}
+	}
+	_, left := catalog.Noted(list)
+	alone := map[bson.ObjectID]bool{}
+	for _, o := range left {
+		alone[o.TS] = true
+	}
+	for _, one := range all {
+		one.search.alone = alone[one.ts]
+	}
+	var cut error
+	if len(left) > 0 {
+		cut = fmt.Errorf("%d of %d are not noted: of a deadlock of two such in different processes nobody is told",
+			len(left), len(list))
+	}
+	s.q.cuts.Note(context.Background(), cut)
+	return list
 }
 
 // look searches for those for whom it is due, and those for whom it will be. Whoever has to break a circle
@@ -251,7 +290,7 @@ func (s *search) look(ctx context.Context, all []*nested) {
 	}
 	for _, n := range due {
 		at := seen.waiters[n.ts]
-		n.search.after(now, at != nil && at.stuck, s.q.Ping)
+		n.search.after(now, at != nil && at.stuck, s.pauseOf(n, len(all)))
 	}
 	for _, n := range all {
 		if at := seen.waiters[n.ts]; at != nil && at.gaveUp {

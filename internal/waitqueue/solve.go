@@ -153,13 +153,16 @@ func (n *node) weight() (w int) {
 const (
 	inLine = iota // everybody
 	apart         // its own process knows first, and others by its note
-	abroad        // its own process: it holds what another Manager of its program has acquired
+	abroad        // its own process alone: no note has room for it, or it holds what another Manager has acquired
 )
 
 func (n *node) class() int {
 	class := inLine
 	if n.apart {
 		class = apart
+	}
+	if n.alone {
+		class = abroad
 	}
 	for _, b := range n.behind {
 		if b.kind == holds && b.party.Process != n.party.Process {
