@@ -93,14 +93,85 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 // It tries to break: a server that does not answer keeps nobody for longer than a moment.
 func TestCatalog_CallerGivesUp_NothingLingersForLong(t *testing.T) {
 	t.Parallel()
-	c := ownStore(t, serve(t, func(bson.Raw) bson.D { return hang }))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	give := atomic.Pointer[context.CancelFunc]{}
+	give.Store(&cancel)
+	c := ownStore(t, serve(t, func(bson.Raw) bson.D {
+		(*give.Load())()
+		return hang
+	}))
 	for range 2 { // nothing lingers with a server that did not answer before
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
 		begun := time.Now()
 		_, err := c.Enter(ctx, grant(), catalog.Claim)
 		if took := time.Since(begun); !errors.Is(err, catalog.ErrUnknownOutcome) || took > 4*time.Second {
 			t.Errorf("%v after %v", err, took)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		give.Store(&cancel)
+	}
+	cancel()
+}
+
+// Tries to break: what was not sent when its caller gave up is not sent any more. Else the undo of an acquisition
+// that waits for a connection is sent before it, finds nothing, and the lock goes to a session without an owner.
+func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
+	t.Parallel()
+	under, answered := make(chan struct{}), make(chan struct{})
+	var slow atomic.Bool
+	slow.Store(true)
+	s := serve(t, func(command bson.Raw) bson.D {
+		if slow.CompareAndSwap(true, false) {
+			close(under)
+			<-answered
+		}
+		return found(held())(command)
+	})
+	asked := make(chan struct{}, 10)
+	client, err := mongo.Connect(options.Client().
+		ApplyURI("mongodb://" + s.listener.Addr().String() + "/?replicaSet=c&maxPoolSize=1").
+		SetPoolMonitor(&monitoring.PoolMonitor{Event: func(e *monitoring.PoolEvent) {
+			if e.Type == monitoring.ConnectionCheckOutStarted {
+				asked <- struct{}{}
+			}
+		}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	c, err := mongocatalog.New(client, mongocatalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { // ends with the answer
+		_, err := c.Enter(t.Context(), grant(), catalog.Claim)
+		first <- err
+	}()
+	<-under
+	<-asked
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // ends with its context
+		g := grant()
+		g.Name = "given up"
+		_, err := c.Enter(ctx, g, catalog.Claim)
+		second <- err
+	}()
+	<-asked
+	cancel()
+	close(answered)
+	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
+		t.Errorf("want certainly not applied, got %v", err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Enter(t.Context(), grant(), catalog.Claim); err != nil { // sent after all that came before
+		t.Error(err)
+	}
+	for _, command := range s.sent() {
+		if name, _ := command.Lookup("query", "_id").StringValueOK(); name == "given up" {
+			t.Errorf("sent after its caller gave up: %v", command)
 		}
 	}
 }

@@ -71,7 +71,7 @@ type Catalog struct {
 
 	oldHello atomic.Bool // the server knows isMaster only
 	router   PingTime    // the clock of a mongos, as the latest Hello brought it
-	away     atomic.Bool // the latest command found no server
+	away     atomic.Bool // the latest command that was sent was not answered
 
 	used usedNames
 }
@@ -134,25 +134,16 @@ func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 		ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, session), c.timeout)
 		return ctx, cancel, nil
 	}
-	sent, cancel := context.WithTimeout(mongo.NewSessionContext(context.WithoutCancel(ctx), nil), c.timeout)
-	stop := context.AfterFunc(ctx, func() {
-		more, done := context.WithTimeout(sent, linger)
-		defer done()
-		<-more.Done()
-		cancel()
-	})
-	return sent, func() { stop(); cancel() }, nil
+	bounded, cancel := context.WithTimeout(mongo.NewSessionContext(context.WithoutCancel(ctx), nil), c.timeout)
+	sent, cancel := outlive(ctx, bounded, cancel)
+	return sent, cancel, nil
 }
 
-// linger is for how long a command goes on that its caller has given up. The driver closes the connection of
-// a command that is cut off, and tells a server the deadline of one that has any, which breaks connections
-// inside of a FerretDB: where many give up soon, those who come next would wait for connections.
-const linger = time.Second
-
-// answered notes how a command went: with a server that is away nothing lingers, and what was certainly not
-// sent is told so.
+// answered notes how a command went that was sent: with a server that does not answer nothing lingers.
 func (c *Catalog) answered(err error) {
-	c.away.Store(err != nil && (classify(err) == unavailable || network(err)))
+	if err == nil || classify(err) != unavailable {
+		c.away.Store(err != nil && network(err))
+	}
 }
 
 // write sends one writing command and returns the reply.

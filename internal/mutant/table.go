@@ -341,4 +341,12 @@ var all = []Mistake{
 	{Name: "a ping matches whatever has a smaller number", File: "pinger/ping.go",
 		Old: "Mine: slices.Clone(p.beat.mine),", New: "",
 		Package: "pinger", Test: "TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp", Rule: "want ErrTwin"},
+	// Commands whose callers give up.
+	{Name: "what waits for a connection outlives its caller", File: "catalog/mongocatalog/linger.go",
+		Old: `	l := &lingering{Context: bounded, caller: caller}
+`, New: `	l := &lingering{Context: bounded, caller: caller}
+	l.sent.Store(true)
+`,
+		Package: "catalog/mongocatalog", Test: "TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent",
+		Rule: "sent after its caller gave up"},
 }
