@@ -103,16 +103,21 @@ func neverSent(err error) bool {
 		errors.Is(err, topology.ErrServerClosed) || errors.Is(err, topology.ErrPoolClosed) {
 		return true
 	}
-	if network(err) {
-		return false // The connection broke with the command on it.
+	var connect topology.ConnectionError
+	connecting := errors.As(err, &connect)
+	if network(err) { // It broke with the command on it, if not before there was a connection.
+		return connecting && strings.HasPrefix(connect.Error(), handshake)
 	}
 	var wait topology.WaitQueueTimeoutError
 	var cleared driver.RetryablePoolError
-	var connect topology.ConnectionError
-	return errors.As(err, &wait) || errors.As(err, &cleared) || errors.As(err, &connect)
+	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// network reports whether a connection broke while the command was on it.
+// handshake begins the text of a connection that was not made, be it refused or broken before a command could be
+// sent on it. The driver tells that nowhere else. One that was in use has its name between the brackets.
+const handshake = "connection() error occurred during connection handshake"
+
+// network reports whether a connection broke: while the command was on it, if neverSent does not know better.
 func network(err error) bool {
 	var labeled mongo.LabeledError
 	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.NetworkError)

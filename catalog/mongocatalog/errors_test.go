@@ -69,6 +69,8 @@ func TestOutcome_OfEveryError(t *testing.T) {
 		{"PoolExhausted", topology.WaitQueueTimeoutError{Wrapped: context.DeadlineExceeded},
 			unavailable, unavailable},
 		{"HandshakeFailed", topology.ConnectionError{Wrapped: io.EOF}, unavailable, unavailable},
+		{"LooksLikeAHandshake", broken(topology.ConnectionError{ConnectionID: "c",
+			Wrapped: errors.New("error occurred during connection handshake")}), unknown, unavailable},
 		{"NotWritablePrimary", command(10107), unavailable, unavailable}, // E6
 		{"NotPrimaryNoSecondaryOk", command(13435), unavailable, unavailable},
 		{"NotWritablePrimaryOfUpdate", written(10107), unavailable, unavailable},

@@ -1,0 +1,78 @@
+package mongocatalog_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
+)
+
+// dialer makes connections by its function.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d(ctx, network, address)
+}
+
+// Tries to break: a write for which no connection could be made was certainly not applied, whatever the driver
+// says of networks. One that breaks with the write on it is of unknown outcome still.
+func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		connect func(net.Conn) (net.Conn, error) // of the commands
+		want    string
+	}{
+		"refused": {func(conn net.Conn) (net.Conn, error) {
+			_ = conn.Close()
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}, unavailable},
+		"closed during the handshake": {func(conn net.Conn) (net.Conn, error) {
+			_ = conn.Close()
+			return conn, nil
+		}, unavailable},
+		"closed with the command on it": {func(conn net.Conn) (net.Conn, error) { return conn, nil }, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(bson.Raw) bson.D { return nil })
+			var monitored atomic.Bool
+			client, err := mongo.Connect(options.Client().
+				ApplyURI("mongodb://" + s.listener.Addr().String() + "/?directConnection=true&serverMonitoringMode=poll").
+				SetDialer(dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, network, address)
+					if err == nil && !monitored.CompareAndSwap(false, true) {
+						return c.connect(conn)
+					}
+					return conn, err
+				})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+			store, err := mongocatalog.New(client, mongocatalog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = store.Enter(t.Context(), grant(), catalog.Claim)
+			if got := verdict(err); err == nil || got != c.want {
+				t.Errorf("want %s, got %s: %v", c.want, got, err)
+			}
+			if n := len(s.sent()); c.want == unavailable && n != 0 {
+				t.Errorf("%d commands came", n)
+			}
+			var connect interface{ Unwrap() error }
+			if !errors.As(err, &connect) {
+				t.Errorf("the driver's error cannot be reached from %v", err)
+			}
+		})
+	}
+}
