@@ -25,6 +25,7 @@ type lines struct {
 	nodes   []*node
 	waiters map[bson.ObjectID]*node
 	before  map[standing]*node // the parties of an earlier reading; nil in the first
+	early   bool               // somebody stuck is not known to stand there still before his process notes it again
 }
 
 // A standing is a session in one of its roles.
@@ -125,7 +126,10 @@ func (l *lines) add(row catalog.Snapshot, outside []outsider) {
 		}
 		w := enter(o.Participant, o.silent, behind)
 		w.apart, w.alone, w.number = true, o.alone, o.number
-		w.gone = w.gone || l.unconfirmed(w)
+		if !w.gone && l.unconfirmed(w) {
+			w.gone = true
+			l.early = l.early || l.before[w.standing()].stuck
+		}
 	}
 }
 

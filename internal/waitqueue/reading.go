@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -14,9 +15,12 @@ import (
 // This file reads what those wait for who may be in a circle, and only that: the locks that they wait for,
 // what the holders of those wait for, and so on.
 
-// readSteps is how often a reading goes on from holders to what they wait for. If there is more it reads all
-// locks that anybody waits for instead, in one command.
-const readSteps = 4
+// readSteps is how often a reading goes on from holders to what they wait for, readFor about how long it does so. If
+// there is more it reads all locks that anybody waits for instead, in one command.
+const (
+	readSteps = 4
+	readFor   = time.Second
+)
 
 // An outsider waits outside of the document of a lock.
 type outsider struct {
@@ -50,21 +54,30 @@ func (q *Queue) read(ctx context.Context, from []*nested, before *lines) (*lines
 			r.under[ts] = append(r.under[ts], n.lock)
 		}
 	}
+	if err := r.collect(ctx, from, before); err != nil {
+		return nil, err
+	}
+	return r.graph(all, before), nil
+}
+
+// collect reads the locks of which the graph is made: at a second reading those of the first in which somebody was
+// stuck, by one command.
+func (r *reading) collect(ctx context.Context, from []*nested, before *lines) (err error) {
+	if before != nil {
+		r.rows, err = r.q.Store.Snapshots(ctx, before.stuckIn())
+		return err
+	}
 	whole := false
 	for _, n := range from {
 		whole = whole || slices.ContainsFunc(n.holds, r.elsewhere)
 	}
-	var err error
 	if !whole {
 		whole, err = r.follow(ctx, from)
 	}
 	if whole && err == nil {
 		err = r.list(ctx)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return r.graph(all, before), nil
+	return err
 }
 
 // elsewhere reports whether another Manager of this program has acquired a session: nothing leads from
@@ -79,7 +92,11 @@ func (r *reading) follow(ctx context.Context, from []*nested) (more bool, err er
 		names = append(names, n.lock)
 	}
 	var rows map[string]catalog.Snapshot // whose holders are to be followed
+	begun := r.q.Clock.Now().Mono
 	for range readSteps {
+		if r.q.Clock.Now().Mono-begun > readFor {
+			break
+		}
 		looks := map[string]catalog.Snapshot{}
 		if names = r.unread(names); len(names) > 0 {
 			if looks, err = r.q.Store.Snapshots(ctx, names); err != nil {

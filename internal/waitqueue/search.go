@@ -25,14 +25,17 @@ import (
 // [catalog.Note]. It is written when one of them has waited for a second, and anew each second, so that it is
 // never older, and removed when nobody waits so.
 type search struct {
-	q      *Queue
-	last   time.Duration // monotonic time of the last one; before the first a long time ago
-	number int64         // of the last note
-	noted  string        // the process whose ping document has it; empty when none has
-	sent   time.Duration // monotonic time of it
-	first  *lines        // a reading that has to be confirmed by another; nil when there is none
-	whose  []*nested     // who is to be told then
-	again  time.Duration // monotonic time of the second reading
+	q       *Queue
+	last    time.Duration // monotonic time of the last one; before the first a long time ago
+	number  int64         // of the last note
+	noted   string        // the process whose ping document has it; empty when none has
+	removes bool          // the last one removes what was written
+	sent    time.Duration // monotonic time of it
+	wrote   chan error    // how the one went that is under way; nil when none is
+	first   *lines        // a reading that has to be confirmed by another; nil when there is none
+	whose   []*nested     // who is to be told then
+	again   time.Duration // monotonic time of the second reading
+	until   time.Duration // and of the last time that it is tried
 }
 
 // Times of a search.
@@ -43,6 +46,9 @@ const (
 	searchGap     = deadlockAfter / 2 // between two searches of a process
 	noteEvery     = time.Second       // from note to note
 	noteLate      = 200 * time.Millisecond
+	// confirmFor is how long a second reading is tried beside the first one, which is as good as it was: whoever
+	// stands in both stood there all the while.
+	confirmFor = 10 * time.Second
 	// searchCost is by how much longer the pauses are for each who waits, so that searches once a second and
 	// more cost less than a hundredth of a core: one of 10,000 takes 150 ms.
 	searchCost = 2 * time.Millisecond
@@ -150,11 +156,20 @@ func (q *Queue) seek() {
 
 func (s *search) run() {
 	ctx, cancel := s.q.untilClosed()
-	defer cancel()
+	defer func() {
+		if cancel(); s.wrote != nil {
+			<-s.wrote
+		}
+	}()
 	for !s.q.closing() {
+		select {
+		case err := <-s.wrote:
+			s.written(ctx, err)
+		default:
+		}
 		s.q.mu.Lock()
 		all := s.q.nested()
-		if len(all) == 0 && s.noted == "" {
+		if len(all) == 0 && s.noted == "" && s.wrote == nil {
 			s.q.seeks = false
 			s.q.mu.Unlock()
 			return
@@ -173,6 +188,8 @@ func (s *search) sleep(pause time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C():
+	case err := <-s.wrote:
+		s.wrote <- err // it has room
 	case <-s.q.rouse:
 	case <-s.q.Closed:
 	}
@@ -194,6 +211,9 @@ func (s *search) due(all []*nested) time.Duration {
 // noteDue is the monotonic time of the next note.
 func (s *search) noteDue(all []*nested) time.Duration {
 	due, outside := s.sent+time.Hour, false
+	if s.wrote != nil {
+		return due
+	}
 	for _, n := range all {
 		if n.place != nil {
 			due, outside = min(due, n.since+deadlockAfter), true
@@ -218,20 +238,29 @@ func (s *search) work(ctx context.Context, all []*nested) {
 	}
 }
 
-// note writes who waits outside into the ping document, or removes what was written.
+// note writes who waits outside into the ping document, or removes what was written. The search goes on meanwhile.
 func (s *search) note(ctx context.Context, all []*nested) {
 	s.sent = s.q.Clock.Now().Mono
 	s.number++
 	n := catalog.Note{Number: s.number, Outsiders: s.outsiders(all)}
-	process := s.q.Process.Process()
-	err := s.q.Store.PutNote(ctx, process, n)
-	switch {
-	case len(n.Outsiders) > 0:
+	process, wrote := s.q.Process.Process(), make(chan error, 1)
+	s.removes = len(n.Outsiders) == 0
+	if s.wrote = wrote; !s.removes {
 		s.noted = process
-	case err == nil || s.noted != process || errors.Is(err, catalog.ErrNoMatch):
-		s.noted = "" // it is gone, or was left in the document of a process id that is given up
+	} else if s.noted != process {
+		s.noted = "" // it was left in the document of a process id that is given up
 	}
-	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
+	go func() { wrote <- s.q.Store.PutNote(ctx, process, n) }() // ends with ctx; run waits for it
+}
+
+// written notes how a note went.
+func (s *search) written(ctx context.Context, err error) {
+	s.wrote = nil
+	nowhere := errors.Is(err, catalog.ErrNoMatch)
+	if s.removes && (err == nil || nowhere) {
+		s.noted = ""
+	}
+	if nowhere && !errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = nil // there is no ping: the pinger tells
 	}
 	s.q.notes.Note(ctx, err)
@@ -267,7 +296,7 @@ func (s *search) outsiders(all []*nested) (list []catalog.Outsider) {
 // look searches for those for whom it is due, and those for whom it will be. Whoever has to break a circle
 // must do so in a second reading, too: a reading of many documents is not of one instant, and what stands
 // in both stood there at the instant between them. Is somebody in it whom only another's note tells of, the
-// second one comes when that has been written twice again.
+// second one comes when that may have been written twice again, and is repeated until it has been.
 func (s *search) look(ctx context.Context, all []*nested) {
 	now := s.q.Clock.Now().Mono
 	s.last = now
@@ -300,27 +329,34 @@ func (s *search) look(ctx context.Context, all []*nested) {
 	if len(s.whose) == 0 {
 		return
 	}
-	s.first, s.again = seen, now
+	s.first, s.again, s.until = seen, now, now+confirmFor
 	if noted {
-		s.again = s.q.Clock.Now().Mono + 2*noteEvery + noteLate
+		s.again = s.q.Clock.Now().Mono + noteEvery + noteLate
 		return
 	}
 	s.confirm(ctx)
 }
 
-// confirm reads again and tells those who have to break a circle still.
+// confirm reads again and tells those who have to break a circle still. Where the second reading fails, or comes too
+// early for the notes of those in the circle, the first one is kept for another.
 func (s *search) confirm(ctx context.Context) {
-	first, whose := s.first, s.whose
-	s.first, s.whose = nil, nil
-	seen, err := s.q.read(ctx, whose, first)
+	seen, err := s.q.read(ctx, s.whose, s.first)
 	s.q.searches.Note(ctx, err)
-	if err != nil {
-		return
+	early := err != nil
+	if err == nil {
+		seen.solve()
+		early = seen.early
+		s.whose = slices.DeleteFunc(s.whose, func(n *nested) bool {
+			at := seen.waiters[n.ts]
+			told := at != nil && at.gaveUp
+			if told {
+				n.tell(at.chain())
+			}
+			return told
+		})
 	}
-	seen.solve()
-	for _, n := range whose {
-		if at := seen.waiters[n.ts]; at != nil && at.gaveUp {
-			n.tell(at.chain())
-		}
+	s.again = s.q.Clock.Now().Mono + searchGap
+	if !early || len(s.whose) == 0 || s.again > s.until {
+		s.first, s.whose = nil, nil
 	}
 }

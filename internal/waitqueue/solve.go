@@ -45,6 +45,17 @@ func (l *lines) solve() []*node {
 	return slices.DeleteFunc(told, func(n *node) bool { return !n.gaveUp })
 }
 
+// stuckIn are the locks in which somebody is stuck.
+func (l *lines) stuckIn() (names []string) {
+	for _, n := range l.nodes {
+		if n.stuck {
+			names = append(names, n.lock)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // proceed lets those go on, and whoever waits for nobody any more then. All others are stuck, whatever those
 // who go on do. Linear.
 func proceed(next []*node) {
