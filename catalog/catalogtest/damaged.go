@@ -2,6 +2,7 @@ package catalogtest
 
 import (
 	"fmt"
+	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -32,6 +33,29 @@ var damagedCases = []testCase{
 		if doc := b.document("locks", "a"); doc.Lookup("state").AsInt64() != 1 ||
 			doc.Lookup("ts").ObjectID() != g[0].TS || doc.Lookup("waiters", "0", "ts").ObjectID() != g[2].TS {
 			b.Errorf("after the waiter left: %v", doc)
+		}
+	}},
+	{"RevDamagedWhileShared_RisesOrStays", func(b *bench) {
+		for i, rev := range []any{7.0, 7.5, int32(-3), int64(math.MaxInt64), "x", math.NaN(), bson.A{int64(3)}} {
+			name := fmt.Sprint(label(i), "rev")
+			g := b.party(name, 2)
+			for i := range g {
+				g[i].Mode, g[i].Limit = catalog.Permit, 2
+				b.enter(g[i])
+			}
+			b.rewrite(name, field("rev", rev))
+			b.leave(g[1].Session)
+			// What nobody can count stays, so that no write that is late finds its own number.
+			got := b.document("locks", name).Lookup("rev")
+			want, ok := rev.(float64)
+			switch n, isInt := got.AsInt64OK(); {
+			case ok && want == want && (!isInt || got.Type == bson.TypeDouble || float64(n) <= want):
+				b.Errorf("%s: rev is %v after %v", name, got, rev)
+			case (!ok || want != want) && got.String() != rawOf(rev).String():
+				b.Errorf("%s: rev is %v, want it as it was: %v", name, got, rev)
+			}
+			b.leave(g[0].Session)
+			b.acquire(grant(name, alice))
 		}
 	}},
 	{"SessionStandsNowhere_IsNoMatch", func(b *bench) {
@@ -68,4 +92,12 @@ func (b *bench) damagedWhileShared(name string, order []int, damage []bson.E) {
 			b.Errorf("%s: %d released: %d hold it still, and it is %v", name, n, len(stand), doc)
 		}
 	}
+}
+
+func rawOf(v any) bson.RawValue {
+	t, value, err := bson.MarshalValue(v)
+	if err != nil {
+		panic(err)
+	}
+	return bson.RawValue{Type: t, Value: value}
 }

@@ -177,14 +177,11 @@ func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (cata
 	return l, nil
 }
 
-// edits are a change of the queue, which raises rev. One that cannot be raised, which a hand wrote while the
-// lock was held, begins anew.
+// edits are a change of the queue, with rev.
 func edits(doc fields, change queue.Change) ([]edit, error) {
-	changes := []edit{inc("rev")}
-	rev := doc.get("rev")
-	n, _ := rev.AsInt64OK()
-	if _, problem := raise(rev, 1); problem != "" || rev.Type == bson.TypeDouble || n < 0 {
-		changes[0] = set("rev", int64Of(1))
+	var changes []edit
+	if next, ok := change.NextRev(doc.get("rev")); ok {
+		changes = append(changes, set("rev", int64Of(next)))
 	}
 	for _, e := range change.Set {
 		t, value, err := bson.MarshalValue(e.Value)

@@ -1,8 +1,6 @@
 package mongocatalog
 
 import (
-	"math"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
@@ -31,23 +29,26 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// rescue writes a change into a damaged document that still is as it was read. A rev that cannot be raised
-// begins anew.
+// rescue writes a change into a damaged document that still is as it was read. Where its rev stays,
+// that takes the lists of those who hold it and wait for it.
 func rescue(name string, read bson.Raw, change queue.Change) bson.D {
-	rev := read.Lookup("rev")
-	next, ok := rev.AsInt64OK()
-	if !ok || rev.Type == bson.TypeDouble || next < 0 || next == math.MaxInt64 {
-		next = 0
+	filter := append(bson.D{{Key: "_id", Value: name}}, unchanged(read)...)
+	set, unset := change.Set, bson.D{}
+	if next, ok := change.NextRev(read.Lookup("rev")); ok {
+		set = append(bson.D{{Key: "rev", Value: next}}, set...)
+	} else {
+		filter = append(filter, as(read, "sharers"), as(read, "waiters"))
 	}
-	set, unset := bson.D{{Key: "rev", Value: next + 1}}, bson.D{}
 	for _, field := range change.Unset {
 		unset = append(unset, bson.E{Key: field, Value: ""})
 	}
-	update := bson.D{{Key: "$set", Value: append(set, change.Set...)}}
+	update := bson.D{}
+	if len(set) > 0 {
+		update = append(update, bson.E{Key: "$set", Value: set})
+	}
 	if len(unset) > 0 {
 		update = append(update, bson.E{Key: "$unset", Value: unset})
 	}
-	filter := append(bson.D{{Key: "_id", Value: name}}, unchanged(read)...)
 	return updateOne(catalog.LocksCollection, filter, update)
 }
 

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -43,6 +44,22 @@ func LeaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (Change, error) {
 	}
 	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	return c, nil
+}
+
+// NextRev is the rev that goes with a change of a document. It rises, so that no write that is late finds the number
+// that it has read. Of a rev that cannot be raised nobody knows which numbers it had: it begins anew where the
+// change writes another session or state, which such a write names as well; else it stays, and ok is false.
+func (c *Change) NextRev(rev bson.RawValue) (next int64, ok bool) {
+	f, isDouble := rev.DoubleOK() // a shell writes it so
+	n, isInt := rev.AsInt64OK()
+	switch {
+	case isDouble && f >= 0 && f < catalog.MaxCount:
+		return int64(f) + 1, true
+	case !isDouble && isInt && n >= 0 && n < math.MaxInt64:
+		return n + 1, true
+	}
+	moves := func(e bson.E) bool { return e.Key == "state" || e.Key == "ts" }
+	return 1, rev.Type == 0 || slices.ContainsFunc(c.Set, moves)
 }
 
 // put sets a field, or removes it when the value is that of a missing field or an empty list.
