@@ -251,7 +251,7 @@ type aTurn struct {
 // turnsKept is for how long it is known that a process had a turn.
 const turnsKept = time.Hour
 
-// HadTurn notes that a caller who waited for a lock has it now.
+// HadTurn notes that a caller has a lock now by a place in its line, or from outside of it.
 func (q *Queue) HadTurn(name string, fence int64) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
@@ -267,7 +267,9 @@ func (q *Queue) HadTurn(name string, fence int64) {
 	maps.DeleteFunc(q.had, func(_ string, t aTurn) bool { return now-t.at > turnsKept })
 }
 
-// LastTurn returns the fence of the last turn that the process had of a lock; 0 when it had none, or long ago.
+// LastTurn returns the fence of the last turn that a waiting call of the process had of a lock: not of a try, nor of
+// a call that had it at once by barging. 0 when it had none, or it was forgotten: with the first turn that the
+// process has of any lock when that is turnsKept ago.
 func (q *Queue) LastTurn(name string) int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
