@@ -139,6 +139,41 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
+// It tries to break: a stream that lags and breaks before anything proves it is not trusted anew each time; one that
+// broke after a long time is.
+func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		for _, p := range []*proc{a, b} {
+			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op == fault.Notice {
+					time.Sleep(3 * time.Second)
+					return fault.Refused(call.Op)
+				}
+				return apply()
+			})
+		}
+		w.turns(a, b, time.Second, 20)
+		for i, took := range w.turns(a, b, time.Second, 40) {
+			if most := 50 * time.Millisecond; took > most {
+				t.Errorf("hand-over %d took %v, want at most %v", i, took, most)
+			}
+		}
+		a.store.Set(nil)
+		b.store.Set(nil)
+		time.Sleep(15 * time.Second)
+		w.turns(a, b, 200*time.Millisecond, 60)
+		if how := a.Stats().Listening; how != "stream" {
+			t.Errorf("grants come by %q", how)
+		}
+		w.mem.BreakStreams()
+		w.turns(a, b, 200*time.Millisecond, 10)
+		if how := a.Stats().Listening; how != "stream" {
+			t.Errorf("after one break grants come by %q", how)
+		}
+	})
+}
+
 // It tries to break: who waits for long asks now and then whether the stream still tells, as often for a
 // thousand waiters as for one, and before it proves itself no more often than where there is none.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {

@@ -208,7 +208,7 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 		l.failed(by, err)
 		return
 	}
-	l.q.Deliver(grants)
+	l.q.Deliver(grants) // before heard: the first question after the stream opened tells what may be older
 	l.heard(sent, l.asked-sent)
 	for _, name := range free {
 		l.settle(ctx, by[name], name)

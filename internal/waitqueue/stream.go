@@ -15,6 +15,7 @@ type following struct {
 	done    chan struct{}
 
 	worth worth // the queue's mu guards it
+	brief bool  // the last one broke within PollMax; its goroutine alone has it
 }
 
 // follow keeps a stream of notices open until end, and makes it the queue's. Where there are none it does nothing.
@@ -68,9 +69,14 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer stream.Close(context.WithoutCancel(ctx))
-	// One behind a mongos has yet to show that it tells in time, and so has one after another that was late.
-	f.set(q, opens(q.Clock.Now().Mono, q.Process.Server().Kind != catalog.Mongos && !q.lags.Lasts()))
-	defer f.set(q, worth{})
+	// One behind a mongos has yet to show that it tells in time, and so has one after another that was late, or
+	// broke before anybody asked whether it was: what is found by the first question may be older than the stream.
+	opened := q.Clock.Now().Mono
+	f.set(q, opens(opened, q.Process.Server().Kind != catalog.Mongos && !q.lags.Lasts() && !f.brief))
+	defer func() {
+		f.brief = q.Clock.Now().Mono-opened <= q.PollMax
+		f.set(q, worth{})
+	}()
 	for {
 		grants, err := stream.Next(ctx)
 		if err != nil {

@@ -35,7 +35,9 @@ type found struct {
 }
 
 // A stream is trusted after a trial of PollMax and of so many grants, none of which was late, and at most one
-// of so many was told later than the next question would have told it.
+// of so many was told later than the next question would have told it. So one that was late once, and is behind
+// by a little more than the shortest pause ever after, is asked beside where turns are short: a question tells
+// some ms before it does, at each hand-over. Where turns are long the pauses are, and it is as good as asking.
 const (
 	trialGrants = 3
 	trialShare  = 8
@@ -66,9 +68,9 @@ func (s *worth) find(g catalog.Grant, since, now time.Duration) {
 	}
 }
 
-// tell notes a grant that the stream told, as the first to do so if it is news. Streams tell in order, so all that was granted before the waiter
-// came is known. It reports whether that has changed what is thought of the stream: with an error that it
-// lags, without one that it is trusted again.
+// tell notes a grant that the stream told, as the first to do so if it is news. Streams tell in order, so all
+// that was granted before the waiter came is known. It reports whether that has changed what is thought of the
+// stream: with an error that it lags, without one that it is trusted again.
 func (s *worth) tell(ts bson.ObjectID, news bool, since, now time.Duration, b bounds) (changed bool, lag error) {
 	s.heard = max(s.heard, since)
 	f, known := s.untold[ts]
