@@ -304,7 +304,7 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
 	h.telling.Add(1) // whoever ends it from now on tells that after we have told of it
 	defer h.telling.Done()
-	a.m.owned.add(h) // before the term is asked: whoever ends the term then finds the guard
+	a.m.owned.add(h) // before the term and the breaks are asked: whoever ends it from now on finds the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
 		a.m.owned.remove(h)
@@ -312,6 +312,9 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	}
 	if err := a.term.Err(); err != nil { // the reply came too late to be trusted
 		return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: err})
+	}
+	if a.m.owned.isBroken(h) {
+		return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: errBroken})
 	}
 	if a.m.closing() {
 		return refuse(ErrClosed)

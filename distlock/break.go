@@ -22,7 +22,8 @@ import (
 //
 // It is the one operation that can let two holders in: it does not wait. A holder that lives learns
 // of it with its next ping, at most Ping plus one command later; until then it trusts its guard. A guard of
-// the Manager whose Inspector this is is lost before the command is sent, whatever becomes of that.
+// the Manager whose Inspector this is is lost before the command is sent, whatever becomes of that, and an
+// acquisition of its whose reply is still on its way ends with a *LostError.
 // Make sure that the holder is dead or stopped, or that what the lock protects checks the fence.
 // Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
 // with that fence is taken out.

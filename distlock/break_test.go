@@ -3,7 +3,9 @@ package distlock_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -126,5 +128,55 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Tries to break: an acquisition of one's own process that is on its way while its lock is broken ends with no
+// guard, whether its reply comes while the break is on its way or after it.
+func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
+	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
+		for _, waits := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					p, other := w.start(nil), w.start(nil)
+					w.release(p.mustTry("a")) // raises its fence
+					p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+						err := apply()
+						if call.Op == fault.Acquire {
+							time.Sleep(3 * time.Second) // the reply
+						}
+						return err
+					})
+					tried := make(chan error, 1)
+					go func() {
+						g, err := p.try("a")
+						if err == nil {
+							err = g.Err()
+						}
+						tried <- err
+					}()
+					time.Sleep(time.Second)
+					var next <-chan turn
+					if waits {
+						next = other.queue("a")
+						time.Sleep(time.Second)
+					}
+					saw := other.seen("a")
+					var session []bson.ObjectID
+					if named {
+						session = append(session, saw.Session)
+					}
+					if err := p.Break(t.Context(), "a", saw.Fence, "stuck", session...); err != nil {
+						t.Fatal(err)
+					}
+					wantErr(t, <-tried, distlock.ErrLockLost)
+					if waits {
+						w.release(w.wantTurn(next))
+					} else if w.lock("a").Held {
+						t.Error("still held")
+					}
+				})
+			})
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type ownedSessions struct {
 	mu       sync.Mutex             // guards the fields below
 	attempts map[bson.ObjectID]bool // entered before the command is sent
 	holds    map[bson.ObjectID]*holding
+	breaks   []lockBreak            // while attempts were under way
 	ended    map[bson.ObjectID]bool // since Sweep; nil outside of a sweep
 	dropped  []*holding             // their guards were dropped without Release
 	idle     chan struct{}          // closed when attempts is empty; nil when nobody waits for that
@@ -46,7 +48,11 @@ func (t *ownedSessions) leave(ts bson.ObjectID) {
 	defer t.mu.Unlock()
 	delete(t.attempts, ts)
 	t.note(ts)
-	if len(t.attempts) == 0 && t.idle != nil {
+	if len(t.attempts) > 0 {
+		return
+	}
+	t.breaks = nil
+	if t.idle != nil {
 		close(t.idle)
 		t.idle = nil
 	}
@@ -212,16 +218,40 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 // errBroken says why a guard is lost that an operator breaks by an Inspector of its own process.
 var errBroken = errors.New("an operator breaks it")
 
-// broken ends the guard that an operator is about to break: the one of a session or, where he named none, of a
-// fence. Its caller tells of what it returns.
+// A lockBreak is what an operator is about to break: a session or, where he named none, a fence of a name.
+type lockBreak struct {
+	session catalog.Session
+	fence   int64
+}
+
+func (b lockBreak) of(h *holding) bool {
+	return h.session == b.session ||
+		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
+}
+
+// broken ends the guard that an operator is about to break, and notes the break for an attempt whose reply is on
+// its way. Its caller tells of what it returns.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
+	b := lockBreak{s, fence}
+	t.mu.Lock()
+	if len(t.attempts) > 0 {
+		t.breaks = append(t.breaks, b)
+	}
+	t.mu.Unlock()
 	for _, h := range t.all() {
-		if h.session == s || s.TS.IsZero() && h.session.Name == s.Name && h.fence == fence {
+		if b.of(h) {
 			h.endLost(errBroken)
 			lost = append(lost, h)
 		}
 	}
 	return lost
+}
+
+// isBroken reports whether what an attempt has acquired was broken since the attempt began.
+func (t *ownedSessions) isBroken(h *holding) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(t.breaks, func(b lockBreak) bool { return b.of(h) })
 }
 
 // Leave takes a session out of its lock and tells the waiters of this Manager what is granted to them
