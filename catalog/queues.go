@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxWaiters is how many contenders may queue in a lock document, see [Lock.RoomFor]; more wait inside their
-// processes.
+// MaxWaiters is how many contenders may queue in a lock document, beside those who come back to it, see
+// [Lock.RoomFor]; more wait inside their processes.
 const MaxWaiters = 100
 
 // ReservedPlaces are the last of the MaxWaiters places: they are for processes that do not stand in the
@@ -194,9 +194,15 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether there is a place at the end of the line for a request: fewer than MaxWaiters
-// wait; fewer by ReservedPlaces if its process stands there already; and as few as the request says.
+// RoomFor reports whether there is a place in the line for a request: fewer than MaxWaiters
+// wait; fewer by ReservedPlaces if its process stands there already; and as few as the request says. Who stood
+// there before and comes back before somebody who came later has a place of its own: fewer than twice MaxWaiters
+// wait, which bounds the document.
 func (l Lock) RoomFor(g Request) bool {
+	later := func(p Participant) bool { return p.Since.After(g.Since) }
+	if !g.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
+		return len(l.Waiters) < 2*MaxWaiters
+	}
 	stands := slices.ContainsFunc(l.Waiters, func(p Participant) bool { return p.Process == g.Process })
 	return len(l.Waiters) < g.Places(stands)
 }

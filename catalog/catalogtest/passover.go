@@ -1,6 +1,7 @@
 package catalogtest
 
 import (
+	"fmt"
 	"time"
 
 	"mongodlm/catalog"
@@ -52,6 +53,34 @@ var passoverCases = []testCase{
 		if !l.Waiters[0].Since.Equal(back.Since) {
 			b.Errorf("it stands there since %v, want %v: it may lose its place again", l.Waiters[0].Since, back.Since)
 		}
+	}},
+	{"Enter_WhoStoodBefore_FullLine_HasItsPlace", func(b *bench) {
+		b.enter(grant("balancer", alice))
+		for i := range catalog.MaxWaiters {
+			b.enter(grant("balancer", fmt.Sprint("waiter ", i)))
+		}
+		back := grant("balancer", bob)
+		back.Since = b.look("balancer").Lock.Waiters[0].Since.Add(-time.Second)
+		back.Behind = 5 // it had a turn of late
+		if l := b.enter(back); len(l.Waiters) != catalog.MaxWaiters+1 || l.Waiters[0].TS != back.TS {
+			b.Errorf("%d wait, the first is %s", len(l.Waiters), l.Waiters[0].Process)
+		}
+		for name, g := range map[string]catalog.Request{"a newcomer": grant("balancer", "new"), "the last": back} {
+			if g.Session = grant("balancer", g.Process).Session; name == "the last" {
+				g.Process, g.Since = "last", time.UnixMilli(4_000_000_000_000).UTC()
+			}
+			_, err := b.Catalog.Enter(b.ctx, g, catalog.Queue)
+			b.wantErr(err, catalog.ErrQueueFull)
+		}
+		for i := range catalog.MaxWaiters - 1 {
+			g := grant("balancer", fmt.Sprint("back ", i))
+			g.Since = back.Since
+			b.enter(g)
+		}
+		one := grant("balancer", "one too many")
+		one.Since = back.Since
+		_, err := b.Catalog.Enter(b.ctx, one, catalog.Queue)
+		b.wantErr(err, catalog.ErrQueueFull)
 	}},
 	{"Enter_WhoStoodBefore_NotBeforeThoseWhoCameEarlier", func(b *bench) {
 		g := b.inLine("balancer", 3)

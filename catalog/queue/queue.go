@@ -45,10 +45,13 @@ func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Ti
 		Takeover: g.Takeover, Since: now, Holds: g.Holds,
 	}
 	place := len(s.waiters)
+	if !g.Since.Before(now) { // a clock went back
+		g.Since = time.Time{}
+	}
 	switch {
 	case how == catalog.Barge && s.room(entry) > 0:
 		place = 0
-	case !g.Since.IsZero() && g.Since.Before(now):
+	case !g.Since.IsZero():
 		entry.Since = g.Since
 		later := func(p catalog.Participant) bool { return p.Since.After(g.Since) }
 		if i := slices.IndexFunc(s.waiters, later); i >= 0 {
