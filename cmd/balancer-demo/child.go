@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
@@ -47,9 +46,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 			return err
 		}
 		defer page.Close()
-		if !o.untilEOF { // what the demo's own balancers write there is taken for a complaint
-			fmt.Fprintf(errOut, "metrics are at %s\n", page.URL())
-		}
+		fmt.Fprintf(errOut, "metrics are at %s\n", page.URL())
 	}
 	manager, err := distlock.New(ctx, distlock.Config{
 		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
@@ -59,22 +56,19 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 		return err
 	}
 	collector.Watch(manager)
-	client, err := mongocatalog.Dial(options.Client(), o.uri, 0)
+	meta, err := openMetadata(ctx, o)
 	if err != nil {
 		return err
 	}
-	server := manager.Stats().Server
-	store := balancer.NewStore(client, o.database, catalog.Server{
-		Kind: catalog.Kind(server.Kind), ConfigServer: server.ConfigServer,
-	})
-	settings, err := singleton.NewStore(client.Database(o.database))
+	defer meta.close()
+	settings, err := singleton.NewStore(meta.db)
 	if err != nil {
 		return err
 	}
-	err = b.Run(ctx, manager, store, settings)
+	err = b.Run(ctx, manager, meta.Store, settings)
 	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)
 	defer cancelEnd()
-	return errors.Join(err, manager.Close(end), client.Disconnect(end))
+	return errors.Join(err, manager.Close(end))
 }
 
 // teller writes events as lines of JSON. A reader that has gone is no reason to stop.
@@ -88,7 +82,7 @@ func teller(out io.Writer) func(balancer.Event) {
 	}
 }
 
-// metadata opens the cluster's metadata for the parent.
+// metadata is the way to the cluster's metadata and to the lock documents.
 type metadata struct {
 	*balancer.Store
 	client  *mongo.Client
@@ -112,7 +106,7 @@ func openMetadata(ctx context.Context, o opts) (*metadata, error) {
 	if err := mongocatalog.Supported(server, o.database); err != nil {
 		return nil, errors.Join(err, client.Disconnect(ctx))
 	}
-	m.Store = balancer.NewStore(client, o.database, server)
+	m.Store = balancer.NewStore(client, o.database, server.ConfigServer)
 	return m, nil
 }
 

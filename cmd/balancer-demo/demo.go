@@ -5,44 +5,37 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/cmd/balancer-demo/internal/referee"
-	"mongodlm/cmd/balancer-demo/internal/view"
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
 )
 
-// refresh is the time between two pictures of the live table.
-const refresh = 400 * time.Millisecond
-
-// restartPause is how long a killed balancer stays away.
-const restartPause = time.Second
+const (
+	tick       = 200 * time.Millisecond // between two looks at the processes and the faults
+	mostDeaths = 3                      // of balancers that nobody killed, until the demo gives up
+)
 
 // demo is the parent of the balancers.
 type demo struct {
 	o         opts
 	out       io.Writer
-	screen    screen
 	meta      *metadata
-	server    string
+	server    string // where it is, for the page
 	clock     clock.Clock
 	start     clock.Reading
 	before    cluster.Cluster
 	processes []*process
-	ledger    *ledger
-	look      catalog.Snapshot // the latest of the lock
-	line      []view.Waiter
+	ledger    ledger
 	faults    *faults
 	events    chan balancer.Event
-	restart   chan int // numbers of balancers that are due to be started again
+	failed    map[int]string // the last error that a balancer told, until its next round
+	deaths    int
 	balanced  bool
 }
 
@@ -57,13 +50,9 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	defer cancel()
 	d := &demo{
 		o: o, out: out, server: "the MongoDB given by --uri", clock: clock.System(),
-		ledger: newLedger(), events: make(chan balancer.Event, 1024), restart: make(chan int, o.processes),
+		events: make(chan balancer.Event, 1024), failed: map[int]string{},
 	}
 	d.start = d.clock.Now()
-	if o.json {
-		d.out = io.Discard
-	}
-	d.screen = newScreen(d.out)
 	if o.uri == "" {
 		server, err := configserver.Start(ctx, configserver.Config{})
 		if err != nil {
@@ -88,154 +77,150 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		return report.OK(), d.publish(report, out)
+		_, err = io.WriteString(out, report.text())
+		return report.ok(), err
 	})
 }
 
-func (d *demo) publish(report view.Report, out io.Writer) error {
-	if !d.o.json {
-		_, err := io.WriteString(out, report.Text())
-		return err
-	}
-	text, err := report.JSON()
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(text)
-	return err
-}
-
 // play runs the balancers until everything was shown, and judges.
-func (d *demo) play(ctx context.Context) (view.Report, error) {
+func (d *demo) play(ctx context.Context) (report, error) {
 	var err error
 	if d.before, err = d.meta.Read(ctx); err != nil {
-		return view.Report{}, err
+		return report{}, err
 	}
 	d.faults = newFaults(d)
-	d.say(0, "start", fmt.Sprintf("%d balancers, %d chunks on %d shards; timing shortened: ping %v, takeover %v",
-		d.o.processes, len(d.before.Chunks), len(d.before.Shards), d.o.ping, d.o.takeover))
-	for n := 1; n <= d.o.processes; n++ {
-		p, err := spawn(d.o, n, d.events)
-		if err != nil {
-			d.endAll(ctx)
-			return view.Report{}, err
-		}
-		d.processes = append(d.processes, p)
-		d.ledger.restarted(n, p.pid())
+	d.say(0, "start", "%d balancers, %d chunks on %d shards; timing shortened: ping %v, takeover %v",
+		d.o.processes, len(d.before.Chunks), len(d.before.Shards), d.o.ping, d.o.takeover)
+	for n := 1; n <= d.o.processes && err == nil; n++ {
+		err = d.spawn(n)
 	}
-	loopErr := d.loop(ctx)
+	if err == nil {
+		err = d.loop(ctx)
+	}
 	d.endAll(context.WithoutCancel(ctx))
 	judge, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit*3)
 	defer cancel()
-	report, err := d.report(judge)
-	if err != nil {
-		return report, errors.Join(loopErr, err)
+	r, unread := d.report(judge)
+	if unread != nil {
+		return r, errors.Join(err, unread)
 	}
 	var signal interrupted
-	if errors.As(loopErr, &signal) {
-		report.Interrupted = signal.String()
-	} else if loopErr != nil {
-		report.Violations = append(report.Violations, referee.Violation{
-			Breach: "unfinished", Subject: "demo", Evidence: loopErr.Error() + d.complaints()})
+	if errors.As(err, &signal) {
+		r.interrupted = signal.String()
+	} else if err != nil {
+		r.violations = append(r.violations, referee.Violation{
+			Breach: "unfinished", Subject: "demo", Evidence: err.Error()})
 	}
-	d.observe(judge)
-	d.screen.draw(func() view.State { return d.picture(judge) })
-	return report, nil
+	return r, nil
 }
 
-// loop handles events and draws until the demo has shown everything.
+// loop handles events until the demo has shown everything.
 func (d *demo) loop(ctx context.Context) error {
-	ticker := d.clock.NewTimer(refresh)
+	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for !d.done() {
+	for !d.balanced || !d.faults.over() {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case e := <-d.events:
 			d.handle(ctx, e)
-		case n := <-d.restart:
-			if err := d.respawn(n); err != nil {
-				return err
-			}
-		case <-ticker.C():
+		case <-ticker.C:
 			if err := d.revive(); err != nil {
 				return err
 			}
 			d.faults.tick()
-			d.observe(ctx)
-			d.screen.draw(func() view.State { return d.picture(ctx) })
-			ticker.Reset(refresh)
 		}
 	}
 	return nil
 }
 
-func (d *demo) done() bool {
-	if d.o.rounds > 0 && d.ledger.rounds >= d.o.rounds {
-		return true
-	}
-	return d.balanced && d.faults.over()
-}
-
 func (d *demo) handle(ctx context.Context, e balancer.Event) {
-	d.ledger.note(d.since(), e)
-	if e.Kind == balancer.Entered {
-		d.observe(ctx)
-	}
-	if shown, ok := describe(e, d.line); ok {
-		shown.At = d.since()
-		d.screen.event(shown)
-	}
-	if e.Kind == balancer.Entered {
-		delete(d.ledger.failed, e.Number)
-	}
-	switch e.Kind {
-	case balancer.Balanced:
-		if now, err := d.meta.Read(ctx); err == nil && len(cluster.Candidates(now)) == 0 && !d.balanced {
+	d.ledger.note(e)
+	d.tell(e)
+	if e.Kind == balancer.Balanced && !d.balanced {
+		if now, err := d.meta.Read(ctx); err == nil && len(cluster.Candidates(now)) == 0 {
 			d.balanced = true
 			d.say(0, "balanced", "no chunk is left to move")
 		}
-	case balancer.Failed:
-		if d.ledger.failed[e.Number] == e.Text {
-			break // the same again
-		}
-		d.ledger.failed[e.Number] = e.Text
-		d.screen.event(view.Event{At: d.since(), Balancer: e.Number, Kind: "error", Text: e.Text})
 	}
 	d.faults.note(ctx, e)
 }
 
-func (d *demo) since() time.Duration { return d.clock.Now().Mono - d.start.Mono }
-
-func (d *demo) say(number int, kind, text string) {
-	d.screen.event(view.Event{At: d.since(), Balancer: number, Kind: kind, Text: text})
+// tell writes what a balancer told, if it is worth a line.
+func (d *demo) tell(e balancer.Event) {
+	switch e.Kind {
+	case balancer.Started:
+		d.say(e.Number, "started", "ready process=%q", e.Process)
+	case balancer.Entered:
+		delete(d.failed, e.Number)
+		d.say(e.Number, "round", "has the lock after %v fence=%d", short(e.Waited), e.Fence)
+	case balancer.TookOver:
+		d.say(e.Number, "takeover", "took the lock of a dead holder after %v fence=%d evidence=%q",
+			short(e.Waited), e.Fence, e.Text)
+	case balancer.LostLock:
+		d.say(e.Number, "lost", "%s fence=%d", e.Text, e.Fence)
+	case balancer.Refused:
+		d.say(e.Number, "refused", "a write with its old fence was refused: %s fence=%d", e.Text, e.Fence)
+	case balancer.Breach:
+		d.say(e.Number, "violation", "a write with its old fence went through fence=%d", e.Fence)
+	case balancer.Failed:
+		if d.failed[e.Number] != e.Text { // not the same again
+			d.failed[e.Number] = e.Text
+			d.say(e.Number, "error", "%s", e.Text)
+		}
+	}
 }
 
-// respawn starts a balancer again that was killed.
-func (d *demo) respawn(n int) error {
-	p, err := spawn(d.o, n, d.events)
+func (d *demo) since() time.Duration { return d.clock.Now().Mono - d.start.Mono }
+
+// say writes a line of the log about a balancer, or the demo itself if number is 0.
+func (d *demo) say(number int, kind, format string, args ...any) {
+	fmt.Fprintln(d.out, line(d.since(), number, kind, fmt.Sprintf(format, args...)))
+}
+
+// line is an event as one line, without the newline, whatever control characters its text has:
+//
+//	12.3s #2 takeover: took the lock of a dead holder after 4.1s fence=42 evidence="..."
+func line(at time.Duration, number int, kind, text string) string {
+	who := "demo"
+	if number > 0 {
+		who = fmt.Sprintf("#%d", number)
+	}
+	return fmt.Sprintf("%.1fs %s %s: %s", at.Seconds(), who, kind, catalog.Printable(text, 1000))
+}
+
+// short is a duration without more figures than a person reads.
+func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+func (d *demo) spawn(number int) error {
+	p, err := spawn(d.o, number, d.events)
 	if err != nil {
 		return err
 	}
-	d.processes[n-1] = p
-	d.ledger.restarted(n, p.pid())
-	d.say(n, "restart", fmt.Sprintf("started again as process %d", p.pid()))
+	if number > len(d.processes) {
+		d.processes = append(d.processes, nil)
+	}
+	d.processes[number-1] = p
 	return nil
 }
 
-// revive restarts what died without being killed by the demo; three times, then it is an error.
+// revive starts balancers again that were killed. Those that died by themselves it starts again mostDeaths
+// times; one more is an error.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
-		if p.running() || d.ledger.of(p.number).Condition != view.Running {
+		if p.running() {
 			continue
 		}
-		if d.ledger.deaths++; d.ledger.deaths > 3 {
-			return fmt.Errorf("balancer %d died: %s", p.number, p.complaint())
+		if !p.killed {
+			d.say(p.number, "died", "nobody killed it: %v", p.cmd.ProcessState)
+			if d.deaths++; d.deaths > mostDeaths {
+				return fmt.Errorf("balancers died by themselves %d times", d.deaths)
+			}
 		}
-		d.say(p.number, "died", p.complaint())
-		if err := d.respawn(p.number); err != nil {
+		if err := d.spawn(p.number); err != nil {
 			return err
 		}
+		d.say(p.number, "restart", "started again as process %d", d.processes[p.number-1].cmd.Process.Pid)
 	}
 	return nil
 }
@@ -246,33 +231,11 @@ func (d *demo) endAll(ctx context.Context) {
 	for _, p := range d.processes {
 		ending.Go(func() { p.end(ctx) })
 	}
-	done := make(chan struct{})
 	go func() { // ends with the last process
 		ending.Wait()
-		close(done)
+		close(d.events) // all of them were delivered
 	}()
-	for ended := false; !ended || len(d.events) > 0; {
-		select {
-		case <-done:
-			ended, done = true, nil
-		case e := <-d.events: // keep reading, or they would wait for us
-			d.ledger.note(d.since(), e)
-		}
+	for e := range d.events { // keep reading, or they would wait for us
+		d.ledger.note(e)
 	}
-}
-
-func (d *demo) complaints() string {
-	text := ""
-	for _, p := range d.processes {
-		if s := p.complaint(); s != "" {
-			text += fmt.Sprintf("; balancer %d: %s", p.number, s)
-		}
-	}
-	return text
-}
-
-// isTerminal reports whether out is a terminal.
-func isTerminal(out io.Writer) (*os.File, bool) {
-	f, ok := out.(*os.File)
-	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
-	"mongodlm/cmd/balancer-demo/internal/view"
 )
 
 // The rounds after which the demo begins to do harm, so that there is something to interrupt.
@@ -19,17 +17,17 @@ const (
 // stopped past its deadline and continued once. Each fault must hit a process that really holds
 // the lock; a miss is tried again.
 type faults struct {
-	d     *demo
-	kill  fault
-	stop  fault
-	wait  time.Duration // since the begin of the demo: continue the stopped one no earlier
-	taken bool          // the stopped one's lock was taken over
+	d          *demo
+	kill, stop fault
+	resumeAt   time.Duration // when the stopped one goes on, since the begin; 0 while nobody has its lock
+	resumed    bool
 }
 
-// fault is one harm: planned, done to a process, survived.
+// fault is one harm, done to a process that held the lock.
 type fault struct {
+	kind     string
 	planned  bool
-	process  string // hit, empty before
+	process  string // hit; empty before
 	number   int
 	at       time.Duration
 	survived bool
@@ -43,7 +41,19 @@ func newFaults(d *demo) *faults {
 	if harm && !canStop {
 		d.say(0, "start", "no process is stopped: this system cannot stop and continue one")
 	}
-	return &faults{d: d, kill: fault{planned: harm}, stop: fault{planned: harm && canStop}}
+	return &faults{d: d, kill: fault{kind: "kill", planned: harm},
+		stop: fault{kind: "stop", planned: harm && canStop}}
+}
+
+// planned are the faults for the report.
+func (f *faults) planned() []fault {
+	var all []fault
+	for _, one := range []fault{f.kill, f.stop} {
+		if one.planned {
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 func (f *faults) over() bool {
@@ -60,11 +70,10 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 			f.kill.survived = true
 			f.d.say(e.Number, "survived", "the lock of the killed holder was taken over")
 		} else if f.stop.process != "" && e.Process != f.stop.process {
-			f.taken = true
-			f.wait = f.d.since() + f.d.o.takeover/4
+			f.resumeAt = f.d.since() + f.d.o.takeover/4
 		}
 	case balancer.LostLock:
-		if e.Number == f.stop.number && f.taken {
+		if e.Number == f.stop.number && f.resumeAt > 0 {
 			f.stop.survived = true
 			f.d.say(e.Number, "survived", "the stopped holder found its lock lost and stopped working")
 		}
@@ -74,62 +83,38 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 // harm hits the process that has just entered a round, if it is time.
 func (f *faults) harm(ctx context.Context, e balancer.Event) {
 	p := f.d.processes[e.Number-1]
-	if p.pid() != e.PID {
+	if p.cmd.Process.Pid != e.PID {
 		return // told by a predecessor
 	}
 	switch {
 	case f.kill.planned && f.kill.process == "" && f.d.ledger.rounds >= killAfter:
 		p.kill()
-		<-p.exited
-		f.d.ledger.condition(e.Number, view.Killed)
-		f.hit(ctx, &f.kill, e, "kill", "the holder was killed (SIGKILL)")
-		time.AfterFunc(restartPause, func() { f.d.restart <- e.Number })
+		f.hit(ctx, &f.kill, e, "the holder was killed (SIGKILL)")
 	case f.stop.planned && f.stop.process == "" && f.kill.survived && f.d.ledger.rounds >= stopAfter:
 		stop(p)
-		if f.hit(ctx, &f.stop, e, "stop", "the holder was stopped (SIGSTOP)") {
-			f.d.ledger.condition(e.Number, view.Stopped)
-		} else {
+		if !f.hit(ctx, &f.stop, e, "the holder was stopped (SIGSTOP)") {
 			resume(p)
 		}
 	}
 }
 
 // hit reports whether the process held the lock when it was harmed; only then the fault counts.
-func (f *faults) hit(ctx context.Context, which *fault, e balancer.Event, kind, text string) bool {
+func (f *faults) hit(ctx context.Context, which *fault, e balancer.Event, text string) bool {
 	lock, err := f.d.meta.catalog.Read(ctx, balancer.LockName)
 	if err != nil || !lock.Held || lock.Process != e.Process {
-		f.d.say(e.Number, kind, "missed: it did not hold the lock any more; trying again")
+		f.d.say(e.Number, which.kind, "missed: it did not hold the lock any more; trying again")
 		return false
 	}
 	which.process, which.number, which.at = e.Process, e.Number, f.d.since()
-	f.d.screen.event(view.Event{
-		At: f.d.since(), Balancer: e.Number, Kind: kind, Text: text,
-		Fields: []view.Field{{Key: "fence", Value: fmt.Sprint(lock.Fence)}},
-	})
+	f.d.say(e.Number, which.kind, "%s fence=%d", text, lock.Fence)
 	return true
 }
 
 // tick continues the stopped process once its lock was taken over and used by another.
 func (f *faults) tick() {
-	stopped := f.stop.process != "" && f.d.ledger.of(f.stop.number).Condition == view.Stopped
-	if !stopped || !f.taken || f.d.since() < f.wait {
-		return
+	if f.resumeAt > 0 && f.d.since() >= f.resumeAt && !f.resumed {
+		f.resumed = true
+		resume(f.d.processes[f.stop.number-1])
+		f.d.say(f.stop.number, "resume", "the stopped balancer goes on (SIGCONT)")
 	}
-	resume(f.d.processes[f.stop.number-1])
-	f.d.ledger.condition(f.stop.number, view.Running)
-	f.d.say(f.stop.number, "resume", "the stopped balancer goes on (SIGCONT)")
-}
-
-// list is the faults for the report.
-func (f *faults) list() []view.Fault {
-	var all []view.Fault
-	add := func(kind string, one fault) {
-		if one.planned {
-			all = append(all, view.Fault{At: one.at, Kind: kind, Target: one.process,
-				Happened: one.process != "", Survived: one.survived})
-		}
-	}
-	add("kill", f.kill)
-	add("stop", f.stop)
-	return all
 }

@@ -80,9 +80,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	}
 	if err != nil {
 		fmt.Fprintf(errOut, "balancer-demo: %v\n", err)
-		return 1
 	}
-	if !ok {
+	if err != nil || !ok {
 		return 1
 	}
 	return 0

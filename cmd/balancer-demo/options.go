@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"mongodlm/cmd/internal/scrape"
@@ -24,13 +23,11 @@ const (
 
 // opts are the flags of all commands.
 type opts struct {
-	uri, database, cluster    string
-	http                      string
-	processes, rounds, number int
-	ping, takeover            time.Duration
-	noFaults, json            bool
-	ifEmpty, untilEOF         bool
-	metrics                   string // where the first balancer serves its metrics; empty: none does
+	uri, database, cluster      string
+	http, metrics               string // addresses; metrics is that of the first balancer
+	processes, number           int
+	ping, takeover              time.Duration
+	noFaults, ifEmpty, untilEOF bool
 }
 
 func parse(command string, args []string, errOut io.Writer) (opts, error) {
@@ -44,11 +41,9 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	switch command {
 	case "demo":
 		f.IntVar(&o.processes, "processes", 3, "number of balancer processes, 1 to 50")
-		f.IntVar(&o.rounds, "rounds", 0, "end after so many rounds; 0: when the cluster is balanced")
 		f.BoolVar(&o.noFaults, "no-faults", false, "kill and stop nobody")
 		f.StringVar(&o.http, "http", "", "show the locks as a page at this `address`, such as 127.0.0.1:8087; it "+
 			"stays after the report\nuntil the demo is interrupted")
-		f.BoolVar(&o.json, "json", false, "print the report as JSON, and nothing else")
 	case "load":
 		f.BoolVar(&o.ifEmpty, "if-empty", false, "succeed when the database holds a cluster already")
 	case "balancer":
@@ -66,55 +61,42 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 		f.DurationVar(&o.takeover, "takeover", demoTakeover, "takeover time; shortened for the demo (mongos: 15m)")
 		f.StringVar(&o.metrics, "metrics", "", scrape.Usage+". Of several balancers the next\nhas the next port")
 	}
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return o, err
+	} else if err != nil {
 		return o, errUsage
 	}
-	if err := o.check(command, f.Args()); err != nil || o.metrics == "" {
-		return o, err
-	}
-	var err error
-	if o.metrics, err = scrape.Accept(o.metrics); err != nil {
-		return o, err
-	}
-	if command == "demo" && strings.HasSuffix(o.metrics, ":0") {
-		return o, errors.New("--metrics has port 0: name one; the balancers take it and those above")
-	}
-	_, err = scrape.Above(o.metrics, max(0, o.processes-1))
+	err := o.check(command, f.Args())
 	return o, err
 }
 
-func (o opts) check(command string, rest []string) error {
+// check refuses what would fail later, before anything is started.
+func (o *opts) check(command string, rest []string) error {
 	switch {
 	case len(rest) > 0:
 		return fmt.Errorf("unexpected argument %q; flags begin with --", rest[0])
 	case command == "demo" && (o.processes < 1 || o.processes > 50):
 		return fmt.Errorf("--processes is %d, must be 1 to 50", o.processes)
-	case o.rounds < 0:
-		return fmt.Errorf("--rounds is %d, must not be negative", o.rounds)
-	case command != "load" && o.timing() != nil:
-		return o.timing()
-	case o.checkPage() != nil:
-		return o.checkPage()
 	case command != "demo" && o.uri == "":
 		return errors.New("--uri is missing: give the connection string of a MongoDB, or set MONGODLM_URI")
+	case command == "load":
+		return nil
 	}
-	return nil
+	err := distlock.Config{URI: "mongodb://localhost", Ping: o.ping, Takeover: o.takeover,
+		Poll: o.poll(), PollMax: o.poll()}.Validate()
+	if err != nil {
+		return fmt.Errorf("--ping and --takeover: %w", err)
+	}
+	if err := o.checkPage(); err != nil || o.metrics == "" {
+		return err
+	}
+	if o.metrics, err = scrape.Accept(o.metrics); err == nil {
+		_, err = scrape.Above(o.metrics, max(0, o.processes-1))
+	}
+	return err
 }
 
 // poll is the longest pause between two questions of a waiting balancer for its grant, on a server
 // that has no change streams. It is short, as the rounds of the demo are; the lock wants it to be at
 // most a thirtieth of the takeover time.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }
-
-// timing refuses what the lock would refuse, before anything is started.
-func (o opts) timing() error {
-	err := distlock.Config{URI: "mongodb://localhost", Ping: o.ping, Takeover: o.takeover,
-		Poll: o.poll(), PollMax: o.poll()}.Validate()
-	if err != nil {
-		return fmt.Errorf("--ping and --takeover: %w", err)
-	}
-	return nil
-}

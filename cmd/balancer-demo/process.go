@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,13 +15,13 @@ import (
 	"mongodlm/cmd/internal/scrape"
 )
 
-// A process is one balancer process of the demo, and its successors under the same number.
+// A process is one balancer process of the demo.
 type process struct {
 	number int
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	exited chan struct{} // closed when it has ended and all its events were delivered
-	stderr bytes.Buffer  // what it complained of; to be read when it has exited
+	killed bool          // by the demo
 }
 
 // spawn starts a balancer. The connection string goes through the environment, so that no list of
@@ -46,7 +45,7 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "MONGODLM_URI="+o.uri)
 	p := &process{number: number, cmd: cmd, exited: make(chan struct{})}
-	cmd.Stderr = &p.stderr
+	cmd.Stderr = os.Stderr
 	if p.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -79,16 +78,12 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	return p, nil
 }
 
-// complaint is the end of what the process wrote to its standard error, for one that has exited.
-func (p *process) complaint() string {
-	text := bytes.TrimSpace(p.stderr.Bytes())
-	return string(text[max(0, len(text)-4096):])
-}
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
 // kill ends the process at once, as a crash does.
-func (p *process) kill() { _ = p.cmd.Process.Kill() }
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+	p.killed = true
+}
 
 func (p *process) running() bool {
 	select {
@@ -112,5 +107,4 @@ func (p *process) end(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	p.kill()
-	<-p.exited
 }

@@ -1,3 +1,12 @@
+// Package balancer is one balancer process of the demo: what mongos' balancer did in a round, in a loop of
+// package singleton, and the reading and writing of the cluster's metadata that it needs. What to
+// move is decided in package cluster; this package does it.
+//
+// A round: record it, read the cluster, move one chunk of each collection that needs it. When to run,
+// singleton reads in config.settings. After each round the lock goes to the balancer that stands first in
+// the line; mongos polled until 3.2, and held the lock for good from 3.4 on. Every move
+// is guarded twice: the guard is asked before it, and its filter names the fence, so that a holder
+// that lost the lock without knowing it cannot undo what its successor did.
 package balancer
 
 import (
@@ -32,8 +41,7 @@ const (
 	Started  Kind = "started"  // the process has its first term
 	TookOver Kind = "tookover" // got the lock from a dead holder; Text is the evidence
 	Entered  Kind = "entered"  // a round has begun
-	MovedOne Kind = "moved"    // a chunk was moved
-	Left     Kind = "left"     // a round has ended with the lock still held
+	Left     Kind = "left"     // a round has ended with the lock still held, after Moves
 	LostLock Kind = "lost"     // the lock was lost; Text says why
 	Refused  Kind = "refused"  // a write with the old fence, after the loss, matched nothing
 	Breach   Kind = "breach"   // a write with the old fence, after the loss, went through
@@ -43,18 +51,15 @@ const (
 
 // An Event is what a balancer tells whoever watches it. It is one line of JSON on its output.
 type Event struct {
-	Kind    Kind   `json:"kind"`
-	Number  int    `json:"number"`
-	PID     int    `json:"pid"`
-	Process string `json:"process"`
-	Fence   int64  `json:"fence,omitempty"`
-	NS      string `json:"ns,omitempty"`
-	Chunk   string `json:"chunk,omitempty"`
-	From    string `json:"from,omitempty"`
-	To      string `json:"to,omitempty"`
-	Text    string `json:"text,omitempty"`
-	// Waited is how long it waited for the lock that it has got; of Entered and TookOver.
-	Waited time.Duration `json:"waitedNanos,omitempty"`
+	Kind    Kind          `json:"kind"`
+	Number  int           `json:"number"`
+	PID     int           `json:"pid"`
+	Process string        `json:"process"`
+	Fence   int64         `json:"fence,omitempty"`
+	Chunk   string        `json:"chunk,omitempty"` // of Breach and Refused
+	Moves   int64         `json:"moves,omitempty"` // of Left
+	Text    string        `json:"text,omitempty"`
+	Waited  time.Duration `json:"waitedNanos,omitempty"` // for the lock; of Entered and TookOver
 }
 
 // Pauses of a balancer, shortened for the demo.
@@ -114,15 +119,6 @@ func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *St
 	})
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
-
 func (b *Balancer) tell(e Event) { b.say(b.manager.Process(), e) }
 
 func (b *Balancer) say(process string, e Event) {
@@ -142,15 +138,15 @@ func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) error {
 // recorded is a round with its record.
 func (b *Balancer) recorded(guard *distlock.TryGuard) error {
 	ctx := guard.Context()
-	r := cluster.Round{Process: guard.Process(), Fence: guard.Fence()}
-	var err error
-	if r.Entered, err = b.store.Tick(ctx); err != nil {
+	entered, err := b.store.Tick(ctx)
+	if err != nil {
 		return err
 	}
+	r := cluster.NewRound(guard.Process(), guard.Fence(), entered)
 	if guard.Err() != nil { // the stamp, then the guard: see cluster.Round
 		return nil
 	}
-	if err := b.store.Begin(ctx, r); err != nil {
+	if err := b.store.Save(ctx, r); err != nil {
 		return err
 	}
 	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: time.Duration(b.waited.Load())})
@@ -168,13 +164,11 @@ func (b *Balancer) recorded(guard *distlock.TryGuard) error {
 	limit := b.manager.Config().CommandTimeout
 	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	if err := b.store.Finish(record, r); err != nil {
-		return err
+	err = b.store.Save(record, r)
+	if err == nil && r.Outcome == cluster.Done {
+		b.tell(Event{Kind: Left, Fence: r.Fence, Moves: r.Moves})
 	}
-	if r.Outcome == cluster.Done {
-		b.tell(Event{Kind: Left, Fence: r.Fence})
-	}
-	return nil
+	return err
 }
 
 func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *cluster.Round) error {
@@ -187,7 +181,7 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 		b.tell(Event{Kind: Balanced, Fence: r.Fence})
 	}
 	for _, m := range moves {
-		pause(ctx, movePause)
+		clock.Sleep(clock.System(), movePause, ctx.Done())
 		if guard.Err() != nil {
 			return nil
 		}
@@ -205,17 +199,8 @@ func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m cluster
 	if err != nil {
 		return err
 	}
-	b.tell(Event{
-		Kind: MovedOne, Fence: guard.Fence(), NS: m.Chunk.NS, Chunk: m.Chunk.Name(),
-		From: m.From, To: m.To, Text: m.Why,
-	})
-	host := b.manager.Config().Host
-	return b.store.Record(ctx, cluster.Change{
-		Host: host, Server: fmt.Sprintf("%s:%d", host, os.Getpid()), Time: clock.System().Now().Wall.Local(),
-		Serial: bson.NewObjectID(), NS: m.Chunk.NS, Chunk: m.Chunk.Name(),
-		Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To,
-		Process: guard.Process(), Fence: guard.Fence(), MovedAt: at,
-	})
+	return b.store.Record(ctx, m.Changed(guard.Process(), guard.Fence(), at,
+		b.manager.Config().Host, os.Getpid(), clock.System().Now().Wall))
 }
 
 // probes probes with the fences of lost locks.
@@ -249,7 +234,7 @@ func (b *Balancer) probe(ctx context.Context, fence int64) {
 		}
 		stale := cluster.Migration{Chunk: chunk, From: chunk.Shard, To: to}
 		_, err = b.store.Move(ctx, stale, fence, chunk.Lastmod)
-		e := Event{Kind: Breach, Fence: fence, NS: chunk.NS, Chunk: chunk.Name()}
+		e := Event{Kind: Breach, Fence: fence, Chunk: chunk.Name()}
 		if errors.Is(err, ErrStale) {
 			e.Kind, e.Text = Refused, fmt.Sprintf("chunk carries fence %d", chunk.Fence)
 		} else if err != nil {

@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 )
 
@@ -25,20 +24,14 @@ var ErrStale = errors.New("balancer: a newer holder was here")
 type Store struct {
 	db     *mongo.Database
 	prefix string
-	// texts is set for a server that stores neither MinKey nor dotted field names.
-	texts bool
 }
 
-// ConfigServerPrefix stands before the names of the collections on a config server, whose own
+// NewStore works on the collections of a database. On a config server their names have a prefix: its own
 // metadata has these names and is not to be touched.
-const ConfigServerPrefix = "demo_"
-
-// NewStore works on the collections of a database of server.
-func NewStore(client *mongo.Client, database string, server catalog.Server) *Store {
-	opts := options.Database().SetWriteConcern(writeconcern.Majority())
-	s := &Store{db: client.Database(database, opts), texts: server.Kind == catalog.FerretDB}
-	if server.ConfigServer {
-		s.prefix = ConfigServerPrefix
+func NewStore(client *mongo.Client, database string, configServer bool) *Store {
+	s := &Store{db: client.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()))}
+	if configServer {
+		s.prefix = "demo_"
 	}
 	return s
 }
@@ -48,18 +41,20 @@ func (s *Store) collection(name string) *mongo.Collection { return s.db.Collecti
 // Load writes a cluster into the empty database. It changes nothing when there is one already
 // (ErrNotEmpty).
 func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
-	parts := c.Documents()
+	parts := map[string]any{cluster.ShardsCollection: c.Shards,
+		cluster.CollectionsCollection: c.Collections, cluster.ChunksCollection: c.Chunks}
 	for name := range parts {
-		n, err := s.collection(name).CountDocuments(ctx, bson.D{}, options.Count().SetLimit(1))
+		n, err := s.collection(name).CountDocuments(ctx, bson.M{}, options.Count().SetLimit(1))
 		if err != nil {
 			return wrap("load", err)
 		}
 		if n > 0 {
-			return fmt.Errorf("%w: %s.%s is not empty; name another database", ErrNotEmpty, s.db.Name(), s.prefix+name)
+			return fmt.Errorf("%w: %s.%s is not empty; name another database", ErrNotEmpty, s.db.Name(),
+				s.prefix+name)
 		}
 	}
-	for name, raws := range parts {
-		if err := s.insert(ctx, name, raws); err != nil {
+	for name, documents := range parts {
+		if _, err := s.collection(name).InsertMany(ctx, documents); err != nil {
 			return wrap("load "+name, err)
 		}
 	}
@@ -67,132 +62,25 @@ func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 	return err
 }
 
-func (s *Store) insert(ctx context.Context, collection string, raws []bson.Raw) error {
-	docs := make([]any, len(raws))
-	for i, raw := range raws {
-		docs[i] = raw
-		if s.texts {
-			doc, err := cluster.Stored(raw)
-			if err != nil {
-				return err
-			}
-			docs[i] = doc
-		}
-	}
-	_, err := s.collection(collection).InsertMany(ctx, docs)
-	return err
-}
-
 // Read reads and checks the whole cluster.
 func (s *Store) Read(ctx context.Context) (cluster.Cluster, error) {
-	var whole []bson.Raw
-	for _, name := range []string{
-		cluster.ShardsCollection, cluster.CollectionsCollection, cluster.ChunksCollection,
-	} {
-		raws, err := s.all(ctx, name, bson.D{})
-		if err != nil {
-			return cluster.Cluster{}, err
-		}
-		whole = append(whole, raws...)
+	var c cluster.Cluster
+	err := errors.Join(
+		s.all(ctx, cluster.ShardsCollection, bson.M{}, &c.Shards),
+		s.all(ctx, cluster.CollectionsCollection, bson.M{}, &c.Collections),
+		s.all(ctx, cluster.ChunksCollection, bson.M{}, &c.Chunks))
+	if err != nil {
+		return cluster.Cluster{}, err
 	}
-	return cluster.Parse(whole)
+	return cluster.Assemble(c)
 }
 
-func (s *Store) all(ctx context.Context, collection string, filter bson.D) ([]bson.Raw, error) {
+func (s *Store) all(ctx context.Context, collection string, filter bson.M, to any) error {
 	cursor, err := s.collection(collection).Find(ctx, filter)
-	if err != nil {
-		return nil, fmt.Errorf("balancer: read %s: %w", collection, err)
+	if err == nil {
+		err = cursor.All(ctx, to)
 	}
-	var raws []bson.Raw
-	if err := cursor.All(ctx, &raws); err != nil {
-		return nil, fmt.Errorf("balancer: read %s: %w", collection, err)
-	}
-	return raws, nil
-}
-
-// Tick asks the server for a stamp that is larger than all before it.
-func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
-	raw, err := s.collection(cluster.RoundsCollection).FindOneAndUpdate(ctx,
-		bson.D{{Key: "_id", Value: cluster.TickID}}, cluster.Tick(),
-		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Raw()
-	if err != nil {
-		return bson.Timestamp{}, fmt.Errorf("balancer: tick: %w", err)
-	}
-	return timestamp(raw, "at")
-}
-
-func timestamp(raw bson.Raw, field string) (bson.Timestamp, error) {
-	t, i, ok := raw.Lookup(field).TimestampOK()
-	if !ok {
-		return bson.Timestamp{}, fmt.Errorf("balancer: the server wrote no timestamp into %q", field)
-	}
-	return bson.Timestamp{T: t, I: i}, nil
-}
-
-// Begin records a round that has begun.
-func (s *Store) Begin(ctx context.Context, r cluster.Round) error {
-	_, err := s.collection(cluster.RoundsCollection).InsertOne(ctx, r.Document())
-	return wrap("record the round", err)
-}
-
-// Finish records how a round ended.
-func (s *Store) Finish(ctx context.Context, r cluster.Round) error {
-	_, err := s.collection(cluster.RoundsCollection).UpdateOne(ctx,
-		bson.D{{Key: "_id", Value: r.ID()}}, r.Finish())
-	return wrap("record the end of the round", err)
-}
-
-// Move moves one chunk and returns the server's stamp of the move. ErrStale when the filter matched
-// nothing.
-func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
-	version bson.Timestamp) (bson.Timestamp, error) {
-	raw, err := s.collection(cluster.ChunksCollection).FindOneAndUpdate(ctx,
-		m.Filter(fence), m.Update(fence, version),
-		options.FindOneAndUpdate().SetReturnDocument(options.After)).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return bson.Timestamp{}, fmt.Errorf("%w: chunk %s", ErrStale, m.Chunk.Name())
-	}
-	if err != nil {
-		return bson.Timestamp{}, fmt.Errorf("balancer: move chunk %s: %w", m.Chunk.Name(), err)
-	}
-	return timestamp(raw, "movedAt")
-}
-
-// Record writes an entry of config.changelog.
-func (s *Store) Record(ctx context.Context, c cluster.Change) error {
-	_, err := s.collection(cluster.ChangelogCollection).InsertOne(ctx, c.Document(s.texts))
-	return wrap("write the changelog", err)
-}
-
-// History reads the records of all rounds and moves.
-func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change, error) {
-	raws, err := s.all(ctx, cluster.RoundsCollection,
-		bson.D{{Key: "_id", Value: bson.D{{Key: "$ne", Value: cluster.TickID}}}})
-	if err != nil {
-		return nil, nil, err
-	}
-	var rounds []cluster.Round
-	for _, raw := range raws {
-		r, err := cluster.ParseRound(raw)
-		if err != nil {
-			return nil, nil, err
-		}
-		rounds = append(rounds, r)
-	}
-	if raws, err = s.all(ctx, cluster.ChangelogCollection, bson.D{}); err != nil {
-		return nil, nil, err
-	}
-	var changes []cluster.Change
-	for _, raw := range raws {
-		c, ours, err := cluster.ParseChange(raw)
-		if err != nil {
-			return nil, nil, err
-		}
-		if ours {
-			changes = append(changes, c)
-		}
-	}
-	return rounds, changes, nil
+	return wrap("read "+collection, err)
 }
 
 func wrap(what string, err error) error {
@@ -200,4 +88,64 @@ func wrap(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("balancer: %s: %w", what, err)
+}
+
+// Tick asks the server for a stamp that is larger than all before it.
+func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
+	var tick struct{ At bson.Timestamp }
+	err := s.collection(cluster.RoundsCollection).FindOneAndUpdate(ctx,
+		bson.M{"_id": cluster.TickID}, cluster.Tick(),
+		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&tick)
+	return stamped(tick.At, err, "tick")
+}
+
+// stamped refuses an answer without a stamp.
+func stamped(at bson.Timestamp, err error, what string) (bson.Timestamp, error) {
+	if err == nil && at.IsZero() {
+		err = errors.New("the server wrote no timestamp")
+	}
+	return at, wrap(what, err)
+}
+
+// Save records a round as far as it has come.
+func (s *Store) Save(ctx context.Context, r cluster.Round) error {
+	_, err := s.collection(cluster.RoundsCollection).ReplaceOne(ctx, bson.M{"_id": r.ID}, r,
+		options.Replace().SetUpsert(true))
+	return wrap("record the round", err)
+}
+
+// Move moves one chunk and returns the server's stamp of the move. ErrStale when the filter matched
+// nothing.
+func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
+	version bson.Timestamp) (bson.Timestamp, error) {
+	var moved struct {
+		At bson.Timestamp `bson:"movedAt"`
+	}
+	err := s.collection(cluster.ChunksCollection).FindOneAndUpdate(ctx,
+		m.Filter(fence), m.Update(fence, version),
+		options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&moved)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return bson.Timestamp{}, fmt.Errorf("%w: chunk %s", ErrStale, m.Chunk.Name())
+	}
+	return stamped(moved.At, err, "move chunk "+m.Chunk.Name())
+}
+
+// Record writes an entry of config.changelog.
+func (s *Store) Record(ctx context.Context, c cluster.Change) error {
+	_, err := s.collection(cluster.ChangelogCollection).InsertOne(ctx, c)
+	return wrap("write the changelog", err)
+}
+
+// History reads the records of all rounds and moves.
+func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change, error) {
+	var rounds []cluster.Round
+	var changes []cluster.Change
+	err := errors.Join(
+		s.all(ctx, cluster.RoundsCollection, bson.M{"_id": bson.M{"$ne": cluster.TickID}}, &rounds),
+		s.all(ctx, cluster.ChangelogCollection, bson.M{"what": cluster.Moved,
+			"details.fence": bson.M{"$exists": true}}, &changes)) // others are not ours
+	for _, r := range rounds {
+		err = errors.Join(err, r.Validate())
+	}
+	return rounds, changes, err
 }

@@ -2,12 +2,24 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
 )
 
-// A Cluster is the metadata of a sharded cluster, understood. Its slices are in the order in
-// which the documents came; nothing in this package changes them.
+// Names of the collections whose documents this package understands.
+const (
+	ShardsCollection      = "shards"
+	CollectionsCollection = "collections"
+	ChunksCollection      = "chunks"
+	ChangelogCollection   = "changelog"
+	RoundsCollection      = "rounds"
+)
+
+// A Cluster is the metadata of a sharded cluster. Assemble makes it whole.
 type Cluster struct {
 	Shards      []Shard
 	Collections []Collection
@@ -16,209 +28,184 @@ type Cluster struct {
 
 // A Shard is a document of config.shards.
 type Shard struct {
-	ID       string
-	Host     string
-	Draining bool
-	MaxSize  int64 // MB; 0 means no limit
-	Raw      bson.Raw
+	ID       string `bson:"_id"`
+	Host     string `bson:"host"`
+	Draining bool   `bson:"draining,omitempty"`
 }
 
 // A Collection is a document of config.collections.
 type Collection struct {
-	NS        string // "<database>.<collection>", the _id
-	Key       bson.Raw
-	Dropped   bool
-	NoBalance bool
-	UUID      string // its 16 bytes; empty when the document has none
-	Raw       bson.Raw
+	NS        string      `bson:"_id"` // "<database>.<collection>"
+	Key       Text        `bson:"key,omitempty"`
+	Dropped   bool        `bson:"dropped"`
+	NoBalance bool        `bson:"noBalance,omitempty"`
+	UUID      bson.Binary `bson:"uuid,omitempty"`
 }
 
 // A Chunk is a document of config.chunks.
 type Chunk struct {
-	ID    bson.RawValue // a string before MongoDB 4.4, an ObjectId since
-	NS    string        // from the document, or by way of UUID
-	UUID  string        // its 16 bytes; MongoDB 5.0 and later write it in place of ns
-	Min   bson.Raw      // inclusive
-	Max   bson.Raw      // exclusive
-	Shard string
+	ID    bson.RawValue `bson:"_id"`            // a string before MongoDB 4.4, an ObjectId since
+	NS    string        `bson:"ns,omitempty"`   // Assemble fills it in by way of UUID
+	UUID  bson.Binary   `bson:"uuid,omitempty"` // MongoDB 5.0 and later write it in place of ns
+	Min   Text          `bson:"min"`            // inclusive
+	Max   Text          `bson:"max"`            // exclusive
+	Shard string        `bson:"shard"`
 	// Lastmod is the chunk's version: T counts migrations, I counts splits.
-	Lastmod bson.Timestamp
-	Jumbo   bool
-	Fence   int64 // of the holder that moved it last; 0 when none of ours has
-	Raw     bson.Raw
+	Lastmod bson.Timestamp `bson:"lastmod"`
+	Jumbo   bool           `bson:"jumbo,omitempty"`
+	Fence   int64          `bson:"fence,omitempty"` // of the holder that moved it last; 0: none of ours
+}
+
+// A Text is a document as canonical extended JSON, and is stored so: the embedded config server stores
+// neither MinKey nor field names with dots. It is read from a document, too.
+type Text string
+
+// UnmarshalBSONValue implements [bson.ValueUnmarshaler].
+func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
+	v := bson.RawValue{Type: bson.Type(kind), Value: data}
+	if v.Type != bson.TypeEmbeddedDocument && v.Type != bson.TypeString {
+		return fmt.Errorf("it must be a document, not %v", v.Type)
+	}
+	*t = Text(text(v))
+	return nil
 }
 
 // Name is the _id for people: a string as it is, all else as extended JSON. Two chunks of a
 // cluster never share one.
-func (c Chunk) Name() string { return idText(c.ID) }
+func (c Chunk) Name() string { return text(c.ID) }
 
-// ParseShard understands a document of config.shards. Error: *catalog.MalformedError.
-func ParseShard(raw bson.Raw) (Shard, error) {
-	d := open(ShardsCollection, raw)
-	s := Shard{
-		ID:       d.text("_id"),
-		Host:     d.text("host"),
-		Draining: d.flag("draining"),
-		MaxSize:  d.whole("maxSize"),
-		Raw:      raw,
+// text is a value as a text that stands for it: a string as it is, all else as canonical extended JSON.
+func text(v bson.RawValue) string {
+	if s, ok := v.StringValueOK(); ok {
+		return s
 	}
-	return s, d.err()
+	return v.String()
 }
 
-// ParseCollection understands a document of config.collections. A dropped one needs no key.
-// Error: *catalog.MalformedError.
-func ParseCollection(raw bson.Raw) (Collection, error) {
-	d := open(CollectionsCollection, raw)
-	c := Collection{
-		NS:        d.text("_id"),
-		Dropped:   d.flag("dropped"),
-		NoBalance: d.flag("noBalance"),
-		UUID:      d.uuid("uuid"),
-		Raw:       raw,
-	}
-	if !c.Dropped {
-		c.Key = d.inner("key")
-	}
-	return c, d.err()
-}
-
-// ParseChunk understands a document of config.chunks, with ns (before MongoDB 5.0) or uuid. NS
-// stays empty when there is only a uuid; Assemble fills it in. Error: *catalog.MalformedError.
-func ParseChunk(raw bson.Raw) (Chunk, error) {
-	d := open(ChunksCollection, raw)
-	c := Chunk{
-		ID:      d.fields["_id"],
-		NS:      d.optionalText("ns"),
-		UUID:    d.uuid("uuid"),
-		Min:     d.inner("min"),
-		Max:     d.inner("max"),
-		Shard:   d.text("shard"),
-		Lastmod: d.stamp("lastmod", true),
-		Jumbo:   d.flag("jumbo"),
-		Fence:   d.whole("fence"),
-		Raw:     raw,
-	}
-	if c.NS == "" && c.UUID == "" {
-		d.fail("ns", "is missing, and so is uuid; one of them must name the collection")
-	}
-	for _, bound := range []struct {
-		field string
-		raw   bson.Raw
-	}{{"min", c.Min}, {"max", c.Max}} {
-		if d.bad == nil && !comparable(bound.raw) {
-			d.fail(bound.field, "has a value of a type that is not supported as a bound")
-		}
-	}
-	return c, d.err()
-}
-
-// Parse understands documents of the three collections, in any order, and checks the whole; see
-// Assemble. The shape tells what a document is: a chunk has min, max and shard; a shard has host; a
-// collection has key or dropped.
-func Parse(raws []bson.Raw) (Cluster, error) {
-	var c Cluster
-	for _, raw := range raws {
-		if err := c.add(raw); err != nil {
-			return Cluster{}, err
-		}
-	}
-	return Assemble(c)
-}
-
-// add parses a document as one of the collection that its shape tells.
-func (c *Cluster) add(raw bson.Raw) error {
-	has := func(field string) bool { return raw.Lookup(field).Type != 0 }
-	switch {
-	case has("min") && has("max") && has("shard"):
-		chunk, err := ParseChunk(raw)
-		c.Chunks = append(c.Chunks, chunk)
-		return err
-	case has("host"):
-		shard, err := ParseShard(raw)
-		c.Shards = append(c.Shards, shard)
-		return err
-	case has("key") || has("dropped"):
-		collection, err := ParseCollection(raw)
-		c.Collections = append(c.Collections, collection)
-		return err
-	}
-	return fmt.Errorf("the document with _id %s looks like none of config.shards, "+
-		"config.collections and config.chunks; remove it", quoted(idText(raw.Lookup("_id"))))
-}
-
-// Assemble gives every chunk that has only a uuid the name of its collection and checks the whole
-// with Validate. c itself stays as it is.
-func Assemble(c Cluster) (Cluster, error) {
-	names := map[string]string{}
-	for _, collection := range c.Collections {
-		if collection.UUID != "" {
-			names[collection.UUID] = collection.NS
-		}
-	}
-	chunks := make([]Chunk, len(c.Chunks))
-	copy(chunks, c.Chunks)
-	for i, chunk := range chunks {
-		if chunk.NS != "" {
-			continue
-		}
-		name, ok := names[chunk.UUID]
-		if !ok {
-			return Cluster{}, broken(chunk, "uuid", "is that of no collection in config.collections")
-		}
-		chunks[i].NS = name
-	}
-	c.Chunks = chunks
-	if err := c.Validate(); err != nil {
-		return Cluster{}, err
-	}
-	return c, nil
-}
-
-// Documents returns the documents as they came, by collection.
-func (c Cluster) Documents() map[string][]bson.Raw {
-	all := map[string][]bson.Raw{}
-	for _, d := range c.Shards {
-		all[ShardsCollection] = append(all[ShardsCollection], d.Raw)
-	}
-	for _, d := range c.Collections {
-		all[CollectionsCollection] = append(all[CollectionsCollection], d.Raw)
-	}
-	for _, d := range c.Chunks {
-		all[ChunksCollection] = append(all[ChunksCollection], d.Raw)
-	}
-	return all
-}
-
-// Counts returns how many chunks of each namespace lie on each shard: Counts()[shard][ns]. Every
-// shard has an entry.
-func (c Cluster) Counts() map[string]map[string]int {
-	counts := make(map[string]map[string]int, len(c.Shards))
-	for _, s := range c.Shards {
-		counts[s.ID] = map[string]int{}
-	}
+// Counts returns how many chunks lie on each shard.
+func (c Cluster) Counts() map[string]int {
+	counts := map[string]int{}
 	for _, chunk := range c.Chunks {
-		counts[chunk.Shard][chunk.NS]++
+		counts[chunk.Shard]++
 	}
 	return counts
 }
 
-// Stored returns a document as a server that knows neither MinKey nor dotted field names can keep
-// it: min, max and key as texts of canonical extended JSON, everything else as it is. The parsers
-// of this package read both forms.
-func Stored(raw bson.Raw) (bson.D, error) {
-	elements, err := raw.Elements()
-	if err != nil {
-		return nil, fmt.Errorf("cluster: store document: %w", err)
+// Assemble makes a cluster of documents and checks the whole: no _id occurs twice or is missing, every chunk
+// lies on a shard and belongs to a collection that exists, and the chunks of each collection cover its keys
+// from MinKey to MaxKey without gap and overlap. Then shards and collections stand in the order of their ids,
+// and the chunks of a collection in that of their keys. c itself stays as it is. The first thing that is wrong
+// is a *catalog.MalformedError.
+func Assemble(c Cluster) (Cluster, error) {
+	c.Shards, c.Collections = slices.Clone(c.Shards), slices.Clone(c.Collections)
+	slices.SortFunc(c.Shards, func(a, b Shard) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.Collections, func(a, b Collection) int { return strings.Compare(a.NS, b.NS) })
+	shards, byUUID, chunks := map[string]bool{}, map[string]string{}, map[string][]Chunk{}
+	for _, s := range c.Shards {
+		if s.ID == "" || shards[s.ID] {
+			return Cluster{}, malformed(ShardsCollection, s.ID, "_id", "is missing, or occurs twice")
+		}
+		shards[s.ID] = true
 	}
-	doc := make(bson.D, 0, len(elements))
-	for _, e := range elements {
-		inner, ok := e.Value().DocumentOK()
-		switch key := e.Key(); {
-		case ok && (key == "min" || key == "max" || key == "key"):
-			doc = append(doc, bson.E{Key: key, Value: inner.String()})
-		default:
-			doc = append(doc, bson.E{Key: key, Value: e.Value()})
+	for _, n := range c.Collections {
+		if _, twice := chunks[n.NS]; twice || n.NS == "" {
+			return Cluster{}, malformed(CollectionsCollection, n.NS, "_id", "is missing, or occurs twice")
+		}
+		chunks[n.NS] = nil
+		if !n.UUID.IsZero() {
+			byUUID[string(n.UUID.Data)] = n.NS
 		}
 	}
-	return doc, nil
+	ids := map[string]bool{}
+	for _, chunk := range c.Chunks {
+		name, field := chunk.Name(), "ns"
+		if chunk.NS == "" {
+			chunk.NS, field = byUUID[string(chunk.UUID.Data)], "uuid"
+		}
+		_, known := chunks[chunk.NS]
+		switch {
+		case chunk.ID.IsZero() || ids[name]:
+			return Cluster{}, broken(chunk, "_id", "is missing, or occurs twice")
+		case !shards[chunk.Shard]:
+			return Cluster{}, broken(chunk, "shard", "names %q, which is not in config.shards",
+				catalog.Printable(chunk.Shard, 200))
+		case !known:
+			return Cluster{}, broken(chunk, field, "names no collection of config.collections: %q",
+				catalog.Printable(chunk.NS, 200))
+		}
+		ids[name] = true
+		chunks[chunk.NS] = append(chunks[chunk.NS], chunk)
+	}
+	c.Chunks = nil
+	for _, n := range c.Collections {
+		ordered, err := n.ordered(chunks[n.NS])
+		if err != nil {
+			return Cluster{}, err
+		}
+		c.Chunks = append(c.Chunks, ordered...)
+	}
+	return c, nil
+}
+
+// ordered returns the chunks of a collection in the order of their keys: one begins where another ends,
+// from MinKey to MaxKey. Those of a dropped collection stay as they are.
+func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
+	if n.Dropped {
+		return chunks, nil
+	}
+	at, end, err := n.limits()
+	if err != nil {
+		return nil, err
+	}
+	begins := map[Text]Chunk{}
+	for _, chunk := range chunks {
+		if other, ok := begins[chunk.Min]; ok {
+			return nil, broken(chunk, "min", "is that of chunk %q, too", catalog.Printable(other.Name(), 200))
+		}
+		begins[chunk.Min] = chunk
+	}
+	var all []Chunk
+	for at != end {
+		chunk, ok := begins[at]
+		switch {
+		case !ok && len(all) == 0:
+			return nil, malformed(CollectionsCollection, n.NS, "_id", "has no chunk that begins at MinKey")
+		case !ok:
+			return nil, broken(all[len(all)-1], "max", "is where no chunk begins: a gap, or an overlap")
+		}
+		delete(begins, at)
+		all, at = append(all, chunk), chunk.Max
+	}
+	for _, chunk := range chunks {
+		if _, left := begins[chunk.Min]; left {
+			return nil, broken(chunk, "min", "is where no chunk ends: a gap, or an overlap")
+		}
+	}
+	return all, nil
+}
+
+// limits are the lowest and the highest bound.
+func (n Collection) limits() (lowest, highest Text, err error) {
+	var key bson.D
+	if bson.UnmarshalExtJSON([]byte(n.Key), false, &key) != nil || len(key) == 0 {
+		return "", "", malformed(CollectionsCollection, n.NS, "key", "must be a document that is not empty")
+	}
+	bound := func(v any) Text {
+		for i := range key {
+			key[i].Value = v
+		}
+		raw, _ := bson.Marshal(key) // of two types that can always be written
+		return Text(bson.Raw(raw).String())
+	}
+	return bound(bson.MinKey{}), bound(bson.MaxKey{}), nil
+}
+
+func broken(c Chunk, field, format string, args ...any) error {
+	return malformed(ChunksCollection, c.Name(), field, format, args...)
+}
+
+func malformed(collection, id, field, format string, args ...any) error {
+	return &catalog.MalformedError{
+		Collection: collection, ID: id, Field: field, Problem: fmt.Sprintf(format, args...),
+	}
 }

@@ -1,21 +1,11 @@
 // Package cluster is what a balancer does with the metadata of a sharded cluster, without
-// doing it: it understands the documents of config.shards, config.collections and config.chunks,
+// doing it: it reads the documents of config.shards, config.collections and config.chunks,
 // decides which chunk has to go where, and builds the filters, updates and records of a move. No I/O
 // but the reading of a cluster file, no clock, no server.
 //
-// The policy is that of mongos 2.4 to 3.2, see Candidates. What it leaves out: zones, the size of
-// data, the control chunk of a migration, and the copying of documents. A move here is a change
-// of the metadata only.
-//
-// # The documents of others
-//
-// Every document is read from its raw bytes with a check of each type that matters, and an error
-// names collection, _id and field (catalog.MalformedError). Fields that are not used are kept in
-// Raw and not looked at.
-//
-// A server that knows neither MinKey nor MaxKey, nor field names with a dot, cannot store the
-// bounds of a chunk. The embedded config server is one. For it Stored writes the documents min,
-// max and key as one text of canonical extended JSON each, and the parsers read both forms.
+// The policy is that of mongos 2.4 to 3.2, see Candidates. What it leaves out: zones, the sizes of
+// data and of shards, the control chunk of a migration, and the copying of documents. A move here is a change
+// of the metadata only. Fields that the policy does not look at are not kept.
 //
 // # How a move is guarded
 //

@@ -10,18 +10,8 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 )
 
-// raw is a document given as relaxed extended JSON.
-func raw(t *testing.T, text string) bson.Raw {
-	t.Helper()
-	var doc bson.Raw
-	if err := bson.UnmarshalExtJSON([]byte(text), false, &doc); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return doc
-}
-
 // marshal is a document as bytes.
-func marshal(t *testing.T, doc bson.D) bson.Raw {
+func marshal(t *testing.T, doc any) bson.Raw {
 	t.Helper()
 	data, err := bson.Marshal(doc)
 	if err != nil {

@@ -2,15 +2,25 @@ package cluster
 
 import (
 	"bytes"
+	_ "embed" // for the sample
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 )
+
+//go:embed sample/cluster.json
+var sample []byte
+
+// Sample is a small cluster that is out of balance: five shards, one of them draining, eight
+// collections (one dropped, one with noBalance), 612 chunks, and four of five on one shard. The
+// policy needs 70 rounds for it. It is a cluster file like any other.
+func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }
 
 // errExport is what to do about a text that is no export.
 var errExport = errors.New("export it again with mongoexport, with or without --jsonArray")
@@ -18,33 +28,26 @@ var errExport = errors.New("export it again with mongoexport, with or without --
 // Load reads the metadata of a cluster from what mongoexport writes for config.shards,
 // config.collections and config.chunks, one after the other in any order: documents in extended
 // JSON, canonical or relaxed, one per line, over several lines (--pretty) or in an array
-// (--jsonArray).
+// (--jsonArray). The shape tells what a document is: a chunk has min, max and shard; a shard has host; a
+// collection has key or dropped.
 //
-// The documents are checked one by one and as a whole (Parse). An error names the source and the
-// line in which the document begins, and wraps a *catalog.MalformedError where a document is
-// understood and wrong.
+// An error names the source and the line in which the document, or the array, begins. It wraps a
+// *catalog.MalformedError where a document is understood and wrong, by itself or beside the others.
 func Load(name string, source io.Reader) (Cluster, error) {
 	name = catalog.Printable(name, 200)
-	text, err := io.ReadAll(source)
+	all, err := io.ReadAll(source)
 	if err != nil {
 		return Cluster{}, fmt.Errorf("load %s: %w", name, err)
 	}
 	var c Cluster
-	if line, err := c.read(bytes.TrimPrefix(text, []byte("\ufeff"))); err != nil {
+	if line, err := c.read(bytes.TrimPrefix(all, []byte("\ufeff"))); err != nil {
 		return Cluster{}, fmt.Errorf("load %s:%d: %w", name, line, err)
 	}
-	missing := ""
-	switch {
-	case len(c.Shards) == 0:
-		missing = ShardsCollection
-	case len(c.Collections) == 0:
-		missing = CollectionsCollection
-	case len(c.Chunks) == 0:
-		missing = ChunksCollection
-	}
-	if missing != "" {
-		return Cluster{}, fmt.Errorf("load %s: there is no document of config.%s; export it too: "+
-			"mongoexport -d config -c %[2]s", name, missing)
+	for i, n := range []int{len(c.Shards), len(c.Collections), len(c.Chunks)} {
+		if n == 0 {
+			return Cluster{}, fmt.Errorf("load %s: there is no document of config.%s; export it too: mongoexport "+
+				"-d config -c %[2]s", name, []string{ShardsCollection, CollectionsCollection, ChunksCollection}[i])
+		}
 	}
 	if c, err = Assemble(c); err != nil {
 		return Cluster{}, fmt.Errorf("load %s: %w", name, err)
@@ -52,46 +55,60 @@ func Load(name string, source io.Reader) (Cluster, error) {
 	return c, nil
 }
 
-// read appends the documents of a text. An error comes with the line of the document.
-func (c *Cluster) read(text []byte) (line int, err error) {
-	documents := json.NewDecoder(bytes.NewReader(text))
-	for array := false; ; {
-		rest := bytes.TrimLeft(text[documents.InputOffset():], " \t\r\n")
-		line = 1 + bytes.Count(text[:len(text)-len(rest)], []byte("\n"))
-		switch {
-		case len(rest) == 0 && !array:
-			return 0, nil
-		case !array && rest[0] == '[', array && !documents.More():
-			if _, err := documents.Token(); err != nil {
-				return line, fmt.Errorf("the array is not closed with ] (%w); %w", err, errExport)
+// read appends the documents of a text. An error comes with a line.
+func (c *Cluster) read(all []byte) (line int, err error) {
+	values := json.NewDecoder(bytes.NewReader(all))
+	for {
+		rest := bytes.TrimLeft(all[values.InputOffset():], " \t\r\n")
+		line = 1 + bytes.Count(all[:len(all)-len(rest)], []byte("\n"))
+		var value json.RawMessage
+		if err := values.Decode(&value); errors.Is(err, io.EOF) {
+			return line, nil
+		} else if err != nil {
+			return line, fmt.Errorf("not documents in JSON, or cut off (%w); %w", err, errExport)
+		}
+		documents := []json.RawMessage{value}
+		if value[0] == '[' {
+			_ = json.Unmarshal(value, &documents) // it was decoded already
+		}
+		for _, document := range documents {
+			if err := c.add(document); err != nil {
+				return line, err
 			}
-			array = !array
-			continue
-		}
-		var document json.RawMessage
-		if err := documents.Decode(&document); err != nil {
-			return line, fmt.Errorf("not a document in JSON, or cut off (%w); %w", err, errExport)
-		}
-		raw, err := parseJSON(document)
-		if err != nil {
-			return line, err
-		}
-		if err := c.add(raw); err != nil {
-			return line, err
 		}
 	}
 }
 
-// parseJSON understands one document of extended JSON, canonical or relaxed.
-func parseJSON(text []byte) (bson.Raw, error) {
+// add parses a document as one of the collection that its shape tells.
+func (c *Cluster) add(document []byte) error {
 	var raw bson.Raw
-	err := bson.UnmarshalExtJSON(text, false, &raw)
+	if err := bson.UnmarshalExtJSON(document, false, &raw); err != nil {
+		return fmt.Errorf("not a document in extended JSON: %s; %w", catalog.Printable(err.Error(), 200), errExport)
+	}
+	has := func(field string) bool { return raw.Lookup(field).Type != 0 }
+	switch {
+	case has("min") && has("max") && has("shard"):
+		return parse(ChunksCollection, raw, &c.Chunks)
+	case has("host"):
+		return parse(ShardsCollection, raw, &c.Shards)
+	case has("key") || has("dropped"):
+		return parse(CollectionsCollection, raw, &c.Collections)
+	}
+	return fmt.Errorf("the document with _id %q looks like none of config.shards, config.collections and "+
+		"config.chunks; remove it", catalog.Printable(text(raw.Lookup("_id")), 200))
+}
+
+// parse appends a document of a collection.
+func parse[T any](collection string, raw bson.Raw, to *[]T) error {
+	var document T
+	err := bson.Unmarshal(raw, &document)
 	if err == nil {
-		err = raw.Validate()
+		*to = append(*to, document)
+		return nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("not a document in extended JSON: %s; %w",
-			catalog.Printable(err.Error(), 200), errExport)
+	field := ""
+	if at := (*bson.DecodeError)(nil); errors.As(err, &at) {
+		field, err = strings.Join(at.Keys(), "."), at.Unwrap()
 	}
-	return raw, nil
+	return malformed(collection, text(raw.Lookup("_id")), field, "cannot be read: %v", err)
 }

@@ -59,13 +59,13 @@ func TestLoad_BadText_SaysWhereAndWhatToDo(t *testing.T) {
 		"no chunks": {shardLine + collectionLine, []string{"config.chunks", "-c chunks"}},
 		"csv":       {"_id,host\na,h\n", []string{"a.json:1:", "'_'", "mongoexport"}},
 		"bad JSON": {shardLine + "\n{\"_id\" \"b\"}\n",
-			[]string{"a.json:2:", "not a document", "again"}},
+			[]string{"a.json:2:", "not documents", "again"}},
 		"bad extended JSON": {shardLine + "\n{\"_id\": {\"$oid\": 5}}",
 			[]string{"a.json:2:", "extended JSON", "again"}},
 		"cut off":        {all + `{"_id": "b", "ho`, []string{"a.json:4:", "cut off"}},
-		"open text":      {all + `{"_id": "b` + "\n\"}", []string{"a.json:4:", "not a document"}},
-		"open array":     {"[" + shardLine + "\n", []string{"a.json:2:", "]"}},
-		"no comma":       {"[" + shardLine + "\n" + collectionLine + "]", []string{"a.json:2:", "comma"}},
+		"open text":      {all + `{"_id": "b` + "\n\"}", []string{"a.json:4:", "not documents"}},
+		"open array":     {"[" + shardLine + "\n", []string{"a.json:1:", "cut off"}},
+		"no comma":       {"[" + shardLine + "\n" + collectionLine + "]", []string{"a.json:1:", "after array element", "again"}},
 		"comma too much": {"[" + shardLine + ",]", []string{"a.json:1:", "']'"}},
 		"comma at first": {"[," + shardLine + "]", []string{"a.json:1:", "','"}},
 		"array in array": {"[[" + shardLine + "]]", []string{"a.json:1:", "mongoexport"}},
@@ -81,7 +81,7 @@ func TestLoad_BadText_SaysWhereAndWhatToDo(t *testing.T) {
 			[]string{"chunks", "5716450a", `"uuid"`}},
 		"the whole wrong": {
 			shardLine + collectionLine + strings.Replace(chunkLine, "maxKey", "minKey", 1),
-			[]string{"a.json", "chunks", `"max"`, "greater"}},
+			[]string{"a.json", "chunks", `"max"`, "gap"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +110,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := c.Validate(); err != nil {
+		if c, err = cluster.Assemble(c); err != nil {
 			t.Error(err)
 		}
 		cluster.Candidates(c)

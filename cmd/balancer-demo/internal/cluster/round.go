@@ -27,12 +27,33 @@ const (
 // finds its lock lost and records nothing (Entered) or Lost (Left); the other way round a stamp
 // could come long after the check, and the judge would accuse the innocent.
 type Round struct {
-	Process string
-	Fence   int64
-	Entered bson.Timestamp
-	Left    bson.Timestamp // zero unless the outcome is Done
-	Outcome Outcome
-	Moves   int64
+	ID      string         `bson:"_id"` // see NewRound
+	Process string         `bson:"process"`
+	Fence   int64          `bson:"fence"`
+	Entered bson.Timestamp `bson:"entered"`
+	Left    bson.Timestamp `bson:"left"` // zero unless the outcome is Done
+	Outcome Outcome        `bson:"outcome"`
+	Moves   int64          `bson:"moves"`
+}
+
+// NewRound is a round that begins. A process never has two with one fence.
+func NewRound(process string, fence int64, entered bson.Timestamp) Round {
+	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: entered}
+}
+
+// Validate refuses a record that the judge could not rely on.
+func (r Round) Validate() error {
+	switch {
+	case r.Process == "":
+		return malformed(RoundsCollection, r.ID, "process", "is missing")
+	case r.Entered.IsZero():
+		return malformed(RoundsCollection, r.ID, "entered", "is missing")
+	case r.Outcome == Done && r.Left.Before(r.Entered):
+		return malformed(RoundsCollection, r.ID, "left", "lies before entered")
+	case r.Outcome != Done && r.Outcome != Lost && r.Outcome != Unfinished:
+		return malformed(RoundsCollection, r.ID, "outcome", "is %q; it must be done, lost or empty", r.Outcome)
+	}
+	return nil
 }
 
 // TickID is the _id of the document that Tick updates, in RoundsCollection.
@@ -41,52 +62,4 @@ const TickID = "tick"
 // Tick is the update that makes the server write a new Timestamp, larger than all before it, into
 // the field at. On MongoDB these rise with every write of the whole server; on the embedded
 // config server they rise as long as it is not restarted within one second.
-func Tick() bson.D { return bson.D{{Key: "$currentDate", Value: stampOf("at")}} }
-
-// ID is the _id of the round's document: a process never has two rounds with one fence.
-func (r Round) ID() string { return fmt.Sprintf("%s/%d", r.Process, r.Fence) }
-
-// Document is the record of a round that has begun.
-func (r Round) Document() bson.D {
-	return bson.D{
-		{Key: "_id", Value: r.ID()},
-		{Key: "process", Value: r.Process},
-		{Key: "fence", Value: r.Fence},
-		{Key: "entered", Value: r.Entered},
-		{Key: "left", Value: r.Left},
-		{Key: "outcome", Value: string(r.Outcome)},
-		{Key: "moves", Value: r.Moves},
-	}
-}
-
-// Finish is the update of the record at the end of the round.
-func (r Round) Finish() bson.D {
-	return bson.D{{Key: "$set", Value: bson.D{
-		{Key: "left", Value: r.Left},
-		{Key: "outcome", Value: string(r.Outcome)},
-		{Key: "moves", Value: r.Moves},
-	}}}
-}
-
-// ParseRound understands the record of a round. Error: *catalog.MalformedError.
-func ParseRound(raw bson.Raw) (Round, error) {
-	d := open(RoundsCollection, raw)
-	r := Round{
-		Process: d.text("process"),
-		Fence:   d.whole("fence"),
-		Entered: d.stamp("entered", true),
-		Left:    d.stamp("left", false),
-		Outcome: Outcome(d.optionalText("outcome")),
-		Moves:   d.whole("moves"),
-	}
-	switch r.Outcome {
-	case Unfinished, Lost:
-	case Done:
-		if r.Left.Before(r.Entered) {
-			d.fail("left", "lies before entered")
-		}
-	default:
-		d.fail("outcome", "is %s; it must be done, lost or empty", quoted(string(r.Outcome)))
-	}
-	return r, d.err()
-}
+func Tick() bson.M { return bson.M{"$currentDate": stampOf("at")} }

@@ -4,7 +4,6 @@
 package referee
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -174,8 +173,7 @@ func judgeChunks(before, after []cluster.Chunk) []Violation {
 			found = append(found, Violation{ChunkDuplicated, name, "is there twice"})
 		case !ok:
 			found = append(found, Violation{ChunkDuplicated, name, "was not there before"})
-		case old.NS != chunk.NS || !bytes.Equal(old.Min, chunk.Min) ||
-			!bytes.Equal(old.Max, chunk.Max):
+		case old.NS != chunk.NS || old.Min != chunk.Min || old.Max != chunk.Max:
 			found = append(found, Violation{ChunkChanged, name, fmt.Sprintf(
 				"was %s %s to %s, is %s %s to %s",
 				old.NS, old.Min, old.Max, chunk.NS, chunk.Min, chunk.Max)})

@@ -29,32 +29,23 @@ func died(process string, fence int64, entered int) cluster.Round {
 }
 
 func moved(process string, fence int64, at int, chunk, from, to string) cluster.Change {
-	return cluster.Change{Process: process, Fence: fence, MovedAt: stamp(at), Chunk: chunk,
-		From: from, To: to}
+	return cluster.Change{Details: cluster.Details{Process: process, Fence: fence, MovedAt: stamp(at), Chunk: chunk,
+		From: from, To: to}}
 }
 
 // chunk is the n-th of the chunks, on shard a and moved by nobody.
-func chunk(t *testing.T, n int) cluster.Chunk {
-	t.Helper()
-	raw, err := bson.Marshal(bson.M{"_id": fmt.Sprintf("db.x-%d", n), "ns": "db.x", "shard": "a",
-		"min": bson.M{"x": n}, "max": bson.M{"x": n + 1}, "lastmod": stamp(n)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := cluster.ParseChunk(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+func chunk(n int) cluster.Chunk {
+	kind, id, _ := bson.MarshalValue(fmt.Sprintf("db.x-%d", n)) // a string can always be written
+	return cluster.Chunk{ID: bson.RawValue{Type: kind, Value: id}, NS: "db.x", Shard: "a",
+		Min: cluster.Text(fmt.Sprint(n)), Max: cluster.Text(fmt.Sprint(n + 1)), Lastmod: stamp(n)}
 }
 
 // clean is a history in which everything may happen that is allowed: rounds of several processes,
 // a death in a round with a move that was not logged any more, a paused holder that found out.
-func clean(t *testing.T) referee.History {
-	t.Helper()
+func clean() referee.History {
 	var before []cluster.Chunk
 	for n := range 6 {
-		before = append(before, chunk(t, n))
+		before = append(before, chunk(n))
 	}
 	after := make([]cluster.Chunk, len(before))
 	copy(after, before)
@@ -77,7 +68,7 @@ func clean(t *testing.T) referee.History {
 
 func TestJudge_CleanHistory_FindsNothing(t *testing.T) {
 	t.Parallel()
-	if found := referee.Judge(clean(t)); len(found) != 0 {
+	if found := referee.Judge(clean()); len(found) != 0 {
 		t.Errorf("found %+v", found)
 	}
 	if found := referee.Judge(referee.History{}); len(found) != 0 {
@@ -174,7 +165,7 @@ func TestJudge_EachBreach_IsFound(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := clean(t)
+			h := clean()
 			test.spoil(&h)
 			found := referee.Judge(h)
 			for _, v := range found {
@@ -189,7 +180,7 @@ func TestJudge_EachBreach_IsFound(t *testing.T) {
 
 func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 	t.Parallel()
-	h := clean(t)
+	h := clean()
 	h.Rounds = append(h.Rounds, round("p9", 6, 42, 44))
 	found := referee.Judge(h)
 	if len(found) == 0 {
@@ -205,7 +196,7 @@ func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 // The judge's order is the server's: that of the slices does not matter, and stays as it is.
 func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 	t.Parallel()
-	h := clean(t)
+	h := clean()
 	for i, j := 0, len(h.Rounds)-1; i < j; i, j = i+1, j-1 {
 		h.Rounds[i], h.Rounds[j] = h.Rounds[j], h.Rounds[i]
 	}

@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A Migration is one chunk that has to go from one shard to another.
+type Migration struct {
+	Chunk    Chunk
+	From, To string
+}
+
+// Filter selects the chunk in config.chunks as long as it is on the shard it has to leave and no
+// holder with a higher fence has moved it. A filter that matches nothing is the sign of a stale
+// holder.
+func (m Migration) Filter(fence int64) bson.M {
+	return bson.M{"_id": m.Chunk.ID, "shard": m.From, "$or": bson.A{
+		bson.M{"fence": bson.M{"$exists": false}}, bson.M{"fence": bson.M{"$lte": fence}},
+	}}
+}
+
+// Update moves the chunk: its new shard, the mover's fence, the next version (NextVersion), and
+// movedAt, a Timestamp that the server writes in the same step. Read the document back with the
+// update (findOneAndUpdate, after): movedAt belongs into the changelog.
+func (m Migration) Update(fence int64, version bson.Timestamp) bson.M {
+	return bson.M{"$set": bson.M{"shard": m.To, "fence": fence, "lastmod": version},
+		"$currentDate": stampOf("movedAt")}
+}
+
+// NextVersion is the version that the next move in a collection writes: one migration more than
+// the highest of all its chunks, and no split. mongos also raised a chunk that stayed on the
+// giving shard; nothing routes by these versions here, so that is left out.
+func (c Cluster) NextVersion(ns string) bson.Timestamp {
+	var highest uint32
+	for _, chunk := range c.Chunks {
+		if chunk.NS == ns {
+			highest = max(highest, chunk.Lastmod.T)
+		}
+	}
+	return bson.Timestamp{T: highest + 1}
+}
+
+// Moved is what the changelog says of a chunk that has reached its new shard.
+const Moved = "moveChunk.commit"
+
+// A Change is an entry of config.changelog about a move, in the shape mongos gave it.
+type Change struct {
+	ID         string    `bson:"_id"`        // "<host>-<time>-<serial>"
+	Server     string    `bson:"server"`     // "<host>:<pid>" of the process that writes, which has no address
+	ClientAddr string    `bson:"clientAddr"` // the same
+	Time       time.Time `bson:"time"`       // the writer's clock, informational
+	What       string    `bson:"what"`
+	NS         string    `bson:"ns"`
+	Details    `bson:"details"`
+}
+
+// Details say what was moved. Chunk, Process, Fence and MovedAt are ours.
+type Details struct {
+	Min     Text           `bson:"min"`
+	Max     Text           `bson:"max"`
+	From    string         `bson:"from"`
+	To      string         `bson:"to"`
+	Chunk   string         `bson:"chunk"` // its Name
+	Process string         `bson:"process"`
+	Fence   int64          `bson:"fence"`
+	MovedAt bson.Timestamp `bson:"movedAt"` // the server's stamp in the chunk
+}
+
+// Changed is the entry about a move that a process has made with its fence.
+func (m Migration) Changed(process string, fence int64, at bson.Timestamp,
+	host string, pid int, now time.Time) Change {
+	server := fmt.Sprintf("%s:%d", host, pid)
+	return Change{
+		ID: fmt.Sprintf("%s-%s-%s", host, now.UTC().Format("2006-01-02T15:04:05.000-0700"),
+			bson.NewObjectID().Hex()),
+		Server: server, ClientAddr: server, Time: now, What: Moved, NS: m.Chunk.NS,
+		Details: Details{Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To, Chunk: m.Chunk.Name(),
+			Process: process, Fence: fence, MovedAt: at},
+	}
+}
+
+func stampOf(field string) bson.M { return bson.M{field: bson.M{"$type": "timestamp"}} }
