@@ -220,7 +220,7 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 			return s != nil && !s.over() && s.id() == p.Process
 		})
 		switch {
-		case owner >= 0 && o.goesOn(o.w.slots[owner], l.Name):
+		case owner >= 0 && o.goesOn(o.w.slots[owner], l.Name, p):
 		case owner >= 0 && !o.shutting(o.w.slots[owner]):
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
 		case owner < 0 && i < alive:
@@ -350,15 +350,11 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return nil
 }
 
-// goesOn reports whether a process waits for a lock in a call that has sent nothing yet: it goes on with the
-// place of one whose time was up.
-func (o *oracle) goesOn(p *process, name string) bool {
+// goesOn reports whether the caller to whom a place belonged waits for that lock again, in a call that has sent
+// nothing: it goes on with the place of its last one, whose time was up. Another caller of the process does not.
+func (o *oracle) goesOn(p *process, name string, place catalog.Participant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, a := range o.attempts[p] {
-		if a.name == name && a.waits && len(a.sessions) == 0 {
-			return true
-		}
-	}
-	return false
+	a := o.attempts[p][labelOf(place.Who)]
+	return a != nil && a.name == name && a.waits && len(a.sessions) == 0
 }
