@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,21 +149,20 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 		old := a.mustTry("a")
 		before := w.doc("a")
 		a.kill()
-		stopped := false
+		var stopped atomic.Bool // the command outlives its caller
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Condemn && !stopped {
-				stopped = true
+			if call.Op == fault.Condemn && stopped.CompareAndSwap(false, true) {
 				a.store.Set(nil)
 				time.Sleep(10 * time.Minute)
 			}
 			return apply()
 		})
-		for start := time.Now(); !stopped && time.Since(start) < 2*takeoverTime; time.Sleep(10 * time.Second) {
+		for start := time.Now(); !stopped.Load() && time.Since(start) < 2*takeoverTime; time.Sleep(10 * time.Second) {
 			_, err := b.try("a")
 			wantErr(t, err, distlock.ErrHeld)
 		}
-		if !stopped || !bytes.Equal(before, w.doc("a")) {
-			t.Errorf("stopped: %v, document %v", stopped, w.doc("a"))
+		if !stopped.Load() || !bytes.Equal(before, w.doc("a")) {
+			t.Errorf("stopped: %v, document %v", stopped.Load(), w.doc("a"))
 		}
 		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline was before
 		if a.Stats().Processes != 0 {

@@ -208,7 +208,7 @@ func TestDeadlock_Notes_AreFew(t *testing.T) {
 // Tries to break: a search that fails is told once when it begins to and once when it ends, and tried again.
 func TestDeadlock_SearchFails_IsLoggedAndTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var log strings.Builder
+		var log safeBuffer
 		a := w.start(nil)
 		b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
 		ga, gb := a.mustTry("a"), b.mustTry("b")

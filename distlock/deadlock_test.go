@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -472,9 +473,9 @@ func TestDeadlock_BrokenWhileItIsRead_NobodyIsTold(t *testing.T) {
 		ctx, cancel := context.WithCancel(ga.Context())
 		older := a.queueCtx(ctx, "b")
 		time.Sleep(time.Millisecond)
-		reads := 0
+		var reads atomic.Int32 // by the search
 		store.after = func() {
-			if reads++; reads == 1 {
+			if reads.Add(1) == 1 {
 				cancel()
 				wantErr(t, (<-older).err, context.Canceled)
 				synctest.Wait() // its place is given up in the background
@@ -483,8 +484,8 @@ func TestDeadlock_BrokenWhileItIsRead_NobodyIsTold(t *testing.T) {
 		younger := b.queueCtx(gb.Context(), "a")
 		time.Sleep(time.Minute)
 		w.wantWaiting(younger)
-		if reads < 2 {
-			t.Errorf("%d readings", reads)
+		if n := reads.Load(); n < 2 {
+			t.Errorf("%d readings", n)
 		}
 		w.release(ga)
 		w.release(w.wantTurn(younger))

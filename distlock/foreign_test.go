@@ -205,6 +205,8 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 					return apply()
 				})
 				p.refused("a", 10*time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
 				if !changed {
 					t.Errorf("no %s after the look", c.before)
 				}

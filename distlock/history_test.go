@@ -553,7 +553,7 @@ func TestHistory_CloseThatFails_WritesOrSaysSo(t *testing.T) {
 	for name, dead := range map[string]bool{"one release": false, "everything": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				var log strings.Builder
+				var log safeBuffer
 				p, other := w.start(func(cfg *distlock.Config) { own(cfg); cfg.Logger = zerolog.New(&log) }), w.start(own)
 				g := p.mustTry("a")
 				p.mustTry("b")

@@ -220,7 +220,7 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 // An observer that panics, and a logger that does, break no lock, and keep no event from the others.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var log strings.Builder
+		var log safeBuffer
 		d := &diary{}
 		bad := observerFunc(func(distlock.Event) { panic(errors.New("no\nmetrics")) })
 		p := w.start(func(cfg *distlock.Config) {
@@ -237,7 +237,7 @@ func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 			t.Error(err)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "an observer panicked") {
-			t.Errorf("the log has %d lines: %s", n, &log)
+			t.Errorf("the log has %d lines: %s", n, log.String())
 		}
 		if n := len(d.take()); n != 6 {
 			t.Errorf("the other observer was told of %d events, want 6", n)
