@@ -101,7 +101,7 @@ type Config struct {
 
 	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each
 	// give or take a fifth. Where there are no change streams a waiting process asks for its grants
-	// at least Poll/50 apart.
+	// at least Poll/100 apart.
 	Poll time.Duration
 	// PollMax is the longest pause, also of the questions for grants.
 	PollMax time.Duration

@@ -266,7 +266,7 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 
 // It tries to break: a lock does not stand free while anybody waits for it, in a line or before one.
 // With notices a hand-over takes no time in these tests. Without them it takes the pause between two
-// questions, on the average a fiftieth of Poll, or a sixteenth of the time in which a process had no
+// questions, at most a hundredth of Poll, or a sixteenth of the time in which a process had no
 // turn, and a fifth more.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond

@@ -100,17 +100,6 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
-// understoodOnly adds to a filter for names that package catalog understands the document, so that the
-// waiters need not travel. A server that cannot tell sends them. The hint keeps the server from
-// another index, which holds more than what was asked for.
-func understoodOnly(s catalog.Server, filter bson.D) (bson.D, *options.FindOptionsBuilder) {
-	if !s.PipelineUpdates {
-		return filter, options.Find()
-	}
-	return append(filter, whole()), options.Find().SetHint(byID).
-		SetProjection(bson.D{{Key: "waiters", Value: 0}})
-}
-
 // find calls collect with every document; raw is valid during the call only.
 func (c *Catalog) find(
 	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,

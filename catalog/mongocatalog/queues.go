@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/queue"
@@ -234,8 +235,11 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string
 		return nil, nil, o.wrap(err)
 	}
 	locks := map[string]catalog.Lock{}
-	filter, find := understoodOnly(s, awarded(process, names))
-	err = c.find(ctx, o, c.locks, filter, find, func(raw bson.Raw) {
+	find := options.Find()
+	if s.Kind != catalog.FerretDB {
+		find = find.SetHint(byID).SetProjection(withoutWords)
+	}
+	err = c.find(ctx, o, c.locks, awarded(process, names), find, func(raw bson.Raw) {
 		if l, bad := catalog.ParseLock(raw); bad == nil {
 			locks[l.Name] = l
 		}

@@ -19,7 +19,7 @@ import (
 //     PollMax and a quarter of the time in which nothing has moved: to know that it still does;
 //   - where there is none, or while it lags, one read asks for it. Its pauses are a small part of the time
 //     in which nothing has moved, a smaller one if somebody is near the front, so that asking adds the
-//     same share to every wait; at least four round trips, so that they follow the server; at most PollMax;
+//     same share to every wait; at least two round trips, so that they follow the server; at most PollMax;
 //   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
 //     them and how their pings are. It starts and goes on with the watch of holders and waiters, and
 //     finds a grant that was not told.
@@ -38,12 +38,12 @@ type loop struct {
 
 // Bounds of the pauses between two questions, see loop.
 const (
-	roundTrips   = 4
+	roundTrips   = 2
 	nearFront    = 64 // the pause is this part of the time in which nothing moved
 	FarFromFront = 16 // for those who have more than nearPlaces before them
 	nearPlaces   = 16
-	besideStream = 4  // beside a stream that tells in time; at least PollMax then
-	pollsInPoll  = 50 // the shortest pause is Poll divided by it
+	besideStream = 4   // beside a stream that tells in time; at least PollMax then
+	pollsInPoll  = 100 // the shortest pause is Poll divided by it
 
 	forEver = time.Duration(math.MaxInt64)
 )

@@ -9,8 +9,8 @@ import "time"
 // The pause between two questions is this part of the time until the expected turn, and at most that part of the
 // time in which nothing has moved, since a turn may be shorter than those before it.
 const (
-	approach   = 2
-	unexpected = 4
+	approach   = 3
+	unexpected = 8
 )
 
 // mostTurns bounds what is remembered of locks.

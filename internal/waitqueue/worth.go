@@ -46,13 +46,11 @@ const (
 // bounds say what is in time, and how long a trial takes.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds follow the server's round trip. A stream that tells within the shortest pause between two questions
+// bounds follow the server's round trip. A stream that tells within the two shortest pauses between questions
 // is as good as asking. The caller holds mu.
 func (q *Queue) bounds() bounds {
-	return bounds{
-		prompt: q.leastPause(q.rtt), trial: q.PollMax,
-		late: max(roundTrips*q.rtt, q.Poll/5, 50*time.Millisecond),
-	}
+	prompt := 2 * q.leastPause(q.rtt)
+	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
 // opens begins with a stream that has just been opened.
