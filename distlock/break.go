@@ -12,30 +12,28 @@ import (
 	"mongodlm/internal/contend"
 )
 
-// Break frees a lock by force if its holder is still the one that the operator saw in a listing: it
-// has that fence and, where one is given, that session ([LockInfo].Session; one at most). It writes
-// the reason into the document, raises the fence and changes the session, so that the old holder's
-// release touches nothing.
+// Break frees a lock by force if its holder is still the one that the operator saw: it has that
+// fence and, if one is given, that session (LockInfo.Session). It writes why into the document,
+// raises the fence and changes the session, so that the old holder's release touches nothing, and
+// grants the lock to the next in line. Of a shared lock it takes out the one holder with that
+// fence. A holder whose ping is missing or of a foreign manager is broken by its session only,
+// since foreign managers do not raise the fence.
 //
-// A foreign holder does not raise the fence: it may have come after the one that the operator saw. It is
-// broken by its session only, like any holder whose ping is not of this package or that has none.
+// Break does not wait, so it can let two holders in: a living holder learns of it with its next
+// ping, at most Ping plus one command later, and trusts its guard until then. A guard of the
+// Inspector's own Manager is lost before the command is sent, whatever becomes of that, and an
+// acquisition whose reply is on its way ends with a *LostError. Make sure that the holder is dead
+// or stopped, or that what the lock protects checks the fence.
 //
-// It is the one operation that can let two holders in: it does not wait. A holder that lives learns
-// of it with its next ping, at most Ping plus one command later; until then it trusts its guard. A guard of
-// the Manager whose Inspector this is is lost before the command is sent, whatever becomes of that, and an
-// acquisition of its whose reply is still on its way ends with a *LostError.
-// Make sure that the holder is dead or stopped, or that what the lock protects checks the fence.
-// Where others wait, the next in line is granted the lock at once. Of a shared lock the one holder
-// with that fence is taken out.
+// It returns a row with Name, Process, Session and Fence for each process that was granted the
+// lock; one row that is not Held, with its fence where that is known, when the lock is free now;
+// none when others hold it still.
 //
-// It returns what came of it: a row for each who was granted the lock, with Name, Process, Session and
-// Fence; or one row that is not Held when the lock is free now, with its fence where that is known; or
-// none when others hold the lock still.
-//
-// Errors: [ErrFenceMismatch] when the lock is free or has another fence or session by now, or a foreign
-// holder and no session was given; [ErrBadName]; [ErrBadOption] for a why that is empty or too long (1,016
-// bytes) and for two sessions; [ErrOutcomeUnknown]: list the lock again; a *MalformedError;
-// [ErrUnavailable]; [ErrClosed]; a text that says why the server is not supported, as from [New].
+// Errors: [ErrFenceMismatch] when the lock is free, has another fence or session, or has a foreign
+// holder and no session was given; [ErrBadName]; [ErrBadOption] for a why that is empty or longer
+// than 1,016 bytes, and for two sessions; [ErrOutcomeUnknown]: list the lock again;
+// *MalformedError; [ErrUnavailable]; [ErrClosed]; a text as from [New] when the server is not
+// supported.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {

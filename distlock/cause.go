@@ -36,12 +36,11 @@ var causes = []struct {
 
 // Cause returns what Err is in one word of a fixed few, for a label; "" when it is nil.
 //
-//   - of a try or a call that got no lock: "held", "permits", "deadlock", "canceled" (its context ended),
-//     "no heartbeat", and those below
+//   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no heartbeat"
 //   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (a twin, or a
-//     hand), "lease", "taken" (another has the lock: by a break, a hand, a foreign manager), "removed"
-//   - of a command: "unavailable", "unknown" (its outcome), "denied" (a privilege), "malformed", "closed",
-//     "other"
+//     hand), "lease", "taken" (another has the lock), "removed"
+//   - of any command: "unavailable", "unknown" (its outcome), "denied" (a privilege), "malformed",
+//     "closed", "other"
 func (e Event) Cause() string {
 	if e.Err == nil {
 		return ""

@@ -26,107 +26,84 @@ const (
 const configServerTakeover = 15 * time.Minute
 
 // Config says where the store is and how a Manager behaves. The zero value of every field but the
-// connection means its default; nothing is corrected silently: what contradicts is refused by New
-// with a *ConfigError that lists all of it. The effective values are in [Manager.Config].
-//
-// The defaults, as mongos had them where it had them:
-//
-//	Database         "config"
-//	Ping             30 s
-//	Takeover         15 min
-//	Margin           Takeover/4
-//	MaxClockSkew     Takeover/30
-//	MaxWatchGap      Takeover/4
-//	TakeoverRule     takeover.Witnesses
-//	ForeignTakeover  15 min
-//	Poll             500 ms, or Takeover/30 if that is less
-//	PollMax          the smaller of 5 s and Takeover/30, at least Poll
-//	CommandTimeout   5 s
-//	ReleaseTries     3
-//	ReleasePause     2 s
-//	PruneAge         4 days
-//	PruneEvery       1 h
-//	PruneLocks       off
-//	Host             the machine's host name
-//	Logger           silent
-//	Observer         none
-//	History          what was notable; in database "config" nothing
+// connection means its default, as mongos had it where mongos had it. Nothing is corrected silently:
+// New refuses what contradicts with a *ConfigError that lists all of it. [Manager.Config] returns the
+// effective values.
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
-	// URI is a MongoDB connection string. Read and write concern, read preference and
-	// retryable writes in it do not matter to the lock's commands.
+	// URI is a MongoDB connection string. The lock's commands do not depend on its read and write
+	// concern, read preference and retryable writes.
 	URI string
 	// ClientOptions is used instead of a URI, as it is, for two clients: one for acquiring and
 	// releasing, one of two connections for the heartbeat.
 	ClientOptions *options.ClientOptions
-	// Client is a ready client of the application for acquiring and releasing. New does not
-	// close it.
+	// Client is a client of the application for acquiring and releasing. New does not close it.
 	Client *mongo.Client
-	// PingClient is a ready client for the heartbeat, to go with Client. If it is nil and
-	// neither URI nor ClientOptions is there to make one from, the heartbeat shares Client, and
-	// an application that uses up its connection pool can make the process lose its locks.
+	// PingClient is a client for the heartbeat, to go with Client. Without it, a URI and ClientOptions
+	// the heartbeat shares Client: if the application uses up its connection pool the process can lose
+	// its locks.
 	PingClient *mongo.Client
 	// Catalog is a store of one's own, such as memcatalog in a unit test.
 	Catalog catalog.Catalog
 
-	// Database holds the collections locks and lockpings. A database of one's own, such as
-	// "distlock", is better than the default for all but clusters.
+	// Database holds the collections locks and lockpings; default "config". A database of one's own,
+	// such as "distlock", is better for all but clusters.
 	Database string
-	// AllowConfigThroughMongos lets database "config" be used through a mongos, where it is the
-	// living metadata of a sharded cluster.
+	// AllowConfigThroughMongos lets database "config" be used through a mongos, where it is the living
+	// metadata of a sharded cluster.
 	AllowConfigThroughMongos bool
 
-	// Ping is the time between two heartbeats. Ping*3 <= Takeover - Margin.
+	// Ping is the time between two pings; default 30 s. Ping*3 <= Takeover - Margin.
 	Ping time.Duration
-	// Takeover is how long a holder must have been silent before its locks may be taken.
-	// At most 7 days, and 15 min on a config server. A contender waits for the longer of its own
-	// and the holder's.
+	// Takeover is how long a holder must have been silent before its locks may be taken; default
+	// 15 min, at most 7 days, and 15 min on a config server. A contender waits for the longer of its
+	// own and the holder's.
 	Takeover time.Duration
-	// Margin is how long before that a holder stops trusting its locks.
-	// Two holders exclude each other while the RATES of their clocks differ by less than
-	// Takeover / (Takeover - Margin); the default allows a ratio of 1.33.
+	// Margin is how long before that a holder stops trusting its locks; default Takeover/4. The package
+	// documentation says how much the rates of clocks may differ by it.
 	Margin time.Duration
-	// MaxClockSkew is how far the server's and the contender's clocks may differ for the
-	// shorter takeover rule. mongos: LOCK_SKEW_FACTOR.
+	// MaxClockSkew is how far the server's and the contender's clocks may differ for the shorter
+	// takeover rule; default Takeover/30. mongos: LOCK_SKEW_FACTOR.
 	MaxClockSkew time.Duration
-	// MaxWatchGap restarts a contender's watch when it has not looked for longer.
+	// MaxWatchGap restarts a contender's watch when it has not looked for longer; default Takeover/4.
 	MaxWatchGap time.Duration
-	// TakeoverRule chooses among the takeover rules of the generations.
+	// TakeoverRule chooses among the takeover rules of the generations; default takeover.Witnesses.
 	TakeoverRule takeover.Rule
 	// RefuseWithoutPing never takes over a holder without a ping document, as mongos 1.8.
 	RefuseWithoutPing bool
-	// ForeignTakeover is the least takeover time for a holder that is foreign.
+	// ForeignTakeover is the least takeover time for a holder that is foreign; default 15 min.
 	ForeignTakeover time.Duration
 
-	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each
-	// give or take a fifth. Where there are no change streams a waiting process asks for its grants
-	// at least Poll/100 apart.
+	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each give
+	// or take a fifth. Where there are no change streams a waiting process asks for its grants at least
+	// Poll/100 apart. Default 500 ms, or Takeover/30 if that is less.
 	Poll time.Duration
-	// PollMax is the longest pause, also of the questions for grants.
+	// PollMax is the longest pause, also between the questions for grants; default 5 s, or Takeover/30
+	// if that is less, at least Poll.
 	PollMax time.Duration
-	// CommandTimeout bounds one command.
+	// CommandTimeout bounds one command; default 5 s.
 	CommandTimeout time.Duration
-	// ReleaseTries is how often Release tries before the background goes on.
+	// ReleaseTries is how often Release tries before the background goes on; default 3.
 	ReleaseTries int
-	// ReleasePause is the pause after the first failed try; it doubles.
+	// ReleasePause is the pause after the first failed try; it doubles; default 2 s.
 	ReleasePause time.Duration
-	// PruneAge is the age from which pings that no lock names are deleted.
+	// PruneAge is the age from which pings that no lock names are deleted; default 4 days.
 	PruneAge time.Duration
-	// PruneEvery is the time between two prunings, give or take half.
+	// PruneEvery is the time between two prunings, give or take half; default 1 h.
 	PruneEvery time.Duration
-	// PruneLocks deletes lock documents, too: those of names that nobody holds or waits for and nobody has
-	// acquired for PruneAge. For names that are made up as one goes, such as one for each order. Up to 10,000
-	// documents are looked at each time, in the order of names; then it goes on from there. Fences still rise,
-	// unless the server's clock goes back by more than PruneAge. It needs the privilege to remove from locks.
+	// PruneLocks also deletes the documents of locks that nobody holds, waits for, or has acquired for
+	// PruneAge: for names that are made up as one goes, one for each order. A pruning looks at up to
+	// 10,000 documents by name and the next goes on from there. Fences still rise unless the server's
+	// clock goes back by more than PruneAge. It needs the privilege to remove from locks.
 	PruneLocks bool
 
-	// Host is the first part of the process id: at most 255 bytes, no control characters.
+	// Host is the first part of the process id: at most 255 bytes without control characters; default
+	// the machine's host name.
 	Host string
-	// Logger gets the events.
+	// Logger gets the events; default silent.
 	Logger zerolog.Logger
-	// Observer is told of them as values, for metrics, spans and histories; nil tells nobody and costs
-	// nothing. Several: see [Observers].
+	// Observer is told of them as values; several: see [Observers].
 	Observer Observer
 	// History says what is written of it beside the locks.
 	History HistoryConfig

@@ -11,53 +11,45 @@ import (
 
 // Errors of acquiring.
 var (
-	// ErrHeld is matched by *HeldError, which TryLock returns when the lock is not to be had at once, and
-	// Lock, LockAll, Do and LockInTransaction when it was not to be had in the time they were given.
+	// ErrHeld is matched by *HeldError: TryLock found the lock taken, or Lock, LockAll, Do or
+	// LockInTransaction did not get it in time.
 	ErrHeld = errors.New("distlock: lock is held")
-	// ErrPermitMismatch is matched by *PermitMismatchError, which all that acquire return while a holder
-	// or waiter that is not dead by the takeover rule uses the lock with another number of permits.
+	// ErrPermitMismatch is matched by *PermitMismatchError, which all that acquire return while a
+	// holder or waiter that is not dead uses the lock with another number of permits.
 	ErrPermitMismatch = catalog.ErrPermitMismatch
-	// ErrDeadlock is matched by *DeadlockError, which Lock, LockAll, Do and LockInTransaction return when
-	// to wait on would be to wait for ever.
+	// ErrDeadlock is matched by *DeadlockError, which Lock, LockAll, Do and LockInTransaction return.
 	ErrDeadlock = errors.New("distlock: deadlock")
-	// ErrNoHeartbeat is returned by TryLock and by Manager.Err, and by all that wait once their time is up,
-	// when no ping of the process was acknowledged in time, so that no guard could be trusted. The server
-	// is unreachable, or was a moment ago.
+	// ErrNoHeartbeat is returned by TryLock and Manager.Err, and by all that wait when their time is
+	// up, while no ping is acknowledged in time, so that no guard could be trusted.
 	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
-	// ErrOutcomeUnknown is returned by all that acquire, by InTransaction and by Break when the server may
-	// or may not have done what was asked. An acquisition is undone in the background: no lock stays held
-	// because of it longer than one ping interval and one command limit, while the process lives.
+	// ErrOutcomeUnknown is returned when the server may or may not have done what was asked. An
+	// acquisition is undone in the background, within a ping interval and one command limit.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
-	// ErrUnavailable is returned by New and by all that ask the server, when it could not be reached, and
-	// nothing was done.
+	// ErrUnavailable is returned when the server could not be reached, and nothing was done.
 	ErrUnavailable = catalog.ErrUnavailable
-	// ErrMalformed is matched by *MalformedError, which all that acquire and all of Inspector return for a
-	// document that cannot be understood.
+	// ErrMalformed is matched by *MalformedError, which all that acquire and all of Inspector return.
 	ErrMalformed = catalog.ErrMalformed
-	// ErrBadName is returned, before any I/O, by all that take the name of a lock, when it is empty, longer
-	// than 1,024 bytes, not valid UTF-8, or contains a NUL byte.
+	// ErrBadName is returned before any I/O when the name of a lock is empty, longer than 1,024
+	// bytes, not valid UTF-8, or contains a NUL byte.
 	ErrBadName = errors.New("distlock: bad lock name")
-	// ErrBadOption is returned, before any I/O, by all that take arguments or options, when one is out of
-	// its bounds; and by all that acquire, once the server was asked, when a Lease is too short for its
-	// round trips.
+	// ErrBadOption is returned before any I/O when an argument or option is out of its bounds, and
+	// after the acquisition's first renewal when a Lease is too short for the round trips.
 	ErrBadOption = errors.New("distlock: bad option")
 )
 
 // Errors of holding, releasing and breaking.
 var (
-	// ErrLockLost is matched by *LostError, which Err, Verify, Renew, InTransaction and Release of a guard, and
-	// Do, return once the lock is lost, and all that acquire when the reply came after the deadline; the
-	// guard's context ends with it as its cause.
+	// ErrLockLost is matched by *LostError, which a guard and Do return once the lock is lost, and all
+	// that acquire when the reply came after the deadline.
 	ErrLockLost = errors.New("distlock: lock lost")
 	// ErrLeaseExpired is the cause of a *LostError when the guard's Lease was not renewed in time.
 	ErrLeaseExpired = errors.New("the lease was not renewed in time")
-	// ErrReleased is returned by Err and Reenter of a guard that was released; the guard's context ends with it as its
-	// cause.
+	// ErrReleased is returned by Err and Reenter of a guard that was released.
 	ErrReleased = errors.New("distlock: lock released")
-	// ErrReleaseFailed is matched by *ReleaseError, which Release and Do return when every try failed.
+	// ErrReleaseFailed is matched by *ReleaseError, which Release and Do return.
 	ErrReleaseFailed = errors.New("distlock: release failed")
-	// ErrNoTransactions is returned by InTransaction and LockInTransaction where the server or the database
-	// has no transactions, and by LockInTransaction when its context carries none.
+	// ErrNoTransactions is returned by InTransaction and LockInTransaction where the server or the
+	// database has no transactions, and by LockInTransaction when its context carries none.
 	ErrNoTransactions = catalog.ErrNoTransactions
 	// ErrFenceMismatch is returned by Break when the lock is not as the operator saw it.
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")
@@ -65,30 +57,30 @@ var (
 	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
 	// ErrNotInLine is returned by PutFirst when the session does not stand in the line.
 	ErrNotInLine = errors.New("distlock: no such waiter in the line")
-	// ErrClosed is returned by all that acquire, and by an Inspector, after Close of the Manager or of the
+	// ErrClosed is returned by all that acquire, and by an Inspector, once Close of the Manager or the
 	// Inspector has begun, and by Err and Release of a guard that Close has freed.
 	ErrClosed = errors.New("distlock: closed")
 )
 
-// ErrConfig is matched by *ConfigError, which New, NewInspector and Config.Validate return when the caller
-// must change something, a bad connection string too.
+// ErrConfig is matched by *ConfigError, which New, NewInspector and Config.Validate return.
 var ErrConfig = errors.New("distlock: bad configuration")
 
 // A MalformedError names a document that cannot be understood, and its field. Such a lock is never
 // taken for free and never taken over.
 type MalformedError = catalog.MalformedError
 
-// A PrivilegeError says which privilege the user of the connection lacks, or that there is no user. New, all that acquire, and all
-// of Inspector return it.
+// A PrivilegeError says which privilege the user of the connection lacks, or that there is no user.
+// New, all that acquire, and all methods of Inspector return it.
 type PrivilegeError = catalog.PrivilegeError
 
-// A PermitMismatchError says that a lock is in use with another number of permits than asked for, or as a
-// lock and not as a semaphore.
+// A PermitMismatchError says that a lock is in use with another number of permits than asked for,
+// or as a lock and not as a semaphore.
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError says that waiting for Name would never end, because the holder or waiter in the way waits,
-// directly or by others, for what this caller holds. It is given to the waiter of the circle that most others
-// wait for, among equals to the one that came last; the others go on once it gives up what it holds.
+// A DeadlockError says that waiting for Name would never end, because the holder or waiter in the
+// way waits, directly or by others, for what this caller holds. The waiter of the circle that most
+// others wait for gets it, among equals the last that came; the others go on once it gives up what
+// it holds.
 type DeadlockError struct {
 	Name string
 	// Chain is the circle in words, one step each, from this waiter back to itself.
@@ -102,32 +94,25 @@ func (e *DeadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError tells who is in the way of a contender and what is known of it: a holder that lives as
-// far as the takeover rule can tell, or, where the lock is free, the first waiter. Times of the
-// holder are by the server's clock.
+// A HeldError tells who is in the way: a holder that lives as far as the takeover rule can tell,
+// or, where the lock is free, the first waiter. Times of the holder are by the server's clock.
 type HeldError struct {
 	Name    string
-	Process string    // holder's process id; empty when unknown
-	Who     string    // process id, label and random part
-	Why     string    // free text of the holder
+	Process string    // the holder's process id; "" when unknown
+	Who     string    // its process id, label and random part
+	Why     string    // its reason
 	Since   time.Time // zero when unknown
 	Fence   int64
-	// PingAge is how old the holder's ping was, by the server's clock; negative when there is
-	// no ping or no clock to tell.
-	PingAge time.Duration
-	// Self is true when the holder is this very process.
-	Self bool
-	// TakeoverIn is how much longer the holder must be seen silent before the lock may be
-	// taken over; the whole takeover time while it is alive.
+	PingAge time.Duration // of its ping, by the server's clock; negative when unknown
+	Self    bool          // the holder is this very process
+	// TakeoverIn is for how much longer the holder must be seen silent before the lock may be taken
+	// over; the whole takeover time while it is alive.
 	TakeoverIn time.Duration
-	// Mode is "exclusive", "shared" or "permit".
-	Mode string
-	// Holders is how many hold the lock, and Permits how many may in mode permit, else 0.
-	Holders, Permits int
-	// Waiters is how many queue for the lock.
-	Waiters int
-	// Reason is the verdict of the takeover rule in words, with the figures.
-	Reason string
+	Mode       string // "exclusive", "shared" or "permit"
+	Holders    int
+	Permits    int // how many there are; 0 but in mode permit
+	Waiters    int
+	Reason     string // the verdict of the takeover rule in words, with the figures
 }
 
 func (e *HeldError) Error() string { return acquirePrefix(e.Name) + e.facts() }
@@ -184,8 +169,9 @@ func (e *LostError) Error() string {
 // Unwrap returns ErrLockLost and the cause.
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
-// A ReleaseError says that every try to release a lock failed. It matches [ErrReleaseFailed]. The release
-// goes on in the background after every ping, unless it matches [ErrClosed]; the guard is over in any case.
+// A ReleaseError says that every try to release a lock failed. The guard is over. The background
+// goes on trying, at once and after every ping, unless the error matches [ErrClosed]: then the lock
+// stays held until it is taken over.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -205,8 +191,8 @@ func (e *ReleaseError) Error() string {
 // Unwrap returns ErrReleaseFailed and the error of the last try.
 func (e *ReleaseError) Unwrap() []error { return []error{ErrReleaseFailed, e.Err} }
 
-// A ConfigError lists every contradiction of a Config at once, or says what is wrong with its connection
-// string or client options.
+// A ConfigError lists every contradiction of a Config, or what is wrong with its connection string
+// or client options.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {

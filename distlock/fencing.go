@@ -14,25 +14,19 @@ import (
 // FenceField is the field in which a fenced document keeps the highest fence that wrote it.
 const FenceField = "_fence"
 
-// Fenced turns a filter and an update of one document into fenced ones: the filter matches only a
-// document that no newer holder has written, and the update leaves this guard's fence in it. Use
-// them with UpdateOne or FindOneAndUpdate of any collection; no I/O here. A write that matched
-// nothing although the document is there was refused: a newer holder has been at it. With upsert
-// a refused write fails with DuplicateKey.
+// Fenced makes a filter and an update of one document fenced: the filter matches only a document
+// that no newer holder has written, and the update leaves this guard's fence in [FenceField]. Use
+// them with UpdateOne or FindOneAndUpdate of any collection. If nothing matches although the
+// document exists, a newer holder has written it; an upsert then fails with DuplicateKey. To read a
+// document, compute and write it back, read it by a fenced FindOneAndUpdate, too, which leaves the
+// fence before the computing begins. No I/O.
 //
-// Whoever reads a document, computes, and writes it back must read it by a fenced FindOneAndUpdate
-// too: that leaves the fence before the computing begins.
+// A stale holder is stopped on documents that a newer holder has written, and on no others:
+// [TryGuard.InTransaction] stops it everywhere.
 //
-// The limit: a stale holder is stopped on documents that a newer holder has already written, and
-// not on others. What must be stopped everywhere belongs into [TryGuard.InTransaction].
-//
-// It is for guards that hold their lock alone. Of [Shared] guards, and of several [Permits], many are
-// valid at a time, each with a fence of its own, and a newer one says nothing against an older one:
-// no number could tell which of them are stale. TryGuard.InTransaction can.
-//
-// The update must be one of operators ($set, $inc, ...), not a replacement and not a pipeline.
-// Errors: [ErrBadOption] otherwise, when the update writes FenceField itself, and for guards of Shared
-// or of more than one permit; a *LostError when the guard is no longer trusted.
+// Errors: [ErrBadOption] when the update is a replacement or a pipeline, or writes FenceField
+// itself, and for guards of [Shared] or of more than one permit, of which several are valid at a
+// time; *LostError when the guard is no longer trusted.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
@@ -109,41 +103,34 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// InTransaction keeps what a holder writes from outliving its lock: it runs work in a MongoDB transaction
-// of its own that commits only while the lock is held. [DistributedLock.LockInTransaction] is the other way
-// round: a lock that lives as long as a transaction of the caller. The transaction changes the lock
-// document, filtered by the lock session: a takeover that was first
-// makes the transaction fail with [ErrLockLost] and leaves nothing of it; a takeover that comes
-// second waits until the transaction has ended. So no other holder ever sees half of this work, and
-// a stale holder's work never appears.
+// InTransaction runs work in a MongoDB transaction that commits only while the lock is held: it
+// changes the lock document, filtered by the lock session. A takeover that comes first makes it
+// fail with [ErrLockLost] and leaves nothing of it; one that comes second waits for its end.
+// [DistributedLock.LockInTransaction] is the reverse: a lock that lives as long as a transaction of
+// the caller.
 //
-// Everything work does with the context it is given belongs to the transaction, if it goes through
-// the same client: Config.Client, or mongo.SessionFromContext(ctx).Client(). work may run several
-// times: it must have no other effects. All runs together, and the wait for them, are bounded by ctx, by the
-// guard and by the time for which a lock is trusted (Takeover - Margin), whichever ends first, not by the
-// driver's 120 s. Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after
-// the other; the later one waits, in vain if work itself calls it with another context than its own. An error
-// of a command that work keeps back has ended the transaction all the same: return it.
-//
-// The first run writes the lock document last, so that nobody waits for work. Whoever touches the lock
-// meanwhile, as a contender that comes into the line or another reader, makes the run conflict. The next one
-// writes the lock document first, and who wants to write it waits for the end of that run, or gives up by its
-// own limit. So however many come and go, work runs twice at most for that; once more for each election
-// and each conflict over documents of its own. Keep it short: a takeover waits as well. One of a process
-// that was stopped in the middle waits until the server ends the transaction, after 60 s
+// work passes its context to every operation, of the same client: Config.Client, or
+// mongo.SessionFromContext(ctx).Client(). It returns the error of an operation that fails, which
+// has ended the transaction in any case. It may run several times and must have no other effects.
+// The first run writes the lock document last; if another contender or reader changes that
+// meanwhile, the next run writes it first, and they wait. So work runs twice at most for that, and
+// once more for each election and each conflict over its own documents. All runs together are
+// bounded by ctx, by the guard, and by Takeover - Margin. Keep work short, since a takeover waits
+// for it; if its process stops, the server ends the transaction after 60 s
 // (transactionLifetimeLimitSeconds).
 //
-// [TryGuard.Renew] and [TryGuard.PutFirst] with the context that work is given are part of the transaction: they
-// come with the commit, a renewal with the time of its send. Until then a lease is as long as it was: work must
-// end within it. With another context they wait until the transaction has ended, in vain if work itself calls
-// them, for at most Config.CommandTimeout. Release ends the guard, so that nothing is committed, and may wait in
-// vain as well: release when InTransaction has returned.
+// Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after the
+// other. [TryGuard.Renew] with work's context counts once the transaction is committed, from the
+// time at which it was sent; the lease must last until then. With another context it waits for the
+// end of the transaction, for at most Config.CommandTimeout, in vain if work itself calls it. So
+// may Release, which also ends the guard so that nothing is committed: release when InTransaction
+// has returned.
 //
-// Errors: work's, as they are, joined with why the guard is over when it is; a *LostError, and then the guard
-// is lost; [ErrNoTransactions] on a
-// standalone, on the embedded server, and in database config of a replica set, before work is
-// called; [ErrBadOption] when work calls InTransaction of the same guard with its context;
-// [ErrOutcomeUnknown] when the server did not tell whether it was committed.
+// Errors: work's as it is, joined with why the guard is over when it is; *LostError, and then the
+// guard is lost; [ErrNoTransactions], before work is called, on a standalone, on the embedded
+// server, and in database config of a replica set; [ErrBadOption] when work calls InTransaction of
+// the same guard with its context; [ErrOutcomeUnknown] when the server did not tell whether it
+// committed.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -15,16 +15,15 @@ import (
 	"mongodlm/pinger"
 )
 
-// A TryGuard is a held lock, scoped: acquire, defer Release, work. mongos called it dist_lock_try.
+// A TryGuard is a held lock: acquire, defer Release, work. It is trusted until its
+// [TryGuard.Deadline], which every acknowledged ping of the process moves on; a lost guard stays
+// lost. mongos: dist_lock_try.
 //
-// It is trusted until its [TryGuard.Deadline], which every acknowledged ping of the process moves
-// on, and never after it. A lost guard stays lost.
-//
-// Safe for concurrent use. It must not be copied. It belongs to no goroutine: it may be released by
-// another than the one that acquired it. Its context keeps it, and so does every context derived from
-// that until its cancel function is called, and every function that waits for one by [context.AfterFunc]. A guard
-// that is dropped without Release, with all of these, is noticed by the garbage collector, logged with its why,
-// and released after the next ping; whoever waits for the context's Done alone hears of it then.
+// Safe for concurrent use, and any goroutine may release it; it must not be copied. The garbage
+// collector finds a guard that is dropped without Release: it is logged with its why and released
+// after the next ping. A guard is kept by its context, by a context derived from that until it is
+// cancelled, and by a function that waits for one by [context.AfterFunc], but not by a goroutine
+// that waits for Done alone, which is told when the guard is found.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext // of all guards of an acquisition the same
@@ -76,27 +75,23 @@ func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
 // Process returns the process id under which the lock is held.
 func (g *TryGuard) Process() string { return g.h.process }
 
-// Fence returns the fencing token: it is larger than that of every earlier guard of this name
-// handed out by this package, across releases, takeovers, breaks and a deletion of the document.
-// A foreign holder, such as MongoDB's own lock manager, does not raise it. Give it
-// to whatever the lock protects, and refuse there what carries a smaller one. Not so with [Shared]
-// and [Permits]: their guards are several at a time, and a smaller fence is no reason to refuse one
-// of them. No I/O.
+// Fence returns the fencing token: larger than that of every earlier guard of the name, across
+// releases, takeovers, breaks and a deletion of the document. A foreign holder does not raise it.
+// Give it to what the lock protects, and refuse a smaller one there, but not with [Shared] and
+// [Permits], of which several guards are valid at a time. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence on which the lock was taken from a dead holder; empty when it was
-// free.
+// TakeoverEvidence returns the evidence on which the lock was taken from a dead holder, else "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
 // Context returns a context that ends when the guard is lost, released or closed, or when the
-// context given to the acquisition ends. [context.Cause] says which: it matches [ErrLockLost],
-// [ErrReleased], [ErrClosed], or is the parent's. When only the parent ended the lock is still held
-// until Release.
+// context given to the acquisition ends; then the lock stays held until Release. [context.Cause]
+// says which: it matches [ErrLockLost], [ErrReleased] or [ErrClosed], or is the parent's.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
-// Err returns nil while the guard may be trusted, a *LostError once it is lost, ErrReleased or
-// ErrClosed afterwards. It computes from the clock on every call, so a process that was paused sees
-// the loss before any timer has run; of a nil guard it is [ErrBadOption]. No I/O.
+// Err returns nil while the guard may be trusted, a *LostError once it is lost, [ErrReleased] or
+// [ErrClosed] afterwards, and [ErrBadOption] for a nil guard. It computes from the clock on every
+// call, so a process that was paused sees the loss before any timer has run. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -109,9 +104,9 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged: the send time of the last acknowledged ping plus takeover minus margin. With a [Lease] it
-// is the end of that if it is earlier. It is for people and for time-outs; whether to trust is Err's to
-// say. No I/O.
+// acknowledged: that at which the last acknowledged one was sent, plus Takeover - Margin, or the
+// end of its [Lease] if that is earlier. It is for people and time-outs: whether to trust, Err
+// says. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -120,10 +115,10 @@ func (g *TryGuard) Deadline() time.Time {
 	return deadline
 }
 
-// Verify asks the server whether the lock is still held by this guard: one read, linearizable on a
-// replica set. Nil means that it was at some instant inside the call. It returns a *LostError when
-// it was not, and then the guard is lost, and the other errors of Err; any further one says that the server
-// could not be asked, and changes nothing.
+// Verify asks the server whether this guard holds the lock, by one read, linearizable on a replica
+// set. Nil means that it did at some instant inside the call; a *LostError that it did not, and the
+// guard is lost then. Other errors of Err are as there; any further one says that the server could
+// not be asked, and changes nothing.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -136,26 +131,18 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 	return g.h.check(ctx)
 }
 
-// Release frees the lock if this guard still holds it, and touches nothing if another holder has it.
-// It works although the context of the acquisition has ended, and takes at most ReleaseTries
-// commands with pauses of 2 and 4 s between them, cut short by [Manager.Close]. One command when
-// all is well.
+// Release frees the lock if this guard still holds it, and touches nothing if another holder has
+// it: it names the lock session, where mongos 1.8 named only _id. Where [TryGuard.Reenter] was used
+// the last release frees it. It works although the context of the acquisition has ended. It sends
+// one command when all is well; after a failure it tries up to three times, with pauses of 2 and 4
+// s, and returns when [Manager.Close] does at the latest.
 //
-// It returns nil when the lock was freed while the guard was trusted; a *LostError when the guard
-// was lost before, whether or not the document could still be freed: where the heartbeat was lost that is
-// left to the background, which waits for an acknowledged ping, since a twin may have the lock by now, and
-// is not done where a twin is found; an error that matches
-// [ErrClosed] when the Manager was closed before, which freed the lock: whether the work was over by
-// then its caller knows, so release before closing; a *ReleaseError when every try failed: then the
-// release goes on in the background, at once and after every ping; if it matches ErrClosed no process is
-// left to do so, and the lock stays held until it is taken over. It returns at the latest when Close
-// does. The outcome stays with the guard:
-// releasing again waits for the first release and returns the same. Releasing a nil guard returns
-// nil, so that it may be deferred before the error is looked at.
-//
-// mongos 1.8 freed by _id alone and could free the next holder's lock; this names the session.
-//
-// Where [TryGuard.Reenter] was used the lock is freed by the last release.
+// Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
+// lost before, whether or not the document could be freed: where the heartbeat was lost the
+// background frees it after an acknowledged ping, but not when it finds a twin, which may have the
+// lock. An error that matches [ErrClosed] when Close freed the lock before. A *ReleaseError when
+// every try failed. Releasing again waits for the first release and returns the same. A nil guard
+// returns nil, so that Release may be deferred before the error is looked at.
 func (g *TryGuard) Release() error {
 	if g == nil {
 		return nil
@@ -183,12 +170,10 @@ func (g *TryGuard) giveUp(broken error) (last bool) {
 	return g.last
 }
 
-// Reenter acquires the lock once more for the caller that has this guard, and returns a guard of its own: as
-// many releases as acquisitions, as PostgreSQL counts its advisory locks. Only who has a guard can
-// do that, so nothing is entered again by accident. Session, fence, deadline and context are those
-// of the first acquisition; the context ends with the last release. No I/O.
-//
-// Errors: those of Err.
+// Reenter acquires the lock once more for the caller that has this guard, and returns a guard of
+// its own: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence,
+// deadline and context are those of the first acquisition; the context ends with the last release.
+// No I/O. Errors: those of Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err

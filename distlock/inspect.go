@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/contend"
 )
 
-// An Inspector shows who holds and who waits, and breaks locks. It has no heartbeat and no goroutine, and
-// acquires nothing. Make it with [NewInspector] or [Manager.Inspector]. Safe for concurrent use.
+// An Inspector lists and breaks locks. It has no heartbeat and no goroutine, and acquires nothing.
+// Make it with [NewInspector] or [Manager.Inspector]. Safe for concurrent use.
 type Inspector struct {
 	store   catalog.Catalog
 	log     zerolog.Logger
@@ -32,9 +32,8 @@ type Inspector struct {
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout, Logger, Observer, History and Host. No I/O.
-//
-// Errors: a *ConfigError with every contradiction; the cause of a ctx that has ended.
+// AllowConfigThroughMongos, CommandTimeout, Logger, Observer, History and Host. No I/O. Errors:
+// *ConfigError; the cause of a ctx that has ended.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -88,8 +87,9 @@ func (m *Manager) Inspector() *Inspector {
 	}
 }
 
-// Close disconnects the clients that [NewInspector] made; the methods return [ErrClosed] from then on. Of an
-// Inspector of a Manager it does nothing: that one ends with its Manager. Closing again returns nil.
+// Close disconnects the clients that [NewInspector] made; the methods return [ErrClosed] from then
+// on. The Inspector of a Manager ends with that, and its Close does nothing. Closing again returns
+// nil.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -117,72 +117,56 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 // A LockInfo is one who holds a lock, or waits for it, with what is known of its process. Texts are as
 // stored: escape them before showing them. Times and ages are by the server's clock.
 type LockInfo struct {
-	Name string // of the lock
-	// Place is 1 for the next in line, and so on; 0 for a holder.
-	Place int
-	// Held is true for a holder; false for a waiter, and for the last holder of a lock that is free.
-	Held    bool
-	Mode    string        // "exclusive", "shared" or "permit"
-	Limit   int           // the permits that there are, or are asked for; 0 but in mode permit
-	Process string        // the process id
-	Who     string        // process id, label and random part
-	Why     string        // the reason it gave
-	Since   time.Time     // when it got the lock, or came to wait; zero when unknown
-	Age     time.Duration // how long ago that was; negative when unknown
-	// Session is its lock session, the field ts.
-	Session bson.ObjectID
-	Fence   int64 // 0 for a waiter
-	Waiters int   // how many wait for the lock
-	// Holds are the lock sessions that the caller of a waiter said it holds while it waits, see [Holding]. They
-	// tell who waits for whom.
-	Holds []bson.ObjectID
-	// Takeover is the takeover time that the process has recorded, in its ping or in the lock, the
-	// longer one; zero when unknown.
+	Name    string          // of the lock
+	Place   int             // 1 for the next in line, and so on; 0 for a holder
+	Held    bool            // false for a waiter, and for the last holder of a lock that is free
+	Mode    string          // "exclusive", "shared" or "permit"
+	Limit   int             // the permits that there are, or are asked for; 0 but in mode permit
+	Process string          // the process id
+	Who     string          // process id, label and random part
+	Why     string          // the reason it gave
+	Since   time.Time       // when it got the lock, or came to wait; zero when unknown
+	Age     time.Duration   // how long ago that was; negative when unknown
+	Session bson.ObjectID   // the lock session, the field ts
+	Fence   int64           // 0 for a waiter
+	Waiters int             // how many wait for the lock
+	Holds   []bson.ObjectID // sessions that the caller of a waiter holds meanwhile, see [Holding]
+	// Takeover is the takeover time in the process's ping or in the lock, the longer one; zero when
+	// unknown.
 	Takeover time.Duration
 
-	// HasPing is false when the process has no ping document that can be understood, and BadPing says
-	// what is wrong with the one it has.
-	HasPing bool
-	BadPing *MalformedError
-	// PingAge is how old its ping is, and PingEvery how often it pings; negative, and zero, when unknown.
-	PingAge, PingEvery time.Duration
-	// Lease is the life that a holder gave the lock, and LeaseAge how long ago it was renewed last; zero,
-	// and negative, when there is none or that is unknown.
-	Lease, LeaseAge time.Duration
-	// Foreign is true for a foreign manager: it has left no trace of this package, see the method Foreign
-	// of package takeover's Evidence.
-	Foreign bool
-	// Condemned is true when a contender has declared the process dead.
-	Condemned bool
-	// BySession is true for a holder that [Inspector.Break] takes out by its session only.
-	BySession bool
-	// YieldBy is the process that asked this holder to give the lock up, and YieldWhy its reason, see
-	// [DistributedLock.RequestYield]; empty when nobody did.
-	YieldBy, YieldWhy string
-	// Self is true when it is the process of the Manager whose Inspector this is.
-	Self bool
+	HasPing   bool            // the process has a ping document that can be understood
+	BadPing   *MalformedError // what is wrong with the one it has
+	PingAge   time.Duration   // of its ping; negative when unknown
+	PingEvery time.Duration   // how often it pings; zero when unknown
+	Lease     time.Duration   // of the holder; zero when it has none
+	LeaseAge  time.Duration   // since it was renewed last; negative when unknown
+	Foreign   bool            // a foreign manager: it has left no trace of this package
+	Condemned bool            // a contender has declared the process dead
+	BySession bool            // a holder that [Inspector.Break] takes out by its session only
+	YieldBy   string          // the process that asked this holder to give the lock up, "" for none
+	YieldWhy  string          // its reason
+	Self      bool            // it is the process of the Manager whose Inspector this is
 }
 
-// Locks lists all locks by name, held or not, one row for each holder: several for a lock that is shared,
-// one with the last holder for a lock that is free. A document that cannot be understood is yielded as
-// a *MalformedError, and the listing goes on; any other error ends it: [ErrUnavailable], a *PrivilegeError,
-// [ErrClosed], the cause of a ctx that has ended. One command for each page of the server's answer.
-// PostgreSQL: pg_locks, granted.
+// Locks lists all locks by name, held or not: a row for each holder, or for the last holder of a
+// lock that is free. A document that cannot be understood is yielded as a *MalformedError, and the
+// listing goes on; any other error ends it: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
+// cause of ctx. One command for each page of the server's answer. PostgreSQL: pg_locks, granted.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
 
-// Waiters lists who waits for which lock, by name and place. Errors and cost are those of Locks.
-// Callers that wait inside their process, because a line is full, are not in it. PostgreSQL: pg_locks, not
+// Waiters lists who waits for which lock, by name and place, but not the callers that wait inside
+// their process because a line is full. Errors and cost: those of Locks. PostgreSQL: pg_locks, not
 // granted.
 func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock: who holds it, as Locks has it, and who waits for it, as Waiters has it. There is
-// no row when there is no such lock. One command, or three on the embedded server.
-//
-// Errors: those of Locks; a *MalformedError when the lock cannot be understood; [ErrBadName].
+// Holder reads one lock: its holders as Locks has them, and its waiters as Waiters has them; no
+// rows when there is no such lock. One command, three on the embedded server. Errors: those of
+// Locks; *MalformedError; [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err

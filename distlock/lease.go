@@ -11,20 +11,20 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Lease gives the lock a life of its own: the guard is lost when d less a margin has passed since the last
-// [TryGuard.Renew] was sent, or since it was acquired, whatever the heartbeat does. So a job that hangs
-// loses its lock although its process lives. Never renewed it is a plain time to live. The margin is the
-// same share of d as Config.Margin is of Takeover, a quarter by default: d = 1 min is trusted for 45 s.
+// Lease gives the lock a life of its own: the guard is lost when d less a margin has passed since
+// the last [TryGuard.Renew] was sent, or since it was acquired, although the heartbeat goes on. So
+// a job that hangs loses its lock; without any Renew a lease is a plain time to live. The margin is
+// the same share of d as Config.Margin is of Takeover: by default 1 min is trusted for 45 s.
 //
-// A contender that has watched the lease stand still for d, or sees by the witnesses of the takeover rule
-// that it is older than that, takes the lock; a renewal in between wins, and the process of the holder is
-// not condemned. The heartbeat counts as well: a lease ends when the guard's process loses it, so a lock
-// of a dead process is taken over after d or after the takeover time, whichever is over first.
+// A contender takes the lock when it has watched the lease stand still for d, or sees by the
+// witnesses of the takeover rule that it is older; a renewal in between wins, and the holder's
+// process is not condemned. A lease also ends with the heartbeat of its process, so the lock of a
+// dead process is taken over after d or after the takeover time, whichever is shorter.
 //
-// At least 1 ms, at most 7 days, and three round trips to the server must fit into the time for which it
-// is trusted: the acquisition measures one, and a second one if the first was slow, and is refused with
-// [ErrBadOption] if they do not. That costs every acquisition one command more, the first renewal. Use
-// seconds or more where a garbage collection or a busy server must not cost the lock.
+// d is 1 ms to 7 days, and three round trips must fit into the time for which it is trusted: the
+// first renewal, one command more for every acquisition, measures them (a slow one is measured
+// twice), and the acquisition returns [ErrBadOption] if they do not fit. Use seconds or more where
+// a garbage collection or a busy server must not cost the lock.
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -147,15 +147,14 @@ func (l *lease) deadline() time.Time {
 	return l.sent.Wall.Add(l.hold)
 }
 
-// Renew begins the life of a guard's lease anew, counted from the moment at which the command is sent. Call
-// it from the work itself, where it gets on, not from a timer beside it: a lease is there to run out when
-// the work hangs. The guards that [TryGuard.Reenter] made share the lease. Renewals of one guard are sent
-// one after the other. One command. From inside of [TryGuard.InTransaction], with the context of its work, it
-// counts once that is committed.
+// Renew begins the guard's [Lease] anew, counted from the moment at which the command is sent. Call
+// it where the work gets on, not from a timer: a lease is to run out when the work hangs. Guards
+// that [TryGuard.Reenter] made share the lease. One command; renewals of one guard are sent one
+// after the other.
 //
-// Errors: those of Err, a *LostError when the guard was lost before or by the time the reply came;
-// [ErrBadOption] for a guard that was acquired without [Lease]; any other error, such as
-// [ErrUnavailable] or [ErrOutcomeUnknown], leaves the deadline where it was: try again before it.
+// Errors: those of Err; *LostError when the guard was lost by the time the reply came;
+// [ErrBadOption] without Lease; any other, such as [ErrUnavailable] or [ErrOutcomeUnknown], leaves
+// the deadline where it was: try again before it.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err

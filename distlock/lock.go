@@ -8,32 +8,32 @@ import (
 	"mongodlm/catalog"
 )
 
-// A DistributedLock is one name on which processes exclude each other. It holds nothing: a held
-// lock is a [TryGuard]. Get it from [Manager.Lock]; safe for concurrent use.
+// A DistributedLock is one name on which processes exclude each other; a held lock is a [TryGuard].
+// Get it from [Manager.Lock]. Safe for concurrent use.
 type DistributedLock struct {
 	m    *Manager
 	name string
 }
 
-// TryLock acquires the lock if it is free, or if its holder is dead by the takeover rule; it never
-// waits. Repeated calls are one observation: they get to a takeover together, however seldom they come, since
-// the background goes on looking at those who were in the way of a refused try, by one read an interval for up
-// to 256 names, until they are heard of again. So a holder that was silent at one try is taken over at
-// the first one after the takeover time. In a new process each time the next try counts from what the one
-// before left in the silent one's ping, if a minute (two ping intervals) lies between. mongos: lock_try.
+// TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It never
+// waits, and it returns when ctx ends, whatever the server does; the background gives back what may
+// have been acquired by then. The guard's context is a child of ctx. mongos: lock_try.
 //
-// The guard's context is a child of ctx. TryLock returns when ctx ends, whatever the server does; what
-// it may have acquired by then is given back in the background.
+// Repeated calls are one observation: after a refusal the background goes on looking at the
+// processes in the way, by one read an interval for up to 256 names, until they are heard of again.
+// So the first call after the takeover time takes the lock. Where each try is made by a new
+// process, it counts on from what the try before noted in the silent process's ping, if a minute
+// (two ping intervals) lies between them.
 //
-// Errors: a *HeldError, which matches [ErrHeld]; a *PermitMismatchError while a process that is not dead by the
-// rule uses the lock with another limit; [ErrBadName] and [ErrBadOption] before any I/O;
-// [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; a *MalformedError; a
-// *LostError when the reply came after the deadline. The guard is nil exactly if the error is not.
+// Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption] before any I/O;
+// [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError;
+// *PrivilegeError; *LostError when the reply came after the deadline. The guard is nil exactly if
+// the error is not.
 //
-// Round trips: one when it is free; two on MongoDB and four on the embedded server when it is held; one more
-// for the first that finds the holder silent.
-// A takeover adds three: one makes sure of the server, one condemns, one takes the lock; for a foreign
-// holder three reads more. The first acquisition of a name costs one more, which raises the fence.
+// Round trips: one when the lock is free, two when it is held (four on the embedded server), and
+// one more for the first try that finds the holder silent. A takeover adds three, which make sure
+// of the server, condemn the holder and take the lock; a foreign holder adds three reads. The first
+// acquisition of a name adds one, which raises the fence.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -47,34 +47,32 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	return guard, err
 }
 
-// Lock acquires the lock and waits while others hold it, until ctx ends or as long as
-// [WaitAtMost] says: first come, first served, across processes and inside one. The line stands in
-// the lock document, and each process that releases, gives up, or takes a dead holder out of it grants
-// the lock to the next in the same command. No mongos had that; they polled.
+// Lock acquires the lock and waits while others hold it, until ctx ends or as long as [WaitAtMost]
+// says. Waiters are served first come, first served, across processes and inside one: the line
+// stands in the lock document, and the command that frees the lock grants it to the next. mongos
+// polled.
 //
-// A waiter that sees a live holder sends nothing: its process hears of grants by one change stream,
-// or asks, where there are none or while they tell late, for all its waiters together by one read. A waiter
-// whose process has missed two pings is passed over by those behind it, so that no release grants the lock to the
-// dead; if it lives it stands in front again. A server that cannot be reached
-// is waited for; a process that lost its heartbeat meanwhile goes to the end of the line. At most
-// [catalog.MaxWaiters] stand in a document; the last ten places are for processes that have none yet. More
-// wait inside their processes, in order: the first of each looks whether there is room and whether those
-// who stand in the document live, takes the dead out, and enters when there is room. A contender that asks
-// for another limit than silent processes use waits in the same way, until they turn out to be dead or alive.
+// A waiter behind a live holder sends nothing: one change stream, or one periodic read where there
+// is none or it lags, serves all waiters of a process. A waiter whose process has missed two pings
+// is passed over by those behind it, and keeps its place. A process that lost its heartbeat goes to
+// the end of the line. At most [catalog.MaxWaiters] waiters stand in the document, in the last ten
+// places only processes that have no other. Others wait in order inside their process, and so does
+// a caller that asks for another number of permits than silent processes use, until those turn out
+// to be alive or dead.
 //
-// What makes waiting hopeless ends it with the error that a new call would get: a document that cannot
-// be understood, a missing privilege, another limit that a living process uses. What makes it doubtful, such as a
-// server that does not answer, is logged once an episode, and Lock goes on.
+// A malformed document, a missing privilege, or another number of permits that a living process
+// uses ends the waiting with that error. What may pass, such as an unreachable server, is logged
+// once an episode and waited out.
 //
-// Errors: those of TryLock; a *DeadlockError, at once when the caller holds the lock itself, and
-// after a second, at most five, when it waits for itself by way of others and is the one who gives way to
-// most. However many wait for one another, all who have to give up are told then. What it holds is known from its context, see [TryGuard.Context], or from
-// [Holding], up to 1,000 locks. Lock returns when ctx ends; then the error matches its cause and the last
-// reason for waiting, so errors.Is(err, ErrHeld) tells that the lock was held.
+// Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, and
+// after one to five seconds when the circle goes through others: then all who must give up are
+// told. What the caller holds is known from its context, see [TryGuard.Context], or from [Holding],
+// up to 1,000 locks. When ctx ends the error matches its cause and the last reason for waiting,
+// such as [ErrHeld].
 //
-// Round trips: one to take or to queue, and two to give up, on MongoDB; three and four on the embedded
-// server. With [Shared] or [Permits], which the first release of a process in a lock that it has not
-// entered since its start does not know of, that release costs two.
+// Round trips: one to take the lock or a place in the line, two to give up; three and four on the
+// embedded server. Releasing a shared lock or a permit costs two commands if this process has not
+// entered that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -128,12 +126,10 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 	}
 }
 
-// Holder tells who holds the lock, and returns nil when nobody does: PostgreSQL's pg_locks of one lock, and
-// IS_FREE_LOCK and IS_USED_LOCK of MySQL. Of several holders it is the one that came first; all of them, the
-// waiters and the last holder of a free lock are what [Inspector.Holder] shows. The answer may be
-// out of date when it arrives: it is for people and logs, not for deciding whether to work.
-//
-// Errors and round trips: those of [Inspector.Holder].
+// Holder returns who holds the lock, the first of several, or nil when nobody does. The answer may
+// be out of date when it arrives: it is for people and logs, not for deciding whether to work.
+// Errors and round trips are those of [Inspector.Holder], which has the other holders, the waiters
+// and the last holder of a free lock, too. PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -195,11 +191,10 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context, and
-// releases, also when work panics. It never returns nil when the lock was not held for the whole of
-// work, unless work released the guard itself: the error joins that of work with that of
-// [TryGuard.Release], which tells of the loss, of a Manager that was closed meanwhile, and of a release
-// that failed. Releasing is bounded by ctx, and by one command if ctx has ended by then.
+// Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context,
+// and releases, also when work panics. It joins the errors of work and of [TryGuard.Release]: nil
+// means that the lock was held for the whole of work, unless work released the guard itself. The
+// release is bounded by ctx, and by one command if ctx has ended by then.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {

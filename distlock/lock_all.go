@@ -8,18 +8,16 @@ import (
 	"sync"
 )
 
-// Guards are the guards of several locks that were acquired together. Safe for concurrent use.
+// Guards are the guards of locks that were acquired together. Safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
-// LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does.
-// Two of them cannot deadlock, whatever order the names are given in: they are acquired in the order
-// of their names; callers that hold other locks meanwhile can. What was acquired on the way is given
-// back in the background when one fails. While it waits for one it holds those before it, and renews them
-// if they have a [Lease], three times in the time for which that is trusted: two thirds of it are left when
-// the caller gets them. [WaitAtMost] bounds the whole.
+// LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does,
+// in the order of their names: so two LockAll cannot deadlock, but callers that hold other locks
+// can. [WaitAtMost] bounds the whole. If one fails, the background gives back the others. A [Lease]
+// is renewed while LockAll waits for the next lock: two thirds of it are left at the end.
 //
 // Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
-// given twice; a *DeadlockError before any I/O when the caller holds one of them.
+// given twice; *DeadlockError before any I/O when the caller holds one of them.
 func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
 	names = slices.Sorted(slices.Values(names))
 	if err := checkNames(names); err != nil {
@@ -107,8 +105,7 @@ func (g *Guards) giveBack() {
 // All returns the guards in the order of their names.
 func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
 
-// Context returns a context that ends when any of the locks is lost or released, see
-// [TryGuard.Context].
+// Context returns a context that ends when any of the locks is lost or released.
 func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
 
 // Err returns nil while all guards may be trusted, else the first one's error. No I/O.
@@ -121,8 +118,8 @@ func (g *Guards) Err() error {
 	return nil
 }
 
-// Release releases all of them, the last first and up to 16 side by side, and joins their errors, see
-// [TryGuard.Release]. Releasing nothing returns nil.
+// Release releases all of them, the last first and up to 16 side by side, and joins the errors of
+// [TryGuard.Release]. Nil Guards return nil.
 func (g *Guards) Release() error {
 	if g == nil {
 		return nil

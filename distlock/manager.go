@@ -54,13 +54,12 @@ type settings struct {
 }
 
 // New checks the configuration and the server, starts the heartbeat and returns when its first ping
-// was acknowledged. It costs a handful of commands; indexes are created in the background. That the
-// user may write locks shows with the first acquisition only.
+// is acknowledged, after a handful of commands. The background creates indexes. Whether the user
+// may write locks shows with the first acquisition only.
 //
-// Errors: a *ConfigError with every contradiction; [ErrUnavailable] when the server cannot be
-// reached within ctx and the command time-out; a *PrivilegeError that names the missing
-// privilege; a text that says why a server is not supported (MongoDB before 4.4, a bare FerretDB
-// 1.x, database config behind a mongos). No error contains a password.
+// Errors, none of which contains a password: *ConfigError; [ErrUnavailable] when the server cannot
+// be reached within ctx and the command time-out; *PrivilegeError; a text that says why a server is
+// not supported (MongoDB before 4.4, a bare FerretDB 1.x, database config behind a mongos).
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -194,8 +193,7 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 // the URI.
 func (m *Manager) Config() Config { return m.cfg.Config }
 
-// Process returns the process id under which this Manager acquires now. It changes when the process
-// was condemned or found a twin.
+// Process returns the process id under which this Manager acquires now.
 func (m *Manager) Process() string { return m.pinger.Process() }
 
 // Err returns nil while this process may acquire locks: its heartbeat is acknowledged and it is not
@@ -219,12 +217,11 @@ func (m *Manager) closing() bool {
 	}
 }
 
-// Close ends the contexts of all guards with ErrClosed, releases their locks, waits for attempts and
-// releases that are under way, stops the heartbeat and removes the ping document, in that order. It
-// returns within ctx; with a ctx that has ended already, as in a deferred call after the work's own
-// context ran out, it makes one try, within CommandTimeout. The error lists what may still be held;
-// such locks are taken over when the takeover time has passed. Whatever was under way returns when
-// Close does. Closing again waits for the first Close, within its own ctx, and returns nil.
+// Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
+// under way, stops the heartbeat and removes the ping document, in that order. It returns within
+// ctx; if ctx has ended already it makes one try, within CommandTimeout. The error lists what may
+// still be held, until it is taken over. Calls that were under way return when Close does. Closing
+// again waits for the first Close, within its own ctx, and returns nil.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)

@@ -13,34 +13,31 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// An Observer is told what happens to the locks of a Manager, where it happens: metrics, spans and
-// histories are made of that. Set it in [Config].Observer.
+// An Observer is told what happens to the locks of a Manager, for metrics, spans and histories. Set
+// it in [Config].Observer; without one a Manager makes no events.
 //
-// Observe is called synchronously, by the caller that acquires or releases or by the heartbeat, several at
-// a time. It must return at once, for what it waits for is waited for by them, and a slow one makes pings
-// late; and it must not call the Manager or its guards. What panics in it is recovered and logged, once for
-// a Manager: no lock breaks by it. A Manager without an Observer and a history makes no events.
+// Observe is called synchronously by what acquires or releases, or by the heartbeat, several at a
+// time: it must return at once, since a slow one makes pings late, and must not call the Manager or
+// its guards. A panic in it is recovered and logged, once for a Manager.
 //
-// Of one lock session an acquisition is told first, once; then a loss, if there is one; then its release, or that it
-// was dropped. A guard that nobody ever got, since it was lost or the Manager closed while it was made, is told as an
-// acquisition that failed. No events: of a call whose name, options or context were refused before anything was sent;
-// of [TryGuard.Reenter], and of a release that is not the last one; of [DistributedLock.LockInTransaction], since
-// whether it held the lock the commit says, but of the dead that it takes out of the way.
+// Of one lock session the acquisition is told first, once; then a loss, if any; then the release,
+// or that the guard was dropped. If a guard was lost, or its Manager closed, before the caller got
+// it, a failed acquisition is told. No events: of a call that was refused before anything was sent;
+// of [TryGuard.Reenter], and of a release that is not the last one; of
+// [DistributedLock.LockInTransaction], but for the dead that it takes out of the way.
 type Observer interface {
 	Observe(e Event)
 }
 
-// A ContextObserver is an Observer that is given a context with each event, as the parent of a span is
-// found by: ObserveContext is called in place of Observe. It is the context of the call that acquires, or
-// that acquired the lock which the event is about; it may have ended. For what the background does it is
-// an empty one.
+// A ContextObserver is told by ObserveContext in place of Observe, with the context of the call
+// that acquires, or acquired, the lock: tracing finds the parent of a span by it. It may have
+// ended; for what the background does it is empty.
 type ContextObserver interface {
 	Observer
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that tells all of them, each in its turn. Nil ones are left out; of none it
-// is nil.
+// Observers returns an Observer that tells all of them in turn, without the nil ones; nil of none.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {
@@ -72,51 +69,33 @@ func (all observers) Observe(e Event) {
 // An EventKind says what happened.
 type EventKind int
 
-// What happens to a lock, as this process sees it.
+// What happens to a lock, as this process sees it, and the fields that say more.
 const (
-	// EventAcquired: a lock was to be had at once. Waited is how long that took.
-	EventAcquired EventKind = iota + 1
-	// EventGranted: a lock was acquired in its turn, out of the line. Waited. Evidence says so when an
-	// operator broke the lock of the one before.
-	EventGranted
-	// EventTakenOver: a lock was acquired from a dead holder, or in its turn after a dead one was taken out.
-	// Waited, Rule, Evidence, and Previous where this process took it itself.
-	EventTakenOver
-	// EventRefused: a try ended without the lock. Err says why, Waited how long that took. No guard, so
-	// Session and Fence are empty, as in the next.
-	EventRefused
-	// EventGaveUp: a call that waits ended without the lock. Err, Waited.
-	EventGaveUp
-	// EventReleased: a guard was released by its caller or by Close. Held; Waited is how long the release
-	// took. Err is what the release returned: nil when the lock was freed while it was trusted.
+	EventAcquired  EventKind = iota + 1 // at once; Waited
+	EventGranted                        // in its turn; Waited, Evidence if an operator broke the lock before
+	EventTakenOver                      // from the dead; Waited, Rule, Evidence, and Previous if not in its turn
+	EventRefused                        // a try ended without the lock; Waited, Err, no Session and Fence
+	EventGaveUp                         // a call that waits ended so; as EventRefused
+	// EventReleased: by the caller or by Close; Held, Waited for the release, and Err as Release
+	// returned it.
 	EventReleased
-	// EventReleasedLate: the background took a session out of its lock, or found it out, whose release had failed,
-	// whose acquisition had an unknown outcome, or whose guard was dropped.
+	// EventReleasedLate: the background took a session out of its lock, or found it out, of a release
+	// that failed, an acquisition of unknown outcome, or a guard that was dropped.
 	EventReleasedLate
-	// EventLost: a guard is trusted no more although it was not released. Held, Err; an Err that matches
-	// [ErrLeaseExpired] says that its lease ran out. EventReleased follows when the caller releases it.
-	EventLost
-	// EventDropped: the garbage collector found a guard that was never released. Held.
-	EventDropped
-	// EventBroken: an operator broke the lock of Previous by this process. Why is the operator's; Session, Fence
-	// and Mode are those of Previous.
-	EventBroken
-	// EventEvicted: this process took Previous, a dead holder, or with no Fence a dead waiter, out of a lock
-	// in which others stand. Rule, Evidence. Who is granted the lock by it has an event of his own.
+	EventLost    // Held, Err; EventReleased follows when the caller releases it
+	EventDropped // the garbage collector found a guard that was never released; Held
+	EventBroken  // by an operator; Why is his, Session, Fence and Mode are those of Previous
+	// EventEvicted: this process took Previous, a dead holder or (Fence 0) waiter, out of a lock in
+	// which others stand; Rule, Evidence.
 	EventEvicted
 )
 
-// What happens to a process. Name is empty.
+// What happens to a process; Name is empty.
 const (
-	// EventCondemned: this process declared Previous dead. Rule, Evidence.
-	EventCondemned EventKind = iota + 100
-	// EventPing: a ping was acknowledged. Waited is how long that took, Late by how much the heartbeat was
-	// late with it.
-	EventPing
-	// EventPingFailed: a ping was not acknowledged. Waited, Late, Err.
-	EventPingFailed
-	// EventProcessOver: the process gave its id up for a new one: it was condemned, or found a twin. Err.
-	EventProcessOver
+	EventCondemned   EventKind = iota + 100 // this process declared Previous dead; Rule, Evidence
+	EventPing                               // a ping was acknowledged; Waited, Late
+	EventPingFailed                         // a ping was not; Waited, Late, Err
+	EventProcessOver                        // condemned, or a twin was found: it takes a new id; Err
 )
 
 // String returns the words of the log for it, where the log tells of it.
@@ -135,32 +114,29 @@ var eventWords = map[EventKind]string{
 	EventPingFailed: "ping failed", EventProcessOver: "session over",
 }
 
-// An Event is one thing that happened. Which fields are set its kind says. Texts are as the callers and the
-// documents have them: escape them before showing them.
+// An Event is one thing that happened; its kind says which fields are set. Texts are as the callers
+// and the documents have them: escape them before showing them.
 type Event struct {
 	Kind EventKind
 	At   time.Time // when it was over, by this machine's clock
 	Name string    // of the lock
 	Why  string    // the reason that the holder, contender or operator gave
-	// Label is the option Label of who acquired the lock, "main" without one, and "election" where it leads; empty
-	// where the event is of no guard.
-	Label string
-	Mode  string // "exclusive", "shared" or "permit"
-	// Process is the process id of this Manager, or that of the guard where that is an older one; empty for
-	// an Inspector of its own.
-	Process string
-	// Session is the lock session, the field ts. Fence is 0 where there is none.
-	Session bson.ObjectID
-	Fence   int64
-	// Waited is for how long the call, the release or the ping went on that is over now; Held for how long
-	// the guard was held; Late by how much the heartbeat was late. By this process's monotonic clock.
-	Waited, Held, Late time.Duration
-	// Previous is the process id of the other one: who was overtaken, broken, evicted or condemned.
+	// Label is the option of the holder, and "election" where the lock is a leader's; "" without a
+	// guard.
+	Label   string
+	Mode    string        // "exclusive", "shared" or "permit"
+	Process string        // the guard's process id, else the Manager's; "" of an Inspector of its own
+	Session bson.ObjectID // the field ts
+	Fence   int64         // 0 where there is none
+	Waited  time.Duration // how long the call, the release or the ping took, by the monotonic clock
+	Held    time.Duration // how long the guard was held
+	Late    time.Duration // by how much the heartbeat was late
+	// Previous is the process id of the process that was overtaken, broken, evicted or condemned.
 	Previous string
-	// Rule names the takeover rule: "watch", "witnesses", "at once" or "condemned"; "silent" for a waiter that was passed over; "lease" when it decided
-	// on the lease of the holder and not on its process; "" when there was none.
+	// Rule is what a takeover was decided by: "watch", "witnesses" or "condemned", "lease" for the
+	// holder's lease, "silent" for a waiter that was passed over.
 	Rule     string
-	Evidence string // the figures it decided on, in words
+	Evidence string // the figures that it was decided on, in words
 	Err      error
 }
 

@@ -41,59 +41,55 @@ type optionFunc func(*acquireOptions)
 
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
-// Why records the reason in the lock document, at most 1 KiB of valid UTF-8 without NUL. Default
-// empty. mongos: the argument of lock_try.
+// Why records the reason in the lock document: at most 1 KiB of valid UTF-8 without NUL, by default
+// none. mongos: the argument of lock_try.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
-// Label names the caller inside its process, for the field who, at most 128 bytes without a
-// colon. Default "go"; mongos wrote the thread's name.
+// Label names the caller inside its process, for the field who: at most 128 bytes without a colon,
+// by default "go". mongos wrote the thread's name.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take to
-// acquire, commands that are under way included. Then the error is the last reason for waiting: it
-// matches [ErrHeld] where the lock was held, [ErrOutcomeUnknown] or [ErrUnavailable] where the
-// server did not answer. Zero means one try. Without it they wait until their context ends, which the
-// guard's context does, too. TryLock never waits and ignores it.
+// acquire, commands under way included; without it only their context does, which the guard's
+// context ends with, too. Zero means one try. The error is the last reason for waiting, such as
+// [ErrHeld], [ErrOutcomeUnknown] or [ErrUnavailable]. TryLock ignores it.
 //
-// The place in line of who has waited that long is kept for 10 ms: the next call of the process that asks for
-// the same, with the same [Why] and [Label], goes on with it and sends nothing. So a loop of short waits costs
-// what a long one does, and has its turn. Who holds other locks gives up at once.
-//
-// A wait that is shorter than a takeover takes is not in vain: what it saw of a silent holder it leaves to the
-// next, in this process or another. A job that tries for 20 s in a new process each time has the lock of one
-// that died longer than the takeover time ago at its second try, if a minute lies between.
+// A loop of short waits costs what a long wait does, and has its turn: the place in line is kept
+// for 10 ms, and the next call of the process that asks for the same, with the same [Why] and
+// [Label], goes on with it and sends nothing. A caller that holds other locks gives its place up at
+// once. What a short wait saw of a silent holder it leaves to the next, in this process or another:
+// a job that tries for 20 s in a new process each time takes the lock of a holder that died longer
+// than the takeover time ago at its second try, if a minute lies between.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires for reading: up to 1,000 may hold the lock so, or one without this option. A shared
-// contender that comes after a waiting exclusive one waits behind it, so that no writer starves; one that
-// comes when 1,000 hold the lock waits as if it were held exclusively. Every holder stands in the
-// lock's document, which is rewritten with each that comes or goes.
+// Shared acquires for reading: up to 1,000 may hold the lock so, or one without this option; the
+// next reader waits as if it were held exclusively. A shared contender waits behind an exclusive
+// one that came before it, so that no writer starves. Every holder stands in the lock document,
+// which is rewritten with each that comes or goes.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
-// Permits acquires one of n permits: at most n guards of the name at a time, 1 to 1,000. The number
-// stands in the document while there is a holder or waiter; a caller that asks for another one meanwhile,
-// or for the lock without Permits, gets a *PermitMismatchError as long as any of them lives.
-// Consul's semaphores do the same.
+// Permits acquires one of n permits, 1 to 1,000: at most n guards of the name at a time, as with
+// Consul's semaphores. The number stands in the document while there is a holder or waiter; a
+// caller that asks for another number, or for no permit, gets a *PermitMismatchError while any of
+// them lives.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
 
-// Barge lets a try overtake those who queue, when the holders allow it: a free lock that an older
-// client left with a line of waiters, a reader beside readers although a writer waits, a permit that
-// is left. Without it no waiter is overtaken. With [DistributedLock.Lock] it counts for the first try;
-// who has to wait waits at the end of the line.
+// Barge lets a try overtake the waiters when the holders allow it. With [DistributedLock.Lock] it
+// counts for the first try only.
 func Barge() Option {
 	return optionFunc(func(o *acquireOptions) { o.line = catalog.Barge })
 }
 
 // Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
-// search for deadlocks; without arguments: none. It is not needed where the context given to Lock
-// comes from [TryGuard.Context], which says the same; given both, Holding counts. Nothing else is
-// known of a caller: one who says nothing is in no deadlock that could be found.
+// search for deadlocks; without arguments: none. It is not needed, and overrides what is known,
+// where the context given to Lock comes from [TryGuard.Context]. A caller of which neither is known
+// is in no deadlock that could be found.
 func Holding(guards ...*TryGuard) Option {
 	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
 }

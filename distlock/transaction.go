@@ -10,34 +10,24 @@ import (
 	"mongodlm/internal/contend"
 )
 
-// LockInTransaction holds the lock for as long as a MongoDB transaction of the caller lives: it acquires
-// it inside the one that ctx carries, as the driver hands it to the function given to
-// Session.WithTransaction. [TryGuard.InTransaction] is the other way round: a transaction under a lock that
-// is held already. The lock is released by the commit or the abort, and by nothing else: there is no
-// guard, no heartbeat, and nothing to forget. PostgreSQL calls that pg_advisory_xact_lock. Call it first
-// in the transaction.
+// LockInTransaction acquires the lock inside the caller's transaction, which ctx carries as
+// Session.WithTransaction hands it on, and holds it until the commit or the abort: there is no
+// guard, no heartbeat, no fence, and nothing to release. Call it first in the transaction.
+// PostgreSQL: pg_advisory_xact_lock.
 //
-// It hands out no fence: until the commit there is none, and after an abort the next holder would
-// have the same. None is needed inside the transaction, whose writes appear while the lock is held or
-// not at all. What is written to documents of [TryGuard.Fenced] has no fence either, so a stale guard
-// is not refused there by it.
+// The uncommitted write to the lock document keeps others off: they wait in the server, each with a
+// connection, or meet a write conflict. It depends on no clock: what the transaction writes appears
+// while the lock is held, or not at all. A document of [TryGuard.Fenced] gets no fence by it, so a
+// stale guard is not refused there because of it. MongoDB ends a transaction after 60 s
+// (transactionLifetimeLimitSeconds).
 //
-// What holds the others off is the uncommitted write to the lock document: a contender that wants the lock
-// meanwhile waits in the server until the transaction ends, or meets a write conflict in a
-// transaction of its own. Nothing of it is a matter of clocks, and the commit fails if it does not
-// hold.
-//
-// It waits while a guard holds the lock, until ctx ends or as long as [WaitAtMost] says, by polling
-// outside of the transaction; it takes no place in the line. A dead holder is taken over. A
+// While a guard holds the lock, LockInTransaction polls outside of the transaction, without a place
+// in the line, until ctx ends or as long as [WaitAtMost] says, and takes over a dead holder. A
 // transaction that has read before sees an older state: then the error is a *HeldError with the
-// driver's label for it, or a write conflict, after both of which WithTransaction runs the function
-// again.
+// driver's label for it, or a write conflict, and WithTransaction runs the function again.
 //
-// What it costs: the transaction stays open for as long as the lock is held, and MongoDB ends it
-// after 60 s (transactionLifetimeLimitSeconds); contenders keep a connection busy while they wait.
-//
-// Errors: those of Lock; [ErrNoTransactions] when ctx carries no transaction, or the server or the database has none;
-// [ErrBadOption] for [Shared] and [Permits], which need a document that others can see, and for [Lease].
+// Errors: those of Lock; [ErrNoTransactions] when ctx carries no transaction, or the server or the
+// database has none; [ErrBadOption] for [Shared], [Permits] and [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {

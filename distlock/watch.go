@@ -12,17 +12,16 @@ import (
 	"mongodlm/catalog"
 )
 
-// Watch yields who holds the lock, nil when nobody does, and then every change of it, until ctx ends. It is
-// asked for about every Config.PollMax, in one command for all callers of the process and all their
-// names (a page more for each hundred names, three on the embedded server): a thousand watchers cost what one
-// does. So a change is told within that time and the round trip, and of several changes between two
-// readings, or while the caller was busy, only the last is told; the fence tells how many there were.
-// Of several holders it is the one that came first. A request to yield is a change, too.
+// Watch yields who holds the lock, nil when nobody does, and then every change, until ctx ends: of
+// several holders the first, and requests to yield, too. About every Config.PollMax one command
+// reads the names of all callers of the process (a page more for each hundred names, three on the
+// embedded server). Of several changes between two readings, or while the caller was busy, only the
+// last is told; the fence tells how many there were.
 //
-// An error that may pass, such as [ErrUnavailable], is yielded once, and so is a *MalformedError; the watch
-// goes on, and what is seen next is yielded in any case. What ends it is yielded last: the
-// cause of ctx, [ErrClosed], [ErrBadName]. Like [DistributedLock.Holder] it is for people, logs and
-// forwarding, not for deciding whether to work.
+// An error that may pass, such as [ErrUnavailable], is yielded once, and so is a *MalformedError;
+// the watch goes on, and what is seen next is yielded in any case. What ends it is yielded last:
+// the cause of ctx, [ErrClosed], [ErrBadName]. It is for people, logs and forwarding, not for
+// deciding whether to work.
 func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
 	return func(yield func(*LockInfo, error) bool) {
 		fail := func(err error) { yield(nil, fmt.Errorf("distlock: watch %s: %w", quoted(l.name), err)) }
@@ -61,13 +60,13 @@ func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error]
 	}
 }
 
-// RequestYield asks who holds the lock to give it up: a wish, which is written into the lock document for
-// that very session, so that no later holder ever sees it. Package election passes it on; for anybody else
-// it shows in LockInfo.YieldBy and YieldWhy. A new request replaces the one before. why is at most 1 KiB of valid
-// UTF-8 without NUL. A read and a compare-and-set.
+// RequestYield asks the holder to give the lock up, by a wish in the lock document for that very
+// session, so that no later holder sees it: LockInfo.YieldBy and YieldWhy. It replaces an earlier
+// one. why is at most 1 KiB of valid UTF-8 without NUL. A read and a compare-and-set.
 //
-// Errors: [ErrNotHeld] when nobody holds it, or it is shared or held by permits; [ErrBadName] and
-// [ErrBadOption]; [ErrOutcomeUnknown]: ask again; [ErrUnavailable]; [ErrClosed]; a *MalformedError.
+// Errors: [ErrNotHeld] when nobody holds the lock, or it is shared or held by permits;
+// [ErrBadName]; [ErrBadOption]; [ErrOutcomeUnknown]: ask again; [ErrUnavailable]; [ErrClosed];
+// *MalformedError.
 func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 	if err := checkName(l.name); err != nil {
 		return err
@@ -87,14 +86,14 @@ func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 	return changing("request the yield of", l.name, err, ErrNotHeld)
 }
 
-// PutFirst puts a waiter, named by its session as [LockInfo] has it, at the front of the line, so that the release
-// of this guard grants it the lock. The lock stays held. A later call with another waiter replaces it; a waiter
-// that leaves the line before the release is not waited for. A read and a compare-and-set. From inside of
-// [TryGuard.InTransaction], with the context of its work, it is a part of the transaction.
+// PutFirst puts a waiter, named by its session as [LockInfo] has it, at the front of the line, so
+// that the release of this guard grants it the lock. A later call with another waiter replaces it;
+// a waiter that leaves the line before the release is not waited for. A read and a compare-and-set,
+// and with the context of [TryGuard.InTransaction]'s work a part of the transaction.
 //
-// Errors: those of Err; [ErrNotInLine] when that session does not stand in the line, as one that waits inside
-// its process; [ErrBadOption] for a guard that is shared or a permit; [ErrOutcomeUnknown]: put it first again;
-// [ErrUnavailable]; a *MalformedError; a *LostError when the lock was lost.
+// Errors: those of Err; [ErrNotInLine] when that session does not stand in the line; [ErrBadOption]
+// for a guard that is shared or a permit; [ErrOutcomeUnknown]: put it first again;
+// [ErrUnavailable]; *MalformedError; *LostError when the lock was lost.
 func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	if err := g.Err(); err != nil {
 		return err
