@@ -175,21 +175,6 @@ Runs a config server in this process until it is interrupted, and prints its con
 is for trying and for tests: one process, this machine only, no passwords.
 `
 
-const studyText = `
-Plays the locks of mongos 1.8, of 2.0 to 3.0 and of 3.2 to 6.0, and this module's, in cases that go
-wrong: a clock that is wrong, a process that stands still, a reply that is lost. Without a CASE it
-plays all of them and shows what came of it; with one it shows what happened, a lane for each process.
-docs/study.md is a course, docs/semantics.md explains the holes that are named. It needs no server: the
-store is in memory, and time is virtual.
-
-"TWO for 10m": two processes that ran took themselves for the holder for so long. "nobody for 15m":
-somebody wanted the lock for so long, and no holder worked. "stale written": writes of a holder that
-went in after one of a newer holder.
-
---break shows what a rule of this module is for: it builds a program without the rule, by the Go tool
-and from the sources, and plays the case with that. No such switch is in this program.
-`
-
 const completionText = `
 Prints a script that makes a shell complete commands, flags, and the names of locks and queues, which it asks the
 server for: that of the line, or of the environment. Nothing is offered that a person could not make out.

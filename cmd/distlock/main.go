@@ -13,7 +13,6 @@
 //	distlock bench                   how fast locks are here, in a database that it drops
 //	distlock completion SHELL        words and names completed by bash, zsh or fish
 //	distlock serve --dir FOLDER      be a config server, for those who have none
-//	distlock study [CASE]            how each generation of mongos' lock fails, without a server
 //	distlock version                 which build this is
 //
 // The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in
@@ -106,6 +105,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	case askWord:
 		offer(ctx, strings.Join(args[1:], " "), stdio{in, out, errOut})
 		return 0
+	}
+	if args[0] == "study" {
+		fmt.Fprintln(errOut, "distlock study: it is a command of its own: go run ./study, in a checkout of this module")
+		return exitUsage
 	}
 	topic, ok := find(args[0])
 	if !ok {

@@ -259,3 +259,12 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 		}
 	}
 }
+
+// Promise: whoever looks for the study where it was is told where it is.
+func TestRun_Study_NamesTheNewCommand(t *testing.T) {
+	t.Parallel()
+	r := cli(t, "study", "cut-off").want(t, exitUsage, "go run ./study")
+	if strings.Count(r.errOut, "\n") != 1 {
+		t.Errorf("more than one line: %q", r.errOut)
+	}
+}

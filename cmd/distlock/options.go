@@ -73,8 +73,6 @@ func topics() []topic {
 			func() command { return &bench{} }, plain, exitText},
 		{"serve", "--dir FOLDER [flags]", "be a config server, for those who have none", serveText,
 			func() command { return &serve{} }, plain, exitText},
-		{"study", "[CASE] [flags]", "how each generation of mongos' lock fails, played without a server",
-			studyText, func() command { return &studies{} }, plain, exitText},
 		{"completion", "SHELL", "words and names completed by bash, zsh or fish", completionText,
 			func() command { return &completion{} }, plain, exitText},
 		{"version", "", "which build this is", versionText,

@@ -73,25 +73,19 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// Nothing that is shipped imports the tests, the simulation or the mistakes; but the study, which only the
-// command line has, plays the lock in virtual time.
+// Nothing that is shipped imports the tests, the simulation or the mistakes, nor what plays the lock.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	ours := regexp.MustCompile(`^mongodlm/`)
 	tests := regexp.MustCompile(`^(testing(/.*)?|mongodlm/(catalog/catalogtest|singleton/singletontest|integration|internal/rows/rowstest|` +
-		`internal/(simulation|fault|archtest|mongodtest|mutant)))$`)
-	const study = "mongodlm/internal/study"
-	virtualTime := regexp.MustCompile(`^(testing|testing/synctest|mongodlm/internal/fault)$`)
+		`study|internal/(simulation|study|fault|archtest|mongodtest|mutant)))$`)
 	for _, pkg := range goList(t, "-deps", "./distlock", "./election", "./singleton", "./claim", "./catalog/memcatalog", "./configserver",
 		"./cmd/distlock", "./cmd/balancer-demo") {
 		if !ours.MatchString(pkg) {
 			continue
 		}
 		for _, imported := range goList(t, "-f", `{{join .Imports "\n"}}`, pkg) {
-			if pkg == study && virtualTime.MatchString(imported) || imported == study && pkg == "mongodlm/cmd/distlock" {
-				continue
-			}
-			if tests.MatchString(imported) || imported == study {
+			if tests.MatchString(imported) {
 				t.Errorf("%s imports %s", pkg, imported)
 			}
 		}

@@ -1,5 +1,5 @@
 // Package study plays the lock of mongos, generation by generation, and this module's, in the same cases:
-// a clock that is wrong, a process that stands still, a reply that is lost. It is what "distlock study"
+// a clock that is wrong, a process that stands still, a reply that is lost. It is what the command study
 // shows, and nothing of it can be imported by users of the lock.
 //
 // The old generations are gen18.go, gen20.go and gen32.go: a file each, in our own words, over the documents

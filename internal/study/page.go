@@ -34,7 +34,7 @@ func Page(cases []Case, generations []Generation, plays []Play) string {
 <h1>How mongos' locks fail</h1>
 <p>Each generation of mongos' lock, and <a href="../README.md">this one</a>, played in the same %d cases in
 virtual time. What came of it is computed from who was told what and when. This page is made by
-<code>distlock study --html</code>; <a href="study.md">a course</a> leads through it, and
+<code>go run ./study --html</code>; <a href="study.md">a course</a> leads through it, and
 <a href="semantics.md">semantics.md</a> has the rules.</p>
 </header>
 <main>
@@ -123,7 +123,7 @@ func (w *page) section(c Case, generations []Generation, plays []Play) {
 <h2>%s <small>%s</small></h2>
 <p>%s %s %s</p>
 <p class="links">The hole %s in <a href="semantics.md#%s">semantics.md</a>; in ours <a href="../%s"><code>%s</code></a>;
-<code>distlock study %s</code>; <a href="#all">all cases</a></p>
+<code>go run ./study %s</code>; <a href="#all">all cases</a></p>
 <div class="time"><label>time <input type="range" min="0" max="%d" step="1000" value="%d" aria-label="time in %s"></label>
 <button type="button" data-to="-1">previous change</button> <button type="button" data-to="1">next change</button>
 <output>12:00:00</output></div>

@@ -237,7 +237,7 @@ func TestPage_InDocs_IsWhatIsPlayed(t *testing.T) {
 			at++
 		}
 		t.Errorf("docs/study.html differs at byte %d from what is played now; make it again with "+
-			"go run ./cmd/distlock study --html docs/study.html\n%.200s", at, page[at:])
+			"go run ./study --html docs/study.html\n%.200s", at, page[at:])
 	}
 	if outside := regexp.MustCompile(`(src|href)="(https?:)?//`).FindString(page); outside != "" || len(page) > 1500_000 {
 		t.Errorf("%d bytes, and %q", len(page), outside)
