@@ -19,6 +19,9 @@ const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
 	defaultPoll     = 500 * time.Millisecond
+	// pruneAge is the least age from which pings that no lock names, and locks of Config.PruneLocks, are
+	// deleted; pruneEvery the time between two prunings, give or take half.
+	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
 // configServerTakeover is the takeover time of MongoDB's own lock manager on a config server. It
@@ -63,17 +66,8 @@ type Config struct {
 	// Margin is how long before that a holder stops trusting its locks; default Takeover/4. The package
 	// documentation says how much the rates of clocks may differ by it.
 	Margin time.Duration
-	// MaxClockSkew is how far the server's and the contender's clocks may differ for the shorter
-	// takeover rule; default Takeover/30. mongos: LOCK_SKEW_FACTOR.
-	MaxClockSkew time.Duration
-	// MaxWatchGap restarts a contender's watch when it has not looked for longer; default Takeover/4.
-	MaxWatchGap time.Duration
-	// TakeoverRule chooses among the takeover rules of the generations; default takeover.Witnesses.
-	TakeoverRule takeover.Rule
 	// RefuseWithoutPing never takes over a holder without a ping document, as mongos 1.8.
 	RefuseWithoutPing bool
-	// ForeignTakeover is the least takeover time for a holder that is foreign; default 15 min.
-	ForeignTakeover time.Duration
 
 	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each give
 	// or take a fifth. Where there are no change streams a waiting process asks for its grants at least
@@ -84,19 +78,14 @@ type Config struct {
 	PollMax time.Duration
 	// CommandTimeout bounds one command; default 5 s.
 	CommandTimeout time.Duration
-	// ReleaseTries is how often Release tries before the background goes on; default 3.
-	ReleaseTries int
-	// ReleasePause is the pause after the first failed try; it doubles; default 2 s.
-	ReleasePause time.Duration
-	// PruneAge is the age from which pings that no lock names are deleted; default 4 days.
-	PruneAge time.Duration
-	// PruneEvery is the time between two prunings, give or take half; default 1 h.
-	PruneEvery time.Duration
-	// PruneLocks also deletes the documents of locks that nobody holds, waits for, or has acquired for
-	// PruneAge: for names that are made up as one goes, one for each order. A pruning looks at up to
-	// 10,000 documents by name and the next goes on from there. Fences still rise unless the server's
-	// clock goes back by more than PruneAge. It needs the privilege to remove from locks.
+	// PruneLocks also deletes the documents of locks that nobody has held, waited for or acquired for
+	// 4 days, or Takeover if that is longer: for names that are made up as one goes, one for each order.
+	// Once an hour it looks at up to 10,000 documents by name, and goes on from there. Fences still rise
+	// unless the server's clock goes back by more than that age. It needs the privilege to remove from
+	// locks.
 	PruneLocks bool
+
+	Tuning
 
 	// Host is the first part of the process id: at most 255 bytes without control characters; default
 	// the machine's host name.
@@ -107,6 +96,23 @@ type Config struct {
 	Observer Observer
 	// History says what is written of it beside the locks.
 	History HistoryConfig
+}
+
+// Tuning is what a Config has for tests and for unusual deployments.
+type Tuning struct {
+	// MaxClockSkew is how far the server's and the contender's clocks may differ for the shorter
+	// takeover rule; default Takeover/30. mongos: LOCK_SKEW_FACTOR.
+	MaxClockSkew time.Duration
+	// MaxWatchGap restarts a contender's watch when it has not looked for longer; default Takeover/4.
+	MaxWatchGap time.Duration
+	// TakeoverRule chooses among the takeover rules of the generations; default takeover.Witnesses.
+	TakeoverRule takeover.Rule
+	// ForeignTakeover is the least takeover time for a foreign holder; default 15 min.
+	ForeignTakeover time.Duration
+	// ReleaseTries is how often Release tries before the background goes on; default 3.
+	ReleaseTries int
+	// ReleasePause is the pause after the first failed try; it doubles; default 2 s.
+	ReleasePause time.Duration
 }
 
 // withDefaults fills what is zero. It corrects nothing.
@@ -126,8 +132,6 @@ func (c Config) withDefaults() Config {
 	set(&c.PollMax, max(c.Poll, min(5*time.Second, c.Takeover/30)))
 	set(&c.CommandTimeout, 5*time.Second)
 	set(&c.ReleasePause, 2*time.Second)
-	set(&c.PruneAge, 4*24*time.Hour)
-	set(&c.PruneEvery, time.Hour)
 	if c.ReleaseTries == 0 {
 		c.ReleaseTries = 3
 	}
@@ -154,7 +158,6 @@ func (c Config) Validate() error {
 		{"MaxClockSkew", c.MaxClockSkew}, {"MaxWatchGap", c.MaxWatchGap},
 		{"ForeignTakeover", c.ForeignTakeover}, {"Poll", c.Poll}, {"PollMax", c.PollMax},
 		{"CommandTimeout", c.CommandTimeout}, {"ReleasePause", c.ReleasePause},
-		{"PruneAge", c.PruneAge}, {"PruneEvery", c.PruneEvery},
 	} {
 		if d.value < time.Millisecond {
 			say("%s is %v, must be at least 1ms", d.name, d.value)
@@ -174,9 +177,6 @@ func (c Config) Validate() error {
 	if c.PollMax > c.MaxWatchGap/2 {
 		say("PollMax (%v) must be at most half of MaxWatchGap (%v), or a waiter would never have "+
 			"watched without a gap", c.PollMax, c.MaxWatchGap)
-	}
-	if c.PruneAge > 0 && c.PruneAge < c.Takeover {
-		say("PruneAge (%v) must not be smaller than Takeover (%v)", c.PruneAge, c.Takeover)
 	}
 	if c.ReleaseTries < 1 || c.ReleaseTries > 10 {
 		say("ReleaseTries is %d, must be 1 to 10", c.ReleaseTries)

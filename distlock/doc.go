@@ -29,7 +29,7 @@
 //
 // By default a takeover may rely on clock values, too, when all of them agree (see package takeover).
 // A common step of server and contender, together with a holder that is cut off for three ping
-// intervals, is two faults, and not covered. TakeoverRule takeover.WatchOnly relies on no value.
+// intervals, is two faults, and not covered. [Tuning].TakeoverRule takeover.WatchOnly relies on no value.
 //
 // # Words
 //

@@ -111,7 +111,7 @@ func newRecorder(cfg settings, store catalog.History, server catalog.Server) *hi
 	}
 	return history.New(history.Config{
 		Store: store, Clock: cfg.Clock, Log: cfg.Logger, Least: least, Keep: c.Keep, Most: c.Most,
-		PruneEvery: cfg.PruneEvery,
+		PruneEvery: pruneEvery,
 	}, history.Instant{Server: server.Time, Here: cfg.Clock.Now()})
 }
 

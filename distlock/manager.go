@@ -124,7 +124,8 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Store: s.pings, Owner: m.owned,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
-		PruneAge: cfg.PruneAge, PruneEvery: cfg.PruneEvery, PruneLocks: cfg.PruneLocks, Logger: cfg.Logger, Told: m.pingerTold(),
+		PruneAge: max(pruneAge, cfg.Takeover), PruneEvery: pruneEvery, PruneLocks: cfg.PruneLocks,
+		Logger: cfg.Logger, Told: m.pingerTold(),
 		Record: chronicle(m.history),
 	})
 	if err != nil {

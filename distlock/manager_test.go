@@ -216,14 +216,15 @@ func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	err := distlock.Config{
-		Ping: time.Hour, Takeover: time.Minute, Margin: 2 * time.Minute, ReleaseTries: -1,
-		CommandTimeout: -1, Database: "a.b", TakeoverRule: 7, URI: "mongodb://u:secret@h/", PruneAge: time.Second,
+		Ping: time.Hour, Takeover: time.Minute, Margin: 2 * time.Minute,
+		CommandTimeout: -1, Database: "a.b", URI: "mongodb://u:secret@h/",
+		Tuning: distlock.Tuning{ReleaseTries: -1, TakeoverRule: 7, MaxClockSkew: time.Minute},
 	}.Validate()
 	var config *distlock.ConfigError
 	if !errors.As(err, &config) || !errors.Is(err, distlock.ErrConfig) {
 		t.Fatalf("error is %v", err)
 	}
-	for _, field := range []string{"Margin", "ReleaseTries", "CommandTimeout", "Database", "TakeoverRule", "PruneAge"} {
+	for _, field := range []string{"Margin", "ReleaseTries", "CommandTimeout", "Database", "TakeoverRule", "MaxClockSkew"} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not named in %v", field, err)
 		}

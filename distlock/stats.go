@@ -23,7 +23,7 @@ type Stats struct {
 	TrustedFor time.Duration // how long guards stay trusted without another ping; 0 when lost
 	Lateness   time.Duration // of the heartbeat at its last ping
 	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged
-	// ping, give or take half of its round trip; see [Config].MaxClockSkew.
+	// ping, give or take half of its round trip; see [Tuning].MaxClockSkew.
 	Skew time.Duration
 	// Listening is how waiters hear of grants: "stream", or "polling" where there is no change stream
 	// or it lags; "" when nobody has waited for a ping interval.

@@ -76,7 +76,7 @@ func withUsers(t *testing.T) (d *mongodtest.Deployment, uri func(user string) st
 func userConfig(uri string) distlock.Config {
 	return distlock.Config{
 		URI: uri, Database: "distlock", Ping: 200 * time.Millisecond, Takeover: 20 * time.Second,
-		CommandTimeout: 2 * time.Second, ReleasePause: 10 * time.Millisecond,
+		CommandTimeout: 2 * time.Second, Tuning: distlock.Tuning{ReleasePause: 10 * time.Millisecond},
 	}
 }
 

@@ -68,7 +68,7 @@ func TestChild(t *testing.T) {
 	m, err := distlock.New(t.Context(), distlock.Config{
 		Client: client, PingClient: privateClient(t, options.Client().ApplyURI(s.URI)),
 		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
-		MaxWatchGap: s.Takeover / 2,
+		Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	})
 	if err != nil {
 		t.Fatal(err)

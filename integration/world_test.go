@@ -79,8 +79,8 @@ func (w *world) config() distlock.Config {
 	return distlock.Config{
 		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
 		Ping: paced(800 * time.Millisecond), Takeover: paced(7 * time.Second),
-		Margin:       paced(400 * time.Millisecond),
-		ReleasePause: 50 * time.Millisecond,
+		Margin: paced(400 * time.Millisecond),
+		Tuning: distlock.Tuning{ReleasePause: 50 * time.Millisecond},
 	}
 }
 

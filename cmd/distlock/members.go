@@ -233,7 +233,7 @@ func (r *report) judgeParties(all census) {
 	}
 	if stale > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pings of processes that hold nothing are older than %s: nobody prunes "+
-			"them, so no process of ours lives, or PruneAge is longer", stale, age(staleAfter)))
+			"them, so no process of ours lives, or its Takeover is longer", stale, age(staleAfter)))
 	}
 	if n := len(all.Malformed); n > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d documents cannot be understood: distlock locks names the remedy", n))

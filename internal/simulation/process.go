@@ -99,7 +99,8 @@ func (p *process) config() distlock.Config {
 	return distlock.Config{
 		Catalog: p.port, Host: letter(p.index), Logger: zerolog.Nop(),
 		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,
-		CommandTimeout: t.Limit, MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, TakeoverRule: t.Mode,
+		CommandTimeout: t.Limit,
+		Tuning:         distlock.Tuning{MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, TakeoverRule: t.Mode},
 	}
 }
 
