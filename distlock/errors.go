@@ -53,10 +53,6 @@ var (
 	ErrNoTransactions = catalog.ErrNoTransactions
 	// ErrFenceMismatch is returned by Break when the lock is not as the operator saw it.
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")
-	// ErrNotHeld is returned by RequestYield when nobody holds the lock alone.
-	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
-	// ErrNotInLine is returned by PutFirst when the session does not stand in the line.
-	ErrNotInLine = errors.New("distlock: no such waiter in the line")
 	// ErrClosed is returned by all that acquire, and by an Inspector, once Close of the Manager or the
 	// Inspector has begun, and by Err and Release of a guard that Close has freed.
 	ErrClosed = errors.New("distlock: closed")

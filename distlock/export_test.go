@@ -1,5 +1,30 @@
 package distlock
 
+import (
+	"context"
+	"iter"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/leading"
+)
+
+// What only elections use, and its errors.
+var (
+	ErrNotHeld   = leading.ErrNotHeld
+	ErrNotInLine = leading.ErrNotInLine
+)
+
+func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] { return l.watch(ctx) }
+
+func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
+	return l.requestYield(ctx, why)
+}
+
+func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
+	return g.putFirst(ctx, waiter)
+}
+
 // Grace is how much longer than its context a command may take on a store that does not notice its end.
 const Grace = grace
 

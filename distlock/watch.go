@@ -10,19 +10,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/leading"
 )
 
-// Watch yields who holds the lock, nil when nobody does, and then every change, until ctx ends: of
-// several holders the first, and requests to yield, too. About every Config.PollMax one command
-// reads the names of all callers of the process (a page more for each hundred names, three on the
-// embedded server). Of several changes between two readings, or while the caller was busy, only the
-// last is told; the fence tells how many there were.
-//
-// An error that may pass, such as [ErrUnavailable], is yielded once, and so is a *MalformedError;
-// the watch goes on, and what is seen next is yielded in any case. What ends it is yielded last:
-// the cause of ctx, [ErrClosed], [ErrBadName]. It is for people, logs and forwarding, not for
-// deciding whether to work.
-func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
+func init() {
+	leading.Provide(leading.Seam[*DistributedLock, *TryGuard, *LockInfo]{
+		Watch:        func(ctx context.Context, l *DistributedLock) iter.Seq2[*LockInfo, error] { return l.watch(ctx) },
+		RequestYield: func(ctx context.Context, l *DistributedLock, why string) error { return l.requestYield(ctx, why) },
+		PutFirst:     func(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error { return g.putFirst(ctx, waiter) },
+	})
+}
+
+// watch is Watch of [leading.Seam].
+func (l *DistributedLock) watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
 	return func(yield func(*LockInfo, error) bool) {
 		fail := func(err error) { yield(nil, fmt.Errorf("distlock: watch %s: %w", quoted(l.name), err)) }
 		if err := checkName(l.name); err != nil {
@@ -60,14 +60,8 @@ func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error]
 	}
 }
 
-// RequestYield asks the holder to give the lock up, by a wish in the lock document for that very
-// session, so that no later holder sees it: LockInfo.YieldBy and YieldWhy. It replaces an earlier
-// one. why is at most 1 KiB of valid UTF-8 without NUL. A read and a compare-and-set.
-//
-// Errors: [ErrNotHeld] when nobody holds the lock, or it is shared or held by permits;
-// [ErrBadName]; [ErrBadOption]; [ErrOutcomeUnknown]: ask again; [ErrUnavailable]; [ErrClosed];
-// *MalformedError.
-func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
+// requestYield is RequestYield of [leading.Seam].
+func (l *DistributedLock) requestYield(ctx context.Context, why string) error {
 	if err := checkName(l.name); err != nil {
 		return err
 	}
@@ -83,18 +77,11 @@ func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 		defer done()
 		err = l.m.locks.RequestYield(ctx, l.name, l.m.Process(), why)
 	}
-	return changing("request the yield of", l.name, err, ErrNotHeld)
+	return changing("request the yield of", l.name, err, leading.ErrNotHeld)
 }
 
-// PutFirst puts a waiter, named by its session as [LockInfo] has it, at the front of the line, so
-// that the release of this guard grants it the lock. A later call with another waiter replaces it;
-// a waiter that leaves the line before the release is not waited for. A read and a compare-and-set,
-// and with the context of [TryGuard.InTransaction]'s work a part of the transaction.
-//
-// Errors: those of Err; [ErrNotInLine] when that session does not stand in the line; [ErrBadOption]
-// for a guard that is shared or a permit; [ErrOutcomeUnknown]: put it first again;
-// [ErrUnavailable]; *MalformedError; *LostError when the lock was lost.
-func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
+// putFirst is PutFirst of [leading.Seam].
+func (g *TryGuard) putFirst(ctx context.Context, waiter bson.ObjectID) error {
 	if err := g.Err(); err != nil {
 		return err
 	}
@@ -118,7 +105,7 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 			return lost
 		}
 	}
-	return changing("put a waiter first of", name, err, ErrNotInLine)
+	return changing("put a waiter first of", name, err, leading.ErrNotInLine)
 }
 
 // changing words an error of a change of a lock document; mismatch is what it means that nothing matched.

@@ -9,10 +9,14 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/leading"
 )
 
 // label marks the candidates of elections among those who want a lock.
 const label = "election"
+
+// locks is what distlock does for elections only.
+var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
 
 // A Func leads. Its context ends when leadership does, or when that of Run does; [context.Cause] says which: it
 // matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or [distlock.ErrClosed], or is the cause of
@@ -186,7 +190,7 @@ func (e *Election) Resign(ctx context.Context) error {
 // the function goes on. One that died a moment ago cannot be told from a living one: it is elected, and replaced
 // after the takeover time. One that gives up while the function ends is passed over.
 //
-// Errors: [ErrNotLeader]; [ErrNoCandidate]; those of [distlock.TryGuard.PutFirst], with which leadership is kept;
+// Errors: [ErrNotLeader]; [ErrNoCandidate]; those of the guard and of a command, with which leadership is kept;
 // those of Resign. Round trips: two looks, a read and a compare-and-set, and the release.
 func (e *Election) Handover(ctx context.Context, to string) error {
 	if err := e.usable(ctx); err != nil {
@@ -204,8 +208,8 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	if err != nil {
 		return e.failed("hand over", err)
 	}
-	if err := t.guard.PutFirst(ctx, candidate.Session); err != nil {
-		if errors.Is(err, distlock.ErrNotInLine) {
+	if err := locks.PutFirst(ctx, t.guard, candidate.Session); err != nil {
+		if errors.Is(err, leading.ErrNotInLine) {
 			err = fmt.Errorf("%w: %w", ErrNoCandidate, err)
 		}
 		return e.failed("hand over", err)
@@ -252,13 +256,14 @@ func silent(one distlock.LockInfo) bool {
 // do as it likes. The request is for the term in which it arrives and never reaches the next leader. why is at most
 // 1 KiB. A read and a compare-and-set.
 //
-// Errors: [ErrNobody]; those of [distlock.DistributedLock.RequestYield].
+// Errors: [ErrNobody]; [distlock.ErrBadOption] for why; [distlock.ErrOutcomeUnknown]:
+// ask again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
 func (e *Election) RequestYield(ctx context.Context, why string) error {
 	if err := e.usable(ctx); err != nil {
 		return err
 	}
-	err := e.lock().RequestYield(ctx, why)
-	if errors.Is(err, distlock.ErrNotHeld) {
+	err := locks.RequestYield(ctx, e.lock(), why)
+	if errors.Is(err, leading.ErrNotHeld) {
 		return e.failed("request the yield of", fmt.Errorf("%w: %w", ErrNobody, err))
 	}
 	return err

@@ -65,7 +65,8 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 
 // Observe yields who leads, or that nobody does, and then every change that a reading shows, until ctx ends. All
 // observers of a process share its readings, one command about every Config.PollMax whatever their number and
-// that of the elections: see [distlock.DistributedLock.Watch] for what that means. The fence tells whether a term
+// that of the elections: a change is told within that time, of several changes only the
+// last. The fence tells whether a term
 // between two readings was missed. The last error is the cause of the end; others pass, and the
 // leader is yielded again after them.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
@@ -75,7 +76,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		var last Leader // no leader is like it: it neither leads nor says that nobody does
-		for info, err := range e.lock().Watch(ctx) {
+		for info, err := range locks.Watch(ctx, e.lock()) {
 			if err == nil && info != nil && !fits(*info) {
 				err = e.failed("observe", ErrMode)
 			}

@@ -22,8 +22,7 @@ type Leadership struct {
 
 // YieldRequested returns a channel that is closed once somebody asked this leader to resign, see
 // [Election.RequestYield]: within a reading, never after the term, and never for a request to an earlier leader.
-// The first call begins to ask: one read an interval for all elections of the process, see
-// [distlock.DistributedLock.Watch]; a leader that never calls it sends nothing.
+// The first call begins to ask: one read an interval for all elections of the process; a leader that never calls it sends nothing.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
@@ -164,7 +163,7 @@ func (t *term) wait(ctx context.Context) error {
 
 // heed waits for a request to yield. It ends with the term.
 func (t *term) heed() {
-	for now, err := range t.e.lock().Watch(t.ctx) {
+	for now, err := range locks.Watch(t.ctx, t.e.lock()) {
 		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {
 			continue
 		}

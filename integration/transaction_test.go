@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/leading"
 )
 
 // robbed makes another process the holder, as a takeover does, at once.
@@ -174,7 +175,7 @@ func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 		last, runs := w.lock(t, name).Waiters[1].TS, 0
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 			runs++
-			return g.PutFirst(ctx, last)
+			return leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]().PutFirst(ctx, g, last)
 		})
 		if err != nil || runs > 2 || w.lock(t, name).Waiters[0].TS != last {
 			t.Errorf("%d runs: %v", runs, err)

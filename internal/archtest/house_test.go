@@ -45,9 +45,10 @@ func TestImports_PointOneWay(t *testing.T) {
 		"internal/contend":     {"catalog", "takeover", "internal/clock"},                   // no queue, no guards
 		"internal/waitqueue":   {"catalog", "pinger", "internal/clock", "internal/contend"}, // no managers
 		"internal/history":     {"catalog", "internal/clock"},
+		"internal/leading":     {},
 		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
-			"internal/contend", "internal/history", "internal/waitqueue"},
-		"election":                {"catalog", "distlock", "internal/clock"},
+			"internal/contend", "internal/history", "internal/leading", "internal/waitqueue"},
+		"election":                {"catalog", "distlock", "internal/clock", "internal/leading"},
 		"internal/rows":           {"catalog"}, // no locks, no clocks
 		"claim":                   {"distlock", "internal/clock", "internal/rows"},
 		"singleton":               {"catalog", "distlock", "internal/clock"},

@@ -199,7 +199,7 @@ var all = []Mistake{
 		Old: `!ok || ts != l.TS {`, New: `!ok || ts.IsZero() {`,
 		Package: "election", Test: "TestRequestYield_ReachesThisLeaderOnly", Rule: "election_test.go"},
 	{Name: "a hand-over goes to the first in line", File: "election/election.go",
-		Old: `t.guard.PutFirst(ctx, candidate.Session)`, New: `error(nil)`,
+		Old: `locks.PutFirst(ctx, t.guard, candidate.Session)`, New: `error(nil)`,
 		Package: "election", Test: "TestHandover_NamedCandidateLeads_NoGapNoOverlap", Rule: "election_test.go"},
 	{Name: "a round begins although the lock is lost", File: "singleton/loop.go",
 		Old: "	if ctx.Err() != nil || t.guard.Err() != nil {\n", New: "	if ctx.Err() != nil {\n",
