@@ -25,7 +25,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// Cases of docs/faults.md that no other test of this package shows.
+// Faults of clocks and outages that no other test of this package shows.
 
 // steppedClock is a clock whose wall part may be stepped. A suspension looks the same: the monotonic
 // part shows nothing of it.

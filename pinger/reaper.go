@@ -115,7 +115,7 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // store does not show is reported to the owner. One small read when both agree.
 //
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
-// here (H7); and what it has seen counts only while t lasts, to the very release of a ghost: a read may be
+// here; and what it has seen counts only while t lasts, to the very release of a ghost: a read may be
 // slow, and a later ping may have found a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
@@ -188,7 +188,7 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 func (p *LockPinger) Doubt() { p.doubt.Store(true) }
 
 // lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
-// to the reaper (H7). It reports whether the store answered for the process id that had the doubt: if not, what
+// to the reaper. It reports whether the store answered for the process id that had the doubt: if not, what
 // is held then is taken over in time. Where that ping gives the id up nobody may reap it; only to a twin nothing
 // stays held, since what stands under the id is the twin's.
 func (p *LockPinger) lastReap(ctx context.Context) bool {

@@ -93,7 +93,7 @@ func malformed(now Evidence) Decision {
 }
 
 // condemned answers at once: whoever condemned the holder had watched it, and it cannot renew any
-// more (C4). No generation of mongos had it; a contender that died between forcing and acquiring
+// more. No generation of mongos had it; a contender that died between forcing and acquiring
 // left a free lock in 1.8 and 2.x, and nothing at all in 3.2.
 func condemned(now Evidence) Decision {
 	return Decision{

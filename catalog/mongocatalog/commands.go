@@ -22,7 +22,7 @@ var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
 // majority is the write concern of every write. On a replica set j goes with w: majority by default;
 // on a standalone it does not, and a server that is killed would forget what it had acknowledged for
-// up to 100 ms (C10).
+// up to 100 ms.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
 // revised is what every write of ours raises in a lock document.

@@ -88,7 +88,7 @@ func classify(err error) outcome {
 	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
 		return notApplied
 	case err == context.Canceled || err == context.DeadlineExceeded:
-		// I13: the driver looks at the context once more before it sends, and returns the bare
+		// The driver looks at the context once more before it sends, and returns the bare
 		// error then. When the context ends later the error is that of a connection.
 		return notApplied
 	default:

@@ -13,7 +13,7 @@ const linger = time.Second
 
 // A lingering is the context of a command that outlives its caller, but only once it is being sent: what still
 // waits for a server or a connection when its caller gives up ends at once and is not sent any more, else it
-// might come after its own undo. The driver asks Err when it has a connection, right before it sends (I13),
+// might come after its own undo. The driver asks Err when it has a connection, right before it sends,
 // and nobody else does as long as Done is open.
 type lingering struct {
 	context.Context // bounded, without the caller's end

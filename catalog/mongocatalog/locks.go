@@ -31,7 +31,7 @@ func (o operation) under(ctx context.Context, s catalog.Session) operation {
 func (c *Catalog) claim(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	o := onLock("enter", g.Name)
 	doc, err := c.modify(ctx, o, acquisition(g))
-	// F22: where a foreign unique index refuses the document, waiting would not help; the server's
+	// Where a foreign unique index refuses the document, waiting would not help; the server's
 	// error names the index.
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)

@@ -166,7 +166,7 @@ func TraceOf(party catalog.Participant, pulse catalog.PingState) takeover.Eviden
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 		e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local, By: p.Sight.By}
 		// A mark that nobody of us wrote keeps the holder from renewing, but says nothing of how
-		// long it has been silent: it is watched (F18).
+		// long it has been silent: it is watched.
 		if p.Condemned != nil && p.Condemned.By != "" {
 			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
 				catalog.Printable(p.Condemned.Evidence, 400))

@@ -31,5 +31,5 @@ type Mistake struct {
 	Harm string
 }
 
-// All returns the mistakes in the order of their numbers in docs/mutants.md.
+// All returns the mistakes in the order of their numbers.
 func All() []Mistake { return all }

@@ -30,19 +30,13 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every mistake can be made: its text stands exactly once in its file, and its schedule is there. And
-// docs/mutants.md tells them by these names and numbers.
+// Every mistake can be made: its text stands exactly once in its file, and its schedule or test is there.
+// With -v it lists them with their numbers.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile(filepath.Join(root, "docs", "mutants.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	names := map[string]bool{}
 	for i, m := range mutant.All() {
-		if row := fmt.Sprintf("\n| %d | %s", i+1, m.Name); !strings.Contains(string(docs), row) {
-			t.Errorf("docs/mutants.md has no row %q", row[1:])
-		}
+		t.Logf("%d  %s: %s%s %s (%s)", i+1, m.Name, m.Schedule, m.Package, m.Test, m.Rule)
 		if m.Name == "" || names[m.Name] || (m.File == "") == (m.Store == 0) {
 			t.Errorf("%q: a name of its own, and either a text or the store", m.Name)
 		}
