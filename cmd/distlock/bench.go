@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -31,7 +31,7 @@ type bench struct {
 	json bool
 }
 
-func (v *bench) flags(f *flag.FlagSet) {
+func (v *bench) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.DurationVar(&v.each, "for", time.Second, "how `long` each of the measurements takes, 100ms to 10m")
 	f.BoolVar(&v.json, "json", false, "print the figures as JSON")
@@ -44,7 +44,7 @@ func (v *bench) accept(c call) error {
 	if v.each < 100*time.Millisecond || v.each > 10*time.Minute {
 		return fmt.Errorf("--for is %v, must be 100ms to 10m", v.each)
 	}
-	if c.given["database"] {
+	if c.given("database") {
 		return errors.New("--database: bench makes a database of its own and drops it")
 	}
 	v.database = "distlock_bench_" + bson.NewObjectID().Hex()

@@ -3,9 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+
+	"github.com/spf13/pflag"
 
 	"mongodlm/distlock"
 	"mongodlm/election"
@@ -24,7 +25,7 @@ type breaker struct {
 	yes       bool
 }
 
-func (b *breaker) flags(f *flag.FlagSet) {
+func (b *breaker) flags(f *pflag.FlagSet) {
 	b.connection.flags(f)
 	b.logging.flags(f)
 	f.Int64Var(&b.fence, "fence", 0, "the fence that \"distlock locks\" showed; required")
@@ -40,7 +41,7 @@ func (b *breaker) accept(c call) error {
 		return err
 	}
 	switch problem := badText(b.why, maxBreakWhy); {
-	case !c.given["fence"]:
+	case !c.given("fence"):
 		return errors.New("--fence is missing: give the fence that \"distlock locks\" showed")
 	case b.fence < 0:
 		return fmt.Errorf("--fence is %d, must not be negative", b.fence)

@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"mongodlm/claim"
 )
@@ -18,7 +19,7 @@ type claims struct {
 	json              bool
 }
 
-func (v *claims) flags(f *flag.FlagSet) {
+func (v *claims) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.StringVar(&v.field, "field", "claim", "the `name` of the field that says whose a row is")
 	f.BoolVar(&v.json, "json", false, "print the counts as JSON")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -50,7 +50,7 @@ type connection struct{ uri, uriFile, database string }
 
 // flags declares them. The environment is no default of a flag: the help would print it, password
 // and all.
-func (c *connection) flags(f *flag.FlagSet) {
+func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
 		"machine can read in the\nlist of processes; default: "+envURI)
 	f.StringVar(&c.uriFile, "uri-file", "",
@@ -179,7 +179,7 @@ func (c *connection) explain(err error) error {
 // logging is the flag that says where events go.
 type logging struct{ path string }
 
-func (l *logging) flags(f *flag.FlagSet) {
+func (l *logging) flags(f *pflag.FlagSet) {
 	f.StringVar(&l.path, "log", "", "append events to this `file`, one JSON object each")
 }
 

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
@@ -27,7 +27,7 @@ type doctor struct {
 	json               bool
 }
 
-func (d *doctor) flags(f *flag.FlagSet) {
+func (d *doctor) flags(f *pflag.FlagSet) {
 	d.connection.flags(f)
 	d.logging.flags(f)
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")

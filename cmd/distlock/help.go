@@ -1,32 +1,12 @@
 package main
 
-import (
-	"flag"
-	"fmt"
-	"io"
-	"strings"
-)
+const rootText = `
+distlock is the operator's command line of the distributed lock on MongoDB.
 
-// help tells what there is.
-func help(w io.Writer) {
-	fmt.Fprint(w, "distlock is the operator's command line of the distributed lock on MongoDB.\n\n")
-	for _, t := range topics() {
-		fmt.Fprintf(w, "  distlock %-10s %s\n", t.name, t.summary)
-	}
-	fmt.Fprintf(w, "\nThe server is named by --uri, --uri-file or the environment variable %s, the\n"+
-		"database by --database or %s; it is %q otherwise.\ndistlock COMMAND -h tells the "+
-		"flags of a command.\n\n%sThe command run has exit codes of its own: distlock run -h\n",
-		envURI, envDatabase, defaultDatabase, exitText)
-}
+The server is named by --uri, --uri-file or the environment variable ` + envURI + `, the
+database by --database or ` + envDatabase + `; it is "` + defaultDatabase + `" otherwise.
 
-// help tells about one command.
-func (t topic) help(w io.Writer, f *flag.FlagSet) {
-	fmt.Fprintf(w, "distlock %s %s\n\n%s\nFlags:\n", t.name, t.usage,
-		strings.TrimPrefix(t.text, "\n"))
-	f.SetOutput(w)
-	f.PrintDefaults()
-	fmt.Fprintf(w, "\n%s", t.exits)
-}
+` + exitText + `The command run has exit codes of its own: distlock run -h`
 
 const doctorText = `
 Asks the server what it is and what the database can do there, and looks for what would harm or slow locks:
@@ -177,9 +157,9 @@ is for trying and for tests: one process, this machine only, no passwords.
 
 const completionText = `
 Prints a script that makes a shell complete commands, flags, and the names of locks and queues, which it asks the
-server for: that of the line, or of the environment. Nothing is offered that a person could not make out.
+server for: that of the line, or of the environment. Names with more than letters, digits and -_./:@%+,= are not offered.
 
-  bash   eval "$(distlock completion bash)"      in ~/.bashrc
+  bash   eval "$(distlock completion bash)"      in ~/.bashrc, behind the package bash-completion
   zsh    eval "$(distlock completion zsh)"       in ~/.zshrc, behind compinit
   fish   distlock completion fish | source       in ~/.config/fish/config.fish
 `

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/user"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"mongodlm/distlock"
 )
@@ -26,7 +27,7 @@ type past struct {
 	json, wide bool
 }
 
-func (v *past) flags(f *flag.FlagSet) {
+func (v *past) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.DurationVar(&v.since, "since", 0, "only what happened in the last `duration`, such as 90m or 48h, by the server's clock")
 	f.IntVar(&v.limit, "limit", defaultHistory, "the `number` of entries at most, the newest; 0 for all")
@@ -42,7 +43,7 @@ func (v *past) accept(c call) error {
 		}
 	}
 	switch {
-	case v.since < 0 || c.given["since"] && v.since == 0:
+	case v.since < 0 || c.given("since") && v.since == 0:
 		return fmt.Errorf("--since is %v, must be longer than 0", v.since)
 	case v.limit < 0:
 		return fmt.Errorf("--limit is %d, must not be negative", v.limit)

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -21,7 +21,7 @@ import (
 // queueFlags name a queue of package claim whose indexes are looked at.
 type queueFlags struct{ collection, field, sort string }
 
-func (q *queueFlags) flags(f *flag.FlagSet) {
+func (q *queueFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows package claim works on: look at its\n"+
 		"indexes; without, at those of the queues that have taken locks here")
 	f.StringVar(&q.field, "field", "claim", "the `name` of the field that says whose a row is, with --queue")

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/pflag"
 
 	"mongodlm/distlock"
 )
@@ -21,7 +21,7 @@ type locks struct {
 	held, json, wide bool
 }
 
-func (l *locks) flags(f *flag.FlagSet) {
+func (l *locks) flags(f *pflag.FlagSet) {
 	l.connection.flags(f)
 	f.BoolVar(&l.held, "held", false, "only locks that are held")
 	f.BoolVar(&l.json, "json", false, "print the listing as JSON")

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"mongodlm/catalog"
 	"mongodlm/singleton"
@@ -18,7 +19,7 @@ type loops struct {
 	json, wide bool
 }
 
-func (v *loops) flags(f *flag.FlagSet) {
+func (v *loops) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
 	f.BoolVar(&v.wide, "wide", false, wideText)

@@ -6,9 +6,11 @@
 //	distlock show NAME               all of one lock, and what if its holder died now
 //	distlock ps                      which processes ping, what they hold and wait for
 //	distlock watch                   locks and lines, live
-//	distlock loops, claims           what packages singleton and claim have in the database
+//	distlock loops                   what package singleton runs on one process of many
+//	distlock claims COLLECTION       what waits for the workers of package claim
 //	distlock history [NAME]          what happened to the locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
+//	distlock ui                      all of that as a page, live, in a browser
 //	distlock run NAME -- COMMAND     run a command while holding a lock
 //	distlock bench                   how fast locks are here, in a database that it drops
 //	distlock completion SHELL        words and names completed by bash, zsh or fish
@@ -33,7 +35,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +42,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"mongodlm/catalog"
 )
 
 // stdio is where a command reads and writes.
@@ -80,6 +84,9 @@ func main() {
 		signal.Stop(signals) // a second one ends the process at once, unless run forwards it
 		cancel(interrupted{s})
 	}()
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], cobra.ShellCompRequestCmd) {
+		os.Stderr = nil // where package cobra tells what was typed, passwords and all
+	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -94,43 +101,19 @@ func notify(caught chan<- os.Signal, signals ...os.Signal) {
 
 // run is the whole program but for the signals. It returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	if len(args) == 0 {
-		help(errOut)
-		return exitUsage
-	}
-	switch args[0] {
-	case "-h", "-help", "--help", "help":
-		help(out)
-		return 0
-	case askWord:
-		offer(ctx, strings.Join(args[1:], " "), stdio{in, out, errOut})
+	top := root(stdio{in, out, errOut})
+	top.SetArgs(joined(args))
+	c, err := top.ExecuteContextC(ctx)
+	if err == nil {
 		return 0
 	}
-	if args[0] == "study" {
-		fmt.Fprintln(errOut, "distlock study: it is a command of its own: go run ./study, in a checkout of this module")
-		return exitUsage
+	e := exit{exitUsage, err}
+	if errors.As(err, &e); e.err == nil {
+		return e.code
 	}
-	topic, ok := find(args[0])
-	if !ok {
-		fmt.Fprintf(errOut, "distlock: there is no command %q; the commands are %s\n",
-			shown(redact(args[0], ""), 60), names())
-		return exitUsage
+	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), catalog.Redact(e.err.Error()))
+	if c.HasParent() && (e.code == exitUsage || e.code == exitWrongCall) {
+		fmt.Fprintf(errOut, "%s -h tells more\n", c.CommandPath())
 	}
-	secrets, err := topic.perform(ctx, args[1:], stdio{in, out, errOut})
-	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	code := topic.codes.failed
-	if e := (exit{}); errors.As(err, &e) {
-		code = e.code
-		if e.err == nil {
-			return code
-		}
-	}
-	text := strings.TrimPrefix(redact(err.Error(), secrets), "distlock: ")
-	fmt.Fprintf(errOut, "distlock %s: %s\n", topic.name, text)
-	if code == topic.codes.usage {
-		fmt.Fprintf(errOut, "distlock %s -h tells more\n", topic.name)
-	}
-	return code
+	return e.code
 }

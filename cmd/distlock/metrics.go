@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"flag"
 
 	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 
 	"mongodlm/cmd/internal/scrape"
 )
@@ -12,7 +12,7 @@ import (
 // metrics is the flag that says where metrics are served.
 type metrics struct{ addr string }
 
-func (m *metrics) flags(f *flag.FlagSet) { f.StringVar(&m.addr, "metrics", "", scrape.Usage) }
+func (m *metrics) flags(f *pflag.FlagSet) { f.StringVar(&m.addr, "metrics", "", scrape.Usage) }
 
 func (m *metrics) accept() (err error) {
 	if m.addr != "" {

@@ -3,18 +3,20 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"mongodlm/catalog"
 )
 
 // A command is one word after distlock, with its flags.
 type command interface {
 	// flags declares the flags.
-	flags(f *flag.FlagSet)
+	flags(f *pflag.FlagSet)
 	// accept takes what stands beside the flags and checks everything; its errors are those of a
 	// wrong call. It reads no more than the files that are named.
 	accept(c call) error
@@ -26,11 +28,11 @@ type command interface {
 
 // A call is what stands on the command line beside the flags.
 type call struct {
-	args  []string        // between the flags
-	after []string        // after "--"
-	split bool            // there was a "--"
-	given map[string]bool // names of the flags that were given
-	warn  func(string)    // tells of what is allowed but not wise
+	args  []string          // between the flags
+	after []string          // after "--"
+	split bool              // there was a "--"
+	given func(string) bool // reports whether a flag was given
+	warn  func(string)      // tells of what is allowed but not wise
 }
 
 // A topic is what the help knows of a command.
@@ -44,34 +46,34 @@ type topic struct {
 func topics() []topic {
 	plain := codes{exitFailed, exitUsage}
 	return []topic{
-		{"doctor", "[flags]", "is this server fit to keep locks, and what can it do", doctorText,
+		{"doctor", "", "is this server fit to keep locks, and what can it do", doctorText,
 			func() command { return &doctor{} }, plain, exitText},
-		{"locks", "[NAME] [flags]", "who holds what, why, for how long, how old is the ping", locksText,
+		{"locks", "[NAME]", "who holds what, why, for how long, how old is the ping", locksText,
 			func() command { return &locks{} }, plain, exitText},
-		{"waiters", "[NAME] [flags]", "who waits for what, in which place, for how long", waitersText,
+		{"waiters", "[NAME]", "who waits for what, in which place, for how long", waitersText,
 			func() command { return &waiters{} }, plain, exitText},
-		{"show", "NAME [flags]", "all of one lock: holders, line, evidence, what if the holder died now", showText,
+		{"show", "NAME", "all of one lock: holders, line, evidence, what if the holder died now", showText,
 			func() command { return &showing{} }, plain, exitText},
-		{"ps", "[flags]", "the processes: how old their pings are, what they hold and wait for", psText,
+		{"ps", "", "the processes: how old their pings are, what they hold and wait for", psText,
 			func() command { return &processes{} }, plain, exitText},
-		{"watch", "[flags]", "locks and lines, live", watchText,
+		{"watch", "", "locks and lines, live", watchText,
 			func() command { return &watching{} }, plain, exitText},
-		{"history", "[NAME] [flags]", "what happened to the locks, newest first: who held, lost, took over, broke",
+		{"history", "[NAME]", "what happened to the locks, newest first: who held, lost, took over, broke",
 			historyText, func() command { return &past{} }, plain, exitText},
-		{"loops", "[flags]", "what runs on one process of many, when it ran, what is stopped", loopsText,
+		{"loops", "", "what runs on one process of many, when it ran, what is stopped", loopsText,
 			func() command { return &loops{} }, plain, exitText},
-		{"claims", "COLLECTION [flags]", "how many rows of a collection are ready, claimed, retrying, dead",
+		{"claims", "COLLECTION", "how many rows of a collection are ready, claimed, retrying, dead",
 			claimsText, func() command { return &claims{} }, plain, exitText},
-		{"break", "NAME --fence N --why TEXT [flags]",
+		{"break", "NAME --fence N --why TEXT",
 			"free a lock by force, if it still is as you saw it", breakText,
 			func() command { return &breaker{} }, plain, exitText},
-		{"ui", "[flags]", "all of that as a page, live, in a browser", uiText,
+		{"ui", "", "all of that as a page, live, in a browser", uiText,
 			func() command { return &page{} }, plain, exitText},
 		{"run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock", runText,
 			func() command { return &runner{} }, codes{exitNotRun, exitWrongCall}, runExitText},
-		{"bench", "[flags]", "how fast locks, hand-overs and claims are on this server", benchText,
+		{"bench", "", "how fast locks, hand-overs and claims are on this server", benchText,
 			func() command { return &bench{} }, plain, exitText},
-		{"serve", "--dir FOLDER [flags]", "be a config server, for those who have none", serveText,
+		{"serve", "--dir FOLDER", "be a config server, for those who have none", serveText,
 			func() command { return &serve{} }, plain, exitText},
 		{"completion", "SHELL", "words and names completed by bash, zsh or fish", completionText,
 			func() command { return &completion{} }, plain, exitText},
@@ -80,98 +82,126 @@ func topics() []topic {
 	}
 }
 
-func find(name string) (topic, bool) {
-	all := topics()
-	i := slices.IndexFunc(all, func(t topic) bool { return t.name == name })
-	if i < 0 {
-		return topic{}, false
+// root is the whole command line. Its errors are of type exit, and have no password in them.
+func root(s stdio) *cobra.Command {
+	top := &cobra.Command{
+		Use: "distlock", Long: rootText, SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.ArbitraryArgs, FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, SuggestionsMinimumDistance: 2,
 	}
-	return all[i], true
-}
-
-func names() string {
-	var all []string
-	for _, t := range topics() {
-		all = append(all, t.name)
-	}
-	return strings.Join(all, ", ")
-}
-
-// perform reads the arguments and runs the command. It returns the connection string beside the
-// error.
-func (t topic) perform(ctx context.Context, args []string, s stdio) (secrets string, err error) {
-	cmd := t.make()
-	f := flag.NewFlagSet("distlock "+t.name, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	cmd.flags(f)
-	c, err := parse(f, args)
-	if errors.Is(err, flag.ErrHelp) {
-		t.help(s.out, f)
-		return "", err
-	}
-	if err != nil {
-		return cmd.secrets(), exit{t.codes.usage, err}
-	}
-	c.warn = func(text string) { fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text) }
-	if err := cmd.accept(c); err != nil {
-		return cmd.secrets(), exit{t.codes.usage, err}
-	}
-	return cmd.secrets(), cmd.run(ctx, s)
-}
-
-// parse reads flags that may stand before, between and behind the other arguments, up to "--".
-func parse(f *flag.FlagSet, args []string) (call, error) {
-	c := call{given: map[string]bool{}}
-	if i := slices.Index(args, "--"); i >= 0 {
-		args, c.after, c.split = args[:i], args[i+1:], true
-	}
-	args = joined(f, args)
-	for {
-		if err := f.Parse(args); err != nil {
-			return c, remedied(f, err)
+	top.SetOut(s.out)
+	top.SetErr(s.errOut)
+	top.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(top, args[0])
 		}
-		if f.NArg() == 0 {
-			break
-		}
-		c.args = append(c.args, f.Arg(0))
-		args = f.Args()[1:]
+		top.SetOut(s.errOut)
+		return exit{exitUsage, top.Help()}
 	}
-	f.Visit(func(given *flag.Flag) { c.given[given.Name] = true })
-	return c, nil
-}
-
-// remedied says what a value must be, where package flag says only that it cannot read it.
-func remedied(f *flag.FlagSet, err error) error {
-	text, unread := strings.CutSuffix(err.Error(), ": parse error")
-	if !unread {
-		return err
-	}
-	must := "a whole number"
-	if one := f.Lookup(text[strings.LastIndex(text, " -")+len(" -"):]); one != nil {
-		switch one.Value.(flag.Getter).Get().(type) { // only those of package flag say so
-		case time.Duration:
-			must = "a time with its unit, such as 30s or 15m"
-		case bool:
-			must = "true or false"
-		}
-	}
-	return fmt.Errorf("%s: it must be %s", text, must)
-}
-
-// joined writes a flag whose value may be left out and the word behind it as one, if that is a
-// value for it: package flag would take the word for an argument.
-func joined(f *flag.FlagSet, args []string) []string {
-	var all []string
-	for i := 0; i < len(args); i++ {
-		word := args[i]
-		if flagged := f.Lookup(strings.TrimLeft(word, "-")); flagged != nil && word[0] == '-' {
-			v, optional := flagged.Value.(interface{ takes(string) bool })
-			if optional && i+1 < len(args) && v.takes(args[i+1]) {
-				i++
-				word += "=" + args[i]
+	top.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "what a command does, and its flags",
+		RunE: func(_ *cobra.Command, args []string) error {
+			found, rest, err := top.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = unknown(top, rest[0])
 			}
+			if err != nil {
+				return err
+			}
+			return found.Help()
+		}})
+	for _, t := range topics() {
+		top.AddCommand(t.command(s))
+	}
+	return top
+}
+
+// moved are the commands that once had another name, and what they are now.
+var moved = map[string]string{"study": "go run ./study, in a checkout of this module"}
+
+// unknown refuses a word that is no command.
+func unknown(top *cobra.Command, word string) error {
+	text := fmt.Sprintf("there is no command %q", shown(catalog.Redact(word), 60))
+	if now, ok := moved[word]; ok {
+		text = fmt.Sprintf("%s is %s now", word, now)
+	} else if like := top.SuggestionsFor(word); len(like) > 0 {
+		text += "; did you mean " + strings.Join(like, " or ") + "?"
+	} else {
+		text += "; distlock -h lists them"
+	}
+	return exit{exitUsage, errors.New(text)}
+}
+
+// command makes one of package cobra, which calls what the topic makes.
+func (t topic) command(s stdio) *cobra.Command {
+	v := t.make()
+	told := func(code int, err error) error { // without the password of the connection string
+		e := exit{code, err}
+		if errors.As(err, &e); e.err != nil {
+			e.err = errors.New(strings.TrimPrefix(redact(err.Error(), v.secrets()), "distlock: "))
 		}
-		all = append(all, word)
+		return e
+	}
+	c := &cobra.Command{Use: strings.TrimSpace(t.name + " " + t.usage), Short: t.summary,
+		Long: strings.TrimSpace(t.text + "\n" + t.exits), Args: cobra.ArbitraryArgs}
+	v.flags(c.Flags())
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return told(t.codes.usage, wrongFlag(err)) })
+	c.ValidArgsFunction = func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return t.offered(c.Context(), v, begun), cobra.ShellCompDirectiveNoFileComp
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		given := callOf(c.Flags())
+		given.warn = func(text string) { fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text) }
+		if err := v.accept(given); err != nil {
+			return told(t.codes.usage, err)
+		}
+		if err := v.run(c.Context(), s); err != nil {
+			return told(t.codes.failed, err)
+		}
+		return nil
+	}
+	return c
+}
+
+// callOf is what package pflag has read.
+func callOf(f *pflag.FlagSet) call {
+	c := call{args: f.Args(), given: f.Changed}
+	if i := f.ArgsLenAtDash(); i >= 0 {
+		c.args, c.after, c.split = c.args[:i:i], c.args[i:], true
+	}
+	return c
+}
+
+// wrongFlag says what a flag must be, and nothing of the value that was given: it may be a password.
+func wrongFlag(err error) error {
+	var value *pflag.InvalidValueError
+	var name *pflag.NotExistError
+	switch {
+	case errors.As(err, &value):
+		must := map[string]string{"bool": "true or false", "duration": "a time with its unit, such as 30s or 15m",
+			"patience": "a time such as 30s, or " + forever}[value.GetFlag().Value.Type()]
+		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, orElse(must, "a whole number"))
+	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
+		return fmt.Errorf("unknown flag: -%.1s...; flags begin with --", name.GetSpecifiedName())
+	}
+	return err
+}
+
+// joined writes --wait and a time behind it as one word: package pflag takes that for an argument, since the time
+// may be left out.
+func joined(args []string) []string {
+	all := []string{}
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		all = append(all, args[i])
+		if args[i] == "--wait" && i+1 < len(args) && new(patience).Set(args[i+1]) == nil {
+			i++
+			all[len(all)-1] += "=" + args[i]
+		}
+	}
+	if i := slices.Index(args, "--"); i >= 0 {
+		all = append(all, args[i:]...)
 	}
 	return all
 }

@@ -2,14 +2,16 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog/memcatalog"
@@ -21,14 +23,19 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 	cases := []struct {
 		name, args, says string
 	}{
-		{"nothing", "", "distlock doctor"},
+		{"nothing", "", "is this server fit"},
 		{"unknown command", "doktor", "there is no command"},
-		{"unknown flag", "locks --uri mongodb://h --hold", "not defined"},
+		{"help of an unknown command", "help doktor", "did you mean doctor?"},
+		{"unknown flag", "locks --uri mongodb://h --hold", "unknown flag: --hold"},
+		{"unknown flag of run", "run --hold", "unknown flag: --hold"},
+		{"one dash", "locks -uri=mongodb://h", "flags begin with --"},
+		{"no value", "locks --uri", "needs an argument: --uri"},
+		{"no value for run", "run a --grace", "needs an argument: --grace"},
 		{"no server", "locks", "MONGODLM_URI"},
 		{"bad scheme", "locks --uri http://h", "--uri"},
 		{"bad database", "locks --uri mongodb://h --database a.b", "--database contains"},
 		{"time without a unit", "history --uri mongodb://h --since 12", "such as 30s"},
-		{"no number", "history --uri mongodb://h --limit x", "for flag -limit: it must be a whole number"},
+		{"no number", "history --uri mongodb://h --limit x", "--limit must be a whole number"},
 		{"neither true nor false", "locks --uri mongodb://h --json=maybe", "true or false"},
 		{"stray argument", "locks --uri mongodb://h held too", "unexpected argument"},
 		{"two connection strings", "locks --uri mongodb://h --uri-file f", "exclude each other"},
@@ -72,7 +79,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 
 func TestRun_Help_TellsFlagsAndExitCodesAndNoPassword(t *testing.T) {
 	t.Setenv(envURI, "mongodb://operator:s3cret@127.0.0.1:1")
-	cli(t, "--help").want(t, 0, "distlock serve", "Exit codes", envDatabase)
+	cli(t, "--help").want(t, 0, "serve ", "Exit codes", envDatabase)
 	cli(t, "run", "-h").want(t, 0, "75 ", "110 ", "111 ", "112 ", "113 ", "114 ", "115 ", "116 ")
 	for _, topic := range topics() {
 		r := cli(t, topic.name, "-h").want(t, 0, "distlock "+topic.name, "Exit codes", "Flags:")
@@ -97,6 +104,13 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 	odd := "mongodb://operator:" + secret + "?!@" + closed + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	cases := [][]string{
 		{with("x")},
+		{"help", with("x")},
+		{"--nothing", with("x"), with("y")},
+		{"locks", "--" + with("x")},
+		{"locks", "--json=" + secret},
+		{"locks", "-uri=" + with("h"), "--uri", with("h")},
+		{"run", "--wait=" + secret},
+		{"run", "-" + secret},
 		{"locks", "--uri", odd}, // the driver takes a question mark in a password
 		{"bench", "--uri", odd},
 		{"locks", with("h") + strings.Repeat("x", 100)},
@@ -143,22 +157,67 @@ func TestPatience_ValueMayBeLeftOut(t *testing.T) {
 		{"--wait=forever job", forever, "job"},
 		{"--wait forever job", forever, "job"},
 		{"job --wait 30s", "30s", "job"},
-		{"-wait 1m30s job", "1m30s", "job"},
 		{"--wait=0 job", "", "job"},
 		{"--why --wait job", "", "job"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			var r runner
-			f := flag.NewFlagSet("test", flag.ContinueOnError)
-			r.flags(f)
-			parsed, err := parse(f, strings.Fields(c.args))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := r.wait.String(); got != c.want || len(parsed.args) != 1 || parsed.args[0] != c.name {
-				t.Errorf("want %q for %q, got %q for %q", c.want, c.name, got, parsed.args)
+			args := parsed(t, &r, c.args).args
+			if got := r.wait.String(); got != c.want || len(args) != 1 || args[0] != c.name {
+				t.Errorf("want %q for %q, got %q for %q", c.want, c.name, got, args)
 			}
 		})
+	}
+}
+
+// parsed is what a command is given.
+func parsed(t *testing.T, v command, args string) call {
+	t.Helper()
+	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	v.flags(f)
+	if err := f.Parse(joined(strings.Fields(args))); err != nil {
+		t.Fatal(err)
+	}
+	return callOf(f)
+}
+
+// It tries to break: what stands behind -- is the command's, also where it looks like our flags or one of our commands.
+func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
+	const command = "locks run -h --wait 5s --wait=x --uri mongodb://x -- --why"
+	b := newBase(t)
+	args := b.flags("run", "job")
+	args = append(append(args, "--"), self(t, append([]string{"args"}, strings.Fields(command)...)...)...)
+	cli(t, args...).want(t, 0, fmt.Sprintf("%q", strings.Fields(command)))
+	for _, first := range strings.Fields("run locks -h --help --wait") {
+		cli(t, append(b.flags("run", "job"), "--", first)...).want(t, exitNotFound, first)
+	}
+}
+
+// The operator finds the same commands wherever they are told.
+func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
+	t.Parallel()
+	var help []string
+	for _, c := range root(stdio{}).Commands() {
+		help = append(help, c.Name())
+	}
+	slices.Sort(help)
+	for file, named := range map[string]string{
+		"main.go": `(?m)^//\tdistlock ([a-z]+)`, "../../docs/operations.md": "(?m)(?:^|`|\\()distlock ([a-z]+)",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		for _, found := range regexp.MustCompile(named).FindAllStringSubmatch(string(text), -1) {
+			if found[1] != guardianWord { // which nobody calls
+				told = append(told, found[1])
+			}
+		}
+		slices.Sort(told)
+		if told = slices.Compact(told); !slices.Equal(told, help) {
+			t.Errorf("%s names %q, the help %q", file, told, help)
+		}
 	}
 }
 

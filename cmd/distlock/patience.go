@@ -1,9 +1,6 @@
 package main
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // forever is the value of --wait for a wait without a bound, which is also meant when there is
 // none.
@@ -27,20 +24,13 @@ func (p *patience) String() string {
 }
 
 // Set reads a value.
-func (p *patience) Set(value string) error {
-	if !p.takes(value) && value != "true" { // which package flag says when there is none
-		return errors.New("it must be a time such as 30s, or " + forever)
+func (p *patience) Set(value string) (err error) {
+	p.forever, p.limit = value == forever, 0
+	if !p.forever {
+		p.limit, err = time.ParseDuration(value)
 	}
-	p.limit, _ = time.ParseDuration(value) // 0 when it is none
-	p.forever = value == forever || value == "true"
-	return nil
+	return err
 }
 
-// IsBoolFlag tells package flag that the value may be left out.
-func (p *patience) IsBoolFlag() bool { return true }
-
-// takes reports whether a word is a value.
-func (p *patience) takes(word string) bool {
-	_, err := time.ParseDuration(word)
-	return err == nil || word == forever
-}
+// Type is the word for it in [wrongFlag].
+func (p *patience) Type() string { return "patience" }

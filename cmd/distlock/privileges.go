@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -24,7 +24,7 @@ type roleFlags struct {
 	features []role.Feature
 }
 
-func (r *roleFlags) flags(f *flag.FlagSet) {
+func (r *roleFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings", "the `list` of what the user shall be "+
 		"allowed, of\n"+role.Names())
 	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for --features and --database;\n"+

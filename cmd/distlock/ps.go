@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"iter"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -27,7 +27,7 @@ type processes struct {
 	json, wide bool
 }
 
-func (v *processes) flags(f *flag.FlagSet) {
+func (v *processes) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
 	f.BoolVar(&v.wide, "wide", false, wideText)

@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
@@ -44,14 +45,15 @@ type runner struct {
 	command               []string
 }
 
-func (r *runner) flags(f *flag.FlagSet) {
+func (r *runner) flags(f *pflag.FlagSet) {
 	r.connection.flags(f)
 	r.logging.flags(f)
 	r.metrics.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
 	f.Var(&r.wait, "wait", "stand in line for the lock, for this `time`, or without a bound: --wait, "+
 		"--wait=forever;\ndefault: try once")
-	f.BoolVar(&r.verbose, "v", false, "say what is waited for, also where there is no terminal")
+	f.Lookup("wait").NoOptDefVal = forever
+	f.BoolVarP(&r.verbose, "verbose", "v", false, "say what is waited for, also where there is no terminal")
 	f.BoolVar(&r.shared, "shared", false, "hold the lock with others who say the same")
 	f.IntVar(&r.permits, "permits", 0, "hold the lock with others, `N` at most; all must say the same")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
@@ -73,9 +75,9 @@ func (r *runner) accept(c call) error {
 		return errors.New("there is no command after \"--\"")
 	case r.wait.limit < 0:
 		return fmt.Errorf("--wait is %v, must not be negative", r.wait.limit)
-	case r.shared && c.given["permits"]:
+	case r.shared && c.given("permits"):
 		return errors.New("--shared and --permits exclude each other: leave one of them out")
-	case c.given["permits"] && (r.permits < 1 || r.permits > maxPermits):
+	case c.given("permits") && (r.permits < 1 || r.permits > maxPermits):
 		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
 	case r.grace < 0:
 		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
@@ -88,7 +90,7 @@ func (r *runner) accept(c call) error {
 		return err
 	}
 	r.command = c.after
-	if !c.given["why"] {
+	if !c.given("why") {
 		r.why = catalog.Printable(r.command[0], 200) // its arguments may be secrets
 	}
 	if problem := badText(r.why, maxText); problem != "" {
@@ -100,7 +102,7 @@ func (r *runner) accept(c call) error {
 	if err := r.connection.accept(c); err != nil {
 		return err
 	}
-	return r.fit(c.given["grace"])
+	return r.fit(c.given("grace"))
 }
 
 // fit chooses the margin so that SIGKILL comes before anybody may take the lock over:

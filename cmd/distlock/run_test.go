@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -196,14 +195,8 @@ func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
 		{"long grace", "--ping 1s --takeover 20s --grace 15s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			topic, _ := find("run")
-			cmd, _ := topic.make().(*runner)
-			args := strings.Fields("job --uri mongodb://h " + c.flags + " -- true")
-			parsed, err := parse(flagsOf(cmd), args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.accept(parsed); err != nil {
+			var cmd runner
+			if err := cmd.accept(parsed(t, &cmd, "job --uri mongodb://h "+c.flags+" -- true")); err != nil {
 				t.Fatal(err)
 			}
 			if cmd.grace+cmd.takeover/10 > cmd.margin {
@@ -215,10 +208,4 @@ func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
 			}
 		})
 	}
-}
-
-func flagsOf(cmd command) *flag.FlagSet {
-	f := flag.NewFlagSet("test", flag.ContinueOnError)
-	cmd.flags(f)
-	return f
 }

@@ -3,8 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
+
+	"github.com/spf13/pflag"
 
 	"mongodlm/cmd/internal/scrape"
 	"mongodlm/configserver"
@@ -20,7 +21,7 @@ type serve struct {
 	metrics   metrics
 }
 
-func (v *serve) flags(f *flag.FlagSet) {
+func (v *serve) flags(f *pflag.FlagSet) {
 	v.logging.flags(f)
 	v.metrics.flags(f)
 	f.StringVar(&v.dir, "dir", "", "the `folder` of the documents, made if need be; required")

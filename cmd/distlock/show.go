@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -21,7 +21,7 @@ type showing struct {
 	json, wide bool
 }
 
-func (v *showing) flags(f *flag.FlagSet) {
+func (v *showing) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.BoolVar(&v.json, "json", false, "print it as JSON")
 	f.BoolVar(&v.wide, "wide", false, wideText)

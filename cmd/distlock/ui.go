@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"mongodlm/cmd/internal/ui"
 )
 
@@ -18,10 +20,12 @@ type page struct {
 	allowBreak bool
 }
 
-func (p *page) flags(f *flag.FlagSet) {
+func (p *page) flags(f *pflag.FlagSet) {
 	p.connection.flags(f)
 	p.logging.flags(f)
-	p.access.Flags(f)
+	web := flag.NewFlagSet("", flag.ContinueOnError)
+	p.access.Flags(web)
+	f.AddGoFlagSet(web)
 	f.DurationVar(&p.interval, "interval", ui.DefaultInterval, "the time between two looks at the server, for all "+
 		"browsers\ntogether; none while nobody looks")
 	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks; without, it only shows")

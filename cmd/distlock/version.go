@@ -2,16 +2,17 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/pflag"
 )
 
 // version tells which build this is.
 type version struct{}
 
-func (version) flags(*flag.FlagSet) {}
+func (version) flags(*pflag.FlagSet) {}
 
 func (version) accept(c call) error { return c.nothing() }
 

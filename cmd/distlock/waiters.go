@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"mongodlm/distlock"
 )
@@ -19,7 +20,7 @@ type waiters struct {
 	json, wide bool
 }
 
-func (v *waiters) flags(f *flag.FlagSet) {
+func (v *waiters) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
 	f.BoolVar(&v.wide, "wide", false, wideText)

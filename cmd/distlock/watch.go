@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"mongodlm/internal/clock"
@@ -27,7 +27,7 @@ type watching struct {
 	json  bool
 }
 
-func (v *watching) flags(f *flag.FlagSet) {
+func (v *watching) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
 	f.DurationVar(&v.every, "every", time.Second, "the `time` between two readings, 100ms to 1h")
 	f.BoolVar(&v.json, "json", false, "print a JSON object, in a line of its own, for every change")
