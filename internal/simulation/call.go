@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,11 +55,10 @@ type call struct {
 	unaware  bool        // of a release: see oracle.mayRelease
 }
 
-// compareCalls is an order that does not hang on the Go scheduler.
-func compareCalls(a, b *call) int {
-	return cmp.Or(cmp.Compare(a.p.index, b.p.index), cmp.Compare(a.p.life, b.p.life),
-		cmp.Compare(a.op, b.op), cmp.Compare(a.subject, b.subject),
-		slices.Compare(a.ts[:], b.ts[:]))
+// key settles which of the commands that a process sends at one instant is first, whatever the Go scheduler
+// does.
+func (c *call) key() string {
+	return string(rune(c.p.life)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
 }
 
 // submit sends a command and waits for its answer, as a process does: until its context ends.
@@ -71,17 +69,14 @@ func (c *call) submit(ctx context.Context) error {
 	p := c.p
 	c.done = make(chan struct{})
 	p.mu.Lock()
-	if p.buried {
+	if p.Buried() {
 		p.mu.Unlock()
 		return fault.Refused(c.op)
 	}
 	p.open = append(p.open, c)
 	p.mu.Unlock()
 	w := p.w
-	w.mu.Lock()
-	w.posts = append(w.posts, c)
-	w.mu.Unlock()
-	w.poke()
+	w.Post(p.Index, c.key(), func() { p.WhenRunning(func() { w.admit(c) }) })
 	select {
 	case <-c.done:
 		return c.err
@@ -89,7 +84,7 @@ func (c *call) submit(ctx context.Context) error {
 	}
 	c.overdue.Store(true)
 	p.mu.Lock()
-	frozen, admitted := p.frozen, c.admitted
+	frozen, admitted := p.Frozen(), c.admitted
 	if !frozen {
 		c.expired.Store(true)
 	}
@@ -142,7 +137,7 @@ func (c *call) finish(err error) {
 
 // reply answers a command when its process runs.
 func (c *call) reply(err error) {
-	c.p.whenRunning(func() {
+	c.p.WhenRunning(func() {
 		if c.answered || c.expired.Load() {
 			return
 		}
@@ -160,7 +155,7 @@ func (c *call) reply(err error) {
 // carry carries a command out on the store and shows the oracles what it did.
 func (c *call) carry() error {
 	w := c.p.w
-	if c.p.isBuried() {
+	if c.p.Buried() {
 		return fault.Refused(c.op)
 	}
 	w.done.Calls++
@@ -171,7 +166,7 @@ func (c *call) carry() error {
 	err := c.do()
 	w.judge.applied(c, before, err)
 	if c.writes && c.op != opWrite && before.collection == catalog.LocksCollection {
-		w.store.tell(c.subject, before.raw, w.mem.Document(before.collection, c.subject))
+		w.store.tell(c.subject, before.raw, w.Server.Document(before.collection, c.subject))
 	}
 	return err
 }

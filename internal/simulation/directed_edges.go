@@ -90,7 +90,7 @@ func crowd() Schedule {
 // as soon as they had their turn.
 func besideACrowd() Schedule {
 	again := func(u *User) {
-		for u.p.w.now() < 15*sec {
+		for u.p.w.Now() < 15*sec {
 			h := u.Acquire("a", How{Wait: time.Hour})
 			if h == nil {
 				return
@@ -411,9 +411,9 @@ func lostThenClosed() Schedule {
 
 // clockSleep sleeps whether or not the process was closed meanwhile.
 func clockSleep(u *User, d time.Duration) {
-	end := u.p.w.now() + d
-	for u.p.w.now() < end && u.p.ctx.Err() == nil {
-		u.Sleep(end - u.p.w.now())
+	end := u.p.w.Now() + d
+	for u.p.w.Now() < end && u.p.ctx.Err() == nil {
+		u.Sleep(end - u.p.w.Now())
 	}
 }
 

@@ -28,7 +28,7 @@ func (o *oracle) before(c *call) state {
 		s.collection = catalog.PingsCollection
 	}
 	if c.writes && c.op != opWrite && c.subject != "" {
-		s.raw = o.w.mem.Document(s.collection, c.subject)
+		s.raw = o.w.Server.Document(s.collection, c.subject)
 	}
 	return s
 }
@@ -38,7 +38,7 @@ func (o *oracle) applied(c *call, before state, err error) {
 	if !c.writes || c.op == opWrite || c.subject == "" {
 		return
 	}
-	after := o.w.mem.Document(before.collection, c.subject)
+	after := o.w.Server.Document(before.collection, c.subject)
 	if before.collection == catalog.LocksCollection && err == nil {
 		o.done(c, after)
 	}
@@ -97,7 +97,7 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 // removed, or it has a twin.
 func (o *oracle) renamed(p *process, old string) {
 	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
-	raw := o.w.mem.Document(catalog.PingsCollection, old)
+	raw := o.w.Server.Document(catalog.PingsCollection, old)
 	if ping, bad := catalog.ParsePing(raw); !twins && raw != nil && bad == nil && ping.Condemned == nil {
 		o.violated("identity", "%s has given up %s without a reason", p, old)
 	}
@@ -125,7 +125,7 @@ func (o *oracle) overtaken(c *call, held catalog.Participant, holds bool) {
 		o.violated("I4", "%s took %s out of %q, who lives by its own clock", c.who(), p, c.subject)
 	}
 	sign, foreign := o.foreign[held.Process]
-	silent := o.w.now() - sign
+	silent := o.w.Now() - sign
 	if need := time.Duration(float64(o.w.s.Timing.Foreign) * leastRate); foreign && silent < need {
 		o.violated("I4", "%s took %q from a foreign holder that was silent for %v only, not %v",
 			c.p, c.subject, silent, o.w.s.Timing.Foreign)
@@ -136,7 +136,7 @@ func (o *oracle) overtaken(c *call, held catalog.Participant, holds bool) {
 const leastRate = 0.8
 
 // foreignLives notes a sign of life of a foreign process: it pinged, or it acquired.
-func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.now() }
+func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.Now() }
 
 // foreignTook judges that nobody trusts a lock that a foreign process takes (I1).
 func (o *oracle) foreignTook(process, name string) {
@@ -144,7 +144,7 @@ func (o *oracle) foreignTook(process, name string) {
 	open := slices.Clone(o.open)
 	o.mu.Unlock()
 	for _, h := range open {
-		if h.name == name && !h.p.dead && o.trusted(h) {
+		if h.name == name && !h.p.Dead() && o.trusted(h) {
 			o.violated("I1", "foreign %s took %q, which %s trusts with fence %d", process, name, h.p,
 				h.guard.Fence())
 		}
@@ -156,7 +156,7 @@ func (o *oracle) changed(was, is bson.Raw) {
 	before, after := holdersIn(was), holdersIn(is)
 	for _, ts := range before {
 		if !slices.Contains(after, ts) {
-			o.left[ts] = o.w.now()
+			o.left[ts] = o.w.Now()
 		}
 	}
 	for _, ts := range after {
@@ -178,13 +178,13 @@ func holdersIn(raw bson.Raw) []bson.ObjectID {
 
 // closed is I8: after an orderly close no lock names the process, and no ping of it is left.
 func (o *oracle) closed() {
-	for _, raw := range o.w.mem.Documents(catalog.LocksCollection) {
+	for _, raw := range o.w.Server.Documents(catalog.LocksCollection) {
 		l, bad := catalog.ParseLock(raw)
 		if bad != nil {
 			continue
 		}
 		for _, p := range o.w.lives {
-			if p.dead || o.w.twinned(p) {
+			if p.Dead() || o.w.twinned(p) {
 				continue
 			}
 			for i, party := range partiesOf(l) {
@@ -199,8 +199,8 @@ func (o *oracle) closed() {
 		}
 	}
 	for _, p := range o.w.lives {
-		raw := o.w.mem.Document(catalog.PingsCollection, p.id())
-		if p.dead || p.closing != nil || raw == nil || o.strays[p.id()] {
+		raw := o.w.Server.Document(catalog.PingsCollection, p.id())
+		if p.Dead() || p.closing != nil || raw == nil || o.strays[p.id()] {
 			continue // a ping that comes after Close is litter for the pruning
 		}
 		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {

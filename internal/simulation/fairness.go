@@ -184,7 +184,7 @@ type lease struct {
 // it never may again).
 func (l *lease) lasts(p *process) bool {
 	c := p.config()
-	l.over = l.over || clock.HolderElapsed(l.sent, p.clock.Now()) >= c.Takeover-c.Margin
+	l.over = l.over || clock.HolderElapsed(l.sent, p.Clock.Now()) >= c.Takeover-c.Margin
 	return !l.over
 }
 
@@ -207,7 +207,7 @@ func (o *oracle) acknowledged(c *call) {
 // living returns the process that trusts that process id by its own clock; nil when none does.
 func (o *oracle) living(id string) *process {
 	for _, p := range o.w.slots {
-		if p == nil || p.dead || p.twin != "" {
+		if p == nil || p.Dead() || p.twin != "" {
 			continue
 		}
 		if l := o.leases[tenant{p, id}]; p.id() == id && l != nil && l.lasts(p) {

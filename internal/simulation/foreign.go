@@ -61,11 +61,11 @@ func (w *world) startForeign(of Foreign) {
 	}
 	w.foreigners = append(w.foreigners, f)
 	for _, s := range of.Spells {
-		w.after(s.From, f.start)
-		w.after(s.To, func() { f.stop(s.Orderly) })
+		w.After(s.From, f.start)
+		w.After(s.To, func() { f.stop(s.Orderly) })
 	}
 	for _, t := range of.Tasks {
-		w.after(t.At, func() { f.whenUp(func() { f.attempt(t) }) })
+		w.After(t.At, func() { f.whenUp(func() { f.attempt(t) }) })
 	}
 }
 
@@ -84,7 +84,7 @@ func (f *foreign) stop(orderly bool) {
 	f.up = false
 	f.w.log.add("foreign %s stops", f.Process)
 	if orderly {
-		f.w.mem.Remove(catalog.PingsCollection, f.Process)
+		f.w.Server.Remove(catalog.PingsCollection, f.Process)
 		f.w.store.note(catalog.PingsCollection, f.Process, nil)
 	}
 }
@@ -103,28 +103,28 @@ func (f *foreign) ping() {
 		return
 	}
 	doc := f.w.store.document(catalog.PingsCollection, f.Process)
-	doc = append(without(without(doc, "_id"), "ping"), bson.E{Key: "ping", Value: f.w.serverNow()})
+	doc = append(without(without(doc, "_id"), "ping"), bson.E{Key: "ping", Value: f.w.ServerNow()})
 	f.write(catalog.PingsCollection, f.Process, doc)
 	f.w.judge.foreignLives(f.Process)
-	f.w.after(f.w.s.Timing.Ping, f.ping)
+	f.w.After(f.w.s.Timing.Ping, f.ping)
 }
 
 // attempt tries to get a lock once, and again after a pause.
 func (f *foreign) attempt(t Task) {
 	if f.take(t.Name) {
-		f.w.after(t.For, func() { f.whenUp(func() { f.free(t.Name) }) })
+		f.w.After(t.For, func() { f.whenUp(func() { f.free(t.Name) }) })
 		return
 	}
-	f.w.after(f.w.s.Timing.Poll/foreignPoll, func() { f.whenUp(func() { f.attempt(t) }) })
+	f.w.After(f.w.s.Timing.Poll/foreignPoll, func() { f.whenUp(func() { f.attempt(t) }) })
 }
 
 // take acquires a lock that is free, or whose holder was silent for too long.
 func (f *foreign) take(name string) bool {
-	if _, holds := f.holds[name]; holds || f.w.mem.Busy(name) {
+	if _, holds := f.holds[name]; holds || f.w.Server.Busy(name) {
 		return false // for another task; or it waits for a transaction
 	}
 	doc := f.w.store.document(catalog.LocksCollection, name)
-	raw := f.w.mem.Document(catalog.LocksCollection, name)
+	raw := f.w.Server.Document(catalog.LocksCollection, name)
 	state, isNumber := raw.Lookup("state").AsInt64OK()
 	if raw != nil && (!isNumber || state != 0 && !f.mayOvertake(name, raw)) {
 		return false
@@ -133,7 +133,7 @@ func (f *foreign) take(name string) bool {
 	for _, e := range []bson.E{
 		{Key: "state", Value: int32(2)}, {Key: "process", Value: f.Process}, {Key: "ts", Value: ts},
 		{Key: "who", Value: f.Process + ":conn1"}, {Key: "why", Value: "foreign"},
-		{Key: "when", Value: f.w.serverNow()},
+		{Key: "when", Value: f.w.ServerNow()},
 	} {
 		doc = append(without(doc, e.Key), e)
 	}
@@ -150,8 +150,8 @@ func (f *foreign) take(name string) bool {
 func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
 	holder, _ := lock.Lookup("process").StringValueOK()
 	ts, _ := lock.Lookup("ts").ObjectIDOK()
-	at, _ := f.w.mem.Document(catalog.PingsCollection, holder).Lookup("ping").DateTimeOK()
-	now, was := f.w.serverNow(), f.seen[name]
+	at, _ := f.w.Server.Document(catalog.PingsCollection, holder).Lookup("ping").DateTimeOK()
+	now, was := f.w.ServerNow(), f.seen[name]
 	if was.ts != ts || was.ping != bson.DateTime(at) || was.since.IsZero() {
 		f.seen[name] = strangerPing{ts, bson.DateTime(at), now}
 		return false
@@ -161,13 +161,13 @@ func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
 
 // free sets the state to 0 if the session still holds the lock, and leaves everything else.
 func (f *foreign) free(name string) {
-	if f.w.mem.Busy(name) {
-		f.w.after(inDoubt, func() { f.whenUp(func() { f.free(name) }) })
+	if f.w.Server.Busy(name) {
+		f.w.After(inDoubt, func() { f.whenUp(func() { f.free(name) }) })
 		return
 	}
 	ts := f.holds[name]
 	delete(f.holds, name)
-	raw := f.w.mem.Document(catalog.LocksCollection, name)
+	raw := f.w.Server.Document(catalog.LocksCollection, name)
 	if now, ok := raw.Lookup("ts").ObjectIDOK(); !ok || now != ts {
 		return
 	}

@@ -17,7 +17,7 @@ type armed struct {
 func (w *world) arm(faults []Fault) {
 	for _, f := range faults {
 		if !f.Kind.onCall() && f.Call == 0 && f.Op == "" {
-			w.after(f.At, func() {
+			w.After(f.At, func() {
 				if !w.healed {
 					w.strike(f)
 				}
@@ -32,7 +32,7 @@ func (w *world) arm(faults []Fault) {
 func (w *world) strikes(c *call) []Fault {
 	var found []Fault
 	for _, f := range w.faults {
-		hit := !f.used && !w.healed && f.Process == c.p.index && c.p.life == 1
+		hit := !f.used && !w.healed && f.Process == c.p.Index && c.p.life == 1
 		switch {
 		case !hit:
 		case f.Call > 0:
@@ -40,7 +40,7 @@ func (w *world) strikes(c *call) []Fault {
 		case f.Nth > 0:
 			hit = f.Op == c.op && f.Nth == c.opN
 		default:
-			hit = (f.Op == "" || f.Op == c.op) && w.now() >= f.At
+			hit = (f.Op == "" || f.Op == c.op) && w.Now() >= f.At
 		}
 		if hit {
 			f.used = true
@@ -71,13 +71,13 @@ func (w *world) admit(c *call) {
 	c.admitted = !c.expired.Load()
 	admitted := c.admitted
 	p.mu.Unlock()
-	if !admitted || c.answered || p.isBuried() {
+	if !admitted || c.answered || p.Buried() {
 		c.finish(fault.Refused(c.op))
 		return
 	}
 	p.calls++
 	p.opCalls[c.op]++
-	c.n, c.opN, c.sent = p.calls, p.opCalls[c.op], w.now()
+	c.n, c.opN, c.sent = p.calls, p.opCalls[c.op], w.Now()
 	w.judge.sent(c)
 	k := w.course(c)
 	switch {
@@ -86,18 +86,18 @@ func (w *world) admit(c *call) {
 	case k.pauseBefore > 0:
 		p.pause(k.pauseBefore, false)
 		k.pauseBefore = 0
-		p.whenRunning(func() { w.carryOut(c, k) })
+		p.WhenRunning(func() { w.carryOut(c, k) })
 	default:
 		w.carryOut(c, k)
 	}
 }
 
 func (w *world) course(c *call) course {
-	p, now := c.p, w.now()
+	p, now := c.p, w.Now()
 	var k course
-	if w.s.Seed != 0 && !p.isBuried() {
-		k.request = time.Duration(w.chance("request", now, uint64(p.index))%5000) * time.Microsecond
-		k.reply = time.Duration(w.chance("reply", now, uint64(p.index))%5000) * time.Microsecond
+	if w.s.Seed != 0 && !p.Buried() {
+		k.request = time.Duration(w.chance("request", now, uint64(p.Index))%5000) * time.Microsecond
+		k.reply = time.Duration(w.chance("reply", now, uint64(p.Index))%5000) * time.Microsecond
 	}
 	k.refuse, k.lose = now < p.cut, now < p.deaf
 	k.request += max(0, p.hang-now)
@@ -140,8 +140,8 @@ func (w *world) bend(c *call, f Fault, k *course) {
 		k.again = max(f.For, 1)
 	case StaleRead:
 		if c.old != nil {
-			c.p.misled = w.now()
-			c.old(max(0, w.now()-f.For), "")
+			c.p.misled = w.Now()
+			c.old(max(0, w.Now()-f.For), "")
 		}
 	case CrashBefore:
 		k.crashBefore = true
@@ -162,43 +162,43 @@ func (w *world) bend(c *call, f Fault, k *course) {
 func (w *world) carryOut(c *call, k course) {
 	p, limit := c.p, w.s.Timing.Limit
 	if c.op != opWrite && k.request+k.reply > limit {
-		w.at(w.now()+limit, p.index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
+		w.At(w.Now()+limit, p.Index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
 	}
 	switch {
 	case k.refuse:
-		w.at(w.now()+k.request, p.index, func() { c.reply(fault.Refused(c.op)) })
+		w.At(w.Now()+k.request, p.Index, func() { c.reply(fault.Refused(c.op)) })
 		return
 	case k.drop && w.store.makes(WriteConcernOne) && c.writes:
-		w.at(w.now()+k.request, p.index, func() { c.reply(w.store.rolledBack(c)) })
+		w.At(w.Now()+k.request, p.Index, func() { c.reply(w.store.rolledBack(c)) })
 		return
 	case k.drop:
-		w.at(w.now()+k.request, p.index, func() { c.reply(c.lost()) })
+		w.At(w.Now()+k.request, p.Index, func() { c.reply(c.lost()) })
 		return
 	}
 	if k.late {
-		w.at(w.now(), p.index, func() { c.reply(c.lost()) })
+		w.At(w.Now(), p.Index, func() { c.reply(c.lost()) })
 	}
 	if k.again > 0 && c.writes {
-		w.at(w.now()+k.request+k.again, p.index, func() { w.applyAgain(c) })
+		w.At(w.Now()+k.request+k.again, p.Index, func() { w.applyAgain(c) })
 	}
 	inTime := !k.late && k.request <= limit
 	if inTime {
 		w.underWay++
 	}
-	w.at(w.now()+k.request, p.index, func() { w.arrive(c, k, inTime) })
+	w.At(w.Now()+k.request, p.Index, func() { w.arrive(c, k, inTime) })
 }
 
 // arrive carries a command out where it has come to, and answers it.
 func (w *world) arrive(c *call, k course, inTime bool) {
 	p := c.p
 	if w.blocked(c) {
-		w.at(w.now()+inDoubt, p.index, func() { w.arrive(c, k, inTime) })
+		w.At(w.Now()+inDoubt, p.Index, func() { w.arrive(c, k, inTime) })
 		return
 	}
 	if inTime {
 		w.underWay--
 	}
-	if c.blocked && w.now() > c.sent+k.request+w.s.Timing.Limit {
+	if c.blocked && w.Now() > c.sent+k.request+w.s.Timing.Limit {
 		return // the server has given it up
 	}
 	err := c.carry()
@@ -215,7 +215,7 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 		p.pause(k.pauseAfter, false)
 	}
 	if k.reply > 0 {
-		w.at(w.now()+k.reply, p.index, func() { c.reply(err) })
+		w.At(w.Now()+k.reply, p.Index, func() { c.reply(err) })
 		return
 	}
 	c.reply(err)
@@ -224,12 +224,12 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 // blocked reports whether a write has to wait for a transaction. Whoever sent it waits no longer than
 // the limit of a command.
 func (w *world) blocked(c *call) bool {
-	if !c.writes || c.inside != nil || c.op == opWrite || !w.mem.Busy(c.subject) {
+	if !c.writes || c.inside != nil || c.op == opWrite || !w.Server.Busy(c.subject) {
 		return false
 	}
 	if !c.blocked {
 		c.blocked = true
-		w.at(max(w.now(), c.sent+w.s.Timing.Limit), c.p.index, func() {
+		w.At(max(w.Now(), c.sent+w.s.Timing.Limit), c.p.Index, func() {
 			c.reply(c.timeout(context.DeadlineExceeded))
 		})
 	}
@@ -239,7 +239,7 @@ func (w *world) blocked(c *call) bool {
 // applyAgain applies a copy of a command. Nobody waits for its reply.
 func (w *world) applyAgain(c *call) {
 	if w.blocked(c) {
-		w.at(w.now()+inDoubt, c.p.index, func() { w.applyAgain(c) })
+		w.At(w.Now()+inDoubt, c.p.Index, func() { w.applyAgain(c) })
 		return
 	}
 	if c.inside != nil {
@@ -254,7 +254,7 @@ func (w *world) applyAgain(c *call) {
 // strike lets a fault happen that needs no command.
 func (w *world) strike(f Fault) {
 	p := w.slots[f.Process]
-	now := w.now()
+	now := w.Now()
 	if p == nil || f.Kind.ofProcess() && p.over() != (f.Kind == Restart) {
 		return // nobody there whom it could happen to
 	}
@@ -277,22 +277,20 @@ func (w *world) strike(f Fault) {
 	case Hang:
 		p.hang = max(p.hang, now+f.For)
 	case OldPrimary:
-		p.old, p.oldSince, p.oldName = now+f.For, now, w.primaryName()
+		p.old, p.oldSince, p.oldName = now+f.For, now, w.PrimaryName()
 	case StepWall:
-		p.clock.step(f.For)
+		p.Clock.Step(f.For)
 	case StepServer:
-		w.stepServer(f.For)
+		w.StepServer(f.For)
 	case EndContexts:
 		w.judge.endContexts(p)
 	case Close:
 		p.close(f.For)
 	case Sever:
-		w.after(f.For, func() { w.breakStreams(p) })
+		w.After(f.For, func() { w.breakStreams(p) })
 	case Elect:
 		w.breakStreams(nil)
-		w.primary++
-		w.mem.SetPrimary(w.primaryName())
-		w.stepServer(f.For)
+		w.Elect(f.For)
 		w.judge.elected()
 	case RemoveFree:
 		w.removeFree()

@@ -35,8 +35,8 @@ func (u *User) Renew(h *Held) error { return h.guard.Renew(u.p.ctx) }
 
 // renewFor works under a lock for d and renews its lease every so often.
 func (u *User) renewFor(h *Held, every, d time.Duration) {
-	for end := u.p.w.now() + d; u.p.w.now() < end; {
-		if !u.Work(h, min(every, end-u.p.w.now())) {
+	for end := u.p.w.Now() + d; u.p.w.Now() < end; {
+		if !u.Work(h, min(every, end-u.p.w.Now())) {
 			return
 		}
 		_ = u.Renew(h) // what it says is the guard's business
@@ -66,7 +66,7 @@ func (o *oracle) renewed(c, answered *call) {
 		t = &tenure{life: c.renewal.Life, sure: c.reading, late: c.reading}
 		o.tenures[c.ts] = t
 	}
-	now := c.p.clock.Now()
+	now := c.p.Clock.Now()
 	if !t.over(c.p, t.late, now) {
 		t.late = c.reading
 	}
@@ -86,7 +86,7 @@ func (t *tenure) over(p *process, sent, now clock.Reading) bool {
 // sure.
 func (o *oracle) ranOut(p *process, ts bson.ObjectID) bool {
 	t := o.tenures[ts]
-	return t != nil && t.over(p, t.sure, p.clock.Now())
+	return t != nil && t.over(p, t.sure, p.Clock.Now())
 }
 
 // runOut judges that a lease which was not renewed is lost: no guard is trusted longer.
@@ -96,7 +96,7 @@ func (o *oracle) runOut(open []*Held) {
 	}
 	for _, h := range open {
 		t := o.tenures[h.session()]
-		if t == nil || h.lost || h.p.dead || h.p.paused > 0 || !t.over(h.p, t.late, h.p.clock.Now()) {
+		if t == nil || h.lost || h.p.Dead() || h.p.Paused() || !t.over(h.p, t.late, h.p.Clock.Now()) {
 			continue
 		}
 		if o.trusted(h) {

@@ -31,9 +31,9 @@ type waitingFor struct {
 
 // trouble notes that something went wrong with a process: patience begins anew.
 func (o *oracle) trouble(p *process) {
-	o.troubles = o.w.now()
+	o.troubles = o.w.Now()
 	if p != nil {
-		o.troubled[p] = o.w.now()
+		o.troubled[p] = o.w.Now()
 	}
 }
 
@@ -46,11 +46,11 @@ func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Secon
 // slowThings looks at every lock document and its holder.
 func (o *oracle) slowThings(open []*Held) {
 	for _, p := range o.w.slots {
-		if p != nil && !p.dead && (p.paused > 0 || o.w.now() < max(p.cut, p.deaf, p.hang, p.old)) {
+		if p != nil && !p.Dead() && (p.Paused() || o.w.Now() < max(p.cut, p.deaf, p.hang, p.old)) {
 			o.trouble(p)
 		}
 	}
-	now := o.w.now()
+	now := o.w.Now()
 	found := map[slowThing]*waitingFor{}
 	for _, name := range o.names {
 		contenders := o.contenders(name)
@@ -134,13 +134,13 @@ func compareSlow(a, b slowThing) int {
 func (o *oracle) expect(name string, open []*Held, contenders []*process) map[slowThing]time.Duration {
 	t := o.w.s.Timing
 	found := map[slowThing]time.Duration{}
-	if o.w.mem.Busy(name) { // a transaction holds it, of a dead process for at most its life
+	if o.w.Server.Busy(name) { // a transaction holds it, of a dead process for at most its life
 		return found
 	}
 	tick := scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
 	l, ok := o.w.store.lockAsOf(name, nil)
 	switch {
-	case !ok && o.w.mem.Document(catalog.LocksCollection, name) != nil:
+	case !ok && o.w.Server.Document(catalog.LocksCollection, name) != nil:
 		if len(contenders) > 0 {
 			found[slowThing{name: name, what: unreadable}] = scaled(tick + t.MaxGap)
 		}
@@ -262,7 +262,7 @@ func (o *oracle) circles() {
 	var caught *attempt
 	for p, attempts := range o.attempts {
 		for _, a := range attempts {
-			if !p.over() && a.caught > 0 && o.w.now()-max(a.caught, o.troubles) > limit {
+			if !p.over() && a.caught > 0 && o.w.Now()-max(a.caught, o.troubles) > limit {
 				caught = a
 			}
 		}
@@ -306,7 +306,7 @@ func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 // questions, which beside a stream is a quarter of the wait, but where a look comes earlier.
 func (o *oracle) telling() time.Duration {
 	t := o.w.s.Timing
-	pause := max(t.PollMax, min(t.Ping, o.w.now()/4)) * 12 / 10
+	pause := max(t.PollMax, min(t.Ping, o.w.Now()/4)) * 12 / 10
 	return scaled(pause + 2*t.Limit + time.Second)
 }
 

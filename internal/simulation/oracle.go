@@ -121,7 +121,7 @@ func newOracle(w *world) *oracle {
 
 func (o *oracle) violated(rule, format string, args ...any) {
 	what := randomPart.ReplaceAllString(o.w.log.plain(fmt.Sprintf(format, args...)), "")
-	v := Violation{At: o.w.now(), Rule: rule, What: what}
+	v := Violation{At: o.w.Now(), Rule: rule, What: what}
 	o.w.done.Violations = append(o.w.done.Violations, v)
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
@@ -198,7 +198,7 @@ func (o *oracle) look() {
 	open := slices.Clone(o.open)
 	o.mu.Unlock()
 	slices.SortStableFunc(all, func(a, b news) int {
-		return cmp.Or(a.p.index-b.p.index, cmp.Compare(a.fence(), b.fence()))
+		return cmp.Or(a.p.Index-b.p.Index, cmp.Compare(a.fence(), b.fence()))
 	})
 	for _, n := range all {
 		o.learn(n)
@@ -209,7 +209,7 @@ func (o *oracle) look() {
 		o.runOut(open)
 	}
 	o.returnInTime()
-	if now := o.w.now(); now >= o.due {
+	if now := o.w.Now(); now >= o.due {
 		o.due = now + o.w.s.Timing.Ping/4
 		o.slowThings(open)
 	}
@@ -222,7 +222,7 @@ func (o *oracle) learn(n news) {
 		o.violated("truth", "%s: %s", n.p, n.wrong)
 		return
 	case n.released != nil:
-		if n.err == nil && !n.p.dead {
+		if n.err == nil && !n.p.Dead() {
 			o.heldThroughout(n.released, n.called)
 		}
 		return
@@ -236,7 +236,7 @@ func (o *oracle) learn(n news) {
 			o.violated("lost", "%s was handed a guard of %q that was lost already", n.p, n.got.name)
 		}
 		return
-	case n.a == nil || n.p.dead:
+	case n.a == nil || n.p.Dead():
 		return
 	}
 	o.toldTruth(n)
@@ -246,7 +246,7 @@ func (o *oracle) learn(n news) {
 	// One fault has struck, so whoever asked the store was answered: it must not hold the lock
 	// for an attempt that said it had nothing, unless its release is on the way, or waits for the next
 	// ping, because the term is over and a twin may have the lock.
-	l, bad := catalog.ParseLock(o.w.mem.Document(catalog.LocksCollection, n.a.name))
+	l, bad := catalog.ParseLock(o.w.Server.Document(catalog.LocksCollection, n.a.name))
 	if !errors.Is(n.err, distlock.ErrOutcomeUnknown) || bad != nil {
 		return
 	}
@@ -326,7 +326,7 @@ func (o *oracle) lossIsOneWay(open []*Held) {
 
 // lose notes that a guard is seen lost.
 func (o *oracle) lose(h *Held, err error) {
-	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.dead {
+	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.Dead() {
 		o.lostForNothing(h, err)
 	}
 	h.lost = true
@@ -370,9 +370,9 @@ func (o *oracle) sent(c *call) {
 	case fault.Release:
 		c.unaware = o.mayRelease(c.p)
 	case fault.Ping, fault.Renew:
-		c.reading = c.p.clock.Now()
+		c.reading = c.p.Clock.Now()
 	case fault.Look:
-		c.mono = c.p.clock.Now().Mono
+		c.mono = c.p.Clock.Now().Mono
 	case fault.Overtake, fault.Evict:
 		o.byTheRule(c)
 	}

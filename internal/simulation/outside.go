@@ -12,7 +12,7 @@ import (
 type Outside struct{ w *world }
 
 // At lets something happen at an instant.
-func (o *Outside) At(at time.Duration, do func()) { o.w.after(at, do) }
+func (o *Outside) At(at time.Duration, do func()) { o.w.After(at, do) }
 
 // Put plants a document.
 func (o *Outside) Put(collection, id string, doc bson.D) {
@@ -25,7 +25,7 @@ func (o *Outside) Put(collection, id string, doc bson.D) {
 func (o *Outside) ForeignPing(process string) {
 	o.w.log.add("foreign %s pings", process)
 	o.Put(catalog.PingsCollection, process, bson.D{
-		{Key: "_id", Value: process}, {Key: "ping", Value: o.w.serverNow()},
+		{Key: "_id", Value: process}, {Key: "ping", Value: o.w.ServerNow()},
 	})
 	o.w.judge.foreignLives(process)
 }
@@ -37,7 +37,7 @@ func (o *Outside) ForeignLock(name, process string) {
 	o.Put(catalog.LocksCollection, name, bson.D{
 		{Key: "_id", Value: name}, {Key: "state", Value: int32(2)}, {Key: "process", Value: process},
 		{Key: "ts", Value: ts}, {Key: "who", Value: process + ":conn1:1"}, {Key: "why", Value: "foreign"},
-		{Key: "when", Value: o.w.serverNow()},
+		{Key: "when", Value: o.w.ServerNow()},
 	})
 	o.w.judge.foreignLives(process)
 }
@@ -51,5 +51,5 @@ func (o *Outside) ForeignRelease(name string) {
 	if err != nil {
 		o.w.judge.violated("setup", "%v", err)
 	}
-	o.w.store.note(catalog.LocksCollection, name, o.w.mem.Document(catalog.LocksCollection, name))
+	o.w.store.note(catalog.LocksCollection, name, o.w.Server.Document(catalog.LocksCollection, name))
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,30 +17,25 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
+	"mongodlm/internal/virtual"
 )
 
 // A process is one start of one of the processes of a schedule. Its fields belong to the loop of
 // the world, except those that say otherwise.
 type process struct {
-	w     *world
-	index int
-	life  int // 1 for the first in its place
-	spec  Process
-	clock *processClock
-	port  *port
+	*virtual.Process
+	w    *world
+	life int // 1 for the first in its place
+	spec Process
+	port *port
 
 	snapshot *snapshot // from which it was restored; nil when it was not
 
 	ctx  context.Context // of its users
 	stop context.CancelFunc
-	gone bool // guarded by world.mu: its goroutine has ended
 
-	dead     bool
 	closing  *closing      // since Close was called by a fault
-	resumed  time.Duration // when it last ran again
 	misled   time.Duration // when it was last shown an old picture
-	paused   int           // number of pauses under way
-	waiting  []func()      // what happens when it runs again
 	calls    int
 	opCalls  map[fault.Op]int
 	struck   int // faults that struck its commands
@@ -53,8 +49,6 @@ type process struct {
 	mu      sync.Mutex    // guards what follows
 	shut    bool          // Close was called by a fault: its users stop
 	closed  chan struct{} // closed when that Close has returned
-	buried  bool          // every command fails at once
-	frozen  bool          // paused or dead: it cannot notice that a context ended
 	manager *distlock.Manager
 	ids     []string // process ids it has used
 	twin    string   // process id that stands for its first one
@@ -63,16 +57,16 @@ type process struct {
 }
 
 func newProcess(w *world, i int) *process {
-	p := &process{w: w, index: i, life: 1, spec: w.s.Processes[i], opCalls: map[fault.Op]int{}}
+	spec := w.s.Processes[i]
+	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, life: 1, spec: spec, opCalls: map[fault.Op]int{}}
 	if before := w.slots[i]; before != nil {
 		p.life = before.life + 1
 	}
-	rate := p.spec.Rate
-	if rate == 0 {
-		rate = 1
+	p.Clock.Step(p.spec.Offset)
+	if w.s.Seed != 0 {
+		p.Clock.Chance = p.jitter
 	}
-	p.clock = &processClock{p: p, rate: rate, wall: p.spec.Offset}
-	p.port = &port{Catalog: w.mem, p: p}
+	p.port = &port{Catalog: w.Server, p: p}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if p.spec.Twin && p.life == 1 {
 		p.twin = w.slots[i-1].id()
@@ -83,8 +77,14 @@ func newProcess(w *world, i int) *process {
 	return p
 }
 
+// jitter is the chance of the pinger and of everybody who waits.
+func (p *process) jitter() float64 {
+	const bits = 1 << 53
+	return float64(p.w.chance("jitter", p.w.Now(), uint64(p.Index))%bits) / bits
+}
+
 func (p *process) String() string {
-	return letter(p.index) + strings.Repeat("'", p.life-1)
+	return letter(p.Index) + strings.Repeat("'", p.life-1)
 }
 
 // config is what the process is configured with.
@@ -97,7 +97,7 @@ func (p *process) config() distlock.Config {
 		t.Margin = p.spec.Margin
 	}
 	return distlock.Config{
-		Catalog: p.port, Host: letter(p.index), Logger: zerolog.Nop(),
+		Catalog: p.port, Host: letter(p.Index), Logger: zerolog.Nop(),
 		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,
 		CommandTimeout: t.Limit,
 		Tuning:         distlock.Tuning{MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, TakeoverRule: t.Mode},
@@ -110,13 +110,13 @@ func (p *process) live() {
 	var m *distlock.Manager
 	for {
 		var err error
-		if m, err = distlock.New(clock.With(p.ctx, p.clock), p.config()); err == nil {
+		if m, err = distlock.New(clock.With(p.ctx, p.Clock), p.config()); err == nil {
 			break
 		}
 		if errors.Is(err, distlock.ErrConfig) {
 			panic("simulation: " + p.w.s.Name + ": " + err.Error())
 		}
-		if p.ctx.Err() != nil || !clock.Sleep(p.clock, time.Second, p.ctx.Done()) {
+		if p.ctx.Err() != nil || !clock.Sleep(p.Clock, time.Second, p.ctx.Done()) {
 			return
 		}
 	}
@@ -126,12 +126,12 @@ func (p *process) live() {
 	var users sync.WaitGroup
 	for i, work := range p.spec.Users {
 		u := &User{p: p, m: m, label: fmt.Sprintf("user%d", i)}
-		u.Chance = rand.New(rand.NewPCG(p.w.s.Seed, uint64(p.index)<<32|uint64(p.life)<<16|uint64(i)))
+		u.Chance = rand.New(rand.NewPCG(p.w.s.Seed, uint64(p.Index)<<32|uint64(p.life)<<16|uint64(i)))
 		users.Go(func() { work(u) }) // ends with p.ctx
 	}
 	users.Wait()
 	if p.spec.Every > 0 && p.ctx.Err() == nil {
-		p.w.at(p.w.now(), p.index, func() { p.whenRunning(func() { p.close(p.w.s.Timing.Limit) }) })
+		p.w.At(p.w.Now(), p.Index, func() { p.WhenRunning(func() { p.close(p.w.s.Timing.Limit) }) })
 	}
 	<-p.ctx.Done()
 	p.mu.Lock()
@@ -205,95 +205,33 @@ func (p *process) alias(id string) string {
 	return id
 }
 
-// whenRunning runs something that the process notices: at once, or when it runs again; for a dead
-// one when it is buried, so that its goroutines can end.
-func (p *process) whenRunning(do func()) {
-	switch {
-	case p.isBuried():
-		do()
-	case p.dead || p.paused > 0:
-		p.waiting = append(p.waiting, do)
-	default:
-		do()
-	}
-}
-
-func (p *process) isBuried() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.buried
-}
-
-func (p *process) freeze() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.frozen = p.dead || p.paused > 0
-}
-
 // crash kills the process as far as anybody else can see. Its goroutines end with the run.
 func (p *process) crash() {
-	if p.dead {
+	if p.Dead() {
 		return
 	}
 	p.w.log.add("%s dies", p)
-	p.dead = true
-	p.freeze()
+	p.Die()
 }
 
 // pause stops the process for d; suspended: with its monotonic clock.
 func (p *process) pause(d time.Duration, suspended bool) {
-	if p.dead {
+	if p.Dead() {
 		return
 	}
-	p.paused++
-	p.freeze()
 	how := "stops"
 	if suspended {
 		how = "is suspended"
-		p.clock.suspend(true)
 	}
 	p.w.log.add("%s %s for %v", p, how, d)
-	resumed := false
-	resume := func() {
-		if resumed || p.dead {
-			return
-		}
-		resumed = true
-		p.w.log.add("%s runs again", p)
-		if suspended {
-			p.clock.suspend(false)
-		}
-		p.resume()
-	}
-	p.w.after(d, resume)
-}
-
-func (p *process) resume() {
-	if p.paused == 0 {
-		return
-	}
-	p.paused--
-	p.freeze()
-	if p.paused > 0 {
-		return
-	}
-	p.resumed = p.w.now()
-	waiting := p.waiting
-	p.waiting = nil
-	for _, do := range waiting {
-		p.w.at(p.w.now(), p.index, func() { p.whenRunning(do) })
-	}
+	p.Pause(d, suspended, func() { p.w.log.add("%s runs again", p) })
 }
 
 // heal ends what troubles the process.
 func (p *process) heal() {
 	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
-	if p.dead {
-		return
-	}
-	p.clock.suspend(false)
-	for p.paused > 0 {
-		p.resume()
+	if !p.Dead() {
+		p.Wake()
 	}
 }
 
@@ -318,7 +256,7 @@ func (p *process) close(limit time.Duration) {
 	if m == nil || p.closing != nil {
 		return
 	}
-	c := &closing{since: p.w.now(), mono: p.clock.Now().Mono, limit: limit}
+	c := &closing{since: p.w.Now(), mono: p.Clock.Now().Mono, limit: limit}
 	p.closing = c
 	first := make(chan struct{})
 	p.mu.Lock()
@@ -332,14 +270,14 @@ func (p *process) close(limit time.Duration) {
 		p.w.log.told("%s has closed: %v", p, err)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		c.done, c.err, c.at = true, err, p.w.now()
+		c.done, c.err, c.at = true, err, p.w.Now()
 	}()
 }
 
 // over reports whether the process is dead, or has closed.
 func (p *process) over() bool {
-	if p.dead || p.closing == nil {
-		return p.dead
+	if p.Dead() || p.closing == nil {
+		return p.Dead()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -348,20 +286,14 @@ func (p *process) over() bool {
 
 // bury lets the goroutines of a process end: every command fails at once from now on.
 func (p *process) bury() {
-	p.mu.Lock()
-	p.buried, p.frozen = true, false
-	open := p.open
-	p.open = nil
-	p.mu.Unlock()
-	p.clock.suspend(false)
-	p.stop()
-	for _, c := range open {
-		c.finish(fault.Refused(c.op))
-	}
-	waiting := p.waiting
-	p.waiting = nil
-	for _, do := range waiting {
-		do()
-	}
-	p.w.poke()
+	p.Bury(func() {
+		p.mu.Lock()
+		open := p.open
+		p.open = nil
+		p.mu.Unlock()
+		p.stop()
+		for _, c := range open {
+			c.finish(fault.Refused(c.op))
+		}
+	})
 }

@@ -18,9 +18,9 @@ func (o *oracle) contextEnded(a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if a.ended == 0 {
-		a.ended = max(o.w.now(), 1)
+		a.ended = max(o.w.Now(), 1)
 	}
-	o.w.poke()
+	o.w.Poke()
 }
 
 // endContexts ends the contexts of all calls of a process that are under way.
@@ -41,7 +41,7 @@ func (o *oracle) returnInTime() {
 	if o.w.done.Failed() {
 		return
 	}
-	now := o.w.now()
+	now := o.w.Now()
 	o.mu.Lock()
 	type lateCall struct {
 		a  *attempt
@@ -49,7 +49,7 @@ func (o *oracle) returnInTime() {
 	}
 	var late []lateCall
 	for p, attempts := range o.attempts {
-		if p.dead || p.paused > 0 {
+		if p.Dead() || p.Paused() {
 			continue
 		}
 		for _, a := range attempts {
@@ -58,22 +58,22 @@ func (o *oracle) returnInTime() {
 				by = now - a.ended
 			}
 			if a.limit > 0 {
-				by = max(by, p.clock.Now().Mono-a.limit)
+				by = max(by, p.Clock.Now().Mono-a.limit)
 			}
-			if by = min(by, now-p.resumed); by > promptly {
+			if by = min(by, now-p.Resumed); by > promptly {
 				late = append(late, lateCall{a, by})
 			}
 		}
 	}
 	o.mu.Unlock()
 	slices.SortFunc(late, func(x, y lateCall) int {
-		return cmp.Or(x.a.p.index-y.a.p.index, cmp.Compare(x.a.name, y.a.name))
+		return cmp.Or(x.a.p.Index-y.a.p.Index, cmp.Compare(x.a.name, y.a.name))
 	})
 	for _, l := range late {
 		o.violated("prompt", "a call for %q of %s goes on %v after its time was up", l.a.name, l.a.p, l.by)
 	}
 	for _, p := range o.w.lives {
-		if p.closing != nil && !p.closing.seen && !p.dead && p.paused == 0 {
+		if p.closing != nil && !p.closing.seen && !p.Dead() && !p.Paused() {
 			o.closesInTime(p, p.closing)
 		}
 	}
@@ -82,12 +82,12 @@ func (o *oracle) returnInTime() {
 // closesInTime judges a Close that a fault made: it returns within its context, with one that has
 // ended after one try; and nothing of the process is held then, unless something went wrong.
 func (o *oracle) closesInTime(p *process, c *closing) {
-	late := o.w.now() - c.since - c.limit
+	late := o.w.Now() - c.since - c.limit
 	if c.limit == 0 { // it gives itself time, by its own clock
-		late = p.clock.Now().Mono - c.mono - o.w.s.Timing.Limit
+		late = p.Clock.Now().Mono - c.mono - o.w.s.Timing.Limit
 	}
 	done := p.over()
-	if by := min(late, o.w.now()-p.resumed); !done && by > promptly {
+	if by := min(late, o.w.Now()-p.Resumed); !done && by > promptly {
 		c.seen = true
 		o.violated("prompt", "Close of %s goes on %v after its time was up", p, by)
 	}
@@ -96,11 +96,11 @@ func (o *oracle) closesInTime(p *process, c *closing) {
 	}
 	// What Close could not do within its context it still tries once by itself.
 	tries := c.since + o.w.s.Timing.Limit + time.Second
-	if c.err != nil && (o.w.now() < tries && !o.w.healed) {
+	if c.err != nil && (o.w.Now() < tries && !o.w.healed) {
 		return
 	}
 	c.seen = true
-	if c.err != nil && (o.troubled[p] > c.since || o.w.now() < p.hang) {
+	if c.err != nil && (o.troubled[p] > c.since || o.w.Now() < p.hang) {
 		return
 	}
 	for _, name := range o.names {

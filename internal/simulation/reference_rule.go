@@ -37,7 +37,7 @@ func (o *oracle) replied(c *call) {
 			o.renewed(c.inside.renews, c)
 		}
 	}
-	now := c.p.clock.Now()
+	now := c.p.Clock.Now()
 	for _, name := range slices.Sorted(maps.Keys(c.looks)) {
 		look := c.looks[name]
 		if look.Lock == nil || len(partiesOf(*look.Lock)) == 0 {

@@ -45,7 +45,7 @@ func (o *oracle) hadTurns(t turn, granted int) {
 		}
 		stay := o.outside[who]
 		if stay == nil || stay.since < o.troubles {
-			stay = &outside{since: o.w.now()}
+			stay = &outside{since: o.w.Now()}
 			o.outside[who] = stay
 		}
 		if stay.turns += granted; stay.turns > outsideTurns {

@@ -45,7 +45,7 @@ func (s *store) note(collection, id string, raw bson.Raw) {
 	if versions := s.past[k]; collection == catalog.LocksCollection && len(versions) > 0 {
 		s.w.judge.changed(versions[len(versions)-1].raw, raw)
 	}
-	s.past[k] = append(s.past[k], version{s.w.now(), raw})
+	s.past[k] = append(s.past[k], version{s.w.Now(), raw})
 }
 
 // document returns a document that may be changed; empty when there is none.
@@ -214,10 +214,10 @@ func (s *store) restore(collection, id string, raw bson.Raw) error {
 
 // removeFree deletes the lock documents that nobody holds.
 func (w *world) removeFree() {
-	for _, raw := range w.mem.Documents(catalog.LocksCollection) {
+	for _, raw := range w.Server.Documents(catalog.LocksCollection) {
 		l, bad := catalog.ParseLock(raw)
-		if bad == nil && !l.Held && !w.mem.Busy(l.Name) {
-			w.mem.Remove(catalog.LocksCollection, l.Name)
+		if bad == nil && !l.Held && !w.Server.Busy(l.Name) {
+			w.Server.Remove(catalog.LocksCollection, l.Name)
 			w.store.note(catalog.LocksCollection, l.Name, nil)
 			w.log.add("lock document %q is deleted", l.Name)
 		}

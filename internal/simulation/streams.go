@@ -85,7 +85,7 @@ func (s *store) open(st *stream) { s.streams = append(s.streams, st) }
 // tell sends a change of a lock document to the streams of those whom it granted the lock.
 func (s *store) tell(name string, was, is bson.Raw) {
 	s.streams = slices.DeleteFunc(s.streams, func(st *stream) bool {
-		return st.broken || st.p.dead || st.isClosed()
+		return st.broken || st.p.Dead() || st.isClosed()
 	})
 	if len(s.streams) == 0 || is == nil || is.Lookup("grants").Equal(was.Lookup("grants")) {
 		return
@@ -108,7 +108,7 @@ func (s *store) tell(name string, was, is bson.Raw) {
 // lost the stream breaks, and the notice with it.
 func (w *world) send(st *stream, name string, awards []catalog.Grant) {
 	p := st.p
-	c := &call{p: p, op: fault.Notice, subject: name, sent: w.now()}
+	c := &call{p: p, op: fault.Notice, subject: name, sent: w.Now()}
 	p.calls++
 	p.opCalls[c.op]++
 	c.n, c.opN = p.calls, p.opCalls[c.op]
@@ -133,9 +133,9 @@ func (w *world) send(st *stream, name string, awards []catalog.Grant) {
 // push lets a notice arrive after a while, behind those that were sent before.
 func (s *stream) push(n notice, d time.Duration) {
 	w := s.p.w
-	s.latest = max(s.latest, w.now()+d)
+	s.latest = max(s.latest, w.Now()+d)
 	s.transit = append(s.transit, n)
-	w.at(s.latest, s.p.index, func() { s.p.whenRunning(s.arrive) })
+	w.At(s.latest, s.p.Index, func() { s.p.WhenRunning(s.arrive) })
 }
 
 // arrive lets the process have the first notice that is under way.

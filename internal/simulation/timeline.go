@@ -58,7 +58,7 @@ func (l *timeline) told(format string, args ...any) {
 }
 
 func (l *timeline) line(format string, args ...any) string {
-	return l.plain(fmt.Sprintf("%12s  ", l.w.now().Round(time.Microsecond)) + fmt.Sprintf(format, args...))
+	return l.plain(fmt.Sprintf("%12s  ", l.w.Now().Round(time.Microsecond)) + fmt.Sprintf(format, args...))
 }
 
 // flush puts in order what users have told.
@@ -91,7 +91,7 @@ func (l *timeline) subject(c *call) string {
 
 func (l *timeline) reply(c *call, err error) {
 	took := ""
-	if d := l.w.now() - c.sent; d > 0 {
+	if d := l.w.Now() - c.sent; d > 0 {
 		took = fmt.Sprintf(" (sent %v before)", d.Round(time.Microsecond))
 	}
 	note := ""

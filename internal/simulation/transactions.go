@@ -95,7 +95,7 @@ func (o *port) transaction(ctx context.Context, work func(ctx context.Context) e
 		if !transient(err) {
 			return err
 		}
-		if !clock.Sleep(o.p.clock, inDoubt, ctx.Done()) {
+		if !clock.Sleep(o.p.Clock, inDoubt, ctx.Done()) {
 			return fmt.Errorf("%w: %v", context.Cause(ctx), err)
 		}
 	}
@@ -171,7 +171,7 @@ func (o *oracle) commits(c *call) {
 		open := o.open
 		o.mu.Unlock()
 		for _, h := range open {
-			if h.name == name && !h.p.dead && o.trusted(h) {
+			if h.name == name && !h.p.Dead() && o.trusted(h) {
 				o.violated("I1", "a transaction of %s commits under %q, which %s trusts", c.p, name, h.p)
 			}
 		}
@@ -212,13 +212,13 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 			}
 		}
 		if nested {
-			since, struck := u.p.w.now(), u.p.struck
+			since, struck := u.p.w.Now(), u.p.struck
 			err := h.guard.InTransaction(ctx, func(context.Context) error { return nil })
-			if err == nil || u.p.w.now() > since && u.p.struck == struck {
+			if err == nil || u.p.w.Now() > since && u.p.struck == struck {
 				u.p.w.judge.say(news{p: u.p, wrong: "a transaction under " + h.name + " waits for the one around it"})
 			}
 		}
-		clock.Sleep(u.p.clock, d, ctx.Done())
+		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
 	if err != nil {
@@ -234,7 +234,7 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 		if err := u.m.Lock(name).LockInTransaction(ctx, distlock.Label(u.label)); err != nil {
 			return err
 		}
-		clock.Sleep(u.p.clock, d, ctx.Done())
+		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
 	if err != nil {

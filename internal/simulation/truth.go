@@ -19,7 +19,7 @@ import (
 // of nothing that went wrong.
 func (o *oracle) toldTruth(n news) {
 	a := n.a
-	if n.p.dead || n.p.misled >= a.since && n.p.misled > 0 {
+	if n.p.Dead() || n.p.misled >= a.since && n.p.misled > 0 {
 		return // it was shown an old picture
 	}
 	var held *distlock.HeldError
@@ -127,7 +127,7 @@ func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 func (o *oracle) lostForNothing(h *Held, why error) {
 	id := h.guard.Process()
 	l := o.leases[tenant{h.p, id}]
-	switch raw := o.w.mem.Document(catalog.PingsCollection, id); {
+	switch raw := o.w.Server.Document(catalog.PingsCollection, id); {
 	case l == nil || !l.lasts(h.p):
 		return
 	case h.p.twin != "" || o.w.twinned(h.p):
@@ -150,12 +150,12 @@ func (o *oracle) lostForNothing(h *Held, why error) {
 func (o *oracle) notePrisoners() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.w.now()
+	now := o.w.Now()
 	waits, holders := map[bson.ObjectID]*prisoner{}, map[bson.ObjectID][]*prisoner{}
 	any := false
 	for p, attempts := range o.attempts {
 		for _, a := range attempts {
-			if p.dead || !a.waits {
+			if p.Dead() || !a.waits {
 				continue
 			}
 			any = any || len(a.holds) > 0 || a.several

@@ -25,10 +25,10 @@ type snapshot struct {
 // snapshotOf takes one of a process that pings under an id.
 func (w *world) snapshotOf(id string) *snapshot {
 	s := &snapshot{locks: map[string]catalog.Lock{}, mine: map[string]bson.ObjectID{}}
-	if p, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, id)); bad == nil {
+	if p, bad := catalog.ParsePing(w.Server.Document(catalog.PingsCollection, id)); bad == nil {
 		s.seq = p.Seq
 	}
-	for _, raw := range w.mem.Documents(catalog.LocksCollection) {
+	for _, raw := range w.Server.Documents(catalog.LocksCollection) {
 		if l, bad := catalog.ParseLock(raw); bad == nil && l.Held && l.Process == id && len(l.Sharers) == 0 {
 			s.locks[l.Name] = l
 		}

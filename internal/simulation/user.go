@@ -60,7 +60,7 @@ func (h *Held) session() bson.ObjectID { return h.p.snapshot.stored(h.guard.Sess
 
 // Sleep waits by the clock of the process and reports whether the run goes on.
 func (u *User) Sleep(d time.Duration) bool {
-	return clock.Sleep(u.p.clock, d, u.p.ctx.Done()) && !u.shut()
+	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.shut()
 }
 
 // shut reports whether the process of a user was closed under it.
@@ -71,7 +71,7 @@ func (u *User) shut() bool {
 }
 
 // Until waits until an instant of true time, as far as the process runs.
-func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.now()) }
+func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.Now()) }
 
 // How says how a user acquires a lock.
 type How struct {
@@ -119,13 +119,13 @@ func (u *User) Poll(name string, wait time.Duration) *Held { return u.Ask(name, 
 // Ask calls for a lock again and again, with growing pauses; nil when it did not get it.
 func (u *User) Ask(name string, how How, wait time.Duration) *Held {
 	t := u.p.w.s.Timing
-	pause, end := t.Poll, u.p.w.now()+wait
+	pause, end := t.Poll, u.p.w.Now()+wait
 	defer u.p.w.judge.asks(u.p, name)()
 	for {
 		if h := u.Acquire(name, how); h != nil {
 			return h
 		}
-		left := end - u.p.w.now()
+		left := end - u.p.w.Now()
 		if left <= 0 || !u.Sleep(min(pause, left)) {
 			return nil
 		}
@@ -169,7 +169,7 @@ func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	told := context.AfterFunc(ctx, func() { u.p.w.judge.contextEnded(a) })
 	if how.Wait > 0 && how.Context {
 		go func() { // ends with ctx
-			clock.Sleep(u.p.clock, how.Wait, ctx.Done())
+			clock.Sleep(u.p.Clock, how.Wait, ctx.Done())
 			cancel()
 		}()
 	}
@@ -205,9 +205,9 @@ func (p *process) ended(ctx context.Context, end func()) { context.AfterFunc(ctx
 // attempt makes an attempt.
 func (u *User) attempt(name string, how How) *attempt {
 	w := u.p.w
-	a := &attempt{name: name, p: u.p, waits: how.Wait > 0, since: w.now(), struck: u.p.struck}
+	a := &attempt{name: name, p: u.p, waits: how.Wait > 0, since: w.Now(), struck: u.p.struck}
 	if how.Wait > 0 && !how.Context {
-		a.limit = u.p.clock.Now().Mono + how.Wait
+		a.limit = u.p.Clock.Now().Mono + how.Wait
 	}
 	if how.Under != nil && !how.Silent {
 		a.holds = append(a.holds, how.Under.session())
@@ -220,7 +220,7 @@ func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
 	w := u.p.w
 	var h *Held
 	if g != nil {
-		h = &Held{p: u.p, name: g.Name(), how: how, guard: g, at: w.now()}
+		h = &Held{p: u.p, name: g.Name(), how: how, guard: g, at: w.Now()}
 	}
 	w.judge.end(u.p, u.label, a, h, err)
 	if h == nil && !errors.Is(err, distlock.ErrHeld) {
@@ -271,7 +271,7 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	err := u.m.Do(ctx, name, func(_ context.Context, g *distlock.TryGuard) error {
 		h = u.end(a, how, g, nil)
 		u.Work(h, d)
-		called = u.p.w.now()
+		called = u.p.w.Now()
 		return nil
 	}, u.options(how)...)
 	if h == nil {
@@ -329,7 +329,7 @@ func (u *User) Release(h *Held) {
 	if h == nil {
 		return
 	}
-	called := u.p.w.now()
+	called := u.p.w.Now()
 	err := h.guard.Release()
 	u.p.w.judge.released(h, err, called)
 }

@@ -92,9 +92,7 @@ func (c *command) submit() {
 	p.mu.Lock()
 	p.open = append(p.open, c)
 	p.mu.Unlock()
-	p.w.post(&event{at: p.w.now(), owner: p.index, key: "command " + string(c.kind) + c.op, run: func() {
-		p.whenRunning(c.leave)
-	}})
+	p.w.Post(p.Index, string(c.kind)+c.op, func() { p.WhenRunning(c.leave) })
 }
 
 // finish lets the process have the answer.
@@ -111,7 +109,7 @@ func (c *command) finish(err error) {
 
 // reply answers a command when its process runs.
 func (c *command) reply(err error) {
-	c.p.whenRunning(func() {
+	c.p.WhenRunning(func() {
 		if !c.replied {
 			c.p.w.record.exchange(c, err)
 			c.finish(err)
@@ -122,8 +120,8 @@ func (c *command) reply(err error) {
 // leave decides what becomes of a command that is sent.
 func (c *command) leave() {
 	p, w := c.p, c.p.w
-	c.sent = w.now()
-	if p.buried.Load() {
+	c.sent = w.Now()
+	if p.Buried() {
 		c.finish(errUnreachable)
 		return
 	}
@@ -136,32 +134,32 @@ func (c *command) leave() {
 	var then func()
 	switch {
 	case c.kind != Write && p.cut, w.readOnly && c.kind.writes(), s != nil && s.what == refused:
-		w.after(2*way, func() { c.reply(errUnreachable) })
+		w.After(2*way, func() { c.reply(errUnreachable) })
 		return
 	case s == nil:
 	case s.what == throws:
-		w.after(2*way, func() { c.reply(errThread) })
+		w.After(2*way, func() { c.reply(errThread) })
 		return
 	case s.what == replyLost:
 		lost = true
 	case s.what == late:
 		request = s.d
-		w.after(way, func() { c.reply(errNoReply) })
+		w.After(way, func() { c.reply(errNoReply) })
 	case s.what == delayed:
 		request += s.d
 		if c.limit < request {
-			w.after(c.limit-way, func() { c.reply(errNoReply) })
+			w.After(c.limit-way, func() { c.reply(errNoReply) })
 		}
 	case s.what == pauseAfter:
 		then = func() { p.pause(s.d) }
 	}
-	w.after(request, func() { c.arrive(lost, then) })
+	w.After(request, func() { c.arrive(lost, then) })
 }
 
 // arrive carries a command out and answers it.
 func (c *command) arrive(lost bool, then func()) {
 	w := c.p.w
-	if c.p.buried.Load() {
+	if c.p.Buried() {
 		return
 	}
 	err := c.apply()
@@ -177,15 +175,13 @@ func (c *command) arrive(lost bool, then func()) {
 	if lost {
 		err = errNoReply
 	}
-	w.after(way, func() { c.reply(err) })
+	w.After(way, func() { c.reply(err) })
 }
-
-func (w *world) after(d time.Duration, run func()) { w.at(w.now()+d, run) }
 
 // stopOf returns what happens to a command, nil if nothing does.
 func (w *world) stopOf(c *command) *stop {
 	for _, s := range w.stops {
-		if s.p == c.p && s.kind == c.kind && !s.used && w.now() >= s.at &&
+		if s.p == c.p && s.kind == c.kind && !s.used && w.Now() >= s.at &&
 			(s.nth == 0 || s.nth == c.p.counts[c.kind]) {
 			s.used = true
 			return s
@@ -202,7 +198,7 @@ func (c *command) wait(ctx context.Context) error {
 		return c.err
 	case <-ctx.Done():
 	}
-	if c.p.frozen.Load() && !c.p.buried.Load() {
+	if c.p.Frozen() {
 		<-c.done // it notices when it runs again; a reply that is there by then counts
 		return c.err
 	}

@@ -62,7 +62,7 @@ func (w *world) objectID(p *process) bson.ObjectID {
 	var id bson.ObjectID
 	w.ids++
 	binary.BigEndian.PutUint32(id[:], uint32(p.now().Unix()))
-	binary.BigEndian.PutUint32(id[8:], uint32(w.ids)<<8|uint32(p.index))
+	binary.BigEndian.PutUint32(id[8:], uint32(w.ids)<<8|uint32(p.Index))
 	return id
 }
 
@@ -70,11 +70,11 @@ func (w *world) objectID(p *process) bson.ObjectID {
 func (w *world) read(collection string, match bson.D) (found []document) {
 	var raws []bson.Raw
 	if id, one := document(match).value("_id").(string); one {
-		if raw := w.store.Document(collection, id); raw != nil {
+		if raw := w.Server.Document(collection, id); raw != nil {
 			raws = append(raws, raw)
 		}
 	} else {
-		raws = w.store.Documents(collection)
+		raws = w.Server.Documents(collection)
 	}
 	for _, raw := range raws {
 		if d := w.parse(raw); d.matches(match) {
@@ -99,7 +99,7 @@ func (w *world) parse(raw bson.Raw) document {
 }
 
 func (w *world) put(collection string, d document) {
-	if err := w.store.Put(collection, bson.D(d)); err != nil {
+	if err := w.Server.Put(collection, bson.D(d)); err != nil {
 		panic("study: " + err.Error())
 	}
 }
@@ -220,7 +220,7 @@ func (p *process) remove(kind Kind, collection, text string, doomed func(documen
 	return p.send(kind, "remove "+collection, func() string { return text }, func() error {
 		for _, d := range p.w.read(collection, nil) {
 			if doomed(d) {
-				p.w.store.Remove(collection, d.text("_id"))
+				p.w.Server.Remove(collection, d.text("_id"))
 				n++
 			}
 		}
@@ -231,7 +231,7 @@ func (p *process) remove(kind Kind, collection, text string, doomed func(documen
 // serverStatus asks for the server's clock and its term.
 func (p *process) serverStatus() (at time.Time, election int, err error) {
 	err = p.send(Clock, "serverStatus", none, func() error {
-		at, election = p.w.serverNow(), p.w.primary
+		at, election = p.w.ServerNow(), p.w.Primary
 		return nil
 	}, func() string { return at.Format(time.TimeOnly) })
 	return at, election, err

@@ -28,12 +28,12 @@ const (
 )
 
 func newGen18(p *process) manager {
-	return &gen18{p: p, id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.now()).Unix())}
+	return &gen18{p: p, id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.Now()).Unix())}
 }
 
 // start is 1.4: the thread of the pings is started, nobody waits for its first ping (H12).
 func (g *gen18) start() bool {
-	g.p.spawn(g.pings)
+	g.p.Go(g.pings)
 	return true
 }
 

@@ -48,14 +48,14 @@ const (
 
 func newGen20(p *process) manager {
 	return &gen20{p: p, seen: map[string]seen20{},
-		id: fmt.Sprintf("%s:27017:%d:%d", p.host, p.now().Add(-p.w.now()).Unix(), 424238335+p.index)}
+		id: fmt.Sprintf("%s:27017:%d:%d", p.host, p.now().Add(-p.w.Now()).Unix(), 424238335+p.Index)}
 }
 
 // start does nothing: since 2.0 the pings begin with the first lock_try, 2.5. Here that is the start.
 func (g *gen20) start() bool {
 	if !g.pings {
 		g.pings = true
-		g.p.spawn(g.pingLoop)
+		g.p.Go(g.pingLoop)
 	}
 	return true
 }

@@ -39,7 +39,7 @@ const (
 
 func newGen32(p *process) manager {
 	g := &gen32{p: p, seen: map[string]seen32{},
-		id: fmt.Sprintf("%s:27017:%d:-%d", p.host, p.now().Add(-p.w.now()).Unix(), 1957747793+p.index)}
+		id: fmt.Sprintf("%s:27017:%d:-%d", p.host, p.now().Add(-p.w.Now()).Unix(), 1957747793+p.Index)}
 	switch p.role { // 3.3
 	case configServer:
 		g.id = "ConfigServer"
@@ -57,7 +57,7 @@ func (g *gen32) start() bool {
 			return false
 		}
 	}
-	g.p.spawn(g.task)
+	g.p.Go(g.task)
 	return true
 }
 
@@ -94,10 +94,10 @@ func (g *gen32) unlock(ts bson.ObjectID) error {
 
 // lock calls lock of 3.7, again after an error, until patience is over.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
-	end := g.p.w.now() + patience
+	end := g.p.w.Now() + patience
 	for {
-		h, err := g.lockOnce(name, end-g.p.w.now())
-		if err == nil || errors.Is(err, errHeld) || g.p.w.now()+round32 > end {
+		h, err := g.lockOnce(name, end-g.p.w.Now())
+		if err == nil || errors.Is(err, errHeld) || g.p.w.Now()+round32 > end {
 			return h, err
 		}
 		g.p.sleep(round32)
@@ -106,7 +106,7 @@ func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 
 // lockOnce is lock, 3.7.
 func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
-	end, retries := g.p.w.now()+wait, 0
+	end, retries := g.p.w.Now()+wait, 0
 	for {
 		ts := g.session() // 1
 		d, err := g.grab(name, ts)
@@ -141,11 +141,11 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 				}
 			}
 		}
-		if g.p.w.now() >= end { // 7
+		if g.p.w.Now() >= end { // 7
 			return nil, errHeld
 		}
 		retries = 0
-		g.p.sleep(min(poll32, end-g.p.w.now()))
+		g.p.sleep(min(poll32, end-g.p.w.Now()))
 	}
 }
 
@@ -186,12 +186,12 @@ func (g *gen32) expired(d document) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	before := g.p.w.now() // by a timer
+	before := g.p.w.Now() // by a timer
 	server, election, err := g.p.serverStatus()
 	if err != nil {
 		return false, err
 	}
-	delay := (g.p.w.now() - before) / 2 // 2
+	delay := (g.p.w.Now() - before) / 2 // 2
 	name := d.text("_id")
 	was, some := g.seen[name]
 	now := seen32{ping.ping(), server, d.id("ts"), election}

@@ -61,13 +61,13 @@ type pause struct {
 
 // wants notes that a process wants the lock. It returns what is called when it has it, or gives up.
 func (j *judge) wants(p *process) func() {
-	w := &want{p: p, from: j.w.now()}
+	w := &want{p: p, from: j.w.Now()}
 	j.wanting = append(j.wanting, w)
-	return func() { w.until = j.w.now() }
+	return func() { w.until = j.w.Now() }
 }
 
 func (j *judge) granted(p *process, h tenure) *tenureRecord {
-	t := &tenureRecord{p: p, h: h, n: len(j.tenures), From: j.w.now(), Fence: h.fence(), open: true}
+	t := &tenureRecord{p: p, h: h, n: len(j.tenures), From: j.w.Now(), Fence: h.fence(), open: true}
 	j.tenures = append(j.tenures, t)
 	j.w.record.mark(p, "holds", "has the lock"+t.fenced())
 	return t
@@ -103,12 +103,12 @@ func (j *judge) released(t *tenureRecord) { j.shut(t) }
 
 func (j *judge) shut(t *tenureRecord) {
 	if t.open {
-		t.open, t.Until = false, j.w.now()
+		t.open, t.Until = false, j.w.Now()
 	}
 }
 
 func (j *judge) hangs(t *tenureRecord) {
-	t.Works = j.w.now()
+	t.Works = j.w.Now()
 	j.w.record.mark(t.p, "stop", "the thread that holds the lock hangs")
 }
 
@@ -121,13 +121,13 @@ func (j *judge) died(p *process) {
 	}
 	for _, w := range j.wanting {
 		if w.p == p && w.until == 0 {
-			w.until = j.w.now()
+			w.until = j.w.Now()
 		}
 	}
 }
 
 func (j *judge) pauses(p *process, d time.Duration) {
-	j.still = append(j.still, pause{p, j.w.now(), j.w.now() + d})
+	j.still = append(j.still, pause{p, j.w.Now(), j.w.Now() + d})
 }
 
 // wrote judges a write at the resource: it is refused if it carries a smaller fence than one before.
@@ -159,7 +159,7 @@ func (j *judge) look() {
 			continue
 		}
 		if t.Gone == 0 && !j.w.names(t.h.session()) {
-			t.Gone = j.w.now()
+			t.Gone = j.w.Now()
 		}
 		if err := t.h.trusted(); err != nil {
 			j.learnt(t, err)
@@ -182,7 +182,7 @@ func (j *judge) reads(d document) {
 func (j *judge) end() {
 	for _, t := range j.tenures {
 		if t.open {
-			t.Until = j.w.now()
+			t.Until = j.w.Now()
 		}
 		if t.Works == 0 || t.Works > t.Until {
 			t.Works = t.Until
@@ -190,7 +190,7 @@ func (j *judge) end() {
 	}
 	for _, w := range j.wanting {
 		if w.until == 0 {
-			w.until = j.w.now()
+			w.until = j.w.Now()
 		}
 	}
 }
@@ -281,7 +281,7 @@ type Loss struct {
 // outcome computes.
 func (j *judge) outcome() Outcome {
 	var o Outcome
-	instants := []time.Duration{0, j.w.now()}
+	instants := []time.Duration{0, j.w.Now()}
 	for _, t := range j.tenures {
 		instants = append(instants, t.From, t.Until, t.Works)
 	}
@@ -314,7 +314,7 @@ func (j *judge) outcome() Outcome {
 			idle = 0
 		default:
 			if idle += d; idle >= o.Idle {
-				o.Idle, o.GaveUp = idle, instants[i+1] == j.w.now()
+				o.Idle, o.GaveUp = idle, instants[i+1] == j.w.Now()
 			}
 		}
 	}

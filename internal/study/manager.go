@@ -66,10 +66,10 @@ type tenure interface {
 
 // again calls try until patience is over, with pauses.
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (tenure, error) {
-	end := p.w.now() + patience
+	end := p.w.Now() + patience
 	for {
 		h, err := try()
-		left := end - p.w.now()
+		left := end - p.w.Now()
 		if err == nil || left <= 0 || patience == 0 {
 			return h, err
 		}
@@ -97,11 +97,11 @@ const step = time.Minute
 
 // run does the job.
 func (j *job) run(p *process) {
-	p.sleep(j.at - p.w.now())
+	p.sleep(j.at - p.w.Now())
 	for range max(j.times, 1) {
 		done := p.w.judge.wants(p)
 		h, err := p.locks.lock(lockName, j.patience)
-		if p.buried.Load() || p.frozen.Load() && p.dead {
+		if p.Buried() || p.Dead() {
 			runtime.Goexit()
 		}
 		if done(); err != nil {
@@ -117,8 +117,8 @@ func (j *job) run(p *process) {
 func (j *job) hold(p *process, h tenure) {
 	w := p.w
 	t := w.judge.granted(p, h)
-	for end := w.now() + j.work; ; {
-		left := end - w.now()
+	for end := w.Now() + j.work; ; {
+		left := end - w.Now()
 		err := h.proceed()
 		if err == nil && (left <= 0 || j.asks) {
 			err = h.check()
@@ -130,7 +130,7 @@ func (j *job) hold(p *process, h tenure) {
 		if p.write(t); left <= 0 {
 			break
 		}
-		if j.hangs > 0 && w.now() >= t.From+j.hangs {
+		if j.hangs > 0 && w.Now() >= t.From+j.hangs {
 			w.judge.hangs(t)
 			p.sleep(1000 * time.Hour)
 		}

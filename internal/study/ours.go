@@ -83,15 +83,15 @@ func (o *ours) config() distlock.Config {
 
 // start makes the Manager. It returns after the first acknowledged ping, and is made again after a failure.
 func (o *ours) start() bool {
-	store := fault.Wrap(o.p.w.store)
+	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)
 	cfg := o.config()
 	cfg.Catalog = store
 	for {
-		m, err := distlock.New(clock.With(o.p.ctx, processClock{o.p}), cfg)
+		m, err := distlock.New(clock.With(o.p.ctx, o.p.Clock), cfg)
 		if err == nil {
 			o.m = m
-			o.p.spawn(o.ends)
+			o.p.Go(o.ends)
 			return true
 		}
 		if o.p.ctx.Err() != nil {
@@ -120,11 +120,11 @@ func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
 	if patience == 0 {
 		return o.guard(o.m.Lock(name).TryLock(o.p.ctx, opts...))
 	}
-	end := o.p.w.now() + patience
+	end := o.p.w.Now() + patience
 	for {
-		left := end - o.p.w.now()
+		left := end - o.p.w.Now()
 		h, err := o.guard(o.m.Lock(name).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...))
-		if err == nil || errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil || o.p.w.now()+round > end {
+		if err == nil || errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil || o.p.w.Now()+round > end {
 			return h, err
 		}
 		o.p.sleep(round)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -80,10 +81,12 @@ type Field struct {
 // record writes down a play. It belongs to the loop of the world.
 type record struct {
 	w        *world
-	out      Record
-	same     map[string]int // the mark that stands for commands of the same kind and answer
 	versions map[string][]byte
 	words    map[string]string // what stands for an ObjectID
+
+	mu   sync.Mutex // guards what follows
+	out  Record
+	same map[string]int // the mark that stands for commands of the same kind and answer
 }
 
 // A Written is a write to what the lock protects.
@@ -97,15 +100,15 @@ func (r *record) index(p *process) int {
 	if p == nil {
 		return -1
 	}
-	return p.index
+	return p.Index
 }
 
 // mark notes something. It may be called by the one goroutine that an event has woken.
 func (r *record) mark(p *process, kind, text string) {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.same = nil
-	r.out.Marks = append(r.out.Marks, Mark{At: r.w.now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
+	r.out.Marks = append(r.out.Marks, Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
 }
 
 func (r *record) span(p *process, kind string, from, until time.Duration) {
@@ -113,12 +116,12 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 }
 
 func (r *record) write(t *tenureRecord, verdict string) {
-	r.out.Writes = append(r.out.Writes, Written{r.w.now(), t.p.index, verdict})
+	r.out.Writes = append(r.out.Writes, Written{r.w.Now(), t.p.Index, verdict})
 	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
 		"fenced": "its stale write is refused by the fence"}[verdict]
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.again(t.p.name+text, Mark{At: r.w.now(), Process: t.p.index, Kind: "write " + verdict, Text: text, Count: 1})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict, Text: text, Count: 1})
 }
 
 // exchange notes a command and its answer. The same command with the same answer is counted, until anything
@@ -137,9 +140,9 @@ func (r *record) exchange(c *command, err error) {
 	if c.struck != "" {
 		answer += " [" + c.struck + "]"
 	}
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.again(c.p.name+string(c.kind)+strings.Map(letters, c.op+answer), Mark{At: c.sent, Process: c.p.index,
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.again(c.p.name+string(c.kind)+strings.Map(letters, c.op+answer), Mark{At: c.sent, Process: c.p.Index,
 		Kind: string(c.kind), Text: c.op, Answer: answer, Count: 1, sent: c.text})
 }
 
@@ -186,7 +189,7 @@ func said(err error) string {
 func (r *record) changes(by *process) {
 	for _, collection := range []string{locks, pings} {
 		there := map[string]bool{}
-		for _, raw := range r.w.store.Documents(collection) {
+		for _, raw := range r.w.Server.Documents(collection) {
 			id, _ := raw.Lookup("_id").StringValueOK()
 			key := collection + " " + id
 			there[key] = true
@@ -208,7 +211,7 @@ func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
-	v := Version{At: r.w.now(), Collection: collection, ID: r.plain(id), By: r.index(by), Fields: []Field{}}
+	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by), Fields: []Field{}}
 	var d document
 	if raw != nil {
 		d = r.w.parse(raw)
@@ -312,10 +315,10 @@ func (r *record) result() Record {
 		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})
 	}
 	for _, t := range r.w.judge.tenures {
-		r.out.Bars = append(r.out.Bars, Bar{Process: t.p.index, Kind: "holds", From: t.From, Until: t.Works,
+		r.out.Bars = append(r.out.Bars, Bar{Process: t.p.Index, Kind: "holds", From: t.From, Until: t.Works,
 			Label: t.label()})
 		if t.Works < t.Until {
-			r.out.Bars = append(r.out.Bars, Bar{Process: t.p.index, Kind: "hangs", From: t.Works, Until: t.Until})
+			r.out.Bars = append(r.out.Bars, Bar{Process: t.p.Index, Kind: "hangs", From: t.Works, Until: t.Until})
 		}
 	}
 	order := []string{"holds", "hangs", "paused", "cut"} // as they are drawn
@@ -330,13 +333,14 @@ func (r *record) result() Record {
 
 // wrongClock says what is wrong with the clock of a process.
 func (p *process) wrongClock() string {
+	ahead := p.now().Sub(p.w.True())
 	switch {
-	case p.stands > 0:
+	case p.stands:
 		return "stands still since " + p.now().Format("15:04")
-	case p.ahead > 0:
-		return Span(p.ahead) + " ahead"
-	case p.ahead < 0:
-		return Span(-p.ahead) + " behind"
+	case ahead > 0:
+		return Span(ahead) + " ahead"
+	case ahead < 0:
+		return Span(-ahead) + " behind"
 	}
 	return ""
 }

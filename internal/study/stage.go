@@ -14,7 +14,7 @@ type Stage struct{ w *world }
 
 // Process lets a process take part from the start. Its name is a letter.
 func (s *Stage) Process(name string) *Actor {
-	p := &process{w: s.w, index: len(s.w.processes), name: name, host: strings.ToLower(name),
+	p := &process{Process: s.w.NewProcess(len(s.w.processes), 1), w: s.w, name: name, host: strings.ToLower(name),
 		counts: map[Kind]int{}, over: make(chan struct{})}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	s.w.processes = append(s.w.processes, p)
@@ -25,18 +25,16 @@ func (s *Stage) Process(name string) *Actor {
 
 // ServerClock steps the server's clock.
 func (s *Stage) ServerClock(at, by time.Duration) {
-	s.w.at(at, func() {
-		s.w.server += by
+	s.w.At(at, -1, func() {
+		s.w.StepServer(by)
 		s.w.record.mark(nil, "clock step", "the server's clock steps by "+signed(by))
 	})
 }
 
 // Election makes another server primary, whose clock differs by that much from the last one's.
 func (s *Stage) Election(at, by time.Duration) {
-	s.w.at(at, func() {
-		s.w.primary++
-		s.w.store.SetPrimary("primary " + string(rune('0'+s.w.primary)))
-		s.w.server += by
+	s.w.At(at, -1, func() {
+		s.w.Elect(by)
 		text := "another server is primary"
 		if by != 0 {
 			text += ", its clock differs by " + signed(by)
@@ -47,11 +45,11 @@ func (s *Stage) Election(at, by time.Duration) {
 
 // ReadOnly lets the server refuse every write for d: too few servers are there.
 func (s *Stage) ReadOnly(at, d time.Duration) {
-	s.w.at(at, func() {
+	s.w.At(at, -1, func() {
 		s.w.readOnly = true
 		s.w.record.mark(nil, "trouble", "too few servers: nobody can write for "+Span(d))
 	})
-	s.w.at(at+d, func() {
+	s.w.At(at+d, -1, func() {
 		s.w.readOnly = false
 		s.w.record.mark(nil, "trouble", "all servers are back")
 	})
@@ -59,7 +57,7 @@ func (s *Stage) ReadOnly(at, d time.Duration) {
 
 // Operator sets fields of the lock document by hand.
 func (s *Stage) Operator(at time.Duration, set bson.D) {
-	s.w.at(at, func() {
+	s.w.At(at, -1, func() {
 		s.w.record.mark(nil, "operator", "an operator sets "+says(set))
 		s.w.change(locks, bson.D{{Key: "_id", Value: lockName}}, set, true)
 		s.w.record.changes(nil)
@@ -85,7 +83,7 @@ func signed(d time.Duration) string {
 type Actor struct{ p *process }
 
 // Ahead sets how far its clock is ahead.
-func (a *Actor) Ahead(d time.Duration) *Actor { a.p.ahead = d; a.made(); return a }
+func (a *Actor) Ahead(d time.Duration) *Actor { a.p.Clock.Step(d); a.made(); return a }
 
 // From lets the process start later.
 func (a *Actor) From(at time.Duration) *Actor { a.p.starts = at; return a }
@@ -112,20 +110,20 @@ func (a *Actor) Wants(at, patience, work time.Duration) *Job {
 }
 
 // Dies ends the process.
-func (a *Actor) Dies(at time.Duration) { a.p.w.at(at, a.p.die) }
+func (a *Actor) Dies(at time.Duration) { a.p.w.At(at, -1, a.p.die) }
 
 // Pauses stops the process for d, as SIGSTOP does, a VM that is moved, or swapping.
-func (a *Actor) Pauses(at, d time.Duration) { a.p.w.at(at, func() { a.p.pause(d) }) }
+func (a *Actor) Pauses(at, d time.Duration) { a.p.w.At(at, -1, func() { a.p.pause(d) }) }
 
 // CutOff lets none of its commands reach the server for d.
 func (a *Actor) CutOff(at, d time.Duration) {
 	w := a.p.w
-	w.at(at, func() {
+	w.At(at, -1, func() {
 		a.p.cut = true
 		w.record.mark(a.p, "trouble", "is cut off from the server")
-		w.record.span(a.p, "cut", w.now(), w.now()+d)
+		w.record.span(a.p, "cut", w.Now(), w.Now()+d)
 	})
-	w.at(at+d, func() {
+	w.At(at+d, -1, func() {
 		a.p.cut = false
 		w.record.mark(a.p, "resume", "reaches the server again")
 	})
@@ -133,27 +131,28 @@ func (a *Actor) CutOff(at, d time.Duration) {
 
 // ClockSteps steps its wall clock.
 func (a *Actor) ClockSteps(at, by time.Duration) {
-	a.p.w.at(at, func() {
-		a.p.ahead += by
+	a.p.w.At(at, -1, func() {
+		a.p.Clock.Step(by)
 		a.p.w.record.mark(a.p, "clock step", "its clock steps by "+signed(by))
 	})
 }
 
 // ClockStands stops its wall clock for ever.
 func (a *Actor) ClockStands(at time.Duration) {
-	a.p.w.at(at, func() {
-		a.p.stands = at
+	a.p.w.At(at, -1, func() {
+		a.p.stands = true
+		a.p.Clock.Stand()
 		a.p.w.record.mark(a.p, "clock step", "its clock stands still")
 	})
 }
 
 // ShutsDown ends the process in order: its lock manager is closed first.
 func (a *Actor) ShutsDown(at time.Duration) {
-	a.p.w.at(at, func() {
+	a.p.w.At(at, -1, func() {
 		a.p.w.record.mark(a.p, "death", "shuts down")
-		a.p.spawn(func() {
+		a.p.Go(func() {
 			a.p.locks.close()
-			a.p.w.after(way, a.p.die)
+			a.p.w.After(way, a.p.die)
 		})
 	})
 }

@@ -1,0 +1,79 @@
+package virtual
+
+import (
+	"container/heap"
+	"time"
+)
+
+// An Event is something that happens at one instant.
+type Event struct {
+	At    time.Duration
+	Owner int // index of the process, -1 for the world
+	seq   int
+	run   func()
+	timer *timer // nil if it is no timer's
+	round int
+}
+
+// void reports whether it is the event of a timer that was stopped or set anew.
+func (e *Event) void() bool { return e.timer != nil && e.timer.void(e.round) }
+
+// An agenda is the events to come, the earliest first. The caller guards it.
+type agenda struct {
+	events eventHeap
+	seq    int
+}
+
+type eventHeap []*Event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].At < h[j].At || h[i].At == h[j].At && h[i].seq < h[j].seq
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(*Event)) }
+func (h *eventHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return e
+}
+
+func (a *agenda) add(e *Event) {
+	a.seq++
+	e.seq = a.seq
+	heap.Push(&a.events, e)
+}
+
+// next returns when the earliest event is due.
+func (a *agenda) next() (time.Duration, bool) {
+	for len(a.events) > 0 && a.events[0].void() {
+		heap.Pop(&a.events)
+	}
+	if len(a.events) == 0 {
+		return 0, false
+	}
+	return a.events[0].At, true
+}
+
+// take removes the event that choose picks among those due at the earliest instant. There is one.
+func (a *agenda) take(choose func([]*Event) int) *Event {
+	first := heap.Pop(&a.events).(*Event)
+	if choose == nil || len(a.events) == 0 || a.events[0].At != first.At {
+		return first
+	}
+	due := []*Event{first}
+	for len(a.events) > 0 && a.events[0].At == first.At {
+		if e := heap.Pop(&a.events).(*Event); !e.void() {
+			due = append(due, e)
+		}
+	}
+	i := choose(due)
+	for j, e := range due {
+		if j != i {
+			heap.Push(&a.events, e)
+		}
+	}
+	return due[i]
+}

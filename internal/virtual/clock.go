@@ -1,0 +1,186 @@
+package virtual
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"mongodlm/internal/clock"
+)
+
+// A Clock is the clock of one process: true time at a rate, a wall clock that may step or stand still, a
+// monotonic clock that stands still while the process is suspended. Its timers are events of the agenda.
+type Clock struct {
+	// Chance returns the number between 0 and 1 by which waiting is spread; nil: always 0.5.
+	Chance func() float64
+
+	p    *Process
+	rate float64
+
+	mu        sync.Mutex // guards what follows
+	wall      time.Duration
+	stands    *time.Time    // where the wall clock stands still
+	lost      time.Duration // monotonic time lost in suspensions that are over
+	suspended bool
+	since     time.Duration // of the suspension under way
+}
+
+var _ clock.Clock = (*Clock)(nil)
+
+// Now reads both clocks.
+func (c *Clock) Now() clock.Reading {
+	now := c.p.w.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	awake := now - c.lost
+	if c.suspended {
+		awake = c.since - c.lost
+	}
+	wall := c.p.w.epoch.Add(c.scaled(now) + c.wall)
+	if c.stands != nil {
+		wall = *c.stands
+	}
+	return clock.Reading{Wall: wall, Mono: c.scaled(awake)}
+}
+
+func (c *Clock) scaled(d time.Duration) time.Duration {
+	if c.rate == 1 {
+		return d
+	}
+	return time.Duration(float64(d) * c.rate)
+}
+
+// Jitter is the chance of the pinger and of everybody who waits.
+func (c *Clock) Jitter() float64 {
+	if c.Chance == nil {
+		return 0.5
+	}
+	return c.Chance()
+}
+
+// Step steps the wall clock.
+func (c *Clock) Step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall += d
+}
+
+// Stand stops the wall clock for ever.
+func (c *Clock) Stand() {
+	at := c.Now().Wall
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stands = &at
+}
+
+// suspend stops the monotonic clock, or starts it again.
+func (c *Clock) suspend(on bool) {
+	now := c.p.w.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case on && !c.suspended:
+		c.suspended, c.since = true, now
+	case !on && c.suspended:
+		c.suspended = false
+		c.lost += now - c.since
+	}
+}
+
+// NewTimer makes a timer that fires by the monotonic clock of the process, while the process runs.
+func (c *Clock) NewTimer(d time.Duration) clock.Timer {
+	t := &timer{c: c, ch: make(chan time.Time, 1), site: site()}
+	t.Reset(d)
+	return t
+}
+
+// site names the functions that wait, so that two timers that are set for the same instant have an order,
+// whatever the program is built with.
+func site() string {
+	var pcs [6]uintptr
+	n := runtime.Callers(3, pcs[:])
+	if known, ok := sites.Load(pcs); ok {
+		return known.(string)
+	}
+	frames := runtime.CallersFrames(pcs[:n])
+	var names strings.Builder
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		fmt.Fprintf(&names, "%s:%d ", f.Function, f.Line)
+	}
+	sites.Store(pcs, names.String())
+	return names.String()
+}
+
+// sites are the names that were made already: what program counters mean does not change.
+var sites sync.Map
+
+// A timer of a process. It fires only while the process runs.
+type timer struct {
+	c    *Clock
+	ch   chan time.Time
+	site string // where it was made
+
+	mu    sync.Mutex // guards what follows
+	due   time.Duration
+	round int // of Reset and Stop; an older round does not fire
+}
+
+func (t *timer) C() <-chan time.Time { return t.ch }
+
+func (t *timer) Reset(d time.Duration) {
+	t.Stop()
+	t.mu.Lock()
+	t.due = t.c.Now().Mono + max(d, 0)
+	round := t.round
+	t.mu.Unlock()
+	t.set(max(d, 0), round)
+}
+
+func (t *timer) Stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.round++
+	select {
+	case <-t.ch:
+	default:
+	}
+}
+
+// set enters the timer into the agenda; left is by the clock of the process.
+func (t *timer) set(left time.Duration, round int) {
+	p, w := t.c.p, t.c.p.w
+	if t.c.rate != 1 {
+		left = time.Duration(math.Ceil(float64(left) / t.c.rate))
+	}
+	e := &Event{At: w.Now() + left, Owner: p.Index, timer: t, round: round,
+		run: func() { p.WhenRunning(func() { t.fire(round) }) }}
+	w.mu.Lock()
+	w.timers = append(w.timers, e)
+	w.mu.Unlock()
+	w.Poke()
+}
+
+func (t *timer) void(round int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.round != round
+}
+
+func (t *timer) fire(round int) {
+	now := t.c.Now()
+	t.mu.Lock()
+	left := t.due - now.Mono
+	current := t.round == round
+	if current && left <= 0 {
+		t.ch <- now.Wall
+	}
+	t.mu.Unlock()
+	if current && left > 0 { // it was suspended meanwhile, or rounding
+		t.set(max(left, time.Microsecond), round)
+	}
+}

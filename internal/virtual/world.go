@@ -1,0 +1,190 @@
+// Package virtual is the world in which the simulation and the study play: processes over one store in memory,
+// in virtual time, with clocks that may be wrong.
+//
+// A process does nothing unless a timer of it fires or a command of it is answered, and both are events of one
+// agenda. One event at a time happens, and the next one when every goroutine is blocked again. What goroutines
+// asked for in between enters the agenda in an order of its own, so the course of a play does not hang on Go's
+// scheduler.
+package virtual
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/clock"
+)
+
+// A World is one play: the store, the processes, and the events to come.
+type World struct {
+	// Server keeps the documents.
+	Server *memcatalog.Catalog
+	// Choose says which of the events due at one instant, in the order in which they were asked for, happens
+	// first; nil: the first of them. It is asked where there are several.
+	Choose func(due []*Event) int
+	// Primary is how often another server became primary.
+	Primary int
+
+	base      clock.Clock // the virtual time
+	start     time.Duration
+	epoch     time.Time
+	processes []*Process
+	wake      chan struct{} // something was asked for
+
+	mu     sync.Mutex // guards what follows
+	agenda agenda
+	timers []*Event      // set since the last event, not in the agenda yet
+	posts  []post        // sent since the last event
+	ahead  time.Duration // of the server's clock
+}
+
+// A post is what a goroutine asked for: the key settles what is first of what one process asks for.
+type post struct {
+	owner int
+	key   string
+	run   func()
+}
+
+// Play plays in a world that begins at epoch, in a bubble of its own. Outside of a test the zero value of
+// testing.T serves.
+func Play(t *testing.T, epoch time.Time, play func(*World)) {
+	synctest.Test(t, func(*testing.T) {
+		w := &World{base: clock.System(), epoch: epoch, wake: make(chan struct{}, 1)}
+		w.start = w.base.Now().Mono
+		w.Server = memcatalog.New(memcatalog.Options{Now: w.ServerNow, Primary: w.PrimaryName()})
+		play(w)
+	})
+}
+
+// Now is how long the play has lasted.
+func (w *World) Now() time.Duration { return w.base.Now().Mono - w.start }
+
+// True is the true time of day.
+func (w *World) True() time.Time { return w.epoch.Add(w.Now()) }
+
+// ServerNow is the server's clock.
+func (w *World) ServerNow() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.True().Add(w.ahead)
+}
+
+// StepServer steps the server's clock.
+func (w *World) StepServer(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ahead += d
+}
+
+// Elect makes another server primary, whose clock differs by that much from the last one's.
+func (w *World) Elect(by time.Duration) {
+	w.Primary++
+	w.Server.SetPrimary(w.PrimaryName())
+	w.StepServer(by)
+}
+
+// PrimaryName is the name of the server that is primary.
+func (w *World) PrimaryName() string { return fmt.Sprintf("primary %d", w.Primary) }
+
+// At lets something happen at an instant. The owner is the index of a process, -1 for the world.
+func (w *World) At(at time.Duration, owner int, run func()) {
+	w.mu.Lock()
+	w.agenda.add(&Event{At: at, Owner: owner, run: run})
+	w.mu.Unlock()
+	w.Poke()
+}
+
+// After lets something happen in the world, outside of all processes.
+func (w *World) After(d time.Duration, run func()) { w.At(w.Now()+d, -1, run) }
+
+// Post lets run happen before the next event, in the order of owners and keys. Any goroutine may.
+func (w *World) Post(owner int, key string, run func()) {
+	w.mu.Lock()
+	w.posts = append(w.posts, post{owner, key, run})
+	w.mu.Unlock()
+	w.Poke()
+}
+
+// Poke lets Step look again before the next event.
+func (w *World) Poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Step waits until everybody is blocked, carries out what was posted, calls look, and lets the next event
+// happen, if one is due before limit. It reports whether one has.
+func (w *World) Step(limit time.Duration, look func()) bool {
+	synctest.Wait()
+	select {
+	case <-w.wake:
+	default:
+	}
+	w.mu.Lock()
+	posts := w.posts
+	w.posts = nil
+	w.mu.Unlock()
+	slices.SortStableFunc(posts, func(a, b post) int {
+		return cmp.Or(a.owner-b.owner, cmp.Compare(a.key, b.key))
+	})
+	for _, p := range posts {
+		p.run()
+	}
+	look()
+	w.mu.Lock()
+	w.enterTimers()
+	at, some := w.agenda.next()
+	now := w.Now()
+	if some && at <= now {
+		e := w.agenda.take(w.Choose)
+		w.mu.Unlock()
+		e.run()
+		return true
+	}
+	w.mu.Unlock()
+	if !some || at > limit {
+		at = limit
+	}
+	t := w.base.NewTimer(at - now)
+	defer t.Stop()
+	select {
+	case <-t.C():
+	case <-w.wake:
+	}
+	return false
+}
+
+// enterTimers enters the timers that were set since the last event into the agenda, in an order that does
+// not hang on which goroutine was first. The caller holds mu.
+func (w *World) enterTimers() {
+	slices.SortStableFunc(w.timers, func(a, b *Event) int {
+		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))
+	})
+	for _, e := range w.timers {
+		w.agenda.add(e)
+	}
+	w.timers = w.timers[:0]
+}
+
+// Drain calls step until all goroutines of the processes have ended. They must have been buried.
+func (w *World) Drain(step func(limit time.Duration)) {
+	for limit := w.Now() + 1000*time.Hour; w.running() > 0; step(w.Now() + time.Hour) {
+		if w.Now() > limit {
+			panic("virtual: a process does not end")
+		}
+	}
+}
+
+// running counts the goroutines of all processes.
+func (w *World) running() (n int) {
+	for _, p := range w.processes {
+		n += p.Running()
+	}
+	return n
+}
