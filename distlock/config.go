@@ -92,10 +92,8 @@ type Config struct {
 	Host string
 	// Logger gets the events; default silent.
 	Logger zerolog.Logger
-	// Observer is told of them as values; several: see [Observers].
+	// Observer is told of them as values; several: see [Observers]. Package history writes them down.
 	Observer Observer
-	// History says what is written of it beside the locks.
-	History HistoryConfig
 }
 
 // Tuning is what a Config has for tests and for unusual deployments.
@@ -138,7 +136,6 @@ func (c Config) withDefaults() Config {
 	if c.Database == "" {
 		c.Database = defaultDatabase
 	}
-	c.History = c.History.withDefaults(c.Database)
 	return c
 }
 
@@ -149,7 +146,6 @@ func (c Config) Validate() error {
 	var problems []string
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	c.checkStore(say)
-	c.History.check(say)
 	for _, d := range []struct {
 		name  string
 		value time.Duration

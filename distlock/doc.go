@@ -67,8 +67,7 @@
 //   - Ghost: a lock that the store says a process holds and none of its callers has, left by a command
 //     whose reply was lost. The process frees it within a ping interval.
 //   - Background: what a Manager does after a call has returned: releases that failed, ghosts, old pings.
-//   - History: what happened to the locks, in the collection lockhistory beside them; no lock depends on
-//     it. Entry: one document of it.
+//   - History: what happened to the locks, see package history.
 //   - Store: the server and the two collections. Malformed: a document in them that cannot be understood.
 //   - Operator: a person who lists locks, breaks them, or edits documents. Break: to take a holder out of
 //     its lock by force.

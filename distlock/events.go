@@ -110,7 +110,8 @@ func (b background) Pinged(process string, took, late time.Duration, err error) 
 	if err != nil {
 		kind = EventPingFailed
 	}
-	b.emit(Event{Kind: kind, Process: process, Waited: took, Late: late, Err: err})
+	skew := b.m.pinger.Stats().Skew
+	b.emit(Event{Kind: kind, Process: process, Waited: took, Late: late, Skew: skew, Err: err})
 }
 
 // Over implements [pinger.Told].

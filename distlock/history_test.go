@@ -2,6 +2,7 @@ package distlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -15,23 +16,54 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/fault"
 )
 
-// own gives a process a database of its own, and so a history.
-func own(cfg *distlock.Config) { cfg.Database = "distlock" }
+// A teller is a process with a history.
+type teller struct {
+	*proc
+	log *history.Log
+}
 
-// all makes a process write everything.
-func all(cfg *distlock.Config) {
-	own(cfg)
-	cfg.History.Mode = distlock.HistoryAll
+// telling starts a process that writes a history.
+func (w *world) telling(o history.Options, change func(*distlock.Config)) *teller {
+	w.t.Helper()
+	var told teller
+	told.proc = w.start(func(cfg *distlock.Config) {
+		if change != nil {
+			change(cfg)
+		}
+		told.log = logOf(w.t, *cfg, o)
+		cfg.Observer = told.log
+	})
+	w.t.Cleanup(func() { _ = told.log.Close(context.Background()) })
+	return &told
+}
+
+// own is telling with the defaults, and all writes everything.
+func (w *world) own() *teller { return w.telling(history.Options{}, nil) }
+func (w *world) all() *teller { return w.telling(history.Options{All: true}, nil) }
+
+func logOf(t *testing.T, cfg distlock.Config, o history.Options) *history.Log {
+	t.Helper()
+	log, err := history.New(t.Context(), cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// Close closes the Manager and the history.
+func (p *teller) Close(ctx context.Context) error {
+	return errors.Join(p.proc.Close(ctx), p.log.Close(ctx))
 }
 
 // past returns what the store tells of a lock, oldest first.
-func (p *proc) past(name string) []distlock.HistoryEntry {
+func (p *teller) past(name string) []history.Entry {
 	p.w.t.Helper()
-	var entries []distlock.HistoryEntry
-	for e, err := range p.History(p.w.t.Context(), distlock.HistoryQuery{Name: name}) {
+	var entries []history.Entry
+	for e, err := range p.log.Read(p.w.t.Context(), history.Query{Name: name}) {
 		if err != nil {
 			p.w.t.Fatal(err)
 		}
@@ -42,7 +74,7 @@ func (p *proc) past(name string) []distlock.HistoryEntry {
 }
 
 // wantPast compares the kinds, when the next ping has written them.
-func (p *proc) wantPast(name string, want ...string) []distlock.HistoryEntry {
+func (p *teller) wantPast(name string, want ...string) []history.Entry {
 	p.w.t.Helper()
 	time.Sleep(pingTime + pingTime/5)
 	synctest.Wait()
@@ -60,7 +92,7 @@ func (p *proc) wantPast(name string, want ...string) []distlock.HistoryEntry {
 // What happened is told once, with what is known of it, and when it happened, not when it was written.
 func TestHistory_AcquiredAndReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(own)
+		p := w.own()
 		begun := time.Now()
 		g := p.mustTry("a", distlock.Why("nightly"), distlock.Shared())
 		time.Sleep(10 * time.Second)
@@ -80,7 +112,7 @@ func TestHistory_AcquiredAndReleased(t *testing.T) {
 		if past[1].Held != 10*time.Second {
 			t.Errorf("held for %v", past[1].Held)
 		}
-		if s := p.Stats().History; s != (distlock.HistoryStats{Written: 2}) {
+		if s := p.log.Stats(); s != (history.Stats{Written: 2}) {
 			t.Errorf("counts %+v", s)
 		}
 	})
@@ -88,7 +120,7 @@ func TestHistory_AcquiredAndReleased(t *testing.T) {
 
 func TestHistory_GrantedInLine(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		holder, p := w.start(own), w.start(own)
+		holder, p := w.own(), w.own()
 		g := holder.mustTry("a")
 		time.AfterFunc(10*time.Second, func() { _ = g.Release() })
 		next, err := p.Lock("a").Lock(t.Context())
@@ -97,7 +129,7 @@ func TestHistory_GrantedInLine(t *testing.T) {
 		}
 		time.Sleep(2 * pingTime)
 		past := p.past("a") // the release and the grant are one command: either may be told first
-		granted := slices.IndexFunc(past, func(e distlock.HistoryEntry) bool { return e.Kind == "granted" })
+		granted := slices.IndexFunc(past, func(e history.Entry) bool { return e.Kind == "granted" })
 		if len(past) != 3 || granted < 1 {
 			t.Fatalf("%+v", past)
 		}
@@ -111,7 +143,7 @@ func TestHistory_GrantedInLine(t *testing.T) {
 // A takeover is told by who took it, with the evidence, and by who lost it, when it comes back, with the cause.
 func TestHistory_TakenOver_ToldOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		old, p := w.start(own), w.start(own)
+		old, p := w.own(), w.own()
 		g := old.mustTry("a")
 		victim := old.Process()
 		old.wantPast("a", "acquired")
@@ -144,7 +176,7 @@ func TestHistory_TakenOver_ToldOnBothSides(t *testing.T) {
 // A takeover is told, with its end, however short the new holder has the lock.
 func TestHistory_TakenOverForAMoment_Told(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		old, p := w.start(own), w.start(own)
+		old, p := w.own(), w.own()
 		old.mustTry("a")
 		old.kill()
 		for {
@@ -160,7 +192,7 @@ func TestHistory_TakenOverForAMoment_Told(t *testing.T) {
 
 func TestHistory_LeaseRanOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(own)
+		p := w.own()
 		p.mustTry("a", distlock.Lease(time.Minute))
 		time.Sleep(time.Minute)
 		p.wantPast("a", "acquired", "lease ran out")
@@ -171,19 +203,22 @@ func TestHistory_LeaseRanOut(t *testing.T) {
 // an Inspector of its own, which writes it at once.
 func TestHistory_Broken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p, operator := w.start(own), w.start(own)
+		p, operator := w.own(), w.own()
 		g := p.mustTry("a")
 		p.wantPast("a", "acquired")
 		if err := operator.Break(t.Context(), "a", g.Fence(), "ticket 4711"); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(pingTime + pingTime/5) // the holder's ping shows that it is lost, and the next one writes that
 		past := p.wantPast("a", "acquired", "broken", "lost")
 		if e := past[1]; e.Process != operator.Process() || e.Previous != p.Process() || e.Why != "ticket 4711" ||
 			e.Fence != g.Fence() {
 			t.Errorf("%+v", e)
 		}
 
-		alone, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: w.mem, Database: "distlock", Host: "desk"})
+		cfg := distlock.Config{Catalog: w.mem, Host: "desk"}
+		cfg.Observer = logOf(t, cfg, history.Options{})
+		alone, err := distlock.NewInspector(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,10 +237,12 @@ func TestHistory_Broken(t *testing.T) {
 // A break that cannot be written is a break all the same.
 func TestHistory_BreakNotWritten_Broken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(own)
+		p := w.own()
 		g := p.mustTry("a")
 		store := fault.Wrap(w.mem)
-		alone, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: store, Database: "distlock"})
+		cfg := distlock.Config{Catalog: store}
+		cfg.Observer = logOf(t, cfg, history.Options{})
+		alone, err := distlock.NewInspector(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,9 +261,9 @@ func TestHistory_BreakNotWritten_Broken(t *testing.T) {
 // A dead waiter is taken out of a line by the one behind it, which tells.
 func TestHistory_EvictedFromALine(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		holder, dead, p := w.start(own), w.start(own), w.start(own)
+		holder, dead, p := w.own(), w.own(), w.own()
 		g := holder.mustTry("a")
-		for _, one := range []*proc{dead, p} {
+		for _, one := range []*teller{dead, p} {
 			go func() {
 				if next, err := one.Lock("a").Lock(t.Context()); err == nil {
 					_ = next.Release()
@@ -247,7 +284,7 @@ func TestHistory_EvictedFromALine(t *testing.T) {
 
 func TestHistory_ReleasedLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(own)
+		p := w.own()
 		g := p.mustTry("a")
 		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Release {
@@ -269,7 +306,7 @@ func TestHistory_ReleasedLate(t *testing.T) {
 // A change of leader is told however short the term is.
 func TestHistory_Leader_AlwaysTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(own)
+		p := w.own()
 		if err := p.mustTry("a", distlock.Label("election")).Release(); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +322,7 @@ func TestHistory_Leader_AlwaysTold(t *testing.T) {
 // nor pings. Acquiring and releasing costs what it costs without a history, also when all of it is written.
 func TestHistory_Commands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p, noisy := w.start(own), w.start(all)
+		p, noisy := w.own(), w.all()
 		for range 100 {
 			g := p.mustTry("a")
 			time.Sleep(900 * time.Millisecond)
@@ -318,7 +355,7 @@ func TestHistory_Commands_Counted(t *testing.T) {
 // A crash loses what happened since the last ping, and no more; the next process reads the rest.
 func TestHistory_Crash_LosesTheLastIntervalOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(all)
+		p := w.all()
 		for n := range 20 {
 			_ = p.mustTry(fmt.Sprintf("a%02d", n)).Release()
 			time.Sleep(pingTime / 4)
@@ -326,7 +363,7 @@ func TestHistory_Crash_LosesTheLastIntervalOnly(t *testing.T) {
 		_ = p.mustTry("last").Release()
 		killed := time.Now()
 		p.kill()
-		next := w.start(own)
+		next := w.own()
 		past := next.past("")
 		last := past[len(past)-1]
 		if lost := killed.Sub(last.At); len(next.past("last")) > 0 || lost > pingTime*11/10+pingTime/4 {
@@ -338,7 +375,7 @@ func TestHistory_Crash_LosesTheLastIntervalOnly(t *testing.T) {
 // Close writes what is left, the releases that it makes among it.
 func TestHistory_Close_WritesTheRest(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p, reader := w.start(own), w.start(own)
+		p, reader := w.own(), w.own()
 		p.mustTry("a")
 		time.Sleep(2 * time.Second)
 		if err := p.Close(t.Context()); err != nil {
@@ -354,7 +391,7 @@ func TestHistory_Close_WritesTheRest(t *testing.T) {
 // is written when it can be.
 func TestHistory_StoreHangs_LocksDoNot(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(own)
+		p := w.own()
 		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			switch call.Op {
 			case fault.AppendHistory, fault.PrepareHistory, fault.PruneHistory:
@@ -379,7 +416,7 @@ func TestHistory_StoreHangs_LocksDoNot(t *testing.T) {
 		if err := steady.Err(); err != nil {
 			t.Error(err)
 		}
-		if s := p.Stats().History; s.Failures < 20 || s.Written+s.Missed != 0 {
+		if s := p.log.Stats(); s.Failures < 20 || s.Written+s.Missed != 0 {
 			t.Errorf("counts %+v", s)
 		}
 		p.store.Set(nil)
@@ -390,7 +427,7 @@ func TestHistory_StoreHangs_LocksDoNot(t *testing.T) {
 	})
 }
 
-// Where it is off, as it is in database config, nothing is written whatever happens.
+// Without one, nothing is written whatever happens.
 func TestHistory_Off_NothingWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -407,18 +444,19 @@ func TestHistory_Off_NothingWritten(t *testing.T) {
 		if _, err := alone.Break(t.Context(), "b", g.Fence(), "stuck"); err != nil {
 			t.Fatal(err)
 		}
-		p.wantPast("")
+		time.Sleep(2 * pingTime)
 		if n := p.store.Count(fault.PrepareHistory) + p.store.Count(fault.AppendHistory); n != 0 {
 			t.Errorf("%d commands", n)
 		}
 	})
 }
 
-// A history costs no goroutine. Those of the bubble are counted: the runtime has some of its own now and then.
+// A history costs no goroutine while it writes nothing. Those of the bubble are counted: the runtime has some of its
+// own now and then.
 func TestHistory_NoGoroutine(t *testing.T) {
-	count := func(change func(*distlock.Config)) (n int) {
+	count := func(start func(w *world) *proc) (n int) {
 		inBubbleAlone(t, func(t *testing.T, w *world) {
-			w.start(change).mustTry("a")
+			start(w).mustTry("a")
 			time.Sleep(3 * pingTime)
 			synctest.Wait()
 			stacks := make([]byte, 1<<20)
@@ -426,11 +464,8 @@ func TestHistory_NoGoroutine(t *testing.T) {
 		})
 		return n
 	}
-	off := func(cfg *distlock.Config) {
-		own(cfg)
-		cfg.History.Mode = distlock.HistoryOff
-	}
-	if with, without := count(all), count(off); with != without || without < 3 {
+	with := count(func(w *world) *proc { return w.all().proc })
+	if without := count(func(w *world) *proc { return w.start(nil) }); with != without || without < 3 {
 		t.Errorf("%d goroutines, %d without a history", with, without)
 	}
 }
@@ -439,13 +474,16 @@ func TestHistory_NoGoroutine(t *testing.T) {
 // virtual time.
 func TestHistory_Dropped(t *testing.T) {
 	t.Parallel()
-	m, err := distlock.New(t.Context(), distlock.Config{
-		Catalog: memcatalog.New(memcatalog.Options{}), Database: "distlock", Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
-	})
+	cfg := distlock.Config{
+		Catalog: memcatalog.New(memcatalog.Options{}), Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
+	}
+	past := logOf(t, cfg, history.Options{})
+	cfg.Observer = past
+	m, err := distlock.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = m.Close(context.Background()) }()
+	defer func() { _ = errors.Join(m.Close(context.Background()), past.Close(context.Background())) }()
 	func() {
 		if _, err := m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")); err != nil {
 			t.Fatal(err)
@@ -453,7 +491,7 @@ func TestHistory_Dropped(t *testing.T) {
 	}()
 	for { // each collection is a chance; the test's own time limit bounds it
 		runtime.GC()
-		for e, err := range m.History(t.Context(), distlock.HistoryQuery{Name: "a"}) {
+		for e, err := range past.Read(t.Context(), history.Query{Name: "a"}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -467,82 +505,65 @@ func TestHistory_Dropped(t *testing.T) {
 // Questions that make no sense are refused; an age is by the server's clock.
 func TestHistory_Query(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(all)
+		p := w.all()
 		for _, name := range []string{"a", "b"} {
 			_ = p.mustTry(name).Release()
 			time.Sleep(time.Hour)
 		}
-		read := func(q distlock.HistoryQuery) (names string, err error) {
-			for e, bad := range p.History(t.Context(), q) {
+		read := func(q history.Query) (names string, err error) {
+			for e, bad := range p.log.Read(t.Context(), q) {
 				names, err = names+e.Name, bad
 			}
 			return names, err
 		}
 		for _, c := range []struct {
-			q    distlock.HistoryQuery
+			q    history.Query
 			want string
 		}{
-			{distlock.HistoryQuery{}, "bbaa"},
-			{distlock.HistoryQuery{Since: 90 * time.Minute}, "bb"},
-			{distlock.HistoryQuery{Since: 90 * time.Minute, Name: "a"}, ""},
-			{distlock.HistoryQuery{Limit: 3}, "bba"},
+			{history.Query{}, "bbaa"},
+			{history.Query{Since: 90 * time.Minute}, "bb"},
+			{history.Query{Since: 90 * time.Minute, Name: "a"}, ""},
+			{history.Query{Limit: 3}, "bba"},
 		} {
 			if got, err := read(c.q); got != c.want || err != nil {
 				t.Errorf("%+v: %q, %v", c.q, got, err)
 			}
 		}
-		for _, q := range []distlock.HistoryQuery{{Since: -1}, {Limit: -1}} {
+		for _, q := range []history.Query{{Since: -1}, {Limit: -1}} {
 			_, err := read(q)
 			wantErr(t, err, distlock.ErrBadOption)
 		}
-		_, err := read(distlock.HistoryQuery{Name: "a\x00"})
+		_, err := read(history.Query{Name: "a\x00"})
 		wantErr(t, err, distlock.ErrBadName)
 	})
 }
 
-// The database config belongs to a cluster: nothing is written there unless somebody says so. What contradicts is
-// refused, and says what to do.
-func TestHistory_Config(t *testing.T) {
+// What contradicts is refused at once, with the field's name, beside what is wrong with the Config.
+func TestHistory_Options(t *testing.T) {
 	t.Parallel()
 	day := 24 * time.Hour
+	mem := memcatalog.New(memcatalog.Options{})
 	for name, c := range map[string]struct {
-		database string
-		in, want distlock.HistoryConfig
-		problem  string
+		cfg      distlock.Config
+		in       history.Options
+		problems []string
 	}{
-		"default in config": {"", distlock.HistoryConfig{}, distlock.HistoryConfig{Mode: distlock.HistoryOff}, ""},
-		"asked for in config": {"", distlock.HistoryConfig{Mode: distlock.HistoryNotable},
-			distlock.HistoryConfig{Mode: distlock.HistoryNotable, Keep: 30 * day, Most: 100_000}, ""},
-		"default": {"distlock", distlock.HistoryConfig{},
-			distlock.HistoryConfig{Mode: distlock.HistoryNotable, Keep: 30 * day, Most: 100_000}, ""},
-		"off":                  {"distlock", distlock.HistoryConfig{Mode: distlock.HistoryOff}, distlock.HistoryConfig{Mode: distlock.HistoryOff}, ""},
-		"kept, but off":        {"distlock", distlock.HistoryConfig{Mode: distlock.HistoryOff, Keep: day}, distlock.HistoryConfig{}, "set History.Mode"},
-		"kept in config":       {"", distlock.HistoryConfig{Most: 500}, distlock.HistoryConfig{}, "HistoryNotable"},
-		"too short":            {"distlock", distlock.HistoryConfig{Keep: time.Second}, distlock.HistoryConfig{}, "History.Keep is 1s"},
-		"too long":             {"distlock", distlock.HistoryConfig{Keep: 4000 * day}, distlock.HistoryConfig{}, "History.Keep"},
-		"too few":              {"distlock", distlock.HistoryConfig{Most: 99}, distlock.HistoryConfig{}, "History.Most is 99"},
-		"no such mode":         {"distlock", distlock.HistoryConfig{Mode: 9}, distlock.HistoryConfig{}, "History.Mode is 9"},
-		"effective, once more": {"", distlock.HistoryConfig{Mode: distlock.HistoryOff}, distlock.HistoryConfig{Mode: distlock.HistoryOff}, ""},
+		"default":   {distlock.Config{Catalog: mem}, history.Options{}, nil},
+		"bounds":    {distlock.Config{Catalog: mem}, history.Options{All: true, Keep: time.Minute, Most: 10_000_000}, nil},
+		"too short": {distlock.Config{Catalog: mem}, history.Options{Keep: time.Second}, []string{"Keep is 1s"}},
+		"too much":  {distlock.Config{}, history.Options{Keep: 4000 * day, Most: 99}, []string{"Keep", "Most is 99", "URI"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubbleAlone(t, func(t *testing.T, w *world) {
-				cfg := distlock.Config{Catalog: w.mem, Database: c.database, History: c.in}
-				m, err := distlock.New(t.Context(), cfg)
-				if c.problem != "" {
-					if wantErr(t, err, distlock.ErrConfig); err != nil && !strings.Contains(err.Error(), c.problem) {
-						t.Errorf("%v", err)
-					}
-					return
+			_, err := history.New(t.Context(), c.cfg, c.in)
+			if len(c.problems) == 0 && err != nil {
+				t.Error(err)
+			}
+			for _, problem := range c.problems {
+				if wantErr(t, err, distlock.ErrConfig); err != nil && !strings.Contains(err.Error(), problem) {
+					t.Errorf("%s is not in %v", problem, err)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = m.Close(context.Background()) }()
-				if got := m.Config().History; got != c.want {
-					t.Errorf("%+v, want %+v", got, c.want)
-				}
-			})
+			}
 		})
 	}
 }
@@ -554,7 +575,8 @@ func TestHistory_CloseThatFails_WritesOrSaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				var log safeBuffer
-				p, other := w.start(func(cfg *distlock.Config) { own(cfg); cfg.Logger = zerolog.New(&log) }), w.start(own)
+				p := w.telling(history.Options{}, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
+				other := w.own()
 				g := p.mustTry("a")
 				p.mustTry("b")
 				time.Sleep(2 * time.Second)

@@ -32,7 +32,7 @@ type Inspector struct {
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout, Logger, Observer, History and Host. No I/O. Errors:
+// AllowConfigThroughMongos, CommandTimeout, Logger and Observer. No I/O. Errors:
 // *ConfigError; the cause of a ctx that has ended.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
@@ -48,15 +48,11 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	}
 	in := settings{Config: cfg, Clock: clock.From(ctx)}
 	s = s.prompt(in.Clock)
-	observer := cfg.Observer
-	if cfg.History.Mode != HistoryOff {
-		observer = Observers(observer, breakWriter{in, s.locks})
-	}
 	closed := make(chan struct{})
 	var once sync.Once
 	return &Inspector{
 		store: s.locks, log: cfg.Logger, clock: in.Clock, closed: closed,
-		events:  newEmitter(observer, in.Clock, cfg.Logger),
+		events:  newEmitter(cfg.Observer, in.Clock, cfg.Logger),
 		process: func() string { return "" },
 		granted: func([]catalog.Grant) {}, broken: func(catalog.Session, int64) []*holding { return nil },
 		open: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },

@@ -110,15 +110,6 @@ var asks = []asking{
 		}
 		return nil
 	}},
-	{"History", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
-		for _, err := range p.History(ctx, distlock.HistoryQuery{}) {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}},
 	{"Holder", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		_ ...distlock.Option) error {
 		_, err := p.Lock("a").Holder(ctx)

@@ -16,7 +16,6 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
-	"mongodlm/internal/history"
 	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
 )
@@ -24,21 +23,20 @@ import (
 // A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
 // of locks. Make it with [New]; close it with [Manager.Close]. Safe for concurrent use.
 type Manager struct {
-	cfg     settings
-	log     zerolog.Logger
-	events  *emitter
-	locks   catalog.Catalog
-	sent    *sentCommands
-	pinger  *pinger.LockPinger
-	owned   *ownedSessions
-	judge   *contend.Judge
-	history *history.Recorder // nil when there is none
-	queue   *waitqueue.Queue
-	kept    keptPlaces
-	watch   *watch
-	calls   waitqueue.Episode           // of failed calls of Lock, for the log
-	hangUp  func(context.Context) error // disconnects the clients that New made
-	waits   atomic.Int64                // calls of Lock that have yet to get it
+	cfg    settings
+	log    zerolog.Logger
+	events *emitter
+	locks  catalog.Catalog
+	sent   *sentCommands
+	pinger *pinger.LockPinger
+	owned  *ownedSessions
+	judge  *contend.Judge
+	queue  *waitqueue.Queue
+	kept   keptPlaces
+	watch  *watch
+	calls  waitqueue.Episode           // of failed calls of Lock, for the log
+	hangUp func(context.Context) error // disconnects the clients that New made
+	waits  atomic.Int64                // calls of Lock that have yet to get it
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
@@ -116,8 +114,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp,
 		closed: make(chan struct{}),
 	}
-	m.history = newRecorder(cfg, s.pings, server)
-	m.events = newEmitter(tellingHistory(cfg.Observer, m.history), cfg.Clock, cfg.Logger)
+	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.life, m.end = context.WithCancel(context.Background())
 	m.owned = newOwned(m)
 	m.pinger, err = pinger.New(ctx, pinger.Config{
@@ -126,7 +123,6 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
 		PruneAge: max(pruneAge, cfg.Takeover), PruneEvery: pruneEvery, PruneLocks: cfg.PruneLocks,
 		Logger: cfg.Logger, Told: m.pingerTold(),
-		Record: chronicle(m.history),
 	})
 	if err != nil {
 		return nil, err
@@ -261,7 +257,6 @@ func (m *Manager) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))
 	}
 	m.waitForLoops(ctx)
-	m.writeHistory(ctx)
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 

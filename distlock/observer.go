@@ -93,7 +93,7 @@ const (
 // What happens to a process; Name is empty.
 const (
 	EventCondemned   EventKind = iota + 100 // this process declared Previous dead; Rule, Evidence
-	EventPing                               // a ping was acknowledged; Waited, Late
+	EventPing                               // a ping was acknowledged; Waited, Late, Skew
 	EventPingFailed                         // a ping was not; Waited, Late, Err
 	EventProcessOver                        // condemned, or a twin was found: it takes a new id; Err
 )
@@ -131,6 +131,7 @@ type Event struct {
 	Waited  time.Duration // how long the call, the release or the ping took, by the monotonic clock
 	Held    time.Duration // how long the guard was held
 	Late    time.Duration // by how much the heartbeat was late
+	Skew    time.Duration // of a ping: by how much the server's clock was ahead of At
 	// Previous is the process id of the process that was overtaken, broken, evicted or condemned.
 	Previous string
 	// Rule is what a takeover was decided by: "watch", "witnesses" or "condemned", "lease" for the

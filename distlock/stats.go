@@ -30,12 +30,7 @@ type Stats struct {
 	Listening string
 	// Commands counts what was sent to the store by its kind: "acquire", "release", "ping" and so on.
 	Commands map[string]int64
-	History  HistoryStats // what was written to the history
 }
-
-// HistoryStats counts entries that were written, events that never will be, and failed batches, which
-// are tried again.
-type HistoryStats struct{ Written, Missed, Failures int64 }
 
 // Server is what the server said of itself and can do in the configured database.
 type Server struct {
@@ -63,9 +58,6 @@ func (m *Manager) Stats() Stats {
 		Held: m.owned.count(), Waiting: int(m.waits.Load()), OldestWait: m.queue.Oldest(),
 		Unreleased: beat.Left,
 		Lateness:   beat.Lateness, Skew: beat.Skew, Listening: m.listening(), Commands: m.sent.byKind(),
-	}
-	if m.history != nil {
-		s.History = HistoryStats(m.history.Counts())
 	}
 	if term := m.pinger.Last(); term != nil {
 		s.PingAge, s.TrustedFor = term.Age(), term.Left()

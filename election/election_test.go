@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/election"
 	"mongodlm/internal/fault"
 )
@@ -58,7 +59,14 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 // It tries to break: each change of a leader is in the history, however short the term was.
 func TestRun_ShortTerms_AreInTheHistory(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.startWith(func(cfg *distlock.Config) { cfg.Database = "distlock" })
+		var past *history.Log
+		p := w.startWith(func(cfg *distlock.Config) {
+			var err error
+			if past, err = history.New(t.Context(), *cfg, history.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Observer = past
+		})
 		a := w.stand(p)
 		for range 2 {
 			a.wantLeader().finish <- nil
@@ -66,7 +74,7 @@ func TestRun_ShortTerms_AreInTheHistory(t *testing.T) {
 		a.wantLeader()
 		time.Sleep(2 * pingTime)
 		terms := 0
-		for e, err := range p.History(t.Context(), distlock.HistoryQuery{Name: name}) {
+		for e, err := range past.Read(t.Context(), history.Query{Name: name}) {
 			if err != nil || !e.Leads || e.Process != p.Process() {
 				t.Errorf("%+v, %v", e, err)
 			}

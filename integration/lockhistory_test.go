@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
 // ofHistory are the commands on the collection of the history.
@@ -28,6 +29,17 @@ func ofHistory(sent *counter) []string {
 	return commands
 }
 
+// past is the history of a world, which is closed with the test.
+func (w *world) past(t testing.TB, cfg distlock.Config) *history.Log {
+	t.Helper()
+	past, err := history.New(t.Context(), cfg, history.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = past.Close(context.Background()) })
+	return past
+}
+
 // Locks that are held for a moment cost the server nothing but their own commands, over several pings. What is
 // held for longer costs one batch, however much it is: the first one makes the indexes and looks for too many, the next
 // is one insert. Another process reads it.
@@ -38,9 +50,9 @@ func TestHistory_Commands(t *testing.T) {
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
 		m := w.start(t, func(cfg *distlock.Config) {
 			cfg.Client, cfg.PingClient = client, client
-			cfg.History.Mode = distlock.HistoryNotable
+			cfg.Observer = w.past(t, *cfg)
 		})
-		other := w.start(t, nil)
+		other := w.past(t, w.config())
 		pings := func(n int64) {
 			t.Helper()
 			before := m.Stats().Pings
@@ -66,7 +78,7 @@ func TestHistory_Commands(t *testing.T) {
 			var kinds []string
 			eventually(t, time.Minute, "the history", func() bool {
 				kinds = nil
-				for e, err := range other.History(t.Context(), distlock.HistoryQuery{Name: w.name("long"), Since: time.Hour}) {
+				for e, err := range other.Read(t.Context(), history.Query{Name: w.name("long"), Since: time.Hour}) {
 					if err != nil {
 						t.Fatal(err)
 					}

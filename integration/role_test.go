@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/mongodtest"
 	"mongodlm/internal/role"
 )
@@ -69,7 +70,11 @@ func life(t *testing.T, uri string) []string {
 	cfg := userConfig(uri)
 	cfg.Takeover, cfg.CommandTimeout = 2*time.Minute, 20*time.Second // a busy machine makes indexes slowly
 	cfg.Logger = zerolog.New(&written).Level(zerolog.WarnLevel)
-	cfg.History.Mode = distlock.HistoryAll
+	past, err := history.New(t.Context(), cfg, history.Options{All: true})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	cfg.Observer = past
 	m, err := distlock.New(t.Context(), cfg)
 	if err != nil {
 		return []string{err.Error()}
@@ -110,6 +115,7 @@ func life(t *testing.T, uri string) []string {
 		say(err)
 	}
 	say(m.Close(context.WithoutCancel(t.Context())))
+	say(past.Close(context.WithoutCancel(t.Context())))
 	for line := range strings.Lines(written.String()) {
 		if !slices.ContainsFunc([]string{"broken by hand", "lost", "ping loop is late"}, func(expected string) bool {
 			return strings.Contains(line, `"message":"`+expected+`"`)

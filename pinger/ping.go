@@ -87,6 +87,9 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	reply, err := p.cfg.Store.Ping(ctx, heartbeat)
 	received := p.clock.Now()
 	err = p.verdict(reply, err)
+	if err == nil && !reply.At.IsZero() {
+		p.stats.skew.Store(int64(reply.At.Sub(sent.Wall.Add((received.Mono - sent.Mono) / 2))))
+	}
 	if told := p.cfg.Told; told != nil && (err == nil || p.stopping.Err() == nil) {
 		told.Pinged(p.beat.process, received.Mono-sent.Mono, time.Duration(p.stats.lateness.Load()), err)
 	}
@@ -94,13 +97,10 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		return err
 	}
 	p.beat.known, p.beat.mine = true, []time.Time{sent.Wall}
-	if !reply.At.IsZero() {
-		p.stats.skew.Store(int64(reply.At.Sub(sent.Wall.Add((p.clock.Now().Mono - sent.Mono) / 2))))
-	}
 	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
 	t := p.renewed(sent)
 	select {
-	case p.chores <- chore{term: t, serverTime: reply.At, received: received}:
+	case p.chores <- chore{term: t, serverTime: reply.At}:
 	default: // the chore loop is busy; the next ping asks again
 	}
 	return nil

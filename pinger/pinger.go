@@ -75,9 +75,6 @@ type Config struct {
 	Logger     zerolog.Logger
 	// Told is told of what happens; nil tells nobody.
 	Told Told
-	// Record is called after the chores that follow an acknowledged ping, with the server's clock in its reply and
-	// the time at which that came. It must return within its context. Nil is never called.
-	Record func(ctx context.Context, server time.Time, received clock.Reading) error
 	// Jitter returns a number in [0, 1); default math/rand, or what a simulation brings with its clock.
 	Jitter func() float64
 }

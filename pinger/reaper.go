@@ -19,7 +19,6 @@ const tallyAbove = 64
 type chore struct {
 	term       *Term
 	serverTime time.Time // server's clock in the ping's reply
-	received   clock.Reading
 }
 
 // choreLoop runs the chores one after the other, beside the ping loop, so that none of them can
@@ -51,9 +50,6 @@ func (p *LockPinger) choreLoop() {
 				}
 				prune.next(now, p.Jitter(p.cfg.PruneEvery, 0.5))
 			}
-			if p.cfg.Record != nil {
-				step("history", func() error { return p.record(p.stopping, c) })
-			}
 		}
 	}
 }
@@ -82,13 +78,6 @@ func (p *LockPinger) hello(ctx context.Context) error {
 	}
 	p.SetServer(s)
 	return nil
-}
-
-// record lets the owner write what happened since the last time.
-func (p *LockPinger) record(ctx context.Context, c chore) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
-	defer cancel()
-	return p.cfg.Record(ctx, c.serverTime, c.received)
 }
 
 // prepare creates the indexes. A failure is only a warning: locks work without them, slower.

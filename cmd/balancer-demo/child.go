@@ -18,6 +18,7 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/cmd/internal/scrape"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/metrics/prometheus"
 	"mongodlm/singleton"
 )
@@ -48,10 +49,18 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 		defer page.Close()
 		fmt.Fprintf(errOut, "metrics are at %s\n", page.URL())
 	}
-	manager, err := distlock.New(ctx, distlock.Config{
-		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
-		Poll: o.poll(), PollMax: o.poll(), Observer: distlock.Observers(b, collector),
-	})
+	cfg := distlock.Config{
+		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover, Poll: o.poll(), PollMax: o.poll(),
+	}
+	past, err := history.New(ctx, cfg, history.Options{})
+	if err != nil {
+		return err
+	}
+	cfg.Observer = distlock.Observers(b, collector)
+	if o.database != "config" { // which belongs to a cluster
+		cfg.Observer = distlock.Observers(cfg.Observer, past)
+	}
+	manager, err := distlock.New(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -68,7 +77,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	err = b.Run(ctx, manager, meta.Store, settings)
 	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)
 	defer cancelEnd()
-	return errors.Join(err, manager.Close(end))
+	return errors.Join(err, manager.Close(end), past.Close(end))
 }
 
 // teller writes events as lines of JSON. A reader that has gone is no reason to stop.

@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
 // access is where the page is shown.
@@ -30,9 +31,12 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	if d.o.http == "" {
 		return play()
 	}
-	inspector, err := distlock.NewInspector(ctx, distlock.Config{
-		Client: d.meta.client, Database: d.o.database, AllowConfigThroughMongos: true,
-	})
+	cfg := distlock.Config{Client: d.meta.client, Database: d.o.database, AllowConfigThroughMongos: true}
+	past, err := history.New(ctx, cfg, history.Options{})
+	if err != nil {
+		return false, err
+	}
+	inspector, err := distlock.NewInspector(ctx, cfg)
 	if err != nil {
 		return false, err
 	}
@@ -41,7 +45,7 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() { // ends with ctx; both ways wait for it
 		ended <- ui.Run(ctx, d.o.access(), ui.Config{
-			Inspector: inspector, Client: d.meta.client, Hosts: d.server, Database: d.o.database,
+			Inspector: inspector, Past: past, Client: d.meta.client, Hosts: d.server, Database: d.o.database,
 			Interval: demoPing,
 		}, func(url string) { ready <- url })
 	}()

@@ -19,6 +19,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
 // envURI is the environment variable that stands in for --uri.
@@ -140,6 +141,7 @@ func (c *connection) hosts() string {
 type store struct {
 	client *mongo.Client
 	*distlock.Inspector
+	past     *history.Log
 	database string
 }
 
@@ -149,13 +151,17 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	inspector, err := distlock.NewInspector(ctx, distlock.Config{
+	cfg, past, err := keepHistory(ctx, distlock.Config{
 		Client: client, Database: c.database, Logger: log, Host: operator(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &store{client, inspector, c.database}, nil
+	inspector, err := distlock.NewInspector(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &store{client, inspector, past, c.database}, nil
 }
 
 func (s *store) close() {

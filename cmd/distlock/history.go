@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
 // defaultHistory is how many entries are shown unless somebody says otherwise.
@@ -87,8 +88,8 @@ type pastRow struct {
 
 func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
 	found := chronicle{Database: v.database, Events: []pastRow{}, Malformed: problemList{}}
-	q := distlock.HistoryQuery{Name: v.name, Since: v.since, Limit: v.limit}
-	for e, err := range st.History(ctx, q) {
+	q := history.Query{Name: v.name, Since: v.since, Limit: v.limit}
+	for e, err := range st.past.Read(ctx, q) {
 		var bad *distlock.MalformedError
 		switch {
 		case errors.As(err, &bad):
@@ -122,7 +123,7 @@ func (v *past) nothing(ctx context.Context, st *store) string {
 		of, within, v.database)
 }
 
-func pastRowOf(e distlock.HistoryEntry) pastRow {
+func pastRowOf(e history.Entry) pastRow {
 	r := pastRow{
 		At: e.At, Event: e.Kind, Name: e.Name, Process: e.Process, Previous: e.Previous, Fence: e.Fence,
 		Mode: e.Mode, Leads: e.Leads, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
@@ -184,6 +185,16 @@ func span(ms int64) string {
 		return "-"
 	}
 	return age(time.Duration(ms) * time.Millisecond)
+}
+
+// keepHistory returns cfg with an Observer that writes the history, but in database config, which belongs to a
+// cluster. Close the Log after what is made of cfg.
+func keepHistory(ctx context.Context, cfg distlock.Config) (distlock.Config, *history.Log, error) {
+	log, err := history.New(ctx, cfg, history.Options{})
+	if err == nil && cfg.Database != "config" {
+		cfg.Observer = distlock.Observers(cfg.Observer, log)
+	}
+	return cfg, log, err
 }
 
 // operator names who works at this command line, for the history of a break.

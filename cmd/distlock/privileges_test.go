@@ -21,6 +21,7 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/claim"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/role"
 	"mongodlm/singleton"
@@ -145,12 +146,24 @@ func allowing(features ...role.Feature) map[string]bool {
 
 func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 	t.Helper()
-	m, err := distlock.New(t.Context(), distlock.Config{Client: client, PingClient: client, Database: b.name,
-		History: distlock.HistoryConfig{Mode: distlock.HistoryOff}})
+	m, err := distlock.New(t.Context(), distlock.Config{Client: client, PingClient: client, Database: b.name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
+}
+
+func inspectorOn(t *testing.T, b *base, client *mongo.Client) (*distlock.Inspector, *history.Log) {
+	t.Helper()
+	cfg, past, err := keepHistory(t.Context(), distlock.Config{Client: client, Database: b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inspector, err := distlock.NewInspector(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inspector, past
 }
 
 // useLocks is the life of a process: a lock that is free, one that is held, one to renew, indexes, pruning and the end.
@@ -238,11 +251,8 @@ func useHistory(t *testing.T, b *base, client *mongo.Client) {
 func useListings(t *testing.T, b *base, client *mongo.Client) {
 	fill(b)
 	fillShared(b)
-	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Client: client, Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, at := &store{client, inspector, b.name}, connection{database: b.name}
+	inspector, past := inspectorOn(t, b, client)
+	st, at := &store{client, inspector, past, b.name}, connection{database: b.name}
 	for _, collect := range []func() error{
 		func() error { _, err := (&locks{connection: at}).collect(t.Context(), st); return err },
 		func() error { _, err := (&waiters{connection: at}).collect(t.Context(), st); return err },
@@ -277,10 +287,7 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 
 func useBreaking(t *testing.T, b *base, client *mongo.Client) {
 	b.hold("job", 7)
-	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Client: client, Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inspector, _ := inspectorOn(t, b, client)
 	holders, _, err := inspector.Holder(t.Context(), "job")
 	if err != nil || len(holders) != 1 {
 		t.Fatal(holders, err)

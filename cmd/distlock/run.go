@@ -159,6 +159,15 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	}
 	defer closeMetrics()
 	cfg.Observer = collector
+	cfg, past, err := keepHistory(ctx, cfg)
+	if err != nil {
+		return r.refused(ctx, err)
+	}
+	defer func() { // the Manager is closed by then; what cannot be written is logged
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+		defer cancel()
+		_ = past.Close(end)
+	}()
 	manager, err := distlock.New(ctx, cfg)
 	if err != nil {
 		return r.refused(ctx, err)

@@ -56,7 +56,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	}
 	defer st.close()
 	return ui.Run(ctx, p.access, ui.Config{
-		Inspector: st.Inspector, Client: st.client, Hosts: p.hosts(), Database: p.database, Interval: p.interval,
+		Inspector: st.Inspector, Past: st.past, Client: st.client, Hosts: p.hosts(), Database: p.database, Interval: p.interval,
 		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) }, Logger: log,
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
 	}, func(url string) {

@@ -28,7 +28,7 @@ const (
 // Missed is the kind of the entry that says how many events were not written.
 const Missed = "missed"
 
-// Config is what a Recorder needs. All of it is required but Least.
+// Config is what a Recorder needs. All of it is required but Least, Server and EmbeddedMost.
 type Config struct {
 	Store catalog.History
 	Clock clock.Clock
@@ -38,6 +38,10 @@ type Config struct {
 	// Keep is the age at which entries go, and Most how many there are at most.
 	Keep time.Duration
 	Most int
+	// Server says what the server is, before the first batch: EmbeddedMost counts instead of a larger Most
+	// on the embedded one, and its clock until another is told.
+	Server       func(ctx context.Context) (catalog.Server, error)
+	EmbeddedMost int
 	// PruneEvery is the longest time between two prunings by a process that writes.
 	PruneEvery time.Duration
 }
@@ -53,12 +57,13 @@ type Recorder struct {
 	off     bool  // the user may not write
 	counts  Counts
 	base    Instant
+	told    bool // the server's clock
 
 	// Owned by Flush.
-	prepared, noPrune, pruned bool
-	unindexed                 error         // why there are no indexes, until it is told
-	unpruned                  int           // entries written since
-	lastPrune                 time.Duration // monotonic
+	met, prepared, noPrune, pruned bool
+	unindexed                      error         // why there are no indexes, until it is told
+	unpruned                       int           // entries written since
+	lastPrune                      time.Duration // monotonic
 }
 
 // An Instant is the server's clock at an instant of this process.
@@ -197,7 +202,14 @@ func (r *Recorder) miss(n int64) {
 // next time. A user that may not write is told once in the log, and that is the end of this Recorder; then, as where
 // there is nothing to write, the error is nil.
 func (r *Recorder) Flush(ctx context.Context, now Instant) error {
-	batch := r.take(now)
+	r.Clock(now)
+	if !r.Waits() {
+		return nil
+	}
+	if err := r.meet(ctx); err != nil {
+		return r.failed(nil, err)
+	}
+	batch := r.take()
 	written := 0
 	for written < len(batch) {
 		part := batch[written:min(written+chunk, len(batch))]
@@ -213,13 +225,57 @@ func (r *Recorder) Flush(ctx context.Context, now Instant) error {
 	return r.prune(ctx, written)
 }
 
-// take takes the batch out of the buffer: what waits, and the acquisitions of locks that are held for Least by now.
-func (r *Recorder) take(now Instant) []event {
+// Clock tells the server's clock at an instant shortly before; one without a time is left out.
+func (r *Recorder) Clock(now Instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !now.Server.IsZero() {
-		r.base = now
+		r.base, r.told = now, true
 	}
+}
+
+// Waits reports whether a Flush has anything to do.
+func (r *Recorder) Waits() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) > 0 || r.missed > 0 {
+		return true
+	}
+	here := r.cfg.Clock.Now()
+	for _, b := range r.held {
+		if here.Mono-b.here.Mono >= r.cfg.Least {
+			return true
+		}
+	}
+	return false
+}
+
+// meet asks the server what it is, once.
+func (r *Recorder) meet(ctx context.Context) error {
+	if r.met || r.cfg.Server == nil {
+		return nil
+	}
+	server, err := r.cfg.Server(ctx)
+	if err != nil {
+		return err
+	}
+	r.met = true
+	if server.Kind == catalog.FerretDB {
+		r.cfg.Most = min(r.cfg.Most, r.cfg.EmbeddedMost)
+	}
+	r.mu.Lock()
+	told := r.told
+	r.mu.Unlock()
+	if !told {
+		r.Clock(Instant{server.Time, r.cfg.Clock.Now()})
+	}
+	return nil
+}
+
+// take takes the batch out of the buffer: what waits, and the acquisitions of locks that are held for Least by now.
+func (r *Recorder) take() []event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	here := r.cfg.Clock.Now()
 	for ts, b := range r.held {
 		if here.Mono-b.here.Mono < r.cfg.Least {

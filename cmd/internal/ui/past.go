@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
 // What is read of the written history, and for how long it is kept.
@@ -51,13 +52,16 @@ func (p *pasts) of(ctx context.Context, name string) (past, error) {
 }
 
 func (s *Server) readPast(ctx context.Context, name string) (past, error) {
-	q := distlock.HistoryQuery{Name: name, Limit: maxPast}
+	if s.cfg.Past == nil {
+		return past{}, nil
+	}
+	q := history.Query{Name: name, Limit: maxPast}
 	if name != "" {
 		q.Limit = maxPastOne
 	}
 	var found past
 	n := 0
-	for e, err := range s.cfg.Inspector.History(ctx, q) {
+	for e, err := range s.cfg.Past.Read(ctx, q) {
 		n++
 		switch {
 		case errors.Is(err, distlock.ErrMalformed): // one that an operator wrote, or a later version

@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 )
 
@@ -27,6 +28,8 @@ const MinInterval = 100 * time.Millisecond
 type Config struct {
 	// Inspector reads the locks, and breaks them.
 	Inspector *distlock.Inspector
+	// Past is the written history; nil when there is none.
+	Past *history.Log
 	// Client is the way to what is not locks: loops, queues, members. Nil: the pages of these say that
 	// they cannot be shown.
 	Client *mongo.Client

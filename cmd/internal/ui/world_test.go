@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/fault"
 )
 
@@ -52,11 +54,14 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	t.Helper()
 	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
 	w.store, w.own = fault.Wrap(w.mem), fault.Wrap(w.mem)
-	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: w.store, Database: "test"})
+	access := distlock.Config{Catalog: w.store, Database: "test"}
+	past := w.past(access)
+	access.Observer = past
+	inspector, err := distlock.NewInspector(t.Context(), access)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := ui.Config{Inspector: inspector, Hosts: "memory", Database: "test", Loopback: true}
+	cfg := ui.Config{Inspector: inspector, Past: past, Hosts: "memory", Database: "test", Loopback: true}
 	if change != nil {
 		change(&cfg)
 	}
@@ -70,18 +75,29 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	return w
 }
 
+// past is the history of the world's locks.
+func (w *world) past(cfg distlock.Config) *history.Log {
+	w.t.Helper()
+	past, err := history.New(w.t.Context(), cfg, history.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return past
+}
+
 // process starts a process, which ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
 	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime, Takeover: takeoverTime}
-	if w.unwritten {
-		cfg.History.Mode = distlock.HistoryOff
+	past := w.past(cfg)
+	if !w.unwritten {
+		cfg.Observer = past
 	}
 	m, err := distlock.New(w.t.Context(), cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
+	w.t.Cleanup(func() { _ = errors.Join(m.Close(context.Background()), past.Close(context.Background())) })
 	return m
 }
 
