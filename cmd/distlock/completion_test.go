@@ -24,7 +24,7 @@ func offered(t *testing.T, words ...string) string {
 func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	t.Setenv(envURI, "")
 	for line, want := range map[string]string{
-		"wa":                           "waiters watch",
+		"wa":                           "watch",
 		"locks --hel":                  "--held --help",
 		"doctor --ro":                  "--role --rounds",
 		"run job --sh":                 "--shared",
@@ -59,7 +59,7 @@ func TestCompletion_NamesFromTheServer(t *testing.T) {
 		"locks $":      "",
 		"locks i":      "",
 		"locks round":  "",
-		"claims ":      "rows",
+		"jobs ":        "rows",
 		"locks job jo": "",
 	} {
 		words := strings.Split(line, " ")

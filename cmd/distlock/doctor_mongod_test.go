@@ -138,7 +138,7 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 
 // everyCommand calls each command that has a connection string.
 var everyCommand = []string{
-	"doctor --rounds 1 --contenders 2", "locks", "locks a", "show a", "ps", "waiters", "loops", "claims jobs",
+	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "jobs", "jobs rows",
 	"break a --fence 1 --why x", "locks --wrong", "history", "bench --for 100ms",
 }
 

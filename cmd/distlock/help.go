@@ -24,8 +24,15 @@ command of the shell; with --json too, the document of that command alone.
 const locksText = `
 Lists the locks: for how long each is held (server's clock), how old its holder's ping is, the
 fence, the holder and its mode, how many wait in line, and why. A lock with several holders has a
-line for each; a free lock shows its last holder. With a NAME it shows all of that lock. Reads only;
-starts no heartbeat.
+line for each; a free lock shows its last holder. Below stands who waits, with the place (1 is the next):
+whoever releases a lock grants it to the next in the same command. Those who wait inside their processes
+because a line is full are not shown. Reads only; starts no heartbeat.
+
+With a NAME it shows all of that lock: holders and line, the evidence against a holder that was declared
+dead, the newest of its history, and what would happen if a holder died now: when it would itself trust the
+lock no more, when a contender could take it and by which rule, and who has it then. The holder's margin is
+not recorded, so that of the default is told, a quarter of the takeover time. A contender's own takeover
+time counts where it is longer.
 
 A table is made to fit the terminal: process ids without their random part, long texts cut, columns
 that say nothing left out. --wide, --json, files and pipes get everything. Names that a person could
@@ -39,14 +46,13 @@ Documents that cannot be understood are listed below the table; they are never t
 never taken over.
 `
 
-const showText = `
-Tells all of one lock: who holds it and who waits, as "distlock locks NAME" and "distlock waiters NAME",
-the evidence against a holder that was declared dead, the newest of its history, and what would happen if a
-holder died now: when it would itself trust the lock no more, when a contender could take it and by which rule,
-and who has it then.
-Times are by the server's clock; the holder's margin is not recorded, so that of the default is told, a
-quarter of the takeover time. A contender's own takeover time counts where it is longer. Reads only; starts
-no heartbeat.
+const jobsText = `
+Lists the loops and schedules of package singleton: what became of the latest round, when it began and
+when the next one is due (server's clock), whether the settings stop it, how many rounds have failed
+without a success between, how many slots were missed, the process that runs it and the last error.
+
+With a COLLECTION, on which workers of package claim work, it counts the documents by the state of their
+row. Documents that a queue's filter leaves out count as ready. Reads only; starts no heartbeat.
 `
 
 const psText = `
@@ -69,25 +75,6 @@ of a loss, the evidence of a takeover, or the reason given. FROM is who was take
 write what they held for a second or longer and what is unusual, a ping interval later at most; what one did since
 its last ping is lost when it dies. "N not written" tells of events that were too many to be kept. Reads only; starts
 no heartbeat.
-`
-
-const waitersText = `
-Lists who stands in line for locks, or for the lock NAME: the place (1 is the next), how long it has
-waited and how old its ping is (server's clock), the mode, who and why. Whoever releases the lock
-grants it to the next in the same command. Those who wait inside their processes because a line is
-full are not shown. Reads only; starts no heartbeat. The marks are those of "distlock locks".
-`
-
-const loopsText = `
-Lists the loops and schedules of package singleton: what became of the latest round, when it began and
-when the next one is due (server's clock), whether the settings stop it, how many rounds have failed
-without a success between, how many slots were missed, the process that runs it and the last error.
-Reads only; starts no heartbeat.
-`
-
-const claimsText = `
-Counts the documents of a collection on which workers of package claim work, by the state of their row.
-Documents that a queue's filter leaves out count as ready. Reads only; starts no heartbeat.
 `
 
 const breakText = `
@@ -134,7 +121,7 @@ process ends the group in the same way, before anybody may take the lock over. S
 as well, the command alone dies with run, on Linux; elsewhere nobody ends it. Whatever leaves the
 group is not ended. Let what the command changes check the fence.
 
-With --wait it stands in line for the lock, first come first served; "distlock waiters" shows the
+With --wait it stands in line for the lock, first come first served; "distlock locks" shows the
 line. On a terminal, or with -v, it says what it waits for. With --shared any number may hold the
 lock at a time, as long as nobody holds it without. With --permits N at most N may, and all who use
 the lock at a time must say the same N.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ type locks struct {
 func (l *locks) flags(f *pflag.FlagSet) {
 	l.connection.flags(f)
 	f.BoolVar(&l.held, "held", false, "only locks that are held")
-	f.BoolVar(&l.json, "json", false, "print the listing as JSON")
+	f.BoolVar(&l.json, "json", false, "print it as JSON")
 	f.BoolVar(&l.wide, "wide", false, wideText)
 }
 
@@ -68,10 +69,11 @@ type listing struct {
 	// Never is true when the database has no collection of locks.
 	Never     bool        `json:"neverUsed"`
 	Locks     []row       `json:"locks"`
+	Line      queue       `json:"line"`
 	Malformed problemList `json:"malformed"`
+	*Dossier              // of one lock that was asked for
 
-	one, line []distlock.LockInfo // the lock that was asked for: its holders and waiters
-	void      string              // said instead of an empty table
+	void string // said instead of an empty table
 }
 
 // A row is one holder of a lock, or the last one of a lock that is free. Its texts are as stored.
@@ -111,7 +113,7 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	if l.name != "" {
 		return found, l.collectOne(ctx, st, &found)
 	}
-	free, err := l.gather(ctx, st, &found)
+	free, err := found.gather(ctx, st, l.held)
 	switch {
 	case err != nil:
 		return found, err
@@ -127,58 +129,46 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 }
 
 func newListing(database string) listing {
-	return listing{Database: database, Locks: []row{}, Malformed: problemList{}}
+	return listing{Database: database, Locks: []row{}, Malformed: problemList{},
+		Line: queue{Database: database, Waiters: []waiterRow{}, Malformed: problemList{}}}
 }
 
-// gather reads all locks, and counts the free ones that are left out.
-func (l *locks) gather(ctx context.Context, st *store, found *listing) (free int, err error) {
-	for holder, err := range st.Locks(ctx) {
-		var bad *distlock.MalformedError
-		switch {
-		case errors.As(err, &bad):
-			found.Malformed.add(bad)
-		case err != nil:
-			return free, err
-		case l.held && !holder.Held:
-			free++
-		default:
-			found.add(holder)
+// gather reads all locks and who waits, and counts the free locks that are left out.
+func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, err error) {
+	each := func(all iter.Seq2[distlock.LockInfo, error], add func(distlock.LockInfo)) error {
+		for one, err := range all {
+			var bad *distlock.MalformedError
+			switch {
+			case errors.As(err, &bad):
+				l.Malformed.add(bad)
+			case err != nil:
+				return err
+			case held && !one.Held && one.Place == 0:
+				free++
+			default:
+				l.Malformed.add(one.BadPing)
+				add(one)
+			}
 		}
-	}
-	return free, nil
-}
-
-// collectOne reads the lock that was asked for.
-func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
-	var err error
-	var bad *distlock.MalformedError
-	found.one, found.line, err = st.Holder(ctx, l.name)
-	switch {
-	case errors.As(err, &bad):
-		found.Malformed.add(bad)
-		found.void = fmt.Sprintf("lock %s cannot be understood", named(l.name))
 		return nil
-	case err == nil && found.one == nil:
-		return st.absent(ctx, l.name)
 	}
-	found.add(found.one...)
-	return err
+	if err := each(st.Locks(ctx), l.add); err != nil {
+		return free, err
+	}
+	return free, each(st.Waiters(ctx), l.Line.add)
 }
 
-func (l *listing) add(holders ...distlock.LockInfo) {
-	for _, h := range holders {
-		l.Malformed.add(h.BadPing)
-		r := row{
-			Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
-			PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
-			LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence, Waiters: h.Waiters,
-			Marks: marks(h),
-		}
-		if h.Held {
-			r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
-		}
-		l.Locks = append(l.Locks, r)
+func (l *listing) add(h distlock.LockInfo) {
+	r := row{
+		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
+		PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
+		LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence, Waiters: h.Waiters,
+		Marks: marks(h),
 	}
+	if h.Held {
+		r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
+	}
+	l.Locks = append(l.Locks, r)
 }
 
 func problemOf(e *distlock.MalformedError) problem {
@@ -190,8 +180,8 @@ func (l listing) print(w io.Writer, how layout) {
 	switch {
 	case l.void != "":
 		fmt.Fprintln(w, l.void)
-	case l.one != nil:
-		describe(w, l.one, l.line)
+	case l.Dossier != nil:
+		l.Dossier.print(w, how, l.Line)
 	default:
 		t := table{columns: []column{
 			{title: "NAME", least: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
@@ -202,6 +192,10 @@ func (l listing) print(w io.Writer, how layout) {
 			t.rows = append(t.rows, r.columns(how))
 		}
 		t.print(w, how)
+	}
+	if l.Dossier == nil && len(l.Line.Waiters) > 0 {
+		fmt.Fprintln(w)
+		l.Line.print(w, how)
 	}
 	l.Malformed.print(w)
 }

@@ -149,7 +149,6 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	other.hold("job", 3)
 	never := "nothing was ever locked there; databases here that have one: "
 	cli(t, b.flags("locks")...).want(t, 0, never, other.name)
-	cli(t, b.flags("waiters")...).want(t, 0, never, other.name)
 	cli(t, b.flags("locks", "job")...).want(t, exitFailed, `there is no lock "job"`, never, other.name)
 	cli(t, b.flags("break", "job", "--fence", "1", "--why", "x")...).
 		want(t, exitFailed, `there is no lock "job"`, never, other.name)
@@ -159,16 +158,12 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	})
 	in := fmt.Sprintf("in database %q", b.name)
 	cli(t, b.flags("locks", "--held")...).want(t, 0, "no lock is held "+in+"; free: 1")
-	cli(t, b.flags("waiters")...).want(t, 0, "nobody waits "+in)
-	cli(t, b.flags("waiters", "job")...).want(t, 0, `nobody waits for "job" `+in)
 	cli(t, b.flags("locks", "other")...).want(t, exitFailed, `there is no lock "other" `+in)
 }
 
 func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
-	golden(t, "lock-shared.golden", cli(t, b.flags("locks", "table")...).want(t, 0).out)
-	golden(t, "lock-permits.golden", cli(t, b.flags("locks", "pool")...).want(t, 0).out)
 	cli(t, b.flags("locks", "odd")...).want(t, 0, `lock "odd" cannot be understood`, "waiters.0.ts")
 	var got listing
 	out := cli(t, b.flags("locks", "pool", "--json")...).want(t, 0).out

@@ -1,13 +1,10 @@
 // Command distlock is the operator's command line of the distributed lock.
 //
 //	distlock doctor                  is this server fit to keep locks, and what can it do
-//	distlock locks [NAME]            who holds what, why, for how long, how old is the ping
-//	distlock waiters [NAME]          who waits for what, in which place, since when
-//	distlock show NAME               all of one lock, and what if its holder died now
+//	distlock locks [NAME]            who holds and who waits; of one lock all, and what if its holder died
 //	distlock ps                      which processes ping, what they hold and wait for
 //	distlock watch                   locks and lines, live
-//	distlock loops                   what package singleton runs on one process of many
-//	distlock claims COLLECTION       what waits for the workers of package claim
+//	distlock jobs [COLLECTION]       loops and schedules, or the rows of a queue by state
 //	distlock history [NAME]          what happened to the locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock ui                      all of that as a page, live, in a browser

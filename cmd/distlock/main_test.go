@@ -249,7 +249,7 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
 	for _, args := range [][]string{
-		{"locks"}, {"locks", "job"}, {"show", "job"}, {"waiters"}, {"ps"}, {"history"}, {"loops"}, {"claims", "rows"},
+		{"locks"}, {"locks", "job"}, {"ps"}, {"history"}, {"jobs"}, {"jobs", "rows"},
 		{"doctor", "--rounds", "1", "--contenders", "2"},
 	} {
 		var errOut screen
@@ -260,11 +260,13 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	}
 }
 
-// Promise: whoever looks for the study where it was is told where it is.
-func TestRun_Study_NamesTheNewCommand(t *testing.T) {
+// Promise: whoever uses the old name of a command is told the new one, in one line.
+func TestRun_OldNames_TellTheNew(t *testing.T) {
 	t.Parallel()
-	r := cli(t, "study", "cut-off").want(t, exitUsage, "go run ./study")
-	if strings.Count(r.errOut, "\n") != 1 {
-		t.Errorf("more than one line: %q", r.errOut)
+	for old, now := range moved {
+		r := cli(t, old, "job", "--json", "--uri", uri).want(t, exitUsage, old+" is "+now+" now")
+		if strings.Count(r.errOut, "\n") != 1 || r.out != "" {
+			t.Errorf("more than one line: %q %q", r.errOut, r.out)
+		}
 	}
 }

@@ -48,22 +48,16 @@ func topics() []topic {
 	return []topic{
 		{"doctor", "", "is this server fit to keep locks, and what can it do", doctorText,
 			func() command { return &doctor{} }, plain, exitText},
-		{"locks", "[NAME]", "who holds what, why, for how long, how old is the ping", locksText,
+		{"locks", "[NAME]", "who holds and who waits, or all of one lock, and what if its holder died now", locksText,
 			func() command { return &locks{} }, plain, exitText},
-		{"waiters", "[NAME]", "who waits for what, in which place, for how long", waitersText,
-			func() command { return &waiters{} }, plain, exitText},
-		{"show", "NAME", "all of one lock: holders, line, evidence, what if the holder died now", showText,
-			func() command { return &showing{} }, plain, exitText},
 		{"ps", "", "the processes: how old their pings are, what they hold and wait for", psText,
 			func() command { return &processes{} }, plain, exitText},
 		{"watch", "", "locks and lines, live", watchText,
 			func() command { return &watching{} }, plain, exitText},
 		{"history", "[NAME]", "what happened to the locks, newest first: who held, lost, took over, broke",
 			historyText, func() command { return &past{} }, plain, exitText},
-		{"loops", "", "what runs on one process of many, when it ran, what is stopped", loopsText,
-			func() command { return &loops{} }, plain, exitText},
-		{"claims", "COLLECTION", "how many rows of a collection are ready, claimed, retrying, dead",
-			claimsText, func() command { return &claims{} }, plain, exitText},
+		{"jobs", "[COLLECTION]", "the loops and schedules, or how many rows of a queue are ready, claimed, retrying, dead", jobsText,
+			func() command { return &jobs{} }, plain, exitText},
 		{"break", "NAME --fence N --why TEXT",
 			"free a lock by force, if it still is as you saw it", breakText,
 			func() command { return &breaker{} }, plain, exitText},
@@ -116,7 +110,10 @@ func root(s stdio) *cobra.Command {
 }
 
 // moved are the commands that once had another name, and what they are now.
-var moved = map[string]string{"study": "go run ./study, in a checkout of this module"}
+var moved = map[string]string{
+	"waiters": "distlock locks", "show": "distlock locks", "loops": "distlock jobs", "claims": "distlock jobs",
+	"study": "go run ./study, in a checkout of this module",
+}
 
 // unknown refuses a word that is no command.
 func unknown(top *cobra.Command, word string) error {

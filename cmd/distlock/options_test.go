@@ -55,7 +55,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"run shared with permits", "run a --uri mongodb://h --shared --permits 2 -- true", "exclude"},
 		{"run no permits", "run a --uri mongodb://h --permits 0 -- true", "1 to 1000"},
 		{"run too many permits", "run a --uri mongodb://h --permits 1001 -- true", "1 to 1000"},
-		{"waiters of two", "waiters a b --uri mongodb://h", "unexpected argument"},
+		{"locks of two", "locks a b --uri mongodb://h", "unexpected argument"},
 		{"run ping too long", "run a --uri mongodb://h --ping 10s --takeover 20s -- true",
 			"--ping (10s) * 3 must be at most --takeover"},
 		{"run no ping", "run a --uri mongodb://h --ping 0 -- true", "--ping is 0s"},

@@ -255,11 +255,10 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	st, at := &store{client, inspector, past, b.name}, connection{database: b.name}
 	for _, collect := range []func() error{
 		func() error { _, err := (&locks{connection: at}).collect(t.Context(), st); return err },
-		func() error { _, err := (&waiters{connection: at}).collect(t.Context(), st); return err },
 		func() error { _, err := (&processes{connection: at}).collect(t.Context(), st); return err },
-		func() error { _, err := (&loops{connection: at}).collect(t.Context(), st); return err },
+		func() error { _, err := (&jobs{connection: at}).collect(t.Context(), st); return err },
 		func() error {
-			_, err := (&showing{connection: at, name: "condemned"}).collect(t.Context(), st)
+			_, err := (&locks{connection: at, name: "condemned"}).collect(t.Context(), st)
 			return err
 		},
 	} {

@@ -49,7 +49,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	cli(t, b.under("", "env", "0")...).want(t, exitHeld, "reading")
 	_, waiter := start(t.Context(), t, b.under("--wait 1m --why writing", "env", "5")...)
 	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) == 1 })
-	cli(t, b.flags("waiters")...).want(t, 0, "job", "1", "exclusive", "writing")
+	cli(t, b.flags("locks")...).want(t, 0, "job", "1", "exclusive", "writing")
 	cli(t, b.flags("locks")...).want(t, 0, "shared", "reading")
 	b.signalled(out, ended)
 	await(t, waiter).want(t, 5)

@@ -24,15 +24,9 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 		t.Fatal(err)
 	}
 	found.Malformed = nil
-	line, err := (&waiters{connection: connection{database: b.name}}).collect(t.Context(), st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	line.Malformed = nil
 	for _, width := range []int{200, 132, 80, 60, 40} {
 		var out strings.Builder
 		found.print(&out, layout{width: width})
-		line.print(&out, layout{width: width})
 		for text := range strings.Lines(out.String()) {
 			if n := cells(strings.TrimSuffix(text, "\n")); n > width {
 				t.Errorf("a line of %d columns in a terminal of %d: %s", n, width, text)

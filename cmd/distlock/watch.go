@@ -85,24 +85,15 @@ func stopped(ctx context.Context) error {
 	return nil
 }
 
-// A reading is what holds and waits at one time.
-type reading struct {
-	locks listing
-	line  queue
-}
-
-func (v *watching) look(ctx context.Context, st *store) (reading, error) {
+func (v *watching) look(ctx context.Context, st *store) (listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	r := reading{newListing(v.database), newQueue(v.database)}
-	free, err := (&locks{held: true}).gather(ctx, st, &r.locks)
-	if err == nil {
-		err = (&waiters{}).gather(ctx, st, &r.line)
+	l := newListing(v.database)
+	free, err := l.gather(ctx, st, true)
+	if len(l.Locks) == 0 {
+		l.void = fmt.Sprintf("no lock is held in database %q; free: %d", v.database, free)
 	}
-	if len(r.locks.Locks) == 0 {
-		r.locks.void = fmt.Sprintf("no lock is held in database %q; free: %d", v.database, free)
-	}
-	return r, err
+	return l, err
 }
 
 // lookLimit bounds a reading, so that the screen says soon that the server does not answer.
@@ -122,7 +113,7 @@ type onTerminal struct {
 	out   *os.File
 	every time.Duration
 	hosts string
-	last  reading   // that was read
+	last  listing   // that was read
 	at    time.Time // of it
 
 	mu    sync.Mutex // one at a time draws, or gives the terminal away; guards drawn
@@ -141,7 +132,7 @@ func (t *onTerminal) yield(others func()) {
 	t.enter()
 }
 
-func (t *onTerminal) draw(at time.Time, now reading, failed error) error {
+func (t *onTerminal) draw(at time.Time, now listing, failed error) error {
 	if failed == nil {
 		t.last, t.at = now, at
 	}
@@ -164,7 +155,7 @@ func (t *onTerminal) text(at time.Time, failed error, width int) string {
 	var b bytes.Buffer
 	how := layout{width: width}
 	l := t.last
-	fmt.Fprintf(&b, "%s  %d held, %d waiting  %s\n", at.Format(time.TimeOnly), len(l.locks.Locks), len(l.line.Waiters),
+	fmt.Fprintf(&b, "%s  %d held, %d waiting  %s\n", at.Format(time.TimeOnly), len(l.Locks), len(l.Line.Waiters),
 		t.hosts)
 	switch {
 	case failed != nil && t.at.IsZero():
@@ -174,11 +165,7 @@ func (t *onTerminal) text(at time.Time, failed error, width int) string {
 		wrap(&b, how, fmt.Sprintf("as of %s: %v", t.at.Format(time.TimeOnly), failed), "")
 	}
 	fmt.Fprintln(&b)
-	l.locks.print(&b, how)
-	if len(l.line.Waiters) > 0 {
-		fmt.Fprintln(&b)
-		l.line.print(&b, how)
-	}
+	l.print(&b, how)
 	fmt.Fprintf(&b, "\nevery %v; Ctrl-C ends\n", t.every)
 	return b.String()
 }
@@ -220,7 +207,7 @@ type holding struct {
 	Marks   []string `json:"marks"`
 }
 
-func (d *diary) tell(at time.Time, now reading, failed error) error {
+func (d *diary) tell(at time.Time, now listing, failed error) error {
 	if text := errorText(failed); text != d.failing {
 		if d.failing = text; failed == nil {
 			text = "reads again"
@@ -242,7 +229,7 @@ func (d *diary) tell(at time.Time, now reading, failed error) error {
 		}
 	}
 	if !d.begun && len(after) == 0 && !d.json {
-		fmt.Fprintln(d.out, now.locks.void)
+		fmt.Fprintln(d.out, now.void)
 	}
 	d.before, d.begun = after, true
 	return nil
@@ -261,15 +248,15 @@ func merged(a, b map[string]entry) map[string]entry {
 	return all
 }
 
-// entries are the locks of a reading that somebody holds or waits for.
-func entries(r reading) map[string]entry {
+// entries are the locks of a listing that somebody holds or waits for.
+func entries(l listing) map[string]entry {
 	all := map[string]entry{}
-	for _, l := range r.locks.Locks {
-		e := all[l.Name]
-		e.Holders = append(e.Holders, holding{l.Process, l.Why, l.Fence, l.Session, l.Marks})
-		all[l.Name] = e
+	for _, r := range l.Locks {
+		e := all[r.Name]
+		e.Holders = append(e.Holders, holding{r.Process, r.Why, r.Fence, r.Session, r.Marks})
+		all[r.Name] = e
 	}
-	for _, w := range r.line.Waiters {
+	for _, w := range l.Line.Waiters {
 		e := all[w.Name]
 		e.Waiting++
 		all[w.Name] = e

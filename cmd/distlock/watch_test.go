@@ -87,7 +87,7 @@ func TestDiary_Failure_IsToldOnceAndItsEnd(t *testing.T) {
 	var out, errOut strings.Builder
 	d := &diary{out: &out, errOut: &errOut}
 	var at time.Time
-	empty := reading{newListing("db"), newQueue("db")}
+	empty := newListing("db")
 	for _, failed := range []error{nil, errors.New("away"), errors.New("away"), nil, nil} {
 		if err := d.tell(at, empty, failed); err != nil {
 			t.Fatal(err)
@@ -101,10 +101,10 @@ func TestDiary_Failure_IsToldOnceAndItsEnd(t *testing.T) {
 // One screen is never wider or higher than the terminal, however small that is.
 func TestFrame_FitsTheTerminal(t *testing.T) {
 	t.Parallel()
-	r := reading{newListing("db"), newQueue("db")}
+	r := newListing("db")
 	for i := range 30 {
-		r.locks.Locks = append(r.locks.Locks, row{Name: foreign, Held: true, Process: "host:1:2:3", Fence: int64(i), Why: foreign})
-		r.line.Waiters = append(r.line.Waiters, waiterRow{Name: foreign, Place: i, Process: foreign, Why: foreign})
+		r.Locks = append(r.Locks, row{Name: foreign, Held: true, Process: "host:1:2:3", Fence: int64(i), Why: foreign})
+		r.Line.Waiters = append(r.Line.Waiters, waiterRow{Name: foreign, Place: i, Process: foreign, Why: foreign})
 	}
 	for _, size := range [][2]int{{200, 100}, {80, 24}, {40, 10}, {40, 2}, {10, 1}} {
 		width, height := size[0], size[1]

@@ -7,42 +7,15 @@ import (
 	"io"
 	"time"
 
-	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
+	"mongodlm/distlock"
 )
 
-// showing tells all that is known of one lock. It only reads.
-type showing struct {
-	connection
-	name       string
-	json, wide bool
-}
-
-func (v *showing) flags(f *pflag.FlagSet) {
-	v.connection.flags(f)
-	f.BoolVar(&v.json, "json", false, "print it as JSON")
-	f.BoolVar(&v.wide, "wide", false, wideText)
-}
-
-func (v *showing) accept(c call) error {
-	var err error
-	if v.name, err = lockName(append(c.args, c.after...)); err != nil {
-		return err
-	}
-	return v.connection.accept(c)
-}
-
-func (v *showing) run(ctx context.Context, s stdio) error {
-	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
-}
-
-// A dossier is all that is known of one lock.
-type dossier struct {
-	listing
-	Line queue `json:"line"`
+// A Dossier is what is told of one lock alone, beside its holders and its line.
+type Dossier struct {
 	// Outlooks has one for each holder, in their order.
 	Outlooks []outlook `json:"ifTheHolderDiedNow"`
 	// Condemned says why contenders have declared holders dead.
@@ -50,6 +23,8 @@ type dossier struct {
 	History   chronicle `json:"history"` // the newest of it
 	// NoHistory says why it could not be read; empty when it could.
 	NoHistory string `json:"noHistory"`
+
+	holders []distlock.LockInfo
 }
 
 // shownPast is how many entries of the history are shown.
@@ -63,35 +38,46 @@ type verdict struct {
 	Evidence string     `json:"evidence"`
 }
 
-func (v *showing) collect(ctx context.Context, st *store) (dossier, error) {
-	d := dossier{listing: newListing(v.database), Line: newQueue(v.database), Outlooks: []outlook{},
-		Condemned: []verdict{}}
-	if err := (&locks{name: v.name}).collectOne(ctx, st, &d.listing); err != nil {
-		return d, err
+// collectOne reads all that is known of the lock that was asked for.
+func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
+	holders, line, err := st.Holder(ctx, l.name)
+	d := &Dossier{Outlooks: []outlook{}, Condemned: []verdict{}, holders: holders}
+	found.Dossier = d
+	var bad *distlock.MalformedError
+	switch {
+	case errors.As(err, &bad):
+		found.Malformed.add(bad)
+		found.void = fmt.Sprintf("lock %s cannot be understood", named(l.name))
+		return nil
+	case err != nil:
+		return err
+	case holders == nil:
+		return st.absent(ctx, l.name)
 	}
-	for _, w := range d.line {
-		d.Malformed.add(w.BadPing)
-		d.Line.add(w)
+	for _, w := range line {
+		found.Malformed.add(w.BadPing)
+		found.Line.add(w)
 	}
-	for _, h := range d.one {
+	for _, h := range holders {
+		found.Malformed.add(h.BadPing)
+		found.add(h)
 		if !h.Held {
 			continue
 		}
-		d.Outlooks = append(d.Outlooks, foresee(h, len(d.one)-1, d.line))
+		d.Outlooks = append(d.Outlooks, foresee(h, len(holders)-1, line))
 		if h.Condemned {
 			mark, err := condemnation(ctx, st, h.Process)
 			if err != nil {
-				return d, err
+				return err
 			}
 			d.Condemned = append(d.Condemned, mark...)
 		}
 	}
-	var err error
-	d.History, err = (&past{connection: v.connection, name: v.name, limit: shownPast}).collect(ctx, st)
+	d.History, err = (&past{connection: l.connection, name: l.name, limit: shownPast}).collect(ctx, st)
 	if err != nil && ctx.Err() == nil { // it is beside the locks, and may need a privilege more
-		d.NoHistory, err = redact(err.Error(), v.uri), nil
+		d.NoHistory, err = redact(err.Error(), l.uri), nil
 	}
-	return d, err
+	return err
 }
 
 // condemnation reads why a process was declared dead; nothing when its ping has gone meanwhile.
@@ -113,18 +99,13 @@ func condemnation(ctx context.Context, st *store, process string) ([]verdict, er
 }
 
 // print writes it for a person.
-func (d dossier) print(w io.Writer, how layout) {
-	if d.void != "" {
-		fmt.Fprintln(w, d.void)
-		d.Malformed.print(w)
-		return
-	}
-	describeHolders(w, d.one)
-	if len(d.line) == 0 {
+func (d *Dossier) print(w io.Writer, how layout, line queue) {
+	describeHolders(w, d.holders)
+	if len(line.Waiters) == 0 {
 		fmt.Fprintln(w, "nobody waits for it")
 	} else {
-		fmt.Fprintf(w, "\n%d in line for it\n", len(d.line))
-		d.Line.print(w, how)
+		fmt.Fprintf(w, "\n%d in line for it\n", len(line.Waiters))
+		line.print(w, how)
 	}
 	for _, c := range d.Condemned {
 		at := time.Time{}
@@ -145,5 +126,4 @@ func (d dossier) print(w io.Writer, how layout) {
 		fmt.Fprintln(w)
 		o.print(w, how, len(d.Outlooks) > 1)
 	}
-	d.Malformed.print(w)
 }

@@ -62,7 +62,7 @@ func TestForesee_Rules(t *testing.T) {
 	}
 }
 
-func TestShow_EverySortOfLock(t *testing.T) {
+func TestLocks_Name_EverySortOfLock(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	fillShared(b)
@@ -71,20 +71,19 @@ func TestShow_EverySortOfLock(t *testing.T) {
 			Previous: foreign, Rule: "watch", Evidence: foreign, Waited: time.Minute},
 		catalog.HistoryEntry{Kind: "released", Session: catalog.Session{Name: "other"}, Process: "alive:1:1:a"})
 	for _, name := range []string{"alive", "condemned", "foreign", "no-ping", "silent", "free", "bad-ping", "table", "pool"} {
-		golden(t, "show-"+name+".golden", cli(t, b.flags("show", name)...).want(t, 0).out)
+		golden(t, "show-"+name+".golden", cli(t, b.flags("locks", name)...).want(t, 0).out)
 	}
-	cli(t, b.flags("show", "nothing")...).want(t, exitFailed, `there is no lock "nothing"`)
-	cli(t, b.flags("show", "bad-state")...).want(t, 0, "cannot be understood", "remedy")
-	cli(t, b.flags("show")...).want(t, exitUsage, "name of the lock")
+	cli(t, b.flags("locks", "nothing")...).want(t, exitFailed, `there is no lock "nothing"`)
+	cli(t, b.flags("locks", "bad-state")...).want(t, 0, "cannot be understood", "remedy")
 }
 
 // Foreign texts stay what they are for programs, and nothing of them reaches a terminal.
-func TestShow_JSON_HasAllOfIt(t *testing.T) {
+func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	fillShared(b)
-	out := cli(t, b.flags("show", "table", "--json")...).want(t, 0).out
-	var got dossier
+	out := cli(t, b.flags("locks", "table", "--json")...).want(t, 0).out
+	var got listing
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
@@ -95,7 +94,7 @@ func TestShow_JSON_HasAllOfIt(t *testing.T) {
 	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
 		t.Errorf("a terminal could obey %q", out[i:])
 	}
-	out = cli(t, b.flags("show", "condemned", "--json")...).want(t, 0).out
+	out = cli(t, b.flags("locks", "condemned", "--json")...).want(t, 0).out
 	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Condemned) != 1 || got.Condemned[0].By != "x" ||
 		got.Condemned[0].Evidence != foreign {
 		t.Errorf("got %+v (%v) from\n%s", got.Condemned, err, out)

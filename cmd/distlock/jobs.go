@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,29 +11,47 @@ import (
 	"github.com/spf13/pflag"
 
 	"mongodlm/catalog"
+	"mongodlm/claim"
 	"mongodlm/singleton"
 )
 
-// loops lists the loops and schedules of package singleton. Like locks it only reads.
-type loops struct {
+// jobs lists what packages singleton and claim have in the database. Like locks it only reads.
+type jobs struct {
 	connection
-	json, wide bool
+	collection, field string // of rows to claim; collection is empty for loops and schedules
+	json, wide        bool
 }
 
-func (v *loops) flags(f *pflag.FlagSet) {
+func (v *jobs) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
-	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
+	f.StringVar(&v.field, "field", "claim", "the `name` of the field that says whose a row of COLLECTION is")
+	f.BoolVar(&v.json, "json", false, "print it as JSON")
 	f.BoolVar(&v.wide, "wide", false, wideText)
 }
 
-func (v *loops) accept(c call) error {
+func (v *jobs) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
-		return fmt.Errorf("loops takes no arguments, not %q", args)
+		v.collection = args[0]
+		switch {
+		case len(args) > 1 || args[0] == "":
+			return fmt.Errorf("give one collection, not %q", args)
+		case strings.ContainsAny(args[0], "$\x00"):
+			return fmt.Errorf("%s is no name of a collection", named(args[0]))
+		}
+	}
+	switch {
+	case v.field == "" || strings.ContainsAny(v.field, ".$\x00"):
+		return errors.New("--field must be the name of a field, without a dot")
+	case c.given("field") && v.collection == "":
+		return errors.New("--field is that of a COLLECTION, which is missing")
 	}
 	return v.connection.accept(c)
 }
 
-func (v *loops) run(ctx context.Context, s stdio) error {
+func (v *jobs) run(ctx context.Context, s stdio) error {
+	if v.collection != "" {
+		return show(ctx, s, &v.connection, v.json, v.wide, v.count)
+	}
 	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
 }
 
@@ -60,7 +79,7 @@ type loopRow struct {
 	Malformed string     `json:"malformed"` // what is wrong with its documents
 }
 
-func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
+func (v *jobs) collect(ctx context.Context, st *store) (rota, error) {
 	found := rota{Database: v.database, Loops: []loopRow{}}
 	records, err := singleton.NewStore(st.client.Database(v.database))
 	if err != nil {
@@ -122,4 +141,27 @@ func (q rota) print(w io.Writer, how layout) {
 			fmt.Fprintf(w, "%s: %s\n", label(orElse(r.Name, "-")), catalog.Printable(r.Malformed, 400))
 		}
 	}
+}
+
+// A backlog is the rows of a collection by state.
+type backlog struct {
+	Database   string `json:"database"`
+	Collection string `json:"collection"`
+	Ready      int64  `json:"ready"`
+	Claimed    int64  `json:"claimed"`
+	Retrying   int64  `json:"retrying"`
+	Dead       int64  `json:"dead"`
+	Done       int64  `json:"done"`
+}
+
+func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
+	rows := st.client.Database(v.database).Collection(v.collection)
+	n, err := claim.Count(ctx, rows, claim.Config{Field: v.field})
+	return backlog{v.database, v.collection, n.Ready, n.Claimed, n.Retrying, n.Dead, n.Done}, err
+}
+
+// print writes the counts for a person.
+func (q backlog) print(w io.Writer, _ layout) {
+	fmt.Fprintf(w, "%d ready, %d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, q.Claimed,
+		q.Retrying, q.Dead, q.Done, named(q.Database+"."+q.Collection))
 }

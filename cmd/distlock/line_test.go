@@ -85,33 +85,32 @@ func fillLines(b *base) {
 	})
 }
 
-func TestWaiters_EveryMode_IsListed(t *testing.T) {
+func TestLocks_LinesOfEveryMode_AreListed(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("waiters")...).want(t, 0, "nothing was ever locked there")
 	fillLines(b)
-	golden(t, "waiters.golden", cli(t, b.flags("waiters")...).want(t, 0).out)
 	golden(t, "locks-shared.golden", cli(t, b.flags("locks")...).want(t, 0).out)
-	one := cli(t, b.flags("waiters", "pool")...).want(t, 0, "gone:6:1:f", "permit of 3").out
+	one := cli(t, b.flags("locks", "pool")...).want(t, 0, "gone:6:1:f", "permit of 3").out
 	if strings.Contains(one, "table") || strings.Contains(one, "odd") {
 		t.Errorf("others than those of the pool are shown:\n%s", one)
 	}
 }
 
-func TestWaiters_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
+func TestLocks_JSON_KeepsTheTextsOfALineAndEscapesThem(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
-	out := cli(t, b.flags("waiters", "table", "--json")...).want(t, 0).out
+	out := cli(t, b.flags("locks", "table", "--json")...).want(t, 0).out
 	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
 		t.Errorf("a terminal could obey %q", out[i:min(len(out), i+8)])
 	}
-	var got queue
+	var got listing
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	if len(got.Waiters) != 3 || len(got.Malformed) != 1 {
-		t.Fatalf("%d waiters and %d malformed, want 3 and 1:\n%s", len(got.Waiters), len(got.Malformed), out)
+	line := got.Line.Waiters
+	if len(line) != 3 || len(got.Malformed) != 1 {
+		t.Fatalf("%d waiters and %d malformed, want 3 and 1:\n%s", len(line), len(got.Malformed), out)
 	}
-	first, last := got.Waiters[0], got.Waiters[2]
+	first, last := line[0], line[2]
 	if first.Place != 1 || first.Why != foreign || first.Mode != "exclusive" || first.Since == nil ||
 		first.WaitedMS == nil || *first.WaitedMS < time.Hour.Milliseconds() {
 		t.Errorf("the first is %+v", first)
