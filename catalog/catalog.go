@@ -17,38 +17,39 @@ const (
 	PingsCollection = "lockpings"
 )
 
-// Catalog is the whole store. [ParseLock] is its one reading of a lock document: an operation that meets
-// one which that does not understand changes nothing and returns a *MalformedError, but for Enter by Claim,
-// which has one command only, and for a holder that gives back what was damaged while it held it.
-// Safe for concurrent use. Every method is bounded by its context and
-// by the implementation's own limit for one command.
+// Catalog is the whole store. [ParseLock] is its one reading of a lock document. Safe for concurrent use. Every
+// method is bounded by its context and by the implementation's own limit for one command.
 type Catalog interface {
 	Locks
 	Pings
-	Operator
-	Transactions
 	Queues
+	Transactions
 	History
 }
 
-// Locks is what a contender and a holder need.
+// Locks is what a contender, a holder and an operator need.
 type Locks interface {
-	// Confirm asks for the outcome of an acquire or overtake that is unknown. It is a write that
-	// names g's ts, so that what it finds is durable. Errors: ErrNoMatch when the store does not
-	// hold the lock for g at this moment; *MalformedError; ErrUnknownOutcome when it could not ask.
-	Confirm(ctx context.Context, g Request) (Lock, error)
-
-	// SeedFence raises the fence of a lock that s holds to atLeast if it is lower, and returns
-	// the document. Errors: ErrNoMatch when s does not hold it any more, *MalformedError,
+	// Apply carries out a transition of one lock document in one step, and returns the document as it is then
+	// and who was granted the lock by it; of Leave, Evict and GrantNext the grants alone, and it may tell a
+	// grant of the same instant again. A document that ParseLock rejects is left unchanged: *MalformedError.
+	// Exceptions: Enter by Claim returns ErrNotFree, a holder may leave what was damaged while it held it, and
+	// Break without a session does not look at the one that stands there. Only Enter makes a document; of the
+	// others one that is missing is ErrNoMatch. Errors: those of the transition, *MalformedError,
 	// ErrUnknownOutcome.
-	SeedFence(ctx context.Context, s Session, atLeast int64) (Lock, error)
+	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
-	// Renew begins or renews the lease of a session that holds the lock, alone or with others: it writes
-	// r's number, its life and its local time, and the server's clock. The same renewal twice is
-	// acknowledged twice. Errors: ErrNoMatch when the session does not hold the lock or a lease is there
-	// that r does not supersede, *MalformedError, ErrUnknownOutcome; see [Transactions] for a part of one.
-	Renew(ctx context.Context, r Renewal) error
+	// Read returns the lock document by the strongest read the server has (linearizable on a
+	// replica set). Errors: ErrNotFound, *MalformedError.
+	Read(ctx context.Context, name string) (Lock, error)
 
+	// List yields every lock document with the pings of its processes, in the order of names, or, if
+	// waited is set, those in which some process waits. A document that cannot be understood is yielded
+	// as a *MalformedError and the listing goes on; any other error ends it.
+	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
+}
+
+// Pings is what the heartbeat of a process needs, and those who judge it.
+type Pings interface {
 	// Condemn marks the ping document of a process as dead, if it still is as watched: a
 	// compare-and-set on watched.Seq, or the insertion of a condemned one when watched is nil
 	// and none exists. After it the process cannot renew. Errors: ErrNoMatch when the document
@@ -61,31 +62,6 @@ type Locks interface {
 	// ErrUnknownOutcome.
 	Witness(ctx context.Context, watched Ping, s Sight) error
 
-	// Overtake takes a held lock away from exactly the session and process that were watched, and the
-	// renewal if from names one,
-	// filter {_id, ts, process, state > 0, no waiters, not shared}, no upsert; where it is otherwise
-	// [Queues.Evict] is the way. Errors: ErrNoMatch when the document is not as watched any more,
-	// *MalformedError, ErrUnknownOutcome.
-	Overtake(ctx context.Context, g Request, from Holder) (Lock, error)
-
-	// PutFirst puts the waiter to at the front of the line of a lock that s holds alone, so that Leave
-	// grants it the lock next. It changes the line and nothing else; repeating it is harmless. Errors:
-	// ErrNoMatch when s does not hold the lock alone, or to does not wait for it; *MalformedError,
-	// ErrUnknownOutcome; see [Transactions] for a part of one.
-	PutFirst(ctx context.Context, s Session, to bson.ObjectID) error
-
-	// RequestYield writes into a lock that its only holder is asked to give it up. The request names
-	// the holder's session and is of no concern to the next. Errors: ErrNoMatch when nobody holds the
-	// lock alone, *MalformedError, ErrUnknownOutcome.
-	RequestYield(ctx context.Context, name, by, why string) error
-
-	// Read returns the lock document by the strongest read the server has (linearizable on a
-	// replica set). Errors: ErrNotFound, *MalformedError.
-	Read(ctx context.Context, name string) (Lock, error)
-}
-
-// Pings is what the heartbeat of a process needs.
-type Pings interface {
 	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
 	// if that is not empty}, server's clock into ping. The sender chooses the number, so a ping that
 	// was lost and is carried out later, however late, matches nothing. It returns the document as written; a ping that was
@@ -135,21 +111,6 @@ type Pings interface {
 	Hello(ctx context.Context) (Server, error)
 }
 
-// Operator is what the listing and breaking of locks needs.
-type Operator interface {
-	// List yields every lock document with the pings of its processes, in the order of names, or, if
-	// waited is set, those in which some process waits. A document that cannot be understood is yielded
-	// as a *MalformedError and the listing goes on; any other error ends it.
-	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
-
-	// Break frees a lock that s still holds with the fence the operator saw: state 0, a new
-	// ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
-	// sharers [Queues.Evict] is the way. A zero ts names no session: it is for a document that has
-	// none, or none that can be understood, and nothing else wrong with it. Errors: ErrNoMatch,
-	// *MalformedError, ErrUnknownOutcome.
-	Break(ctx context.Context, s Session, fence int64, why string) (Lock, error)
-}
-
 // Transactions is what a holder needs to write under its lock.
 type Transactions interface {
 	// Transact runs run in a transaction of the store that changes the lock document, filter {_id, s
@@ -169,6 +130,9 @@ type Session struct {
 	Name string
 	TS   bson.ObjectID
 }
+
+// On returns the name of the lock.
+func (s Session) On() string { return s.Name }
 
 // Compare orders sessions by name, and within one lock by session.
 func (s Session) Compare(as Session) int {
@@ -222,7 +186,7 @@ type Holder struct {
 	// Renewal is the number of its lease's last renewal that was watched: a renewal in between wins. Zero
 	// when the lease is none of the reasons.
 	Renewal int64
-	// Waits demands that it waits: who was granted the lock meanwhile stays. See [Queues.Evict].
+	// Waits demands that it waits: who was granted the lock meanwhile stays. See package transition.
 	Waits bool
 }
 

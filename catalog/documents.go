@@ -45,8 +45,8 @@ type Lock struct {
 	Waiters []Participant
 	// Yield says whether this holder, who has the lock alone, is asked to give it up; By is empty else.
 	Yield YieldRequest
-	// Awards are whom the last grant from the queue went to; see [Grant].
-	Awards []Grant
+	// Grants are whom the last grant from the queue went to; see [Grant].
+	Grants []Grant
 	// Leases are those of the holders that have one, see LeaseOf.
 	Leases []Lease
 }

@@ -68,7 +68,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 		l.Held != (len(l.Holders()) > 0) || l.Limit < 0 {
 		t.Errorf("holders: %+v", l)
 	}
-	for _, a := range slices.Concat(l.Awards, l.GrantsOf(l.Process)) {
+	for _, a := range slices.Concat(l.Grants, l.GrantsOf(l.Process)) {
 		if a.Name != l.Name {
 			t.Errorf("award %+v", a)
 		}

@@ -48,7 +48,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	}
 	text, _ := doc.lookup("grants").StringValueOK()
 	evidence, _ := doc.lookup("evidence").StringValueOK()
-	l.Awards = ParseGrants(l.Name, text, evidence)
+	l.Grants = ParseGrants(l.Name, text, evidence)
 	return nil
 }
 
@@ -184,7 +184,7 @@ func OneLine(process string) string { return strings.ReplaceAll(process, "\n", "
 
 // ParseGrants understands the field grants of a lock. Lines that are none of ours are left out.
 func ParseGrants(name, text, evidence string) []Grant {
-	var awards []Grant
+	var grants []Grant
 	for line := range strings.Lines(text) {
 		hex, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		number, process, more := strings.Cut(rest, " ")
@@ -193,11 +193,11 @@ func ParseGrants(name, text, evidence string) []Grant {
 		if !ok || !more || err != nil || bad != nil {
 			continue
 		}
-		awards = append(awards, Grant{
+		grants = append(grants, Grant{
 			Session: Session{Name: name, TS: ts}, Process: process, Fence: fence, Evidence: evidence,
 		})
 	}
-	return awards
+	return grants
 }
 
 // parseYield understands a request to yield. One that names another session than the holder's is none.

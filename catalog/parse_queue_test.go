@@ -247,8 +247,8 @@ func TestParseLock_Grants_AreAwards(t *testing.T) {
 		}
 	}
 	if want := []catalog.Grant{award(ts, 7, "p"), award(ts2, 8, "q")}; bad != nil ||
-		!slices.Equal(l.Awards, want) {
-		t.Errorf("awards\nwant %+v\ngot  %+v, %v", want, l.Awards, bad)
+		!slices.Equal(l.Grants, want) {
+		t.Errorf("grants\nwant %+v\ngot  %+v, %v", want, l.Grants, bad)
 	}
 	if got := l.GrantsOf("p"); !slices.Equal(got, []catalog.Grant{award(ts, 7, "p")}) {
 		t.Errorf("of the holder: %+v", got)
@@ -257,8 +257,8 @@ func TestParseLock_Grants_AreAwards(t *testing.T) {
 		t.Errorf("of one that holds nothing: %+v", got)
 	}
 	for _, odd := range []any{nil, int32(5), bson.A{"x"}, bson.D{}, missing{}} {
-		if l, bad := catalog.ParseLock(marshal(t, lock("grants", odd))); bad != nil || l.Awards != nil {
-			t.Errorf("%v: %+v, %v", odd, l.Awards, bad)
+		if l, bad := catalog.ParseLock(marshal(t, lock("grants", odd))); bad != nil || l.Grants != nil {
+			t.Errorf("%v: %+v, %v", odd, l.Grants, bad)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func TestAwardLine_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want []catalog.Grant
 		var text strings.Builder
-		for i := range rapid.IntRange(0, 4).Draw(t, "awards") {
+		for i := range rapid.IntRange(0, 4).Draw(t, "grants") {
 			a := catalog.Grant{
 				Session:  catalog.Session{Name: "balancer", TS: bson.ObjectID{0: 7, 11: byte(i)}},
 				Fence:    rapid.Int64Range(0, math.MaxInt64).Draw(t, "fence"),
@@ -303,7 +303,7 @@ func TestAwardLine_RoundTrip(t *testing.T) {
 			text.WriteString(catalog.GrantLine(a.TS, a.Fence, a.Process))
 		}
 		if got := catalog.ParseGrants("balancer", text.String(), "silent"); !slices.Equal(want, got) {
-			t.Fatalf("awards\nwant %q\ngot  %q", fmt.Sprint(want), fmt.Sprint(got))
+			t.Fatalf("grants\nwant %q\ngot  %q", fmt.Sprint(want), fmt.Sprint(got))
 		}
 	})
 }

@@ -57,34 +57,8 @@ type Participant struct {
 }
 
 // Queues is what contenders that wait in line need. The line stands in the lock document, first
-// come first, so that the very command that frees a lock grants it to the next. The transitions are
-// those of package queue, in every implementation.
+// come first, so that the very command that frees a lock grants it to the next.
 type Queues interface {
-	// Enter takes the lock for g if nobody is before it, and else puts g at the end of the line, or before those
-	// who came after g.Since, in one step. Entering again with the same session changes nothing. It returns the document as
-	// it is then: [Lock.Held] by g or [Lock.Waits] with g. Errors: ErrNotFree when g did not get it
-	// and how says not to queue; ErrQueueFull; *PermitMismatchError; *MalformedError; ErrUnknownOutcome.
-	Enter(ctx context.Context, g Request, how EnterMode) (Lock, error)
-
-	// Leave takes a session out of the lock: it frees the lock if s holds it, or takes s out of the line,
-	// and grants the lock to whoever is next, in one step; it touches nothing otherwise. When nobody
-	// waits everything but the state stays in the document. Of a document that was damaged s is taken out as
-	// well; it is free only if nobody else can be seen to hold it, and nobody is granted it. It tells who was
-	// granted, and may tell a grant of the same instant again. Errors: ErrNoMatch when s neither holds it nor
-	// waits; *MalformedError when s holds it and nobody can tell who else does; ErrUnknownOutcome.
-	Leave(ctx context.Context, s Session) ([]Grant, error)
-
-	// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in
-	// the document with that process, with that renewal of its lease if dead names one, and in the line if dead
-	// says that it waits. The evidence
-	// is written for whoever is granted by it.
-	// Errors: ErrNoMatch, *MalformedError, ErrUnknownOutcome.
-	Evict(ctx context.Context, dead Holder, evidence string) ([]Grant, error)
-
-	// GrantNext grants a free lock that somebody else left with a line of waiters to the first of
-	// them. Errors: ErrNoMatch when there is nothing to grant, *MalformedError, ErrUnknownOutcome.
-	GrantNext(ctx context.Context, name string) ([]Grant, error)
-
 	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock, in one
 	// command where the server can. Locks without a document are left out. A document that cannot be
 	// understood is no error: it is in the result.
@@ -97,7 +71,7 @@ type Queues interface {
 
 	// HeldOrFree reads which of the named locks process holds, and which of them are free. It is the
 	// question of a process that waits for them.
-	HeldOrFree(ctx context.Context, process string, names []string) (awards []Grant, free []string,
+	HeldOrFree(ctx context.Context, process string, names []string) (grants []Grant, free []string,
 		err error)
 
 	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoNotices where
@@ -137,12 +111,12 @@ const (
 	Claim
 )
 
-// An Grant says that a session holds a lock because somebody else's step granted it.
+// A Grant says that a session holds a lock because somebody else's step granted it.
 type Grant struct {
 	Session
 	Process string
 	Fence   int64
-	// Evidence is not empty when a dead holder or waiter was buried for it.
+	// Evidence is not empty when a dead holder or waiter was evicted for it.
 	Evidence string
 }
 
@@ -221,22 +195,22 @@ func (l Lock) Holders() []Participant {
 	}}
 }
 
-// GrantsOf returns what process holds of the lock, as awards.
+// GrantsOf returns what process holds of the lock, as grants.
 func (l Lock) GrantsOf(process string) []Grant {
-	var awards []Grant
+	var grants []Grant
 	for _, p := range l.Holders() {
 		if p.Process != process {
 			continue
 		}
 		a := Grant{Session: Session{Name: l.Name, TS: p.TS}, Process: process, Fence: p.Fence}
-		for _, told := range l.Awards {
+		for _, told := range l.Grants {
 			if told.TS == p.TS {
 				a.Evidence = told.Evidence
 			}
 		}
-		awards = append(awards, a)
+		grants = append(grants, a)
 	}
-	return awards
+	return grants
 }
 
 // SessionsOf returns the sessions with which process stands in the document: those that hold, then

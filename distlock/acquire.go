@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/contend"
 	"mongodlm/pinger"
 )
@@ -113,9 +114,10 @@ func refused(err error) bool {
 // free, as one that a foreign manager left with its sharers, entering takes.
 func (a *attempt) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
 	if a.request.Mode == catalog.Exclusive && a.line == catalog.Try && plainly {
-		return a.m.locks.Enter(ctx, a.request, catalog.Claim)
+		lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: catalog.Claim})
+		return lock, err
 	}
-	lock, err := a.m.locks.Enter(ctx, a.request, a.line)
+	lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: a.line})
 	if err != nil {
 		return lock, err
 	}
@@ -162,7 +164,7 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 	if s.Lock == nil || len(s.Lock.Waiters) == 0 || a.line == catalog.Barge {
 		return errFree
 	}
-	grants, err := a.m.locks.GrantNext(ctx, a.request.Name)
+	_, grants, err := a.m.locks.Apply(ctx, transition.GrantNext{Name: a.request.Name})
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		a.m.queue.Deliver(grants)
 		return a.answer(s)
@@ -222,7 +224,7 @@ func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Su
 		return nil, acquiring(a.request.Name, err)
 	}
 	a.previous = dead.Process
-	taken, err := a.m.locks.Overtake(ctx, a.request, dead.Watched(s.Name))
+	taken, _, err := a.m.locks.Apply(ctx, transition.Overtake{Request: a.request, From: dead.Watched(s.Name)})
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		a.previous = ""
@@ -262,9 +264,10 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 // finds itself, or gets what it wanted.
 func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
 	if a.request.Mode == catalog.Exclusive {
-		return a.m.locks.Confirm(ctx, a.request)
+		lock, _, err := a.m.locks.Apply(ctx, transition.Confirm{Request: a.request})
+		return lock, err
 	}
-	lock, err := a.m.locks.Enter(ctx, a.request, a.line)
+	lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: a.line})
 	if errors.Is(err, catalog.ErrNotFree) {
 		return lock, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
 	}
@@ -279,7 +282,8 @@ func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) 
 	}
 	if lock.Fence < unseeded {
 		var err error
-		if lock, err = a.m.locks.SeedFence(ctx, a.request.Session, lock.When.UnixMilli()); err != nil {
+		seed := transition.SeedFence{Session: a.request.Session, AtLeast: lock.When.UnixMilli()}
+		if lock, _, err = a.m.locks.Apply(ctx, seed); err != nil {
 			err = fmt.Errorf("raise the fence: %w", err)
 			if errors.Is(err, catalog.ErrUnknownOutcome) {
 				err = doubtful(err)

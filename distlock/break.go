@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/contend"
 )
 
@@ -131,7 +132,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		} // else somebody came to wait, or it changed
 	}
 	end(catalog.Session{Name: name, TS: seen.TS})
-	grants, err := i.store.Evict(ctx, contend.HolderOf(name, seen), brokenWord+why)
+	_, grants, err := i.store.Apply(ctx, transition.Evict{Holder: contend.HolderOf(name, seen), Evidence: brokenWord + why})
 	i.granted(grants)
 	var now []LockInfo
 	for _, a := range grants {
@@ -146,6 +147,6 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 // free breaks a lock that one holder has to itself.
 func (i *Inspector) free(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Participant, []LockInfo, error) {
-	lock, err := i.store.Break(ctx, s, fence, why)
+	lock, _, err := i.store.Apply(ctx, transition.Break{Session: s, Fence: fence, Why: why})
 	return catalog.Participant{TS: s.TS, Process: lock.Process}, []LockInfo{{Name: s.Name, Fence: lock.Fence}}, err
 }

@@ -1,6 +1,11 @@
 package distlock
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+)
 
 // A command is a kind of what a process asks of its store.
 type command int
@@ -50,6 +55,48 @@ var commandKinds = [kindsOfCommands]struct {
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
 	toReorder: {"reorder", true}, toRecord: {"record", true}, toReadHistory: {"read_history", false},
+}
+
+// kindsOfOps are the kinds of the operations that are no transition.
+var kindsOfOps = map[catalog.Op]command{
+	catalog.OpRead: toLook, catalog.OpSnapshots: toLook, catalog.OpHeldOrFree: toAsk,
+	catalog.OpList: toList, catalog.OpListWaited: toList, catalog.OpWaitedUnder: toList,
+	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire, catalog.OpTransact: toTransact,
+	catalog.OpPing: toPing, catalog.OpCondemn: toCondemn, catalog.OpWitness: toWitness, catalog.OpPutNote: toNote,
+	catalog.OpRemovePing: toRemovePing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap, catalog.OpHello: toHello,
+	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
+	catalog.OpPrepareHistory: toRecord, catalog.OpAppendHistory: toRecord, catalog.OpPruneHistory: toRecord,
+	catalog.OpReadHistory: toReadHistory,
+}
+
+// kindOf returns of what kind a call is; ok is false when it is no command.
+func kindOf(c catalog.Call) (kind command, ok bool) {
+	switch c.Transition.(type) {
+	case transition.Enter:
+		return toAcquire, true
+	case transition.Leave:
+		return toRelease, true
+	case transition.Confirm:
+		return toConfirm, true
+	case transition.SeedFence:
+		return toSeedFence, true
+	case transition.Renew:
+		return toRenew, true
+	case transition.GrantNext:
+		return toGrant, true
+	case transition.Evict:
+		return toEvict, true
+	case transition.Overtake:
+		return toOvertake, true
+	case transition.Break:
+		return toBreakLock, true
+	case transition.RequestYield:
+		return toRequestYield, true
+	case transition.PutFirst:
+		return toReorder, true
+	}
+	kind, ok = kindsOfOps[c.Op]
+	return kind, ok
 }
 
 // sentCommands counts what a process has sent, by kind.

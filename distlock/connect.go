@@ -29,10 +29,10 @@ type store struct {
 // prompt makes the commands of a store end with their contexts.
 func (s store) prompt(c clock.Clock) store {
 	s.sent = new(sentCommands)
-	locks := &promptStore{Catalog: s.locks, clock: c, sent: s.sent}
+	locks := prompt(s.locks, c, s.sent)
 	pings := locks
 	if s.pings != s.locks {
-		pings = &promptStore{Catalog: s.pings, clock: c, sent: s.sent}
+		pings = prompt(s.pings, c, s.sent)
 	}
 	s.locks, s.pings = locks, pings
 	return s

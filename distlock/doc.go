@@ -101,5 +101,5 @@
 // has to wait; guard.go is the held lock, lease.go the life it may have of its own; owned.go is what the
 // process owns. What they stand on are packages without guards: internal/contend looks at a lock and
 // takes the dead out, internal/waitqueue waits for all callers of the process, takeover is the rule,
-// pinger the heartbeat, catalog the store, and catalog/queue the transitions of a lock document.
+// pinger the heartbeat, catalog the store, and catalog/transition the transitions of a lock document.
 package distlock

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 )
 
@@ -100,9 +101,10 @@ func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (sent 
 	defer cancel()
 	l.number++
 	sent = m.cfg.Clock.Now()
-	return sent, m.locks.Renew(ctx, catalog.Renewal{
+	_, _, err = m.locks.Apply(ctx, transition.Renew{Renewal: catalog.Renewal{
 		Session: s, Number: l.number, Life: l.life, Local: sent.Wall,
-	})
+	}})
+	return sent, err
 }
 
 // over says that the lease has run out; nil when it has not, or there is none.

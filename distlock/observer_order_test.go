@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
@@ -135,7 +136,7 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 		old.kill()
 		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Overtake {
-				if _, err := w.mem.Leave(ctx, catalog.Session{Name: "a", TS: g.Session()}); err != nil {
+				if _, err := catalogtest.On(w.mem).Leave(ctx, catalog.Session{Name: "a", TS: g.Session()}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -169,7 +170,7 @@ func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.
 				return err
 			}
 			dead := catalog.Holder{Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()}
-			_, err = w.mem.Evict(ctx, dead, "rule watch: it is dead")
+			_, err = catalogtest.On(w.mem).Evict(ctx, dead, "rule watch: it is dead")
 			return errors.Join(catalog.ErrUnknownOutcome, err)
 		})
 		mine, err := p.Lock("a").Lock(t.Context())

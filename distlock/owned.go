@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/pinger"
 )
 
@@ -257,7 +258,7 @@ func (t *ownedSessions) isBroken(h *holding) bool {
 // Leave takes a session out of its lock and tells the waiters of this Manager what is granted to them
 // by it.
 func (t *ownedSessions) Leave(ctx context.Context, s catalog.Session) error {
-	grants, err := t.m.locks.Leave(ctx, s)
+	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
 	t.m.queue.Deliver(grants)
 	if err == nil && len(grants) == 0 { // else the grants say so
 		t.m.queue.Opened(s.Name)

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 )
@@ -287,7 +288,7 @@ func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 			runs++
 			thief := catalog.Request{Session: catalog.Session{Name: "a", TS: bson.NewObjectID()}, Process: other.Process()}
-			_, err := w.mem.Overtake(t.Context(), thief, catalog.Holder{
+			_, err := catalogtest.On(w.mem).Overtake(t.Context(), thief, catalog.Holder{
 				Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()})
 			return err
 		})

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 )
@@ -72,26 +73,29 @@ func (s *snapshot) stored(process string) string {
 	return process
 }
 
-func (s *snapshot) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (catalog.Lock, error) {
-	if stored := s.stored(g.Process); g.Name != s.of.Name || stored == g.Process {
-		g.Process = stored
-		return s.Catalog.Enter(ctx, g, how)
+func (s *snapshot) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+	switch t := t.(type) {
+	case transition.Enter:
+		if stored := s.stored(t.Process); t.Name != s.of.Name || stored == t.Process {
+			t.Process = stored
+			return s.Catalog.Apply(ctx, t)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mine = t.TS
+		l := s.of
+		l.Process, l.TS = s.own, t.TS
+		return l, nil, nil
+	case transition.Leave:
+		s.mu.Lock()
+		if t.TS == s.mine {
+			t.TS = s.of.TS
+		}
+		s.mu.Unlock()
+		return s.Catalog.Apply(ctx, t)
+	default:
+		return s.Catalog.Apply(ctx, t)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mine = g.TS
-	l := s.of
-	l.Process, l.TS = s.own, g.TS
-	return l, nil
-}
-
-func (s *snapshot) Leave(ctx context.Context, l catalog.Session) ([]catalog.Grant, error) {
-	s.mu.Lock()
-	if l.TS == s.mine {
-		l.TS = s.of.TS
-	}
-	s.mu.Unlock()
-	return s.Catalog.Leave(ctx, l)
 }
 
 func (s *snapshot) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/contend"
 	"mongodlm/internal/waitqueue"
 )
@@ -221,7 +222,7 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	}
 	w.entered()
 	if mine, got := lock.HeldBy(a.request.TS); got {
-		for _, award := range lock.Awards {
+		for _, award := range lock.Grants {
 			if award.TS == mine.TS && award.Evidence != "" { // in its turn, before a reply told of the line
 				award.Fence = mine.Fence
 				return a.granted(ctx, award)
@@ -355,7 +356,7 @@ func (w *waiting) termOver(me *waiter) error {
 // server refused, see refused, and those of waiting.
 func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 	for {
-		lock, err := w.m.locks.Enter(ctx, me.a.request, catalog.Queue)
+		lock, _, err := w.m.locks.Apply(ctx, transition.Enter{Request: me.a.request, How: catalog.Queue})
 		if err == nil || refused(err) {
 			w.note(ctx, nil)
 			return lock, err

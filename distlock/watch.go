@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/leading"
 )
 
@@ -75,7 +76,7 @@ func (l *DistributedLock) requestYield(ctx context.Context, why string) error {
 	if err == nil {
 		ctx, done := l.m.whileOpen(ctx)
 		defer done()
-		err = l.m.locks.RequestYield(ctx, l.name, l.m.Process(), why)
+		_, _, err = l.m.locks.Apply(ctx, transition.RequestYield{Name: l.name, By: l.m.Process(), Why: why})
 	}
 	return changing("request the yield of", l.name, err, leading.ErrNotHeld)
 }
@@ -97,7 +98,7 @@ func (g *TryGuard) putFirst(ctx context.Context, waiter bson.ObjectID) error {
 		defer done()
 		if done, err = g.h.apart(ctx); err == nil {
 			defer done()
-			err = g.h.m.locks.PutFirst(ctx, g.h.session, waiter)
+			_, _, err = g.h.m.locks.Apply(ctx, transition.PutFirst{Session: g.h.session, To: waiter})
 		}
 	}
 	if errors.Is(err, catalog.ErrNoMatch) {

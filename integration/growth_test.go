@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 )
 
@@ -231,7 +232,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		}
 	}
 	enter := func(g catalog.Request) catalog.Request {
-		if _, err := c.Enter(t.Context(), g, catalog.Queue); err != nil {
+		if _, err := catalogtest.On(c).Enter(t.Context(), g, catalog.Queue); err != nil {
 			t.Fatal(err)
 		}
 		return g
@@ -267,28 +268,28 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		{"HeldOrFree", func(ctx context.Context) error { _, _, err := c.HeldOrFree(ctx, me, names); return err }},
 		{"Snapshots", func(ctx context.Context) error { _, err := c.Snapshots(ctx, names); return err }},
 		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
-		{"Acquire", func(ctx context.Context) error { _, err := c.Enter(ctx, fresh, catalog.Claim); return err }},
-		{"Confirm", func(ctx context.Context) error { _, err := c.Confirm(ctx, fresh); return err }},
+		{"Acquire", func(ctx context.Context) error { _, err := catalogtest.On(c).Enter(ctx, fresh, catalog.Claim); return err }},
+		{"Confirm", func(ctx context.Context) error { _, err := catalogtest.On(c).Confirm(ctx, fresh); return err }},
 		{"SeedFence", func(ctx context.Context) error {
-			_, err := c.SeedFence(ctx, seeded.Session, 1<<41)
+			_, err := catalogtest.On(c).SeedFence(ctx, seeded.Session, 1<<41)
 			return err
 		}},
 		{"Overtake", func(ctx context.Context) error {
-			_, err := c.Overtake(ctx, grant("theirs", me), catalog.Holder{Session: theirs.Session, Process: other})
+			_, err := catalogtest.On(c).Overtake(ctx, grant("theirs", me), catalog.Holder{Session: theirs.Session, Process: other})
 			return err
 		}},
-		{"PutFirst", func(ctx context.Context) error { return c.PutFirst(ctx, head.Session, behind.TS) }},
-		{"RequestYield", func(ctx context.Context) error { return c.RequestYield(ctx, names[0], "x", "y") }},
-		{"Release", func(ctx context.Context) error { _, err := c.Leave(ctx, mine.Session); return err }},
-		{"Leave", func(ctx context.Context) error { _, err := c.Leave(ctx, waiting.Session); return err }},
+		{"PutFirst", func(ctx context.Context) error { return catalogtest.On(c).PutFirst(ctx, head.Session, behind.TS) }},
+		{"RequestYield", func(ctx context.Context) error { return catalogtest.On(c).RequestYield(ctx, names[0], "x", "y") }},
+		{"Release", func(ctx context.Context) error { _, err := catalogtest.On(c).Leave(ctx, mine.Session); return err }},
+		{"Leave", func(ctx context.Context) error { _, err := catalogtest.On(c).Leave(ctx, waiting.Session); return err }},
 		{"Evict", func(ctx context.Context) error {
-			_, err := c.Evict(ctx, catalog.Holder{Session: behind.Session, Process: other}, "silent")
+			_, err := catalogtest.On(c).Evict(ctx, catalog.Holder{Session: behind.Session, Process: other}, "silent")
 			return err
 		}},
-		{"GrantNext", func(ctx context.Context) error { _, err := c.GrantNext(ctx, names[2]); return err }},
+		{"GrantNext", func(ctx context.Context) error { _, err := catalogtest.On(c).GrantNext(ctx, names[2]); return err }},
 		{"Break", func(ctx context.Context) error {
 			l := w.lock(t, broken.Name)
-			_, err := c.Break(ctx, broken.Session, l.Fence, "why")
+			_, err := catalogtest.On(c).Break(ctx, broken.Session, l.Fence, "why")
 			return err
 		}},
 		{"Condemn", func(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
@@ -42,7 +43,7 @@ func TestOvertake_TwoAtOneInstant_ExactlyOneWins(t *testing.T) {
 				}
 				racing.Go(func() {
 					<-start
-					_, errs[i] = c.Overtake(t.Context(), grants[i], from)
+					_, errs[i] = catalogtest.On(c).Overtake(t.Context(), grants[i], from)
 				})
 			}
 			close(start)

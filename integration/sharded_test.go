@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/mongodtest"
@@ -39,13 +40,13 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 		}
 		held, waiting := request(), request()
 		renewal := catalog.Renewal{Session: held.Session, Number: 1, Life: time.Minute, Local: time.Now()}
-		if _, err := c.Enter(t.Context(), held, catalog.Queue); err != nil {
+		if _, err := catalogtest.On(c).Enter(t.Context(), held, catalog.Queue); err != nil {
 			t.Fatal(err)
 		}
 		more := []operation{
-			{"Enter", func(ctx context.Context) error { _, err := c.Enter(ctx, waiting, catalog.Queue); return err }},
-			{"Renew", func(ctx context.Context) error { return c.Renew(ctx, renewal) }},
-			{"HandOver", func(ctx context.Context) error { _, err := c.Leave(ctx, held.Session); return err }},
+			{"Enter", func(ctx context.Context) error { _, err := catalogtest.On(c).Enter(ctx, waiting, catalog.Queue); return err }},
+			{"Renew", func(ctx context.Context) error { return catalogtest.On(c).Renew(ctx, renewal) }},
+			{"HandOver", func(ctx context.Context) error { _, err := catalogtest.On(c).Leave(ctx, held.Session); return err }},
 			{"Ping", func(ctx context.Context) error {
 				_, err := c.Ping(ctx, catalog.Heartbeat{Process: process, Seq: 1, Takeover: time.Minute})
 				return err
@@ -114,7 +115,7 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 				if _, err := c.Ping(t.Context(), b); err != nil {
 					t.Fatal(err)
 				}
-				_, err := c.Enter(t.Context(), catalog.Request{Process: process, Takeover: time.Minute,
+				_, err := catalogtest.On(c).Enter(t.Context(), catalog.Request{Process: process, Takeover: time.Minute,
 					Session: catalog.Session{Name: name, TS: bson.NewObjectID()}}, catalog.Queue)
 				if err != nil {
 					t.Fatal(err)

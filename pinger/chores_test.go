@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/internal/fault"
 	"mongodlm/pinger"
 )
@@ -129,7 +130,7 @@ func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session 
 		Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process,
 		Takeover: takeover,
 	}
-	if _, err := b.mem.Enter(t.Context(), g, catalog.Queue); err != nil {
+	if _, err := catalogtest.On(b.mem).Enter(t.Context(), g, catalog.Queue); err != nil {
 		t.Fatal(err)
 	}
 	return g.Session

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/fault"
@@ -41,7 +42,7 @@ type owner struct {
 }
 
 func (o *owner) Leave(ctx context.Context, s catalog.Session) error {
-	_, err := o.store.Leave(ctx, s)
+	_, err := catalogtest.On(o.store).Leave(ctx, s)
 	return err
 }
 

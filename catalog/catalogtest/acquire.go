@@ -31,7 +31,7 @@ var acquireCases = []testCase{
 	{"StateIsAnArrayOfZero_IsNotFree", func(b *bench) { // F2: the filter {state: 0} would match it
 		b.insert("locks", bson.D{field("_id", "balancer"), field("state", bson.A{int32(0)})})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
@@ -67,21 +67,21 @@ var acquireCases = []testCase{
 		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
 			field("waiters", bson.A{waiting(grant("balancer", bob))})))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"HeldDocument_IsNotFreeAndUntouched", func(b *bench) {
 		b.acquire(grant("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Enter(b.ctx, grant("balancer", bob), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", bob), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"SameGrantTwice_IsNotFree", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		_, err := b.Catalog.Enter(b.ctx, g, catalog.Claim)
+		_, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim)
 		b.wantErr(err, catalog.ErrNotFree)
 	}},
 	{"AfterRelease_FenceRises", func(b *bench) {
@@ -121,7 +121,7 @@ var acquireCases = []testCase{
 				b.insert("locks", doc)
 			}
 			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.Enter(b.ctx, grant(name, alice), catalog.Claim)
+				_, err := On(b.Catalog).Enter(b.ctx, grant(name, alice), catalog.Claim)
 				b.wantErr(err, catalog.ErrNotFree)
 			})
 		}
@@ -129,7 +129,7 @@ var acquireCases = []testCase{
 	{"StateMissing_IsNotFree", func(b *bench) { // F1
 		b.insert("locks", bson.D{field("_id", "balancer"), field("fence", int64(3))})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 		_, err := b.Catalog.Read(b.ctx, "balancer")
@@ -150,7 +150,7 @@ var acquireCases = []testCase{
 			g.Who, g.Why = "$who", "$$NOW"
 			b.acquire(g)
 			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
-			_, err := b.Catalog.Enter(b.ctx, grant(name, bob), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.Claim)
 			b.wantErr(err, catalog.ErrNotFree)
 			if err := b.release(g.Session); err != nil {
 				b.Errorf("%q: release: %v", name, err)
@@ -182,7 +182,7 @@ var acquireCases = []testCase{
 		if l := b.acquire(next); l.Fence != 1 {
 			b.Errorf("fence: want 1, got %d", l.Fence)
 		}
-		l, err := b.Catalog.SeedFence(b.ctx, next.Session, 1_700_000_000_000)
+		l, err := On(b.Catalog).SeedFence(b.ctx, next.Session, 1_700_000_000_000)
 		if err != nil || l.Fence != 1_700_000_000_000 {
 			b.Errorf("seeded: %+v, %v", l, err)
 		}
@@ -209,10 +209,10 @@ var acquireCases = []testCase{
 func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(context.Context) error {
 	all := ofHistory(c)
 	maps.Copy(all, map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := c.Enter(ctx, g, catalog.Claim); return err },
-		"Confirm": func(ctx context.Context) error { _, err := c.Confirm(ctx, g); return err },
+		"Acquire": func(ctx context.Context) error { _, err := On(c).Enter(ctx, g, catalog.Claim); return err },
+		"Confirm": func(ctx context.Context) error { _, err := On(c).Confirm(ctx, g); return err },
 		"SeedFence": func(ctx context.Context) error {
-			_, err := c.SeedFence(ctx, g.Session, 9)
+			_, err := On(c).SeedFence(ctx, g.Session, 9)
 			return err
 		},
 		"Look": func(ctx context.Context) error { _, err := catalog.LookAt(ctx, c, g.Name); return err },
@@ -220,11 +220,11 @@ func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(contex
 			return c.Condemn(ctx, g.Process, nil, catalog.Condemnation{By: "x"})
 		},
 		"Overtake": func(ctx context.Context) error {
-			_, err := c.Overtake(ctx, g, catalog.Holder{Session: g.Session})
+			_, err := On(c).Overtake(ctx, g, catalog.Holder{Session: g.Session})
 			return err
 		},
-		"PutFirst":     func(ctx context.Context) error { return c.PutFirst(ctx, g.Session, g.TS) },
-		"RequestYield": func(ctx context.Context) error { return c.RequestYield(ctx, g.Name, "x", "y") },
+		"PutFirst":     func(ctx context.Context) error { return On(c).PutFirst(ctx, g.Session, g.TS) },
+		"RequestYield": func(ctx context.Context) error { return On(c).RequestYield(ctx, g.Name, "x", "y") },
 		"Read":         func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
 		"Ping": func(ctx context.Context) error {
 			_, err := c.Ping(ctx, beat(g.Process, 1))
@@ -246,19 +246,19 @@ func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(contex
 			return nil
 		},
 		"Break": func(ctx context.Context) error {
-			_, err := c.Break(ctx, catalog.Session{Name: g.Name}, 1, "x")
+			_, err := On(c).Break(ctx, catalog.Session{Name: g.Name}, 1, "x")
 			return err
 		},
 		"Enter": func(ctx context.Context) error {
-			_, err := c.Enter(ctx, g, catalog.Queue)
+			_, err := On(c).Enter(ctx, g, catalog.Queue)
 			return err
 		},
-		"Leave": func(ctx context.Context) error { _, err := c.Leave(ctx, g.Session); return err },
+		"Leave": func(ctx context.Context) error { _, err := On(c).Leave(ctx, g.Session); return err },
 		"Evict": func(ctx context.Context) error {
-			_, err := c.Evict(ctx, catalog.Holder{Session: g.Session, Process: g.Process}, "x")
+			_, err := On(c).Evict(ctx, catalog.Holder{Session: g.Session, Process: g.Process}, "x")
 			return err
 		},
-		"GrantNext": func(ctx context.Context) error { _, err := c.GrantNext(ctx, g.Name); return err },
+		"GrantNext": func(ctx context.Context) error { _, err := On(c).GrantNext(ctx, g.Name); return err },
 		"Snapshots": func(ctx context.Context) error {
 			_, err := c.Snapshots(ctx, []string{g.Name})
 			return err

@@ -63,7 +63,7 @@ var damagedCases = []testCase{
 		b.acquire(g)
 		b.rewrite("a", field("fence", "x"))
 		b.wantUntouched("locks", "a", func() {
-			_, err := b.Catalog.Leave(b.ctx, grant("a", alice).Session)
+			_, err := On(b.Catalog).Leave(b.ctx, grant("a", alice).Session)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},

@@ -173,26 +173,26 @@ func verdict(err error) string {
 
 func (m *machine) acquire(t *rapid.T) {
 	g := m.newGrant(t)
-	m.both(t, "acquire", func(s Store) string { return m.lock(s.Catalog.Enter(m.ctx, g, catalog.Claim)) })
+	m.both(t, "acquire", func(s Store) string { return m.lock(On(s.Catalog).Enter(m.ctx, g, catalog.Claim)) })
 }
 
 func (m *machine) confirm(t *rapid.T) {
 	g := m.oldGrant(t)
-	m.both(t, "confirm", func(s Store) string { return m.lock(s.Catalog.Confirm(m.ctx, g)) })
+	m.both(t, "confirm", func(s Store) string { return m.lock(On(s.Catalog).Confirm(m.ctx, g)) })
 }
 
 func (m *machine) seed(t *rapid.T) {
 	g := m.oldGrant(t)
 	n := rapid.Int64Range(0, 20).Draw(t, "at least")
 	m.both(t, "seed", func(s Store) string {
-		return m.lock(s.Catalog.SeedFence(m.ctx, g.Session, n))
+		return m.lock(On(s.Catalog).SeedFence(m.ctx, g.Session, n))
 	})
 }
 
 func (m *machine) renew(t *rapid.T) {
 	r := renewal(m.oldGrant(t), rapid.Int64Range(1, 3).Draw(t, "number"))
 	r.Local = r.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
-	m.both(t, "renew", func(s Store) string { return verdict(s.Catalog.Renew(m.ctx, r)) })
+	m.both(t, "renew", func(s Store) string { return verdict(On(s.Catalog).Renew(m.ctx, r)) })
 }
 
 func (m *machine) overtake(t *rapid.T) {
@@ -205,20 +205,20 @@ func (m *machine) overtake(t *rapid.T) {
 	holder.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
 	m.grants[len(m.grants)-1] = g
 	m.both(t, "overtake", func(s Store) string {
-		return m.lock(s.Catalog.Overtake(m.ctx, g, holder))
+		return m.lock(On(s.Catalog).Overtake(m.ctx, g, holder))
 	})
 }
 
 func (m *machine) release(t *rapid.T) {
 	g := m.oldGrant(t)
 	m.lift(t, g.Name)
-	m.both(t, "release", func(s Store) string { return verdict(second(s.Catalog.Leave(m.ctx, g.Session))) })
+	m.both(t, "release", func(s Store) string { return verdict(second(On(s.Catalog).Leave(m.ctx, g.Session))) })
 }
 
 func (m *machine) breakLock(t *rapid.T) {
 	name, fence := m.name(t), rapid.Int64Range(0, 5).Draw(t, "fence")
 	m.both(t, "break", func(s Store) string {
-		return m.lock(s.Catalog.Break(m.ctx, catalog.Session{Name: name}, fence, "why"))
+		return m.lock(On(s.Catalog).Break(m.ctx, catalog.Session{Name: name}, fence, "why"))
 	})
 }
 

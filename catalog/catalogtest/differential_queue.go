@@ -136,11 +136,11 @@ func sharer(g catalog.Request, fence int64) bson.D {
 	return with(sharing(g, fence), field("when", bson.DateTime(5)))
 }
 
-func awardsText(awards []catalog.Grant, err error) string {
+func awardsText(grants []catalog.Grant, err error) string {
 	if err != nil {
 		return verdict(err)
 	}
-	return fmt.Sprintf("%+v", awards)
+	return fmt.Sprintf("%+v", grants)
 }
 
 func (m *machine) enter(t *rapid.T) {
@@ -158,7 +158,7 @@ func (m *machine) enter(t *rapid.T) {
 	g.Behind = rapid.SampledFrom([]int{0, 0, 85, 95}).Draw(t, "behind")
 	m.lift(t, g.Name)
 	m.both(t, fmt.Sprintf("enter %d %q %d", how, g.Mode, g.Limit), func(s Store) string {
-		return m.lock(s.Catalog.Enter(m.ctx, g, how))
+		return m.lock(On(s.Catalog).Enter(m.ctx, g, how))
 	})
 }
 
@@ -166,7 +166,7 @@ func (m *machine) leave(t *rapid.T) {
 	g := m.oldGrant(t)
 	m.lift(t, g.Name)
 	m.both(t, "leave", func(s Store) string {
-		return awardsText(s.Catalog.Leave(m.ctx, g.Session))
+		return awardsText(On(s.Catalog).Leave(m.ctx, g.Session))
 	})
 }
 
@@ -181,21 +181,21 @@ func (m *machine) bury(t *rapid.T) {
 	evidence := rapid.SampledFrom([]string{"silent", "$fence", ""}).Draw(t, "evidence")
 	m.lift(t, g.Name)
 	m.both(t, "bury", func(s Store) string {
-		return awardsText(s.Catalog.Evict(m.ctx, dead, evidence))
+		return awardsText(On(s.Catalog).Evict(m.ctx, dead, evidence))
 	})
 }
 
 func (m *machine) settle(t *rapid.T) {
 	name := m.name(t)
 	m.lift(t, name)
-	m.both(t, "settle", func(s Store) string { return awardsText(s.Catalog.GrantNext(m.ctx, name)) })
+	m.both(t, "settle", func(s Store) string { return awardsText(On(s.Catalog).GrantNext(m.ctx, name)) })
 }
 
 func (m *machine) putFirst(t *rapid.T) {
 	g, to := m.oldGrant(t), m.oldGrant(t)
 	m.lift(t, g.Name)
 	m.both(t, "put first", func(s Store) string {
-		return verdict(s.Catalog.PutFirst(m.ctx, g.Session, to.TS))
+		return verdict(On(s.Catalog).PutFirst(m.ctx, g.Session, to.TS))
 	})
 }
 
@@ -203,7 +203,7 @@ func (m *machine) requestYield(t *rapid.T) {
 	name := m.name(t)
 	m.lift(t, name)
 	m.both(t, "request yield", func(s Store) string {
-		return verdict(s.Catalog.RequestYield(m.ctx, name, "$ts", "$why"))
+		return verdict(On(s.Catalog).RequestYield(m.ctx, name, "$ts", "$why"))
 	})
 }
 
@@ -214,9 +214,9 @@ func (m *machine) names() []string {
 func (m *machine) awarded(t *rapid.T) {
 	process := m.process(t)
 	m.both(t, "awarded", func(s Store) string {
-		awards, free, err := s.Catalog.HeldOrFree(m.ctx, process, m.names())
+		grants, free, err := s.Catalog.HeldOrFree(m.ctx, process, m.names())
 		var lines []string
-		for _, a := range awards {
+		for _, a := range grants {
 			lines = append(lines, fmt.Sprintf("%+v", a))
 		}
 		slices.Sort(lines)

@@ -72,7 +72,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	b.insert("locks", g.held)
 	b.insert("lockpings", g.ping)
 	b.wantUntouched("locks", "balancer", func() {
-		_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+		_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 		b.wantErr(err, catalog.ErrNotFree)
 	})
 	look := b.look("balancer")
@@ -97,7 +97,7 @@ func foreignOvertaken(b *bench, g historical) {
 	b.insert("locks", g.held)
 	from := b.look("balancer").Lock
 	mine := grant("balancer", alice)
-	l, err := b.Catalog.Overtake(b.ctx, mine, from.Holder())
+	l, err := On(b.Catalog).Overtake(b.ctx, mine, from.Holder())
 	if err != nil || l.Fence != from.Fence+1 {
 		b.Fatalf("overtake: %+v, %v", l, err)
 	}
@@ -128,9 +128,9 @@ func foreign2011(b *bench) { // F19
 	if look.LockErr == nil || look.LockErr.Field != "ts" {
 		b.Fatalf("want malformed ts, got %+v", look)
 	}
-	_, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+	_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
 	b.wantErr(err, catalog.ErrNotFree)
-	if _, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"); err != nil {
+	if _, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"); err != nil {
 		b.Fatal(err)
 	}
 	if l := b.acquire(grant("balancer", alice)); l.Fence != 2 {

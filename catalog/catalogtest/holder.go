@@ -65,7 +65,7 @@ var holderCases = []testCase{
 	{"ReleaseAfterOvertake_LeavesNewHolderAlone", func(b *bench) { // B1
 		g := grant("balancer", alice)
 		l := b.acquire(g)
-		if _, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob), l.Holder()); err != nil {
+		if _, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), l.Holder()); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
@@ -86,7 +86,7 @@ var holderCases = []testCase{
 	{"Confirm_OfOwnLock_WritesAndReturnsIt", func(b *bench) { // I2
 		g := grant("balancer", alice)
 		want := b.acquire(g)
-		got, err := b.Catalog.Confirm(b.ctx, g)
+		got, err := On(b.Catalog).Confirm(b.ctx, g)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			b.Fatalf("confirm\nwant %+v\ngot  %+v, %v", want, got, err)
 		}
@@ -95,7 +95,7 @@ var holderCases = []testCase{
 	{"Confirm_OfAnybodyElses_MatchesNothing", func(b *bench) {
 		g := grant("balancer", alice)
 		confirm := func() {
-			_, err := b.Catalog.Confirm(b.ctx, g)
+			_, err := On(b.Catalog).Confirm(b.ctx, g)
 			b.wantErr(err, catalog.ErrNoMatch)
 		}
 		confirm()
@@ -117,7 +117,7 @@ var holderCases = []testCase{
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Confirm(b.ctx, g)
+			_, err := On(b.Catalog).Confirm(b.ctx, g)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -126,7 +126,7 @@ var holderCases = []testCase{
 		b.acquire(g)
 		steps := []struct{ atLeast, want int64 }{{100, 100}, {50, 100}, {100, 100}, {101, 101}}
 		for _, step := range steps {
-			l, err := b.Catalog.SeedFence(b.ctx, g.Session, step.atLeast)
+			l, err := On(b.Catalog).SeedFence(b.ctx, g.Session, step.atLeast)
 			if err != nil || l.Fence != step.want {
 				b.Fatalf("at least %d: want %d, got %d, %v", step.atLeast, step.want, l.Fence, err)
 			}
@@ -137,7 +137,7 @@ var holderCases = []testCase{
 		g := grant("balancer", alice)
 		b.acquire(g)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.SeedFence(b.ctx, grant("balancer", alice).Session, 1000)
+			_, err := On(b.Catalog).SeedFence(b.ctx, grant("balancer", alice).Session, 1000)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -145,7 +145,7 @@ var holderCases = []testCase{
 		doc := held("balancer", alice)
 		b.insert("locks", doc)
 		s := catalog.Session{Name: "balancer", TS: doc[3].Value.(bson.ObjectID)}
-		l, err := b.Catalog.SeedFence(b.ctx, s, 77)
+		l, err := On(b.Catalog).SeedFence(b.ctx, s, 77)
 		if err != nil || l.Fence != 77 {
 			b.Fatalf("want 77, got %d, %v", l.Fence, err)
 		}
@@ -185,12 +185,12 @@ var holderCases = []testCase{
 	{"Held_FollowsOvertakeAndBreak", func(b *bench) {
 		l := b.acquire(grant("a", alice))
 		next := grant("a", bob)
-		if _, err := b.Catalog.Overtake(b.ctx, next, l.Holder()); err != nil {
+		if _, err := On(b.Catalog).Overtake(b.ctx, next, l.Holder()); err != nil {
 			b.Fatal(err)
 		}
 		b.wantHeld(alice, nil)
 		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session, Fence: 2}})
-		if _, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"); err != nil {
+		if _, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"); err != nil {
 			b.Fatal(err)
 		}
 		b.wantHeld(bob, nil)

@@ -18,7 +18,7 @@ func renewal(g catalog.Request, n int64) catalog.Renewal {
 // renew renews, and wants it acknowledged.
 func (b *bench) renew(r catalog.Renewal) {
 	b.Helper()
-	if err := b.Catalog.Renew(b.ctx, r); err != nil {
+	if err := On(b.Catalog).Renew(b.ctx, r); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -66,20 +66,20 @@ var leaseCases = []testCase{
 		twin.Local = twin.Local.Add(time.Second)
 		for _, r := range []catalog.Renewal{renewal(g, 1), twin} {
 			b.wantUntouched("locks", "balancer", func() {
-				b.wantErr(b.Catalog.Renew(b.ctx, r), catalog.ErrNoMatch)
+				b.wantErr(On(b.Catalog).Renew(b.ctx, r), catalog.ErrNoMatch)
 			})
 		}
 	}},
 	{"Renew_OfWhoDoesNotHold_MatchesNothing", func(b *bench) {
-		b.wantErr(b.Catalog.Renew(b.ctx, renewal(grant("nobody's", alice), 1)), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(grant("nobody's", alice), 1)), catalog.ErrNoMatch)
 		held, waits := grant("balancer", alice), grant("balancer", bob)
 		b.acquire(held)
-		if _, err := b.Catalog.Enter(b.ctx, waits, catalog.Queue); err != nil {
+		if _, err := On(b.Catalog).Enter(b.ctx, waits, catalog.Queue); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.Catalog.Renew(b.ctx, renewal(waits, 1)), catalog.ErrNoMatch)
-			b.wantErr(b.Catalog.Renew(b.ctx, renewal(grant("balancer", alice), 1)), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(waits, 1)), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(grant("balancer", alice), 1)), catalog.ErrNoMatch)
 		})
 	}},
 	{"Lease_OfTheLastHolder_IsNobodys", func(b *bench) {
@@ -96,13 +96,13 @@ var leaseCases = []testCase{
 		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
 			b.Errorf("a plain acquisition has %+v", l.Leases)
 		}
-		b.wantErr(b.Catalog.Renew(b.ctx, renewal(first, 2)), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(first, 2)), catalog.ErrNoMatch)
 	}},
 	{"Lease_OfSharers_EachHasItsOwn", func(b *bench) {
 		one, two, three := grant("balancer", alice), grant("balancer", bob), grant("balancer", bob)
 		for _, g := range []*catalog.Request{&one, &two, &three} {
 			g.Mode = catalog.Shared
-			if _, err := b.Catalog.Enter(b.ctx, *g, catalog.Queue); err != nil {
+			if _, err := On(b.Catalog).Enter(b.ctx, *g, catalog.Queue); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -116,11 +116,11 @@ var leaseCases = []testCase{
 		}
 		dead := catalog.Holder{Session: one.Session, Process: one.Process, Renewal: 5}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Evict(b.ctx, dead, "stood still")
+			_, err := On(b.Catalog).Evict(b.ctx, dead, "stood still")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		dead.Renewal = 6
-		if _, err := b.Catalog.Evict(b.ctx, dead, "stood still"); err != nil {
+		if _, err := On(b.Catalog).Evict(b.ctx, dead, "stood still"); err != nil {
 			b.Fatal(err)
 		}
 		b.wantLease(renewal(two, 1))
@@ -133,8 +133,8 @@ var leaseCases = []testCase{
 		g, next := grant("balancer", alice), grant("balancer", bob)
 		b.acquire(g)
 		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
-		taken := func() error { return second(b.Catalog.Overtake(b.ctx, next, from)) }
-		evicted := func() error { return second(b.Catalog.Evict(b.ctx, from, "stood still")) }
+		taken := func() error { return second(On(b.Catalog).Overtake(b.ctx, next, from)) }
+		evicted := func() error { return second(On(b.Catalog).Evict(b.ctx, from, "stood still")) }
 		b.wantErr(taken(), catalog.ErrNoMatch) // a lease that is not there
 		b.renew(renewal(g, 1))
 		b.renew(renewal(g, 2))
@@ -147,7 +147,7 @@ var leaseCases = []testCase{
 			b.Fatal(err)
 		}
 		b.renew(renewal(next, 1))
-		if _, err := b.Catalog.Enter(b.ctx, grant("balancer", alice), catalog.Queue); err != nil {
+		if _, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Queue); err != nil {
 			b.Fatal(err)
 		}
 		from = catalog.Holder{Session: next.Session, Process: bob, Renewal: 2}

@@ -39,11 +39,11 @@ func (b *bench) wantNotices(n catalog.GrantStream, process string, want ...catal
 	defer cancel()
 	left := slices.Clone(want)
 	for len(left) > 0 {
-		awards, err := n.Next(ctx)
-		if err != nil || len(awards) == 0 {
-			b.Fatalf("next: %+v, %v, still want %+v", awards, err, left)
+		grants, err := n.Next(ctx)
+		if err != nil || len(grants) == 0 {
+			b.Fatalf("next: %+v, %v, still want %+v", grants, err, left)
 		}
-		for _, a := range awards {
+		for _, a := range grants {
 			if a.Process != process || !slices.Contains(want, a) {
 				b.Errorf("notice\nwant one of %+v\ngot  %+v", want, a)
 			}
@@ -66,7 +66,7 @@ var noticesCases = []testCase{
 				b.leave(g[0].Session, award(g[1], fence))
 				b.wantNotices(n, process(1), award(g[1], fence))
 			case 2:
-				if _, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent"); err != nil {
+				if _, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent"); err != nil {
 					b.Fatal(err)
 				}
 				want := award(g[2], fence)
@@ -74,7 +74,7 @@ var noticesCases = []testCase{
 				b.wantNotices(n, process(2), want)
 			case 3:
 				b.rewrite("balancer", field("state", int32(0)))
-				if _, err := b.Catalog.GrantNext(b.ctx, "balancer"); err != nil {
+				if _, err := On(b.Catalog).GrantNext(b.ctx, "balancer"); err != nil {
 					b.Fatal(err)
 				}
 				b.wantNotices(n, process(3), award(g[3], fence))
@@ -167,8 +167,8 @@ var noticesCases = []testCase{
 		}
 		ctx, cancel := context.WithCancel(b.ctx)
 		cancel()
-		if awards, err := n.Next(ctx); !errors.Is(err, context.Canceled) || len(awards) > 0 {
-			b.Errorf("want context.Canceled, got %+v, %v", awards, err)
+		if grants, err := n.Next(ctx); !errors.Is(err, context.Canceled) || len(grants) > 0 {
+			b.Errorf("want context.Canceled, got %+v, %v", grants, err)
 		}
 	}},
 	{"ContextEndsMeanwhile_IsTheError", func(b *bench) {
@@ -192,8 +192,8 @@ var noticesCases = []testCase{
 		n.Close(b.ctx)
 		ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
 		defer cancel()
-		if awards, err := n.Next(ctx); err == nil || ctx.Err() != nil {
-			b.Errorf("want an error at once, got %+v, %v", awards, err)
+		if grants, err := n.Next(ctx); err == nil || ctx.Err() != nil {
+			b.Errorf("want an error at once, got %+v, %v", grants, err)
 		}
 		b.leave(g[0].Session, award(g[1], planted+2))
 	}},
@@ -213,15 +213,15 @@ var noticesCases = []testCase{
 		errs := together(n+1, func(i int) error {
 			if i == n { // one leaves after the other
 				for _, one := range g[:n] {
-					if _, err := b.Catalog.Leave(ctx, one.Session); err != nil {
+					if _, err := On(b.Catalog).Leave(ctx, one.Session); err != nil {
 						return err
 					}
 				}
 				return nil
 			}
-			awards, err := streams[i].Next(ctx)
-			if want := award(g[i+1], planted+int64(i)+2); err == nil && !slices.Contains(awards, want) {
-				return fmt.Errorf("want %+v, got %+v", want, awards)
+			grants, err := streams[i].Next(ctx)
+			if want := award(g[i+1], planted+int64(i)+2); err == nil && !slices.Contains(grants, want) {
+				return fmt.Errorf("want %+v, got %+v", want, grants)
 			}
 			return err
 		})

@@ -31,7 +31,7 @@ var oddCases = []testCase{
 				b.Errorf("rev %v: release: %v", rev, err)
 			}
 			next := grant(g.Name, bob)
-			if _, err := b.Catalog.Enter(b.ctx, next, catalog.Try); err != nil {
+			if _, err := On(b.Catalog).Enter(b.ctx, next, catalog.Try); err != nil {
 				b.Errorf("rev %v, released: enter: %v", rev, err)
 			}
 			if err := b.release(next.Session); err != nil {
@@ -274,19 +274,19 @@ func (b *bench) refusedByAll(name, bad string) {
 	mine.TS = oddHolderTS
 	other := grant(name, bob)
 	enter := func(how catalog.EnterMode) func() error {
-		return func() error { _, err := b.Catalog.Enter(b.ctx, other, how); return err }
+		return func() error { _, err := On(b.Catalog).Enter(b.ctx, other, how); return err }
 	}
 	for way, try := range map[string]func() error{
 		"Enter, Queue": enter(catalog.Queue), "Enter, Try": enter(catalog.Try),
 		"Enter, Barge": enter(catalog.Barge),
-		"Overtake":     func() error { _, err := b.Catalog.Overtake(b.ctx, other, from); return err },
-		"Confirm":      func() error { _, err := b.Catalog.Confirm(b.ctx, mine); return err },
-		"SeedFence":    func() error { _, err := b.Catalog.SeedFence(b.ctx, s, 1<<41); return err },
-		"Evict":        func() error { _, err := b.Catalog.Evict(b.ctx, from, "silent"); return err },
-		"GrantNext":    func() error { _, err := b.Catalog.GrantNext(b.ctx, name); return err },
-		"Break":        func() error { _, err := b.Catalog.Break(b.ctx, s, planted, "x"); return err },
-		"PutFirst":     func() error { return b.Catalog.PutFirst(b.ctx, s, other.TS) },
-		"RequestYield": func() error { return b.Catalog.RequestYield(b.ctx, name, "x", "y") },
+		"Overtake":     func() error { _, err := On(b.Catalog).Overtake(b.ctx, other, from); return err },
+		"Confirm":      func() error { _, err := On(b.Catalog).Confirm(b.ctx, mine); return err },
+		"SeedFence":    func() error { _, err := On(b.Catalog).SeedFence(b.ctx, s, 1<<41); return err },
+		"Evict":        func() error { _, err := On(b.Catalog).Evict(b.ctx, from, "silent"); return err },
+		"GrantNext":    func() error { _, err := On(b.Catalog).GrantNext(b.ctx, name); return err },
+		"Break":        func() error { _, err := On(b.Catalog).Break(b.ctx, s, planted, "x"); return err },
+		"PutFirst":     func() error { return On(b.Catalog).PutFirst(b.ctx, s, other.TS) },
+		"RequestYield": func() error { return On(b.Catalog).RequestYield(b.ctx, name, "x", "y") },
 		"Read":         func() error { _, err := b.Catalog.Read(b.ctx, name); return err },
 		"Look":         func() error { return asError(b.look(name).LockErr) },
 		"Attend":       func() error { return asError(b.attend(name)[name].LockErr) },
@@ -308,12 +308,12 @@ func (b *bench) refusedByAll(name, bad string) {
 		})
 	}
 	b.wantUntouched("locks", name, func() {
-		_, err := b.Catalog.Enter(b.ctx, other, catalog.Claim)
+		_, err := On(b.Catalog).Enter(b.ctx, other, catalog.Claim)
 		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
-		awards, free := b.awarded(alice, name)
-		if len(awards)+len(free) > 0 {
-			b.Errorf("%s: awarded %v, free %v", name, awards, free)
+		grants, free := b.awarded(alice, name)
+		if len(grants)+len(free) > 0 {
+			b.Errorf("%s: awarded %v, free %v", name, grants, free)
 		}
 		b.unseen(name)
 	})
@@ -398,25 +398,25 @@ func (b *bench) ways(l catalog.Lock) []way {
 			if g.Limit > 0 {
 				g.Mode = catalog.Permit
 			}
-			_, err := b.Catalog.Enter(b.ctx, g, how)
+			_, err := On(b.Catalog).Enter(b.ctx, g, how)
 			return err
 		}
 	}
 	ways := []way{
 		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
 		{"Enter, Barge", enter(catalog.Barge)},
-		{"Acquire", func(g catalog.Request) error { _, err := b.Catalog.Enter(b.ctx, g, catalog.Claim); return err }},
+		{"Acquire", func(g catalog.Request) error { _, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim); return err }},
 	}
 	if l.Held {
 		ways = append(ways, way{"Overtake", func(g catalog.Request) error {
 			from := l.Holder()
 			from.Name = g.Name
-			_, err := b.Catalog.Overtake(b.ctx, g, from)
+			_, err := On(b.Catalog).Overtake(b.ctx, g, from)
 			return err
 		}}, way{"Evict", func(g catalog.Request) error {
 			from := l.Holder()
 			from.Name = g.Name
-			_, err := b.Catalog.Evict(b.ctx, from, "silent")
+			_, err := On(b.Catalog).Evict(b.ctx, from, "silent")
 			return err
 		}})
 	}

@@ -97,7 +97,7 @@ var operatorCases = []testCase{
 	{"Break_FreesAndFencesOff", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		l, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "stuck since noon")
+		l, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "stuck since noon")
 		if err != nil || l.Held || l.Fence != 2 || l.TS == g.TS || l.TS.IsZero() {
 			b.Fatalf("break: %+v, %v", l, err)
 		}
@@ -105,7 +105,7 @@ var operatorCases = []testCase{
 			field("state", int32(0)), field("ts", l.TS), field("why", "broken: stuck since noon")))
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
-			_, err := b.Catalog.Confirm(b.ctx, g)
+			_, err := On(b.Catalog).Confirm(b.ctx, g)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		if next := b.acquire(grant("balancer", bob)); next.Fence != 3 {
@@ -116,7 +116,7 @@ var operatorCases = []testCase{
 		b.acquire(grant("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
 			for _, fence := range []int64{0, 2, -1} {
-				_, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, fence, "x")
+				_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, fence, "x")
 				b.wantErr(err, catalog.ErrNoMatch)
 			}
 		})
@@ -125,10 +125,10 @@ var operatorCases = []testCase{
 		g := grant("balancer", alice)
 		b.acquire(g)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Break(b.ctx, grant("balancer", alice).Session, 1, "x")
+			_, err := On(b.Catalog).Break(b.ctx, grant("balancer", alice).Session, 1, "x")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
-		if l, err := b.Catalog.Break(b.ctx, g.Session, 1, "x"); err != nil || l.Held {
+		if l, err := On(b.Catalog).Break(b.ctx, g.Session, 1, "x"); err != nil || l.Held {
 			b.Errorf("break of the session that holds it: %+v, %v", l, err)
 		}
 	}},
@@ -139,10 +139,10 @@ var operatorCases = []testCase{
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
+			_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
-		_, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "other"}, 0, "x")
+		_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "other"}, 0, "x")
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "other"); raw != nil {
 			b.Errorf("created %v", raw)
@@ -154,7 +154,7 @@ var operatorCases = []testCase{
 			"zero":    append(held("zero", alice), field("fence", int32(0))),
 		} {
 			b.insert("locks", doc)
-			l, err := b.Catalog.Break(b.ctx, catalog.Session{Name: name}, 0, "x")
+			l, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: name}, 0, "x")
 			if err != nil || l.Fence != 1 || l.Held {
 				b.Errorf("%s: %+v, %v", name, l, err)
 			}
@@ -169,7 +169,7 @@ var operatorCases = []testCase{
 			field("sharers", bson.A{with(sharing(sharer, 4), field("when", bson.DateTime(5)))})))
 		for _, name := range []string{"waited for", "shared"} {
 			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.Break(b.ctx, catalog.Session{Name: name}, 4, "x")
+				_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: name}, 4, "x")
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}

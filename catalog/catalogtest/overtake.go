@@ -12,7 +12,7 @@ var overtakeCases = []testCase{
 	{"AsWatched_WritesTheWholeDocument", func(b *bench) {
 		watched := b.acquire(grant("balancer", alice))
 		g := grant("balancer", bob)
-		l, err := b.Catalog.Overtake(b.ctx, g, watched.Holder())
+		l, err := On(b.Catalog).Overtake(b.ctx, g, watched.Holder())
 		if err != nil || l.TS != g.TS || l.Fence != 2 || !l.Held || l.Process != bob {
 			b.Fatalf("overtake: %+v, %v", l, err)
 		}
@@ -23,7 +23,7 @@ var overtakeCases = []testCase{
 		doc[1].Value = int32(2)
 		b.insert("locks", doc)
 		g := grant("balancer", bob)
-		if _, err := b.Catalog.Overtake(b.ctx, g, b.look("balancer").Lock.Holder()); err != nil {
+		if _, err := On(b.Catalog).Overtake(b.ctx, g, b.look("balancer").Lock.Holder()); err != nil {
 			b.Fatal(err)
 		}
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 1), field("x", 1.5)))
@@ -37,7 +37,7 @@ var overtakeCases = []testCase{
 		noTS.TS = bson.NilObjectID
 		for _, from := range []catalog.Holder{otherTS, otherProcess, noProcess, noTS} {
 			b.wantUntouched("locks", "balancer", func() {
-				_, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob), from)
+				_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), from)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
@@ -49,7 +49,7 @@ var overtakeCases = []testCase{
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob), watched.Holder())
+			_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), watched.Holder())
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -58,7 +58,7 @@ var overtakeCases = []testCase{
 		if err := b.Delete(b.ctx, "locks", "balancer"); err != nil {
 			b.Fatal(err)
 		}
-		_, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob), watched.Holder())
+		_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), watched.Holder())
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "balancer"); raw != nil {
 			b.Errorf("created %v", raw)
@@ -66,11 +66,11 @@ var overtakeCases = []testCase{
 	}},
 	{"AgainByTheFormerHolder_TouchesNothing", func(b *bench) {
 		watched := b.acquire(grant("balancer", alice))
-		if _, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob), watched.Holder()); err != nil {
+		if _, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), watched.Holder()); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Overtake(b.ctx, grant("balancer", alice), watched.Holder())
+			_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", alice), watched.Holder())
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -86,7 +86,7 @@ var overtakeCases = []testCase{
 				b.Fatalf("%s: look says %+v", name, l)
 			}
 			g := grant(name, bob)
-			if _, err := b.Catalog.Overtake(b.ctx, g, l.Holder()); err != nil {
+			if _, err := On(b.Catalog).Overtake(b.ctx, g, l.Holder()); err != nil {
 				b.Errorf("%s: %v", name, err)
 			}
 			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
@@ -100,7 +100,7 @@ var overtakeCases = []testCase{
 			b.insert("locks", doc)
 			from := catalog.Holder{Session: catalog.Session{Name: name}, Process: alice}
 			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.Overtake(b.ctx, grant(name, bob), from)
+				_, err := On(b.Catalog).Overtake(b.ctx, grant(name, bob), from)
 				b.wantMalformed(err, "locks", name, "ts")
 			})
 		}
@@ -111,7 +111,7 @@ var overtakeCases = []testCase{
 		b.insert("locks", with(doc, field("ts", ts.Hex())))
 		s := catalog.Session{Name: "balancer", TS: ts}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Overtake(b.ctx, grant("balancer", bob),
+			_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob),
 				catalog.Holder{Session: s, Process: alice})
 			b.wantMalformed(err, "locks", "balancer", "ts")
 			b.wantErr(b.release(s), catalog.ErrNoMatch)
@@ -129,7 +129,7 @@ var overtakeCases = []testCase{
 		for _, first := range []catalog.Request{g[0], s[0], s[1]} {
 			b.wantUntouched("locks", first.Name, func() {
 				from := catalog.Holder{Session: first.Session, Process: first.Process}
-				_, err := b.Catalog.Overtake(b.ctx, grant(first.Name, bob), from)
+				_, err := On(b.Catalog).Overtake(b.ctx, grant(first.Name, bob), from)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
@@ -141,7 +141,7 @@ var overtakeCases = []testCase{
 		g := grant("balancer", bob)
 		from := catalog.Holder{Session: catalog.Session{Name: "balancer", TS: historicalTS}}
 		from.Process = "ConfigServer"
-		l, err := b.Catalog.Overtake(b.ctx, g, from)
+		l, err := On(b.Catalog).Overtake(b.ctx, g, from)
 		if err != nil || l.TS != g.TS || l.Mode != catalog.Exclusive || len(l.Holders()) != 1 {
 			b.Errorf("overtake: %+v, %v", l, err)
 		}

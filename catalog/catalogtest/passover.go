@@ -24,7 +24,7 @@ var passoverCases = []testCase{
 	{"Evict_WhoWaits_TakesItsPlace", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		dead := catalog.Holder{Session: g[1].Session, Process: g[1].Process, Waits: true}
-		grants, err := b.Catalog.Evict(b.ctx, dead, "silent")
+		grants, err := On(b.Catalog).Evict(b.ctx, dead, "silent")
 		b.wantAwards(grants, err)
 		b.wantLine(*b.look("balancer").Lock, g[2])
 	}},
@@ -33,7 +33,7 @@ var passoverCases = []testCase{
 		b.leave(g[0].Session, award(g[1], planted+2))
 		dead := catalog.Holder{Session: g[1].Session, Process: g[1].Process, Waits: true}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Evict(b.ctx, dead, "silent")
+			_, err := On(b.Catalog).Evict(b.ctx, dead, "silent")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -45,7 +45,7 @@ var passoverCases = []testCase{
 		back.Session = grant("balancer", back.Process).Session
 		back.Since = was.Waiters[0].Since.Add(-time.Second)
 		dead := catalog.Holder{Session: first.Session, Process: first.Process, Waits: true}
-		if _, err := b.Catalog.Evict(b.ctx, dead, "silent"); err != nil {
+		if _, err := On(b.Catalog).Evict(b.ctx, dead, "silent"); err != nil {
 			b.Fatal(err)
 		}
 		l := b.enter(back)
@@ -69,7 +69,7 @@ var passoverCases = []testCase{
 			if g.Session = grant("balancer", g.Process).Session; name == "the last" {
 				g.Process, g.Since = "last", time.UnixMilli(4_000_000_000_000).UTC()
 			}
-			_, err := b.Catalog.Enter(b.ctx, g, catalog.Queue)
+			_, err := On(b.Catalog).Enter(b.ctx, g, catalog.Queue)
 			b.wantErr(err, catalog.ErrQueueFull)
 		}
 		for i := range catalog.MaxWaiters - 1 {
@@ -79,7 +79,7 @@ var passoverCases = []testCase{
 		}
 		one := grant("balancer", "one too many")
 		one.Since = back.Since
-		_, err := b.Catalog.Enter(b.ctx, one, catalog.Queue)
+		_, err := On(b.Catalog).Enter(b.ctx, one, catalog.Queue)
 		b.wantErr(err, catalog.ErrQueueFull)
 	}},
 	{"Enter_WhoStoodBefore_NotBeforeThoseWhoCameEarlier", func(b *bench) {
@@ -91,7 +91,7 @@ var passoverCases = []testCase{
 	{"Enter_WhoStoodBefore_FreeLock_HasIt", func(b *bench) {
 		g := grant("balancer", alice)
 		g.Since = time.UnixMilli(1_000_000_000_000).UTC()
-		if l, err := b.Catalog.Enter(b.ctx, g, catalog.Queue); err != nil || l.TS != g.TS {
+		if l, err := On(b.Catalog).Enter(b.ctx, g, catalog.Queue); err != nil || l.TS != g.TS {
 			b.Errorf("%+v, %v", l, err)
 		}
 	}},

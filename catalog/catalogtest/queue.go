@@ -33,7 +33,7 @@ func (b *bench) party(name string, n int) []catalog.Request {
 
 func (b *bench) enter(g catalog.Request) catalog.Lock {
 	b.Helper()
-	l, err := b.Catalog.Enter(b.ctx, g, catalog.Queue)
+	l, err := On(b.Catalog).Enter(b.ctx, g, catalog.Queue)
 	if err != nil {
 		b.Fatalf("enter: %v", err)
 	}
@@ -43,14 +43,14 @@ func (b *bench) enter(g catalog.Request) catalog.Lock {
 // leave takes s out and checks whom that granted the lock.
 func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()
-	awards, err := b.Catalog.Leave(b.ctx, s)
-	b.wantAwards(awards, err, want...)
+	grants, err := On(b.Catalog).Leave(b.ctx, s)
+	b.wantAwards(grants, err, want...)
 }
 
 func (b *bench) wantAwards(got []catalog.Grant, err error, want ...catalog.Grant) {
 	b.Helper()
 	if err != nil || !slices.Equal(want, got) {
-		b.Errorf("awards\nwant %+v\ngot  %+v, %v", want, got, err)
+		b.Errorf("grants\nwant %+v\ngot  %+v, %v", want, got, err)
 	}
 }
 
@@ -123,7 +123,7 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 func (b *bench) refused(g catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
 	b.wantUntouched("locks", g.Name, func() {
-		_, err := b.Catalog.Enter(b.ctx, g, how)
+		_, err := On(b.Catalog).Enter(b.ctx, g, how)
 		b.wantErr(err, want)
 	})
 }
@@ -133,7 +133,7 @@ func (b *bench) wantLimit(g catalog.Request, recorded int32) {
 	b.Helper()
 	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
 		b.wantUntouched("locks", g.Name, func() {
-			_, err := b.Catalog.Enter(b.ctx, g, how)
+			_, err := On(b.Catalog).Enter(b.ctx, g, how)
 			b.wantErr(err, catalog.ErrPermitMismatch)
 			var other *catalog.PermitMismatchError
 			want := catalog.PermitMismatchError{Name: g.Name, Recorded: recorded, Asked: g.Limit}
@@ -223,7 +223,7 @@ var enterCases = []testCase{
 				again := one
 				again.Why, again.Mode, again.Limit = "again", catalog.Permit, 5
 				b.wantUntouched("locks", "balancer", func() {
-					l, err := b.Catalog.Enter(b.ctx, again, how)
+					l, err := On(b.Catalog).Enter(b.ctx, again, how)
 					_, holds := l.HeldBy(one.TS)
 					_, waits := l.WaitedBy(one.TS)
 					if err != nil || holds != (i == 0) || waits != (i > 0) {
@@ -325,7 +325,7 @@ var enterCases = []testCase{
 			b.insert("locks", append(free(name), field("fence", fence)))
 			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
 				b.wantUntouched("locks", name, func() {
-					_, err := b.Catalog.Enter(b.ctx, grant(name, alice), how)
+					_, err := On(b.Catalog).Enter(b.ctx, grant(name, alice), how)
 					b.wantMalformed(err, "locks", name, "fence")
 				})
 			}
@@ -341,7 +341,7 @@ var enterCases = []testCase{
 			name := label(i)
 			b.insert("locks", with(held(name, alice), f))
 			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.Enter(b.ctx, grant(name, bob), catalog.Queue)
+				_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.Queue)
 				b.wantMalformed(err, "locks", name, f.Key)
 			})
 		}
@@ -367,13 +367,13 @@ var enterCases = []testCase{
 		ctx, cancel := context.WithCancel(b.ctx)
 		cancel()
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Enter(ctx, g[2], catalog.Queue)
+			_, err := On(b.Catalog).Enter(ctx, g[2], catalog.Queue)
 			b.wantErr(err, context.Canceled)
-			_, err = b.Catalog.Leave(ctx, g[0].Session)
+			_, err = On(b.Catalog).Leave(ctx, g[0].Session)
 			b.wantErr(err, context.Canceled)
-			_, err = b.Catalog.Evict(ctx, dead(g[0]), "silent")
+			_, err = On(b.Catalog).Evict(ctx, dead(g[0]), "silent")
 			b.wantErr(err, context.Canceled)
-			_, err = b.Catalog.GrantNext(ctx, "balancer")
+			_, err = On(b.Catalog).GrantNext(ctx, "balancer")
 			b.wantErr(err, context.Canceled)
 		})
 	}},

@@ -88,11 +88,11 @@ var leaveCases = []testCase{
 			grant("balancer", alice).Session, {Name: "balancer"}, {Name: "balancer", TS: historicalTS},
 		} {
 			b.wantUntouched("locks", "balancer", func() {
-				_, err := b.Catalog.Leave(b.ctx, s)
+				_, err := On(b.Catalog).Leave(b.ctx, s)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
-		_, err := b.Catalog.Leave(b.ctx, catalog.Session{Name: "other", TS: g[0].TS})
+		_, err := On(b.Catalog).Leave(b.ctx, catalog.Session{Name: "other", TS: g[0].TS})
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "other"); raw != nil {
 			b.Errorf("created %v", raw)
@@ -104,7 +104,7 @@ var leaveCases = []testCase{
 		b.leave(g[0].Session, award(g[1], planted+2))
 		for _, one := range []catalog.Request{g[0], g[2]} {
 			b.wantUntouched("locks", "balancer", func() {
-				_, err := b.Catalog.Leave(b.ctx, one.Session)
+				_, err := On(b.Catalog).Leave(b.ctx, one.Session)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
@@ -146,10 +146,10 @@ func (b *bench) revOf(name string) int64 {
 var buryCases = []testCase{
 	{"Evict_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
 		g := b.inLine("balancer", 3)
-		awards, err := b.Catalog.Evict(b.ctx, dead(g[0]), "silent for 15m")
+		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent for 15m")
 		want := award(g[1], planted+2)
 		want.Evidence = "silent for 15m"
-		b.wantAwards(awards, err, want)
+		b.wantAwards(grants, err, want)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[1], planted+2, 4),
 			field("evidence", want.Evidence), waiters(g[2])))
 		b.wantAwards(b.look("balancer").Lock.GrantsOf(g[1].Process), nil, want)
@@ -166,11 +166,11 @@ var buryCases = []testCase{
 			dead(grant("balancer", g[0].Process)),
 		} {
 			b.wantUntouched("locks", "balancer", func() {
-				_, err := b.Catalog.Evict(b.ctx, one, "silent")
+				_, err := On(b.Catalog).Evict(b.ctx, one, "silent")
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
-		_, err := b.Catalog.Evict(b.ctx, dead(grant("other", alice)), "silent")
+		_, err := On(b.Catalog).Evict(b.ctx, dead(grant("other", alice)), "silent")
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "other"); raw != nil {
 			b.Errorf("created %v", raw)
@@ -180,21 +180,21 @@ var buryCases = []testCase{
 		g := b.inLine("balancer", 1)
 		b.leave(g[0].Session)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Evict(b.ctx, dead(g[0]), "silent")
+			_, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
 	{"Evict_DeadWaiter_ChangesTheLineOnly", func(b *bench) {
 		g := b.inLine("balancer", 3)
-		awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
-		b.wantAwards(awards, err)
+		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")
+		b.wantAwards(grants, err)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 4), waiters(g[2])))
 	}},
 	{"Evict_HolderWithoutWaiters_FreesTheLock", func(b *bench) {
 		g := b.inLine("balancer", 1)
-		awards, err := b.Catalog.Evict(b.ctx, dead(g[0]), "silent")
-		b.wantAwards(awards, err)
+		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent")
+		b.wantAwards(grants, err)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 2), field("state", int32(0))))
 	}},
@@ -207,16 +207,16 @@ var buryCases = []testCase{
 			b.insert("locks", append(doc, field("fence", planted)))
 			g := grant(name, bob)
 			l := b.enter(g)
-			awards, err := b.Catalog.Evict(b.ctx, l.Holder(), "silent")
+			grants, err := On(b.Catalog).Evict(b.ctx, l.Holder(), "silent")
 			want := award(g, planted+1)
 			want.Evidence = "silent"
-			b.wantAwards(awards, err, want)
+			b.wantAwards(grants, err, want)
 		}
 	}},
 	{"Evict_OneSharerAmongSeveral_LeavesTheOthers", func(b *bench) {
 		g := b.readers("balancer", 3)
-		awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
-		b.wantAwards(awards, err)
+		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")
+		b.wantAwards(grants, err)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+3, 4),
 			field("grants", line(g[2], planted+3)), field("mode", "shared"),
 			field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[2], planted+3)})))
@@ -227,20 +227,20 @@ var buryCases = []testCase{
 		for _, one := range g {
 			b.enter(one)
 		}
-		awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
+		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")
 		want := []catalog.Grant{award(g[2], planted+2), award(g[3], planted+3)}
 		for i := range want {
 			want[i].Evidence = "silent"
 		}
-		b.wantAwards(awards, err, want...)
+		b.wantAwards(grants, err, want...)
 		l := b.look("balancer").Lock
-		b.wantAwards(l.Awards, nil, want...)
+		b.wantAwards(l.Grants, nil, want...)
 		b.wantAwards(l.GrantsOf(g[0].Process), nil, award(g[0], planted+1))
 	}},
 	{"PutFirst_OneOfTheLine_IsNext", func(b *bench) {
 		g := b.inLine("balancer", 4)
 		for range 2 { // again changes nothing more
-			if err := b.Catalog.PutFirst(b.ctx, g[0].Session, g[2].TS); err != nil {
+			if err := On(b.Catalog).PutFirst(b.ctx, g[0].Session, g[2].TS); err != nil {
 				b.Fatal(err)
 			}
 			if l := b.look("balancer").Lock; len(l.Waiters) != 3 || l.Waiters[0].TS != g[2].TS ||
@@ -265,13 +265,13 @@ var buryCases = []testCase{
 			{shared.Session(), r.TS}, {catalog.Session{Name: "other", TS: g[0].TS}, g[1].TS},
 		} {
 			b.wantUntouched("locks", c.s.Name, func() {
-				b.wantErr(b.Catalog.PutFirst(b.ctx, c.s, c.to), catalog.ErrNoMatch)
+				b.wantErr(On(b.Catalog).PutFirst(b.ctx, c.s, c.to), catalog.ErrNoMatch)
 			})
 		}
 	}},
 	{"RequestYield_IsOfTheHolderOnly", func(b *bench) {
 		g := b.inLine("balancer", 2)
-		if err := b.Catalog.RequestYield(b.ctx, "balancer", "$ts", "$why"); err != nil {
+		if err := On(b.Catalog).RequestYield(b.ctx, "balancer", "$ts", "$why"); err != nil {
 			b.Fatal(err)
 		}
 		l := b.look("balancer").Lock
@@ -290,15 +290,15 @@ var buryCases = []testCase{
 		b.readers("shared", 1)
 		for _, name := range []string{"free", "shared", "other"} {
 			b.wantUntouched("locks", name, func() {
-				b.wantErr(b.Catalog.RequestYield(b.ctx, name, "x", "y"), catalog.ErrNoMatch)
+				b.wantErr(On(b.Catalog).RequestYield(b.ctx, name, "x", "y"), catalog.ErrNoMatch)
 			})
 		}
 	}},
 	{"GrantNext_FreeWithWaiters_GrantsToTheFirst", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0))) // a foreign release
-		awards, err := b.Catalog.GrantNext(b.ctx, "balancer")
-		b.wantAwards(awards, err, award(g[1], planted+2))
+		grants, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
+		b.wantAwards(grants, err, award(g[1], planted+2))
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[1], planted+2, 4), waiters(g[2])))
 	}},
@@ -309,14 +309,14 @@ var buryCases = []testCase{
 			b.enter(one)
 		}
 		b.rewrite("balancer", field("state", int64(0)))
-		awards, err := b.Catalog.GrantNext(b.ctx, "balancer")
-		b.wantAwards(awards, err, award(g[1], planted+2), award(g[2], planted+3))
+		grants, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
+		b.wantAwards(grants, err, award(g[1], planted+2), award(g[2], planted+3))
 	}},
 	{"GrantNext_ForeignReleaseOfPermits_GrantsUpToTheLimit", func(b *bench) {
 		g := b.permits("balancer", 5, 2)
 		b.rewrite("balancer", field("state", int32(0)))
-		awards, err := b.Catalog.GrantNext(b.ctx, "balancer")
-		b.wantAwards(awards, err, award(g[2], planted+3), award(g[3], planted+4))
+		grants, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
+		b.wantAwards(grants, err, award(g[2], planted+3), award(g[3], planted+4))
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[2], planted+4, 6),
 			field("grants", line(g[2], planted+3)+line(g[3], planted+4)), field("mode", "permit"),
 			field("limit", int32(2)), waiters(g[4]),
@@ -331,11 +331,11 @@ var buryCases = []testCase{
 		b.permits("permits", 3, 2)
 		for _, name := range []string{"held", "free", "shared", "permits"} {
 			b.wantUntouched("locks", name, func() {
-				_, err := b.Catalog.GrantNext(b.ctx, name)
+				_, err := On(b.Catalog).GrantNext(b.ctx, name)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
-		_, err := b.Catalog.GrantNext(b.ctx, "other")
+		_, err := On(b.Catalog).GrantNext(b.ctx, "other")
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "other"); raw != nil {
 			b.Errorf("created %v", raw)

@@ -21,7 +21,7 @@ func (b *bench) nearMillis(n int64) bool {
 // try enters in that way and wants to hold the lock at once.
 func (b *bench) try(g catalog.Request, how catalog.EnterMode) catalog.Lock {
 	b.Helper()
-	l, err := b.Catalog.Enter(b.ctx, g, how)
+	l, err := On(b.Catalog).Enter(b.ctx, g, how)
 	if _, ok := l.HeldBy(g.TS); err != nil || !ok {
 		b.Fatalf("enter: %+v, %v", l, err)
 	}
@@ -142,19 +142,19 @@ var lineCases = []testCase{
 		}
 		b.wantHeld(g[0].Process, nil)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := b.Catalog.Leave(b.ctx, g[0].Session)
+			_, err := On(b.Catalog).Leave(b.ctx, g[0].Session)
 			b.wantErr(err, catalog.ErrNoMatch)
-			_, err = b.Catalog.Evict(b.ctx, dead(g[1]), "silent")
+			_, err = On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		if l := b.enter(g[2]); len(l.Waiters) != 1 {
 			b.Errorf("lock: %+v", l)
 		}
 		b.enter(g[3])
-		awards, err := b.Catalog.Evict(b.ctx, foreign, "silent")
+		grants, err := On(b.Catalog).Evict(b.ctx, foreign, "silent")
 		granted := award(g[2], planted+3)
 		granted.Evidence = "silent"
-		b.wantAwards(awards, err, granted)
+		b.wantAwards(grants, err, granted)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[2], planted+3, 5),
 			field("mode", "shared"), field("sharers", bson.A{sharing(g[2], planted+3)}),
 			field("evidence", "silent"), waiters(g[3])))
@@ -175,7 +175,7 @@ var lineCases = []testCase{
 		}
 		b.leave(g[0].Session, award(g[1], planted+2))
 		survived("leave")
-		if _, err := b.Catalog.Evict(b.ctx, dead(g[1]), "silent"); err != nil {
+		if _, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent"); err != nil {
 			b.Error(err)
 		}
 		survived("bury")
@@ -183,7 +183,7 @@ var lineCases = []testCase{
 		b.leave(g[3].Session)
 		survived("leave of the last")
 		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0])}))
-		if _, err := b.Catalog.GrantNext(b.ctx, "balancer"); err != nil {
+		if _, err := On(b.Catalog).GrantNext(b.ctx, "balancer"); err != nil {
 			b.Error(err)
 		}
 		survived("settle")
@@ -200,15 +200,15 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 	b.insert("locks", append(free("free "+name), field(key, value)))
 	for _, name := range []string{name, "free " + name} {
 		b.wantUntouched("locks", name, func() {
-			_, err := b.Catalog.Enter(b.ctx, grant(name, bob), catalog.Queue)
+			_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.Queue)
 			b.wantMalformed(err, "locks", name, where)
 			holder := holder
 			holder.Name = name
-			_, err = b.Catalog.Evict(b.ctx, holder, "silent")
+			_, err = On(b.Catalog).Evict(b.ctx, holder, "silent")
 			b.wantMalformed(err, "locks", name, where)
-			_, err = b.Catalog.GrantNext(b.ctx, name)
+			_, err = On(b.Catalog).GrantNext(b.ctx, name)
 			b.wantMalformed(err, "locks", name, where)
-			_, err = b.Catalog.Leave(b.ctx, grant(name, bob).Session)
+			_, err = On(b.Catalog).Leave(b.ctx, grant(name, bob).Session)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		look := b.look(name)
@@ -240,10 +240,10 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 		b.enter(one)
 	}
 	b.leave(g[0].Session, award(g[1], planted+2))
-	awards, err := b.Catalog.Evict(b.ctx, dead(g[1]), "$evidence.$x")
+	grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "$evidence.$x")
 	want := award(g[2], planted+3)
 	want.Evidence = "$evidence.$x"
-	b.wantAwards(awards, err, want)
+	b.wantAwards(grants, err, want)
 	doc := with(holding(g[2], planted+3, 5), field("evidence", want.Evidence))
 	switch mode {
 	case catalog.Permit:

@@ -30,7 +30,7 @@ func (b *bench) wantAllDone(errs []error) {
 	}
 }
 
-// A relay hands the awards that leaving brings to the goroutines that wait for them.
+// A relay hands the grants that leaving brings to the goroutines that wait for them.
 type relay struct {
 	b       *bench
 	holders atomic.Int32
@@ -50,11 +50,11 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	return told
 }
 
-// tell passes awards on. One session is awarded once, and may be told so again.
-func (r *relay) tell(awards []catalog.Grant) {
+// tell passes grants on. One session is awarded once, and may be told so again.
+func (r *relay) tell(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, a := range awards {
+	for _, a := range grants {
 		told := r.told[a.TS]
 		delete(r.told, a.TS)
 		switch {
@@ -70,7 +70,7 @@ func (r *relay) tell(awards []catalog.Grant) {
 // turn enters, waits for the lock, and leaves it again.
 func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	told := r.expect(g.TS)
-	l, err := r.b.Catalog.Enter(ctx, g, catalog.Queue)
+	l, err := On(r.b.Catalog).Enter(ctx, g, catalog.Queue)
 	if err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	r.fences[fence] = true
 	r.mu.Unlock()
 	r.holders.Add(-1)
-	awards, err := r.b.Catalog.Leave(ctx, g.Session)
-	r.tell(awards)
+	grants, err := On(r.b.Catalog).Leave(ctx, g.Session)
+	r.tell(grants)
 	return err
 }
 
@@ -143,7 +143,7 @@ var queueRaceCases = []testCase{
 				grants[i] = grant(name, process(i))
 			}
 			b.wantAllDone(together(contenders, func(i int) error {
-				l, err := b.Catalog.Enter(b.ctx, grants[i], catalog.Queue)
+				l, err := On(b.Catalog).Enter(b.ctx, grants[i], catalog.Queue)
 				_, holds := l.HeldBy(grants[i].TS)
 				_, waits := l.WaitedBy(grants[i].TS)
 				if err == nil && holds == waits {
@@ -171,7 +171,7 @@ var queueRaceCases = []testCase{
 		g := b.inLine("balancer", 1)
 		again := grant("balancer", bob)
 		b.wantAllDone(together(8, func(int) error {
-			_, err := b.Catalog.Enter(b.ctx, again, catalog.Queue)
+			_, err := On(b.Catalog).Enter(b.ctx, again, catalog.Queue)
 			return err
 		}))
 		b.wantDocument(b.document("locks", "balancer"),
@@ -182,16 +182,16 @@ var queueRaceCases = []testCase{
 	{"Race_LeavesOfOneSession_OneWins", func(b *bench) {
 		g := b.inLine("balancer", 11)
 		for i := range 10 {
-			var mu sync.Mutex // guards awards
-			var awards []catalog.Grant
+			var mu sync.Mutex // guards grants
+			var grants []catalog.Grant
 			b.wantOneWinner(together(2, func(int) error {
-				got, err := b.Catalog.Leave(b.ctx, g[i].Session)
+				got, err := On(b.Catalog).Leave(b.ctx, g[i].Session)
 				mu.Lock()
 				defer mu.Unlock()
-				awards = append(awards, got...)
+				grants = append(grants, got...)
 				return err
 			}), catalog.ErrNoMatch)
-			b.wantAwards(awards, nil, award(g[i+1], planted+int64(i)+2))
+			b.wantAwards(grants, nil, award(g[i+1], planted+int64(i)+2))
 		}
 	}},
 	{"Race_BuryAndLeave_OneWins", func(b *bench) {
@@ -199,10 +199,10 @@ var queueRaceCases = []testCase{
 		for i := range 10 {
 			b.wantOneWinner(together(2, func(n int) error {
 				if n == 0 {
-					_, err := b.Catalog.Leave(b.ctx, g[i].Session)
+					_, err := On(b.Catalog).Leave(b.ctx, g[i].Session)
 					return err
 				}
-				_, err := b.Catalog.Evict(b.ctx, dead(g[i]), "silent")
+				_, err := On(b.Catalog).Evict(b.ctx, dead(g[i]), "silent")
 				return err
 			}), catalog.ErrNoMatch)
 			if l := b.look("balancer").Lock; l.TS != g[i+1].TS || l.Fence != planted+int64(i)+2 {
@@ -214,7 +214,7 @@ var queueRaceCases = []testCase{
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0)))
 		b.wantOneWinner(together(4, func(int) error {
-			_, err := b.Catalog.GrantNext(b.ctx, "balancer")
+			_, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
 			return err
 		}), catalog.ErrNoMatch)
 		b.wantDocument(b.document("locks", "balancer"),
@@ -223,7 +223,7 @@ var queueRaceCases = []testCase{
 	{"Race_Tries_OneWinsAndNobodyWaits", func(b *bench) {
 		b.party("balancer", 0)
 		b.wantOneWinner(together(contenders, func(i int) error {
-			_, err := b.Catalog.Enter(b.ctx, grant("balancer", process(i)), catalog.Try)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", process(i)), catalog.Try)
 			return err
 		}), catalog.ErrNotFree)
 		if l := b.look("balancer").Lock; len(l.Waiters) > 0 || b.revOf("balancer") != 1 {

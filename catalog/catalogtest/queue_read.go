@@ -46,15 +46,15 @@ func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 // awarded asks what process holds, and sorts the answer.
 func (b *bench) awarded(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
-	awards, free, err := b.Catalog.HeldOrFree(b.ctx, process, names)
+	grants, free, err := b.Catalog.HeldOrFree(b.ctx, process, names)
 	if err != nil {
 		b.Fatalf("awarded: %v", err)
 	}
-	slices.SortFunc(awards, func(a, b catalog.Grant) int {
+	slices.SortFunc(grants, func(a, b catalog.Grant) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
 	})
 	slices.Sort(free)
-	return awards, free
+	return grants, free
 }
 
 // waits is what Held tells of g while it waits.
@@ -85,7 +85,7 @@ var queueReadCases = []testCase{
 		enter := func(name, process string, holds ...bson.ObjectID) {
 			g := grant(name, process)
 			g.Holds = holds
-			if _, err := b.Catalog.Enter(b.ctx, g, catalog.Queue); err != nil {
+			if _, err := On(b.Catalog).Enter(b.ctx, g, catalog.Queue); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -255,7 +255,7 @@ var queueReadCases = []testCase{
 		next[0].Process, next[1].Process = process(1), process(0)
 		b.enter(next[0])
 		b.enter(next[1])
-		if _, err := b.Catalog.Evict(b.ctx, dead(next[0]), "silent"); err != nil {
+		if _, err := On(b.Catalog).Evict(b.ctx, dead(next[0]), "silent"); err != nil {
 			b.Fatal(err)
 		}
 		other[0].Process = ""
@@ -265,15 +265,15 @@ var queueReadCases = []testCase{
 		b.insert("locks", with(held("bad", process(0)), field("waiters", int32(5))))
 		b.acquire(grant("acquired", process(0)))
 		b.inLine("not asked for", 1)
-		awards, unheld := b.awarded(process(0), "mine", "next", "free", "left", "bad", "missing")
+		grants, unheld := b.awarded(process(0), "mine", "next", "free", "left", "bad", "missing")
 		got := award(next[1], planted+2)
 		got.Evidence = "silent"
-		b.wantAwards(awards, nil, award(mine[0], planted+1), got)
+		b.wantAwards(grants, nil, award(mine[0], planted+1), got)
 		if want := []string{"free", "left"}; !slices.Equal(want, unheld) {
 			b.Errorf("free\nwant %q\ngot  %q", want, unheld)
 		}
-		awards, unheld = b.awarded(process(1), "mine", "other", "next")
-		b.wantAwards(awards, nil)
+		grants, unheld = b.awarded(process(1), "mine", "other", "next")
+		b.wantAwards(grants, nil)
 		if len(unheld) > 0 {
 			b.Errorf("free: %q", unheld)
 		}
@@ -284,13 +284,13 @@ var queueReadCases = []testCase{
 			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
 			b.enter(g[i])
 		}
-		awards, _ := b.awarded(process(0), "balancer")
-		b.wantAwards(awards, nil, award(g[0], planted+1), award(g[2], planted+3))
-		awards, _ = b.awarded(process(1), "balancer")
-		b.wantAwards(awards, nil, award(g[1], planted+2))
-		awards, unheld := b.awarded(process(0))
-		if len(awards)+len(unheld) > 0 {
-			b.Errorf("asked for nothing, got %+v, %q", awards, unheld)
+		grants, _ := b.awarded(process(0), "balancer")
+		b.wantAwards(grants, nil, award(g[0], planted+1), award(g[2], planted+3))
+		grants, _ = b.awarded(process(1), "balancer")
+		b.wantAwards(grants, nil, award(g[1], planted+2))
+		grants, unheld := b.awarded(process(0))
+		if len(grants)+len(unheld) > 0 {
+			b.Errorf("asked for nothing, got %+v, %q", grants, unheld)
 		}
 	}},
 	{"Waiting_YieldsWhereSomebodyWaits", func(b *bench) {
@@ -374,7 +374,7 @@ var queueReadCases = []testCase{
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(first[1]), waits(again)})
 		b.leave(first[1].Session)
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(again)})
-		if _, err := b.Catalog.GrantNext(b.ctx, "a"); err != nil {
+		if _, err := On(b.Catalog).GrantNext(b.ctx, "a"); err != nil {
 			b.Fatal(err)
 		}
 		got := catalog.HeldSession{Session: second[1].Session, Fence: planted + 2}

@@ -52,7 +52,7 @@ var raceCases = []testCase{
 		for round := range 10 {
 			name := fmt.Sprintf("lock-%d", round)
 			b.wantOneWinner(together(2, func(i int) error {
-				_, err := b.Catalog.Enter(b.ctx, grant(name, process(i)), catalog.Claim)
+				_, err := On(b.Catalog).Enter(b.ctx, grant(name, process(i)), catalog.Claim)
 				return err
 			}), catalog.ErrNotFree)
 		}
@@ -67,7 +67,7 @@ var raceCases = []testCase{
 			var mu sync.Mutex // guards winner
 			b.wantOneWinner(together(contenders, func(i int) error {
 				g := grant("balancer", process(i))
-				l, err := b.Catalog.Enter(b.ctx, g, catalog.Claim)
+				l, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim)
 				if err == nil {
 					mu.Lock()
 					winner = l.Session()
@@ -90,7 +90,7 @@ var raceCases = []testCase{
 			holders := make([]catalog.Lock, 4)
 			errs := together(len(holders), func(i int) (err error) {
 				g := grant("balancer", process(i))
-				holders[i], err = b.Catalog.Overtake(b.ctx, g, from.Holder())
+				holders[i], err = On(b.Catalog).Overtake(b.ctx, g, from.Holder())
 				return err
 			})
 			b.wantOneWinner(errs, catalog.ErrNoMatch)
@@ -112,7 +112,7 @@ var raceCases = []testCase{
 				if i == 0 {
 					return b.release(g.Session)
 				}
-				_, err := b.Catalog.Overtake(b.ctx, grant(g.Name, bob), l.Holder())
+				_, err := On(b.Catalog).Overtake(b.ctx, grant(g.Name, bob), l.Holder())
 				return err
 			}), catalog.ErrNoMatch)
 		}
@@ -150,7 +150,7 @@ var raceCases = []testCase{
 	{"Breaks_OneWins", func(b *bench) {
 		b.acquire(grant("balancer", alice))
 		b.wantOneWinner(together(4, func(int) error {
-			_, err := b.Catalog.Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
+			_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
 			return err
 		}), catalog.ErrNoMatch)
 	}},

@@ -136,7 +136,7 @@ func (b *bench) document(collection, id string) bson.Raw {
 
 func (b *bench) acquire(g catalog.Request) catalog.Lock {
 	b.Helper()
-	l, err := b.Catalog.Enter(b.ctx, g, catalog.Claim)
+	l, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim)
 	if err != nil {
 		b.Fatalf("acquire: %v", err)
 	}
@@ -154,7 +154,7 @@ func (b *bench) ping(process string) catalog.Ping {
 
 // release takes s out of the lock, whoever is granted by it.
 func (b *bench) release(s catalog.Session) error {
-	_, err := b.Catalog.Leave(b.ctx, s)
+	_, err := On(b.Catalog).Leave(b.ctx, s)
 	return err
 }
 

@@ -47,7 +47,7 @@ var transactCases = []testCase{
 			if runs++; runs > 1 {
 				return nil // a store with snapshots runs again after the conflict
 			}
-			_, err := b.Catalog.Overtake(b.ctx, thief, catalog.Holder{Session: g.Session, Process: alice})
+			_, err := On(b.Catalog).Overtake(b.ctx, thief, catalog.Holder{Session: g.Session, Process: alice})
 			return err
 		})
 		if b.noTransactions(err, runs) {
@@ -96,7 +96,7 @@ var transactCases = []testCase{
 		yield := func(limit time.Duration) error {
 			ctx, cancel := context.WithTimeout(b.ctx, limit)
 			defer cancel()
-			return b.Catalog.RequestYield(ctx, "balancer", "x", "y")
+			return On(b.Catalog).RequestYield(ctx, "balancer", "x", "y")
 		}
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(ctx context.Context) error {
@@ -131,14 +131,14 @@ var transactCases = []testCase{
 			err := b.Catalog.Transact(b.ctx, s, func(ctx context.Context) error {
 				runs++
 				b.wantUntouched("locks", "balancer", func() {
-					if err := b.Catalog.Renew(ctx, renewal(g[0], int64(n+2))); err != nil {
+					if err := On(b.Catalog).Renew(ctx, renewal(g[0], int64(n+2))); err != nil {
 						b.Error(err)
 					}
-					if err := b.Catalog.PutFirst(ctx, s, g[2].TS); err != nil {
+					if err := On(b.Catalog).PutFirst(ctx, s, g[2].TS); err != nil {
 						b.Error(err)
 					}
-					b.wantErr(b.Catalog.PutFirst(ctx, s, s.TS), catalog.ErrNoMatch)
-					b.wantErr(b.Catalog.Renew(ctx, renewal(g[0], 1)), catalog.ErrNoMatch)
+					b.wantErr(On(b.Catalog).PutFirst(ctx, s, s.TS), catalog.ErrNoMatch)
+					b.wantErr(On(b.Catalog).Renew(ctx, renewal(g[0], 1)), catalog.ErrNoMatch)
 				})
 				return end
 			})

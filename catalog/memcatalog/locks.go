@@ -3,89 +3,98 @@ package memcatalog
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
-// claim is Enter by [catalog.Claim].
-func (c *Catalog) claim(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	const verb = "acquire"
-	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
+// Apply is documented in [catalog.Locks].
+func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+	verb, name := transition.Of(t), t.On()
+	enter, makes := t.(transition.Enter)
+	err := ctx.Err()
+	if err == nil && makes {
+		err = enter.Check()
 	}
-	now := c.now()
-	if err := c.forWrite(ctx, g.Name); err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
+	if err != nil {
+		return catalog.Lock{}, nil, failed(verb, name, err)
 	}
-	defer c.mu.Unlock()
-	doc, l := take(c.locks[stringKey(g.Name)]), catalog.Lock{Name: g.Name}
-	if doc == nil {
-		// As an upsert does: what the filter says equals comes first.
-		doc = fields{{"_id", text(g.Name)}, {"state", int32Of(0)}}
-	} else {
-		var bad *catalog.MalformedError
-		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
-			return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNotFree)
+	now := serverDate(c.now())
+	if s, ok := transition.Under(t); ok {
+		if in, _ := catalog.TransactionUnder(ctx, s).(*Transaction); in != nil {
+			return catalog.Lock{}, nil, c.applyIn(in, t, now)
 		}
 	}
-	change, err := queue.Acquire(l, shared(doc), g, now)
-	if err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
+	if err := c.forWrite(ctx, name); err != nil {
+		return catalog.Lock{}, nil, failed(verb, name, err)
 	}
-	return c.turn(verb, g.Name, doc, change)
+	defer c.mu.Unlock()
+	doc := take(c.locks[stringKey(name)])
+	if doc == nil && makes { // As an upsert does: what the filter says equals comes first.
+		doc = fields{{"_id", text(name)}, {"state", int32Of(0)}}
+	}
+	change, err := c.decide(doc, t, now)
+	if err != nil {
+		return catalog.Lock{}, nil, failed(verb, name, err)
+	}
+	if change.Nothing() {
+		l, _ := catalog.ParseLock(doc.raw())
+		return l, nil, nil
+	}
+	l, err := c.turn(verb, name, doc, change)
+	if err == nil && makes && enter.How != catalog.Claim && l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded {
+		// A fence that was counted up from nothing is raised to the clock by a second write, as a server's
+		// plain update has to.
+		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
+		if change, err := seed.Next(l, now); err == nil {
+			l, err = c.turn(verb, name, take(c.locks[stringKey(name)]), change)
+			return l, nil, err
+		}
+	}
+	return l, change.Grants, err
 }
 
-// Confirm is documented in [catalog.Locks].
-func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	return c.revise(ctx, "confirm", g.Name, func(l catalog.Lock) (queue.Change, error) {
-		return queue.Confirm(l, g)
-	})
-}
-
-// SeedFence is documented in [catalog.Locks].
-func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
-	catalog.Lock, error,
-) {
-	return c.revise(ctx, "seed the fence of", s.Name, func(l catalog.Lock) (queue.Change, error) {
-		return queue.SeedFence(l, s, atLeast)
-	})
-}
-
-// Renew is documented in [catalog.Locks].
-func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
-	now := serverDate(c.now())
-	return c.reviseHeld(ctx, "renew", r.Session, func(l catalog.Lock) (queue.Change, error) {
-		return queue.Renew(l, r, now)
-	})
-}
-
-// PutFirst is documented in [catalog.Locks].
-func (c *Catalog) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
-	return c.reviseHeld(ctx, "put a waiter first of", s, func(l catalog.Lock) (queue.Change, error) {
-		return queue.PutFirst(l, s, to)
-	})
-}
-
-// RequestYield is documented in [catalog.Locks].
-func (c *Catalog) RequestYield(ctx context.Context, name, by, why string) error {
-	now := serverDate(c.now())
-	_, err := c.revise(ctx, "request the yield of", name, func(l catalog.Lock) (queue.Change, error) {
-		return queue.RequestYield(l, by, why, now)
-	})
-	return err
-}
-
-// Overtake is documented in [catalog.Locks].
-func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
-	catalog.Lock, error,
-) {
-	now := c.now()
-	return c.revise(ctx, "overtake", g.Name, func(l catalog.Lock) (queue.Change, error) {
-		return queue.Overtake(l, g, from, now)
-	})
+// decide returns the change that a transition makes of a document, nil for none. The caller holds mu.
+func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (change catalog.Change, err error) {
+	if doc == nil {
+		return change, catalog.ErrNoMatch
+	}
+	raw := doc.raw()
+	l, bad := catalog.ParseLock(raw)
+	switch t := t.(type) {
+	case transition.Enter:
+		if t.How == catalog.Claim && bad != nil {
+			return change, catalog.ErrNotFree
+		}
+		if bad == nil && t.Mode == catalog.Exclusive && t.How != catalog.Queue {
+			if change, err = t.Acquire(l, shared(doc), now); err == nil || t.How == catalog.Claim {
+				return change, err
+			}
+		}
+	case transition.Leave:
+		if bad != nil {
+			return transition.LeaveDamaged(raw, t.TS, bad)
+		}
+		if heldBy(doc, t.Session) && len(l.Waiters) == 0 && !shared(doc) {
+			change.Set = bson.D{{Key: "state", Value: int32(0)}}
+			return change, nil
+		}
+	case transition.Break:
+		ts := c.newID()
+		if t.TS.IsZero() { // whatever is wrong with it, it is to go
+			l, bad = catalog.ParseLock(doc.with("ts", objectIDOf(ts)).raw())
+		}
+		if bad == nil {
+			return t.Free(l, shared(doc), ts)
+		}
+	}
+	if bad != nil {
+		return change, bad
+	}
+	return t.Next(l, now)
 }
 
 func (c *Catalog) lookAt(name string) catalog.Snapshot {

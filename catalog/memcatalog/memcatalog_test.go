@@ -72,8 +72,8 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 		ctx := t.Context()
 		for i := range byte(20) {
 			name := fmt.Sprint("lock-", i%7)
-			if _, err := c.Enter(ctx, grant(name, i), catalog.Claim); err != nil {
-				_, err = c.Break(ctx, catalog.Session{Name: name}, 1, "again")
+			if _, err := catalogtest.On(c).Enter(ctx, grant(name, i), catalog.Claim); err != nil {
+				_, err = catalogtest.On(c).Break(ctx, catalog.Session{Name: name}, 1, "again")
 				t.Log(err)
 			}
 			beat := catalog.Heartbeat{Process: fmt.Sprint("p-", i%3), Seq: int64(i) + 1}
@@ -92,7 +92,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	if _, err := c.Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
 		t.Fatal(err)
 	}
 	clear(c.Document("locks", "a"))
@@ -105,7 +105,7 @@ func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 func TestCatalog_SetPrimary_ShowsInLookAndHello(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{Primary: "term 1"})
-	if _, err := c.Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"term 1", "term 2"} {
@@ -151,8 +151,8 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 		t.Errorf("of one that waits: %v", err)
 	}
 	for range 2 {
-		if awards, err := streams[1].Next(ctx); err == nil {
-			t.Errorf("of one that did not wait: %+v", awards)
+		if grants, err := streams[1].Next(ctx); err == nil {
+			t.Errorf("of one that did not wait: %+v", grants)
 		}
 	}
 	n, err := c.GrantStream(ctx, "p") // one that is opened afterwards
@@ -160,11 +160,11 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := grant("a", 1)
-	if _, err := c.Enter(ctx, g, catalog.Queue); err != nil {
+	if _, err := catalogtest.On(c).Enter(ctx, g, catalog.Queue); err != nil {
 		t.Fatal(err)
 	}
-	if awards, err := n.Next(ctx); err != nil || len(awards) != 1 || awards[0].Session != g.Session {
-		t.Errorf("%+v, %v", awards, err)
+	if grants, err := n.Next(ctx); err != nil || len(grants) != 1 || grants[0].Session != g.Session {
+		t.Errorf("%+v, %v", grants, err)
 	}
 	for _, n := range append(streams[:], n) {
 		n.Close(ctx)
@@ -179,16 +179,16 @@ func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range byte(2) {
-		if _, err := c.Enter(t.Context(), grant(fmt.Sprint("lock-", i), i+1), catalog.Queue); err != nil {
+		if _, err := catalogtest.On(c).Enter(t.Context(), grant(fmt.Sprint("lock-", i), i+1), catalog.Queue); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.BreakStreams()
-	if awards, err := n.Next(t.Context()); err != nil || len(awards) != 2 {
-		t.Errorf("want both, got %+v, %v", awards, err)
+	if grants, err := n.Next(t.Context()); err != nil || len(grants) != 2 {
+		t.Errorf("want both, got %+v, %v", grants, err)
 	}
-	if awards, err := n.Next(t.Context()); err == nil {
-		t.Errorf("want the end, got %+v", awards)
+	if grants, err := n.Next(t.Context()); err == nil {
+		t.Errorf("want the end, got %+v", grants)
 	}
 }
 
@@ -216,20 +216,20 @@ func BenchmarkCatalog_AcquireTallyRelease(b *testing.B) {
 		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {
 			c := memcatalog.New(memcatalog.Options{})
 			for i := range n {
-				if _, err := c.Enter(b.Context(), grant(fmt.Sprint("lock-", i), 1), catalog.Claim); err != nil {
+				if _, err := catalogtest.On(c).Enter(b.Context(), grant(fmt.Sprint("lock-", i), 1), catalog.Claim); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.ReportAllocs()
 			g := grant("one", 2)
 			for b.Loop() {
-				if _, err := c.Enter(b.Context(), g, catalog.Claim); err != nil {
+				if _, err := catalogtest.On(c).Enter(b.Context(), g, catalog.Claim); err != nil {
 					b.Fatal(err)
 				}
 				if _, err := c.HeldSummary(b.Context(), g.Process); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := c.Leave(b.Context(), g.Session); err != nil {
+				if _, err := catalogtest.On(c).Leave(b.Context(), g.Session); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -8,7 +8,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
 )
 
 // List is documented in [catalog.Operator]. The locks are of one instant.
@@ -57,37 +56,4 @@ func (c *Catalog) row(raw bson.Raw) (catalog.Snapshot, error) {
 	row := catalog.Snapshot{Lock: &l, ServerTime: serverDate(c.now()), Pings: c.pulses(l)}
 	row.Ping, row.PingErr = parsePing(l.Process, c.pings[stringKey(l.Process)])
 	return row, nil
-}
-
-// Break is documented in [catalog.Operator].
-func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
-	catalog.Lock, error,
-) {
-	const verb = "break"
-	name := s.Name
-	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
-	}
-	ts := c.newID()
-	if err := c.forWrite(ctx, name); err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
-	}
-	defer c.mu.Unlock()
-	doc := take(c.locks[stringKey(name)])
-	if doc == nil {
-		return catalog.Lock{}, failed(verb, name, catalog.ErrNoMatch)
-	}
-	seen := doc
-	if s.TS.IsZero() {
-		seen = doc.with("ts", objectIDOf(ts)) // whatever is wrong with it, it is to go
-	}
-	l, bad := catalog.ParseLock(seen.raw())
-	if bad != nil {
-		return catalog.Lock{}, failed(verb, name, bad)
-	}
-	change, err := queue.Break(l, shared(doc), s, fence, ts, why)
-	if err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
-	}
-	return c.turn(verb, name, doc, change)
 }

@@ -1,7 +1,6 @@
 package memcatalog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,160 +9,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
 )
 
-// Enter is documented in [catalog.Queues].
-func (c *Catalog) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
-	catalog.Lock, error,
-) {
-	const verb = "enter"
-	if err := cmp.Or(ctx.Err(), g.Check()); err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
-	}
-	if how == catalog.Claim {
-		return c.claim(ctx, g)
-	}
-	now := serverDate(c.now())
-	if err := c.forWrite(ctx, g.Name); err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
-	}
-	defer c.mu.Unlock()
-	doc := take(c.locks[stringKey(g.Name)])
-	l := catalog.Lock{Name: g.Name}
-	if doc == nil {
-		doc = fields{{"_id", text(g.Name)}, {"state", int32Of(0)}}
-	} else {
-		var bad *catalog.MalformedError
-		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
-			return catalog.Lock{}, failed(verb, g.Name, bad)
-		}
-	}
-	if g.Mode == catalog.Exclusive && how != catalog.Queue {
-		if change, err := queue.Acquire(l, shared(doc), g, now); err == nil {
-			return c.takePlainly(verb, g, doc, change)
-		}
-	}
-	change, changed, err := queue.Enter(l, g, how, now)
-	switch {
-	case err != nil:
-		return catalog.Lock{}, failed(verb, g.Name, err)
-	case !changed:
-		return l, nil
-	}
-	return c.turn(verb, g.Name, doc, change)
-}
-
-// takePlainly carries out a plain acquisition. A fence that was counted up from nothing is raised to the clock by
-// a second write, as a server's plain update has to. The caller holds mu.
-func (c *Catalog) takePlainly(verb string, g catalog.Request, doc fields, change queue.Change) (catalog.Lock, error) {
-	l, err := c.turn(verb, g.Name, doc, change)
-	if err != nil || l.Fence >= queue.Seeded {
-		return l, err
-	}
-	if change, err = queue.SeedFence(l, g.Session, l.When.UnixMilli()); err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
-	}
-	return c.turn(verb, g.Name, take(c.locks[stringKey(g.Name)]), change)
-}
-
-// Leave is documented in [catalog.Queues].
-func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
-	const verb = "leave"
-	if err := ctx.Err(); err != nil {
-		return nil, failed(verb, s.Name, err)
-	}
-	now := serverDate(c.now())
-	if err := c.forWrite(ctx, s.Name); err != nil {
-		return nil, failed(verb, s.Name, err)
-	}
-	defer c.mu.Unlock()
-	doc := take(c.locks[stringKey(s.Name)])
-	if doc == nil {
-		return nil, failed(verb, s.Name, catalog.ErrNoMatch)
-	}
-	raw := doc.raw()
-	l, bad := catalog.ParseLock(raw)
-	var change queue.Change
-	var err error
-	switch {
-	case bad != nil:
-		change, err = queue.LeaveDamaged(raw, s.TS, bad)
-	case heldBy(doc, s) && len(l.Waiters) == 0 && !shared(doc):
-		change.Set = bson.D{{Key: "state", Value: int32(0)}}
-	default:
-		change, err = queue.Leave(l, s.TS, now, "")
-	}
-	if err != nil {
-		return nil, failed(verb, s.Name, err)
-	}
-	_, err = c.turn(verb, s.Name, doc, change)
-	return change.Awards, err
-}
-
-// Evict is documented in [catalog.Queues].
-func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Grant, error,
-) {
-	const verb = "bury"
-	now := serverDate(c.now())
-	return c.change(ctx, verb, dead.Name, func(l catalog.Lock) (queue.Change, error) {
-		return queue.Evict(l, dead, now, evidence)
-	})
-}
-
-// GrantNext is documented in [catalog.Queues].
-func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
-	now := serverDate(c.now())
-	return c.change(ctx, "settle", name, func(l catalog.Lock) (queue.Change, error) {
-		return queue.GrantNext(l, now)
-	})
-}
-
-// change is revise that tells whom it granted the lock.
-func (c *Catalog) change(ctx context.Context, verb, name string,
-	transition func(catalog.Lock) (queue.Change, error)) ([]catalog.Grant, error) {
-	var awards []catalog.Grant
-	_, err := c.revise(ctx, verb, name, func(l catalog.Lock) (queue.Change, error) {
-		change, err := transition(l)
-		awards = change.Awards
-		return change, err
-	})
-	return awards, err
-}
-
-// revise carries out a transition on a document that must be there and be understood.
-func (c *Catalog) revise(ctx context.Context, verb, name string,
-	transition func(catalog.Lock) (queue.Change, error)) (catalog.Lock, error) {
-	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
-	}
-	if err := c.forWrite(ctx, name); err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
-	}
-	defer c.mu.Unlock()
-	doc := take(c.locks[stringKey(name)])
-	change, err := decide(doc, transition)
-	if err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
-	}
-	return c.turn(verb, name, doc, change)
-}
-
-// decide returns the change that a transition makes of a document.
-func decide(doc fields, transition func(catalog.Lock) (queue.Change, error)) (queue.Change, error) {
-	if doc == nil {
-		return queue.Change{}, catalog.ErrNoMatch
-	}
-	l, bad := catalog.ParseLock(doc.raw())
-	if bad != nil {
-		return queue.Change{}, bad
-	}
-	return transition(l)
-}
-
-// turn writes a change of the queue and tells whom it granted the lock. The caller holds mu.
-func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (catalog.Lock, error) {
+// turn writes a change and tells whom it granted the lock. The caller holds mu.
+func (c *Catalog) turn(verb, name string, doc fields, change catalog.Change) (catalog.Lock, error) {
 	changes, err := edits(doc, change)
 	if err != nil {
 		return catalog.Lock{}, failed(verb, name, err)
@@ -173,12 +22,12 @@ func (c *Catalog) turn(verb, name string, doc fields, change queue.Change) (cata
 		return catalog.Lock{}, failed(verb, name, bad)
 	}
 	l, _ := c.putLock(stringKey(name), raw) // malformed when its fence came to an end: nobody has it
-	c.tell(change.Awards)
+	c.tell(change.Grants)
 	return l, nil
 }
 
-// edits are a change of the queue, with rev.
-func edits(doc fields, change queue.Change) ([]edit, error) {
+// edits are a change, with rev.
+func edits(doc fields, change catalog.Change) ([]edit, error) {
 	var changes []edit
 	if next, ok := change.NextRev(doc.get("rev")); ok {
 		changes = append(changes, set("rev", int64Of(next)))
@@ -243,10 +92,10 @@ func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bs
 
 // HeldOrFree is documented in [catalog.Queues].
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
-	awards []catalog.Grant, free []string, err error,
+	grants []catalog.Grant, free []string, err error,
 ) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("ask for awards: %w", err)
+		return nil, nil, fmt.Errorf("ask for grants: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,9 +108,9 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string
 		if !l.Held {
 			free = append(free, name)
 		}
-		awards = append(awards, l.GrantsOf(process)...)
+		grants = append(grants, l.GrantsOf(process)...)
 	}
-	return awards, free, nil
+	return grants, free, nil
 }
 
 // pulses are the pings of all holders and waiters. The caller holds mu.
@@ -341,10 +190,10 @@ func (c *Catalog) BreakStreams() {
 	}
 }
 
-// tell passes awards on to the streams of their processes. The caller holds mu.
-func (c *Catalog) tell(awards []catalog.Grant) {
+// tell passes grants on to the streams of their processes. The caller holds mu.
+func (c *Catalog) tell(grants []catalog.Grant) {
 	for s := range c.streams {
-		for _, a := range awards {
+		for _, a := range grants {
 			if a.Process == s.process {
 				s.pending = append(s.pending, a)
 				s.signal()
@@ -364,12 +213,12 @@ func (s *stream) signal() {
 func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		s.c.mu.Lock()
-		awards, over := s.pending, s.over
+		grants, over := s.pending, s.over
 		s.pending = nil
 		s.c.mu.Unlock()
 		switch {
-		case len(awards) > 0:
-			return awards, nil
+		case len(grants) > 0:
+			return grants, nil
 		case over:
 			return nil, failed("notices for", s.process, errStreamOver)
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 )
 
@@ -232,28 +232,22 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// reviseHeld is revise by a session that holds the lock: in the transaction under it, if ctx carries that.
-func (c *Catalog) reviseHeld(ctx context.Context, verb string, s catalog.Session,
-	transition func(catalog.Lock) (queue.Change, error)) error {
-	t, _ := catalog.TransactionUnder(ctx, s).(*Transaction)
-	if t == nil {
-		_, err := c.revise(ctx, verb, s.Name, transition)
-		return err
-	}
-	key := stringKey(s.Name)
+// applyIn carries out a transition of a session that holds the lock, in the transaction under it.
+func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) error {
+	key := stringKey(t.On())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	doc := t.read(key)
+	doc := in.read(key)
 	var changes []edit
-	change, err := decide(doc, transition)
+	change, err := c.decide(doc, t, now)
 	if err == nil {
 		changes, err = edits(doc, change)
 	}
 	if err == nil {
-		err = t.write(key, doc, changes...)
+		err = in.write(key, doc, changes...)
 	}
 	if err != nil {
-		return failed(verb, s.Name, err)
+		return failed(transition.Of(t), t.On(), err)
 	}
 	return nil
 }
@@ -311,7 +305,7 @@ func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (cata
 	if l.Held || len(l.Waiters) > 0 {
 		return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNotFree)
 	}
-	fence := queue.NextFence(l, now)
+	fence := transition.NextFence(l, now)
 	err := t.write(key, doc, set("fence", int64Of(fence)), set("process", text(g.Process)), inc("rev"),
 		set("takeoverMS", int64Of(g.Takeover.Milliseconds())), set("ts", objectIDOf(g.TS)),
 		set("when", dateOf(now)), set("who", text(g.Who)), set("why", text(g.Why)))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 )
 
@@ -31,7 +32,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 		}
 		start := time.Now()
 		time.AfterFunc(3*time.Second, func() { _ = tx.Commit() })
-		l, err := c.Enter(t.Context(), grant("a", 2), catalog.Claim)
+		l, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.Claim)
 		if err != nil || time.Since(start) != 3*time.Second {
 			t.Fatalf("after %v: %+v, %v", time.Since(start), l, err)
 		}
@@ -51,7 +52,7 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Enter(ctx, grant("a", 2), catalog.Queue); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := catalogtest.On(c).Enter(ctx, grant("a", 2), catalog.Queue); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
@@ -65,7 +66,7 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		if _, err := c.Enter(t.Context(), grant("a", 2), catalog.Claim); err != nil {
+		if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.Claim); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took != memcatalog.TransactionLifetime {
@@ -83,10 +84,10 @@ func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 		runs := 0
 		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				if _, err := c.Enter(t.Context(), grant("a", 2), catalog.Claim); err != nil {
+				if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.Claim); err != nil {
 					t.Error(err)
 				}
-				if _, err := c.Leave(t.Context(), grant("a", 2).Session); err != nil {
+				if _, err := catalogtest.On(c).Leave(t.Context(), grant("a", 2).Session); err != nil {
 					t.Error(err)
 				}
 			}

@@ -14,10 +14,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
-// This file carries out the transitions by compare-and-set: read, ask package queue, and write if nobody
+// This file carries out the transitions by compare-and-set: read, ask package transition, and write if nobody
 // else did meanwhile. It is the form of every transition; for the common ones fast_path.go has one that
 // needs no reading, where the server has pipeline updates. On a server without them its clock is asked
 // for, since such a server does not write it where we need it.
@@ -31,24 +31,23 @@ const (
 // errKeepsChanging is what a compare-and-set says that lost to others until its time was up.
 var errKeepsChanging = errors.New("others keep changing the document")
 
-// A transition is one of package queue. changed is false when there is nothing to write.
-type transition func(l catalog.Lock, now time.Time) (change queue.Change, changed bool, err error)
-
-// bySwap carries out a transition. makes says that it may make the document. It returns the
-// document as it is then. Who lost to another reads what the primary has, committed or not, since the
+// bySwap carries out a transition, and returns the document as it is then. Who lost to another reads what the primary has, committed or not, since the
 // write names it: committed states alone would let through one write for each commit. What is decided
 // without a write is decided on what is committed.
-func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next transition) (
-	l catalog.Lock, awards []catalog.Grant, err error,
+func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
+	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	committed := !o.uncommitted
+	_, makes := t.(transition.Enter)
+	// What Confirm asks about may not be committed yet; the write that follows waits for the majority.
+	_, confirms := t.(transition.Confirm)
+	committed := !confirms
 	for try := 1; ; {
 		raw, now, err := c.readTimed(ctx, o, committed)
 		if err != nil {
 			return l, nil, err
 		}
 		seen := catalog.Lock{Name: o.name}
-		var change queue.Change
+		var change catalog.Change
 		changed := false
 		switch {
 		case raw != nil:
@@ -60,7 +59,8 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next tran
 			err = catalog.ErrNoMatch
 		}
 		if err == nil {
-			change, changed, err = next(seen, now)
+			change, err = t.Next(seen, now)
+			changed = err == nil && !change.Nothing()
 		}
 		if !changed && !committed {
 			committed = true
@@ -78,7 +78,7 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, makes bool, next tran
 		}
 		if doc != nil {
 			l, _ := catalog.ParseLock(doc) // malformed when its fence came to an end: nobody has it
-			return l, change.Awards, nil
+			return l, change.Grants, nil
 		}
 		if err := swapAgain(ctx, try); err != nil {
 			return l, nil, o.wrap(err)
@@ -156,43 +156,28 @@ func swapAgain(ctx context.Context, try int) error {
 	}
 }
 
-// changeBySwap carries out a transition of a document that must be there.
-func (c *Catalog) changeBySwap(ctx context.Context, o operation,
-	next func(catalog.Lock, time.Time) (queue.Change, error)) (
-	catalog.Lock, []catalog.Grant, error,
-) {
-	return c.bySwap(ctx, o, false, func(l catalog.Lock, now time.Time) (queue.Change, bool, error) {
-		change, err := next(l, now)
-		return change, err == nil, err
-	})
-}
-
 // leaveBySwap is Leave by compare-and-set.
-func (c *Catalog) leaveBySwap(ctx context.Context, o operation, s catalog.Session) (
+func (c *Catalog) leaveBySwap(ctx context.Context, o operation, t transition.Leave) (
 	[]catalog.Grant, error,
 ) {
 	for try := 1; ; try++ {
-		_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
-			queue.Change, error,
-		) {
-			return queue.Leave(l, s.TS, now, "")
-		})
+		_, grants, err := c.bySwap(ctx, o, t)
 		var bad *catalog.MalformedError
 		if !errors.As(err, &bad) {
-			return awards, err
+			return grants, err
 		}
-		raw, err := c.findOne(ctx, o, c.locks, s.Name)
+		raw, err := c.findOne(ctx, o, c.locks, t.Name)
 		if err != nil {
 			return nil, err
 		}
 		if raw == nil {
 			return nil, o.wrap(catalog.ErrNoMatch)
 		}
-		change, err := queue.LeaveDamaged(raw, s.TS, bad)
+		change, err := transition.LeaveDamaged(raw, t.TS, bad)
 		if err != nil {
 			return nil, o.wrap(err)
 		}
-		if freed, err := c.free(ctx, o, rescue(s.Name, raw, change)); freed || err != nil {
+		if freed, err := c.free(ctx, o, rescue(t.Name, raw, change)); freed || err != nil {
 			return nil, err
 		}
 		if err := swapAgain(ctx, try); err != nil {

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 )
 
@@ -62,7 +63,7 @@ func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = store.Enter(t.Context(), grant(), catalog.Claim)
+			_, err = catalogtest.On(store).Enter(t.Context(), grant(), catalog.Claim)
 			if got := verdict(err); err == nil || got != c.want {
 				t.Errorf("want %s, got %s: %v", c.want, got, err)
 			}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // EnterTransaction is documented in [catalog.Queues]. Two commands inside the transaction, and one
@@ -76,10 +76,10 @@ func passed(o operation, reply bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// nextFence is the fence that package queue gives. The server is asked for its clock where that counts.
+// nextFence is the fence that package transition gives. The server is asked for its clock where that counts.
 func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (int64, error) {
 	var now time.Time
-	if l.Fence < queue.Seeded {
+	if l.Fence < transition.Seeded {
 		s, err := c.Hello(ctx)
 		if err != nil {
 			return 0, o.wrap(err)
@@ -88,12 +88,12 @@ func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (i
 			now = c.pingTime.at()
 		}
 	}
-	return queue.NextFence(l, now), nil
+	return transition.NextFence(l, now), nil
 }
 
 // passage is the write of a session that holds the lock for its transaction only.
 func passage(g catalog.Request, read bson.Raw, fence int64) modification {
-	m := swap(g.Name, read, queue.Change{Set: bson.D{
+	m := swap(g.Name, read, catalog.Change{Set: bson.D{
 		{Key: "fence", Value: fence},
 		{Key: "process", Value: g.Process},
 		{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},

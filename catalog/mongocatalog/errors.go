@@ -144,7 +144,6 @@ type operation struct {
 	database, collection string
 	actions              string // which the user needs on the collection
 	writes               bool
-	uncommitted          bool // a compare-and-set reads first what the primary has
 
 	session *mongo.Session // of the transaction of which it is a part; nil for none
 }

@@ -7,7 +7,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
 )
 
 // Failed classifies an error of the driver as that of a write or of a read.
@@ -36,7 +35,7 @@ func Commands(
 	later := b
 	later.Mine = []time.Time{date, time.UnixMilli(6)}
 	damaged, _ := bson.Marshal(bson.D{{Key: "rev", Value: "x"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: g.TS}})
-	left := queue.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
+	left := catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
 	return map[string]bson.D{
 		"acquire":         acquisition(g).command("locks"),
 		"seed":            seeding(g.Session, 9).command("locks"),
@@ -66,7 +65,7 @@ func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 func Turns(g catalog.Request, dead catalog.Holder) map[string]bson.D {
 	permit := g
 	permit.Mode, permit.Limit, permit.Holds = catalog.Permit, 3, []bson.ObjectID{dead.TS}
-	change := queue.Change{
+	change := catalog.Change{
 		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
 	}
 	read, _ := bson.Marshal(bson.D{
@@ -101,8 +100,8 @@ func ShortDeparture(s catalog.Session, mode catalog.Mode) (bson.D, bson.A) {
 	return parts(sharedDeparture(s, mode))
 }
 
-func ShortBurial(dead catalog.Holder, evidence string) (bson.D, bson.A) {
-	return parts(shortBurial(dead, evidence))
+func ShortEviction(dead catalog.Holder, evidence string) (bson.D, bson.A) {
+	return parts(shortEviction(dead, evidence))
 }
 
 // Renewing is the condition and the pipeline of a renewal.

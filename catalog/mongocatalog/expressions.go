@@ -4,7 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // This file says in the server's expressions what package catalog understands of a lock document, for
@@ -158,7 +158,7 @@ func once() bson.D {
 // that was counted up from nothing.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
-	return choose(call("$lt", fenceOf(), int64(queue.Seeded)), call("$max", fenceOf(), now), fenceOf())
+	return choose(call("$lt", fenceOf(), int64(transition.Seeded)), call("$max", fenceOf(), now), fenceOf())
 }
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }

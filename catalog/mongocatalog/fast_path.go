@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // This file is the common case of a lock that one holder has to himself, in a document as we write it:
@@ -36,9 +36,9 @@ func setting(values bson.D) bson.D {
 	return call("$set", set)
 }
 
-// entryOf is queue.Entry with the server's clock.
+// entryOf is transition.Entry with the server's clock.
 func entryOf(g catalog.Request) bson.D {
-	entry := queue.Entry(g, time.Time{})
+	entry := transition.Entry(g, time.Time{})
 	for i, e := range entry {
 		entry[i].Value = any(literal(e.Value))
 		if e.Key == "since" {
@@ -81,7 +81,7 @@ func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
 		{Key: "process", Value: bson.D{{Key: "$type", Value: "string"}}},
-		{Key: "fence", Value: ourNumber(0, queue.Highest)},
+		{Key: "fence", Value: ourNumber(0, transition.Highest)},
 		{Key: "rev", Value: ourNumber(0, catalog.MaxCount)},
 		{Key: "$nor", Value: none},
 	}
@@ -215,8 +215,8 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	}
 }
 
-// shortBurial is the departure of a dead holder that still stands there as it was watched.
-func shortBurial(dead catalog.Holder, evidence string) modification {
+// shortEviction is the departure of a dead holder that still stands there as it was watched.
+func shortEviction(dead catalog.Holder, evidence string) modification {
 	m := shortDeparture(dead.Session, evidence)
 	for i, e := range m.filter {
 		if e.Key == "process" {

@@ -4,7 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // This file builds what leases need of the commands.
@@ -26,7 +26,7 @@ func leased(s catalog.Session, like ...bson.E) bson.D {
 	return bson.D{{Key: "$elemMatch", Value: append(bson.D{{Key: "ts", Value: s.TS}}, like...)}}
 }
 
-// renewing is queue.Renew with the server's clock.
+// renewing is transition.Renew with the server's clock.
 func renewing(r catalog.Renewal) modification {
 	local := bson.NewDateTimeFromTime(r.Local)
 	newer := func(like ...bson.E) bson.D {
@@ -42,7 +42,7 @@ func renewing(r catalog.Renewal) modification {
 	return modification{filter: filter, fields: bson.D{{Key: "_id", Value: int32(1)}}, update: bson.A{
 		call("$set", bson.D{
 			{Key: "leases", Value: call("$concatArrays", others, bson.A{bson.D{
-				{Key: "ts", Value: r.TS}, {Key: "ms", Value: queue.LeaseMS(r.Life)},
+				{Key: "ts", Value: r.TS}, {Key: "ms", Value: transition.LeaseMS(r.Life)},
 				{Key: "n", Value: r.Number}, {Key: "at", Value: "$$NOW"}, {Key: "local", Value: local},
 			}})},
 			{Key: "rev", Value: call("$add", call("$ifNull", "$rev", int64(0)), int64(1))},

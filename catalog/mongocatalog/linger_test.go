@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 )
 
@@ -55,7 +56,7 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			read := func(ctx context.Context) error {
-				_, err := c.Enter(ctx, grant(), catalog.Claim)
+				_, err := catalogtest.On(c).Enter(ctx, grant(), catalog.Claim)
 				return err
 			}
 			if err := read(t.Context()); err != nil {
@@ -103,7 +104,7 @@ func TestCatalog_CallerGivesUp_NothingLingersForLong(t *testing.T) {
 	}))
 	for range 2 { // nothing lingers with a server that did not answer before
 		begun := time.Now()
-		_, err := c.Enter(ctx, grant(), catalog.Claim)
+		_, err := catalogtest.On(c).Enter(ctx, grant(), catalog.Claim)
 		if took := time.Since(begun); !errors.Is(err, catalog.ErrUnknownOutcome) || took > 4*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -145,7 +146,7 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	}
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { // ends with the answer
-		_, err := c.Enter(t.Context(), grant(), catalog.Claim)
+		_, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.Claim)
 		first <- err
 	}()
 	<-under
@@ -154,7 +155,7 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	go func() { // ends with its context
 		g := grant()
 		g.Name = "given up"
-		_, err := c.Enter(ctx, g, catalog.Claim)
+		_, err := catalogtest.On(c).Enter(ctx, g, catalog.Claim)
 		second <- err
 	}()
 	<-asked
@@ -166,7 +167,7 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Enter(t.Context(), grant(), catalog.Claim); err != nil { // sent after all that came before
+	if _, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.Claim); err != nil { // sent after all that came before
 		t.Error(err)
 	}
 	for _, command := range s.sent() {

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 func onLock(verb, name string) operation {
@@ -21,15 +21,49 @@ func onLock(verb, name string) operation {
 	}
 }
 
-// under makes an operation of s a part of the transaction under the lock that s holds, if ctx carries that.
-func (o operation) under(ctx context.Context, s catalog.Session) operation {
-	o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
-	return o
+// Apply is documented in [catalog.Locks]. A compare-and-set is the form of every transition. Those that have one
+// command of their own, where the server and the document are as we expect, are these:
+func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+	o := onLock(transition.Of(t), t.On())
+	if s, ok := transition.Under(t); ok {
+		o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
+	}
+	server, err := c.known(ctx)
+	if err != nil {
+		return catalog.Lock{}, nil, o.wrap(err)
+	}
+	switch t := t.(type) {
+	case transition.Enter:
+		return c.enter(ctx, o, server, t)
+	case transition.Leave:
+		grants, err := c.leave(ctx, o, server, t)
+		return catalog.Lock{}, grants, err
+	case transition.Evict:
+		return c.evict(ctx, o, server, t)
+	case transition.Overtake:
+		return c.overtake(ctx, o, t)
+	case transition.SeedFence:
+		if server.PipelineUpdates {
+			return c.atOnce(ctx, o, seeding(t.Session, t.AtLeast))
+		}
+	case transition.Renew:
+		if server.PipelineUpdates {
+			_, _, err := c.atOnce(ctx, o, renewing(t.Renewal))
+			return catalog.Lock{}, nil, err
+		}
+	case transition.Break:
+		l, err := c.breakLock(ctx, o, t)
+		return l, nil, err
+	}
+	l, grants, err := c.bySwap(ctx, o, t)
+	if _, ok := t.(transition.PutFirst); ok && err == nil {
+		c.entered(l)
+	}
+	return l, grants, err
 }
 
 // claim is Enter by [catalog.Claim]. One command.
-func (c *Catalog) claim(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	o := onLock("enter", g.Name)
+func (c *Catalog) claim(ctx context.Context, o operation, g catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(g))
 	// Where a foreign unique index refuses the document, waiting would not help; the server's
 	// error names the index.
@@ -42,101 +76,40 @@ func (c *Catalog) claim(ctx context.Context, g catalog.Request) (catalog.Lock, e
 	return o.understand(doc)
 }
 
-// Overtake is documented in [catalog.Locks]. One command; where the document is not as we write it, or
-// not as it was watched, a compare-and-set more.
-func (c *Catalog) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
-	catalog.Lock, error,
+// overtake is one command; where the document is not as we write it, or not as it was watched, a compare-and-set
+// more.
+func (c *Catalog) overtake(ctx context.Context, o operation, t transition.Overtake) (
+	catalog.Lock, []catalog.Grant, error,
 ) {
-	o := onLock("overtake", g.Name)
-	if !from.TS.IsZero() {
-		doc, err := c.modify(ctx, o, takeover(g, from))
+	if !t.From.TS.IsZero() {
+		doc, err := c.modify(ctx, o, takeover(t.Request, t.From))
 		if err != nil {
-			return catalog.Lock{}, err
+			return catalog.Lock{}, nil, err
 		}
 		if doc != nil {
-			return o.understand(doc)
+			l, err := o.understand(doc)
+			return l, nil, err
 		}
 	}
-	l, _, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (queue.Change, error) {
-		return queue.Overtake(l, g, from, now)
-	})
-	return l, err
+	return c.bySwap(ctx, o, t)
 }
 
-// Confirm is documented in [catalog.Locks]. It is a compare-and-set. What it asks about may not be committed yet,
-// so it reads what the primary has: the write that follows waits for the majority.
-func (c *Catalog) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	o := onLock("confirm", g.Name)
-	o.uncommitted = true
-	l, _, err := c.changeBySwap(ctx, o,
-		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.Confirm(l, g) })
-	return l, err
-}
-
-// PutFirst is documented in [catalog.Locks]. It is a compare-and-set.
-func (c *Catalog) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
-	l, _, err := c.changeBySwap(ctx, onLock("put a waiter first of", s.Name).under(ctx, s),
-		func(l catalog.Lock, _ time.Time) (queue.Change, error) { return queue.PutFirst(l, s, to) })
-	if err == nil {
-		c.entered(l)
-	}
-	return err
-}
-
-// RequestYield is documented in [catalog.Locks]. It is a compare-and-set.
-func (c *Catalog) RequestYield(ctx context.Context, name, by, why string) error {
-	_, _, err := c.changeBySwap(ctx, onLock("request the yield of", name),
-		func(l catalog.Lock, now time.Time) (queue.Change, error) {
-			return queue.RequestYield(l, by, why, now)
-		})
-	return err
-}
-
-// SeedFence is documented in [catalog.Locks]. One command where the server has pipeline updates, and one
-// more when the lock is not as it should be; else a compare-and-set.
-func (c *Catalog) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (
-	catalog.Lock, error,
+// atOnce carries out a transition that has one command where the server has pipeline updates, and one more when
+// the lock is not as it should be.
+func (c *Catalog) atOnce(ctx context.Context, o operation, m modification) (
+	catalog.Lock, []catalog.Grant, error,
 ) {
-	o := onLock("seed the fence of", s.Name)
-	server, err := c.known(ctx)
-	if err != nil {
-		return catalog.Lock{}, o.wrap(err)
+	doc, err := c.modify(ctx, o, m)
+	switch {
+	case err != nil:
+		return catalog.Lock{}, nil, err
+	case doc == nil:
+		return catalog.Lock{}, nil, c.unmatched(ctx, o)
+	case m.fields != nil: // the document stays there
+		return catalog.Lock{}, nil, nil
 	}
-	if !server.PipelineUpdates {
-		l, _, err := c.changeBySwap(ctx, o, func(l catalog.Lock, _ time.Time) (queue.Change, error) {
-			return queue.SeedFence(l, s, atLeast)
-		})
-		return l, err
-	}
-	doc, err := c.modify(ctx, o, seeding(s, atLeast))
-	if err != nil {
-		return catalog.Lock{}, err
-	}
-	if doc == nil {
-		return catalog.Lock{}, c.unmatched(ctx, o)
-	}
-	return o.understand(doc)
-}
-
-// Renew is documented in [catalog.Locks]. One command where the server has pipeline updates, and one more
-// when the lock is not as it should be; else a compare-and-set.
-func (c *Catalog) Renew(ctx context.Context, r catalog.Renewal) error {
-	o := onLock("renew the lease of", r.Name).under(ctx, r.Session)
-	server, err := c.known(ctx)
-	if err != nil {
-		return o.wrap(err)
-	}
-	if !server.PipelineUpdates {
-		_, _, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (queue.Change, error) {
-			return queue.Renew(l, r, now)
-		})
-		return err
-	}
-	doc, err := c.modify(ctx, o, renewing(r))
-	if err == nil && doc == nil {
-		err = c.unmatched(ctx, o)
-	}
-	return err
+	l, err := o.understand(doc)
+	return l, nil, err
 }
 
 // unmatched says why a condition did not hold: the document is malformed, or not as expected.

@@ -19,8 +19,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -127,7 +128,7 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	t.Parallel()
 	s := serve(t, found(held()))
 	c := store(t, s, 3*time.Second)
-	l, err := c.Enter(t.Context(), grant(), catalog.Claim)
+	l, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.Claim)
 	if err != nil || l.Fence != 7 || !l.Held {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -164,7 +165,7 @@ func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
 		SetWriteConcern(writeconcern.Majority())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Enter(mongo.NewSessionContext(t.Context(), session), grant(), catalog.Claim); err != nil {
+	if _, err := catalogtest.On(c).Enter(mongo.NewSessionContext(t.Context(), session), grant(), catalog.Claim); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
@@ -206,7 +207,7 @@ func writing(reply bson.D) func(bson.Raw) bson.D {
 			doc := held()
 			if strings.Contains(command.Lookup("pipeline").String(), "line") {
 				doc = bson.D{e("_id", "line"), e("state", int32(0)), e("waiters", bson.A{
-					queue.Entry(grant(), time.UnixMilli(5))})}
+					transition.Entry(grant(), time.UnixMilli(5))})}
 			}
 			return page(bson.D{e("lock", doc), e("now", bson.DateTime(6))})
 		case command.Lookup("find").Type != 0:
@@ -227,27 +228,33 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 	ping := &catalog.Ping{Seq: 1, HasSeq: true}
 	type c = catalog.Catalog
 	return map[string]func(context.Context, c) error{
-		"Acquire": func(ctx context.Context, c c) error { _, err := c.Enter(ctx, g, catalog.Claim); return err },
-		"Confirm": func(ctx context.Context, c c) error { _, err := c.Confirm(ctx, g); return err },
+		"Acquire": func(ctx context.Context, c c) error {
+			_, err := catalogtest.On(c).Enter(ctx, g, catalog.Claim)
+			return err
+		},
+		"Confirm": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Confirm(ctx, g); return err },
 		"SeedFence": func(ctx context.Context, c c) error {
-			_, err := c.SeedFence(ctx, g.Session, 1)
+			_, err := catalogtest.On(c).SeedFence(ctx, g.Session, 1)
 			return err
 		},
 		"Overtake": func(ctx context.Context, c c) error {
-			_, err := c.Overtake(ctx, g, catalog.Holder{Session: g.Session})
+			_, err := catalogtest.On(c).Overtake(ctx, g, catalog.Holder{Session: g.Session})
 			return err
 		},
 		"Enter": func(ctx context.Context, c c) error {
-			_, err := c.Enter(ctx, g, catalog.Queue)
+			_, err := catalogtest.On(c).Enter(ctx, g, catalog.Queue)
 			return err
 		},
-		"Leave": func(ctx context.Context, c c) error { _, err := c.Leave(ctx, g.Session); return err },
+		"Leave": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Leave(ctx, g.Session); return err },
 		"Evict": func(ctx context.Context, c c) error {
-			_, err := c.Evict(ctx, catalog.Holder{Session: g.Session}, "silent")
+			_, err := catalogtest.On(c).Evict(ctx, catalog.Holder{Session: g.Session}, "silent")
 			return err
 		},
-		"GrantNext":    func(ctx context.Context, c c) error { _, err := c.GrantNext(ctx, "in line"); return err },
-		"RequestYield": func(ctx context.Context, c c) error { return c.RequestYield(ctx, g.Name, "x", "y") },
+		"GrantNext": func(ctx context.Context, c c) error {
+			_, err := catalogtest.On(c).GrantNext(ctx, "in line")
+			return err
+		},
+		"RequestYield": func(ctx context.Context, c c) error { return catalogtest.On(c).RequestYield(ctx, g.Name, "x", "y") },
 		"Condemn": func(ctx context.Context, c c) error {
 			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
 		},
@@ -257,7 +264,7 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 		},
 		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, g.Process) },
 		"Break": func(ctx context.Context, c c) error {
-			_, err := c.Break(ctx, catalog.Session{Name: g.Name}, 7, "x")
+			_, err := catalogtest.On(c).Break(ctx, catalog.Session{Name: g.Name}, 7, "x")
 			return err
 		},
 	}
@@ -348,7 +355,7 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := store(t, serve(t, c.answer), 0).Enter(t.Context(), grant(), catalog.Claim)
+			_, err := catalogtest.On(store(t, serve(t, c.answer), 0)).Enter(t.Context(), grant(), catalog.Claim)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
 			}
@@ -364,7 +371,7 @@ func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 		s := serve(t, failure(code, "Resulting document after update is larger than 16777216"))
 		g := grant()
 		g.Mode = catalog.Shared
-		_, err := store(t, s, 0).Enter(t.Context(), g, catalog.Queue)
+		_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), g, catalog.Queue)
 		if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
 			!strings.Contains(err.Error(), "too many hold the lock") {
 			t.Errorf("%d: %v", code, err)
@@ -379,7 +386,7 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
 		`index: process_1 dup key: { process: "x" }`))
-	_, err := store(t, s, 0).Enter(t.Context(), grant(), catalog.Claim)
+	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.Claim)
 	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want an error that names the index, got %v", err)
@@ -418,7 +425,7 @@ func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Enter(t.Context(), grant(), catalog.Claim)
+	_, err = catalogtest.On(c).Enter(t.Context(), grant(), catalog.Claim)
 	if !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want ErrUnavailable, got %v", err)
 	}

@@ -123,8 +123,8 @@ func (n *notices) Next(ctx context.Context) ([]catalog.Grant, error) {
 		if kind, _ := event.Lookup("operationType").StringValueOK(); kind == "invalidate" {
 			return nil, n.o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnavailable, errStreamOver))
 		}
-		if awards := n.awards(event); len(awards) > 0 {
-			return awards, nil
+		if grants := n.grants(event); len(grants) > 0 {
+			return grants, nil
 		}
 	}
 }
@@ -145,29 +145,29 @@ func (n *notices) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// awards are those of an event that are for the process of the stream and were not told yet.
-func (n *notices) awards(event bson.Raw) []catalog.Grant {
+// grants are those of an event that are for the process of the stream and were not told yet.
+func (n *notices) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}
 	if kind, _ := event.Lookup("operationType").StringValueOK(); kind == "update" {
 		at = []string{"updateDescription", "updatedFields"}
 	}
-	grants, _ := event.Lookup(append(at, "grants")...).StringValueOK()
+	text, _ := event.Lookup(append(at, "grants")...).StringValueOK()
 	evidence, _ := event.Lookup(append(at, "evidence")...).StringValueOK()
-	if n.told[name] == grants {
+	if n.told[name] == text {
 		return nil
 	}
 	if len(n.told) >= toldAtMost {
 		clear(n.told)
 	}
-	n.told[name] = grants
-	var awards []catalog.Grant
-	for _, a := range catalog.ParseGrants(name, grants, evidence) {
+	n.told[name] = text
+	var grants []catalog.Grant
+	for _, a := range catalog.ParseGrants(name, text, evidence) {
 		if a.Process == n.process {
-			awards = append(awards, a)
+			grants = append(grants, a)
 		}
 	}
-	return awards
+	return grants
 }
 
 // Close is documented in [catalog.GrantStream]. It takes as long as one command may.

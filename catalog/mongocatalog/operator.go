@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // listBatch is how many locks are listed in one step where the server cannot join.
@@ -20,11 +20,9 @@ const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// Break is documented in [catalog.Operator]. It is a compare-and-set.
-func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
-	catalog.Lock, error,
-) {
-	o, ts := onLock("break", s.Name), bson.NewObjectID()
+// breakLock is Break. It is a compare-and-set.
+func (c *Catalog) breakLock(ctx context.Context, o operation, t transition.Break) (catalog.Lock, error) {
+	s, ts := t.Session, bson.NewObjectID()
 	for try := 1; ; try++ {
 		raw, err := c.findOne(ctx, o, c.locks, s.Name)
 		if err != nil {
@@ -35,7 +33,7 @@ func (c *Catalog) Break(ctx context.Context, s catalog.Session, fence int64, why
 			return catalog.Lock{}, err
 		}
 		list, _ := raw.Lookup("sharers").ArrayOK()
-		change, err := queue.Break(l, len(list) > emptyArray, s, fence, ts, why)
+		change, err := t.Free(l, len(list) > emptyArray, ts)
 		if err != nil {
 			return catalog.Lock{}, o.wrap(err)
 		}

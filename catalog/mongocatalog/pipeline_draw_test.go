@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // This file draws lock documents and steps for the pipelines: ours, foreign and damaged ones.
@@ -38,7 +38,7 @@ func drawStep(t *rapid.T) step {
 	case 11, 12:
 		return drawRenewal(t, n)
 	default:
-		return step{verb: "settle"}
+		return step{verb: "grant"}
 	}
 }
 
@@ -68,9 +68,9 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	} else {
 		add("process", process, process, none, nil, "")
 	}
-	add("fence", none, int32(7), int64(7), int64(queue.Seeded-1), int64(queue.Seeded),
-		int64(1)<<45, int64(queue.Highest), int64(queue.Highest)+1)
-	add("rev", none, none, int32(3), int64(4), int64(queue.Highest))
+	add("fence", none, int32(7), int64(7), int64(transition.Seeded-1), int64(transition.Seeded),
+		int64(1)<<45, int64(transition.Highest), int64(transition.Highest)+1)
+	add("rev", none, none, int32(3), int64(4), int64(transition.Highest))
 	add("who", none, "somebody")
 	add("grants", none, catalog.GrantLine(id(n), 7, fmt.Sprint("process-", n)))
 	add("evidence", none, "old")

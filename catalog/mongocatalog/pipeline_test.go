@@ -13,13 +13,13 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/effort"
 )
 
 // A step is one transition: who enters or leaves, and how.
 type step struct {
-	verb     string // enter, leave, bury, settle, renew
+	verb     string // enter, leave, evict, grant, renew
 	request  catalog.Request
 	how      catalog.EnterMode
 	dead     catalog.Holder
@@ -31,8 +31,8 @@ func (s step) String() string {
 	switch s.verb {
 	case "enter":
 		return fmt.Sprintf("enter %s %q %d, line %d", s.request.TS.Hex(), s.request.Mode, s.request.Limit, s.how)
-	case "settle":
-		return "settle"
+	case "grant":
+		return "grant"
 	case "renew":
 		return fmt.Sprintf("renew %s, %d", s.renewal.TS.Hex(), s.renewal.Number)
 	}
@@ -59,13 +59,13 @@ func (s step) short() []form {
 		return forms
 	case s.verb == "renew":
 		return []form{of(mongocatalog.Renewing(s.renewal))}
-	case s.verb == "bury":
-		return []form{of(mongocatalog.ShortBurial(s.dead, s.evidence))}
+	case s.verb == "evict":
+		return []form{of(mongocatalog.ShortEviction(s.dead, s.evidence))}
 	}
 	return nil
 }
 
-// rule is the document after the step by package queue, the same document when nothing changes.
+// rule is the document after the step by package transition, the same document when nothing changes.
 func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	l := catalog.Lock{Name: "x"}
 	if doc != nil {
@@ -74,26 +74,24 @@ func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 			return doc, bad
 		}
 	}
-	var c queue.Change
-	changed, err := true, error(nil)
+	var c catalog.Change
+	var err error
 	switch s.verb {
 	case "enter":
-		c, changed, err = queue.Enter(l, s.request, s.how, now)
-	case "settle":
-		if err = catalog.ErrNoMatch; !l.Held {
-			c, err = queue.GrantNext(l, now)
-		}
-	case "bury":
-		c, err = queue.Evict(l, s.dead, now, s.evidence)
+		c, err = transition.Enter{Request: s.request, How: s.how}.Next(l, now)
+	case "grant":
+		c, err = transition.GrantNext{Name: "x"}.Next(l, now)
+	case "evict":
+		c, err = transition.Evict{Holder: s.dead, Evidence: s.evidence}.Next(l, now)
 	case "renew":
-		c, err = queue.Renew(l, s.renewal, now)
+		c, err = transition.Renew{Renewal: s.renewal}.Next(l, now)
 	default:
-		c, err = queue.Leave(l, s.dead.TS, now, "")
+		c, err = transition.Leave{Session: s.dead.Session}.Next(l, now)
 		if err == nil && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
-			c = queue.Change{Set: bson.D{e("state", int32(0))}} // the rest stays, as mongos left it
+			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the rest stays, as mongos left it
 		}
 	}
-	if err != nil || !changed {
+	if err != nil || c.Nothing() {
 		return doc, err
 	}
 	rev, ok := revOf(doc)
@@ -273,7 +271,7 @@ func sorted(v any) any {
 	return v
 }
 
-// One of the rules that only a pipeline could break is in every row: it does as package queue does.
+// One of the rules that only a pipeline could break is in every row: it does as package transition does.
 func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	t.Parallel()
 	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
@@ -305,21 +303,21 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 		{"DollarsInTexts", nil, []step{writer(1), dollars(2), dollars(3), leave(1), bury(2, "$process")}},
 		{"ForeignRelease", bson.D{e("_id", "x"), state(0), e("fence", int64(5)),
 			e("waiters", bson.A{entry(reader(2)), entry(reader(3)), entry(writer(4))})},
-			[]step{with(writer(9), catalog.Try), {verb: "settle"}, leave(2), {verb: "settle"}}},
+			[]step{with(writer(9), catalog.Try), {verb: "grant"}, leave(2), {verb: "grant"}}},
 		{"ForeignOvertake", bson.D{e("_id", "x"), state(2), e("ts", id(7)), e("process", "process-7"),
 			e("mode", "shared"), e("limit", int32(3)), e("sharers", bson.A{entry(reader(1))}),
 			e("waiters", bson.A{entry(reader(2))})},
 			[]step{reader(3), leave(1), bury(1, "process-1"), leave(7)}},
-		{"StateAlone", bson.D{e("_id", "x"), state(0)}, []step{{verb: "settle"}, leave(1), permit(1)}},
-		{"HandMadeFence", bson.D{e("_id", "x"), state(0), e("fence", int64(queue.Highest)+1),
-			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), {verb: "settle"}, leave(2)}},
-		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(queue.Highest))},
+		{"StateAlone", bson.D{e("_id", "x"), state(0)}, []step{{verb: "grant"}, leave(1), permit(1)}},
+		{"HandMadeFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest)+1),
+			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), {verb: "grant"}, leave(2)}},
+		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest))},
 			[]step{writer(1), writer(2), leave(1), leave(2)}},
 		{"OneWaitsTwice", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
 			e("fence", int64(7)), e("rev", int64(3)), e("waiters", bson.A{entry(writer(2)), entry(writer(2))})},
 			[]step{writer(3), reader(4), leave(1), leave(2)}},
 		{"HeldWithAFenceAtItsEnd", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
-			e("fence", int64(queue.Highest)+1)}, []step{writer(2), reader(3), leave(1), leave(2)}},
+			e("fence", int64(transition.Highest)+1)}, []step{writer(2), reader(3), leave(1), leave(2)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -350,7 +348,7 @@ func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 		for _, s := range steps {
 			doc, _ = check(t, evaluated, s, doc, false)
 			l, _ := catalog.ParseLock(encoded(doc))
-			for _, a := range l.Awards {
+			for _, a := range l.Grants {
 				if a.TS == id(9) {
 					t.Errorf("%v: a grant that nobody made: %+v", s, a)
 				}
@@ -475,7 +473,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	}
 }
 
-func TestPipeline_AnyDocument_DoesAsPackageQueue(t *testing.T) {
+func TestPipeline_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { walk(t, evaluated) })
 }
@@ -489,14 +487,14 @@ func walk(t *rapid.T, run runner) {
 }
 
 // In the life of a document that only we write the short forms do their part.
-func TestPipeline_AnyLife_DoesAsPackageQueue(t *testing.T) {
+func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) { live(t, evaluated, 60, done) })
 	if testing.Short() || effort.Race {
 		return // too few steps to be sure that each form was tried
 	}
-	for _, kind := range []string{"enter ", "enter shared", "enter permit", "leave ", "bury ", "renew "} {
+	for _, kind := range []string{"enter ", "enter shared", "enter permit", "leave ", "evict ", "renew "} {
 		if done[kind] == 0 {
 			t.Errorf("the short form of %q never did anything: the test proves nothing; %v", kind, done)
 		}
@@ -555,7 +553,7 @@ func leave(n byte) step {
 
 func bury(n byte, process string) step {
 	s := leave(n)
-	s.verb, s.dead.Process, s.evidence = "bury", process, "$silent since noon"
+	s.verb, s.dead.Process, s.evidence = "evict", process, "$silent since noon"
 	return s
 }
 
@@ -580,7 +578,7 @@ func lease(s step) bson.D {
 
 // entry is the waiter that the step would make.
 func entry(s step) bson.D {
-	return queue.Entry(s.request, time.UnixMilli(1_700_000_000_000))
+	return transition.Entry(s.request, time.UnixMilli(1_700_000_000_000))
 }
 
 // The short burial by a lease is carried out for the renewal that was watched, and for no other.

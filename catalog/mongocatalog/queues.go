@@ -8,47 +8,38 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
-// Enter is documented in [catalog.Queues]. One command where the server has pipeline updates and the
-// document is as we write it; else a compare-and-set more, as for readers who stand in line and where
-// two make the document of a lock at one instant.
-func (c *Catalog) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
-	catalog.Lock, error,
+// enter is one command where the server has pipeline updates and the document is as we write it; else a
+// compare-and-set more, as for readers who stand in line and where two make the document of a lock at one instant.
+func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server, t transition.Enter) (
+	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	o := onLock("enter", g.Name)
-	if err := g.Check(); err != nil {
-		return catalog.Lock{}, o.wrap(err)
+	if err := t.Check(); err != nil {
+		return l, nil, o.wrap(err)
 	}
-	if how == catalog.Claim {
-		return c.claim(ctx, g)
+	if t.How == catalog.Claim {
+		l, err := c.claim(ctx, o, t.Request)
+		return l, nil, err
 	}
-	s, err := c.known(ctx)
-	if err != nil {
-		return catalog.Lock{}, o.wrap(err)
-	}
-	m, ok := fastEntry(s, g, how)
-	if ok && g.Since.IsZero() { // else its place is not the end
+	m, ok := fastEntry(server, t.Request, t.How)
+	if ok && t.Since.IsZero() { // else its place is not the end
 		doc, err := c.modify(ctx, o, m)
 		index, duplicate := duplicateKey(err)
 		if err != nil && (!duplicate || index != idIndex) {
-			return catalog.Lock{}, err
+			return catalog.Lock{}, nil, err
 		}
-		if l, bad := catalog.ParseLock(doc); err == nil && bad == nil && standsIn(l, g.TS) {
+		if l, bad := catalog.ParseLock(doc); err == nil && bad == nil && standsIn(l, t.TS) {
 			c.entered(l)
-			return c.raised(ctx, o, g, doc, l)
+			l, err := c.raised(ctx, o, t.Request, doc, l)
+			return l, nil, err
 		}
 	}
-	l, _, err := c.bySwap(ctx, o, true, func(l catalog.Lock, now time.Time) (
-		queue.Change, bool, error,
-	) {
-		return queue.Enter(l, g, how, now)
-	})
-	if err == nil {
+	if l, grants, err = c.bySwap(ctx, o, t); err == nil {
 		c.entered(l)
 	}
-	return l, err
+	return l, grants, err
 }
 
 // fastEntry is the one command of the common case. What it does not match is not changed: the upsert
@@ -77,13 +68,11 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 func (c *Catalog) raised(ctx context.Context, o operation, g catalog.Request, doc bson.Raw, l catalog.Lock) (
 	catalog.Lock, error,
 ) {
-	if _, holds := l.HeldBy(g.TS); !holds || l.Fence >= queue.Seeded {
+	if _, holds := l.HeldBy(g.TS); !holds || l.Fence >= transition.Seeded {
 		return l, nil
 	}
-	raise := func(l catalog.Lock, _ time.Time) (queue.Change, error) {
-		return queue.SeedFence(l, g.Session, l.When.UnixMilli())
-	}
-	change, err := raise(l, l.When)
+	raise := transition.SeedFence{Session: g.Session, AtLeast: l.When.UnixMilli()}
+	change, err := raise.Next(l, l.When)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
 	}
@@ -94,7 +83,7 @@ func (c *Catalog) raised(ctx context.Context, o operation, g catalog.Request, do
 	case doc != nil:
 		return o.understand(doc)
 	}
-	l, _, err = c.changeBySwap(ctx, o, raise)
+	l, _, err = c.bySwap(ctx, o, raise)
 	return l, err
 }
 
@@ -117,15 +106,13 @@ func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) 
 	return raw, nil
 }
 
-// Leave is documented in [catalog.Queues]. One command for a holder of a lock for which nobody waits, or
-// somebody was seen to wait; one more for the first who is seen, and a compare-and-set more for a waiter,
-// for readers who let others in, and for a document that is not as we write it.
-func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
-	o := onLock("leave", s.Name)
-	server, err := c.known(ctx)
-	if err != nil {
-		return nil, o.wrap(err)
-	}
+// leave is one command for a holder of a lock for which nobody waits, or somebody was seen to wait; one more for the
+// first who is seen, and a compare-and-set more for a waiter, for readers who let others in, and for a document
+// that is not as we write it.
+func (c *Catalog) leave(ctx context.Context, o operation, server catalog.Server, t transition.Leave) (
+	[]catalog.Grant, error,
+) {
+	s := t.Session
 	used := c.used.of(s.Name)
 	if used == (use{}) {
 		freed, err := c.free(ctx, o, plainRelease(s))
@@ -143,14 +130,14 @@ func (c *Catalog) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant
 			return nil, err
 		}
 		if doc != nil {
-			awards := fresh(doc)
+			grants := fresh(doc)
 			if used.mode == catalog.Exclusive {
-				c.used.note(s.Name, use{line: len(awards) > 0})
+				c.used.note(s.Name, use{line: len(grants) > 0})
 			}
-			return awards, nil
+			return grants, nil
 		}
 	}
-	return c.leaveBySwap(ctx, o, s)
+	return c.leaveBySwap(ctx, o, t)
 }
 
 // free sends a plain release and reports whether it freed the lock.
@@ -162,45 +149,21 @@ func (c *Catalog) free(ctx context.Context, o operation, command bson.D) (bool, 
 	return matched(reply) > 0, nil
 }
 
-// Evict is documented in [catalog.Queues]. One command for a holder who had the lock to itself and who is
-// followed by one who wants it so; else a compare-and-set more.
-func (c *Catalog) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
-	[]catalog.Grant, error,
+// evict is one command for a holder who had the lock to itself and who is followed by one who wants it so; else a
+// compare-and-set more.
+func (c *Catalog) evict(ctx context.Context, o operation, server catalog.Server, t transition.Evict) (
+	catalog.Lock, []catalog.Grant, error,
 ) {
-	o := onLock("bury a session of", dead.Name)
-	server, err := c.known(ctx)
-	if err != nil {
-		return nil, o.wrap(err)
-	}
-	if server.PipelineUpdates && !dead.Waits {
-		doc, err := c.modify(ctx, o, shortBurial(dead, evidence))
+	if server.PipelineUpdates && !t.Waits {
+		doc, err := c.modify(ctx, o, shortEviction(t.Holder, t.Evidence))
 		if err != nil {
-			return nil, err
+			return catalog.Lock{}, nil, err
 		}
 		if doc != nil {
-			return fresh(doc), nil
+			return catalog.Lock{}, fresh(doc), nil
 		}
 	}
-	_, awards, err := c.changeBySwap(ctx, o, func(l catalog.Lock, now time.Time) (
-		queue.Change, error,
-	) {
-		return queue.Evict(l, dead, now, evidence)
-	})
-	return awards, err
-}
-
-// GrantNext is documented in [catalog.Queues]. It is a compare-and-set.
-func (c *Catalog) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
-	_, awards, err := c.changeBySwap(ctx, onLock("settle", name), settled)
-	return awards, err
-}
-
-// settled is queue.GrantNext of a lock that is free.
-func settled(l catalog.Lock, now time.Time) (queue.Change, error) {
-	if l.Held {
-		return queue.Change{}, catalog.ErrNoMatch
-	}
-	return queue.GrantNext(l, now)
+	return c.bySwap(ctx, o, t)
 }
 
 // fresh returns whom the very command granted the lock that brought this document. It is malformed when
@@ -209,25 +172,25 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
 	now := time.UnixMilli(ms)
-	var awards []catalog.Grant
-	for _, a := range l.Awards {
+	var grants []catalog.Grant
+	for _, a := range l.Grants {
 		if p, ok := l.HeldBy(a.TS); ok && p.Since.Equal(now) {
-			awards = append(awards, a)
+			grants = append(grants, a)
 		}
 	}
-	return awards
+	return grants
 }
 
 // HeldOrFree is documented in [catalog.Queues]. One command; what is awarded comes in the order of the
 // names.
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
-	awards []catalog.Grant, free []string, err error,
+	grants []catalog.Grant, free []string, err error,
 ) {
 	if len(names) == 0 {
 		return nil, nil, ctx.Err()
 	}
 	o := operation{
-		verb: "ask for the awards of", name: process, quoted: true, database: c.database,
+		verb: "ask for the grants of", name: process, quoted: true, database: c.database,
 		collection: catalog.LocksCollection, actions: "find",
 	}
 	s, err := c.known(ctx)
@@ -252,7 +215,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string
 		if ok && !l.Held {
 			free = append(free, name)
 		}
-		awards = append(awards, l.GrantsOf(process)...)
+		grants = append(grants, l.GrantsOf(process)...)
 	}
-	return awards, free, nil
+	return grants, free, nil
 }

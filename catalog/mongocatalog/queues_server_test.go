@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 )
 
@@ -35,7 +36,7 @@ func serverStore(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.
 }
 
 // The evaluator could share a mistake with the pipelines; a server does not.
-func TestPipeline_OnServer_AnyDocument_DoesAsPackageQueue(t *testing.T) {
+func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	_, db, s := serverStore(t)
 	if !s.PipelineUpdates {
@@ -96,7 +97,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 			entering.Go(func() {
 				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).request
 				g.Name = name
-				_, errs[i] = c.Enter(t.Context(), g, catalog.Queue)
+				_, errs[i] = catalogtest.On(c).Enter(t.Context(), g, catalog.Queue)
 			})
 		}
 		entering.Wait()
@@ -158,7 +159,7 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 		}
 		before = inside.Fence
 	}
-	if l, err := c.Enter(t.Context(), g, catalog.Try); err != nil || l.Fence <= before {
+	if l, err := catalogtest.On(c).Enter(t.Context(), g, catalog.Try); err != nil || l.Fence <= before {
 		t.Errorf("the next holder's fence must be above %d: %+v, %v", before, l, err)
 	}
 }
@@ -174,7 +175,7 @@ func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t 
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Enter(t.Context(), holder, catalog.Queue); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), holder, catalog.Queue); err != nil {
 		t.Fatal(err)
 	}
 	err := transaction(t, db, func(ctx context.Context) error {
@@ -246,7 +247,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 		defer cancel()
 		g := enter(3, catalog.Exclusive, 0, 0).request
 		g.Name = inside.Name
-		_, taken = c.Enter(short, g, catalog.Try)
+		_, taken = catalogtest.On(c).Enter(short, g, catalog.Try)
 		return nil
 	})
 	if err != nil || taken == nil {
@@ -254,7 +255,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 	}
 	after := enter(4, catalog.Exclusive, 0, 0).request
 	after.Name = inside.Name
-	if l, err := c.Enter(t.Context(), after, catalog.Queue); err != nil || l.Fence <= fence {
+	if l, err := catalogtest.On(c).Enter(t.Context(), after, catalog.Queue); err != nil || l.Fence <= fence {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
@@ -303,7 +304,7 @@ func TestCatalog_OnServer_Notices_CancelledNextReturnsSoon(t *testing.T) {
 func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 	t.Parallel()
 	c, db, n := needNotices(t)
-	if _, err := c.Enter(t.Context(), grant(), catalog.Queue); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.Queue); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Collection("locks").Drop(t.Context()); err != nil {
@@ -311,8 +312,8 @@ func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if awards, err := n.Next(ctx); err == nil || ctx.Err() != nil {
-		t.Errorf("want the end of the stream, got %v, %v", awards, err)
+	if grants, err := n.Next(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("want the end of the stream, got %v, %v", grants, err)
 	}
 }
 
@@ -321,24 +322,24 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	t.Parallel()
 	c, _, n := needNotices(t)
 	for i := range 4 { // the second waits for the first, and two more behind it
-		if _, err := c.Enter(t.Context(), enter(byte(i+1), "", 0, 0).request, catalog.Queue); err != nil {
+		if _, err := catalogtest.On(c).Enter(t.Context(), enter(byte(i+1), "", 0, 0).request, catalog.Queue); err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			if _, err := c.Leave(t.Context(), leave(1).dead.Session); err != nil {
+			if _, err := catalogtest.On(c).Leave(t.Context(), leave(1).dead.Session); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	other := enter(2, "", 0, 0).request
 	other.Name = "other"
-	if _, err := c.Enter(t.Context(), other, catalog.Queue); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), other, catalog.Queue); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"x", "other"} {
-		awards, err := n.Next(t.Context())
-		if err != nil || len(awards) != 1 || awards[0].Name != want || awards[0].TS != id(2) {
-			t.Fatalf("want one award of %s, got %+v, %v", want, awards, err)
+		grants, err := n.Next(t.Context())
+		if err != nil || len(grants) != 1 || grants[0].Name != want || grants[0].TS != id(2) {
+			t.Fatalf("want one award of %s, got %+v, %v", want, grants, err)
 		}
 	}
 }

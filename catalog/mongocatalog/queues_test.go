@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 )
 
@@ -47,7 +48,7 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 				}
 				return page(bson.D{e("lock", c.doc), e("now", bson.DateTime(6))})
 			})
-			l, err := store(t, s, 0).Enter(t.Context(), grant(), catalog.Queue)
+			l, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.Queue)
 			if !errors.Is(err, c.want) || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 2 {
 				t.Errorf("%d commands, %v", len(s.sent()), err)
 			}
@@ -74,7 +75,7 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 		}
 		return page()
 	})
-	_, err := store(t, s, 0).Enter(ctx, grant(), catalog.Queue)
+	_, err := catalogtest.On(store(t, s, 0)).Enter(ctx, grant(), catalog.Queue)
 	if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) || readings.Load() != 3 {
 		t.Errorf("want the end of the caller at the third reading, got %v at the %d.", err, readings.Load())
 	}
@@ -83,7 +84,7 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, strings.ReplaceAll(firstUpsert, "_id_", "process_1")))
-	_, err := store(t, s, 0).Enter(t.Context(), grant(), catalog.Queue)
+	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.Queue)
 	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 1 ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want one command and the index, got %d, %v", len(s.sent()), err)
@@ -119,7 +120,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	} {
 		waits = step.waits
 		before := len(s.sent())
-		if _, err := c.Leave(t.Context(), catalog.Session{Name: g.Name, TS: id(9)}); err != nil {
+		if _, err := catalogtest.On(c).Leave(t.Context(), catalog.Session{Name: g.Name, TS: id(9)}); err != nil {
 			t.Fatal(err)
 		}
 		var sent []string
@@ -149,9 +150,9 @@ func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 			}
 			return answer(command)
 		})
-		awards, err := store(t, s, 0).Leave(t.Context(), catalog.Session{Name: "balancer", TS: id(9)})
-		if err != nil || len(awards) != map[bson.DateTime]int{5: 1}[now] {
-			t.Errorf("now %d: %+v, %v", now, awards, err)
+		grants, err := catalogtest.On(store(t, s, 0)).Leave(t.Context(), catalog.Session{Name: "balancer", TS: id(9)})
+		if err != nil || len(grants) != map[bson.DateTime]int{5: 1}[now] {
+			t.Errorf("now %d: %+v, %v", now, grants, err)
 		}
 	}
 }
@@ -202,8 +203,8 @@ func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 			}
 			defer n.Close(t.Context())
 			for _, want := range []string{"2 9 silent, 3 10 silent", "4 11 "} {
-				awards, err := n.Next(t.Context())
-				if text := awardText(awards); err != nil || text != want {
+				grants, err := n.Next(t.Context())
+				if text := awardText(grants); err != nil || text != want {
 					t.Errorf("want %q, got %q, %v", want, text, err)
 				}
 			}
@@ -215,9 +216,9 @@ func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 }
 
 // awardText is the session's number, the fence and the evidence of each.
-func awardText(awards []catalog.Grant) string {
+func awardText(grants []catalog.Grant) string {
 	var parts []string
-	for _, a := range awards {
+	for _, a := range grants {
 		parts = append(parts, fmt.Sprintf("%d %d %s", a.TS[11], a.Fence, a.Evidence))
 	}
 	return strings.Join(parts, ", ")
@@ -238,8 +239,8 @@ func TestNotices_BrokenStream_Ends(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close(t.Context())
-	if awards, err := n.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "moved on") {
-		t.Errorf("%v, %v", awards, err)
+	if grants, err := n.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "moved on") {
+		t.Errorf("%v, %v", grants, err)
 	}
 }
 

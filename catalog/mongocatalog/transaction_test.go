@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 )
 
@@ -170,16 +171,16 @@ func TestTransact_InsideAndOutside(t *testing.T) {
 	err := c.Transact(t.Context(), s, func(ctx context.Context) error {
 		renew := func(s catalog.Session, ctx context.Context) func() error {
 			return func() error {
-				return c.Renew(ctx, catalog.Renewal{Session: s, Number: 2, Life: time.Minute, Local: time.UnixMilli(5)})
+				return catalogtest.On(c).Renew(ctx, catalog.Renewal{Session: s, Number: 2, Life: time.Minute, Local: time.UnixMilli(5)})
 			}
 		}
 		inside(t, true, renew(s, ctx))
-		inside(t, true, func() error { return c.PutFirst(ctx, s, bson.NewObjectID()) })
+		inside(t, true, func() error { return catalogtest.On(c).PutFirst(ctx, s, bson.NewObjectID()) })
 		inside(t, false, renew(s, t.Context()))
 		other := s
 		other.TS = bson.NewObjectID()
 		inside(t, false, renew(other, ctx))
-		inside(t, false, func() error { _, err := c.Enter(ctx, grant(), catalog.Claim); return err })
+		inside(t, false, func() error { _, err := catalogtest.On(c).Enter(ctx, grant(), catalog.Claim); return err })
 		return nil
 	})
 	if err != nil {

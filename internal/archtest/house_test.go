@@ -38,15 +38,15 @@ func TestImports_PointOneWay(t *testing.T) {
 		"takeover":             {},
 		"internal/clock":       {},
 		"catalog":              {},
-		"catalog/queue":        {"catalog"},
-		"catalog/mongocatalog": {"catalog", "catalog/queue"},
-		"catalog/memcatalog":   {"catalog", "catalog/queue", "internal/clock"},
+		"catalog/transition":   {"catalog"},
+		"catalog/mongocatalog": {"catalog", "catalog/transition"},
+		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "internal/clock"},
-		"internal/contend":     {"catalog", "takeover", "internal/clock"},                   // no queue, no guards
-		"internal/waitqueue":   {"catalog", "pinger", "internal/clock", "internal/contend"}, // no managers
+		"internal/contend":     {"catalog", "catalog/transition", "takeover", "internal/clock"},                   // no queue, no guards
+		"internal/waitqueue":   {"catalog", "catalog/transition", "pinger", "internal/clock", "internal/contend"}, // no managers
 		"internal/history":     {"catalog", "internal/clock"},
 		"internal/leading":     {},
-		"distlock": {"catalog", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
+		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
 			"internal/contend", "internal/leading", "internal/waitqueue"},
 		"distlock/history":        {"catalog", "catalog/mongocatalog", "distlock", "internal/clock", "internal/history"},
 		"election":                {"catalog", "distlock", "internal/clock", "internal/leading"},

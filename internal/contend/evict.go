@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 )
 
 // EvictDead takes the dead among the first n suspects out of a lock, and returns how many. The last come
@@ -43,7 +44,7 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned
 	if err != nil {
 		return err
 	}
-	grants, err := j.Store.Evict(ctx, dead.Watched(s.Name), evidence)
+	_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: dead.Watched(s.Name), Evidence: evidence})
 	if err != nil {
 		return before("evict", inDoubt(err))
 	}

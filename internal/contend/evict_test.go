@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
 	"mongodlm/takeover"
@@ -33,9 +34,13 @@ func (*server) Condemn(context.Context, string, *catalog.Ping, catalog.Condemnat
 	return nil
 }
 
-func (s *server) Evict(_ context.Context, dead catalog.Holder, _ string) ([]catalog.Grant, error) {
+func (s *server) Apply(_ context.Context, t catalog.Transition) (l catalog.Lock, _ []catalog.Grant, err error) {
+	dead, ok := t.(transition.Evict)
+	if !ok {
+		return l, nil, catalog.ErrNoMatch
+	}
 	s.events = append(s.events, "evict "+dead.Process)
-	return []catalog.Grant{{Process: "next after " + dead.Process}}, nil
+	return l, []catalog.Grant{{Process: "next after " + dead.Process}}, nil
 }
 
 // I7: a grant is told before the next of the dead is evicted. That may take as long as the server likes.

@@ -51,7 +51,7 @@ type Store interface {
 	Hello(ctx context.Context) (catalog.Server, error)
 	Condemn(ctx context.Context, process string, watched *catalog.Ping, c catalog.Condemnation) error
 	Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error
-	Evict(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Grant, error)
+	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 }
 
 // Process is what a Judge needs of the process that it works for; a *pinger.LockPinger is one.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 )
 
 // maxPassed is how many waiters are passed over after one look.
@@ -35,7 +36,7 @@ func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again
 		dead.Waits = true
 		one.Passed = true
 		evidence := "rule silent: its process has missed two pings; " + one.Decision.Reason
-		grants, err := j.Store.Evict(ctx, dead, evidence)
+		_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: dead, Evidence: evidence})
 		if err != nil {
 			if !errors.Is(err, catalog.ErrNoMatch) {
 				j.Log.Debug().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("not passed over")

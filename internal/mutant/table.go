@@ -288,7 +288,7 @@ var all = []Mistake{
 		Old: "		if undone && gone {\n", New: "		if undone && gone || classify(err) == denied {\n",
 		Package: "catalog/mongocatalog", Test: "TestTransact_CommitOutcome", Rule: "broken_twice,_refused"},
 	// Of guards and damaged documents.
-	{Name: "a release frees a damaged lock of several", File: "catalog/queue/damaged.go",
+	{Name: "a release frees a damaged lock of several", File: "catalog/transition/damaged.go",
 		Old: "next := coHolder(raw, sharers)\n", New: "var next bson.Raw\n	_ = coHolder(raw, sharers)\n",
 		Package: "distlock", Test: "TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs", Rule: "acquired beside"},
 	{Name: "a break leaves the own guard", File: "distlock/owned.go",
@@ -315,13 +315,13 @@ var all = []Mistake{
 	{Name: "a release grants to the dead", File: "internal/contend/passover.go",
 		Old: `		case !silent, left > 0:`, New: `		case !silent, left >= 0:`,
 		Package: "distlock", Test: "TestLock_FirstWaiterDied_ReleaseGrantsToTheNext", Rule: "stands for the dead"},
-	{Name: "who was passed over stands at the end", File: "catalog/queue/queue.go",
+	{Name: "who was passed over stands at the end", File: "catalog/transition/enter_leave.go",
 		Old: `			place = i
 `, New: `			place += 0 * i
 `,
 		Package: "distlock", Test: "TestLock_WaiterMissesPings_KeepsItsTurn", Rule: "does not stand in front"},
-	{Name: "a holder is passed over", File: "catalog/queue/lease.go",
-		Old: `	if dead.Waits && !waits {`, New: `	if false {`,
+	{Name: "a holder is passed over", File: "catalog/transition/enter_leave.go",
+		Old: `	if t.Waits && !waits {`, New: `	if false {`,
 		Package: "distlock", Test: "TestLock_GrantedWhileItIsPassedOver_KeepsTheLock", Rule: "lost the lock"},
 	{Name: "old pings alone pass over", File: "internal/contend/passover.go",
 		Old: `	if !steady || age < little {`, New: `	if !steady && age < little {`,

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/fault"
 )
 
@@ -53,8 +54,34 @@ func (o *port) store() *store { return o.p.w.store }
 
 func showLock(l catalog.Lock) string { return fmt.Sprintf("held, fence %d", l.Fence) }
 
-// Confirm implements [catalog.Locks].
-func (o *port) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
+// Apply implements [catalog.Locks]: each transition is a command of its own.
+func (o *port) Apply(ctx context.Context, t catalog.Transition) (l catalog.Lock, grants []catalog.Grant, err error) {
+	switch t := t.(type) {
+	case transition.Enter:
+		l, err = o.enter(ctx, t.Request, t.How)
+	case transition.Leave:
+		grants, err = o.leave(ctx, t.Session)
+	case transition.Evict:
+		grants, err = o.evict(ctx, t.Holder, t.Evidence)
+	case transition.GrantNext:
+		grants, err = o.grantNext(ctx, t.Name)
+	case transition.Confirm:
+		l, err = o.confirm(ctx, t.Request)
+	case transition.SeedFence:
+		l, err = o.seedFence(ctx, t.Session, t.AtLeast)
+	case transition.Renew:
+		err = o.renew(ctx, t.Renewal)
+	case transition.Overtake:
+		l, err = o.overtake(ctx, t.Request, t.From)
+	case transition.Break:
+		l, err = o.breakLock(ctx, t.Session, t.Fence, t.Why)
+	default:
+		return o.Catalog.Apply(ctx, t)
+	}
+	return l, grants, err
+}
+
+func (o *port) confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
 	c := o.write(fault.Confirm, g.Name, g.TS)
 	c.request = g
@@ -63,8 +90,7 @@ func (o *port) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, er
 	})
 }
 
-// SeedFence implements [catalog.Locks].
-func (o *port) SeedFence(ctx context.Context, s catalog.Session, n int64) (catalog.Lock, error) {
+func (o *port) seedFence(ctx context.Context, s catalog.Session, n int64) (catalog.Lock, error) {
 	c := o.write(fault.SeedFence, s.Name, s.TS)
 	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
 		return o.store().SeedFence(background, s, n)
@@ -89,8 +115,7 @@ func (o *port) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sigh
 	return c.submit(ctx)
 }
 
-// Overtake implements [catalog.Locks].
-func (o *port) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
+func (o *port) overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
 	catalog.Lock, error) {
 	g.Process = o.p.alias(g.Process)
 	c := o.write(fault.Overtake, g.Name, g.TS)
@@ -188,8 +213,7 @@ func (o *port) Hello(ctx context.Context) (catalog.Server, error) {
 	})
 }
 
-// Break implements [catalog.Operator].
-func (o *port) Break(ctx context.Context, s catalog.Session, fence int64, why string) (
+func (o *port) breakLock(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Lock, error) {
 	return sendFor(ctx, o.write(fault.Break, s.Name, bson.ObjectID{}), showLock,
 		func() (catalog.Lock, error) { return o.store().Break(background, s, fence, why) })

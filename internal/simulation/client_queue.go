@@ -15,8 +15,7 @@ import (
 
 // This file is the part of the port that contenders in a line use.
 
-// Enter implements [catalog.Queues].
-func (o *port) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
+func (o *port) enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
 	if l, ok := o.wake(g); ok {
 		return l, nil
@@ -39,15 +38,13 @@ func (o *port) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMo
 	})
 }
 
-// Leave implements [catalog.Queues]. It is a release.
-func (o *port) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
+func (o *port) leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
 	s.TS = o.p.snapshot.stored(s.TS)
 	return sendFor(ctx, o.write(fault.Release, s.Name, s.TS), showAwards,
 		func() ([]catalog.Grant, error) { return o.store().Leave(background, s) })
 }
 
-// Evict implements [catalog.Queues].
-func (o *port) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
+func (o *port) evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Grant, error) {
 	c := o.write(fault.Evict, dead.Name, dead.TS)
 	c.from = dead
@@ -56,8 +53,7 @@ func (o *port) Evict(ctx context.Context, dead catalog.Holder, evidence string) 
 	})
 }
 
-// GrantNext implements [catalog.Queues].
-func (o *port) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
+func (o *port) grantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
 	return sendFor(ctx, o.write(fault.GrantNext, name, bson.ObjectID{}), showAwards,
 		func() ([]catalog.Grant, error) { return o.store().GrantNext(background, name) })
 }
@@ -98,7 +94,7 @@ func (o *port) WaitedUnder(ctx context.Context, processes []string, held []bson.
 
 // awarded is the result of HeldOrFree.
 type awarded struct {
-	awards []catalog.Grant
+	grants []catalog.Grant
 	free   []string
 }
 
@@ -110,12 +106,12 @@ func (o *port) HeldOrFree(ctx context.Context, process string, names []string) (
 	var old *picture
 	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
 	show := func(a awarded) string {
-		return fmt.Sprintf("%s, %d free", showAwards(a.awards), len(a.free))
+		return fmt.Sprintf("%s, %d free", showAwards(a.grants), len(a.free))
 	}
 	a, err := sendFor(ctx, c, show, func() (awarded, error) {
 		return o.store().awarded(process, names, old), nil
 	})
-	return a.awards, a.free, err
+	return a.grants, a.free, err
 }
 
 // List implements [catalog.Operator]. To list those who wait is one command, sent when the rows are asked
@@ -162,12 +158,12 @@ func (o *port) GrantStream(ctx context.Context, process string) (catalog.GrantSt
 	})
 }
 
-func showAwards(awards []catalog.Grant) string {
-	if len(awards) == 0 {
+func showAwards(grants []catalog.Grant) string {
+	if len(grants) == 0 {
 		return "nobody is granted"
 	}
 	var told []string
-	for _, a := range awards {
+	for _, a := range grants {
 		told = append(told, fmt.Sprintf("%s is granted fence %d", a.Process, a.Fence))
 	}
 	return strings.Join(told, ", ")

@@ -15,8 +15,7 @@ import (
 
 // This file is about locks with a lease: what users do with them, and how they are judged.
 
-// Renew implements [catalog.Locks].
-func (o *port) Renew(ctx context.Context, r catalog.Renewal) error {
+func (o *port) renew(ctx context.Context, r catalog.Renewal) error {
 	c := o.write(fault.Renew, r.Name, r.TS)
 	c.renewal = r
 	c.show = func() string { return fmt.Sprintf("renewal %d", r.Number) }

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 )
 
@@ -14,6 +15,7 @@ import (
 // mistakes that a store can make.
 type store struct {
 	*memcatalog.Catalog
+	catalogtest.Calls
 	w      *world
 	parsed map[string]parsed    // locks by name, as they were read last
 	past   map[string][]version // of every document that was written, by collection and _id
@@ -176,7 +178,7 @@ func (s *store) awarded(process string, names []string, old *picture) awarded {
 		if ok && !l.Held {
 			a.free = append(a.free, name)
 		}
-		a.awards = append(a.awards, l.GrantsOf(process)...)
+		a.grants = append(a.grants, l.GrantsOf(process)...)
 	}
 	return a
 }

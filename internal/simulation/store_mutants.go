@@ -35,7 +35,7 @@ func (s *store) Overtake(ctx context.Context, g catalog.Request, from catalog.Ho
 			from = now.Holder()
 		}
 	}
-	return s.Catalog.Overtake(ctx, g, from)
+	return s.Calls.Overtake(ctx, g, from)
 }
 
 // Ping carries a ping out. UpsertingPing lets a condemned process live, LatePingCounts gives a ping

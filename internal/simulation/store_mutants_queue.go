@@ -28,7 +28,7 @@ func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.G
 	case s.makes(QuitterStays) && waits:
 		return nil, nil
 	}
-	return s.Catalog.Leave(ctx, session)
+	return s.Calls.Leave(ctx, session)
 }
 
 // Enter lets a contender into the line. NewcomerFirst puts it before the others.
@@ -38,10 +38,10 @@ func (s *store) Enter(ctx context.Context, g catalog.Request, how catalog.EnterM
 		if err := s.misread(g.Name); err != nil {
 			return catalog.Lock{}, err
 		}
-		return s.Catalog.Enter(ctx, g, how)
+		return s.Calls.Enter(ctx, g, how)
 	}
 	before, _ := s.lockAsOf(g.Name, nil)
-	l, err := s.Catalog.Enter(ctx, g, how)
+	l, err := s.Calls.Enter(ctx, g, how)
 	if err != nil || !s.makes(NewcomerFirst) {
 		return l, err
 	}
@@ -73,7 +73,7 @@ func (s *store) Evict(ctx context.Context, dead catalog.Holder, evidence string)
 			}
 		}
 	}
-	return s.Catalog.Evict(ctx, dead, evidence)
+	return s.Calls.Evict(ctx, dead, evidence)
 }
 
 // edit changes a lock document as the store never would.

@@ -32,8 +32,8 @@ type stream struct {
 	wake   chan struct{}
 }
 
-// A notice is what one change of a lock tells; without awards: that the stream broke.
-type notice struct{ awards []catalog.Grant }
+// A notice is what one change of a lock tells; without grants: that the stream broke.
+type notice struct{ grants []catalog.Grant }
 
 var _ catalog.GrantStream = (*stream)(nil)
 
@@ -95,25 +95,25 @@ func (s *store) tell(name string, was, is bson.Raw) {
 		return
 	}
 	for _, st := range slices.Clone(s.streams) {
-		awards := slices.DeleteFunc(slices.Clone(l.Awards), func(a catalog.Grant) bool {
+		grants := slices.DeleteFunc(slices.Clone(l.Grants), func(a catalog.Grant) bool {
 			return a.Process != st.process
 		})
-		if len(awards) > 0 {
-			s.w.send(st, name, awards)
+		if len(grants) > 0 {
+			s.w.send(st, name, grants)
 		}
 	}
 }
 
 // send puts a notice under way. Faults strike it as they strike a command; where a command would be
 // lost the stream breaks, and the notice with it.
-func (w *world) send(st *stream, name string, awards []catalog.Grant) {
+func (w *world) send(st *stream, name string, grants []catalog.Grant) {
 	p := st.p
 	c := &call{p: p, op: fault.Notice, subject: name, sent: w.Now()}
 	p.calls++
 	p.opCalls[c.op]++
 	c.n, c.opN = p.calls, p.opCalls[c.op]
 	k := w.course(c)
-	w.log.add("%s %-12s %q: %s [%s]", p, c.op, name, showAwards(awards), c.note)
+	w.log.add("%s %-12s %q: %s [%s]", p, c.op, name, showAwards(grants), c.note)
 	if k.crashBefore || k.crashAfter {
 		p.crash()
 		return
@@ -126,7 +126,7 @@ func (w *world) send(st *stream, name string, awards []catalog.Grant) {
 	case k.refuse || k.drop || k.lose:
 		w.breakStream(st)
 	default:
-		st.push(notice{awards}, k.request+k.reply)
+		st.push(notice{grants}, k.request+k.reply)
 	}
 }
 
@@ -147,10 +147,10 @@ func (s *stream) arrive() {
 	s.transit = s.transit[1:]
 	s.p.w.log.add("%s is told: %s", s.p, n)
 	s.mu.Lock()
-	if len(n.awards) == 0 {
+	if len(n.grants) == 0 {
 		s.over = true
 	} else {
-		s.there = append(s.there, n.awards)
+		s.there = append(s.there, n.grants)
 	}
 	s.mu.Unlock()
 	select {
@@ -160,10 +160,10 @@ func (s *stream) arrive() {
 }
 
 func (n notice) String() string {
-	if len(n.awards) == 0 {
+	if len(n.grants) == 0 {
 		return "the stream broke"
 	}
-	return showAwards(n.awards)
+	return showAwards(n.grants)
 }
 
 // breakStream ends a stream. What is under way is lost.

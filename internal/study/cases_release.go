@@ -204,7 +204,7 @@ func limits() []Case {
 		Story: "A and B take the lock for a minute, again and again; C waits for it from the third minute on.",
 		Wrong: "Whoever asks in the right instant is first: A asks right after its own release, and C and B only see a lock that is held.",
 		Rule:  "In ours waiters stand in a line, and a release grants the lock to the first of it.",
-		Where: "catalog/queue/queue.go Leave",
+		Where: "catalog/transition/enter_leave.go leave",
 		Play: func(st *Stage) {
 			a, b, c := st.Process("A"), st.Process("B"), st.Process("C")
 			a.Wants(1*s, 25*m, 1*m).Times(20)

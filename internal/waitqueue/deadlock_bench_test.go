@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/waitqueue"
@@ -67,7 +68,7 @@ func crowded(tb testing.TB, n int, waitsFor func(i, n int) []int) *waitqueue.Que
 		r := catalog.Request{
 			Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process, Who: process, Holds: holds,
 		}
-		lock, err := store.Enter(ctx, r, catalog.Queue)
+		lock, err := catalogtest.On(store).Enter(ctx, r, catalog.Queue)
 		if err != nil {
 			tb.Fatal(err)
 		}

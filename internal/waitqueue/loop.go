@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/contend"
 )
 
@@ -231,7 +232,7 @@ func (l *loop) heard(sent, took time.Duration) {
 
 // settle grants a lock that somebody left free with a line to the first in it.
 func (l *loop) settle(ctx context.Context, ws []*Waiter, name string) {
-	grants, err := l.q.Store.GrantNext(ctx, name)
+	_, grants, err := l.q.Store.Apply(ctx, transition.GrantNext{Name: name})
 	l.stepped(ctx, ws, err)
 	l.q.Deliver(grants)
 }

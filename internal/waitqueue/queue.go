@@ -44,7 +44,7 @@ type Config struct {
 type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error)
-	GrantNext(ctx context.Context, name string) ([]catalog.Grant, error)
+	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]catalog.Snapshot, error)
 	PutNote(ctx context.Context, process string, n catalog.Note) error
 	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]

@@ -1,4 +1,4 @@
-// Package queue is the rule by which the holders and the waiters of a lock document follow each
+// Package transition is the rule by which the holders and the waiters of a lock document follow each
 // other: pure, without a store and without a clock of its own. It is the one definition.
 // memcatalog carries it out under a mutex, mongocatalog as a compare-and-set; the short commands that
 // mongocatalog has for the common cases are tested against it.
@@ -17,4 +17,4 @@
 // An exclusive holder stands in the top-level fields alone, as mongos wrote them. Of shared holders
 // and holders of permits all stand in sharers, and the first of them in the top-level fields as
 // well.
-package queue
+package transition

@@ -1,8 +1,7 @@
-package queue
+package transition
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -17,13 +16,13 @@ import (
 //
 // Errors: why, which says what is wrong with the document, when nobody can tell who else holds the lock;
 // ErrNoMatch when the session stands nowhere in the document.
-func LeaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (Change, error) {
+func LeaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
 	held := !isZero(raw.Lookup("state"))
 	top := held && sessionOf(raw) == ts
 	next := coHolder(raw, sharers)
-	var c Change
+	var c catalog.Change
 	switch {
 	case !top && !shares && !waits:
 		return c, fmt.Errorf("%w: %v", catalog.ErrNoMatch, why)
@@ -33,37 +32,21 @@ func LeaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (Change, error) {
 		c.Set = bson.D{{Key: "state", Value: int32(0)}}
 	case top:
 		for _, field := range []string{"process", "takeoverMS", "ts", "when", "who", "why"} {
-			c.put(field, next.Lookup(field))
+			put(&c, field, next.Lookup(field))
 		}
 	}
 	if shares {
-		c.put("sharers", sharers)
+		put(&c, "sharers", sharers)
 	}
 	if waits {
-		c.put("waiters", waiters)
+		put(&c, "waiters", waiters)
 	}
 	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	return c, nil
 }
 
-// NextRev is the rev that goes with a change of a document. It rises, so that no write that is late finds the number
-// that it has read. Of a rev that cannot be raised nobody knows which numbers it had: it begins anew where the
-// change writes another session or state, which such a write names as well; else it stays, and ok is false.
-func (c *Change) NextRev(rev bson.RawValue) (next int64, ok bool) {
-	f, isDouble := rev.DoubleOK() // a shell writes it so
-	n, isInt := rev.AsInt64OK()
-	switch {
-	case isDouble && f >= 0 && f < catalog.MaxCount:
-		return int64(f) + 1, true
-	case !isDouble && isInt && n >= 0 && n < math.MaxInt64:
-		return n + 1, true
-	}
-	moves := func(e bson.E) bool { return e.Key == "state" || e.Key == "ts" }
-	return 1, rev.Type == 0 || slices.ContainsFunc(c.Set, moves)
-}
-
 // put sets a field, or removes it when the value is that of a missing field or an empty list.
-func (c *Change) put(field string, value any) {
+func put(c *catalog.Change, field string, value any) {
 	v, isValue := value.(bson.RawValue)
 	list, isList := value.(bson.A)
 	if isValue && v.Type == 0 || isList && len(list) == 0 {

@@ -1,4 +1,4 @@
-package queue
+package transition
 
 import (
 	"time"
@@ -8,11 +8,18 @@ import (
 	"mongodlm/catalog"
 )
 
-// Renew is the transition of [catalog.Locks.Renew]. The leases of those who hold the lock no longer go.
-func Renew(l catalog.Lock, r catalog.Renewal, now time.Time) (Change, error) {
+// Renew begins or renews the lease of a session that holds the lock, alone or with others: it writes the number of
+// the renewal, its life and its local time, and the server's clock. The same renewal twice is acknowledged twice.
+// The leases of those who hold the lock no longer go. Errors: ErrNoMatch when the session does not hold the lock or
+// a lease is there that the renewal does not supersede; see [catalog.Transactions] for a part of one.
+type Renew struct{ catalog.Renewal }
+
+// Next implements [catalog.Transition].
+func (t Renew) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	r := t.Renewal
 	seen, has := l.LeaseOf(r.TS)
 	if _, holds := l.HeldBy(r.TS); !holds || has && !r.Supersedes(seen) {
-		return Change{}, catalog.ErrNoMatch
+		return catalog.Change{}, catalog.ErrNoMatch
 	}
 	leases := bson.A{}
 	for _, other := range l.Leases {
@@ -20,7 +27,7 @@ func Renew(l catalog.Lock, r catalog.Renewal, now time.Time) (Change, error) {
 			leases = append(leases, lease(other))
 		}
 	}
-	return Change{Set: bson.D{{Key: "leases", Value: append(leases, lease(catalog.Lease{
+	return catalog.Change{Set: bson.D{{Key: "leases", Value: append(leases, lease(catalog.Lease{
 		TS: r.TS, Life: r.Life, Number: r.Number, At: now, Local: r.Local,
 	}))}}}, nil
 }
@@ -36,16 +43,4 @@ func lease(l catalog.Lease) bson.D {
 		{Key: "at", Value: bson.NewDateTimeFromTime(l.At)},
 		{Key: "local", Value: bson.NewDateTimeFromTime(l.Local)},
 	}
-}
-
-// Evict is the transition of [catalog.Queues.Evict].
-func Evict(l catalog.Lock, dead catalog.Holder, now time.Time, evidence string) (Change, error) {
-	p, waits := l.WaitedBy(dead.TS)
-	if dead.Waits && !waits {
-		return Change{}, catalog.ErrNoMatch
-	}
-	if !dead.Watched(l) && !(waits && p.Process == dead.Process) {
-		return Change{}, catalog.ErrNoMatch
-	}
-	return Leave(l, dead.TS, now, evidence)
 }

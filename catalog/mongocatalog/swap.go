@@ -4,7 +4,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
 )
 
 // This file builds the commands of the queue, as commands.go does the others.
@@ -31,7 +30,7 @@ func holdsWith(s catalog.Session) bson.D {
 
 // rescue writes a change into a damaged document that still is as it was read. Where its rev stays,
 // that takes the lists of those who hold it and wait for it.
-func rescue(name string, read bson.Raw, change queue.Change) bson.D {
+func rescue(name string, read bson.Raw, change catalog.Change) bson.D {
 	filter := append(bson.D{{Key: "_id", Value: name}}, unchanged(read)...)
 	set, unset := change.Set, bson.D{}
 	if next, ok := change.NextRev(read.Lookup("rev")); ok {
@@ -60,7 +59,7 @@ func plainRelease(s catalog.Session) bson.D {
 
 // swap writes a change into a document that still is as it was read, nil for none. Foreign writers
 // change state and ts, ours rev.
-func swap(name string, read bson.Raw, change queue.Change) modification {
+func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set, unset := change.Set, bson.D{}
 	filter := bson.D{{Key: "_id", Value: name}}
 	if read != nil {

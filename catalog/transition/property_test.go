@@ -1,4 +1,4 @@
-package queue_test
+package transition_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // A life is one lock document under random transitions and foreign hands. The rule is written down
@@ -29,7 +29,7 @@ func TestQueue_AnyLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := &life{doc: document(t, "|"), now: noon, fences: map[int64]bool{}}
-		start := rapid.SampledFrom([]int64{0, 3, queue.Seeded - 1, queue.Seeded, planted})
+		start := rapid.SampledFrom([]int64{0, 3, transition.Seeded - 1, transition.Seeded, planted})
 		m.highest = start.Draw(t, "fence")
 		m.doc = put(m.doc, "fence", m.highest)
 		for range 89 * (rapid.IntRange(0, 15).Draw(t, "long line") / 15) {
@@ -108,7 +108,7 @@ func (m *life) invariants(t *rapid.T) {
 
 // step carries out a change of ours, and compares it with the plain rule: who leaves or enters, and
 // who is let in.
-func (m *life) step(t *rapid.T, c queue.Change, holders, line []catalog.Participant, evidence string) {
+func (m *life) step(t *rapid.T, c catalog.Change, holders, line []catalog.Participant, evidence string) {
 	before := m.lock(t)
 	granted, rest := moveUp(holders, line)
 	m.doc = apply(t, m.doc, c)
@@ -120,16 +120,16 @@ func (m *life) step(t *rapid.T, c queue.Change, holders, line []catalog.Particip
 	if want := names(rest); !slices.Equal(want, names(l.Waiters)) {
 		t.Fatalf("waiters\nwant %v\ngot  %v", want, names(l.Waiters))
 	}
-	if len(c.Awards) != len(granted) {
-		t.Fatalf("awards\nwant %v\ngot  %+v", names(granted), c.Awards)
+	if len(c.Grants) != len(granted) {
+		t.Fatalf("grants\nwant %v\ngot  %+v", names(granted), c.Grants)
 	}
-	for i, a := range c.Awards {
+	for i, a := range c.Grants {
 		p, ok := l.HeldBy(granted[i].TS)
 		if a.TS != granted[i].TS || a.Process != granted[i].Process || a.Evidence != evidence || !ok ||
 			p.Fence != a.Fence || !p.Since.Equal(m.now) || p.Who != granted[i].Who {
 			t.Fatalf("award %+v for %+v, who holds as %+v", a, granted[i], p)
 		}
-		if m.fences[a.Fence] || a.Fence <= m.highest || a.Fence < queue.Seeded {
+		if m.fences[a.Fence] || a.Fence <= m.highest || a.Fence < transition.Seeded {
 			t.Fatalf("fence %d after %d", a.Fence, m.highest)
 		}
 		m.fences[a.Fence], m.highest = true, a.Fence
@@ -166,7 +166,7 @@ func (m *life) enter(t *rapid.T) {
 
 func (m *life) enters(t *rapid.T, g catalog.Request, how catalog.EnterMode) {
 	l := m.lock(t)
-	c, changed, err := queue.Enter(l, g, how, m.now)
+	c, changed, err := entering(l, g, how, m.now)
 	entry := catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Mode: g.Mode, Limit: g.Limit,
 	}
@@ -217,8 +217,8 @@ func (m *life) enterAgain(t *rapid.T) {
 	g := m.newGrant(t)
 	g.TS = m.someone(t).TS
 	how := catalog.EnterMode(rapid.IntRange(0, 2).Draw(t, "how"))
-	c, changed, err := queue.Enter(m.lock(t), g, how, m.now)
-	if err != nil || changed || len(c.Set)+len(c.Unset)+len(c.Awards) > 0 {
+	c, changed, err := entering(m.lock(t), g, how, m.now)
+	if err != nil || changed || len(c.Set)+len(c.Unset)+len(c.Grants) > 0 {
 		t.Fatalf("entered twice: %+v, %v, %v", c, changed, err)
 	}
 }
@@ -227,7 +227,7 @@ func (m *life) leave(t *rapid.T) {
 	p := m.someone(t)
 	evidence := rapid.SampledFrom([]string{"", "silent"}).Draw(t, "evidence")
 	l := m.lock(t)
-	c, err := queue.Leave(l, p.TS, m.now, evidence)
+	c, err := leaving(l, p.TS, m.now, evidence)
 	if err != nil {
 		t.Fatalf("leave: %v", err)
 	}
@@ -235,14 +235,14 @@ func (m *life) leave(t *rapid.T) {
 		return slices.DeleteFunc(slices.Clone(list), func(o catalog.Participant) bool { return o.TS == p.TS })
 	}
 	m.step(t, c, others(l.Holders()), others(l.Waiters), evidence)
-	if _, err := queue.Leave(m.lock(t), p.TS, m.now, ""); !errors.Is(err, catalog.ErrNoMatch) {
+	if _, err := leaving(m.lock(t), p.TS, m.now, ""); !errors.Is(err, catalog.ErrNoMatch) {
 		t.Fatalf("left twice: %v", err)
 	}
 }
 
 func (m *life) settle(t *rapid.T) {
 	l := m.lock(t)
-	c, err := queue.GrantNext(l, m.now)
+	c, err := granting(l, m.now)
 	if granted, _ := moveUp(l.Holders(), l.Waiters); len(granted) == 0 {
 		if !errors.Is(err, catalog.ErrNoMatch) {
 			t.Fatalf("settle of %s: %v", short(l), err)

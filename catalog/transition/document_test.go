@@ -1,4 +1,4 @@
-package queue_test
+package transition_test
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
 // A failer is a *testing.T or a *rapid.T.
@@ -96,7 +96,7 @@ func document(f failer, text string) bson.D {
 	line := bson.A{}
 	for i, one := range strings.Fields(right) {
 		g := entrant(f, one)
-		line = append(line, queue.Entry(g, noon))
+		line = append(line, transition.Entry(g, noon))
 		if doc[1].Value == int32(0) && i == 0 && g.Limit > 0 {
 			set("limit", g.Limit)
 		}
@@ -153,7 +153,7 @@ var ours = []string{
 }
 
 // apply carries out a change as a store does, after looking at its form.
-func apply(f failer, doc bson.D, c queue.Change) bson.D {
+func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	f.Helper()
 	sorted := func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(c.Set, sorted) || !slices.IsSorted(c.Unset) {
@@ -197,4 +197,30 @@ func value(doc bson.D, key string) any {
 func put(doc bson.D, key string, v any) bson.D {
 	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == key })
 	return append(doc, bson.E{Key: key, Value: v})
+}
+
+// entering, leaving and granting are what the transitions make of a lock; changed says whether there is anything.
+func entering(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Time) (
+	c catalog.Change, changed bool, err error,
+) {
+	c, err = transition.Enter{Request: g, How: how}.Next(l, now)
+	return c, err == nil && !c.Nothing(), err
+}
+
+func leaving(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (catalog.Change, error) {
+	s := catalog.Session{Name: l.Name, TS: ts}
+	if evidence == "" {
+		return transition.Leave{Session: s}.Next(l, now)
+	}
+	dead := catalog.Holder{Session: s}
+	for _, p := range append(l.Holders(), l.Waiters...) {
+		if p.TS == ts {
+			dead.Process = p.Process
+		}
+	}
+	return transition.Evict{Holder: dead, Evidence: evidence}.Next(l, now)
+}
+
+func granting(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	return transition.GrantNext{Name: l.Name}.Next(l, now)
 }

@@ -1,4 +1,4 @@
-package queue_test
+package transition_test
 
 import (
 	"errors"
@@ -12,27 +12,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/queue"
+	"mongodlm/catalog/transition"
 )
 
-// A transition is one step of a table, at noon.
-type transition func(f failer, l catalog.Lock) (queue.Change, bool, error)
+// A step is one transition of a table, at noon.
+type step func(f failer, l catalog.Lock) (catalog.Change, bool, error)
 
-func enter(text string, how catalog.EnterMode) transition {
-	return func(f failer, l catalog.Lock) (queue.Change, bool, error) {
-		return queue.Enter(l, entrant(f, text), how, noon)
+func enter(text string, how catalog.EnterMode) step {
+	return func(f failer, l catalog.Lock) (catalog.Change, bool, error) {
+		return entering(l, entrant(f, text), how, noon)
 	}
 }
 
-func leave(n int) transition {
-	return func(_ failer, l catalog.Lock) (queue.Change, bool, error) {
-		c, err := queue.Leave(l, session(n), noon, "")
+func leave(n int) step {
+	return func(_ failer, l catalog.Lock) (catalog.Change, bool, error) {
+		c, err := leaving(l, session(n), noon, "")
 		return c, err == nil, err
 	}
 }
 
-func settle(_ failer, l catalog.Lock) (queue.Change, bool, error) {
-	c, err := queue.GrantNext(l, noon)
+func settle(_ failer, l catalog.Lock) (catalog.Change, bool, error) {
+	c, err := granting(l, noon)
 	return c, err == nil, err
 }
 
@@ -41,9 +41,9 @@ func TestTransitions(t *testing.T) {
 	const wait, try, barge = catalog.Queue, catalog.Try, catalog.Barge
 	for _, c := range []struct {
 		name, before string
-		step         transition
+		step         step
 		after        string // empty: nothing is changed
-		awards       string
+		grants       string
 		err          error
 	}{
 		{"Free_Holds", "|", enter("x1", wait), "x1 |", "1", nil},
@@ -111,7 +111,7 @@ func TestTransitions(t *testing.T) {
 		{"GrantNext_Full", "p1/1 | p2/1", settle, "", "", catalog.ErrNoMatch},
 		{"GrantNext_Readers", "s1 | x2", settle, "", "", catalog.ErrNoMatch},
 		{"GrantNext_Free", "|", settle, "", "", catalog.ErrNoMatch},
-		{"GrantNext_RoomLeft", "p1/3 | p2/3 p3/3 p4/3", settle, "p1/3 p2/3 p3/3 | p4/3", "2 3", nil},
+		{"GrantNext_HeldWithRoom", "p1/3 | p2/3 p3/3 p4/3", settle, "", "", catalog.ErrNoMatch},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +121,7 @@ func TestTransitions(t *testing.T) {
 				t.Fatalf("error\nwant %v\ngot  %v, changed %v", c.err, err, changed)
 			}
 			if !changed {
-				if !reflect.DeepEqual(change, queue.Change{}) {
+				if !reflect.DeepEqual(change, catalog.Change{}) {
 					t.Errorf("nothing changed, and yet %+v", change)
 				}
 				return
@@ -131,18 +131,18 @@ func TestTransitions(t *testing.T) {
 				t.Errorf("lock\nwant %s\ngot  %s", c.after, got)
 			}
 			var awarded []string
-			for i, a := range change.Awards {
+			for i, a := range change.Grants {
 				awarded = append(awarded, fmt.Sprint(number(a.TS)))
 				if a.Name != "balancer" || a.Process != process(number(a.TS)) ||
 					a.Fence != parse(t, doc).Fence+int64(i)+1 {
 					t.Errorf("award %+v", a)
 				}
 			}
-			if got := strings.Join(awarded, " "); got != c.awards {
-				t.Errorf("awards\nwant %s\ngot  %s", c.awards, got)
+			if got := strings.Join(awarded, " "); got != c.grants {
+				t.Errorf("grants\nwant %s\ngot  %s", c.grants, got)
 			}
-			if len(change.Awards) > 0 && !slices.Equal(l.Awards, change.Awards) {
-				t.Errorf("grants\nwant %+v\ngot  %+v", change.Awards, l.Awards)
+			if len(change.Grants) > 0 && !slices.Equal(l.Grants, change.Grants) {
+				t.Errorf("grants\nwant %+v\ngot  %+v", change.Grants, l.Grants)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestTransitions(t *testing.T) {
 func TestEnter_NoDocument_HoldsWithAFenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	g := entrant(t, "x1")
-	c, changed, err := queue.Enter(catalog.Lock{Name: "balancer"}, g, catalog.Queue, noon)
+	c, changed, err := entering(catalog.Lock{Name: "balancer"}, g, catalog.Queue, noon)
 	if err != nil || !changed {
 		t.Fatalf("changed %v: %v", changed, err)
 	}
@@ -180,16 +180,16 @@ func TestEnter_Fence_RisesAndIsRaisedToTheClock(t *testing.T) {
 	}{
 		{"None", 0, noon.UnixMilli()},
 		{"CountedUp", 7, noon.UnixMilli()},
-		{"LargestThatIsRaised", queue.Seeded - 1, noon.UnixMilli()},
-		{"SmallestThatIsNot", queue.Seeded, queue.Seeded + 1},
+		{"LargestThatIsRaised", transition.Seeded - 1, noon.UnixMilli()},
+		{"SmallestThatIsNot", transition.Seeded, transition.Seeded + 1},
 		{"OfAnEarlierClock", noon.UnixMilli() - 1000, noon.UnixMilli() - 999},
 		{"OfALaterClock", noon.UnixMilli() + 1000, noon.UnixMilli() + 1001},
-		{"Highest", queue.Highest, queue.Highest + 1},
+		{"Highest", transition.Highest, transition.Highest + 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			l := parse(t, put(document(t, "|"), "fence", c.before))
-			change, _, err := queue.Enter(l, entrant(t, "x1"), catalog.Queue, noon)
+			change, _, err := entering(l, entrant(t, "x1"), catalog.Queue, noon)
 			if got := value(change.Set, "fence"); err != nil || got != c.want {
 				t.Errorf("fence: want %d, got %v, %v", c.want, got, err)
 			}
@@ -200,7 +200,7 @@ func TestEnter_Fence_RisesAndIsRaisedToTheClock(t *testing.T) {
 func TestFence_ClockBeforeIt_StillRises(t *testing.T) {
 	t.Parallel()
 	l := parse(t, put(document(t, "|"), "fence", int64(500)))
-	c, _, err := queue.Enter(l, entrant(t, "x1"), catalog.Queue, time.UnixMilli(100))
+	c, _, err := entering(l, entrant(t, "x1"), catalog.Queue, time.UnixMilli(100))
 	if got := value(c.Set, "fence"); err != nil || got != int64(501) {
 		t.Errorf("fence: want 501, got %v, %v", got, err)
 	}
@@ -208,9 +208,9 @@ func TestFence_ClockBeforeIt_StillRises(t *testing.T) {
 
 func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
 	t.Parallel()
-	doc := put(document(t, "x1 | x2"), "fence", int64(queue.Highest)+1)
-	c, err := queue.Leave(parse(t, doc), session(1), noon, "")
-	if err != nil || len(c.Awards) > 0 {
+	doc := put(document(t, "x1 | x2"), "fence", int64(transition.Highest)+1)
+	c, err := leaving(parse(t, doc), session(1), noon, "")
+	if err != nil || len(c.Grants) > 0 {
 		t.Errorf("leave: %+v, %v", c, err)
 	}
 	raw, err := bson.Marshal(apply(t, doc, c))
@@ -233,19 +233,19 @@ func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
 		catalog.Queue: catalog.ErrQueueFull, catalog.Try: catalog.ErrNotFree,
 		catalog.Barge: catalog.ErrNotFree,
 	} {
-		if _, changed, err := queue.Enter(full, entrant(t, "x2"), how, noon); changed ||
+		if _, changed, err := entering(full, entrant(t, "x2"), how, noon); changed ||
 			!errors.Is(err, want) {
 			t.Errorf("how %d: want %v, got %v", how, want, err)
 		}
 	}
-	if _, changed, err := queue.Enter(full, entrant(t, "x10"), catalog.Queue, noon); changed ||
+	if _, changed, err := entering(full, entrant(t, "x10"), catalog.Queue, noon); changed ||
 		err != nil {
 		t.Errorf("a waiter again: changed %v, %v", changed, err)
 	}
 	free := parse(t, document(t, "|"+line))
 	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Barge} {
 		doc := document(t, "|"+line)
-		c, _, err := queue.Enter(free, entrant(t, "x2"), how, noon)
+		c, _, err := entering(free, entrant(t, "x2"), how, noon)
 		if err != nil {
 			t.Fatalf("how %d: %v", how, err)
 		}
@@ -273,7 +273,7 @@ func TestEnter_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
 			g := entrant(t, fmt.Sprint(mode, n, limit))
 			g.Process = process
 			l := parse(t, doc)
-			c, changed, err := queue.Enter(l, g, catalog.Queue, noon)
+			c, changed, err := entering(l, g, catalog.Queue, noon)
 			if !errors.Is(err, want) || changed != (want == nil) {
 				t.Fatalf("%s enters behind %d of %q: want %v, got %v", process, len(l.Waiters), mode, want, err)
 			}
@@ -307,7 +307,7 @@ func TestEnter_OtherLimit_ErrorHasTheFacts(t *testing.T) {
 		{"x1 |", "p2/3", 0, 3}, {"s1 |", "p2/3", 0, 3}, {"f1 |", "p2/3", 0, 3},
 		{"| p1/2", "p2/3", 2, 3}, {"| x1", "p2/3", 0, 3},
 	} {
-		_, _, err := queue.Enter(parse(t, document(t, c.before)), entrant(t, c.enter),
+		_, _, err := entering(parse(t, document(t, c.before)), entrant(t, c.enter),
 			catalog.Queue, noon)
 		var got *catalog.PermitMismatchError
 		want := catalog.PermitMismatchError{Name: "balancer", Recorded: c.recorded, Asked: c.asked}
@@ -320,7 +320,7 @@ func TestEnter_OtherLimit_ErrorHasTheFacts(t *testing.T) {
 func TestForeignHolder_KeepsItsFieldsUntilItLeaves(t *testing.T) {
 	t.Parallel()
 	doc := document(t, "f1 |")
-	c, _, err := queue.Enter(parse(t, doc), entrant(t, "s2"), catalog.Queue, noon)
+	c, _, err := entering(parse(t, doc), entrant(t, "s2"), catalog.Queue, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,12 +328,12 @@ func TestForeignHolder_KeepsItsFieldsUntilItLeaves(t *testing.T) {
 		t.Errorf("want the waiters alone, got %v", c.Set)
 	}
 	doc = apply(t, doc, c)
-	if c, err = queue.Leave(parse(t, doc), session(1), noon, "silent"); err != nil {
+	if c, err = leaving(parse(t, doc), session(1), noon, "silent"); err != nil {
 		t.Fatal(err)
 	}
 	doc = apply(t, doc, c)
 	l := parse(t, doc)
-	if short(l) != "s2 |" || l.State != 1 || l.Fence != planted+1 || l.Awards[0].Evidence != "silent" ||
+	if short(l) != "s2 |" || l.State != 1 || l.Fence != planted+1 || l.Grants[0].Evidence != "silent" ||
 		value(doc, "evidence") != "silent" {
 		t.Errorf("%s: %+v", short(l), l)
 	}
@@ -348,19 +348,19 @@ func TestStaleSharers_CountForNothing(t *testing.T) {
 		t.Fatalf("lock: %s", short(l))
 	}
 	for _, n := range []int{1, 2} {
-		if _, err := queue.Leave(l, session(n), noon, ""); !errors.Is(err, catalog.ErrNoMatch) {
+		if _, err := leaving(l, session(n), noon, ""); !errors.Is(err, catalog.ErrNoMatch) {
 			t.Errorf("leave of %d: %v", n, err)
 		}
 	}
 	for step, want := range map[string]string{
 		"x9": "x3 | s4", "x3": "x9 | s4", "s5": "x9 | x3 s4 s5", "s1": "x9 | x3 s4 s1",
 	} {
-		var c queue.Change
+		var c catalog.Change
 		var err error
 		if step[0] == 'x' {
-			c, err = queue.Leave(l, entrant(t, step).TS, noon, "")
+			c, err = leaving(l, entrant(t, step).TS, noon, "")
 		} else {
-			c, _, err = queue.Enter(l, entrant(t, step), catalog.Queue, noon)
+			c, _, err = entering(l, entrant(t, step), catalog.Queue, noon)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -378,28 +378,28 @@ func TestStaleSharers_CountForNothing(t *testing.T) {
 func TestEvidence_IsThatOfTheLastGrant(t *testing.T) {
 	t.Parallel()
 	doc := document(t, "x1 | s2 s3 x4 x5")
-	c, err := queue.Leave(parse(t, doc), session(1), noon, "silent for 15m")
-	if err != nil || len(c.Awards) != 2 {
+	c, err := leaving(parse(t, doc), session(1), noon, "silent for 15m")
+	if err != nil || len(c.Grants) != 2 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	for _, a := range c.Awards {
+	for _, a := range c.Grants {
 		if a.Evidence != "silent for 15m" {
 			t.Errorf("award %+v", a)
 		}
 	}
 	doc = apply(t, doc, c)
 	for _, n := range []int{5, 2} { // nothing is granted, so the evidence stays true
-		if c, err = queue.Leave(parse(t, doc), session(n), noon, "another"); err != nil {
+		if c, err = leaving(parse(t, doc), session(n), noon, "another"); err != nil {
 			t.Fatal(err)
 		}
 		if doc = apply(t, doc, c); value(doc, "evidence") != "silent for 15m" {
 			t.Errorf("evidence: %v", value(doc, "evidence"))
 		}
 	}
-	if c, err = queue.Leave(parse(t, doc), session(3), noon, ""); err != nil {
+	if c, err = leaving(parse(t, doc), session(3), noon, ""); err != nil {
 		t.Fatal(err)
 	}
-	if doc = apply(t, doc, c); value(doc, "evidence") != nil || c.Awards[0].Evidence != "" {
+	if doc = apply(t, doc, c); value(doc, "evidence") != nil || c.Grants[0].Evidence != "" {
 		t.Errorf("evidence: %v", value(doc, "evidence"))
 	}
 }
@@ -410,11 +410,11 @@ func TestEntry_IsWhatEnterWrites(t *testing.T) {
 		g := entrant(t, text)
 		g.Holds = []bson.ObjectID{session(7)}
 		before := map[byte]string{'x': "x1 |", 's': "x1 |", 'p': "p1/3 p8/3 p9/3 |"}[text[0]]
-		c, _, err := queue.Enter(parse(t, document(t, before)), g, catalog.Queue, noon)
+		c, _, err := entering(parse(t, document(t, before)), g, catalog.Queue, noon)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (bson.A{queue.Entry(g, noon)}); !reflect.DeepEqual(value(c.Set, "waiters"), want) {
+		if want := (bson.A{transition.Entry(g, noon)}); !reflect.DeepEqual(value(c.Set, "waiters"), want) {
 			t.Errorf("%s\nwant %v\ngot  %v", text, want, value(c.Set, "waiters"))
 		}
 	}

@@ -1,4 +1,4 @@
-package queue
+package transition
 
 import (
 	"slices"
@@ -17,28 +17,26 @@ const Seeded = 1 << 31
 // Highest is the largest fence that is raised. A larger one was written by a hand.
 const Highest = catalog.MaxCount
 
-// A Change is what a transition writes: fields to set in the order of their names, and fields to
-// remove. rev is left to the store.
-type Change struct {
-	Set   bson.D
-	Unset []string
-	// Awards are the sessions that became holders.
-	Awards []catalog.Grant
+// Enter takes the lock for a request if nobody is before it, and else puts it at the end of the line, or before
+// those who came after its Since. How says what becomes of one that has to wait. To enter again with the same
+// session changes nothing. Errors: ErrNotFree when it did not get the lock and How says not to queue;
+// ErrQueueFull; *PermitMismatchError.
+type Enter struct {
+	catalog.Request
+	How catalog.EnterMode
 }
 
-// Enter is the transition of [catalog.Queues.Enter]. l is the document, or the zero Lock with a name
-// when there is none. changed is false when g stands in the document already.
-func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Time) (
-	c Change, changed bool, err error,
-) {
+// Next implements [catalog.Transition].
+func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	g := t.Request
 	_, holds := l.HeldBy(g.TS)
 	_, waits := l.WaitedBy(g.TS)
 	if holds || waits {
-		return Change{}, false, nil
+		return catalog.Change{}, nil
 	}
 	s := stateOf(l)
 	if s.used() && s.limit != g.Limit {
-		return Change{}, false, &catalog.PermitMismatchError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
+		return catalog.Change{}, &catalog.PermitMismatchError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
 	}
 	entry := catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
@@ -49,7 +47,7 @@ func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Ti
 		g.Since = time.Time{}
 	}
 	switch {
-	case how == catalog.Barge && s.room(entry) > 0:
+	case t.How == catalog.Barge && s.room(entry) > 0:
 		place = 0
 	case !g.Since.IsZero():
 		entry.Since = g.Since
@@ -61,25 +59,55 @@ func Enter(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Ti
 	s.waiters = slices.Insert(slices.Clone(s.waiters), place, entry)
 	s.grant(now, "")
 	if _, got := find(s.holders, g.TS); !got {
-		if how != catalog.Queue {
-			return Change{}, false, catalog.ErrNotFree
+		if t.How != catalog.Queue {
+			return catalog.Change{}, catalog.ErrNotFree
 		}
 		others := slices.DeleteFunc(slices.Clone(s.waiters), func(p catalog.Participant) bool { return p.TS == g.TS })
 		if before := (catalog.Lock{Waiters: others}); !before.RoomFor(g) {
-			return Change{}, false, catalog.ErrQueueFull
+			return catalog.Change{}, catalog.ErrQueueFull
 		}
 	}
-	return s.change(), true, nil
+	return s.change(), nil
 }
 
-// Leave is the transition of [catalog.Queues.Leave] and, with evidence, of [catalog.Queues.Evict].
-func Leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (Change, error) {
+// Leave takes a session out of the lock: it frees the lock if the session holds it, or takes it out of the line,
+// and grants the lock to whoever is next. When nobody waits everything but the state stays in the document. Of a
+// document that was damaged the session is taken out as well, see [LeaveDamaged]. Errors: ErrNoMatch when the
+// session neither holds the lock nor waits.
+type Leave struct{ catalog.Session }
+
+// Next implements [catalog.Transition].
+func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	return leave(l, t.TS, now, "")
+}
+
+// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in the document with
+// that process, with that renewal of its lease if one was watched, and in the line if the watched one did. The
+// evidence is written for whoever is granted the lock by it. Errors: ErrNoMatch.
+type Evict struct {
+	catalog.Holder
+	Evidence string
+}
+
+// Next implements [catalog.Transition].
+func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	p, waits := l.WaitedBy(t.TS)
+	if t.Waits && !waits {
+		return catalog.Change{}, catalog.ErrNoMatch
+	}
+	if !t.Watched(l) && !(waits && p.Process == t.Process) {
+		return catalog.Change{}, catalog.ErrNoMatch
+	}
+	return leave(l, t.TS, now, t.Evidence)
+}
+
+func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (catalog.Change, error) {
 	s := stateOf(l)
 	gone := func(p catalog.Participant) bool { return p.TS == ts }
 	holders := slices.DeleteFunc(slices.Clone(s.holders), gone)
 	waiters := slices.DeleteFunc(slices.Clone(s.waiters), gone)
 	if len(holders) == len(s.holders) && len(waiters) == len(s.waiters) {
-		return Change{}, catalog.ErrNoMatch
+		return catalog.Change{}, catalog.ErrNoMatch
 	}
 	s.moved = len(holders) < len(s.holders)
 	s.holders, s.waiters = holders, waiters
@@ -87,12 +115,18 @@ func Leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (Ch
 	return s.change(), nil
 }
 
-// GrantNext is the transition of [catalog.Queues.GrantNext].
-func GrantNext(l catalog.Lock, now time.Time) (Change, error) {
+// GrantNext grants a free lock that somebody else left with a line of waiters to the first of them. Errors:
+// ErrNoMatch when there is nothing to grant.
+type GrantNext struct{ Name string }
+
+// Next implements [catalog.Transition].
+func (t GrantNext) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	s := stateOf(l)
-	s.grant(now, "")
-	if len(s.awards) == 0 {
-		return Change{}, catalog.ErrNoMatch
+	if !l.Held {
+		s.grant(now, "")
+	}
+	if len(s.grants) == 0 {
+		return catalog.Change{}, catalog.ErrNoMatch
 	}
 	return s.change(), nil
 }
@@ -105,7 +139,7 @@ type state struct {
 	limit    int32
 	fence    int64
 	evidence string
-	awards   []catalog.Grant
+	grants   []catalog.Grant
 	moved    bool // the holders are not those that the document had
 }
 
@@ -156,7 +190,7 @@ func (s *state) grant(now time.Time, evidence string) {
 		s.fence++
 		p.Fence, p.Since, p.Holds = s.fence, now, nil
 		holders = append(holders, p)
-		s.awards = append(s.awards, catalog.Grant{
+		s.grants = append(s.grants, catalog.Grant{
 			Session: catalog.Session{Name: s.name, TS: p.TS}, Process: p.Process, Fence: p.Fence,
 			Evidence: evidence,
 		})
@@ -176,8 +210,8 @@ func lastFence(fence int64, now time.Time) int64 {
 func NextFence(l catalog.Lock, now time.Time) int64 { return lastFence(l.Fence, now) + 1 }
 
 // change says what to write, in the order of the names.
-func (s *state) change() Change {
-	var c Change
+func (s *state) change() catalog.Change {
+	var c catalog.Change
 	set := func(key string, v any) { c.Set = append(c.Set, bson.E{Key: key, Value: v}) }
 	unset := func(key string) { c.Unset = append(c.Unset, key) }
 	limit, mode := int32(0), catalog.Exclusive
@@ -187,14 +221,14 @@ func (s *state) change() Change {
 	case len(s.waiters) > 0:
 		limit = s.waiters[0].Limit
 	}
-	if len(s.awards) > 0 {
+	if len(s.grants) > 0 {
 		if s.evidence != "" {
 			set("evidence", s.evidence)
 		} else {
 			unset("evidence")
 		}
 		set("fence", s.fence)
-		set("grants", awardLines(s.awards))
+		set("grants", grantLines(s.grants))
 	}
 	if limit != 0 {
 		set("limit", limit)
@@ -211,7 +245,7 @@ func (s *state) change() Change {
 	}
 	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	slices.Sort(c.Unset)
-	c.Awards = s.awards
+	c.Grants = s.grants
 	return c
 }
 
@@ -278,10 +312,10 @@ func Entry(g catalog.Request, since time.Time) bson.D {
 	}, false)
 }
 
-func awardLines(awards []catalog.Grant) string {
+func grantLines(grants []catalog.Grant) string {
 	var b strings.Builder
-	for _, a := range awards {
-		b.WriteString(catalog.GrantLine(a.TS, a.Fence, a.Process))
+	for _, g := range grants {
+		b.WriteString(catalog.GrantLine(g.TS, g.Fence, g.Process))
 	}
 	return b.String()
 }

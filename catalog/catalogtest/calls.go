@@ -1,0 +1,75 @@
+package catalogtest
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+)
+
+// Calls are the transitions as calls of a store.
+type Calls struct{ catalog.Locks }
+
+// On returns the transitions of a store as calls.
+func On(store catalog.Locks) Calls { return Calls{store} }
+
+func (c Calls) lock(ctx context.Context, t catalog.Transition) (catalog.Lock, error) {
+	l, _, err := c.Apply(ctx, t)
+	return l, err
+}
+
+func (c Calls) grants(ctx context.Context, t catalog.Transition) ([]catalog.Grant, error) {
+	_, grants, err := c.Apply(ctx, t)
+	return grants, err
+}
+
+func (c Calls) only(ctx context.Context, t catalog.Transition) error {
+	_, _, err := c.Apply(ctx, t)
+	return err
+}
+
+func (c Calls) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (catalog.Lock, error) {
+	return c.lock(ctx, transition.Enter{Request: g, How: how})
+}
+
+func (c Calls) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
+	return c.lock(ctx, transition.Confirm{Request: g})
+}
+
+func (c Calls) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (catalog.Lock, error) {
+	return c.lock(ctx, transition.SeedFence{Session: s, AtLeast: atLeast})
+}
+
+func (c Calls) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (catalog.Lock, error) {
+	return c.lock(ctx, transition.Overtake{Request: g, From: from})
+}
+
+func (c Calls) Break(ctx context.Context, s catalog.Session, fence int64, why string) (catalog.Lock, error) {
+	return c.lock(ctx, transition.Break{Session: s, Fence: fence, Why: why})
+}
+
+func (c Calls) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
+	return c.grants(ctx, transition.Leave{Session: s})
+}
+
+func (c Calls) Evict(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Grant, error) {
+	return c.grants(ctx, transition.Evict{Holder: dead, Evidence: evidence})
+}
+
+func (c Calls) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
+	return c.grants(ctx, transition.GrantNext{Name: name})
+}
+
+func (c Calls) Renew(ctx context.Context, r catalog.Renewal) error {
+	return c.only(ctx, transition.Renew{Renewal: r})
+}
+
+func (c Calls) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID) error {
+	return c.only(ctx, transition.PutFirst{Session: s, To: to})
+}
+
+func (c Calls) RequestYield(ctx context.Context, name, by, why string) error {
+	return c.only(ctx, transition.RequestYield{Name: name, By: by, Why: why})
+}

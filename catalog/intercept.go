@@ -1,0 +1,304 @@
+package catalog
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// An Op names an operation of a store.
+type Op string
+
+// The operations of a [Catalog]. To list those who wait is one of its own, and so is each wait for the next of a
+// [GrantStream].
+const (
+	OpApply            Op = "apply"
+	OpRead             Op = "read"
+	OpList             Op = "list"
+	OpListWaited       Op = "list waited"
+	OpCondemn          Op = "condemn"
+	OpWitness          Op = "witness"
+	OpPing             Op = "ping"
+	OpPutNote          Op = "put note"
+	OpRemovePing       Op = "remove ping"
+	OpHeld             Op = "held"
+	OpHeldSummary      Op = "held summary"
+	OpPrune            Op = "prune"
+	OpPruneLocks       Op = "prune locks"
+	OpPrepare          Op = "prepare"
+	OpHello            Op = "hello"
+	OpTransact         Op = "transact"
+	OpSnapshots        Op = "snapshots"
+	OpWaitedUnder      Op = "waited under"
+	OpHeldOrFree       Op = "held or free"
+	OpGrantStream      Op = "grant stream"
+	OpNextGrants       Op = "next grants"
+	OpEnterTransaction Op = "enter transaction"
+	OpPrepareHistory   Op = "prepare history"
+	OpAppendHistory    Op = "append history"
+	OpPruneHistory     Op = "prune history"
+	OpReadHistory      Op = "read history"
+)
+
+// A Call is one operation of a store that is about to happen.
+type Call struct {
+	Op Op
+	// Transition is that of OpApply, else nil.
+	Transition Transition
+	// Names are the locks or the process that it is about; none where the operation has none.
+	Names []string
+	// Row is the number of the row, from 0, that a listing is asked for; its command is sent with row 0.
+	Row int
+}
+
+// A Hook decides what becomes of a call. It runs do, which carries the operation out and returns its error, once,
+// in whatever goroutine, or not at all; what it returns is what the caller gets. An operation whose hook returns an
+// error has no result.
+type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
+
+// Intercept returns a store that passes every operation of another through a hook. Safe for concurrent use if the
+// hook is.
+func Intercept(store Catalog, hook Hook) Catalog { return &intercepted{store, hook} }
+
+type intercepted struct {
+	inner Catalog
+	hook  Hook
+}
+
+// through passes an operation with a result through the hook. The result of a do that outlives the call is dropped.
+func through[T any](ctx context.Context, hook Hook, c Call, do func(ctx context.Context) (T, error)) (T, error) {
+	var mu sync.Mutex // guards result
+	var result, none T
+	err := hook(ctx, c, func(ctx context.Context) error {
+		got, err := do(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		result = got
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		return none, err
+	}
+	return result, nil
+}
+
+// both is a result of two values.
+type both[A, B any] struct {
+	a A
+	b B
+}
+
+func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]{a, b}, err }
+
+// rows passes a listing through the hook, row by row. After an error of the hook nobody waits for the closing of
+// its cursor, which may be a command.
+func rows[T any](ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	type row struct {
+		value T
+		err   error
+		more  bool
+	}
+	return func(yield func(T, error) bool) {
+		next, stop := iter.Pull2(list(ctx))
+		reading := make(chan struct{}, 1) // full while somebody reads; guards over
+		over := false
+		for ; ; c.Row++ {
+			r, err := through(ctx, hook, c, func(context.Context) (r row, _ error) {
+				reading <- struct{}{}
+				defer func() { <-reading }()
+				if !over {
+					r.value, r.err, r.more = next()
+				}
+				return r, nil
+			})
+			if err != nil {
+				go func() { // ends with the last read
+					reading <- struct{}{}
+					defer func() { <-reading }()
+					over = true
+					stop()
+				}()
+				var none T
+				yield(none, err)
+				return
+			}
+			if !r.more || !yield(r.value, r.err) {
+				stop()
+				return
+			}
+		}
+	}
+}
+
+func of(op Op, names ...string) Call { return Call{Op: op, Names: names} }
+
+func (i *intercepted) Apply(ctx context.Context, t Transition) (Lock, []Grant, error) {
+	c := of(OpApply, t.On())
+	c.Transition = t
+	r, err := through(ctx, i.hook, c, func(ctx context.Context) (both[Lock, []Grant], error) {
+		return pair(i.inner.Apply(ctx, t))
+	})
+	return r.a, r.b, err
+}
+
+func (i *intercepted) Read(ctx context.Context, name string) (Lock, error) {
+	return through(ctx, i.hook, of(OpRead, name), func(ctx context.Context) (Lock, error) {
+		return i.inner.Read(ctx, name)
+	})
+}
+
+func (i *intercepted) List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error] {
+	op := OpList
+	if waited {
+		op = OpListWaited
+	}
+	return rows(ctx, i.hook, of(op), func(ctx context.Context) iter.Seq2[Snapshot, error] {
+		return i.inner.List(ctx, waited)
+	})
+}
+
+func (i *intercepted) Condemn(ctx context.Context, process string, watched *Ping, how Condemnation) error {
+	return i.hook(ctx, of(OpCondemn, process), func(ctx context.Context) error {
+		return i.inner.Condemn(ctx, process, watched, how)
+	})
+}
+
+func (i *intercepted) Witness(ctx context.Context, watched Ping, s Sight) error {
+	return i.hook(ctx, of(OpWitness, watched.Process), func(ctx context.Context) error {
+		return i.inner.Witness(ctx, watched, s)
+	})
+}
+
+func (i *intercepted) Ping(ctx context.Context, b Heartbeat) (Pinged, error) {
+	return through(ctx, i.hook, of(OpPing, b.Process), func(ctx context.Context) (Pinged, error) {
+		return i.inner.Ping(ctx, b)
+	})
+}
+
+func (i *intercepted) PutNote(ctx context.Context, process string, n Note) error {
+	return i.hook(ctx, of(OpPutNote, process), func(ctx context.Context) error {
+		return i.inner.PutNote(ctx, process, n)
+	})
+}
+
+func (i *intercepted) RemovePing(ctx context.Context, process string) error {
+	return i.hook(ctx, of(OpRemovePing, process), func(ctx context.Context) error {
+		return i.inner.RemovePing(ctx, process)
+	})
+}
+
+func (i *intercepted) Held(ctx context.Context, process string) ([]HeldSession, error) {
+	return through(ctx, i.hook, of(OpHeld, process), func(ctx context.Context) ([]HeldSession, error) {
+		return i.inner.Held(ctx, process)
+	})
+}
+
+func (i *intercepted) HeldSummary(ctx context.Context, process string) (HeldSummary, error) {
+	return through(ctx, i.hook, of(OpHeldSummary, process), func(ctx context.Context) (HeldSummary, error) {
+		return i.inner.HeldSummary(ctx, process)
+	})
+}
+
+func (i *intercepted) Prune(ctx context.Context, before time.Time) (int, error) {
+	return through(ctx, i.hook, of(OpPrune), func(ctx context.Context) (int, error) {
+		return i.inner.Prune(ctx, before)
+	})
+}
+
+func (i *intercepted) PruneLocks(ctx context.Context, before time.Time, after string, most int) (int, string, error) {
+	r, err := through(ctx, i.hook, of(OpPruneLocks, after), func(ctx context.Context) (both[int, string], error) {
+		return pair(i.inner.PruneLocks(ctx, before, after, most))
+	})
+	return r.a, r.b, err
+}
+
+func (i *intercepted) Prepare(ctx context.Context) ([]string, error) {
+	return through(ctx, i.hook, of(OpPrepare), i.inner.Prepare)
+}
+
+func (i *intercepted) Hello(ctx context.Context) (Server, error) {
+	return through(ctx, i.hook, of(OpHello), i.inner.Hello)
+}
+
+func (i *intercepted) Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error {
+	return i.hook(ctx, of(OpTransact, s.Name), func(ctx context.Context) error {
+		return i.inner.Transact(ctx, s, run)
+	})
+}
+
+func (i *intercepted) Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error) {
+	return through(ctx, i.hook, of(OpSnapshots, names...), func(ctx context.Context) (map[string]Snapshot, error) {
+		return i.inner.Snapshots(ctx, names)
+	})
+}
+
+func (i *intercepted) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
+	map[string]Snapshot, error,
+) {
+	return through(ctx, i.hook, of(OpWaitedUnder), func(ctx context.Context) (map[string]Snapshot, error) {
+		return i.inner.WaitedUnder(ctx, processes, held)
+	})
+}
+
+func (i *intercepted) HeldOrFree(ctx context.Context, process string, names []string) ([]Grant, []string, error) {
+	r, err := through(ctx, i.hook, of(OpHeldOrFree, process), func(ctx context.Context) (both[[]Grant, []string], error) {
+		return pair(i.inner.HeldOrFree(ctx, process, names))
+	})
+	return r.a, r.b, err
+}
+
+func (i *intercepted) EnterTransaction(ctx context.Context, g Request) (Lock, error) {
+	return through(ctx, i.hook, of(OpEnterTransaction, g.Name), func(ctx context.Context) (Lock, error) {
+		return i.inner.EnterTransaction(ctx, g)
+	})
+}
+
+// GrantStream opens a stream, and passes each wait for its next grants through the hook as well.
+func (i *intercepted) GrantStream(ctx context.Context, process string) (GrantStream, error) {
+	s, err := through(ctx, i.hook, of(OpGrantStream, process), func(ctx context.Context) (GrantStream, error) {
+		return i.inner.GrantStream(ctx, process)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &interceptedStream{s, i.hook, process}, nil
+}
+
+type interceptedStream struct {
+	GrantStream
+	hook    Hook
+	process string
+}
+
+func (s *interceptedStream) Next(ctx context.Context) ([]Grant, error) {
+	return through(ctx, s.hook, of(OpNextGrants, s.process), s.GrantStream.Next)
+}
+
+func (i *intercepted) PrepareHistory(ctx context.Context, keep time.Duration) ([]string, error) {
+	return through(ctx, i.hook, of(OpPrepareHistory), func(ctx context.Context) ([]string, error) {
+		return i.inner.PrepareHistory(ctx, keep)
+	})
+}
+
+func (i *intercepted) AppendHistory(ctx context.Context, entries []HistoryEntry) error {
+	return i.hook(ctx, of(OpAppendHistory), func(ctx context.Context) error {
+		return i.inner.AppendHistory(ctx, entries)
+	})
+}
+
+func (i *intercepted) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
+	return through(ctx, i.hook, of(OpPruneHistory), func(ctx context.Context) (int, error) {
+		return i.inner.PruneHistory(ctx, before, most)
+	})
+}
+
+func (i *intercepted) ReadHistory(ctx context.Context, q HistoryQuery) iter.Seq2[HistoryEntry, error] {
+	return rows(ctx, i.hook, of(OpReadHistory, q.Name), func(ctx context.Context) iter.Seq2[HistoryEntry, error] {
+		return i.inner.ReadHistory(ctx, q)
+	})
+}
