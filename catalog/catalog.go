@@ -24,7 +24,6 @@ type Catalog interface {
 	Pings
 	Queues
 	Transactions
-	History
 }
 
 // Locks is what a contender, a holder and an operator need.

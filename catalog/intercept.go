@@ -12,7 +12,7 @@ import (
 // An Op names an operation of a store.
 type Op string
 
-// The operations of a [Catalog]. To list those who wait is one of its own, and so is each wait for the next of a
+// The operations of a [Catalog] and of a [History]. To list those who wait is one of its own, and so is each wait for the next of a
 // [GrantStream].
 const (
 	OpApply            Op = "apply"
@@ -279,25 +279,33 @@ func (s *interceptedStream) Next(ctx context.Context) ([]Grant, error) {
 	return through(ctx, s.hook, of(OpNextGrants, s.process), s.GrantStream.Next)
 }
 
-func (i *intercepted) PrepareHistory(ctx context.Context, keep time.Duration) ([]string, error) {
+// InterceptHistory is Intercept of a history.
+func InterceptHistory(store History, hook Hook) History { return &interceptedHistory{store, hook} }
+
+type interceptedHistory struct {
+	inner History
+	hook  Hook
+}
+
+func (i *interceptedHistory) PrepareHistory(ctx context.Context, keep time.Duration) ([]string, error) {
 	return through(ctx, i.hook, of(OpPrepareHistory), func(ctx context.Context) ([]string, error) {
 		return i.inner.PrepareHistory(ctx, keep)
 	})
 }
 
-func (i *intercepted) AppendHistory(ctx context.Context, entries []HistoryEntry) error {
+func (i *interceptedHistory) AppendHistory(ctx context.Context, entries []HistoryEntry) error {
 	return i.hook(ctx, of(OpAppendHistory), func(ctx context.Context) error {
 		return i.inner.AppendHistory(ctx, entries)
 	})
 }
 
-func (i *intercepted) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
+func (i *interceptedHistory) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
 	return through(ctx, i.hook, of(OpPruneHistory), func(ctx context.Context) (int, error) {
 		return i.inner.PruneHistory(ctx, before, most)
 	})
 }
 
-func (i *intercepted) ReadHistory(ctx context.Context, q HistoryQuery) iter.Seq2[HistoryEntry, error] {
+func (i *interceptedHistory) ReadHistory(ctx context.Context, q HistoryQuery) iter.Seq2[HistoryEntry, error] {
 	return rows(ctx, i.hook, of(OpReadHistory, q.Name), func(ctx context.Context) iter.Seq2[HistoryEntry, error] {
 		return i.inner.ReadHistory(ctx, q)
 	})

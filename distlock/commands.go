@@ -36,8 +36,6 @@ const (
 	toBreakLock
 	toRequestYield
 	toReorder
-	toRecord
-	toReadHistory
 	kindsOfCommands
 )
 
@@ -54,7 +52,7 @@ var commandKinds = [kindsOfCommands]struct {
 	toHello: {"hello", false},
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
-	toReorder: {"reorder", true}, toRecord: {"record", true}, toReadHistory: {"read_history", false},
+	toReorder: {"reorder", true},
 }
 
 // kindsOfOps are the kinds of the operations that are no transition.
@@ -65,8 +63,6 @@ var kindsOfOps = map[catalog.Op]command{
 	catalog.OpPing: toPing, catalog.OpCondemn: toCondemn, catalog.OpWitness: toWitness, catalog.OpPutNote: toNote,
 	catalog.OpRemovePing: toRemovePing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap, catalog.OpHello: toHello,
 	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
-	catalog.OpPrepareHistory: toRecord, catalog.OpAppendHistory: toRecord, catalog.OpPruneHistory: toRecord,
-	catalog.OpReadHistory: toReadHistory,
 }
 
 // kindOf returns of what kind a call is; ok is false when it is no command.

@@ -206,7 +206,7 @@ var acquireCases = []testCase{
 }
 
 // everyOperation calls each operation of a store with plain arguments.
-func everyOperation(c catalog.Catalog, g catalog.Request) map[string]func(context.Context) error {
+func everyOperation(c Kept, g catalog.Request) map[string]func(context.Context) error {
 	all := ofHistory(c)
 	maps.Copy(all, map[string]func(context.Context) error{
 		"Acquire": func(ctx context.Context) error { _, err := On(c).Enter(ctx, g, catalog.Claim); return err },

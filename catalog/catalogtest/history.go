@@ -159,7 +159,7 @@ var historyCases = []testCase{
 }
 
 // ofHistory are the operations on the history, to be called with an ended context.
-func ofHistory(c catalog.Catalog) map[string]func(context.Context) error {
+func ofHistory(c Kept) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"PrepareHistory": func(ctx context.Context) error {
 			_, err := c.PrepareHistory(ctx, time.Hour)

@@ -15,9 +15,15 @@ import (
 	"mongodlm/catalog"
 )
 
+// Kept is a store that keeps a history.
+type Kept interface {
+	catalog.Catalog
+	catalog.History
+}
+
 // A Store is an implementation under test, empty at first, with a hand that reaches around it.
 type Store struct {
-	Catalog catalog.Catalog
+	Catalog Kept
 	// Insert plants a document. It fails when there is one with that _id.
 	Insert func(ctx context.Context, collection string, doc bson.D) error
 	// Delete removes a document; it is no error when there is none.

@@ -71,9 +71,10 @@ type Call struct {
 // whose hook returns an error has no result.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
-// Catalog passes every operation through a hook and counts it. Safe for concurrent use.
+// Catalog passes every operation through a hook and counts it. It keeps a history if the store under it does. Safe for concurrent use.
 type Catalog struct {
 	catalog.Catalog
+	catalog.History
 
 	mu     sync.Mutex // guards hook and counts
 	hook   Hook
@@ -84,6 +85,9 @@ type Catalog struct {
 func Wrap(inner catalog.Catalog) *Catalog {
 	c := &Catalog{counts: map[Op]int{}}
 	c.Catalog = catalog.Intercept(inner, c.do)
+	if h, ok := inner.(catalog.History); ok {
+		c.History = catalog.InterceptHistory(h, c.do)
+	}
 	return c
 }
 
