@@ -268,7 +268,10 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		{"HeldOrFree", func(ctx context.Context) error { _, _, err := c.HeldOrFree(ctx, me, names); return err }},
 		{"Snapshots", func(ctx context.Context) error { _, err := c.Snapshots(ctx, names); return err }},
 		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
-		{"Acquire", func(ctx context.Context) error { _, err := catalogtest.On(c).Enter(ctx, fresh, catalog.Claim); return err }},
+		{"Acquire", func(ctx context.Context) error {
+			_, err := catalogtest.On(c).Enter(ctx, fresh, catalog.Claim)
+			return err
+		}},
 		{"Confirm", func(ctx context.Context) error { _, err := catalogtest.On(c).Confirm(ctx, fresh); return err }},
 		{"SeedFence", func(ctx context.Context) error {
 			_, err := catalogtest.On(c).SeedFence(ctx, seeded.Session, 1<<41)

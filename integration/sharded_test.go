@@ -44,7 +44,10 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 			t.Fatal(err)
 		}
 		more := []operation{
-			{"Enter", func(ctx context.Context) error { _, err := catalogtest.On(c).Enter(ctx, waiting, catalog.Queue); return err }},
+			{"Enter", func(ctx context.Context) error {
+				_, err := catalogtest.On(c).Enter(ctx, waiting, catalog.Queue)
+				return err
+			}},
 			{"Renew", func(ctx context.Context) error { return catalogtest.On(c).Renew(ctx, renewal) }},
 			{"HandOver", func(ctx context.Context) error { _, err := catalogtest.On(c).Leave(ctx, held.Session); return err }},
 			{"Ping", func(ctx context.Context) error {
