@@ -8,7 +8,7 @@ import (
 
 // Outcomes of conditional writes and reads.
 var (
-	// ErrNotFree is returned by Enter when the lock is not to be had at once. By Claim it may be
+	// ErrNotFree is returned by Enter when the lock is not to be had at once. By TryPlain it may be
 	// malformed as well: only a Snapshot can tell.
 	ErrNotFree = errors.New("lock is not free")
 	// ErrNoMatch is returned by a conditional write whose filter matched nothing: the document

@@ -104,11 +104,11 @@ const (
 	Try
 	// Barge: do not queue, but overtake those who do if the holders allow it.
 	Barge
-	// Claim: take the lock for oneself if it is understood and free, and nobody waits for it or stands in
+	// TryPlain: take the lock for oneself if it is understood and free, and nobody waits for it or stands in
 	// it as a sharer, or if it has no document yet: one command, whatever the server. ErrNotFree stands
 	// for any other document, of which a Snapshot says what is in the way. The fence is not raised to the
 	// clock, see SeedFence.
-	Claim
+	TryPlain
 )
 
 // A Grant says that a session holds a lock because somebody else's step granted it.

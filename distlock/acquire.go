@@ -60,13 +60,13 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
 	m.owned.enter(a.request.TS)
 	if m.closing() { // Close may have looked at what is owned before we were
-		a.leave()
+		a.ended()
 		return nil, acquiring(name, ErrClosed)
 	}
 	return a, nil
 }
 
-func (a *attempt) leave() { a.m.owned.leave(a.request.TS) }
+func (a *attempt) ended() { a.m.owned.attemptEnded(a.request.TS) }
 
 func (m *Manager) noHeartbeat(name string) error {
 	err := acquiring(name, ErrNoHeartbeat)
@@ -82,7 +82,7 @@ func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 	for race := 0; ; race++ {
 		lock, err := a.take(ctx, race == 0)
 		if err == nil {
-			return a.hand(ctx, lock, "")
+			return a.newGuard(ctx, lock, "")
 		}
 		if !refused(err) {
 			return a.unresolved(ctx, err, "")
@@ -114,7 +114,7 @@ func refused(err error) bool {
 // free, as one that a foreign manager left with its sharers, entering takes.
 func (a *attempt) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
 	if a.request.Mode == catalog.Exclusive && a.line == catalog.Try && plainly {
-		lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: catalog.Claim})
+		lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: catalog.TryPlain})
 		return lock, err
 	}
 	lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: a.line})
@@ -175,16 +175,16 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 // clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an error
 // that matches catalog.ErrNoMatch when the picture changed, or what answer says of the living.
 func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
-	if len(s.Suspects) == 1 && len(s.Lock.Sharers) == 0 && a.request.Mode == catalog.Exclusive &&
-		s.Suspects[0].Dead() {
-		return a.overtake(ctx, s, s.Suspects[0])
+	if len(s.Judged) == 1 && len(s.Lock.Sharers) == 0 && a.request.Mode == catalog.Exclusive &&
+		s.Judged[0].Dead() {
+		return a.overtake(ctx, s, s.Judged[0])
 	}
 	if a.line == catalog.Queue {
-		if passed, _ := a.m.judge.PassOver(ctx, s, len(s.Suspects)); passed > 0 {
+		if passed, _ := a.m.judge.PassOver(ctx, s, len(s.Judged)); passed > 0 {
 			return nil, errFree
 		}
 	}
-	evicted, err := a.m.judge.EvictDead(ctx, s, len(s.Suspects))
+	evicted, err := a.m.judge.EvictDead(ctx, s, len(s.Judged))
 	switch {
 	case err != nil:
 		return nil, acquiring(a.request.Name, err)
@@ -218,7 +218,7 @@ func (a *attempt) answer(s contend.Scene) error {
 // overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the
 // session that was watched. An error that matches catalog.ErrNoMatch says that somebody was faster
 // or the holder lives: look again.
-func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Suspect) (*TryGuard, error) {
+func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Judged) (*TryGuard, error) {
 	evidence, err := a.m.judge.Condemn(ctx, s, dead)
 	if err != nil {
 		return nil, acquiring(a.request.Name, err)
@@ -232,7 +232,7 @@ func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Su
 	case err != nil:
 		return a.unresolved(ctx, err, evidence)
 	}
-	return a.hand(ctx, taken, evidence)
+	return a.newGuard(ctx, taken, evidence)
 }
 
 // unresolved judges a failed acquire or overtake. An unknown outcome is never guessed: the server
@@ -251,7 +251,7 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 		lock, err = a.confirm(ask)
 	}
 	if err == nil {
-		return a.hand(ctx, lock, evidence)
+		return a.newGuard(ctx, lock, evidence)
 	}
 	a.m.pinger.Doubt()
 	if !errors.Is(err, catalog.ErrNoMatch) {
@@ -274,8 +274,8 @@ func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
 	return a.mine(lock), err
 }
 
-// hand makes a guard of a lock document that the server wrote for this attempt.
-func (a *attempt) hand(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
+// newGuard makes a guard of a lock document that the server wrote for this attempt.
+func (a *attempt) newGuard(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
 	fail := func(err error) (*TryGuard, error) {
 		a.undo()
 		return nil, acquiring(a.request.Name, err)

@@ -132,7 +132,7 @@ func (b background) Condemned(process, rule, evidence string) {
 }
 
 // Evicted implements [contend.Told].
-func (b background) Evicted(lock string, dead contend.Suspect, evidence string) {
+func (b background) Evicted(lock string, dead contend.Judged, evidence string) {
 	b.emit(Event{
 		Kind: EventEvicted, Name: lock, Why: dead.Why, Mode: modeWord(dead.Mode), Process: b.m.Process(),
 		Session: dead.TS, Fence: dead.Fence, Previous: dead.Process, Rule: dead.Rule(), Evidence: evidence,

@@ -429,7 +429,7 @@ func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 func (h *holding) releaseOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
 	defer cancel()
-	return h.m.owned.Leave(ctx, h.session)
+	return h.m.owned.ReleaseInStore(ctx, h.session)
 }
 
 // newGuard hands a holding out. From here on the owned sessions and the garbage collector watch it.

@@ -16,11 +16,11 @@ func (m *Manager) heldError(s contend.Scene) *HeldError {
 		e.Waiters, e.Mode = len(s.Lock.Waiters), modeWord(s.Lock.Mode)
 		e.Fence, e.Permits = s.Lock.Fence, int(s.Lock.Limit)
 	}
-	if len(s.Suspects) == 0 {
+	if len(s.Judged) == 0 {
 		e.Reason = "it was free a moment ago"
 		return e
 	}
-	in := s.Suspects[0]
+	in := s.Judged[0]
 	for _, h := range s.Holders() {
 		if !h.Dead() {
 			in = h

@@ -98,7 +98,7 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 		return nil, err
 	}
 	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
-	defer w.entered()
+	defer w.leaveLocalLine()
 	if o.line == catalog.Barge {
 		guard, err := l.try(ctx, o)
 		switch {
@@ -109,7 +109,7 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 		}
 	}
 	for {
-		guard, err := w.stay(ctx)
+		guard, err := w.queueOnce(ctx)
 		switch {
 		case guard != nil:
 			l.m.queue.HadTurn(l.name, guard.Fence())
@@ -155,7 +155,7 @@ func (l *DistributedLock) try(ctx context.Context, o acquireOptions) (*TryGuard,
 	if err != nil {
 		return nil, err
 	}
-	defer a.leave()
+	defer a.ended()
 	return a.run(ctx)
 }
 

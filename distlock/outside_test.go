@@ -232,7 +232,7 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	})
 }
 
-// stay is one stay in a lock.
+// queueOnce is one stay in a lock.
 type span struct{ from, to time.Time }
 
 // crowd lets n waiters of each process have the lock for hold, and returns their spans in order.

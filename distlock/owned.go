@@ -43,8 +43,8 @@ func (t *ownedSessions) enter(ts bson.ObjectID) {
 	t.attempts[ts] = true
 }
 
-// leave ends an attempt, whatever became of it.
-func (t *ownedSessions) leave(ts bson.ObjectID) {
+// attemptEnded ends an attempt, whatever became of it.
+func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.attempts, ts)
@@ -255,9 +255,9 @@ func (t *ownedSessions) isBroken(h *holding) bool {
 	return slices.ContainsFunc(t.breaks, func(b lockBreak) bool { return b.of(h) })
 }
 
-// Leave takes a session out of its lock and tells the waiters of this Manager what is granted to them
+// ReleaseInStore takes a session out of its lock and tells the waiters of this Manager what is granted to them
 // by it.
-func (t *ownedSessions) Leave(ctx context.Context, s catalog.Session) error {
+func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
 	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
 	t.m.queue.Deliver(grants)
 	if err == nil && len(grants) == 0 { // else the grants say so

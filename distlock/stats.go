@@ -48,7 +48,7 @@ type Server struct {
 func (m *Manager) Stats() Stats {
 	beat, server := m.pinger.Stats(), m.pinger.Server()
 	s := Stats{
-		Pings: beat.Pings, Failures: beat.Failures, Processes: beat.Sessions, Ghosts: beat.Ghosts,
+		Pings: beat.Pings, Failures: beat.Failures, Processes: beat.ProcessIDs, Ghosts: beat.Ghosts,
 		Late: beat.Late, Pruned: beat.Pruned, Panics: beat.Panics, MaxLateness: beat.MaxLateness,
 		Server: Server{
 			Kind: string(server.Kind), Version: server.Version, Primary: server.Primary,

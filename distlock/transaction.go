@@ -46,7 +46,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	ctx, done := l.m.calling(ctx, o)
 	defer done()
 	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
-	defer w.entered()
+	defer w.leaveLocalLine()
 	for {
 		err := l.enterTransaction(ctx, o)
 		if err == nil {
@@ -79,7 +79,7 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 	if err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.ended()
 	fail := func(err error) error {
 		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(l.name), err)
 	}
@@ -109,11 +109,11 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 // clearDead takes the dead out of the way, and returns a *HeldError when others are, or a *PermitMismatchError
 // when one of them lives and it is a semaphore.
 func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error {
-	_, err := l.m.judge.EvictDead(ctx, s, len(s.Suspects))
+	_, err := l.m.judge.EvictDead(ctx, s, len(s.Judged))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(l.name, err)
 	}
-	if !slices.ContainsFunc(s.Suspects, func(one contend.Suspect) bool { return !one.Dead() }) {
+	if !slices.ContainsFunc(s.Judged, func(one contend.Judged) bool { return !one.Dead() }) {
 		return nil
 	}
 	l.m.judge.Keep(s)

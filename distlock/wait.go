@@ -38,7 +38,7 @@ type waiter struct {
 // end ends the session of a waiter, whatever became of it.
 func (w *waiter) end() {
 	w.a.m.queue.Exit(w.Waiter)
-	w.a.leave()
+	w.a.ended()
 }
 
 // held says who is in the way of a waiter, as far as it knows.
@@ -137,8 +137,8 @@ func (w *waiting) reason() error {
 	return w.last
 }
 
-// entered gives up the place before the document.
-func (w *waiting) entered() {
+// leaveLocalLine gives up the place before the document.
+func (w *waiting) leaveLocalLine() {
 	if w.place != nil {
 		w.m.queue.Leave(w.place)
 		w.place = nil
@@ -180,8 +180,8 @@ func (w *waiting) party(ctx context.Context) catalog.Participant {
 	}
 }
 
-// stay is one stay in the line, from entering it to a guard or an error.
-func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
+// queueOnce is one stay in the line, from entering it to a guard or an error.
+func (w *waiting) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 	if w.place == nil {
 		w.place = w.m.queue.Join(w.name, w.party(ctx))
 	}
@@ -191,7 +191,7 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	holds := w.holds(ctx)
 	if k := w.goesOn(len(holds)); k != nil {
 		defer func() { w.over(k.me, g) }()
-		w.entered()
+		w.leaveLocalLine()
 		return w.await(ctx, k.me, k.since)
 	}
 	a, err := w.m.begin(w.name, w.o)
@@ -207,7 +207,7 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
 	w.m.queue.Enter(me.Waiter)
 	defer func() { w.over(me, g) }()
-	lock, guard, err := w.come(ctx, me)
+	lock, guard, err := w.enter(ctx, me)
 	if me.doubtful {
 		w.m.pinger.Doubt() // an earlier copy may be applied after all is over
 	}
@@ -220,7 +220,7 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 		}
 		return nil, err
 	}
-	w.entered()
+	w.leaveLocalLine()
 	if mine, got := lock.HeldBy(a.request.TS); got {
 		for _, award := range lock.Grants {
 			if award.TS == mine.TS && award.Evidence != "" { // in its turn, before a reply told of the line
@@ -228,7 +228,7 @@ func (w *waiting) stay(ctx context.Context) (g *TryGuard, err error) {
 				return a.granted(ctx, award)
 			}
 		}
-		return a.hand(ctx, a.mine(lock), "")
+		return a.newGuard(ctx, a.mine(lock), "")
 	}
 	w.m.queue.Stands(me.Waiter, lock)
 	mine, _ := lock.WaitedBy(a.request.TS)
@@ -263,25 +263,25 @@ func behind(turns int64) int {
 	return catalog.MaxWaiters - lastPlaces + int(min(turns/turnsAPlace, lastPlaces))
 }
 
-// come takes the lock or a place in its line, and waits outside of the document as long as there is
+// enter takes the lock or a place in its line, and waits outside of the document as long as there is
 // none. A guard is that of a lock which it took over from the dead.
-func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
+func (w *waiting) enter(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
 	for ; ; w.place.SetShut(false) {
 		if !w.place.Shut() {
-			lock, err = w.enter(ctx, me)
+			lock, err = w.tryToEnter(ctx, me)
 			w.place.SetShut(refused(err) || !lock.RoomFor(me.a.request))
 			if !refused(err) {
 				return lock, nil, err
 			}
 			w.refusals++
 		}
-		if g, err = w.outside(ctx, me, err); !errors.Is(err, errFree) {
+		if g, err = w.pollFullLine(ctx, me, err); !errors.Is(err, errFree) {
 			return lock, g, err
 		}
 	}
 }
 
-// outside is how a contender waits that was refused a place: the line is full, or the lock is in use
+// pollFullLine is how a contender waits that was refused a place: the line is full, or the lock is in use
 // with another limit by the silent. It reads and does not write. Each look goes on with the watch of
 // all who hold the lock or stand in the line, and takes the dead out; its pauses are those of the
 // questions for grants, see package waitqueue. It returns a guard, errFree when there is room, as a look or an
@@ -289,7 +289,7 @@ func (w *waiting) come(ctx context.Context, me *waiter) (lock catalog.Lock, g *T
 //
 // refusal is what the server said last. Whoever was refused twice without a pause, although looks show
 // room, pauses in any case: others are faster, or the server counts otherwise than we do.
-func (w *waiting) outside(ctx context.Context, me *waiter, refusal error) (*TryGuard, error) {
+func (w *waiting) pollFullLine(ctx context.Context, me *waiter, refusal error) (*TryGuard, error) {
 	for {
 		sent := w.m.cfg.Clock.Now().Mono
 		guard, s, err := me.a.contend(ctx)
@@ -351,10 +351,10 @@ func (w *waiting) termOver(me *waiter) error {
 	return acquiring(w.name, fmt.Errorf("%w: %w", ErrNoHeartbeat, me.a.term.Err()))
 }
 
-// enter asks the server for the lock or a place in its line until it answers. Entering again is
+// tryToEnter asks the server for the lock or a place in its line until it answers. Entering again is
 // harmless, so an unknown outcome is asked for by doing it again. Its errors are those with which the
 // server refused, see refused, and those of waiting.
-func (w *waiting) enter(ctx context.Context, me *waiter) (catalog.Lock, error) {
+func (w *waiting) tryToEnter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 	for {
 		lock, _, err := w.m.locks.Apply(ctx, transition.Enter{Request: me.a.request, How: catalog.Queue})
 		if err == nil || refused(err) {
@@ -419,7 +419,7 @@ func (w *waiting) await(ctx context.Context, me *waiter, since time.Time) (*TryG
 // granted makes a guard of a grant. It is worth what the deadline of the last ping says.
 func (a *attempt) granted(ctx context.Context, grant catalog.Grant) (*TryGuard, error) {
 	a.inTurn = true
-	return a.hand(ctx, catalog.Lock{
+	return a.newGuard(ctx, catalog.Lock{
 		Name: grant.Name, Held: true, TS: grant.TS, Process: grant.Process, Fence: grant.Fence,
 	}, grant.Evidence)
 }

@@ -269,7 +269,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		{"Snapshots", func(ctx context.Context) error { _, err := c.Snapshots(ctx, names); return err }},
 		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
 		{"Acquire", func(ctx context.Context) error {
-			_, err := catalogtest.On(c).Enter(ctx, fresh, catalog.Claim)
+			_, err := catalogtest.On(c).Enter(ctx, fresh, catalog.TryPlain)
 			return err
 		}},
 		{"Confirm", func(ctx context.Context) error { _, err := catalogtest.On(c).Confirm(ctx, fresh); return err }},

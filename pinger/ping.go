@@ -46,7 +46,7 @@ func (p *LockPinger) Ping(ctx context.Context) error {
 	err := p.pingOnce(ctx)
 	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
 		p.stats.failures.Add(1)
-		p.endSession(ctx, err)
+		p.giveUpProcess(ctx, err)
 		err = p.pingOnce(ctx)
 	}
 	if err != nil {
@@ -144,9 +144,9 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	return t
 }
 
-// endSession gives the process id up: the term is over, all guards are lost, the next ping is sent
+// giveUpProcess gives the process id up: the term is over, all guards are lost, the next ping is sent
 // under a new id.
-func (p *LockPinger) endSession(ctx context.Context, cause error) {
+func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("session over")
 	p.stats.sessions.Add(1)
 	if t := p.Last(); t != nil && t.id == p.beat.id {

@@ -35,9 +35,9 @@ type Owner interface {
 	// the store's answer does not show. The answer may have been stale: ask again before
 	// ending anything.
 	Vanished(ctx context.Context, s catalog.Session)
-	// Leave takes a session out of its lock, holder or waiter, in one try, and tells whoever of this
+	// ReleaseInStore takes a session out of its lock, holder or waiter, in one try, and tells whoever of this
 	// process is granted the lock by it. Errors: those of [catalog.Queues.Leave].
-	Leave(ctx context.Context, s catalog.Session) error
+	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
 // Told is told, by the pinger's goroutines, of what they did. It must not block: a ping waits for it.

@@ -41,7 +41,7 @@ type owner struct {
 	store    catalog.Catalog
 }
 
-func (o *owner) Leave(ctx context.Context, s catalog.Session) error {
+func (o *owner) ReleaseInStore(ctx context.Context, s catalog.Session) error {
 	_, err := catalogtest.On(o.store).Leave(ctx, s)
 	return err
 }

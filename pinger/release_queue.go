@@ -277,7 +277,7 @@ func (p *LockPinger) release(s catalog.Session, r release) {
 		err = refused
 		return
 	}
-	err = p.cfg.Owner.Leave(ctx, s)
+	err = p.cfg.Owner.ReleaseInStore(ctx, s)
 }
 
 // left says which locks may still be held, nil when none.

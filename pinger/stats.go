@@ -9,7 +9,7 @@ import (
 type Stats struct {
 	Pings       int64         // acknowledged
 	Failures    int64         // not acknowledged
-	Sessions    int64         // process ids given up
+	ProcessIDs  int64         // that were given up
 	Ghosts      int64         // ghosts of lost replies found
 	Late        int64         // late releases done
 	Pruned      int64         // old pings deleted
@@ -40,7 +40,7 @@ func (c *counters) note(late time.Duration) {
 func (p *LockPinger) Stats() Stats {
 	c := &p.stats
 	return Stats{
-		Pings: c.pings.Load(), Failures: c.failures.Load(), Sessions: c.sessions.Load(),
+		Pings: c.pings.Load(), Failures: c.failures.Load(), ProcessIDs: c.sessions.Load(),
 		Ghosts: c.ghosts.Load(), Late: c.late.Load(), Pruned: c.pruned.Load(),
 		Panics: c.panics.Load(), MaxLateness: time.Duration(c.maxLate.Load()),
 		Lateness: time.Duration(c.lateness.Load()), Skew: time.Duration(c.skew.Load()), Left: p.queue.len(),

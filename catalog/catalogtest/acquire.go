@@ -31,7 +31,7 @@ var acquireCases = []testCase{
 	{"StateIsAnArrayOfZero_IsNotFree", func(b *bench) { // F2: the filter {state: 0} would match it
 		b.insert("locks", bson.D{field("_id", "balancer"), field("state", bson.A{int32(0)})})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
@@ -67,21 +67,21 @@ var acquireCases = []testCase{
 		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
 			field("waiters", bson.A{waiting(grant("balancer", bob))})))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"HeldDocument_IsNotFreeAndUntouched", func(b *bench) {
 		b.acquire(grant("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", bob), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", bob), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"SameGrantTwice_IsNotFree", func(b *bench) {
 		g := grant("balancer", alice)
 		b.acquire(g)
-		_, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim)
+		_, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain)
 		b.wantErr(err, catalog.ErrNotFree)
 	}},
 	{"AfterRelease_FenceRises", func(b *bench) {
@@ -121,7 +121,7 @@ var acquireCases = []testCase{
 				b.insert("locks", doc)
 			}
 			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Enter(b.ctx, grant(name, alice), catalog.Claim)
+				_, err := On(b.Catalog).Enter(b.ctx, grant(name, alice), catalog.TryPlain)
 				b.wantErr(err, catalog.ErrNotFree)
 			})
 		}
@@ -129,7 +129,7 @@ var acquireCases = []testCase{
 	{"StateMissing_IsNotFree", func(b *bench) { // F1
 		b.insert("locks", bson.D{field("_id", "balancer"), field("fence", int64(3))})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 		_, err := b.Catalog.Read(b.ctx, "balancer")
@@ -150,7 +150,7 @@ var acquireCases = []testCase{
 			g.Who, g.Why = "$who", "$$NOW"
 			b.acquire(g)
 			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
-			_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.Claim)
+			_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 			if err := b.release(g.Session); err != nil {
 				b.Errorf("%q: release: %v", name, err)
@@ -209,7 +209,7 @@ var acquireCases = []testCase{
 func everyOperation(c Kept, g catalog.Request) map[string]func(context.Context) error {
 	all := ofHistory(c)
 	maps.Copy(all, map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := On(c).Enter(ctx, g, catalog.Claim); return err },
+		"Acquire": func(ctx context.Context) error { _, err := On(c).Enter(ctx, g, catalog.TryPlain); return err },
 		"Confirm": func(ctx context.Context) error { _, err := On(c).Confirm(ctx, g); return err },
 		"SeedFence": func(ctx context.Context) error {
 			_, err := On(c).SeedFence(ctx, g.Session, 9)

@@ -173,7 +173,7 @@ func verdict(err error) string {
 
 func (m *machine) acquire(t *rapid.T) {
 	g := m.newGrant(t)
-	m.both(t, "acquire", func(s Store) string { return m.lock(On(s.Catalog).Enter(m.ctx, g, catalog.Claim)) })
+	m.both(t, "acquire", func(s Store) string { return m.lock(On(s.Catalog).Enter(m.ctx, g, catalog.TryPlain)) })
 }
 
 func (m *machine) confirm(t *rapid.T) {

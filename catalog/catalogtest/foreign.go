@@ -72,7 +72,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	b.insert("locks", g.held)
 	b.insert("lockpings", g.ping)
 	b.wantUntouched("locks", "balancer", func() {
-		_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+		_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
 		b.wantErr(err, catalog.ErrNotFree)
 	})
 	look := b.look("balancer")
@@ -128,7 +128,7 @@ func foreign2011(b *bench) { // F19
 	if look.LockErr == nil || look.LockErr.Field != "ts" {
 		b.Fatalf("want malformed ts, got %+v", look)
 	}
-	_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Claim)
+	_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
 	b.wantErr(err, catalog.ErrNotFree)
 	if _, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"); err != nil {
 		b.Fatal(err)

@@ -308,7 +308,7 @@ func (b *bench) refusedByAll(name, bad string) {
 		})
 	}
 	b.wantUntouched("locks", name, func() {
-		_, err := On(b.Catalog).Enter(b.ctx, other, catalog.Claim)
+		_, err := On(b.Catalog).Enter(b.ctx, other, catalog.TryPlain)
 		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
 		grants, free := b.awarded(alice, name)
@@ -405,7 +405,7 @@ func (b *bench) ways(l catalog.Lock) []way {
 	ways := []way{
 		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
 		{"Enter, Barge", enter(catalog.Barge)},
-		{"Acquire", func(g catalog.Request) error { _, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim); return err }},
+		{"Acquire", func(g catalog.Request) error { _, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain); return err }},
 	}
 	if l.Held {
 		ways = append(ways, way{"Overtake", func(g catalog.Request) error {

@@ -52,7 +52,7 @@ var raceCases = []testCase{
 		for round := range 10 {
 			name := fmt.Sprintf("lock-%d", round)
 			b.wantOneWinner(together(2, func(i int) error {
-				_, err := On(b.Catalog).Enter(b.ctx, grant(name, process(i)), catalog.Claim)
+				_, err := On(b.Catalog).Enter(b.ctx, grant(name, process(i)), catalog.TryPlain)
 				return err
 			}), catalog.ErrNotFree)
 		}
@@ -67,7 +67,7 @@ var raceCases = []testCase{
 			var mu sync.Mutex // guards winner
 			b.wantOneWinner(together(contenders, func(i int) error {
 				g := grant("balancer", process(i))
-				l, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim)
+				l, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain)
 				if err == nil {
 					mu.Lock()
 					winner = l.Session()

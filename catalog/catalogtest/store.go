@@ -142,7 +142,7 @@ func (b *bench) document(collection, id string) bson.Raw {
 
 func (b *bench) acquire(g catalog.Request) catalog.Lock {
 	b.Helper()
-	l, err := On(b.Catalog).Enter(b.ctx, g, catalog.Claim)
+	l, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain)
 	if err != nil {
 		b.Fatalf("acquire: %v", err)
 	}

@@ -45,7 +45,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 		return l, nil, nil
 	}
 	l, err := c.turn(verb, name, doc, change)
-	if err == nil && makes && enter.How != catalog.Claim && l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded {
+	if err == nil && makes && enter.How != catalog.TryPlain && l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded {
 		// A fence that was counted up from nothing is raised to the clock by a second write, as a server's
 		// plain update has to.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
@@ -66,11 +66,11 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (chang
 	l, bad := catalog.ParseLock(raw)
 	switch t := t.(type) {
 	case transition.Enter:
-		if t.How == catalog.Claim && bad != nil {
+		if t.How == catalog.TryPlain && bad != nil {
 			return change, catalog.ErrNotFree
 		}
 		if bad == nil && t.Mode == catalog.Exclusive && t.How != catalog.Queue {
-			if change, err = t.Acquire(l, shared(doc), now); err == nil || t.How == catalog.Claim {
+			if change, err = t.Acquire(l, shared(doc), now); err == nil || t.How == catalog.TryPlain {
 				return change, err
 			}
 		}

@@ -72,7 +72,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 		ctx := t.Context()
 		for i := range byte(20) {
 			name := fmt.Sprint("lock-", i%7)
-			if _, err := catalogtest.On(c).Enter(ctx, grant(name, i), catalog.Claim); err != nil {
+			if _, err := catalogtest.On(c).Enter(ctx, grant(name, i), catalog.TryPlain); err != nil {
 				_, err = catalogtest.On(c).Break(ctx, catalog.Session{Name: name}, 1, "again")
 				t.Log(err)
 			}
@@ -92,7 +92,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain); err != nil {
 		t.Fatal(err)
 	}
 	clear(c.Document("locks", "a"))
@@ -105,7 +105,7 @@ func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 func TestCatalog_SetPrimary_ShowsInLookAndHello(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{Primary: "term 1"})
-	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.Claim); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"term 1", "term 2"} {
@@ -216,14 +216,14 @@ func BenchmarkCatalog_AcquireTallyRelease(b *testing.B) {
 		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {
 			c := memcatalog.New(memcatalog.Options{})
 			for i := range n {
-				if _, err := catalogtest.On(c).Enter(b.Context(), grant(fmt.Sprint("lock-", i), 1), catalog.Claim); err != nil {
+				if _, err := catalogtest.On(c).Enter(b.Context(), grant(fmt.Sprint("lock-", i), 1), catalog.TryPlain); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.ReportAllocs()
 			g := grant("one", 2)
 			for b.Loop() {
-				if _, err := catalogtest.On(c).Enter(b.Context(), g, catalog.Claim); err != nil {
+				if _, err := catalogtest.On(c).Enter(b.Context(), g, catalog.TryPlain); err != nil {
 					b.Fatal(err)
 				}
 				if _, err := c.HeldSummary(b.Context(), g.Process); err != nil {

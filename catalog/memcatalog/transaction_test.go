@@ -32,7 +32,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 		}
 		start := time.Now()
 		time.AfterFunc(3*time.Second, func() { _ = tx.Commit() })
-		l, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.Claim)
+		l, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain)
 		if err != nil || time.Since(start) != 3*time.Second {
 			t.Fatalf("after %v: %+v, %v", time.Since(start), l, err)
 		}
@@ -66,7 +66,7 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.Claim); err != nil {
+		if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took != memcatalog.TransactionLifetime {
@@ -84,7 +84,7 @@ func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 		runs := 0
 		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.Claim); err != nil {
+				if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain); err != nil {
 					t.Error(err)
 				}
 				if _, err := catalogtest.On(c).Leave(t.Context(), grant("a", 2).Session); err != nil {

@@ -62,7 +62,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 	return l, grants, err
 }
 
-// claim is Enter by [catalog.Claim]. One command.
+// claim is Enter by [catalog.TryPlain]. One command.
 func (c *Catalog) claim(ctx context.Context, o operation, g catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(g))
 	// Where a foreign unique index refuses the document, waiting would not help; the server's

@@ -128,7 +128,7 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	t.Parallel()
 	s := serve(t, found(held()))
 	c := store(t, s, 3*time.Second)
-	l, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.Claim)
+	l, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.TryPlain)
 	if err != nil || l.Fence != 7 || !l.Held {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -165,7 +165,7 @@ func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
 		SetWriteConcern(writeconcern.Majority())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalogtest.On(c).Enter(mongo.NewSessionContext(t.Context(), session), grant(), catalog.Claim); err != nil {
+	if _, err := catalogtest.On(c).Enter(mongo.NewSessionContext(t.Context(), session), grant(), catalog.TryPlain); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
@@ -229,7 +229,7 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 	type c = catalog.Catalog
 	return map[string]func(context.Context, c) error{
 		"Acquire": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Enter(ctx, g, catalog.Claim)
+			_, err := catalogtest.On(c).Enter(ctx, g, catalog.TryPlain)
 			return err
 		},
 		"Confirm": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Confirm(ctx, g); return err },
@@ -355,7 +355,7 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := catalogtest.On(store(t, serve(t, c.answer), 0)).Enter(t.Context(), grant(), catalog.Claim)
+			_, err := catalogtest.On(store(t, serve(t, c.answer), 0)).Enter(t.Context(), grant(), catalog.TryPlain)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
 			}
@@ -386,7 +386,7 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
 		`index: process_1 dup key: { process: "x" }`))
-	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.Claim)
+	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.TryPlain)
 	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want an error that names the index, got %v", err)
@@ -425,7 +425,7 @@ func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = catalogtest.On(c).Enter(t.Context(), grant(), catalog.Claim)
+	_, err = catalogtest.On(c).Enter(t.Context(), grant(), catalog.TryPlain)
 	if !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want ErrUnavailable, got %v", err)
 	}

@@ -19,7 +19,7 @@ func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server,
 	if err := t.Check(); err != nil {
 		return l, nil, o.wrap(err)
 	}
-	if t.How == catalog.Claim {
+	if t.How == catalog.TryPlain {
 		l, err := c.claim(ctx, o, t.Request)
 		return l, nil, err
 	}

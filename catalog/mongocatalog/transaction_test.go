@@ -180,7 +180,7 @@ func TestTransact_InsideAndOutside(t *testing.T) {
 		other := s
 		other.TS = bson.NewObjectID()
 		inside(t, false, renew(other, ctx))
-		inside(t, false, func() error { _, err := catalogtest.On(c).Enter(ctx, grant(), catalog.Claim); return err })
+		inside(t, false, func() error { _, err := catalogtest.On(c).Enter(ctx, grant(), catalog.TryPlain); return err })
 		return nil
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // This file has the transitions of a lock that one session has to itself. Some have a command of their own
 // in mongocatalog, of which these say what its condition means.
 
-// Acquire is Enter by [catalog.Claim]: it takes a lock that is free, for which nobody waits, and in which nobody
+// Acquire is Enter by [catalog.TryPlain]: it takes a lock that is free, for which nobody waits, and in which nobody
 // stands as a sharer. One that somebody shared, and that a manager left free which knows nothing of sharers, is
 // taken by Enter alone. Errors: ErrNotFree.
 func (t Enter) Acquire(l catalog.Lock, sharers bool, now time.Time) (catalog.Change, error) {

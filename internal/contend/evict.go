@@ -17,7 +17,7 @@ import (
 // known: look again.
 func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err error) {
 	done := condemned{}
-	for _, one := range slices.Backward(s.Suspects[:n]) {
+	for _, one := range slices.Backward(s.Judged[:n]) {
 		if !one.Dead() || one.Renewal == 0 && one.Process == j.Process.Process() {
 			continue
 		}
@@ -39,7 +39,7 @@ func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err
 // evict takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the
 // primary, condemn its process, and take it out, by which the next in line is granted the lock. An
 // error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
-func (j *Judge) evict(ctx context.Context, s Scene, dead Suspect, done condemned) error {
+func (j *Judge) evict(ctx context.Context, s Scene, dead Judged, done condemned) error {
 	evidence, err := j.condemn(ctx, s, dead, done)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 // server that answered the look is primary now, and marks the process, so that it cannot ping any more. It
 // returns the evidence in words. An error that matches [catalog.ErrNoMatch] says that the process lives, or
 // that somebody was faster: look again. For a holder whose lease ran out there is nothing to do.
-func (j *Judge) Condemn(ctx context.Context, s Scene, dead Suspect) (evidence string, err error) {
+func (j *Judge) Condemn(ctx context.Context, s Scene, dead Judged) (evidence string, err error) {
 	return j.condemn(ctx, s, dead, condemned{})
 }
 
@@ -76,7 +76,7 @@ func (j *Judge) Condemn(ctx context.Context, s Scene, dead Suspect) (evidence st
 type condemned map[string]bool
 
 // condemn is Condemn, for several suspects of one scene.
-func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemned) (string, error) {
+func (j *Judge) condemn(ctx context.Context, s Scene, dead Judged, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
 	if dead.Renewal != 0 { // its process may live; the taking names the renewal that was watched
@@ -108,7 +108,7 @@ func (j *Judge) condemn(ctx context.Context, s Scene, dead Suspect, done condemn
 // of ours is condemned afterwards, by a write that only the true primary can carry out. For a
 // foreign one, which cannot be condemned, the last look is made once more between two questions for
 // the primary and before a linearizable read, so that it is the true primary's (R5).
-func (j *Judge) samePrimary(ctx context.Context, s Scene, dead Suspect) error {
+func (j *Judge) samePrimary(ctx context.Context, s Scene, dead Judged) error {
 	if err := j.isPrimary(ctx, s); err != nil || !dead.Evidence.Foreign() {
 		return err
 	}

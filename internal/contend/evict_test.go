@@ -53,7 +53,7 @@ func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 	}
 	scene := contend.Scene{Name: "a"}
 	for i, process := range []string{"first", "second"} {
-		scene.Suspects = append(scene.Suspects, contend.Suspect{
+		scene.Judged = append(scene.Judged, contend.Judged{
 			Participant: catalog.Participant{Process: process, TS: bson.ObjectID{11: byte(i)}},
 			Evidence:    takeover.Evidence{HasPing: true, HasSeq: true},
 			Decision:    takeover.Decision{Verdict: takeover.Take},

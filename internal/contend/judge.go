@@ -41,7 +41,7 @@ type Judge struct {
 // that was taken out of a lock. It must not block.
 type Told interface {
 	Condemned(process, rule, evidence string)
-	Evicted(lock string, dead Suspect, evidence string)
+	Evicted(lock string, dead Judged, evidence string)
 }
 
 // Store is what a Judge needs of a [catalog.Catalog].
@@ -85,7 +85,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 	if seen.Lock == nil {
 		return s
 	}
-	judged := map[likeness]Suspect{}
+	judged := map[likeness]Judged{}
 	add := func(parties []catalog.Participant, waits bool) {
 		for _, p := range parties {
 			like := likeness{p.Process, p.Takeover}
@@ -98,7 +98,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 			if lease, ok := seen.Lock.LeaseOf(p.TS); ok && !waits && !one.Dead() {
 				j.judgeLease(&one, name, seen, lease, sent, received)
 			}
-			s.Suspects = append(s.Suspects, one)
+			s.Judged = append(s.Judged, one)
 		}
 	}
 	add(seen.Lock.Holders(), false)
@@ -114,8 +114,8 @@ type likeness struct {
 }
 
 func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participant,
-	sent, received clock.Reading) Suspect {
-	one := Suspect{PingState: seen.Pings[p.Process]}
+	sent, received clock.Reading) Judged {
+	one := Judged{PingState: seen.Pings[p.Process]}
 	one.Evidence = evidenceOf(name, seen, p, sent, received)
 	if one.Evidence.Sight.By == j.Process.Process() {
 		one.Evidence.Sight = takeover.Sight{} // the own watch tells more
@@ -125,7 +125,7 @@ func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participan
 }
 
 // judgeLease judges a holder that lives as far as its ping tells by its lease: it may be dead by that.
-func (j *Judge) judgeLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
+func (j *Judge) judgeLease(one *Judged, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{
 		Name: name, Held: true, Process: one.Process, TS: one.TS, Lease: true,

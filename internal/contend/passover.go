@@ -21,7 +21,7 @@ const maxPassed = 16
 // cover more than an interval, in which whoever lives pings, and the own pings must have been acknowledged
 // for as long.
 func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again time.Duration) {
-	for _, one := range s.Suspects[:n] {
+	for _, one := range s.Judged[:n] {
 		left, silent := j.silent(&one)
 		switch {
 		case !silent, left > 0:
@@ -57,7 +57,7 @@ func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again
 
 // silent reports whether a waiter has missed a ping at least, and how long until it has missed two; zero when
 // it has.
-func (j *Judge) silent(one *Suspect) (left time.Duration, silent bool) {
+func (j *Judge) silent(one *Judged) (left time.Duration, silent bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Process.Process() || e.Foreign() ||
 		ping == nil || !ping.HasSeq || j.Steady == nil {

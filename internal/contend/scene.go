@@ -10,12 +10,12 @@ import (
 // A Scene is one look at a lock, judged. It is never written to: several waiters share it.
 type Scene struct {
 	catalog.Snapshot
-	Name     string
-	Suspects []Suspect // the holders, then the waiters, in their order
+	Name   string
+	Judged []Judged // the holders, then the waiters, in their order
 }
 
-// A Suspect is a holder or a waiter, what is known of its process, and what may be done about it.
-type Suspect struct {
+// A Judged is a holder or a waiter, what is known of its process, and what may be done about it.
+type Judged struct {
 	catalog.Participant
 	PingState catalog.PingState
 	Waits     bool
@@ -29,18 +29,18 @@ type Suspect struct {
 }
 
 // Watched names a suspect of a lock for the store, as it was watched.
-func (s *Suspect) Watched(lock string) catalog.Holder {
+func (s *Judged) Watched(lock string) catalog.Holder {
 	h := HolderOf(lock, s.Participant)
 	h.Renewal = s.Renewal
 	return h
 }
 
 // Dead reports whether the takeover rule lets it be taken out of the lock.
-func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
+func (s *Judged) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
 // Rule names the takeover rule by which it is dead, as [takeover.Decision] does; "lease" when its lease stood
 // still, by whichever rule, and "silent" for a waiter that was passed over.
-func (s *Suspect) Rule() string {
+func (s *Judged) Rule() string {
 	switch {
 	case s.Renewal != 0:
 		return "lease"
@@ -51,12 +51,12 @@ func (s *Suspect) Rule() string {
 }
 
 // Holders are the suspects that hold the lock.
-func (s *Scene) Holders() []Suspect {
+func (s *Scene) Holders() []Judged {
 	n := 0
-	for n < len(s.Suspects) && !s.Suspects[n].Waits {
+	for n < len(s.Judged) && !s.Judged[n].Waits {
 		n++
 	}
-	return s.Suspects[:n]
+	return s.Judged[:n]
 }
 
 // Free reports whether nobody holds the lock.
@@ -77,7 +77,7 @@ func (s *Scene) Malformed() error {
 
 // OtherLimit says that the lock is in use with another limit than asked for; nil when it is not.
 func (s *Scene) OtherLimit(asked int32) *catalog.PermitMismatchError {
-	if s.Lock == nil || len(s.Suspects) == 0 || s.Lock.Limit == asked {
+	if s.Lock == nil || len(s.Judged) == 0 || s.Lock.Limit == asked {
 		return nil
 	}
 	return &catalog.PermitMismatchError{Name: s.Name, Recorded: s.Lock.Limit, Asked: asked}
@@ -86,7 +86,7 @@ func (s *Scene) OtherLimit(asked int32) *catalog.PermitMismatchError {
 // Silent reports whether everybody who uses the lock with another limit than asked for has been
 // Silent for longer than a living process would be: they may all turn out to be dead.
 func (s *Scene) Silent(asked int32) bool {
-	for _, one := range s.Suspects {
+	for _, one := range s.Judged {
 		verdict := one.Decision.Verdict
 		if (one.Waits && one.Limit == asked) ||
 			verdict == takeover.Watch || verdict == takeover.Skewed || verdict == takeover.Take {
@@ -101,7 +101,7 @@ func (s *Scene) Silent(asked int32) bool {
 // that is unknown.
 func (s *Scene) Still() time.Duration {
 	var moved time.Time
-	for _, one := range s.Suspects {
+	for _, one := range s.Judged {
 		if one.Since.After(moved) {
 			moved = one.Since
 		}
@@ -113,13 +113,13 @@ func (s *Scene) Still() time.Duration {
 }
 
 // find returns the suspect with that session and process.
-func (s *Scene) find(p catalog.Participant) (Suspect, bool) {
-	for _, other := range s.Suspects {
+func (s *Scene) find(p catalog.Participant) (Judged, bool) {
+	for _, other := range s.Judged {
 		if other.TS == p.TS && other.Process == p.Process {
 			return other, true
 		}
 	}
-	return Suspect{}, false
+	return Judged{}, false
 }
 
 // Pictured is the scene that a lock document alone shows: who holds the lock, and nothing of whether
@@ -127,7 +127,7 @@ func (s *Scene) find(p catalog.Participant) (Suspect, bool) {
 func Pictured(lock catalog.Lock) *Scene {
 	s := &Scene{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {
-		s.Suspects = append(s.Suspects, Suspect{Participant: p})
+		s.Judged = append(s.Judged, Judged{Participant: p})
 	}
 	return s
 }

@@ -41,7 +41,7 @@ type pulse struct {
 	renewal int64
 }
 
-func pulseOf(s *Scene, one *Suspect) pulse {
+func pulseOf(s *Scene, one *Judged) pulse {
 	p := pulse{known: one.Decision.Verdict != 0}
 	if ping := one.PingState.Ping; ping != nil {
 		p.seq, p.at = ping.Seq, ping.At
@@ -58,8 +58,8 @@ func (j *Judge) parties(s *Scene) map[bson.ObjectID]pulse {
 	if s.Lock == nil || s.Malformed() != nil {
 		return found
 	}
-	for i := range s.Suspects {
-		one := &s.Suspects[i]
+	for i := range s.Judged {
+		one := &s.Judged[i]
 		if p := pulseOf(s, one); one.Process != j.Process.Process() || p.renewal != 0 {
 			found[one.TS] = p
 		}
@@ -195,8 +195,8 @@ func (v *vigil) goOn(name string, now map[bson.ObjectID]pulse) {
 func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
 	done := map[string]bool{}
 	for i := range scenes {
-		for k := range scenes[i].Suspects {
-			one := &scenes[i].Suspects[k]
+		for k := range scenes[i].Judged {
+			one := &scenes[i].Judged[k]
 			if done[one.Process] {
 				continue
 			}
@@ -217,7 +217,7 @@ func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
 }
 
 // sighting returns what to leave in the ping of a suspect; ok is false when there is nothing new to tell.
-func (j *Judge) sighting(one *Suspect) (s catalog.Sight, ok bool) {
+func (j *Judge) sighting(one *Judged) (s catalog.Sight, ok bool) {
 	own, ping := j.Process.Process(), one.PingState.Ping
 	if ping == nil || one.Process == own || one.Dead() || ping.Sight.By == own && ping.Sight.Seq == ping.Seq {
 		return s, false

@@ -18,7 +18,7 @@ type Op string
 
 // The operations.
 const (
-	Acquire     Op = "acquire" // to enter by Claim
+	Acquire     Op = "acquire" // to enter by TryPlain
 	Confirm     Op = "confirm"
 	SeedFence   Op = "seed fence"
 	Renew       Op = "renew"
@@ -157,7 +157,7 @@ func OpOf(call catalog.Call) Op {
 	case nil:
 		return ops[call.Op]
 	case transition.Enter:
-		if t.How == catalog.Claim {
+		if t.How == catalog.TryPlain {
 			return Acquire
 		}
 		return Enter

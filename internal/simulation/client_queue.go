@@ -22,7 +22,7 @@ func (o *port) enter(ctx context.Context, g catalog.Request, how catalog.EnterMo
 	}
 	g.Process = o.p.alias(g.Process)
 	op := fault.Enter
-	if how == catalog.Claim {
+	if how == catalog.TryPlain {
 		op = fault.Acquire
 	}
 	c := o.write(op, g.Name, g.TS)

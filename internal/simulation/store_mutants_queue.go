@@ -34,7 +34,7 @@ func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.G
 // Enter lets a contender into the line. NewcomerFirst puts it before the others.
 func (s *store) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
-	if how == catalog.Claim {
+	if how == catalog.TryPlain {
 		if err := s.misread(g.Name); err != nil {
 			return catalog.Lock{}, err
 		}

@@ -325,7 +325,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 	var missing []*Waiter
 	for _, w := range ws {
 		ts, limit := w.Request.TS, w.Request.Limit
-		at := slices.IndexFunc(s.Suspects, func(p contend.Suspect) bool { return p.TS == ts })
+		at := slices.IndexFunc(s.Judged, func(p contend.Judged) bool { return p.TS == ts })
 		if at < 0 {
 			missing = append(missing, w)
 			continue
@@ -334,7 +334,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 		w.looked, w.scene, w.place, w.seen = true, &s, at-len(s.Holders()), l.attended
 		w.mu.Unlock()
 		last = max(last, at)
-		if other := s.OtherLimit(limit); other != nil && s.Suspects[at].Waits && !s.Silent(limit) {
+		if other := s.OtherLimit(limit); other != nil && s.Judged[at].Waits && !s.Silent(limit) {
 			w.tell(Fate{Err: other})
 		}
 	}
@@ -359,7 +359,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 
 // clear takes the dead among the first n out of the way, and looks again when another may be.
 func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) {
-	for _, one := range s.Suspects[:n] {
+	for _, one := range s.Judged[:n] {
 		switch {
 		case one.Dead() && (one.Renewal != 0 || one.Process != l.q.Process.Process()):
 			l.soon(0)
@@ -374,7 +374,7 @@ func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) 
 }
 
 // leased reports whether a suspect holds by a lease, which may run out although its process lives.
-func leased(s contend.Scene, one contend.Suspect) bool {
+func leased(s contend.Scene, one contend.Judged) bool {
 	_, ok := s.Lock.LeaseOf(one.TS)
 	return ok && !one.Waits
 }
