@@ -58,7 +58,7 @@ func takeovers() []Case {
 		Story: "A stands still for 20 minutes right after its first command for the lock was carried out.",
 		Wrong: "In 2.0 B forces the lock that is being prepared, and then A writes its second step over B's document.",
 		Rule:  "3.2 has one step, but A believes an answer that is 20 minutes old; ours sees by the clock that it came too late.",
-		Where: "distlock/acquire.go hand",
+		Where: "distlock/acquire.go newGuard",
 		Play: func(st *Stage) {
 			a, b := st.Process("A"), st.Process("B")
 			a.Wants(10*s, no, 20*m)
