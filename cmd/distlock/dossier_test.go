@@ -33,7 +33,7 @@ func TestForesee_Rules(t *testing.T) {
 			"witnesses", 0, 10, 60},
 		"silent": {with(func(i *distlock.LockInfo) { i.PingAge = time.Hour }), "witnesses", 0, 15, 60},
 		"silent, slow pings": {with(func(i *distlock.LockInfo) { i.PingAge, i.PingEvery = time.Hour, 50*time.Second }),
-			"witnesses", 0, 60, 60},
+			"watch", 0, 0, 60},
 		"condemned": {with(func(i *distlock.LockInfo) { i.Condemned = true }), "condemned", 0, 0, 0},
 		"no ping": {with(func(i *distlock.LockInfo) { i.HasPing, i.PingAge = false, -1 }),
 			"watch", none, 0, 60},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/takeover"
 )
 
 // An outlook says what would become of a holder's lock if the holder fell silent now. Its times count from the
@@ -30,57 +31,70 @@ type outlook struct {
 	age   time.Duration // of that; negative when unknown
 }
 
-// What a holder and a contender take when nothing else is recorded: three intervals are watched at least, and a
-// quarter of the takeover time is the margin.
-const (
-	watchedIntervals = 3
-	marginShare      = 4
-)
+// marginShare is the part of the takeover time that is a holder's margin by default.
+const marginShare = 4
 
-// foresee computes the outlook by the rules of package takeover.
+// foresee asks package takeover what a contender would decide if the holder fell silent now.
 //
 // others is how many hold the lock beside h.
 func foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) outlook {
-	takeover := cmp.Or(h.Takeover, defaultTakeover)
-	least := watchedIntervals * cmp.Or(h.PingEvery, defaultPing)
-	o := outlook{Process: h.Process, Rule: "witnesses", Others: others, pulse: "ping", age: h.PingAge}
+	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing, HasSeq: !h.Foreign,
+		PingInterval: h.PingEvery}
+	if h.BadPing != nil {
+		e.Malformed = h.BadPing.Error()
+	}
+	if h.Condemned {
+		e.Condemned = "marked"
+	}
+	p := takeover.Policy{Takeover: cmp.Or(h.Takeover, defaultTakeover), ForeignTakeover: defaultTakeover,
+		PingInterval: defaultPing, MaxGap: defaultTakeover}
+	o := outlook{pulse: "ping", age: h.PingAge}
 	if !h.HasPing {
 		o.pulse = ""
 	}
+	o.ask(e, p)
+	if h.Lease > 0 && h.LeaseAge >= 0 && o.EarliestMS != nil {
+		by := outlook{pulse: "renewal", age: h.LeaseAge}
+		by.ask(takeover.Evidence{Held: true, Process: h.Process, Lease: true, HasPing: true, HasSeq: true}, p.OfLease(h.Lease))
+		if *by.EarliestMS < *o.EarliestMS {
+			by.Rule = "lease"
+			o = by
+		}
+	}
+	o.Process, o.Others = h.Process, others
 	if len(line) > 0 {
 		o.Next = line[0].Process
 	}
-	switch {
-	case h.BadPing != nil:
-		o.Rule = "never"
-	case h.Condemned && !h.Foreign:
-		o.Rule = "condemned"
-	case h.Foreign, !h.HasPing, h.PingAge < 0: // whose clocks bear no witness, or are not known here
-		o.Rule = "watch"
-	case h.Lease > 0 && h.Lease-h.LeaseAge < takeover-h.PingAge:
-		o.Rule, o.pulse, o.age, takeover = "lease", "renewal", h.LeaseAge, h.Lease
-	}
-	if h.Foreign {
-		takeover = max(takeover, defaultTakeover)
-	}
-	o.TakeoverMS = takeover.Milliseconds()
-	in := func(d time.Duration) *int64 { return milliseconds(max(0, d)) }
-	switch {
-	case o.Rule == "never":
-	case o.Rule == "condemned":
-		o.LostInMS, o.EarliestMS, o.LatestMS = in(0), in(0), in(0)
-	case o.Rule == "watch" && (o.age < 0 || o.age >= takeover):
-		o.EarliestMS, o.LatestMS = in(0), in(takeover) // who knows how long others have looked
-	default:
-		o.EarliestMS, o.LatestMS = in(takeover-o.age), in(takeover)
-		if o.age >= takeover {
-			o.EarliestMS = in(min(least, takeover))
-		}
-		if !h.Foreign {
-			o.LostInMS = in(takeover - takeover/marginShare - o.age)
-		}
-	}
 	return o
+}
+
+// ask fills in the rule and the times: e is what the holder has left, but for clocks, and p the policy of a contender.
+func (o *outlook) ask(e takeover.Evidence, p takeover.Policy) {
+	p.Rule = takeover.WatchOnly
+	whole, earliest := takeover.Decide(e, e, p).Remaining, time.Duration(0)
+	if o.age >= 0 { // else who knows how long others have looked
+		earliest = max(0, whole-o.age)
+		e.Ping, e.Local = time.Unix(0, 0), time.Unix(0, 0)
+		e.Server = e.Ping.Add(o.age + earliest)
+		e.Wall = e.Server
+	}
+	p.Rule = takeover.Witnesses
+	o.TakeoverMS, o.Rule = cmp.Or(whole, p.Takeover).Milliseconds(), "watch"
+	switch d := takeover.Decide(e, e, p); {
+	case d.Verdict == takeover.Malformed:
+		o.Rule = "never"
+		return
+	case d.Verdict == takeover.Take: // it is condemned
+		o.Rule = d.Rule
+	case d.Remaining < whole:
+		if o.Rule = "witnesses"; earliest == 0 {
+			earliest = d.Remaining
+		}
+	}
+	o.EarliestMS, o.LatestMS = milliseconds(earliest), milliseconds(whole)
+	if o.age >= 0 && !e.Foreign() {
+		o.LostInMS = milliseconds(max(0, whole-whole/marginShare-o.age))
+	}
 }
 
 // print writes the outlook for a person, naming the holder where there are several.
