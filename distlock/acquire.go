@@ -56,7 +56,7 @@ func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 		Takeover: m.cfg.Takeover,
 		Mode:     o.mode,
 		Limit:    o.limit,
-	}, line: o.line, life: o.life, parent: o.parent, began: o.began, label: o.label}
+	}, line: catalog.Try, life: o.life, parent: o.parent, began: o.began, label: o.label}
 	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
 	m.owned.enter(a.request.TS)
 	if m.closing() { // Close may have looked at what is owned before we were
@@ -161,7 +161,7 @@ func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene
 // settle decides on a lock that nobody holds. A foreign release may have left a line in it: then it
 // is the first one's, and this attempt does not overtake.
 func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
-	if s.Lock == nil || len(s.Lock.Waiters) == 0 || a.line == catalog.Barge {
+	if s.Lock == nil || len(s.Lock.Waiters) == 0 {
 		return errFree
 	}
 	_, grants, err := a.m.locks.Apply(ctx, transition.GrantNext{Name: a.request.Name})

@@ -46,7 +46,7 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}
 	for name, opts := range map[string][]distlock.Option{
 		"exclusive": nil, "shared": {distlock.Shared()}, "permits": {distlock.Permits(2)},
-		"barging": {distlock.Barge()}, "lease": {distlock.Lease(time.Minute)},
+		"lease": {distlock.Lease(time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

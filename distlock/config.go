@@ -66,8 +66,6 @@ type Config struct {
 	// Margin is how long before that a holder stops trusting its locks; default Takeover/4. The package
 	// documentation says how much the rates of clocks may differ by it.
 	Margin time.Duration
-	// RefuseWithoutPing never takes over a holder without a ping document, as mongos 1.8.
-	RefuseWithoutPing bool
 
 	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each give
 	// or take a fifth. Where there are no change streams a waiting process asks for its grants at least
@@ -103,7 +101,7 @@ type Tuning struct {
 	MaxClockSkew time.Duration
 	// MaxWatchGap restarts a contender's watch when it has not looked for longer; default Takeover/4.
 	MaxWatchGap time.Duration
-	// TakeoverRule chooses among the takeover rules of the generations; default takeover.Witnesses.
+	// TakeoverRule is takeover.Witnesses, the default, or takeover.WatchOnly.
 	TakeoverRule takeover.Rule
 	// ForeignTakeover is the least takeover time for a foreign holder; default 15 min.
 	ForeignTakeover time.Duration
@@ -177,8 +175,8 @@ func (c Config) Validate() error {
 	if c.ReleaseTries < 1 || c.ReleaseTries > 10 {
 		say("ReleaseTries is %d, must be 1 to 10", c.ReleaseTries)
 	}
-	if c.TakeoverRule < takeover.Witnesses || c.TakeoverRule > takeover.TakeAtOnce {
-		say("TakeoverRule is %d, must be one of the constants of package takeover", c.TakeoverRule)
+	if c.TakeoverRule < takeover.Witnesses || c.TakeoverRule > takeover.WatchOnly {
+		say("TakeoverRule is %d, must be takeover.Witnesses or takeover.WatchOnly", c.TakeoverRule)
 	}
 	if c.MaxClockSkew >= c.Takeover {
 		say("MaxClockSkew (%v) must be smaller than Takeover (%v)", c.MaxClockSkew, c.Takeover)
@@ -248,6 +246,6 @@ func (c Config) policy() takeover.Policy {
 	return takeover.Policy{
 		Takeover: c.Takeover, ForeignTakeover: c.ForeignTakeover,
 		PingInterval: c.Ping, MaxClockSkew: c.MaxClockSkew, MaxGap: c.MaxWatchGap,
-		Rule: c.TakeoverRule, RefuseWithoutPing: c.RefuseWithoutPing,
+		Rule: c.TakeoverRule,
 	}
 }

@@ -217,7 +217,7 @@ func TestDeadlock_WithItself_IsToldAtOnce(t *testing.T) {
 		}
 		ask(g.Context(), "g")
 		ask(inner.Context(), "g", shared, distlock.WaitAtMost(time.Hour))
-		ask(in.Context(), "g", distlock.Barge())
+		ask(in.Context(), "g")
 		ask(t.Context(), "g", distlock.Holding(deeper, g))
 		ask(reader.Context(), "reader")
 		ask(t.Context(), "p", permit, distlock.Holding(one, two))

@@ -62,7 +62,6 @@ var waits = []asking{
 	{"Lock of a held lock", true, acquires()},
 	{"Lock, Shared", true, acquires(distlock.Shared())},
 	{"Lock, Permits", true, acquires(distlock.Permits(3))},
-	{"Lock, Barge", true, acquires(distlock.Barge())},
 	{"LockAll", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		opts ...distlock.Option) error {
 		gs, err := p.LockAll(ctx, []string{"a", "b", "c"}, opts...)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"mongodlm/catalog"
 )
 
 // A DistributedLock is one name on which processes exclude each other; a held lock is a [TryGuard].
@@ -99,15 +97,6 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 	}
 	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
 	defer w.leaveLocalLine()
-	if o.line == catalog.Barge {
-		guard, err := l.try(ctx, o)
-		switch {
-		case guard == nil && ctx.Err() != nil:
-			return nil, w.ended(ctx, err)
-		case guard != nil || !worthWaiting(err) && !errors.Is(err, ErrPermitMismatch):
-			return guard, err
-		}
-	}
 	for {
 		guard, err := w.queueOnce(ctx)
 		switch {

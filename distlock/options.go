@@ -29,7 +29,6 @@ type acquireOptions struct {
 	mode    catalog.Mode
 	limit   int32
 	limits  int // as asked for, to be checked
-	line    catalog.EnterMode
 	holding []*TryGuard
 	says    bool // the caller says what it holds
 	life    time.Duration
@@ -80,12 +79,6 @@ func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
 
-// Barge lets a try overtake the waiters when the holders allow it. With [DistributedLock.Lock] it
-// counts for the first try only.
-func Barge() Option {
-	return optionFunc(func(o *acquireOptions) { o.line = catalog.Barge })
-}
-
 // Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
 // search for deadlocks; without arguments: none. It is not needed, and overrides what is known,
 // where the context given to Lock comes from [TryGuard.Context]. A caller of which neither is known
@@ -95,7 +88,7 @@ func Holding(guards ...*TryGuard) Option {
 }
 
 func newAcquireOptions(opts []Option) (acquireOptions, error) {
-	o := acquireOptions{label: "go", line: catalog.Try}
+	o := acquireOptions{label: "go"}
 	for _, opt := range opts {
 		if opt == nil {
 			return o, fmt.Errorf("%w: an Option is nil; leave it out", ErrBadOption)

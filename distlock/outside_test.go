@@ -166,7 +166,6 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 		time.Sleep(3 * pingTime)
 		for name, opts := range map[string][]distlock.Option{
 			"another number": {distlock.Permits(5)}, "without": nil, "shared": {distlock.Shared()},
-			"overtaking": {distlock.Permits(5), distlock.Barge()},
 		} {
 			_, tried := b.try("a", opts...)
 			start := time.Now()

@@ -379,7 +379,7 @@ func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	})
 }
 
-// A TryLock does not overtake those who wait, but if it asks to.
+// A TryLock does not overtake those who wait.
 func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -389,13 +389,7 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		if e := held(t, err); e.Waiters != 1 || e.Mode != "shared" || e.Process != a.Process() {
 			t.Errorf("error says %+v", e)
 		}
-		beside, err := c.try("a", distlock.Shared(), distlock.Barge())
-		if err != nil {
-			t.Fatalf("Barge: %v", err)
-		}
 		w.release(reader)
-		w.wantWaiting(writer)
-		w.release(beside)
 		w.release(w.wantTurn(writer))
 
 		// A foreign release leaves the lock free with a line in it.

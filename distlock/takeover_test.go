@@ -265,7 +265,7 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	}
 }
 
-// Rule 3: no ping document. Default: watched; RefuseWithoutPing: never, as mongos 1.8. Rule 4: a foreign
+// Rule 3: no ping document. It is watched. Rule 4: a foreign
 // holder is watched for 15 minutes at least, and not condemned.
 func TestTryLock_ForeignHolders(t *testing.T) {
 	short := func(c *distlock.Config) {
@@ -275,17 +275,15 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 		{Key: "ts", Value: bson.NewObjectID()}, {Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}
 	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
 	for name, c := range map[string]struct {
-		ping   bson.D
-		refuse bool
-		want   time.Duration // 0: never
+		ping bson.D
+		want time.Duration
 	}{
-		"no ping document":          {nil, false, 15 * time.Minute},
-		"no ping document, refused": {nil, true, 0},
-		"foreign ping":              {ping, false, 15 * time.Minute},
+		"no ping document": {nil, 15 * time.Minute},
+		"foreign ping":     {ping, 15 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(func(cfg *distlock.Config) { short(cfg); cfg.RefuseWithoutPing = c.refuse })
+				p := w.start(short)
 				if err := w.mem.Put(catalog.LocksCollection, lock); err != nil {
 					t.Fatal(err)
 				}
@@ -293,14 +291,6 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 					if err := w.mem.Put(catalog.PingsCollection, c.ping); err != nil {
 						t.Fatal(err)
 					}
-				}
-				if c.want == 0 {
-					for range 1000 {
-						_, err := p.try("a")
-						wantErr(t, err, distlock.ErrHeld)
-						time.Sleep(10 * time.Second)
-					}
-					return
 				}
 				g, took := p.until("a", 10*time.Second, c.want+time.Minute)
 				if took < c.want || took > c.want+20*time.Second {

@@ -17,7 +17,6 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/fault"
 	"mongodlm/internal/mongodtest"
-	"mongodlm/takeover"
 )
 
 // The faults of a replica set, one after the other on one of their own whose elections are quick.
@@ -321,7 +320,7 @@ func (c *cluster) others(t *testing.T, but int, do func(int) error) {
 
 // modes of the contender that is the easiest to be led astray.
 func hasty(cfg *distlock.Config) {
-	cfg.TakeoverRule, cfg.Takeover, cfg.CommandTimeout = takeover.TakeAtOnce, awayTakeover, time.Second
+	cfg.Takeover, cfg.CommandTimeout = awayTakeover, time.Second
 	cfg.MaxWatchGap, cfg.Poll, cfg.PollMax = time.Minute, 20*time.Millisecond, 20*time.Millisecond
 }
 

@@ -45,7 +45,6 @@ func Lines() []Schedule {
 		named("waiter gives up", quitter()),
 		named("freed by a hand", freedByHand()),
 		named("readers and writers", readersAndWriters()),
-		named("reader barges in", barger()),
 		named("permits", permits()),
 		named("holder of a permit dies", deadPermit()),
 		named("circle of two", circle(How{Wait: time.Hour})),
@@ -254,15 +253,6 @@ func readersAndWriters() Schedule {
 		{Kind: LoseReply, Process: 0, Op: fault.Release, Nth: 1},
 		{Kind: LoseReply, Process: 3, Op: fault.Enter, Nth: 1},
 	}
-	return s
-}
-
-// barger: a reader overtakes a writer that waits, where it may.
-func barger() Schedule {
-	s := scene(withHow("a", How{Wait: time.Hour, Shared: true}, 20*sec),
-		from(5*sec, waitFor("a", 10*sec)),
-		from(8*sec, withHow("a", How{Barge: true, Shared: true}, 20*sec)),
-		from(9*sec, withHow("a", How{Barge: true}, 20*sec)))
 	return s
 }
 

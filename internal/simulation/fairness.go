@@ -117,8 +117,6 @@ func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.Obj
 	newcomer, came := find(partiesOf(t.now), in)
 	switch {
 	case !came || has(partiesOf(t.was), in):
-	case t.c.how == catalog.Barge && t.c.op == fault.Enter:
-		line = append([]catalog.Participant{newcomer}, line...)
 	case !t.c.request.Since.IsZero():
 		// It stood there before, and was passed over: it comes before those who came later.
 		place := slices.IndexFunc(line, func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })

@@ -85,8 +85,6 @@ type How struct {
 	Lease time.Duration
 	// Permits acquires one of so many permits.
 	Permits int
-	// Barge lets a try overtake those who wait.
-	Barge bool
 	// Under is what the caller holds meanwhile: by its context, or by what it says.
 	Under *Held
 	// Says lets the caller say Holding, and not pass the context on.
@@ -144,9 +142,6 @@ func (u *User) options(how How) []distlock.Option {
 	}
 	if how.Lease > 0 {
 		opts = append(opts, distlock.Lease(how.Lease))
-	}
-	if how.Barge {
-		opts = append(opts, distlock.Barge())
 	}
 	if how.Wait > 0 && !how.Context {
 		opts = append(opts, distlock.WaitAtMost(how.Wait))

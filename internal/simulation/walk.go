@@ -26,7 +26,7 @@ func Wander(names ...string) func(*User) {
 				continue
 			}
 			var h *Held
-			if how.Wait == 0 && how.mode() == catalog.Exclusive && !how.Barge && u.Chance.IntN(2) == 0 {
+			if how.Wait == 0 && how.mode() == catalog.Exclusive && u.Chance.IntN(2) == 0 {
 				h = u.Poll(name, u.some(3*t.Takeover))
 			} else {
 				h = u.Acquire(name, how)
@@ -106,9 +106,7 @@ const permitted = "permits"
 func (u *User) how(name string) How {
 	var how How
 	switch u.Chance.IntN(6) {
-	case 0:
-	case 1:
-		how.Barge = u.Chance.IntN(2) == 0
+	case 0, 1:
 	case 2, 3:
 		how.Wait, how.Context = u.some(3*u.p.w.s.Timing.Takeover), true
 	default:
