@@ -35,63 +35,51 @@ const configServerTakeover = 15 * time.Minute
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
-	// URI is a MongoDB connection string. The lock's commands do not depend on its read and write
-	// concern, read preference and retryable writes.
-	URI string
-	// ClientOptions is used instead of a URI, as it is, for two clients: one for acquiring and
-	// releasing, one of two connections for the heartbeat.
+	URI string // a connection string; its concerns, read preference and retries do not matter
+	// ClientOptions make, as they are, one client for acquiring and releasing, and one of two
+	// connections for the heartbeat.
 	ClientOptions *options.ClientOptions
-	// Client is a client of the application for acquiring and releasing. New does not close it.
-	Client *mongo.Client
-	// PingClient is a client for the heartbeat, to go with Client. Without it, a URI and ClientOptions
-	// the heartbeat shares Client: if the application uses up its connection pool the process can lose
-	// its locks.
+	Client        *mongo.Client // of the application, for acquiring and releasing; New does not close it
+	// PingClient goes with Client, for the heartbeat. Without it, a URI and ClientOptions the heartbeat
+	// shares Client, and an application that uses up its connection pool can lose its locks.
 	PingClient *mongo.Client
-	// Catalog is a store of one's own, such as memcatalog in a unit test.
-	Catalog catalog.Catalog
+	Catalog    catalog.Catalog // a store of one's own, such as memcatalog in a unit test
 
-	// Database holds the collections locks and lockpings; default "config". A database of one's own,
-	// such as "distlock", is better for all but clusters.
+	// Database holds locks and lockpings; default "config". One of your own, such as "distlock", is
+	// better for all but clusters.
 	Database string
-	// AllowConfigThroughMongos lets database "config" be used through a mongos, where it is the living
-	// metadata of a sharded cluster.
+	// AllowConfigThroughMongos lets database "config", a sharded cluster's metadata, be used through a
+	// mongos.
 	AllowConfigThroughMongos bool
 
-	// Ping is the time between two pings; default 30 s. Ping*3 <= Takeover - Margin.
-	Ping time.Duration
+	Ping time.Duration // between two pings; default 30 s; Ping*3 <= Takeover - Margin
 	// Takeover is how long a holder must have been silent before its locks may be taken; default
-	// 15 min, at most 7 days, and 15 min on a config server. A contender waits for the longer of its
-	// own and the holder's.
+	// 15 min, at most 7 days, and 15 min on a config server. The longer of the contender's and the
+	// holder's counts.
 	Takeover time.Duration
-	// Margin is how long before that a holder stops trusting its locks; default Takeover/4. The package
-	// documentation says how much the rates of clocks may differ by it.
-	Margin time.Duration
+	Margin   time.Duration // how long before that a holder stops trusting its locks; default Takeover/4
 
 	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each give
-	// or take a fifth. Where there are no change streams a waiting process asks for its grants at least
-	// Poll/100 apart. Default 500 ms, or Takeover/30 if that is less.
+	// or take a fifth. Without change streams a process asks for its grants at least Poll/100 apart.
+	// Default 500 ms, or Takeover/30 if that is less.
 	Poll time.Duration
 	// PollMax is the longest pause, also between the questions for grants; default 5 s, or Takeover/30
 	// if that is less, at least Poll.
-	PollMax time.Duration
-	// CommandTimeout bounds one command; default 5 s.
-	CommandTimeout time.Duration
-	// PruneLocks also deletes the documents of locks that nobody has held, waited for or acquired for
-	// 4 days, or Takeover if that is longer: for names that are made up as one goes, one for each order.
-	// Once an hour it looks at up to 10,000 documents by name, and goes on from there. Fences still rise
-	// unless the server's clock goes back by more than that age. It needs the privilege to remove from
-	// locks.
+	PollMax        time.Duration
+	CommandTimeout time.Duration // of one command; default 5 s
+	// PruneLocks also deletes the documents of locks that nobody has used for 4 days, or Takeover if
+	// that is longer: for names that are made up as one goes, one for each order. Once an hour it looks
+	// at up to 10,000 documents by name, and goes on from there. Fences still rise unless the server's
+	// clock goes back by more than that age. It needs the privilege to remove from locks.
 	PruneLocks bool
 
 	Tuning
 
 	// Host is the first part of the process id: at most 255 bytes without control characters; default
 	// the machine's host name.
-	Host string
-	// Logger gets the events; default silent.
-	Logger zerolog.Logger
-	// Observer is told of them as values; several: see [Observers]. Package history writes them down.
-	Observer Observer
+	Host     string
+	Logger   zerolog.Logger // gets the events; default silent
+	Observer Observer       // gets them as values: several by [Observers]; package history writes them
 }
 
 // Tuning is what a Config has for tests and for unusual deployments.

@@ -11,13 +11,11 @@ import (
 
 // Errors of acquiring.
 var (
-	// ErrHeld is matched by *HeldError: TryLock found the lock taken, or Lock, LockAll, Do or
-	// LockInTransaction did not get it in time.
+	// ErrHeld is matched by *HeldError: the lock is taken, or was not to be had in time.
 	ErrHeld = errors.New("distlock: lock is held")
-	// ErrPermitMismatch is matched by *PermitMismatchError, which all that acquire return while a
-	// holder or waiter that is not dead uses the lock with another number of permits.
+	// ErrPermitMismatch is matched by *PermitMismatchError.
 	ErrPermitMismatch = catalog.ErrPermitMismatch
-	// ErrDeadlock is matched by *DeadlockError, which Lock, LockAll, Do and LockInTransaction return.
+	// ErrDeadlock is matched by *DeadlockError.
 	ErrDeadlock = errors.New("distlock: deadlock")
 	// ErrNoHeartbeat is returned by TryLock and Manager.Err, and by all that wait when their time is
 	// up, while no ping is acknowledged in time, so that no guard could be trusted.
@@ -27,10 +25,9 @@ var (
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
 	// ErrUnavailable is returned when the server could not be reached, and nothing was done.
 	ErrUnavailable = catalog.ErrUnavailable
-	// ErrMalformed is matched by *MalformedError, which all that acquire and all of Inspector return.
+	// ErrMalformed is matched by *MalformedError.
 	ErrMalformed = catalog.ErrMalformed
-	// ErrBadName is returned before any I/O when the name of a lock is empty, longer than 1,024
-	// bytes, not valid UTF-8, or contains a NUL byte.
+	// ErrBadName: a name is empty, over 1,024 bytes, not valid UTF-8, or has a NUL byte. Before any I/O.
 	ErrBadName = errors.New("distlock: bad lock name")
 	// ErrBadOption is returned before any I/O when an argument or option is out of its bounds, and
 	// after the acquisition's first renewal when a Lease is too short for the round trips.
@@ -39,14 +36,13 @@ var (
 
 // Errors of holding, releasing and breaking.
 var (
-	// ErrLockLost is matched by *LostError, which a guard and Do return once the lock is lost, and all
-	// that acquire when the reply came after the deadline.
+	// ErrLockLost is matched by *LostError.
 	ErrLockLost = errors.New("distlock: lock lost")
 	// ErrLeaseExpired is the cause of a *LostError when the guard's Lease was not renewed in time.
 	ErrLeaseExpired = errors.New("the lease was not renewed in time")
 	// ErrReleased is returned by Err and Reenter of a guard that was released.
 	ErrReleased = errors.New("distlock: lock released")
-	// ErrReleaseFailed is matched by *ReleaseError, which Release and Do return.
+	// ErrReleaseFailed is matched by *ReleaseError.
 	ErrReleaseFailed = errors.New("distlock: release failed")
 	// ErrNoTransactions is returned by InTransaction and LockInTransaction where the server or the
 	// database has no transactions, and by LockInTransaction when its context carries none.
@@ -62,21 +58,22 @@ var (
 var ErrConfig = errors.New("distlock: bad configuration")
 
 // A MalformedError names a document that cannot be understood, and its field. Such a lock is never
-// taken for free and never taken over.
+// taken for free and never taken over. All that acquire and all of Inspector return it.
 type MalformedError = catalog.MalformedError
 
 // A PrivilegeError says which privilege the user of the connection lacks, or that there is no user.
 // New, all that acquire, and all methods of Inspector return it.
 type PrivilegeError = catalog.PrivilegeError
 
-// A PermitMismatchError says that a lock is in use with another number of permits than asked for,
-// or as a lock and not as a semaphore.
+// A PermitMismatchError says that a holder or waiter that is not dead uses the lock with another
+// number of permits than asked for, or as a lock and not as a semaphore. All that acquire return
+// it.
 type PermitMismatchError = catalog.PermitMismatchError
 
 // A DeadlockError says that waiting for Name would never end, because the holder or waiter in the
-// way waits, directly or by others, for what this caller holds. The waiter of the circle that most
-// others wait for gets it, among equals the last that came; the others go on once it gives up what
-// it holds.
+// way waits, directly or by others, for what this caller holds. Lock, LockAll, Do and
+// LockInTransaction return it to the waiter of the circle that most others wait for, among equals
+// to the last that came; the others go on once it gives up what it holds.
 type DeadlockError struct {
 	Name string
 	// Chain is the circle in words, one step each, from this waiter back to itself.
@@ -151,7 +148,8 @@ func (e *HeldError) facts() string {
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A LostError says that a guard is no longer to be trusted, and why. It matches [ErrLockLost].
+// A LostError says that a guard is no longer to be trusted, and why. A guard and Do return it once
+// the lock is lost, and all that acquire when the reply came after the deadline.
 type LostError struct {
 	Name  string
 	Fence int64

@@ -116,9 +116,9 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 }
 
 // Holder returns who holds the lock, the first of several, or nil when nobody does. The answer may
-// be out of date when it arrives: it is for people and logs, not for deciding whether to work.
-// Errors and round trips are those of [Inspector.Holder], which has the other holders, the waiters
-// and the last holder of a free lock, too. PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
+// be out of date when it arrives: do not decide by it whether to work. [Inspector.Holder] has the
+// others, the waiters and the last holder of a free lock; errors and round trips are the same.
+// PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {

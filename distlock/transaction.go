@@ -16,15 +16,14 @@ import (
 // PostgreSQL: pg_advisory_xact_lock.
 //
 // The uncommitted write to the lock document keeps others off: they wait in the server, each with a
-// connection, or meet a write conflict. It depends on no clock: what the transaction writes appears
-// while the lock is held, or not at all. A document of [TryGuard.Fenced] gets no fence by it, so a
-// stale guard is not refused there because of it. MongoDB ends a transaction after 60 s
-// (transactionLifetimeLimitSeconds).
+// connection, or meet a write conflict. No clock matters: what the transaction writes appears while
+// the lock is held, or not at all. [TryGuard.Fenced] refuses no stale guard because of it. MongoDB
+// ends a transaction after 60 s (transactionLifetimeLimitSeconds).
 //
-// While a guard holds the lock, LockInTransaction polls outside of the transaction, without a place
-// in the line, until ctx ends or as long as [WaitAtMost] says, and takes over a dead holder. A
-// transaction that has read before sees an older state: then the error is a *HeldError with the
-// driver's label for it, or a write conflict, and WithTransaction runs the function again.
+// While a guard holds the lock it polls outside of the transaction, without a place in the line,
+// until ctx ends or as long as [WaitAtMost] says, and takes over a dead holder. If the transaction
+// has read before it sees an older state: then the error is a *HeldError with the driver's label
+// for it, or a write conflict, and WithTransaction runs the function again.
 //
 // Errors: those of Lock; [ErrNoTransactions] when ctx carries no transaction, or the server or the
 // database has none; [ErrBadOption] for [Shared], [Permits] and [Lease].
