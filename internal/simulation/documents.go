@@ -144,7 +144,7 @@ func (o *oracle) foreignTook(process, name string) {
 	open := slices.Clone(o.open)
 	o.mu.Unlock()
 	for _, h := range open {
-		if h.name == name && !h.p.Dead() && o.trusted(h) {
+		if h.name == name && !h.p.Dead && o.trusted(h) {
 			o.violated("I1", "foreign %s took %q, which %s trusts with fence %d", process, name, h.p,
 				h.guard.Fence())
 		}
@@ -184,7 +184,7 @@ func (o *oracle) closed() {
 			continue
 		}
 		for _, p := range o.w.lives {
-			if p.Dead() || o.w.twinned(p) {
+			if p.Dead || o.w.twinned(p) {
 				continue
 			}
 			for i, party := range partiesOf(l) {
@@ -200,7 +200,7 @@ func (o *oracle) closed() {
 	}
 	for _, p := range o.w.lives {
 		raw := o.w.Server.Document(catalog.PingsCollection, p.id())
-		if p.Dead() || p.closing != nil || raw == nil || o.strays[p.id()] {
+		if p.Dead || p.closing != nil || raw == nil || o.strays[p.id()] {
 			continue // a ping that comes after Close is litter for the pruning
 		}
 		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {

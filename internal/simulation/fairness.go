@@ -205,7 +205,7 @@ func (o *oracle) acknowledged(c *call) {
 // living returns the process that trusts that process id by its own clock; nil when none does.
 func (o *oracle) living(id string) *process {
 	for _, p := range o.w.slots {
-		if p == nil || p.Dead() || p.twin != "" {
+		if p == nil || p.Dead || p.twin != "" {
 			continue
 		}
 		if l := o.leases[tenant{p, id}]; p.id() == id && l != nil && l.lasts(p) {

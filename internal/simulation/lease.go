@@ -95,7 +95,7 @@ func (o *oracle) runOut(open []*Held) {
 	}
 	for _, h := range open {
 		t := o.tenures[h.session()]
-		if t == nil || h.lost || h.p.Dead() || h.p.Paused() || !t.over(h.p, t.late, h.p.Clock.Now()) {
+		if t == nil || h.lost || h.p.Dead || h.p.Paused > 0 || !t.over(h.p, t.late, h.p.Clock.Now()) {
 			continue
 		}
 		if o.trusted(h) {

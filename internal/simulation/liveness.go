@@ -46,7 +46,7 @@ func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Secon
 // slowThings looks at every lock document and its holder.
 func (o *oracle) slowThings(open []*Held) {
 	for _, p := range o.w.slots {
-		if p != nil && !p.Dead() && (p.Paused() || o.w.Now() < max(p.cut, p.deaf, p.hang, p.old)) {
+		if p != nil && !p.Dead && (p.Paused > 0 || o.w.Now() < max(p.cut, p.deaf, p.hang, p.old)) {
 			o.trouble(p)
 		}
 	}

@@ -222,7 +222,7 @@ func (o *oracle) learn(n news) {
 		o.violated("truth", "%s: %s", n.p, n.wrong)
 		return
 	case n.released != nil:
-		if n.err == nil && !n.p.Dead() {
+		if n.err == nil && !n.p.Dead {
 			o.heldThroughout(n.released, n.called)
 		}
 		return
@@ -236,7 +236,7 @@ func (o *oracle) learn(n news) {
 			o.violated("lost", "%s was handed a guard of %q that was lost already", n.p, n.got.name)
 		}
 		return
-	case n.a == nil || n.p.Dead():
+	case n.a == nil || n.p.Dead:
 		return
 	}
 	o.toldTruth(n)
@@ -326,7 +326,7 @@ func (o *oracle) lossIsOneWay(open []*Held) {
 
 // lose notes that a guard is seen lost.
 func (o *oracle) lose(h *Held, err error) {
-	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.Dead() {
+	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.Dead {
 		o.lostForNothing(h, err)
 	}
 	h.lost = true

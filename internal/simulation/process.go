@@ -207,7 +207,7 @@ func (p *process) alias(id string) string {
 
 // crash kills the process as far as anybody else can see. Its goroutines end with the run.
 func (p *process) crash() {
-	if p.Dead() {
+	if p.Dead {
 		return
 	}
 	p.w.log.add("%s dies", p)
@@ -216,7 +216,7 @@ func (p *process) crash() {
 
 // pause stops the process for d; suspended: with its monotonic clock.
 func (p *process) pause(d time.Duration, suspended bool) {
-	if p.Dead() {
+	if p.Dead {
 		return
 	}
 	how := "stops"
@@ -230,7 +230,7 @@ func (p *process) pause(d time.Duration, suspended bool) {
 // heal ends what troubles the process.
 func (p *process) heal() {
 	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
-	if !p.Dead() {
+	if !p.Dead {
 		p.Wake()
 	}
 }
@@ -276,8 +276,8 @@ func (p *process) close(limit time.Duration) {
 
 // over reports whether the process is dead, or has closed.
 func (p *process) over() bool {
-	if p.Dead() || p.closing == nil {
-		return p.Dead()
+	if p.Dead || p.closing == nil {
+		return p.Dead
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -49,7 +49,7 @@ func (o *oracle) returnInTime() {
 	}
 	var late []lateCall
 	for p, attempts := range o.attempts {
-		if p.Dead() || p.Paused() {
+		if p.Dead || p.Paused > 0 {
 			continue
 		}
 		for _, a := range attempts {
@@ -73,7 +73,7 @@ func (o *oracle) returnInTime() {
 		o.violated("prompt", "a call for %q of %s goes on %v after its time was up", l.a.name, l.a.p, l.by)
 	}
 	for _, p := range o.w.lives {
-		if p.closing != nil && !p.closing.seen && !p.Dead() && !p.Paused() {
+		if p.closing != nil && !p.closing.seen && !p.Dead && p.Paused == 0 {
 			o.closesInTime(p, p.closing)
 		}
 	}

@@ -106,7 +106,7 @@ func (w *world) finish() {
 		f.stop(false)
 	}
 	for _, p := range w.lives {
-		if !p.Dead() {
+		if !p.Dead {
 			w.At(w.Now(), p.Index, p.stop)
 		}
 	}
@@ -172,7 +172,7 @@ func (w *world) repeat(i int) {
 func (w *world) alive() int {
 	n := 0
 	for _, p := range w.lives {
-		if !p.Dead() {
+		if !p.Dead {
 			n += p.Running()
 		}
 	}

@@ -85,7 +85,7 @@ func (s *store) open(st *stream) { s.streams = append(s.streams, st) }
 // tell sends a change of a lock document to the streams of those whom it granted the lock.
 func (s *store) tell(name string, was, is bson.Raw) {
 	s.streams = slices.DeleteFunc(s.streams, func(st *stream) bool {
-		return st.broken || st.p.Dead() || st.isClosed()
+		return st.broken || st.p.Dead || st.isClosed()
 	})
 	if len(s.streams) == 0 || is == nil || is.Lookup("grants").Equal(was.Lookup("grants")) {
 		return

@@ -171,7 +171,7 @@ func (o *oracle) commits(c *call) {
 		open := o.open
 		o.mu.Unlock()
 		for _, h := range open {
-			if h.name == name && !h.p.Dead() && o.trusted(h) {
+			if h.name == name && !h.p.Dead && o.trusted(h) {
 				o.violated("I1", "a transaction of %s commits under %q, which %s trusts", c.p, name, h.p)
 			}
 		}

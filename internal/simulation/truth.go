@@ -19,7 +19,7 @@ import (
 // of nothing that went wrong.
 func (o *oracle) toldTruth(n news) {
 	a := n.a
-	if n.p.Dead() || n.p.misled >= a.since && n.p.misled > 0 {
+	if n.p.Dead || n.p.misled >= a.since && n.p.misled > 0 {
 		return // it was shown an old picture
 	}
 	var held *distlock.HeldError
@@ -155,7 +155,7 @@ func (o *oracle) notePrisoners() {
 	any := false
 	for p, attempts := range o.attempts {
 		for _, a := range attempts {
-			if p.Dead() || !a.waits {
+			if p.Dead || !a.waits {
 				continue
 			}
 			any = any || len(a.holds) > 0 || a.several

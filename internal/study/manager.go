@@ -2,7 +2,6 @@ package study
 
 import (
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -101,9 +100,7 @@ func (j *job) run(p *process) {
 	for range max(j.times, 1) {
 		done := p.w.judge.wants(p)
 		h, err := p.locks.lock(lockName, j.patience)
-		if p.Buried() || p.Dead() {
-			runtime.Goexit()
-		}
+		p.sleep(0) // ends here if the process has died
 		if done(); err != nil {
 			p.w.record.mark(p, "refused", "does not get the lock: "+brief(err))
 			continue

@@ -80,7 +80,7 @@ func (p *process) sleep(d time.Duration) {
 
 // die ends the process as far as anybody can see.
 func (p *process) die() {
-	if p.Dead() {
+	if p.Dead {
 		return
 	}
 	p.w.record.mark(p, "death", "dies")
@@ -91,14 +91,14 @@ func (p *process) die() {
 
 // pause stops the process for d; its clocks go on.
 func (p *process) pause(d time.Duration) {
-	if p.Dead() {
+	if p.Dead {
 		return
 	}
 	p.w.record.mark(p, "stop", "stands still")
 	p.w.record.span(p, "paused", p.w.Now(), p.w.Now()+d)
 	p.w.judge.pauses(p, d)
 	p.Pause(d, false, func() {
-		if !p.Paused() {
+		if p.Paused == 0 {
 			p.w.record.mark(p, "resume", "runs again")
 		}
 	})
@@ -106,7 +106,7 @@ func (p *process) pause(d time.Duration) {
 
 // bury lets the goroutines of a process end: every command fails at once from now on.
 func (p *process) bury() {
-	if !p.Dead() {
+	if !p.Dead {
 		close(p.over)
 	}
 	p.Bury(func() {

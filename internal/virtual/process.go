@@ -1,27 +1,25 @@
 package virtual
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 )
 
 // A Process is one that takes part. It dies, or stops for a while, as far as anybody else can see: its
-// goroutines wait for what it would notice only if it ran.
+// goroutines wait for what it would notice only if it ran. Its fields belong to the loop of the world.
 type Process struct {
 	Index int
 	Clock *Clock
-	// Resumed is when it last ran again after a stop.
+	// Dead says that it has died, Paused how many stops are under way, and Resumed when it last ran again.
+	Dead    bool
+	Paused  int
 	Resumed time.Duration
 
 	w       *World
-	running atomic.Int32 // goroutines of it
-
-	mu      sync.Mutex // guards what follows
-	dead    bool
-	paused  int // stops under way
-	buried  bool
 	waiting []func() // what it notices when it runs again
+
+	running        atomic.Int32 // goroutines of it
+	buried, frozen atomic.Bool
 }
 
 // NewProcess returns a process whose clocks run at a rate.
@@ -44,68 +42,39 @@ func (p *Process) Go(do func()) {
 // Running counts the goroutines that Go has started and that have not ended.
 func (p *Process) Running() int { return int(p.running.Load()) }
 
-// Dead reports whether the process has died.
-func (p *Process) Dead() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.dead
-}
+// Buried reports whether the play is over for the process. Any goroutine may ask.
+func (p *Process) Buried() bool { return p.buried.Load() }
 
-// Paused reports whether the process is stopped.
-func (p *Process) Paused() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.paused > 0
-}
-
-// Buried reports whether the play is over for the process.
-func (p *Process) Buried() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.buried
-}
-
-// Frozen reports whether the process is dead or stopped: it cannot notice that a context ended.
-func (p *Process) Frozen() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.frozen()
-}
-
-func (p *Process) frozen() bool { return !p.buried && (p.dead || p.paused > 0) }
+// Frozen reports whether the process is dead or stopped: it cannot notice that a context ended. Any goroutine
+// may ask.
+func (p *Process) Frozen() bool { return p.frozen.Load() }
 
 // WhenRunning runs something that the process notices: at once, or when it runs again; for a dead one when it
 // is buried, so that its goroutines can end.
 func (p *Process) WhenRunning(do func()) {
-	p.mu.Lock()
-	frozen := p.frozen()
-	if frozen {
+	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
+		return
 	}
-	p.mu.Unlock()
-	if !frozen {
-		do()
-	}
+	do()
 }
 
 // Die ends the process as far as anybody else can see. Its goroutines end when it is buried.
 func (p *Process) Die() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dead = true
+	p.Dead = true
+	p.frozen.Store(true)
 }
 
 // Pause stops the process for d, suspended: with its monotonic clock; then it calls over, unless the process has
 // died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
-	p.mu.Lock()
-	p.paused++
-	p.mu.Unlock()
+	p.Paused++
+	p.frozen.Store(true)
 	if suspended {
 		p.Clock.suspend(true)
 	}
 	p.w.After(d, func() {
-		if p.Dead() {
+		if p.Dead {
 			return
 		}
 		if suspended {
@@ -119,27 +88,21 @@ func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 // Wake ends all stops of the process.
 func (p *Process) Wake() {
 	p.Clock.suspend(false)
-	for p.Paused() {
+	for p.Paused > 0 {
 		p.resume()
 	}
 }
 
-// resume ends one stop.
+// resume ends one stop, if there is one.
 func (p *Process) resume() {
-	p.mu.Lock()
-	if p.paused == 0 {
-		p.mu.Unlock()
+	if p.Paused--; p.Paused != 0 {
+		p.Paused = max(p.Paused, 0)
 		return
 	}
-	p.paused--
-	if p.paused > 0 {
-		p.mu.Unlock()
-		return
-	}
+	p.frozen.Store(false)
+	p.Resumed = p.w.Now()
 	waiting := p.waiting
 	p.waiting = nil
-	p.mu.Unlock()
-	p.Resumed = p.w.Now()
 	for _, do := range waiting {
 		p.w.At(p.w.Now(), p.Index, func() { p.WhenRunning(do) })
 	}
@@ -148,13 +111,12 @@ func (p *Process) resume() {
 // Bury ends the play for the process, so that its goroutines end: it calls fail, which fails what the process
 // waits for, and the process notices whatever it would have noticed.
 func (p *Process) Bury(fail func()) {
-	p.mu.Lock()
-	p.buried = true
-	waiting := p.waiting
-	p.waiting = nil
-	p.mu.Unlock()
+	p.buried.Store(true)
+	p.frozen.Store(false)
 	p.Clock.suspend(false)
 	fail()
+	waiting := p.waiting
+	p.waiting = nil
 	for _, do := range waiting {
 		do()
 	}
