@@ -29,7 +29,7 @@ import (
 
 	"golang.org/x/term"
 
-	"mongodlm/internal/study"
+	"mongodlm/study/internal/study"
 )
 
 func main() {

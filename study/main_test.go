@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mongodlm/internal/study"
+	"mongodlm/study/internal/study"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

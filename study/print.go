@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"mongodlm/internal/study"
+	"mongodlm/study/internal/study"
 )
 
 // The widths of what is printed: between two columns, of the column of the time, of a lane, and the least of

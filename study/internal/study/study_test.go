@@ -15,10 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/internal/effort"
-	"mongodlm/internal/study"
+	"mongodlm/study/internal/study"
 )
 
-const root = "../.."
+const root = "../../.."
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
