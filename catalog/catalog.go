@@ -17,8 +17,9 @@ const (
 	PingsCollection = "lockpings"
 )
 
-// Catalog is the whole store. [ParseLock] is its one reading of a lock document. Safe for concurrent use. Every
-// method is bounded by its context and by the implementation's own limit for one command.
+// Catalog is the whole store. [ParseLock] is its one reading of a lock document. Safe for
+// concurrent use. Every method is bounded by its context and by the implementation's own limit for
+// one command.
 type Catalog interface {
 	Locks
 	Pings
@@ -28,22 +29,22 @@ type Catalog interface {
 
 // Locks is what a contender, a holder and an operator need.
 type Locks interface {
-	// Apply carries out a transition of one lock document in one step, and returns the document as it is then
-	// and who was granted the lock by it; of Leave, Evict and GrantNext the grants alone, and it may tell a
-	// grant of the same instant again. A document that ParseLock rejects is left unchanged: *MalformedError.
-	// Exceptions: Enter by TryPlain returns ErrNotFree, a holder may leave what was damaged while it held it, and
-	// Break without a session does not look at the one that stands there. Only Enter makes a document; of the
-	// others one that is missing is ErrNoMatch. Errors: those of the transition, *MalformedError,
-	// ErrUnknownOutcome.
+	// Apply carries out a transition of one lock document in one step, and returns the document as
+	// it is then and who was granted the lock by it; of Leave, Evict and GrantNext the grants
+	// alone, and it may tell a grant of the same instant again. A document that ParseLock rejects
+	// is left unchanged: *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a
+	// holder may leave what was damaged while it held it, and Break without a session does not look
+	// at the one that stands there. Only Enter makes a document; of the others one that is missing
+	// is ErrNoMatch. Errors: those of the transition, *MalformedError, ErrUnknownOutcome.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
 	// Read returns the lock document by the strongest read the server has (linearizable on a
 	// replica set). Errors: ErrNotFound, *MalformedError.
 	Read(ctx context.Context, name string) (Lock, error)
 
-	// List yields every lock document with the pings of its processes, in the order of names, or, if
-	// waited is set, those in which some process waits. A document that cannot be understood is yielded
-	// as a *MalformedError and the listing goes on; any other error ends it.
+	// List yields every lock document with the pings of its processes, in the order of names, or,
+	// if waited is set, those in which some process waits. A document that cannot be understood is
+	// yielded as a *MalformedError and the listing goes on; any other error ends it.
 	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
 }
 
@@ -55,25 +56,26 @@ type Pings interface {
 	// changed, appeared, or is condemned already; ErrUnknownOutcome.
 	Condemn(ctx context.Context, process string, watched *Ping, c Condemnation) error
 
-	// Witness leaves in the ping document of a silent process what a contender saw of it, in place of what
-	// watched shows of that: a compare-and-set on watched.Seq. The next ping takes it away. Errors: ErrNoMatch
-	// when the process has pinged, is condemned or foreign, or somebody else has left what he saw;
-	// ErrUnknownOutcome.
+	// Witness leaves in the ping document of a silent process what a contender saw of it, in place
+	// of what watched shows of that: a compare-and-set on watched.Seq. The next ping takes it away.
+	// Errors: ErrNoMatch when the process has pinged, is condemned or foreign, or somebody else has
+	// left what he saw; ErrUnknownOutcome.
 	Witness(ctx context.Context, watched Ping, s Sight) error
 
 	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
-	// if that is not empty}, server's clock into ping. The sender chooses the number, so a ping that
-	// was lost and is carried out later, however late, matches nothing. It returns the document as written; a ping that was
-	// carried out twice is acknowledged as well. One command, and a read where the document does
-	// not match. Errors: *CondemnedError when the process was condemned; *TwinError when
-	// somebody else has written the document; *MalformedError for a seq that is no number;
-	// ErrNoMatch when the document changed while it was asked, so that the next ping tells;
-	// ErrUnknownOutcome.
+	// if that is not empty}, server's clock into ping. The sender chooses the number, so a ping
+	// that was lost and is carried out later, however late, matches nothing. It returns the
+	// document as written; a ping that was carried out twice is acknowledged as well. One command,
+	// and a read where the document does not match. Errors: *CondemnedError when the process was
+	// condemned; *TwinError when somebody else has written the document; *MalformedError for a seq
+	// that is no number; ErrNoMatch when the document changed while it was asked, so that the next
+	// ping tells; ErrUnknownOutcome.
 	Ping(ctx context.Context, b Heartbeat) (Pinged, error)
 
-	// PutNote writes a [Note] into the ping document of a process, or removes the old one when nobody waits
-	// outside. It changes nothing else there: it is no ping, and renews nothing. One command. Errors:
-	// ErrNoMatch when the process has no ping document or is condemned; ErrUnknownOutcome.
+	// PutNote writes a [Note] into the ping document of a process, or removes the old one when
+	// nobody waits outside. It changes nothing else there: it is no ping, and renews nothing. One
+	// command. Errors: ErrNoMatch when the process has no ping document or is condemned;
+	// ErrUnknownOutcome.
 	PutNote(ctx context.Context, process string, n Note) error
 
 	// RemovePing deletes the ping document of a process that ends in an orderly way. It is no
@@ -85,8 +87,8 @@ type Pings interface {
 	// names. Documents that cannot be understood are left out.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// HeldSummary counts the holders of Held and sums their fences, and lists the waiters, in one answer
-	// whose size does not depend on the number of holders.
+	// HeldSummary counts the holders of Held and sums their fences, and lists the waiters, in one
+	// answer whose size does not depend on the number of holders.
 	HeldSummary(ctx context.Context, process string) (HeldSummary, error)
 
 	// Prune deletes ping documents older than before (by the server's clock) whose process
@@ -94,10 +96,11 @@ type Pings interface {
 	// holders of free locks too, for ever.
 	Prune(ctx context.Context, before time.Time) (int, error)
 
-	// PruneLocks deletes lock documents that are free, have no line, were acquired the last time before an
-	// instant (by the server's clock), and whose fence is below that instant in milliseconds, so that whoever
-	// acquires the name next has a larger one. It looks at most documents behind the name after, in their
-	// order, and returns where to go on; "" at the end. A document that changes meanwhile stays.
+	// PruneLocks deletes lock documents that are free, have no line, were acquired the last time
+	// before an instant (by the server's clock), and whose fence is below that instant in
+	// milliseconds, so that whoever acquires the name next has a larger one. It looks at most
+	// documents behind the name after, in their order, and returns where to go on; "" at the end. A
+	// document that changes meanwhile stays.
 	PruneLocks(ctx context.Context, before time.Time, after string, most int) (pruned int, next string, err error)
 
 	// Prepare creates the indexes that keep reads from growing with the names that were ever
@@ -112,15 +115,15 @@ type Pings interface {
 
 // Transactions is what a holder needs to write under its lock.
 type Transactions interface {
-	// Transact runs run in a transaction of the store that changes the lock document, filter {_id, s
-	// among the holders}. So either the transaction commits while s holds the lock, and a
+	// Transact runs run in a transaction of the store that changes the lock document, filter {_id,
+	// s among the holders}. So either the transaction commits while s holds the lock, and a
 	// takeover waits for it; or the takeover came first, and nothing of the transaction remains.
 	// That write is the last one, so that nobody waits for run; but once there was a conflict it is
-	// the first one, so that who touches the lock document waits instead: however often that is, run is
-	// not called a third time for it. Its context carries the transaction, and Renew and PutFirst of s
-	// with that context are part of it. Everything is bounded by ctx. Errors: those of run as they are;
-	// ErrNoMatch when s does not hold the lock; ErrNoTransactions, before run is called;
-	// ErrUnknownOutcome when the commit's outcome is.
+	// the first one, so that who touches the lock document waits instead: however often that is,
+	// run is not called a third time for it. Its context carries the transaction, and Renew and
+	// PutFirst of s with that context are part of it. Everything is bounded by ctx. Errors: those
+	// of run as they are; ErrNoMatch when s does not hold the lock; ErrNoTransactions, before run
+	// is called; ErrUnknownOutcome when the commit's outcome is.
 	Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error
 }
 
@@ -148,16 +151,16 @@ type Request struct {
 	Mode     Mode
 	Limit    int32           // in mode Permit the number of permits, at least 1
 	Holds    []bson.ObjectID // the sessions that the caller holds, written into a waiter's entry
-	// Since is when it first stood in the line, if it stood there before and lost its place: it enters before
-	// those who came later. Zero for a newcomer.
+	// Since is when it first stood in the line, if it stood there before and lost its place: it
+	// enters before those who came later. Zero for a newcomer.
 	Since time.Time
-	// Behind is behind how many others it may stand in line at most; 0 or less, as well as too large: as
-	// many as there may be.
+	// Behind is behind how many others it may stand in line at most; 0 or less, as well as too
+	// large: as many as there may be.
 	Behind int
 }
 
-// Places returns how many places of a line there are for the request, whose process stands there already or
-// does not.
+// Places returns how many places of a line there are for the request, whose process stands there
+// already or does not.
 func (g Request) Places(stands bool) int {
 	most := MaxWaiters
 	if stands {
@@ -169,7 +172,8 @@ func (g Request) Places(stands bool) int {
 	return most
 }
 
-// Check refuses a grant that no document could keep: one for a permit without a limit of at least 1.
+// Check refuses a grant that no document could keep: one for a permit without a limit of at least
+// 1.
 func (g Request) Check() error {
 	if g.Mode == Permit && g.Limit < 1 {
 		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", g.Mode, g.Limit)
@@ -182,8 +186,8 @@ type Holder struct {
 	Session
 	// Process is the holder's process id, empty when the document has none.
 	Process string
-	// Renewal is the number of its lease's last renewal that was watched: a renewal in between wins. Zero
-	// when the lease is none of the reasons.
+	// Renewal is the number of its lease's last renewal that was watched: a renewal in between
+	// wins. Zero when the lease is none of the reasons.
 	Renewal int64
 	// Waits demands that it waits: who was granted the lock meanwhile stays. See package transition.
 	Waits bool
@@ -274,8 +278,9 @@ type Condemnation struct {
 	Evidence string
 }
 
-// A Sight is what a contender saw of a silent process: at an instant of the server's clock and of his own the
-// ping stood at a number. Those who come after it count from there, see package takeover.
+// A Sight is what a contender saw of a silent process: at an instant of the server's clock and of
+// his own the ping stood at a number. Those who come after it count from there, see package
+// takeover.
 type Sight struct {
 	Seq   int64
 	At    time.Time // server's clock, as the contender was told
@@ -317,7 +322,8 @@ const (
 type Server struct {
 	Kind    Kind
 	Version string // as the server reports it, "7.0.5"
-	// Product names what answers when it is known to be neither MongoDB nor FerretDB; such a server is refused.
+	// Product names what answers when it is known to be neither MongoDB nor FerretDB; such a server
+	// is refused.
 	Product string
 	// Front is set when the embedded server's front stands before a FerretDB.
 	Front bool

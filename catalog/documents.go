@@ -43,7 +43,8 @@ type Lock struct {
 	Sharers []Participant
 	// Waiters are those who queue, first come first.
 	Waiters []Participant
-	// Yield says whether this holder, who has the lock alone, is asked to give it up; By is empty else.
+	// Yield says whether this holder, who has the lock alone, is asked to give it up; By is empty
+	// else.
 	Yield YieldRequest
 	// Grants are whom the last grant from the queue went to; see [Grant].
 	Grants []Grant
@@ -83,16 +84,16 @@ type Ping struct {
 }
 
 // ParseLock understands a document of locks. It is the one reading of a document: what is malformed
-// to it every operation refuses before anything is taken. The rule of what is malformed: a state that
-// is no int, long or double, or is negative or not integral; a fence or rev that is there and no int
-// or long, negative or too large to be raised; a held lock whose ts is no ObjectID or is all zero, or
-// whose process is no string; sharers or waiters that are no arrays of documents with a ts and a
-// process; a session that stands there twice; a waiter whose mode is unknown, or which waits for a
-// permit without a limit of at least 1; sharers whose first is the holder, without a mode, or with
-// permits but no limit.
+// to it every operation refuses before anything is taken. The rule of what is malformed: a state
+// that is no int, long or double, or is negative or not integral; a fence or rev that is there and
+// no int or long, negative or too large to be raised; a held lock whose ts is no ObjectID or is all
+// zero, or whose process is no string; sharers or waiters that are no arrays of documents with a ts
+// and a process; a session that stands there twice; a waiter whose mode is unknown, or which waits
+// for a permit without a limit of at least 1; sharers whose first is the holder, without a mode, or
+// with permits but no limit.
 //
-// Fields that only inform (when, who, why, takeoverMS, yield) never make a document malformed, nor do
-// leases, and a free document needs nothing but its state.
+// Fields that only inform (when, who, why, takeoverMS, yield) never make a document malformed, nor
+// do leases, and a free document needs nothing but its state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -274,9 +275,9 @@ func integral(v bson.RawValue) (n int64, problem string) {
 	}
 }
 
-// MaxCount bounds the fence and the rev of a free lock: an acquisition raises both. Those of a held one
-// may be larger by MaxCountHeld-MaxCount, more than anybody could ever raise them by, so that whoever
-// took a lock can give it back.
+// MaxCount bounds the fence and the rev of a free lock: an acquisition raises both. Those of a held
+// one may be larger by MaxCountHeld-MaxCount, more than anybody could ever raise them by, so that
+// whoever took a lock can give it back.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61
@@ -329,8 +330,8 @@ func describe(v bson.RawValue) string {
 
 // Judge says what a ping b means that found no document which its filter matches, while raw is what
 // there is, nil for none. Without an error b is acknowledged all the same: a copy of the request
-// came first. Its local time tells it from the ping of a twin with the same number, and those of Mine
-// tell an earlier ping of b's process from that of a twin which has pinged less often.
+// came first. Its local time tells it from the ping of a twin with the same number, and those of
+// Mine tell an earlier ping of b's process from that of a twin which has pinged less often.
 //
 // A copy that came first may have inserted the document, and nobody is told. That is harmless: see
 // the package comment of package pinger.
@@ -354,8 +355,8 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }
 
-// Follows reports whether b's process may have written the ping with that local time before b: it is one of
-// Mine, or Mine says nothing.
+// Follows reports whether b's process may have written the ping with that local time before b: it
+// is one of Mine, or Mine says nothing.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
 		return mine.UnixMilli() == local.UnixMilli()

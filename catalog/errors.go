@@ -68,9 +68,9 @@ func (e *CondemnedError) Error() string {
 // Is reports whether target is ErrCondemned.
 func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
 
-// A TwinError tells a process that its ping document carries a number or a local time that it has not written:
-// another process has the same id, as after the restore of a snapshot, or an operator changed the
-// document. Nothing was changed.
+// A TwinError tells a process that its ping document carries a number or a local time that it has
+// not written: another process has the same id, as after the restore of a snapshot, or an operator
+// changed the document. Nothing was changed.
 type TwinError struct {
 	Process string
 	Sent    int64 // number of the ping that was refused
@@ -105,7 +105,8 @@ func (e *PrivilegeError) Error() string {
 		e.Action, e.Namespace, e.Err)
 }
 
-// NoUser reports whether there is nobody to grant anything to: the server knows no user of the connection.
+// NoUser reports whether there is nobody to grant anything to: the server knows no user of the
+// connection.
 func (e *PrivilegeError) NoUser() bool {
 	return e.Err != nil && strings.Contains(strings.ToLower(e.Err.Error()), "requires authentication")
 }

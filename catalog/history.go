@@ -13,14 +13,14 @@ const HistoryCollection = "lockhistory"
 
 // History is the store of what happened. Only the first entry makes the collection.
 type History interface {
-	// PrepareHistory creates the indexes: one by time that lets the server delete entries older than
-	// keep, and one by lock and time. It is safe to run in a hundred processes at once and returns what an
-	// operator should know, such as an index with another age, which stays.
+	// PrepareHistory creates the indexes: one by time that lets the server delete entries older
+	// than keep, and one by lock and time. It is safe to run in a hundred processes at once and
+	// returns what an operator should know, such as an index with another age, which stays.
 	PrepareHistory(ctx context.Context, keep time.Duration) (warnings []string, err error)
 
-	// AppendHistory writes entries, in one command for each thousand. One whose ID is there already is
-	// left alone, so that a batch of unknown outcome may be written again. Errors: ErrUnknownOutcome, after
-	// which some may be there, *PrivilegeError, ErrUnavailable.
+	// AppendHistory writes entries, in one command for each thousand. One whose ID is there already
+	// is left alone, so that a batch of unknown outcome may be written again. Errors:
+	// ErrUnknownOutcome, after which some may be there, *PrivilegeError, ErrUnavailable.
 	AppendHistory(ctx context.Context, entries []HistoryEntry) error
 
 	// PruneHistory deletes the entries that happened before that instant, and the oldest of more than
@@ -39,8 +39,8 @@ type HistoryQuery struct {
 	Limit int       // the most entries; 0 for no limit
 }
 
-// A HistoryEntry is a document of the collection lockhistory, understood. Fields that do not apply are zero, and
-// not written.
+// A HistoryEntry is a document of the collection lockhistory, understood. Fields that do not apply
+// are zero, and not written.
 type HistoryEntry struct {
 	ID   bson.ObjectID
 	At   time.Time // when it happened, by the server's clock as the process knew it
@@ -96,8 +96,8 @@ func (e HistoryEntry) Document() bson.D {
 	return d
 }
 
-// ParseHistory understands a document of lockhistory. at must be a Date and kind a text; whatever else is
-// not as we write it is left out.
+// ParseHistory understands a document of lockhistory. at must be a Date and kind a text; whatever
+// else is not as we write it is left out.
 func ParseHistory(raw bson.Raw) (HistoryEntry, *MalformedError) {
 	var e HistoryEntry
 	if raw.Validate() != nil {

@@ -12,8 +12,8 @@ import (
 // An Op names an operation of a store.
 type Op string
 
-// The operations of a [Catalog] and of a [History]. To list those who wait is one of its own, and so is each wait for the next of a
-// [GrantStream].
+// The operations of a [Catalog] and of a [History]. To list those who wait is one of its own, and
+// so is each wait for the next of a [GrantStream].
 const (
 	OpApply            Op = "apply"
 	OpRead             Op = "read"
@@ -50,17 +50,18 @@ type Call struct {
 	Transition Transition
 	// Names are the locks or the process that it is about; none where the operation has none.
 	Names []string
-	// Row is the number of the row, from 0, that a listing is asked for; its command is sent with row 0.
+	// Row is the number of the row, from 0, that a listing is asked for; its command is sent with
+	// row 0.
 	Row int
 }
 
-// A Hook decides what becomes of a call. It runs do, which carries the operation out and returns its error, once,
-// in whatever goroutine, or not at all; what it returns is what the caller gets. An operation whose hook returns an
-// error has no result.
+// A Hook decides what becomes of a call. It runs do, which carries the operation out and returns
+// its error, once, in whatever goroutine, or not at all; what it returns is what the caller gets.
+// An operation whose hook returns an error has no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
-// Intercept returns a store that passes every operation of another through a hook. Safe for concurrent use if the
-// hook is.
+// Intercept returns a store that passes every operation of another through a hook. Safe for
+// concurrent use if the hook is.
 func Intercept(store Catalog, hook Hook) Catalog { return &intercepted{store, hook} }
 
 type intercepted struct {
@@ -68,7 +69,8 @@ type intercepted struct {
 	hook  Hook
 }
 
-// through passes an operation with a result through the hook. The result of a do that outlives the call is dropped.
+// through passes an operation with a result through the hook. The result of a do that outlives the
+// call is dropped.
 func through[T any](ctx context.Context, hook Hook, c Call, do func(ctx context.Context) (T, error)) (T, error) {
 	var mu sync.Mutex // guards result
 	var result, none T
@@ -95,8 +97,8 @@ type both[A, B any] struct {
 
 func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]{a, b}, err }
 
-// rows passes a listing through the hook, row by row. After an error of the hook nobody waits for the closing of
-// its cursor, which may be a command.
+// rows passes a listing through the hook, row by row. After an error of the hook nobody waits for
+// the closing of its cursor, which may be a command.
 func rows[T any](ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	type row struct {
 		value T

@@ -6,9 +6,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Lease is the life that a holder has given its lock, as the document tells in its field leases. It
-// names the session that it belongs to, so that none of it is left to whoever holds the lock next,
-// whichever manager that is: a lease of a session that does not hold the lock is nobody's.
+// A Lease is the life that a holder has given its lock, as the document tells in its field leases.
+// It names the session that it belongs to, so that none of it is left to whoever holds the lock
+// next, whichever manager that is: a lease of a session that does not hold the lock is nobody's.
 type Lease struct {
 	TS   bson.ObjectID
 	Life time.Duration // written as ms; at most MaxTakeover
@@ -29,16 +29,16 @@ type Renewal struct {
 	Local  time.Time // the holder's own clock
 }
 
-// Supersedes reports whether a renewal may be written where there is the lease seen: it is newer, or the
-// very same, which a copy of the command wrote before. A twin of the process, with the same number, had
-// another local time.
+// Supersedes reports whether a renewal may be written where there is the lease seen: it is newer,
+// or the very same, which a copy of the command wrote before. A twin of the process, with the same
+// number, had another local time.
 func (r Renewal) Supersedes(seen Lease) bool {
 	return seen.Number < r.Number ||
 		seen.Number == r.Number && seen.Local.UnixMilli() == r.Local.UnixMilli()
 }
 
-// LeaseOf returns the lease of a session that holds the lock; ok is false when it has none. Of several,
-// which only a hand can have written, it is the one that was renewed last.
+// LeaseOf returns the lease of a session that holds the lock; ok is false when it has none. Of
+// several, which only a hand can have written, it is the one that was renewed last.
 func (l Lock) LeaseOf(ts bson.ObjectID) (lease Lease, ok bool) {
 	for _, one := range l.Leases {
 		if one.TS == ts && (!ok || one.Number > lease.Number) {
@@ -48,9 +48,9 @@ func (l Lock) LeaseOf(ts bson.ObjectID) (lease Lease, ok bool) {
 	return lease, ok
 }
 
-// parseLeases understands the leases of those who hold the lock. What is none counts for nothing and makes
-// no document malformed: without its lease a holder is judged by its ping, as any other. State 2 is not
-// that of a holder of ours, see Lock.Takeover.
+// parseLeases understands the leases of those who hold the lock. What is none counts for nothing
+// and makes no document malformed: without its lease a holder is judged by its ping, as any other.
+// State 2 is not that of a holder of ours, see Lock.Takeover.
 func (l *Lock) parseLeases(v bson.RawValue) {
 	list, ok := v.ArrayOK()
 	if !ok || !l.Held || l.State > stateOurs && len(l.Sharers) == 0 {

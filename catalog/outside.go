@@ -13,17 +13,19 @@ const (
 	maxNotedText  = 100  // runes of who and why
 )
 
-// A Note says who of a process waits for a lock and stands in no lock document, because the line is full or
-// because it waits for a transaction, and holds something meanwhile. It stands in the ping document of the
-// process, where those who search for deadlocks see it. It is no sign of life: a ping is.
+// A Note says who of a process waits for a lock and stands in no lock document, because the line is
+// full or because it waits for a transaction, and holds something meanwhile. It stands in the ping
+// document of the process, where those who search for deadlocks see it. It is no sign of life: a
+// ping is.
 type Note struct {
-	// Number counts the notes of a process: 1, 2, 3 and so on. So others can tell that a waiter stood there
-	// between two looks at it, and not only before the first.
+	// Number counts the notes of a process: 1, 2, 3 and so on. So others can tell that a waiter
+	// stood there between two looks at it, and not only before the first.
 	Number    int64
 	Outsiders []Outsider
 }
 
-// An Outsider is one who waits outside of the document of a lock. Its session is known to its process alone.
+// An Outsider is one who waits outside of the document of a lock. Its session is known to its
+// process alone.
 type Outsider struct {
 	Lock string
 	Participant
@@ -32,8 +34,8 @@ type Outsider struct {
 // noteKey is the field of a ping document.
 const noteKey = "outside"
 
-// NoteUpdate returns what writes a note into a ping document, or, if nobody waits outside, removes the old
-// one: the first outsiders, as many as there is room for.
+// NoteUpdate returns what writes a note into a ping document, or, if nobody waits outside, removes
+// the old one: the first outsiders, as many as there is room for.
 func NoteUpdate(n Note) bson.D {
 	if len(n.Outsiders) == 0 {
 		return bson.D{{Key: "$unset", Value: bson.D{{Key: noteKey, Value: ""}}}}
@@ -59,7 +61,8 @@ func NoteUpdate(n Note) bson.D {
 	}}}}}
 }
 
-// Noted divides outsiders into those for whom a note has room, the first of them first, and the others.
+// Noted divides outsiders into those for whom a note has room, the first of them first, and the
+// others.
 func Noted(all []Outsider) (noted, left []Outsider) {
 	room := maxNotedHolds
 	for _, o := range all {
@@ -73,8 +76,8 @@ func Noted(all []Outsider) (noted, left []Outsider) {
 	return noted, left
 }
 
-// parseNote reads a note; nil when there is none, or none that can be understood. A waiter that cannot be is
-// left out.
+// parseNote reads a note; nil when there is none, or none that can be understood. A waiter that
+// cannot be is left out.
 func parseNote(process string, v bson.RawValue) *Note {
 	doc, ok := v.DocumentOK()
 	if !ok {

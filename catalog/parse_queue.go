@@ -172,9 +172,9 @@ func (p *Participant) complete(in fields) {
 	}
 }
 
-// GrantLine is one line of the field grants: session, fence and process. The field is a text, not an
-// array, so that every shape of change event brings it whole and a filter can find a process in it. A line
-// break in a process id, which none of ours has, is a space: it makes no second grant.
+// GrantLine is one line of the field grants: session, fence and process. The field is a text, not
+// an array, so that every shape of change event brings it whole and a filter can find a process in
+// it. A line break in a process id, which none of ours has, is a space: it makes no second grant.
 func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, OneLine(process))
 }
@@ -200,7 +200,8 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield understands a request to yield. One that names another session than the holder's is none.
+// parseYield understands a request to yield. One that names another session than the holder's is
+// none.
 func (l *Lock) parseYield(v bson.RawValue) {
 	raw, ok := v.DocumentOK()
 	if !ok || !l.Held || len(l.Sharers) > 0 {

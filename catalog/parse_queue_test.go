@@ -181,8 +181,8 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 	}
 }
 
-// While the first of the sharers is the holder, how they share must be known: else an exclusive holder
-// would be seen where several hold. And no session stands there twice.
+// While the first of the sharers is the holder, how they share must be known: else an exclusive
+// holder would be seen where several hold. And no session stands there twice.
 func TestParseLock_Sharers_MalformedAreNamed(t *testing.T) {
 	t.Parallel()
 	one := bson.D{field("ts", ts), field("process", "p"), field("fence", int64(6))}

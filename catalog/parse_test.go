@@ -244,7 +244,8 @@ func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	}
 }
 
-// What MongoDB's own manager took from one of ours has our field, and state 2: the time is nobody's.
+// What MongoDB's own manager took from one of ours has our field, and state 2: the time is
+// nobody's.
 func TestParseLock_TakeoverLeftByAnother_IsNobodys(t *testing.T) { // F19
 	t.Parallel()
 	for _, state := range []any{int32(2), int64(2), 2.0, int32(3)} {

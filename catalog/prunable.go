@@ -6,8 +6,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Prunable reports whether a lock document may be deleted by [Pings.PruneLocks], with the session and rev by
-// which the deletion names it. It is one of ours, understood, with nothing in it that a successor would miss.
+// Prunable reports whether a lock document may be deleted by [Pings.PruneLocks], with the session
+// and rev by which the deletion names it. It is one of ours, understood, with nothing in it that a
+// successor would miss.
 func Prunable(raw bson.Raw, before time.Time) (s Session, rev int64, ok bool) {
 	l, bad := ParseLock(raw)
 	if bad != nil || l.Held || len(l.Waiters)+len(l.Sharers) > 0 || l.TS.IsZero() ||

@@ -10,18 +10,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxWaiters is how many contenders may queue in a lock document, beside those who come back to it, see
-// [Lock.RoomFor]; more wait inside their processes.
+// MaxWaiters is how many contenders may queue in a lock document, beside those who come back to it,
+// see [Lock.RoomFor]; more wait inside their processes.
 const MaxWaiters = 100
 
-// ReservedPlaces are the last of the MaxWaiters places: they are for processes that do not stand in the
-// line. So a process with a crowd does not keep out one with a single caller.
+// ReservedPlaces are the last of the MaxWaiters places: they are for processes that do not stand in
+// the line. So a process with a crowd does not keep out one with a single caller.
 const ReservedPlaces = 10
 
-// MaxHolders is how many may hold one lock at a time, shared or by permits; more wait in line. Every
-// grant rewrites the whole document and brings it back: a holder is some 270 bytes in it, and 2.4 KB
-// with the longest texts, so that a thousand of them and a full line stay far below the 16 MiB where
-// a server refuses the document.
+// MaxHolders is how many may hold one lock at a time, shared or by permits; more wait in line.
+// Every grant rewrites the whole document and brings it back: a holder is some 270 bytes in it, and
+// 2.4 KB with the longest texts, so that a thousand of them and a full line stay far below the 16
+// MiB where a server refuses the document.
 const MaxHolders = 1000
 
 // A Mode says how a lock is held. The modes of one name do not mix, but for Exclusive and Shared.
@@ -59,14 +59,14 @@ type Participant struct {
 // Queues is what contenders that wait in line need. The line stands in the lock document, first
 // come first, so that the very command that frees a lock grants it to the next.
 type Queues interface {
-	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock, in one
-	// command where the server can. Locks without a document are left out. A document that cannot be
-	// understood is no error: it is in the result.
+	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock,
+	// in one command where the server can. Locks without a document are left out. A document that
+	// cannot be understood is no error: it is in the result.
 	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
 
-	// WaitedUnder reads, as Snapshots does, the locks for which one of the processes waits whose caller holds
-	// one of the sessions meanwhile, and may read others for which one of the processes waits. So those who
-	// search for deadlocks go from a holder to what it waits for.
+	// WaitedUnder reads, as Snapshots does, the locks for which one of the processes waits whose
+	// caller holds one of the sessions meanwhile, and may read others for which one of the
+	// processes waits. So those who search for deadlocks go from a holder to what it waits for.
 	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]Snapshot, error)
 
 	// HeldOrFree reads which of the named locks process holds, and which of them are free. It is the
@@ -85,7 +85,8 @@ type Queues interface {
 	EnterTransaction(ctx context.Context, g Request) (Lock, error)
 }
 
-// LookAt is [Queues.Snapshots] of one lock. Of one without a document nothing is known, not even the time.
+// LookAt is [Queues.Snapshots] of one lock. Of one without a document nothing is known, not even
+// the time.
 func LookAt(ctx context.Context, store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
 }, name string) (Snapshot, error) {
@@ -104,10 +105,10 @@ const (
 	Try
 	// Barge: do not queue, but overtake those who do if the holders allow it.
 	Barge
-	// TryPlain: take the lock for oneself if it is understood and free, and nobody waits for it or stands in
-	// it as a sharer, or if it has no document yet: one command, whatever the server. ErrNotFree stands
-	// for any other document, of which a Snapshot says what is in the way. The fence is not raised to the
-	// clock, see SeedFence.
+	// TryPlain: take the lock for oneself if it is understood and free, and nobody waits for it or
+	// stands in it as a sharer, or if it has no document yet: one command, whatever the server.
+	// ErrNotFree stands for any other document, of which a Snapshot says what is in the way. The
+	// fence is not raised to the clock, see SeedFence.
 	TryPlain
 )
 
@@ -120,16 +121,16 @@ type Grant struct {
 	Evidence string
 }
 
-// GrantStream is an open stream. Next blocks until there is something, ctx ends or the stream is over;
-// after an error the stream is of no use and must be closed. What happened while no stream was
-// open is not told: ask [Queues.HeldOrFree] after opening one.
+// GrantStream is an open stream. Next blocks until there is something, ctx ends or the stream is
+// over; after an error the stream is of no use and must be closed. What happened while no stream
+// was open is not told: ask [Queues.HeldOrFree] after opening one.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
 }
 
-// A PingState is the ping document of one process, or what is wrong with it; both are nil when there is
-// none.
+// A PingState is the ping document of one process, or what is wrong with it; both are nil when
+// there is none.
 type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
@@ -168,10 +169,10 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether there is a place in the line for a request: fewer than MaxWaiters
-// wait; fewer by ReservedPlaces if its process stands there already; and as few as the request says. Who stood
-// there before and comes back before somebody who came later has a place of its own: fewer than twice MaxWaiters
-// wait, which bounds the document.
+// RoomFor reports whether there is a place in the line for a request: fewer than MaxWaiters wait;
+// fewer by ReservedPlaces if its process stands there already; and as few as the request says. Who
+// stood there before and comes back before somebody who came later has a place of its own: fewer
+// than twice MaxWaiters wait, which bounds the document.
 func (l Lock) RoomFor(g Request) bool {
 	later := func(p Participant) bool { return p.Since.After(g.Since) }
 	if !g.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {

@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// It tries to break: no signature and no session of a command stands in the text of an error, in whatever form
-// the command is repeated, whole or cut.
+// It tries to break: no signature and no session of a command stands in the text of an error, in
+// whatever form the command is repeated, whole or cut.
 func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	t.Parallel()
 	const head = `not authorized on locks to execute command { findAndModify: "locks", query: { _id: "a" }, `

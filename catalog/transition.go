@@ -8,13 +8,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Transition is one way in which a lock document changes: a value that names the lock and says what it needs,
-// what it changes, and its errors. Package transition has them all, each once.
+// A Transition is one way in which a lock document changes: a value that names the lock and says
+// what it needs, what it changes, and its errors. Package transition has them all, each once.
 type Transition interface {
 	// On returns the name of the lock.
 	On() string
-	// Next returns what the transition makes of a lock at an instant of the server's clock; nothing when there
-	// is nothing to write. A lock without a document is the zero Lock with a name.
+	// Next returns what the transition makes of a lock at an instant of the server's clock; nothing
+	// when there is nothing to write. A lock without a document is the zero Lock with a name.
 	Next(l Lock, now time.Time) (Change, error)
 }
 
@@ -30,9 +30,10 @@ type Change struct {
 // Nothing reports whether there is nothing to write.
 func (c Change) Nothing() bool { return len(c.Set) == 0 && len(c.Unset) == 0 }
 
-// NextRev is the rev that goes with a change of a document. It rises, so that no write that is late finds the number
-// that it has read. Of a rev that cannot be raised nobody knows which numbers it had: it begins anew where the
-// change writes another session or state, which such a write names as well; else it stays, and ok is false.
+// NextRev is the rev that goes with a change of a document. It rises, so that no write that is late
+// finds the number that it has read. Of a rev that cannot be raised nobody knows which numbers it
+// had: it begins anew where the change writes another session or state, which such a write names as
+// well; else it stays, and ok is false.
 func (c *Change) NextRev(rev bson.RawValue) (next int64, ok bool) {
 	f, isDouble := rev.DoubleOK() // a shell writes it so
 	n, isInt := rev.AsInt64OK()

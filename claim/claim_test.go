@@ -123,8 +123,9 @@ func TestRescue_LivingProcess_Never(t *testing.T) {
 	})
 }
 
-// Clocks an hour apart: no row is given twice or lost. Only the pause before a retry is another one: none when the
-// process that looks after it is ahead, and up to an hour more when it is behind and the one that failed is dead.
+// Clocks an hour apart: no row is given twice or lost. Only the pause before a retry is another
+// one: none when the process that looks after it is ahead, and up to an hour more when it is behind
+// and the one that failed is dead.
 func TestClaim_ClocksAnHourApart_OnlyThePauseDiffers(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -206,7 +207,8 @@ func TestRescue_LastAttempt_IsDead(t *testing.T) {
 	})
 }
 
-// A process that ends in good order leaves its rows to others at once, and uses its slot's name again.
+// A process that ends in good order leaves its rows to others at once, and uses its slot's name
+// again.
 func TestClose_GivesBackAtOnce_AttemptDoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 5)
@@ -230,7 +232,8 @@ func TestClose_GivesBackAtOnce_AttemptDoesNotCount(t *testing.T) {
 	})
 }
 
-// A failure is retried after a pause that doubles, and the row is dead after the last one, with its error.
+// A failure is retried after a pause that doubles, and the row is dead after the last one, with its
+// error.
 func TestRun_Failures_RetryThenDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -278,8 +281,8 @@ func TestRun_PanicAndGoexit_AreFailures(t *testing.T) {
 	})
 }
 
-// At the end the handlers' contexts end, what was not begun is given back, and Run waits for a handler that takes
-// its time.
+// At the end the handlers' contexts end, what was not begun is given back, and Run waits for a
+// handler that takes its time.
 func TestRun_Drain_WaitsForHandlersAndGivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 20)
@@ -332,7 +335,8 @@ func TestRun_HandlerThatNeverReturns_KeepsItsRow(t *testing.T) {
 	})
 }
 
-// A reply that is lost leaves no row claimed by nobody; nor does a command that is carried out late.
+// A reply that is lost leaves no row claimed by nobody; nor does a command that is carried out
+// late.
 func TestClaim_LostReply_IsGivenBack(t *testing.T) {
 	for _, batch := range []int{1, 5} {
 		inBubbleSub(t, map[int]string{1: "batch 1", 5: "batch 5"}[batch], func(t *testing.T, w *world) {
@@ -365,7 +369,8 @@ func TestClaim_LostReply_IsGivenBack(t *testing.T) {
 	}
 }
 
-// The same when nobody has claimed the row meanwhile: it is ready again within Tend of the late command.
+// The same when nobody has claimed the row meanwhile: it is ready again within Tend of the late
+// command.
 func TestClaim_CarriedOutLate_IsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -424,7 +429,8 @@ func TestRun_LostCompletion_IsRepeated(t *testing.T) {
 	}
 }
 
-// An operator takes a row away from a worker: the completion says so, and the next worker's claim stands.
+// An operator takes a row away from a worker: the completion says so, and the next worker's claim
+// stands.
 func TestRow_EditedByAnOperator_CompletionIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

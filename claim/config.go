@@ -15,8 +15,8 @@ import (
 
 // Config says which rows a queue has and how they are worked on. Zero fields mean their defaults.
 type Config struct {
-	// Queue names the queue among those of one collection. All processes of a queue give the same name,
-	// filter and order. At most 200 bytes. Default "queue".
+	// Queue names the queue among those of one collection. All processes of a queue give the same
+	// name, filter and order. At most 200 bytes. Default "queue".
 	Queue string
 	// Filter says which documents are rows. It must not name the field of this package. Default: all.
 	Filter bson.D
@@ -34,22 +34,25 @@ type Config struct {
 	// included; at most 10,000. Default Workers, and Batch more when Batch is larger than 1.
 	InFlight int
 
-	// MaxAttempts is how often a row is claimed until it is dead: it failed each time, or its process died.
-	// Default 10.
+	// MaxAttempts is how often a row is claimed until it is dead: it failed each time, or its
+	// process died. Default 10.
 	MaxAttempts int
-	// Backoff is the pause before the first retry; it doubles with each, up to BackoffMax, give or take a
-	// fifth. Default 1 s, and 10 min.
+	// Backoff is the pause before the first retry; it doubles with each, up to BackoffMax, give or
+	// take a fifth. Default 1 s, and 10 min.
 	Backoff, BackoffMax time.Duration
-	// Lease bounds how long a row is worked on without [Row.Renew]: for work that hangs although its process lives. The
-	// handler's context ends when three quarters of it have passed since the claim or the last renewal was
-	// sent, by the process's own clock; the row is given to another when one process of the queue has watched its counter
-	// stand still for the whole of it. At least three times the Manager's CommandTimeout. Default: none.
+	// Lease bounds how long a row is worked on without [Row.Renew]: for work that hangs although
+	// its process lives. The handler's context ends when three quarters of it have passed since the
+	// claim or the last renewal was sent, by the process's own clock; the row is given to another
+	// when one process of the queue has watched its counter stand still for the whole of it. At
+	// least three times the Manager's CommandTimeout. Default: none.
 	Lease time.Duration
-	// DeleteDone removes the document of a row that is done. By default it stays, with the state "done".
+	// DeleteDone removes the document of a row that is done. By default it stays, with the state
+	// "done".
 	DeleteDone bool
 
-	// Poll is the time between two looks at a queue that has no row ready, give or take a fifth. Where there
-	// are change streams one of them wakes the process, and it looks ten times less often. Default 1 s.
+	// Poll is the time between two looks at a queue that has no row ready, give or take a fifth.
+	// Where there are change streams one of them wakes the process, and it looks ten times less
+	// often. Default 1 s.
 	Poll time.Duration
 	// Tend is the time between two looks for rows that are due, and for what lost replies have left.
 	// Default 5 s.
@@ -131,7 +134,8 @@ func (c Config) problems() (list []string) {
 	return list
 }
 
-// names returns what in a filter names the field of this package, or may: a key, or a text in an expression.
+// names returns what in a filter names the field of this package, or may: a key, or a text in an
+// expression.
 func names(filter bson.D, field string) string {
 	raw, err := bson.Marshal(filter)
 	if err != nil || len(filter) == 0 {

@@ -11,8 +11,8 @@ import (
 
 func d(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 
-// A configuration that contradicts itself is refused, with the field named: above all a filter that names the
-// field of this package, however it does.
+// A configuration that contradicts itself is refused, with the field named: above all a filter that
+// names the field of this package, however it does.
 func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

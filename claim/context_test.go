@@ -50,8 +50,9 @@ func within(t *testing.T, limit time.Duration, want error, call func() error) {
 	}
 }
 
-// A server hangs while a slot is taken: the Claim that takes it ends with its context, and so does one that waits
-// for the same slot. What the first may have left is undone, and rows are claimed as soon as the server is back.
+// A server hangs while a slot is taken: the Claim that takes it ends with its context, and so does
+// one that waits for the same slot. What the first may have left is undone, and rows are claimed as
+// soon as the server is back.
 func TestClaim_HangingServer_EndsWithItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -83,7 +84,8 @@ func TestClaim_HangingServer_EndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The reply of a claim comes when the slot is lost: the rows are not given out, although they are claimed.
+// The reply of a claim comes when the slot is lost: the rows are not given out, although they are
+// claimed.
 func TestClaim_SlotLostBeforeTheReply_NoRowIsGiven(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -126,8 +128,8 @@ func TestClaim_ContextEndsWithTheGrant_SlotIsReleased(t *testing.T) {
 	})
 }
 
-// Close ends with its context while the server hangs, one that has ended gives it the time of one command, and the
-// next Close waits for what the first began.
+// Close ends with its context while the server hangs, one that has ended gives it the time of one
+// command, and the next Close waits for what the first began.
 func TestClose_HangingServer_EndsWithItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

@@ -1,25 +1,26 @@
-// Package claim gives the rows of a collection to workers, each row to exactly one at a time: the SKIP
-// LOCKED of MongoDB. Any collection will do. A row is one of its documents; what this package keeps of it is
-// one field, see [Config.Field], and it writes no other.
+// Package claim gives the rows of a collection to workers, each row to exactly one at a time: the
+// SKIP LOCKED of MongoDB. Any collection will do. A row is one of its documents; what this package
+// keeps of it is one field, see [Config.Field], and it writes no other.
 //
 // # What it does not promise
 //
-// Work is done at least once, not exactly once: a process that dies after the work and before the row is
-// marked done leaves the row to another. What must happen once belongs into [Row.DoneWith], or must refuse
-// a smaller [Row.Fence] than it has seen.
+// Work is done at least once, not exactly once: a process that dies after the work and before the
+// row is marked done leaves the row to another. What must happen once belongs into [Row.DoneWith],
+// or must refuse a smaller [Row.Fence] than it has seen.
 //
-// The order of [Config.Sort] is not strict: rows are worked on at the same time, and processes that meet
-// at the same rows make way for each other.
+// The order of [Config.Sort] is not strict: rows are worked on at the same time, and processes that
+// meet at the same rows make way for each other.
 //
-// A row whose handler never returns stays claimed while its process lives, unless [Config.Lease] bounds it.
+// A row whose handler never returns stays claimed while its process lives, unless [Config.Lease]
+// bounds it.
 //
 // # What it promises
 //
-// A claim belongs to a process, not to a span of time. Each process holds one lock of package distlock,
-// its slot, for as long as it claims; every row it claims names the slot, its lock session and its fence. A row is
-// given to another exactly when a later holder has the slot: because the process gave it back, or because
-// it is dead by the takeover rule. It does not matter how old the claim is. One watch of one lock
-// serves all rows of a process.
+// A claim belongs to a process, not to a span of time. Each process holds one lock of package
+// distlock, its slot, for as long as it claims; every row it claims names the slot, its lock
+// session and its fence. A row is given to another exactly when a later holder has the slot:
+// because the process gave it back, or because it is dead by the takeover rule. It does not matter
+// how old the claim is. One watch of one lock serves all rows of a process.
 //
 // What ends a claim names it: session and batch. The completion of a worker whose row was given to
 // another matches nothing and returns a [LostError]. So every row is marked done exactly once.
@@ -44,7 +45,8 @@
 //
 // # Clocks
 //
-// A lease is judged by the rates of two clocks, as everything in package distlock: the worker's must not be slower than
-// three quarters of the rescuer's. The pause before a retry is the only thing that compares two processes' clocks: with
-// clocks an hour apart a row is retried up to an hour early or late. Nothing else depends on them.
+// A lease is judged by the rates of two clocks, as everything in package distlock: the worker's
+// must not be slower than three quarters of the rescuer's. The pause before a retry is the only
+// thing that compares two processes' clocks: with clocks an hour apart a row is retried up to an
+// hour early or late. Nothing else depends on them.
 package claim

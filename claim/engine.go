@@ -73,8 +73,8 @@ const (
 	over
 )
 
-// reopen is deferred by who is about to end a claim: unless it is over its end is in doubt, or did not come because of
-// a panic, and somebody else may end it.
+// reopen is deferred by who is about to end a claim: unless it is over its end is in doubt, or did
+// not come because of a panic, and somebody else may end it.
 func (c *claimed) reopen() { c.stage.CompareAndSwap(ending, open) }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string, cfg Config) *engine {
@@ -184,8 +184,8 @@ func (e *engine) sortOut(ctx context.Context) bool {
 	return err == nil && len(bad) > 0
 }
 
-// markBatch reads candidates, claims those that are still ready, and reads which those are: three commands.
-// Processes that meet at the same rows choose from more.
+// markBatch reads candidates, claims those that are still ready, and reads which those are: three
+// commands. Processes that meet at the same rows choose from more.
 func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int) ([]rows.Row, error) {
 	ctx, done := context.WithTimeout(ctx, 3*e.limit)
 	defer done()
@@ -290,8 +290,9 @@ func printable(text string) string {
 	return text
 }
 
-// finish ends claims, which are at the stage ending, with one command, and returns an error for each, nil for
-// those that are ended. The error of one whose end is in doubt does not match ErrLost; it is at the same stage still.
+// finish ends claims, which are at the stage ending, with one command, and returns an error for
+// each, nil for those that are ended. The error of one whose end is in doubt does not match
+// ErrLost; it is at the same stage still.
 func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	errs := make([]error, len(ends))
 	endings := make([]rows.Ending, len(ends))
@@ -331,8 +332,8 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	return errs
 }
 
-// judge says of each row whether its claim was ended by us. A document that is gone was removed by us if as many
-// are gone as the server counts.
+// judge says of each row whether its claim was ended by us. A document that is gone was removed by
+// us if as many are gone as the server counts.
 func judge(endings []rows.Ending, ends []outcome, left []rows.Row, matched int, errs []error) {
 	there := map[string]*rows.Row{}
 	for i := range left {

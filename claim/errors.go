@@ -20,9 +20,11 @@ var (
 	ErrInFlight = errors.New("claim: too many rows in flight")
 	// ErrRunning is returned by Run while another Run of the same queue is under way.
 	ErrRunning = errors.New("claim: already running")
-	// ErrConfig is matched by *ConfigError, which New returns, and every call with a nil context or function.
+	// ErrConfig is matched by *ConfigError, which New returns, and every call with a nil context or
+	// function.
 	ErrConfig = errors.New("claim: bad configuration")
-	// ErrNoSlot is returned by Claim when every slot that was tried is held, many thousands of processes.
+	// ErrNoSlot is returned by Claim when every slot that was tried is held, many thousands of
+	// processes.
 	ErrNoSlot = errors.New("claim: no slot is free")
 	// ErrClosed is returned after Close of the queue has begun.
 	ErrClosed = errors.New("claim: queue is closed")
@@ -50,8 +52,8 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// A LostError says that a row is no longer claimed by the worker that wanted to end the claim, and what
-// became of it. Nothing was changed. It matches [ErrLost].
+// A LostError says that a row is no longer claimed by the worker that wanted to end the claim, and
+// what became of it. Nothing was changed. It matches [ErrLost].
 type LostError struct {
 	ID    string
 	Fence int64 // of the claim that was lost

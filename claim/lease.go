@@ -11,7 +11,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// leaseLeft is how long the worker of a row may still believe in its lease, by the larger of its clocks.
+// leaseLeft is how long the worker of a row may still believe in its lease, by the larger of its
+// clocks.
 func (e *engine) leaseLeft(c *claimed) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +59,8 @@ func (e *engine) renew(ctx context.Context, c *claimed) error {
 	return nil
 }
 
-// endWithLease ends the context of a handler with the lease of its row. The function that it returns ends that.
+// endWithLease ends the context of a handler with the lease of its row. The function that it
+// returns ends that.
 func (e *engine) endWithLease(ctx context.Context, c *claimed, end context.CancelCauseFunc) (stop func()) {
 	if e.cfg.Lease == 0 {
 		return func() {}
@@ -88,8 +90,9 @@ type leaseSeen struct {
 	since time.Duration
 }
 
-// watchLeases gives rows to others whose counter stood still for their whole lease, from after the first look's
-// reply to before the last look was sent. A renewal in between wins: the row is named with its counter.
+// watchLeases gives rows to others whose counter stood still for their whole lease, from after the
+// first look's reply to before the last look was sent. A renewal in between wins: the row is named
+// with its counter.
 func (e *engine) watchLeases(ctx context.Context, seen leases) error {
 	ctx, done := context.WithTimeout(ctx, 2*e.limit)
 	defer done()

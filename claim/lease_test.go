@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Work hangs although its process lives: its context ends before anyone has the row, another process gets the
-// row after the lease, and what the first one says later changes nothing.
+// Work hangs although its process lives: its context ends before anyone has the row, another
+// process gets the row after the lease, and what the first one says later changes nothing.
 func TestLease_HangingHandler_RowIsRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const lease = 4 * time.Minute

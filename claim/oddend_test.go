@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// It tries to break: a handler that panics, or ends its goroutine, while it ends its claim is one that failed: the row
-// is tried again, and the worker has room for others.
+// It tries to break: a handler that panics, or ends its goroutine, while it ends its claim is one
+// that failed: the row is tried again, and the worker has room for others.
 func TestRun_PanicWhileTheClaimIsEnded_IsAFailure(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, row *Row[item]) error{
 		"work panics": func(ctx context.Context, row *Row[item]) error {
@@ -50,8 +50,8 @@ func TestRun_PanicWhileTheClaimIsEnded_IsAFailure(t *testing.T) {
 
 type panics struct{}
 
-// It tries to break: a completion in a transaction whose outcome cannot be learned is in doubt, and not lost: it may be
-// called again.
+// It tries to break: a completion in a transaction whose outcome cannot be learned is in doubt, and
+// not lost: it may be called again.
 func TestDoneWith_StateNotReadable_IsInDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -81,8 +81,8 @@ func TestDoneWith_StateNotReadable_IsInDoubt(t *testing.T) {
 	})
 }
 
-// It tries to break: Run returns soon after its context when the server hangs, however many rows wait for a worker.
-// They are given back in the background when the server is there again.
+// It tries to break: Run returns soon after its context when the server hangs, however many rows
+// wait for a worker. They are given back in the background when the server is there again.
 func TestRun_ServerHangsAtTheEnd_ReturnsSoon(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"one by one": {InFlight: 100}, "in batches": {InFlight: 100, Batch: 10},
@@ -110,8 +110,8 @@ func TestRun_ServerHangsAtTheEnd_ReturnsSoon(t *testing.T) {
 	}
 }
 
-// It tries to break: when Close has returned nil, no row is claimed by this process any more, at whatever instant of a
-// Claim or a Run it came.
+// It tries to break: when Close has returned nil, no row is claimed by this process any more, at
+// whatever instant of a Claim or a Run it came.
 func TestClose_AtEveryInstant_NoRowIsLeft(t *testing.T) {
 	for at := range 60 {
 		for name, cfg := range map[string]Config{"one": {InFlight: 5}, "batch": {InFlight: 5, Batch: 5}} {
@@ -205,8 +205,9 @@ func TestQueue_NilContext_IsAnError(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that was claimed by a command whose reply was lost, right before the server went away for
-// longer than the takeover time, is ready again when it is back, although its process lives and claims no more.
+// It tries to break: a row that was claimed by a command whose reply was lost, right before the
+// server went away for longer than the takeover time, is ready again when it is back, although its
+// process lives and claims no more.
 func TestClaim_ReplyLostBeforeALongOutage_IsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(Config{}), w.start(Config{})

@@ -11,22 +11,24 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Queue is the rows of one collection, for one process. T is what their documents decode into; what it
-// does not name stays in the document. Safe for concurrent use.
+// A Queue is the rows of one collection, for one process. T is what their documents decode into;
+// what it does not name stays in the document. Safe for concurrent use.
 type Queue[T any] struct{ e *engine }
 
-// Counts are the rows of a queue by state. One whose field cannot be understood may count as ready, or not at all.
+// Counts are the rows of a queue by state. One whose field cannot be understood may count as ready,
+// or not at all.
 type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
 
-// New checks the configuration and makes sure of the indexes: {claim.state, claim.notBefore}, and, with
-// Sort, {claim.state, ...Sort}. Two commands when they are there. Documents that are no rows are
-// read past: with many of them give the collection an index of your own on Filter's fields and claim.state.
-// Nothing runs in the background before the first row is claimed. Close the queue before the Manager.
+// New checks the configuration and makes sure of the indexes: {claim.state, claim.notBefore}, and,
+// with Sort, {claim.state, ...Sort}. Two commands when they are there. Documents that are no rows
+// are read past: with many of them give the collection an index of your own on Filter's fields and
+// claim.state. Nothing runs in the background before the first row is claimed. Close the queue
+// before the Manager.
 //
 // The Manager's database may be on another server than the collection.
 //
-// Errors: a *ConfigError with every contradiction; a *distlock.PrivilegeError that names the missing privilege,
-// with the command that creates the index for somebody who may.
+// Errors: a *ConfigError with every contradiction; a *distlock.PrivilegeError that names the
+// missing privilege, with the command that creates the index for somebody who may.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection, cfg Config) (*Queue[T], error) {
 	cfg = cfg.withDefaults()
 	list := cfg.problems()
@@ -59,13 +61,14 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	return q, nil
 }
 
-// Run claims rows and gives each to handle, Workers at a time, until ctx ends; then it gives back what was
-// not begun, and returns when all handlers have. It returns nil then, an error when going on is hopeless: a
-// missing privilege, a closed Manager. One Run at a time.
+// Run claims rows and gives each to handle, Workers at a time, until ctx ends; then it gives back
+// what was not begun, and returns when all handlers have. It returns nil then, an error when going
+// on is hopeless: a missing privilege, a closed Manager. One Run at a time.
 //
-// The handler's context ends with ctx, and when the process loses its slot. What handle returns ends the claim: nil is
-// done, an error is a failure, as is a panic, and an error after its context has ended gives the row back. A
-// handler may end the claim itself before. Return from it when its context ends: Run waits.
+// The handler's context ends with ctx, and when the process loses its slot. What handle returns
+// ends the claim: nil is done, an error is a failure, as is a panic, and an error after its context
+// has ended gives the row back. A handler may end the claim itself before. Return from it when its
+// context ends: Run waits.
 func (q *Queue[T]) Run(ctx context.Context, handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -90,13 +93,13 @@ func (q *Queue[T]) decode(c *claimed) (*Row[T], error) {
 	return row, nil
 }
 
-// Claim claims up to n rows and returns those it got, none when none is ready. It claims no more than InFlight
-// at a time: rows count until their claim is ended. A document that does not decode into T fails and is left out. One
-// command for one row; three, or four, for several.
+// Claim claims up to n rows and returns those it got, none when none is ready. It claims no more
+// than InFlight at a time: rows count until their claim is ended. A document that does not decode
+// into T fails and is left out. One command for one row; three, or four, for several.
 //
-// Errors: ErrInFlight when there is no room for any; what TryLock returns when the process cannot have a slot;
-// a *distlock.LostError when it lost it meanwhile; *distlock.PrivilegeError; ErrClosed. What may have been claimed
-// then is given back in the background.
+// Errors: ErrInFlight when there is no room for any; what TryLock returns when the process cannot
+// have a slot; a *distlock.LostError when it lost it meanwhile; *distlock.PrivilegeError;
+// ErrClosed. What may have been claimed then is given back in the background.
 func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -127,8 +130,8 @@ func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
 	return list, nil
 }
 
-// Add inserts documents, one command, and wakes this process. Called with the context of DoneWith it
-// belongs to that transaction.
+// Add inserts documents, one command, and wakes this process. Called with the context of DoneWith
+// it belongs to that transaction.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if len(docs) == 0 {
 		return nil
@@ -155,8 +158,8 @@ func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	return Counts(c), err
 }
 
-// Count counts the rows of a queue without a Manager, as Counts does; of cfg it uses Filter and Field. No bound but
-// ctx.
+// Count counts the rows of a queue without a Manager, as Counts does; of cfg it uses Filter and
+// Field. No bound but ctx.
 func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, error) {
 	cfg = cfg.withDefaults()
 	list := cfg.problems()
@@ -170,12 +173,13 @@ func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, err
 	return Counts(c), err
 }
 
-// Close ends Run and waits for its handlers as long as ctx lasts, gives back every row that this process still has
-// claimed, and frees the slot. Rows of Claim are given back, too: stop working on them before. A ctx that has ended
-// gives it one command's time for that.
+// Close ends Run and waits for its handlers as long as ctx lasts, gives back every row that this
+// process still has claimed, and frees the slot. Rows of Claim are given back, too: stop working on
+// them before. A ctx that has ended gives it one command's time for that.
 //
-// When ctx ends first its error is returned. What is being given back goes on in the background. While handlers
-// still run the slot is kept, and with it their rows, until Close is called again, or the Manager is closed.
+// When ctx ends first its error is returned. What is being given back goes on in the background.
+// While handlers still run the slot is kept, and with it their rows, until Close is called again,
+// or the Manager is closed.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 func (e *engine) close(ctx context.Context) error {
@@ -211,8 +215,8 @@ func (e *engine) close(ctx context.Context) error {
 	}
 }
 
-// givingBack returns the context for giving rows back: ctx, and if that has ended already one that lasts for one
-// command.
+// givingBack returns the context for giving rows back: ctx, and if that has ended already one that
+// lasts for one command.
 func (e *engine) givingBack(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -220,7 +224,8 @@ func (e *engine) givingBack(ctx context.Context) (context.Context, context.Cance
 	return e.command(context.WithoutCancel(ctx))
 }
 
-// An undoing is the end of a queue: it goes on when a Close has ended, and the next Close waits for it.
+// An undoing is the end of a queue: it goes on when a Close has ended, and the next Close waits for
+// it.
 type undoing struct {
 	done chan struct{}
 	err  error // read it when done is closed

@@ -9,12 +9,13 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Row is one document that this process has claimed. One of Done, DoneWith, Fail and GiveBack ends the
-// claim; Run does so by what its handler returns, if the handler has not. Safe for concurrent use.
+// A Row is one document that this process has claimed. One of Done, DoneWith, Fail and GiveBack
+// ends the claim; Run does so by what its handler returns, if the handler has not. Safe for
+// concurrent use.
 //
-// Each of them returns a *LostError when the row is no longer claimed by this worker, and changes nothing
-// then; ErrFinished when the claim was ended before; any other error when the outcome is in doubt: then it may be
-// called again. Each costs one command, and one more when the row is lost.
+// Each of them returns a *LostError when the row is no longer claimed by this worker, and changes
+// nothing then; ErrFinished when the claim was ended before; any other error when the outcome is in
+// doubt: then it may be called again. Each costs one command, and one more when the row is lost.
 type Row[T any] struct {
 	// Doc is the document as it was claimed.
 	Doc T
@@ -28,8 +29,9 @@ func (r *Row[T]) ID() bson.RawValue { return r.c.row.ID }
 // Raw returns the whole document as it was claimed.
 func (r *Row[T]) Raw() bson.Raw { return r.c.row.Doc }
 
-// Fence returns a number that rises with every claim of this row, as long as nobody removes the field. What
-// the work changes outside of the database should refuse a smaller one than it has seen.
+// Fence returns a number that rises with every claim of this row, as long as nobody removes the
+// field. What the work changes outside of the database should refuse a smaller one than it has
+// seen.
 func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 
 // Attempt returns which attempt this is, 1 for the first.
@@ -38,8 +40,8 @@ func (r *Row[T]) Attempt() int { return int(r.c.row.Mark.Attempts) }
 // LastError returns the text of the last failure, empty when there was none.
 func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 
-// Err returns nil while this process may believe that the row is its own: until the deadline of its slot's lock,
-// see [distlock.TryGuard.Err]. No I/O.
+// Err returns nil while this process may believe that the row is its own: until the deadline of its
+// slot's lock, see [distlock.TryGuard.Err]. No I/O.
 func (r *Row[T]) Err() error {
 	if r.c.stage.Load() == over {
 		return ErrFinished
@@ -50,8 +52,8 @@ func (r *Row[T]) Err() error {
 	return r.e.leaseErr(r.c)
 }
 
-// Renew begins the row's lease anew, see [Config.Lease]. Without a lease it only asks whether the row is still claimed by
-// this worker. A lease that is over is not renewed. One command.
+// Renew begins the row's lease anew, see [Config.Lease]. Without a lease it only asks whether the
+// row is still claimed by this worker. A lease that is over is not renewed. One command.
 func (r *Row[T]) Renew(ctx context.Context) error { return r.e.renew(ctx, r.c) }
 
 // Done marks the row done, or removes the document when Config.DeleteDone says so.
@@ -59,8 +61,8 @@ func (r *Row[T]) Done(ctx context.Context) error {
 	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Done}})
 }
 
-// Fail records a failure: the row is retried after a pause, or is dead when this was its last attempt. The text of
-// cause is kept, at most 2,000 bytes of it.
+// Fail records a failure: the row is retried after a pause, or is dead when this was its last
+// attempt. The text of cause is kept, at most 2,000 bytes of it.
 func (r *Row[T]) Fail(ctx context.Context, cause error) error {
 	return r.e.endOne(ctx, r.e.failure(r.c, cause))
 }
@@ -70,12 +72,13 @@ func (r *Row[T]) GiveBack(ctx context.Context) error {
 	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Ready}})
 }
 
-// DoneWith marks the row done in one transaction with what work does with the context that it is given: both
-// happen or neither does. So a handler adds rows, by Queue.Add, or writes its results, exactly once.
-// work may run several times; what it does through other clients does not belong to the transaction.
+// DoneWith marks the row done in one transaction with what work does with the context that it is
+// given: both happen or neither does. So a handler adds rows, by Queue.Add, or writes its results,
+// exactly once. work may run several times; what it does through other clients does not belong to
+// the transaction.
 //
-// Errors: as above, and nothing of work has happened then; work's; ErrNoTransactions where there are none, on a
-// standalone and on the embedded server, before work is called.
+// Errors: as above, and nothing of work has happened then; work's; ErrNoTransactions where there
+// are none, on a standalone and on the embedded server, before work is called.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	return r.e.doneWith(ctx, r.c, work)
 }

@@ -90,7 +90,8 @@ func hopeless(err error) bool {
 	return errors.Is(err, distlock.ErrClosed) || errors.As(err, &denied)
 }
 
-// feed claims rows as long as there is room. The first of several looks for rows when there are none.
+// feed claims rows as long as there is room. The first of several looks for rows when there are
+// none.
 func (r *run) feed(first bool) {
 	e := r.e
 	for r.ctx.Err() == nil {
@@ -199,7 +200,8 @@ func (r *run) handled(c *claimed) outcome {
 	return r.e.failure(c, err)
 }
 
-// safely turns what is not a return into an error: a panic, and runtime.Goexit, which would end the worker.
+// safely turns what is not a return into an error: a panic, and runtime.Goexit, which would end the
+// worker.
 func (r *run) safely(ctx context.Context, c *claimed) error {
 	done := make(chan error, 1)
 	go func() {
@@ -218,8 +220,8 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 	return <-done
 }
 
-// complete ends claims in batches: as many as are there, when the batch is full, nothing else is in flight,
-// or the first has waited long enough.
+// complete ends claims in batches: as many as are there, when the batch is full, nothing else is in
+// flight, or the first has waited long enough.
 func (r *run) complete() {
 	e := r.e
 	for first := range r.ends {
@@ -248,9 +250,9 @@ func (r *run) alone(n int) bool {
 	return r.e.inFlight == n
 }
 
-// end ends claims, and does not give up while the slot is held: the rows would stay claimed as long as this
-// process lives. When Run is to end it gives up after a few tries: what no call knows of any more is given back in the
-// background.
+// end ends claims, and does not give up while the slot is held: the rows would stay claimed as long
+// as this process lives. When Run is to end it gives up after a few tries: what no call knows of
+// any more is given back in the background.
 func (r *run) end(ends []outcome) {
 	e := r.e
 	ctx := context.WithoutCancel(r.ctx)

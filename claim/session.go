@@ -83,8 +83,8 @@ func (s *session) ghosts(batches []bson.ObjectID) (unknown []bson.ObjectID) {
 	return unknown
 }
 
-// session returns the session under which rows are claimed, and begins one when there is none, or the last
-// one is lost.
+// session returns the session under which rows are claimed, and begins one when there is none, or
+// the last one is lost.
 func (e *engine) session(ctx context.Context) (*session, error) {
 	select {
 	case e.entering <- struct{}{}:
@@ -116,8 +116,8 @@ func (e *engine) session(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// The slots are tried at random among the first few, and among more when those are held: so few processes
-// use few names, and a hundred that start at once are not in each other's way.
+// The slots are tried at random among the first few, and among more when those are held: so few
+// processes use few names, and a hundred that start at once are not in each other's way.
 const (
 	firstSlots = 8
 	mostSlots  = 8192
@@ -156,8 +156,8 @@ func (e *engine) try(ctx context.Context, name, why string) (*distlock.TryGuard,
 	return guard, err
 }
 
-// retire ends a session as soon as none of its rows is worked on any more. Until then the slot is kept,
-// lost or not: a handler that does not mind its context is not given company by our hand.
+// retire ends a session as soon as none of its rows is worked on any more. Until then the slot is
+// kept, lost or not: a handler that does not mind its context is not given company by our hand.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	if e.now == s {

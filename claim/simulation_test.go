@@ -96,7 +96,8 @@ func (s *sim) fault() int {
 	return s.random.IntN(200)
 }
 
-// start starts a process whose commands take time, fail, lose their replies, or are carried out late.
+// start starts a process whose commands take time, fail, lose their replies, or are carried out
+// late.
 func (s *sim) start() *host {
 	h := &host{s: s}
 	h.proc = s.world.start(Config{Workers: 20, Batch: 25, MaxAttempts: 1000})
@@ -186,7 +187,8 @@ func (s *sim) end(row *Row[item]) {
 	delete(s.running[row.Doc.ID], row)
 }
 
-// simulate runs 100 workers in 5 processes; two are killed, one is stopped past its deadline and goes on.
+// simulate runs 100 workers in 5 processes; two are killed, one is stopped past its deadline and
+// goes on.
 func simulate(t *testing.T, n int, seed uint64, careless bool) (s *sim) {
 	inBubbleAlone(t, func(t *testing.T, w *world) {
 		s = &sim{world: w, n: n, over: make(chan struct{}), random: rand.New(rand.NewPCG(seed, 0)),
@@ -243,8 +245,8 @@ func simulate(t *testing.T, n int, seed uint64, careless bool) (s *sim) {
 	return s
 }
 
-// Every row is done exactly once, its effect outside happens at least once with rising fences, none is lost, none
-// stuck, and no two workers believe in one row.
+// Every row is done exactly once, its effect outside happens at least once with rising fences, none
+// is lost, none stuck, and no two workers believe in one row.
 func TestSimulation_100Workers_EveryRowOnce(t *testing.T) {
 	t.Parallel()
 	n := *simRows

@@ -32,8 +32,8 @@ func (e *engine) begin(note func() error) error {
 	return nil
 }
 
-// tend looks after the rows of this process: what is due, what earlier holders of its slot have left, and what
-// lost replies have left. Two commands an interval.
+// tend looks after the rows of this process: what is due, what earlier holders of its slot have
+// left, and what lost replies have left. Two commands an interval.
 func (e *engine) tend() {
 	for e.sleepUntilDue() {
 		if err := e.tendOnce(e.life); err != nil && e.life.Err() == nil {
@@ -93,8 +93,8 @@ func (e *engine) tidied(n int, err error) error {
 	return err
 }
 
-// exorcise gives rows back that are claimed by this process and that nobody in it knows of: the reply was
-// lost, or came too late.
+// exorcise gives rows back that are claimed by this process and that nobody in it knows of: the
+// reply was lost, or came too late.
 func (e *engine) exorcise(ctx context.Context, s *session) error {
 	ctx, done := context.WithTimeout(ctx, 2*e.limit)
 	defer done()
@@ -113,8 +113,8 @@ func (e *engine) exorcise(ctx context.Context, s *session) error {
 	return e.tidied(n, err)
 }
 
-// rescue looks after the rows of others, in one process of the queue at a time: the one that holds this
-// lock.
+// rescue looks after the rows of others, in one process of the queue at a time: the one that holds
+// this lock.
 func (e *engine) rescue() {
 	for e.life.Err() == nil {
 		guard, err := e.m.Lock(e.prefix+":rescue").Lock(e.life, distlock.Why("watches those who claim rows"))
@@ -132,9 +132,9 @@ func (e *engine) rescue() {
 	}
 }
 
-// watch tries the slots that own rows. A try of a slot whose holder lives is a look at it, and the looks
-// add up to a takeover once it is dead. A slot that is free, or was taken over, has no rows of anybody: those
-// of earlier holders are ready again.
+// watch tries the slots that own rows. A try of a slot whose holder lives is a look at it, and the
+// looks add up to a takeover once it is dead. A slot that is free, or was taken over, has no rows
+// of anybody: those of earlier holders are ready again.
 func (e *engine) watch(guard *distlock.TryGuard) {
 	cfg := e.m.Config()
 	every := min(max(e.cfg.Tend, cfg.Ping), cfg.MaxWatchGap/3, cfg.Takeover/10)

@@ -39,8 +39,8 @@ func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	noScratchLeft(t, client)
 }
 
-// Writes of different databases reach the backend at one time, so each of them must keep its promise
-// beside the others.
+// Writes of different databases reach the backend at one time, so each of them must keep its
+// promise beside the others.
 func TestCheck_Front_FourDatabasesAtOnce_EveryRoundHasOneWinner(t *testing.T) {
 	const databases, rounds = 4, 15
 	client := connect(t, start(t, configserver.Config{}).URI())

@@ -30,12 +30,12 @@
 //	client -----------------+      |         +----------------------------------+
 //	                               one write at a time a database; reads pass in parallel
 //
-// FerretDB itself listens only on a Unix socket in a folder that nobody else may enter, so that
-// no client goes round the front by accident. What is not known to be a read counts as a write. A
-// write holds the gate of its database until FerretDB has answered, whatever became of its client meanwhile; one
-// that waits for its turn when its client goes away is still carried out. Unacknowledged writes
-// are waited for as well.
-// Clients can tell the front from a bare FerretDB: its buildInfo carries mongodlmFront: true.
+// FerretDB itself listens only on a Unix socket in a folder that nobody else may enter, so that no
+// client goes round the front by accident. What is not known to be a read counts as a write. A
+// write holds the gate of its database until FerretDB has answered, whatever became of its client
+// meanwhile; one that waits for its turn when its client goes away is still carried out.
+// Unacknowledged writes are waited for as well. Clients can tell the front from a bare FerretDB:
+// its buildInfo carries mongodlmFront: true.
 //
 // A folder serves one server at a time: a second front could not know of the first one's writes,
 // so [Start] takes a lock in the folder and refuses it otherwise ([ErrDirInUse]).

@@ -49,8 +49,8 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 	})
 }
 
-// Databases do not wait for each other, and a renameCollection, which is sent to admin, waits for the
-// database whose documents it moves.
+// Databases do not wait for each other, and a renameCollection, which is sent to admin, waits for
+// the database whose documents it moves.
 func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
 	rename := bson.D{

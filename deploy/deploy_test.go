@@ -34,7 +34,8 @@ type objects struct {
 	seen     []string
 }
 
-// read reads all manifests; a field that Kubernetes does not know, or one that is there twice, is an error.
+// read reads all manifests; a field that Kubernetes does not know, or one that is there twice, is
+// an error.
 func read(t *testing.T) *objects {
 	t.Helper()
 	all := &objects{map[string]*corev1.Service{}, map[string]*corev1.ConfigMap{}, map[string]*appsv1.StatefulSet{},
@@ -102,8 +103,8 @@ func (all *objects) add(t *testing.T, file string, doc []byte) {
 	}
 }
 
-// What a manifest names is there: the pods of a selector, the service of a set, the configuration of a container, and
-// the hosts of the connection string.
+// What a manifest names is there: the pods of a selector, the service of a set, the configuration
+// of a container, and the hosts of the connection string.
 func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	all := read(t)
 	picks := func(who string, selector map[string]string) {
@@ -155,7 +156,8 @@ func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	}
 }
 
-// Compose understands docker-compose.yml: every field is known, and what services depend on is there.
+// Compose understands docker-compose.yml: every field is known, and what services depend on is
+// there.
 func TestCompose_IsUnderstood(t *testing.T) {
 	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithoutEnvironmentResolution)
 	if err != nil {

@@ -40,7 +40,8 @@ type attempt struct {
 	label    string
 }
 
-// begin makes the session of an attempt and notes that this process owns it. The caller must call leave.
+// begin makes the session of an attempt and notes that this process owns it. The caller must call
+// leave.
 func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
 	if m.closing() {
 		return nil, acquiring(name, ErrClosed)
@@ -102,9 +103,9 @@ func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
 	}
 }
 
-// refused reports whether the server answered that a lock is not to be had now: it is held, its line
-// is full, or it is in use with another limit. Why, and whether the dead are in the way, only a look
-// can tell.
+// refused reports whether the server answered that a lock is not to be had now: it is held, its
+// line is full, or it is in use with another limit. Why, and whether the dead are in the way, only
+// a look can tell.
 func refused(err error) bool {
 	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
 		errors.Is(err, catalog.ErrPermitMismatch)
@@ -135,8 +136,8 @@ func (a *attempt) mine(lock catalog.Lock) catalog.Lock {
 // errFree says that a lock, or a place in its line, may be free now: try again.
 var errFree = errors.New("free")
 
-// contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a guard,
-// errFree, a *HeldError, a *PermitMismatchError, or another error, with the last picture.
+// contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a
+// guard, errFree, a *HeldError, a *PermitMismatchError, or another error, with the last picture.
 func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
 	for race := 0; ; race++ {
 		if s, err = a.m.judge.Look(ctx, a.request.Name); err != nil {
@@ -172,8 +173,9 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 	return fmt.Errorf("distlock: acquire %s: settle its line: %w", quoted(a.request.Name), err)
 }
 
-// clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an error
-// that matches catalog.ErrNoMatch when the picture changed, or what answer says of the living.
+// clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an
+// error that matches catalog.ErrNoMatch when the picture changed, or what answer says of the
+// living.
 func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
 	if len(s.Judged) == 1 && len(s.Lock.Sharers) == 0 && a.request.Mode == catalog.Exclusive &&
 		s.Judged[0].Dead() {
@@ -194,9 +196,9 @@ func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error)
 	return nil, a.answer(s)
 }
 
-// answer is what a contender is told of a lock that nobody dead is in the way of: a *PermitMismatchError if it
-// is in use with another limit, errFree if there is a place in a line that the contender would stand
-// in, else a *HeldError.
+// answer is what a contender is told of a lock that nobody dead is in the way of: a
+// *PermitMismatchError if it is in use with another limit, errFree if there is a place in a line
+// that the contender would stand in, else a *HeldError.
 func (a *attempt) answer(s contend.Scene) error {
 	if a.lastTurn > 0 {
 		a.request.Behind = behind(s.Lock.Fence - a.lastTurn)
@@ -237,7 +239,8 @@ func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Ju
 
 // unresolved judges a failed acquire or overtake. An unknown outcome is never guessed: the server
 // is asked for the session, by a write, for as long as the caller is there. Found: held. Not found:
-// not held, and the reaper frees it should it appear later. No answer: the late-release list frees it.
+// not held, and the reaper frees it should it appear later. No answer: the late-release list frees
+// it.
 func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
 	failed := acquiring(a.request.Name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -260,8 +263,8 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	return nil, failed
 }
 
-// confirm asks, by a write, whether this attempt holds the lock. A shared holder may enter again: it
-// finds itself, or gets what it wanted.
+// confirm asks, by a write, whether this attempt holds the lock. A shared holder may enter again:
+// it finds itself, or gets what it wanted.
 func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
 	if a.request.Mode == catalog.Exclusive {
 		lock, _, err := a.m.locks.Apply(ctx, transition.Confirm{Request: a.request})

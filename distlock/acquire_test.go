@@ -342,7 +342,8 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 		}
 		wantErr(t, err, distlock.ErrLockLost)
 		p.store.Set(nil)
-		// In the background: the answer of a ping says that no twin has it. Pings are apart by an interval and a tenth.
+		// In the background: the answer of a ping says that no twin has it. Pings are apart by an
+		// interval and a tenth.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
 		if w.lock("a").Held {

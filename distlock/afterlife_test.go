@@ -17,7 +17,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// After one crash: whoever tries shortly, seldom or in a new process each time gets the lock of the dead.
+// After one crash: whoever tries shortly, seldom or in a new process each time gets the lock of the
+// dead.
 
 // once is one run of a job that cron starts: a process of its own that tries for a while.
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
@@ -83,7 +84,8 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	})
 }
 
-// A living service: a ticker of any period has it at its first tick after the takeover time and an interval.
+// A living service: a ticker of any period has it at its first tick after the takeover time and an
+// interval.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour, 24 * time.Hour,
@@ -136,8 +138,8 @@ func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	})
 }
 
-// And where each waits outside of the line: it is full of the dead, they use another limit, or the wait is that of
-// a transaction.
+// And where each waits outside of the line: it is full of the dead, they use another limit, or the
+// wait is that of a transaction.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
@@ -181,8 +183,8 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
-// The background sends one command an interval for all that is silent, and none once the holder is alive or
-// the lock is free. It condemns nobody.
+// The background sends one command an interval for all that is silent, and none once the holder is
+// alive or the lock is free. It condemns nobody.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -259,8 +261,8 @@ func (o off) Now() clock.Reading {
 	return r
 }
 
-// One wrong clock gains nothing by what is left: a holder that is cut off for three intervals and lives keeps
-// its lock, whoever's clock is wrong and for however long.
+// One wrong clock gains nothing by what is left: a holder that is cut off for three intervals and
+// lives keeps its lock, whoever's clock is wrong and for however long.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{
@@ -316,8 +318,8 @@ func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	})
 }
 
-// Tries to break: one look at many locks leaves one sight of a silent process, whether the locks are waited for or
-// were only tried, and a server that takes none is asked once a look.
+// Tries to break: one look at many locks leaves one sight of a silent process, whether the locks
+// are waited for or were only tried, and a server that takes none is asked once a look.
 func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 	const n = 200
 	for name, ask := range map[string]func(b *proc, lock string){

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// slow makes each command of a process take up to d on its way there and back, by chance. Some of its
-// commands do not notice that their context has ended.
+// slow makes each command of a process take up to d on its way there and back, by chance. Some of
+// its commands do not notice that their context has ended.
 func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	var mu sync.Mutex
 	p.store.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
@@ -40,8 +40,8 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	})
 }
 
-// It tries to break: whenever the time of WaitAtMost is up, the error is one of those that it promises.
-// Nobody cancels anything here.
+// It tries to break: whenever the time of WaitAtMost is up, the error is one of those that it
+// promises. Nobody cancels anything here.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}
 	for name, opts := range map[string][]distlock.Option{

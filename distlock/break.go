@@ -96,8 +96,9 @@ const brokenWord = "broken: "
 var errForeign = errors.New("a foreign holder has it, which raises no fence; name the session that you saw")
 
 // breakLock frees a lock that one holder has to itself, or takes one of several holders out, or the
-// holder whom a line of waiters follows; then the next in line is granted the lock at once. end is told of the
-// session before the command is sent. It returns the holder that was taken out, and what came of it.
+// holder whom a line of waiters follows; then the next in line is granted the lock at once. end is
+// told of the session before the command is sent. It returns the holder that was taken out, and
+// what came of it.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
 	look, err := catalog.LookAt(ctx, i.store, name)

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// foreignTurn lets a foreign manager take a lock that is free, or whose line it does not know of: it
-// writes its own fields and leaves the fence of the last holder as it is.
+// foreignTurn lets a foreign manager take a lock that is free, or whose line it does not know of:
+// it writes its own fields and leaves the fence of the last holder as it is.
 func (w *world) foreignTurn(name string) {
 	w.t.Helper()
 	var doc bson.D
@@ -53,8 +53,8 @@ func (p *proc) seen(name string) distlock.LockInfo {
 }
 
 // Between the operator's look and his Break the lock goes to a foreign holder, which has the same
-// fence, with and without a line of waiters: it is left alone, byte for byte, and broken only by the
-// session that a new look shows.
+// fence, with and without a line of waiters: it is left alone, byte for byte, and broken only by
+// the session that a new look shows.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		t.Run(name, func(t *testing.T) {
@@ -95,8 +95,9 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// Tries to break: of a lock of one's own process that is broken nobody trusts two guards. The guard is lost
-// when the command is sent, so that the one to whom the break grants the lock may trust his.
+// Tries to break: of a lock of one's own process that is broken nobody trusts two guards. The guard
+// is lost when the command is sent, so that the one to whom the break grants the lock may trust
+// his.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		t.Run(name, func(t *testing.T) {
@@ -131,8 +132,8 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// Tries to break: an acquisition of one's own process that is on its way while its lock is broken ends with no
-// guard, whether its reply comes while the break is on its way or after it.
+// Tries to break: an acquisition of one's own process that is on its way while its lock is broken
+// ends with no guard, whether its reply comes while the break is on its way or after it.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {

@@ -27,8 +27,8 @@ import (
 
 // Faults of clocks and outages that no other test of this package shows.
 
-// steppedClock is a clock whose wall part may be stepped. A suspension looks the same: the monotonic
-// part shows nothing of it.
+// steppedClock is a clock whose wall part may be stepped. A suspension looks the same: the
+// monotonic part shows nothing of it.
 type steppedClock struct {
 	clock.Clock
 	mu   sync.Mutex // guards wall

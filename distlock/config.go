@@ -19,8 +19,8 @@ const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
 	defaultPoll     = 500 * time.Millisecond
-	// pruneAge is the least age from which pings that no lock names, and locks of Config.PruneLocks, are
-	// deleted; pruneEvery the time between two prunings, give or take half.
+	// pruneAge is the least age from which pings that no lock names, and locks of
+	// Config.PruneLocks, are deleted; pruneEvery the time between two prunings, give or take half.
 	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
@@ -29,9 +29,9 @@ const (
 const configServerTakeover = 15 * time.Minute
 
 // Config says where the store is and how a Manager behaves. The zero value of every field but the
-// connection means its default, as mongos had it where mongos had it. Nothing is corrected silently:
-// New refuses what contradicts with a *ConfigError that lists all of it. [Manager.Config] returns the
-// effective values.
+// connection means its default, as mongos had it where mongos had it. Nothing is corrected
+// silently: New refuses what contradicts with a *ConfigError that lists all of it. [Manager.Config]
+// returns the effective values.
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
@@ -40,8 +40,9 @@ type Config struct {
 	// connections for the heartbeat.
 	ClientOptions *options.ClientOptions
 	Client        *mongo.Client // of the application, for acquiring and releasing; New does not close it
-	// PingClient goes with Client, for the heartbeat. Without it, a URI and ClientOptions the heartbeat
-	// shares Client, and an application that uses up its connection pool can lose its locks.
+	// PingClient goes with Client, for the heartbeat. Without it, a URI and ClientOptions the
+	// heartbeat shares Client, and an application that uses up its connection pool can lose its
+	// locks.
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // a store of one's own, such as memcatalog in a unit test
 
@@ -67,10 +68,11 @@ type Config struct {
 	// if that is less, at least Poll.
 	PollMax        time.Duration
 	CommandTimeout time.Duration // of one command; default 5 s
-	// PruneLocks also deletes the documents of locks that nobody has used for 4 days, or Takeover if
-	// that is longer: for names that are made up as one goes, one for each order. Once an hour it looks
-	// at up to 10,000 documents by name, and goes on from there. Fences still rise unless the server's
-	// clock goes back by more than that age. It needs the privilege to remove from locks.
+	// PruneLocks also deletes the documents of locks that nobody has used for 4 days, or Takeover
+	// if that is longer: for names that are made up as one goes, one for each order. Once an hour
+	// it looks at up to 10,000 documents by name, and goes on from there. Fences still rise unless
+	// the server's clock goes back by more than that age. It needs the privilege to remove from
+	// locks.
 	PruneLocks bool
 
 	Tuning
@@ -218,7 +220,8 @@ func badDatabase(name string) string {
 	return ""
 }
 
-// badHost says what is wrong with the first part of a process id, which is one line wherever it stands.
+// badHost says what is wrong with the first part of a process id, which is one line wherever it
+// stands.
 func badHost(host string) string {
 	if problem := badText(host, 255); problem != "" {
 		return problem

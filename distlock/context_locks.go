@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// The lineage of a context is the guards under which it lives: that of a guard's context is the guard
-// and the lineage of the context with which it was acquired. So a call of Lock with a guard's
+// The lineage of a context is the guards under which it lives: that of a guard's context is the
+// guard and the lineage of the context with which it was acquired. So a call of Lock with a guard's
 // context says what its caller holds while it waits.
 
 type lineageKey struct{}
@@ -28,13 +28,14 @@ func (a *attempt) lineage(h *holding) context.Context {
 	return context.WithValue(a.parent, lineageKey{}, &lineage{h, above})
 }
 
-// maxHolds bounds how many sessions a waiter's entry names. An entry of so many has some 18 KB, and a full
-// line of such entries a ninth of what a document may have.
+// maxHolds bounds how many sessions a waiter's entry names. An entry of so many has some 18 KB, and
+// a full line of such entries a ninth of what a document may have.
 const maxHolds = 1000
 
 // owned returns what the caller of Lock holds while it waits: the guards that it names, see
-// [Holding], else those under whose contexts it lives. Nothing is presumed. What was released is left
-// out; what was lost is not, since the lock stays in the way until it is released or taken over.
+// [Holding], else those under whose contexts it lives. Nothing is presumed. What was released is
+// left out; what was lost is not, since the lock stays in the way until it is released or taken
+// over.
 func owned(ctx context.Context, o acquireOptions) []*holding {
 	var own []*holding
 	add := func(h *holding) {
@@ -64,8 +65,8 @@ func sessions(own []*holding) []bson.ObjectID {
 	return named
 }
 
-// standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it holds
-// itself, and the two do not go together.
+// standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it
+// holds itself, and the two do not go together.
 func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOptions) error {
 	if o.bounded && o.wait == 0 {
 		return nil // it does not wait

@@ -26,8 +26,8 @@ type rush struct {
 	wg    sync.WaitGroup
 }
 
-// run lets n callers of a process come again and again. Where told is set, it notes how long each caller
-// waited for its place.
+// run lets n callers of a process come again and again. Where told is set, it notes how long each
+// caller waited for its place.
 func (r *rush) run(p *proc, n int, told bool) {
 	for range n {
 		r.wg.Go(func() {
@@ -62,8 +62,8 @@ func (r *rush) placed(waited int64) {
 	r.waits = append(r.waits, waited)
 }
 
-// It tries to break: a process without a place in a full line has one within two rounds of the line,
-// however large the crowd of another process, and however many others wait outside.
+// It tries to break: a process without a place in a full line has one within two rounds of the
+// line, however large the crowd of another process, and however many others wait outside.
 func TestLock_BesideACrowd_HasAPlaceWithinTwoRounds(t *testing.T) {
 	for _, c := range []struct {
 		crowd, singles int
@@ -102,8 +102,8 @@ func TestLock_BesideACrowd_HasAPlaceWithinTwoRounds(t *testing.T) {
 	}
 }
 
-// It tries to break: who has just had a turn leaves the last places to those who wait for longer, and has
-// one of them after a time.
+// It tries to break: who has just had a turn leaves the last places to those who wait for longer,
+// and has one of them after a time.
 func TestLock_HadItsTurn_LeavesTheLastPlaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, crowd, back := w.start(nil), w.start(nil), w.start(nil)

@@ -15,8 +15,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// Tries to break: a process has more callers outside of full lines than its note has room for, and one of them is in
-// a circle with an outsider of another process: one of the two is told within five seconds, whichever came first.
+// Tries to break: a process has more callers outside of full lines than its note has room for, and
+// one of them is in a circle with an outsider of another process: one of the two is told within
+// five seconds, whichever came first.
 func TestDeadlock_MoreOutsidersThanANoteHolds_OneIsTold(t *testing.T) {
 	for _, order := range []string{"one many other", "many one other", "many one long ago other"} {
 		t.Run(order, func(t *testing.T) {

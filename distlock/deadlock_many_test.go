@@ -20,8 +20,9 @@ type caller struct {
 	waits []<-chan turn
 }
 
-// settle lets callers be told and go on until nobody waits: who is told of a deadlock releases what it
-// holds, and so does who gets what it waits for. It returns how many were told, and when the last was.
+// settle lets callers be told and go on until nobody waits: who is told of a deadlock releases what
+// it holds, and so does who gets what it waits for. It returns how many were told, and when the
+// last was.
 func (w *world) settle(callers []*caller) (told int, last time.Duration) {
 	w.t.Helper()
 	start := time.Now()
@@ -61,8 +62,9 @@ func (w *world) settle(callers []*caller) (told int, last time.Duration) {
 	return told, last
 }
 
-// Tries to break: any number of callers that wait for one another go on within five seconds, whatever
-// shape their waiting has, in one process and in many. Each is told of it once or gets its lock.
+// Tries to break: any number of callers that wait for one another go on within five seconds,
+// whatever shape their waiting has, in one process and in many. Each is told of it once or gets its
+// lock.
 func TestDeadlock_OfMany_IsToldWithinFiveSeconds(t *testing.T) {
 	for _, n := range []int{5, 10, 40, 200} {
 		for _, processes := range []int{1, 3, n} {

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// L15a: tries to break: two who wait outside of full lines, in different processes, wait for each other. One
-// of them is told within five seconds, the other goes on.
+// L15a: tries to break: two who wait outside of full lines, in different processes, wait for each
+// other. One of them is told within five seconds, the other goes on.
 func TestDeadlock_TwoOutsideOfDifferentProcesses_OneIsTold(t *testing.T) {
 	for _, apart := range []time.Duration{0, 700 * time.Millisecond, 10 * time.Second, 10 * time.Minute} {
 		t.Run(apart.String(), func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestDeadlock_TwoOutsideOfDifferentProcesses_OneIsTold(t *testing.T) {
 	}
 }
 
-// Tries to break: who waits for a lock of a transaction while it holds another stands in no line, and is told
-// all the same when it waits for itself.
+// Tries to break: who waits for a lock of a transaction while it holds another stands in no line,
+// and is told all the same when it waits for itself.
 func TestDeadlock_ThroughLockInTransaction_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -132,8 +132,8 @@ func TestDeadlock_TwoTransactionsOfDifferentProcesses_OneIsTold(t *testing.T) {
 	})
 }
 
-// Tries to break: nobody is told of a circle through somebody who has left it and whose process cannot say
-// so: its note is old, however often it is read.
+// Tries to break: nobody is told of a circle through somebody who has left it and whose process
+// cannot say so: its note is old, however often it is read.
 func TestDeadlock_OutsiderLeftAndItsNoteStays_NobodyIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, l := w.start(nil), w.start(nil), w.start(nil)
@@ -163,8 +163,8 @@ func TestDeadlock_OutsiderLeftAndItsNoteStays_NobodyIsTold(t *testing.T) {
 	})
 }
 
-// What it costs: nobody who holds nothing is noted, nor whoever waits for less than a second; and whoever is
-// costs one write a second, however many they are.
+// What it costs: nobody who holds nothing is noted, nor whoever waits for less than a second; and
+// whoever is costs one write a second, however many they are.
 func TestDeadlock_Notes_AreFew(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, l := w.start(nil), w.start(nil), w.start(nil)
@@ -205,7 +205,8 @@ func TestDeadlock_Notes_AreFew(t *testing.T) {
 	})
 }
 
-// Tries to break: a search that fails is told once when it begins to and once when it ends, and tried again.
+// Tries to break: a search that fails is told once when it begins to and once when it ends, and
+// tried again.
 func TestDeadlock_SearchFails_IsLoggedAndTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log safeBuffer

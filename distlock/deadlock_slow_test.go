@@ -67,8 +67,8 @@ func (w *world) settleSlowly(callers []*caller) (told int, last time.Duration) {
 	return told, last
 }
 
-// Tries to break: callers that wait for one another are told within five seconds on a server that takes 400 to 800 ms
-// for each command.
+// Tries to break: callers that wait for one another are told within five seconds on a server that
+// takes 400 to 800 ms for each command.
 func TestDeadlock_SlowServer_IsToldWithinFiveSeconds(t *testing.T) {
 	for _, n := range []int{2, 5, 40} {
 		for _, processes := range []int{1, 3, n} {

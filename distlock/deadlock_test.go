@@ -87,8 +87,9 @@ func TestDeadlock_CircleOfThreeByContexts_OneIsTold(t *testing.T) {
 	})
 }
 
-// Tries to break: who waits for a place in a full line is told as well, the first of its process and one
-// behind it, though the documents do not show that it waits. It holds what somebody in the circle wants.
+// Tries to break: who waits for a place in a full line is told as well, the first of its process
+// and one behind it, though the documents do not show that it waits. It holds what somebody in the
+// circle wants.
 func TestDeadlock_OutsideOfAFullLine_IsTold(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -132,8 +133,8 @@ func TestDeadlock_OutsideOfAFullLine_IsTold(t *testing.T) {
 	}
 }
 
-// Tries to break: nobody outside of a full line is told as long as those before him go on, whatever he
-// holds; and it is one search for all of a process.
+// Tries to break: nobody outside of a full line is told as long as those before him go on, whatever
+// he holds; and it is one search for all of a process.
 func TestDeadlock_OutsideOfAFullLine_NoCircle_NobodyIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, l, b := w.start(nil), w.start(nil), w.start(nil)
@@ -241,8 +242,8 @@ func TestDeadlock_WithItself_IsToldAtOnce(t *testing.T) {
 	})
 }
 
-// A guard that was released or lost while its context still is in use is not held: nobody is told of
-// a circle through it.
+// A guard that was released or lost while its context still is in use is not held: nobody is told
+// of a circle through it.
 func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)
@@ -276,8 +277,8 @@ func TestDeadlock_BehindAWriter_IsTold(t *testing.T) {
 	})
 }
 
-// A permit comes back from any of its holders, so a circle through one of two is no deadlock; through
-// both it is.
+// A permit comes back from any of its holders, so a circle through one of two is no deadlock;
+// through both it is.
 func TestDeadlock_Permits_AllHoldersMustBeStuck(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -381,8 +382,8 @@ func TestDeadlock_PermitsCrosswise_OneIsTold(t *testing.T) {
 	})
 }
 
-// Callers of two processes that hold and wait crosswise, of whom nothing is known: nobody is told, and
-// nobody looks. What they hold may be another goroutine's.
+// Callers of two processes that hold and wait crosswise, of whom nothing is known: nobody is told,
+// and nobody looks. What they hold may be another goroutine's.
 func TestDeadlock_NothingIsSaid_NobodyIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -10,9 +10,10 @@ import (
 	"mongodlm/distlock"
 )
 
-// A deploy of 20 processes that start at once, each with migrations to run before it goes on. Some are
-// killed in the middle of them, another one hangs there. All who live go on, and only when the
-// migrations are done; these begin once for each that was killed or hung and once more, and end once.
+// A deploy of 20 processes that start at once, each with migrations to run before it goes on. Some
+// are killed in the middle of them, another one hangs there. All who live go on, and only when the
+// migrations are done; these begin once for each that was killed or hung and once more, and end
+// once.
 func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 	const processes, steps, step = 20, 6, 20 * time.Second
 	for name, c := range map[string]struct{ killed, hung int }{

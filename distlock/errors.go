@@ -27,7 +27,8 @@ var (
 	ErrUnavailable = catalog.ErrUnavailable
 	// ErrMalformed is matched by *MalformedError.
 	ErrMalformed = catalog.ErrMalformed
-	// ErrBadName: a name is empty, over 1,024 bytes, not valid UTF-8, or has a NUL byte. Before any I/O.
+	// ErrBadName: a name is empty, over 1,024 bytes, not valid UTF-8, or has a NUL byte. Before any
+	// I/O.
 	ErrBadName = errors.New("distlock: bad lock name")
 	// ErrBadOption is returned before any I/O when an argument or option is out of its bounds, and
 	// after the acquisition's first renewal when a Lease is too short for the round trips.
@@ -221,7 +222,8 @@ func (e *acquireError) Unwrap() []error { return e.causes }
 // plain is the text of an error for the middle of another one of this package.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
 
-// doubtful is an error after which the outcome is not known: it matches ErrOutcomeUnknown, and says so once.
+// doubtful is an error after which the outcome is not known: it matches ErrOutcomeUnknown, and says
+// so once.
 func doubtful(err error) error {
 	text := err.Error()
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {

@@ -13,8 +13,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// The processes of a deploy start at once. One runs the migrations, and says after each that it gets on; the
-// others go on when they are done. Should it die or hang, the next in line runs them.
+// The processes of a deploy start at once. One runs the migrations, and says after each that it
+// gets on; the others go on when they are done. Should it die or hang, the next in line runs them.
 func ExampleLease() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

@@ -25,7 +25,8 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	return g.putFirst(ctx, waiter)
 }
 
-// Grace is how much longer than its context a command may take on a store that does not notice its end.
+// Grace is how much longer than its context a command may take on a store that does not notice its
+// end.
 const Grace = grace
 
 // KindsOfCommands is how many kinds of commands [Stats] counts.

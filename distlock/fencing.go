@@ -85,9 +85,9 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
-// apart waits until no transaction of the guard is under way, and keeps the next one off until done is called:
-// they write the same document. It waits no longer than the server would make a command wait. With the context of
-// the transaction itself there is nothing to wait for.
+// apart waits until no transaction of the guard is under way, and keeps the next one off until done
+// is called: they write the same document. It waits no longer than the server would make a command
+// wait. With the context of the transaction itself there is nothing to wait for.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil

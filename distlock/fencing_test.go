@@ -178,8 +178,8 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// A transaction inside a transaction of the same guard would wait for itself: it is refused at once,
-// also by another guard of the same acquisition and by way of another lock's transaction.
+// A transaction inside a transaction of the same guard would wait for itself: it is refused at
+// once, also by another guard of the same acquisition and by way of another lock's transaction.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -209,8 +209,8 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Several holders of one lock are valid at a time, each with a fence of its own: no number tells the
-// stale ones from the valid ones, so Fenced is refused. The only permit is as good as a lock.
+// Several holders of one lock are valid at a time, each with a fence of its own: no number tells
+// the stale ones from the valid ones, so Fenced is refused. The only permit is as good as a lock.
 func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -254,8 +254,8 @@ func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
 	})
 }
 
-// A lock of a transaction hands out no fence. What it commits raises the fence of the next holder, and
-// what it aborts leaves nothing, not even a fence.
+// A lock of a transaction hands out no fence. What it commits raises the fence of the next holder,
+// and what it aborts leaves nothing, not even a fence.
 func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -303,8 +303,8 @@ func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	})
 }
 
-// Tries to break: one that work begins with a context that is not its own cannot be told from one of
-// another goroutine. It waits for its turn in vain, but not for ever.
+// Tries to break: one that work begins with a context that is not its own cannot be told from one
+// of another goroutine. It waits for its turn in vain, but not for ever.
 func TestInTransaction_NestedByAnotherContext_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// manager is MongoDB's own lock manager, as measured: its id never changes, it writes its six fields
-// and leaves ours, its ping has no seq and is deleted at an orderly stop.
+// manager is MongoDB's own lock manager, as measured: its id never changes, it writes its six
+// fields and leaves ours, its ping has no seq and is deleted at an orderly stop.
 type manager struct{ w *world }
 
 const managerID = "ConfigServer"
@@ -71,9 +71,10 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// Rule 4: tries to break "a foreign holder is never taken before it was watched for ForeignTakeover,
-// and never for ever". MongoDB's own manager takes a lock that ours held before it, so that our fields
-// are still in the document, and pings, stops or never pinged. Nothing is written into its ping.
+// Rule 4: tries to break "a foreign holder is never taken before it was watched for
+// ForeignTakeover, and never for ever". MongoDB's own manager takes a lock that ours held before
+// it, so that our fields are still in the document, and pings, stops or never pinged. Nothing is
+// written into its ping.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours  bool // the document was ours before
@@ -148,9 +149,9 @@ func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
 	})
 }
 
-// Rule 3: a holder of ours whose ping an operator removed is dead for good after its own takeover time:
-// a condemned document is inserted, with ping, so that MongoDB's own manager can read it; another
-// contender that finds it need not watch.
+// Rule 3: a holder of ours whose ping an operator removed is dead for good after its own takeover
+// time: a condemned document is inserted, with ping, so that MongoDB's own manager can read it;
+// another contender that finds it need not watch.
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

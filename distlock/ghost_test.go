@@ -11,9 +11,9 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// Tries to break: a waiter whose entering is carried out after the caller gave up leaves no place in
-// the line for longer than a ping, though the lock never changes its holder, and nobody behind it waits
-// a moment longer for it.
+// Tries to break: a waiter whose entering is carried out after the caller gave up leaves no place
+// in the line for longer than a ping, though the lock never changes its holder, and nobody behind
+// it waits a moment longer for it.
 func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -55,8 +55,8 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	})
 }
 
-// Tries to break: a late release that is done while the reaper's read is under way, which still shows the lock held, is
-// no ghost: it is told once, and nobody is warned.
+// Tries to break: a late release that is done while the reaper's read is under way, which still
+// shows the lock held, is no ghost: it is told once, and nobody is warned.
 func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

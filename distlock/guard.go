@@ -158,8 +158,8 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	return g.outcome
 }
 
-// giveUp takes the guard off the count, once, and reports whether it was the last one of its lock. broken is
-// the outcome if it was not.
+// giveUp takes the guard off the count, once, and reports whether it was the last one of its lock.
+// broken is the outcome if it was not.
 func (g *TryGuard) giveUp(broken error) (last bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -239,8 +239,8 @@ func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-// tellLoss tells of a loss, if there is one, once, after the acquisition and before the release. It waits for whoever
-// is about to tell of the one or the other, which must not be its caller.
+// tellLoss tells of a loss, if there is one, once, after the acquisition and before the release. It
+// waits for whoever is about to tell of the one or the other, which must not be its caller.
 func (h *holding) tellLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
@@ -255,7 +255,8 @@ func (h *holding) tellLoss() {
 	h.over(EventLost, 0, lost)
 }
 
-// wasHanded reports whether the acquisition was told: nothing is told of a guard that nobody ever got.
+// wasHanded reports whether the acquisition was told: nothing is told of a guard that nobody ever
+// got.
 func (h *holding) wasHanded() bool {
 	h.telling.Wait()
 	return h.handed
@@ -412,8 +413,8 @@ func (h *holding) intact() bool {
 	return h.term.Err() == nil && h.lease.over(h.m.cfg.Clock) == nil
 }
 
-// rest pauses between two tries. It reports false when the Manager is being closed, which leaves one
-// last try, or ctx has ended.
+// rest pauses between two tries. It reports false when the Manager is being closed, which leaves
+// one last try, or ctx has ended.
 func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	timer := h.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()

@@ -29,7 +29,8 @@ func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	}
 }
 
-// It tries to break: who has nothing but the channel of a guard's context is told when the lock is given back.
+// It tries to break: who has nothing but the channel of a guard's context is told when the lock is
+// given back.
 func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -75,7 +76,8 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	<-ended
 }
 
-// It tries to break: locks that were acquired together and dropped together are given back together.
+// It tries to break: locks that were acquired together and dropped together are given back
+// together.
 func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -106,7 +108,8 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	runtime.KeepAlive(last)
 }
 
-// It tries to break: the guard's context, and one derived from it, end as the context of the acquisition did.
+// It tries to break: the guard's context, and one derived from it, end as the context of the
+// acquisition did.
 func TestGuardContext_Err_IsThatOfTheAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -206,8 +206,9 @@ func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	})
 }
 
-// A guard that is dropped without Release is noticed and released when nobody has it, its context or one that is
-// derived from that. Not in a bubble: the garbage collector does not know virtual time.
+// A guard that is dropped without Release is noticed and released when nobody has it, its context
+// or one that is derived from that. Not in a bubble: the garbage collector does not know virtual
+// time.
 func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	mem := memcatalog.New(memcatalog.Options{})
@@ -295,8 +296,9 @@ func TestDo_LostDuringWork_IsAnError(t *testing.T) {
 	})
 }
 
-// Several goroutines release one guard at once, one of them by way of Do: all wait for the one release, each as
-// long as it may, and are told what came of it. Waiting must not stop the clock of a test in virtual time.
+// Several goroutines release one guard at once, one of them by way of Do: all wait for the one
+// release, each as long as it may, and are told what came of it. Waiting must not stop the clock of
+// a test in virtual time.
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -333,8 +335,8 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	})
 }
 
-// Whoever releases a guard while Close does is told by the end of Close, also by a store that hangs, that
-// the lock may be held still.
+// Whoever releases a guard while Close does is told by the end of Close, also by a store that
+// hangs, that the lock may be held still.
 func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -358,8 +360,8 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	})
 }
 
-// A guard that was released, or never was there, is good for nothing, although another guard of the same
-// acquisition holds the lock.
+// A guard that was released, or never was there, is good for nothing, although another guard of the
+// same acquisition holds the lock.
 func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -389,7 +391,8 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	})
 }
 
-// A logger that panics: no lock stays held by it, and Close neither ends the program nor keeps quiet.
+// A logger that panics: no lock stays held by it, and Close neither ends the program nor keeps
+// quiet.
 func TestLogger_Panics_LocksAreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var panics atomic.Bool

@@ -89,7 +89,8 @@ func (p *teller) wantPast(name string, want ...string) []history.Entry {
 	return entries
 }
 
-// What happened is told once, with what is known of it, and when it happened, not when it was written.
+// What happened is told once, with what is known of it, and when it happened, not when it was
+// written.
 func TestHistory_AcquiredAndReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.own()
@@ -140,7 +141,8 @@ func TestHistory_GrantedInLine(t *testing.T) {
 	})
 }
 
-// A takeover is told by who took it, with the evidence, and by who lost it, when it comes back, with the cause.
+// A takeover is told by who took it, with the evidence, and by who lost it, when it comes back,
+// with the cause.
 func TestHistory_TakenOver_ToldOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, p := w.own(), w.own()
@@ -199,8 +201,8 @@ func TestHistory_LeaseRanOut(t *testing.T) {
 	})
 }
 
-// A break is told by who broke the lock, and why: the process of the Manager, which writes it with its next batch, or
-// an Inspector of its own, which writes it at once.
+// A break is told by who broke the lock, and why: the process of the Manager, which writes it with
+// its next batch, or an Inspector of its own, which writes it at once.
 func TestHistory_Broken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, operator := w.own(), w.own()
@@ -318,8 +320,9 @@ func TestHistory_Leader_AlwaysTold(t *testing.T) {
 	})
 }
 
-// Locks that are held for less than a second cost no command, and leave no collection; nor do tries that are refused,
-// nor pings. Acquiring and releasing costs what it costs without a history, also when all of it is written.
+// Locks that are held for less than a second cost no command, and leave no collection; nor do tries
+// that are refused, nor pings. Acquiring and releasing costs what it costs without a history, also
+// when all of it is written.
 func TestHistory_Commands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, noisy := w.own(), w.all()
@@ -387,8 +390,8 @@ func TestHistory_Close_WritesTheRest(t *testing.T) {
 	})
 }
 
-// A history that cannot be written, or does not answer, holds up no acquisition, no release, no ping and no Close, and
-// is written when it can be.
+// A history that cannot be written, or does not answer, holds up no acquisition, no release, no
+// ping and no Close, and is written when it can be.
 func TestHistory_StoreHangs_LocksDoNot(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.own()
@@ -451,8 +454,8 @@ func TestHistory_Off_NothingWritten(t *testing.T) {
 	})
 }
 
-// A history costs no goroutine while it writes nothing. Those of the bubble are counted: the runtime has some of its
-// own now and then.
+// A history costs no goroutine while it writes nothing. Those of the bubble are counted: the
+// runtime has some of its own now and then.
 func TestHistory_NoGoroutine(t *testing.T) {
 	count := func(start func(w *world) *proc) (n int) {
 		inBubbleAlone(t, func(t *testing.T, w *world) {
@@ -470,8 +473,8 @@ func TestHistory_NoGoroutine(t *testing.T) {
 	}
 }
 
-// A guard that is dropped is a mistake in a program: it is told. Not in a bubble: the garbage collector does not know
-// virtual time.
+// A guard that is dropped is a mistake in a program: it is told. Not in a bubble: the garbage
+// collector does not know virtual time.
 func TestHistory_Dropped(t *testing.T) {
 	t.Parallel()
 	cfg := distlock.Config{
@@ -568,8 +571,8 @@ func TestHistory_Options(t *testing.T) {
 	}
 }
 
-// A Close that could not release one lock writes the rest of the history all the same; where nothing can be written it
-// says so.
+// A Close that could not release one lock writes the rest of the history all the same; where
+// nothing can be written it says so.
 func TestHistory_CloseThatFails_WritesOrSaysSo(t *testing.T) {
 	for name, dead := range map[string]bool{"one release": false, "everything": true} {
 		t.Run(name, func(t *testing.T) {

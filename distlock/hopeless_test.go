@@ -134,7 +134,8 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// It tries to break: a lock that turned into another limit by a holder that is dead is taken from it.
+// It tries to break: a lock that turned into another limit by a holder that is dead is taken from
+// it.
 func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -148,8 +149,8 @@ func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	})
 }
 
-// It tries to break: what makes waiting doubtful is logged once when it begins and once when it ends,
-// and the wait goes on.
+// It tries to break: what makes waiting doubtful is logged once when it begins and once when it
+// ends, and the wait goes on.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
 		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
@@ -196,7 +197,8 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	}
 }
 
-// It tries to break: a waiter whose process may not grant a lock that somebody else left free is told.
+// It tries to break: a waiter whose process may not grant a lock that somebody else left free is
+// told.
 func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -96,7 +96,8 @@ func (i *Inspector) Close(ctx context.Context) error {
 	return nil
 }
 
-// begin returns the context of a call, or why it cannot begin: its own context, or that the Inspector was closed.
+// begin returns the context of a call, or why it cannot begin: its own context, or that the
+// Inspector was closed.
 func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) {
 	select {
 	case <-i.closed:
@@ -110,8 +111,8 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 	return ctx, done, nil
 }
 
-// A LockInfo is one who holds a lock, or waits for it, with what is known of its process. Texts are as
-// stored: escape them before showing them. Times and ages are by the server's clock.
+// A LockInfo is one who holds a lock, or waits for it, with what is known of its process. Texts are
+// as stored: escape them before showing them. Times and ages are by the server's clock.
 type LockInfo struct {
 	Name    string          // of the lock
 	Place   int             // 1 for the next in line, and so on; 0 for a holder
@@ -269,8 +270,8 @@ func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	return seen.Pings[p.Process]
 }
 
-// fenced reports whether a holder raised the fence when it came: it shares the lock, which no foreign
-// manager can, or pings as ours do.
+// fenced reports whether a holder raised the fence when it came: it shares the lock, which no
+// foreign manager can, or pings as ours do.
 func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }

@@ -24,8 +24,8 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// It tries to break: an Inspector is no process. It sends what it is asked for and nothing else, leaves no
-// ping, however long it lives, and ends without a trace.
+// It tries to break: an Inspector is no process. It sends what it is asked for and nothing else,
+// leaves no ping, however long it lives, and ends without a trace.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -61,8 +61,9 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: Holder tells who holds a lock by the store's word, and that nobody does of one that
-// was never locked, of one that is free again, whose document still names the last holder, and of none.
+// It tries to break: Holder tells who holds a lock by the store's word, and that nobody does of one
+// that was never locked, of one that is free again, whose document still names the last holder, and
+// of none.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

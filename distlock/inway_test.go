@@ -82,8 +82,8 @@ func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo
 }
 
 // It tries to break the rule behind all waiting: whatever is in the way of a contender, and in
-// whichever mode it wants the lock, it has it a takeover time and a few looks after all of them died;
-// while one lives it is told the truth, and those who are dead are taken out all the same.
+// whichever mode it wants the lock, it has it a takeover time and a few looks after all of them
+// died; while one lives it is told the truth, and those who are dead are taken out all the same.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range ways {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// keptPlaces are places in lines of documents whose callers' time was up a moment ago. Who comes again at once
-// goes on with one of them, which costs no command and keeps the order. Else a crowd of those who wait for
-// less than a few round trips at a time would write their leaving and their entering all the time, and hear of
-// hardly any turn.
+// keptPlaces are places in lines of documents whose callers' time was up a moment ago. Who comes
+// again at once goes on with one of them, which costs no command and keeps the order. Else a crowd
+// of those who wait for less than a few round trips at a time would write their leaving and their
+// entering all the time, and hear of hardly any turn.
 type keptPlaces struct {
 	mu     sync.Mutex   // guards places
 	places []*keptPlace // oldest first
@@ -22,8 +22,8 @@ type keptPlace struct {
 	taken chan struct{} // closed when it is kept no longer
 }
 
-// suits reports whether a caller of a lock could stand there: what the document says of it would be the same.
-// It holds nothing else, and neither did the one before it.
+// suits reports whether a caller of a lock could stand there: what the document says of it would be
+// the same. It holds nothing else, and neither did the one before it.
 func (k *keptPlace) suits(name string, o acquireOptions) bool {
 	r := k.me.a.request
 	return r.Name == name && r.Mode == o.mode && r.Limit == o.limit && r.Why == o.why && k.me.a.label == o.label &&
@@ -44,8 +44,9 @@ func (p *keptPlaces) take(do func(*keptPlace) bool) *keptPlace {
 	return k
 }
 
-// keep keeps the place of a caller whose time is up. Whatever ends that, if no other caller does, takes the
-// attempt out of the lock, granted or not. Until then it is one that is under way: Close waits for it.
+// keep keeps the place of a caller whose time is up. Whatever ends that, if no other caller does,
+// takes the attempt out of the lock, granted or not. Until then it is one that is under way: Close
+// waits for it.
 func (p *keptPlaces) keep(me *waiter, since time.Time) {
 	k := &keptPlace{me: me, since: since, taken: make(chan struct{})}
 	p.mu.Lock()
@@ -68,7 +69,8 @@ func (p *keptPlaces) keep(me *waiter, since time.Time) {
 	}()
 }
 
-// goesOn takes over a place that a caller of this process has just given up, if there is one for this call.
+// goesOn takes over a place that a caller of this process has just given up, if there is one for
+// this call.
 func (w *waiting) goesOn(held int) *keptPlace {
 	if held > 0 {
 		return nil

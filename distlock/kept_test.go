@@ -36,8 +36,8 @@ func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	}
 }
 
-// It tries to break: who waits for a short time again and again writes as little as who waits for a long one,
-// and stands where it stood.
+// It tries to break: who waits for a short time again and again writes as little as who waits for a
+// long one, and stands where it stood.
 func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -82,7 +82,8 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	})
 }
 
-// It tries to break: only who would stand in the document in the same way goes on with a place of another.
+// It tries to break: only who would stand in the document in the same way goes on with a place of
+// another.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")}, "label": {distlock.Label("another")},

@@ -51,7 +51,8 @@ func (p *proc) lagging(by time.Duration) *proc {
 	return p
 }
 
-// turns lets two processes have a lock in turn, each for hold, and returns how long the hand-overs took.
+// turns lets two processes have a lock in turn, each for hold, and returns how long the hand-overs
+// took.
 func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
 	w.t.Helper()
 	g := a.mustTry("a")
@@ -67,8 +68,9 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// It tries to break: a stream that tells late holds nothing up. Where streams are prompt as a rule the first
-// such grant is found by PollMax, or by the stream; behind a mongos none is waited for. One warning tells of it.
+// It tries to break: a stream that tells late holds nothing up. Where streams are prompt as a rule
+// the first such grant is found by PollMax, or by the stream; behind a mongos none is waited for.
+// One warning tells of it.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
@@ -108,8 +110,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	}
 }
 
-// It tries to break: a stream that tells in time again is trusted again, also behind a mongos, and then a
-// hand-over costs two commands and no question.
+// It tries to break: a stream that tells in time again is trusted again, also behind a mongos, and
+// then a hand-over costs two commands and no question.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -139,8 +141,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// It tries to break: a stream that lags and breaks before anything proves it is not trusted anew each time; one that
-// broke after a long time is.
+// It tries to break: a stream that lags and breaks before anything proves it is not trusted anew
+// each time; one that broke after a long time is.
 func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -174,8 +176,9 @@ func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	})
 }
 
-// It tries to break: who waits for long asks now and then whether the stream still tells, as often for a
-// thousand waiters as for one, and before it proves itself no more often than where there is none.
+// It tries to break: who waits for long asks now and then whether the stream still tells, as often
+// for a thousand waiters as for one, and before it proves itself no more often than where there is
+// none.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395} {
 		inBubbleAlone(t, func(t *testing.T, w *world) {
@@ -214,7 +217,8 @@ func (s slowStream) Close(ctx context.Context) {
 	s.GrantStream.Close(ctx)
 }
 
-// It tries to break: a stream that is being closed says nothing of the one that was opened after it.
+// It tries to break: a stream that is being closed says nothing of the one that was opened after
+// it.
 func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -237,8 +241,9 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	})
 }
 
-// It tries to break: where grants are asked for, a hand-over takes a few questions and a few least writes, also
-// of sixteen who wait, each in a process of its own; and what they ask does not grow with the turns.
+// It tries to break: where grants are asked for, a hand-over takes a few questions and a few least
+// writes, also of sixteen who wait, each in a process of its own; and what they ask does not grow
+// with the turns.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	const write, read = 6 * time.Millisecond, 2 * time.Millisecond
 	for _, c := range []struct {
@@ -303,7 +308,8 @@ func (l *takingTurns) enter(p *proc) {
 	}
 }
 
-// run lets n of them have their turn, and returns how long the hand-overs took, in order of their length.
+// run lets n of them have their turn, and returns how long the hand-overs took, in order of their
+// length.
 func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
 	for range n {
 		time.Sleep(hold)

@@ -54,13 +54,13 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 	return life - time.Duration(float64(life)*float64(c.Margin)/float64(c.Takeover))
 }
 
-// leaseTrips is how many round trips must fit into the time for which a renewal is trusted, as three
-// pings must into that of a term.
+// leaseTrips is how many round trips must fit into the time for which a renewal is trusted, as
+// three pings must into that of a term.
 const leaseTrips = 3
 
-// beginLease sends the first renewal of a lock that the server has granted to this attempt, and returns
-// its lease. Whoever was granted the lock by another process learns of it at an unknown time, so the life
-// counts from here.
+// beginLease sends the first renewal of a lock that the server has granted to this attempt, and
+// returns its lease. Whoever was granted the lock by another process learns of it at an unknown
+// time, so the life counts from here.
 func (a *attempt) beginLease(ctx context.Context) (*lease, error) {
 	l := &lease{
 		life: a.life, hold: a.m.cfg.trustedFor(a.life), gone: make(chan struct{}), renewing: make(chan struct{}, 1),
@@ -94,8 +94,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a number of its own, so that the server's counter stands still from this
-// very send on if it is the last.
+// renew sends a renewal with a number of its own, so that the server's counter stands still from
+// this very send on if it is the last.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (sent clock.Reading, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
@@ -126,7 +126,8 @@ func (l *lease) overAt(now clock.Reading) error {
 	return nil
 }
 
-// renewed makes the lease last after sent, unless it ran out before the reply came. Loss is one way.
+// renewed makes the lease last after sent, unless it ran out before the reply came. Loss is one
+// way.
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,8 +240,8 @@ func (l *lease) ended() {
 	}
 }
 
-// watchLease ends the guard's context when its lease runs out, and tells of that, also if the context has ended
-// by itself. It ends with the guard.
+// watchLease ends the guard's context when its lease runs out, and tells of that, also if the
+// context has ended by itself. It ends with the guard.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
 	// It looks once an interval, for a suspended machine's timer has slept too.

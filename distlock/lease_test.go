@@ -19,8 +19,9 @@ const (
 	leaseHold = lifeTime - lifeTime/4
 )
 
-// A job hangs while its process pings on: its guard is lost at the lease's deadline, before anybody else
-// has the lock; a waiter has it within the life and a little; and the process keeps its other locks.
+// A job hangs while its process pings on: its guard is lost at the lease's deadline, before anybody
+// else has the lock; a waiter has it within the life and a little; and the process keeps its other
+// locks.
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -66,7 +67,8 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
 
-// Renewed in time it is never taken, whoever waits and for however long; each renewal is one command.
+// Renewed in time it is never taken, whoever waits and for however long; each renewal is one
+// command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -97,8 +99,8 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	})
 }
 
-// The life counts from the send: a renewal whose reply takes long is worth less, one whose reply comes
-// after the deadline nothing, and one of unknown outcome leaves the deadline where it was.
+// The life counts from the send: a renewal whose reply takes long is worth less, one whose reply
+// comes after the deadline nothing, and one of unknown outcome leaves the deadline where it was.
 func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -166,8 +168,8 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// Whoever comes when a lease ran out long ago needs no whole life: the witnesses of the takeover rule
-// shorten the watch to three ping intervals.
+// Whoever comes when a lease ran out long ago needs no whole life: the witnesses of the takeover
+// rule shorten the watch to three ping intervals.
 func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -180,7 +182,8 @@ func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	})
 }
 
-// The process dies: the lock of a long lease is had by the takeover time, and of a short one by its life.
+// The process dies: the lock of a long lease is had by the takeover time, and of a short one by its
+// life.
 func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	for name, c := range map[string]struct{ life, least, most time.Duration }{
 		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
@@ -201,8 +204,8 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	}
 }
 
-// A lease of a waiter counts from when its caller has the lock, not from when it came into the line, nor
-// from when another process granted it.
+// A lease of a waiter counts from when its caller has the lock, not from when it came into the
+// line, nor from when another process granted it.
 func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -224,8 +227,8 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	})
 }
 
-// Sharers have leases of their own: the one that hangs goes, the others stay; a job of one's own process
-// that hangs is in nobody's way either.
+// Sharers have leases of their own: the one that hangs goes, the others stay; a job of one's own
+// process that hangs is in nobody's way either.
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -322,8 +325,8 @@ func TestInspector_ShowsLeases(t *testing.T) {
 	})
 }
 
-// The first renewal counts from its send as well; and when nobody knows what became of it the lock is
-// given back, whether the process asks once or waits in line.
+// The first renewal counts from its send as well; and when nobody knows what became of it the lock
+// is given back, whether the process asks once or waits in line.
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -359,8 +362,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// The context of a job ends, the job hangs all the same, and its lease runs out: that is told at once, not
-// only when the job comes back.
+// The context of a job ends, the job hangs all the same, and its lease runs out: that is told at
+// once, not only when the job comes back.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

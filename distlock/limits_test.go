@@ -129,8 +129,8 @@ var asks = []asking{
 }
 
 // Tries to break: every call returns when its context ends or the time of WaitAtMost is up, at
-// whichever of its commands the server falls silent, and whether or not the store notices the end; and
-// what it leaves behind is undone in the background.
+// whichever of its commands the server falls silent, and whether or not the store notices the end;
+// and what it leaves behind is undone in the background.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -156,8 +156,8 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// asked makes one call on a server that falls silent after some commands for locks; the reply of the
-// last of them is lost. The server recovers a minute later.
+// asked makes one call on a server that falls silent after some commands for locks; the reply of
+// the last of them is lost. The server recovers a minute later.
 func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -252,8 +252,8 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	}
 }
 
-// Tries to break: whatever is under way returns when Close does, also what only asks, and with a context that
-// never ends.
+// Tries to break: whatever is under way returns when Close does, also what only asks, and with a
+// context that never ends.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		t.Run(store, func(t *testing.T) {
@@ -439,8 +439,8 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 	})
 }
 
-// Tries to break: a session of one's own is no ghost. While somebody of the process waits it hears of
-// every grant to the process, of those also that are over by then.
+// Tries to break: a session of one's own is no ghost. While somebody of the process waits it hears
+// of every grant to the process, of those also that are over by then.
 func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		t.Run(fmt.Sprintf("notices %v", notices), func(t *testing.T) {

@@ -162,8 +162,8 @@ func worthWaiting(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) // of one command; the caller's is seen by sleep
 }
 
-// saysNothing reports whether an error of an acquisition says of neither the lock nor the server anything,
-// but only that the context of a command ended, in whatever words the store has for that.
+// saysNothing reports whether an error of an acquisition says of neither the lock nor the server
+// anything, but only that the context of a command ended, in whatever words the store has for that.
 func saysNothing(err error) bool {
 	cause := Event{Err: err}.Cause()
 	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)

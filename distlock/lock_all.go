@@ -132,8 +132,8 @@ func (g *Guards) Release() error {
 // releaseParallel bounds how many locks are released at a time.
 const releaseParallel = 16
 
-// sideBySide calls do for the numbers below n, up to releaseParallel at a time. A panic of one is the caller's,
-// when the others are done.
+// sideBySide calls do for the numbers below n, up to releaseParallel at a time. A panic of one is
+// the caller's, when the others are done.
 func sideBySide(n int, do func(i int)) {
 	var workers sync.WaitGroup
 	next, panics := make(chan int), make(chan any, n)

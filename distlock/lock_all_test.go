@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// It tries to break: LockAll with a lease waits as long as it must; what it has meanwhile is renewed, and lives
-// on by the lease once the caller has it.
+// It tries to break: LockAll with a lease waits as long as it must; what it has meanwhile is
+// renewed, and lives on by the lease once the caller has it.
 func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

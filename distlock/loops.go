@@ -2,8 +2,8 @@ package distlock
 
 import "sync"
 
-// loops are the background loops of a Manager. None begins once they are waited for, so that whatever
-// was acquired too late for Close leaves nothing behind.
+// loops are the background loops of a Manager. None begins once they are waited for, so that
+// whatever was acquired too late for Close leaves nothing behind.
 type loops struct {
 	mu   sync.Mutex // guards over, and beginning against it
 	over bool

@@ -277,8 +277,8 @@ func (m *Manager) waitForLoops(ctx context.Context) {
 // errTimeUp is the cause with which a context ends when the time of WaitAtMost is up.
 var errTimeUp = errors.New("the time is up")
 
-// calling returns the context of the commands of a call that acquires: it ends with ctx, when the time
-// of WaitAtMost is up, and when Close is done.
+// calling returns the context of the commands of a call that acquires: it ends with ctx, when the
+// time of WaitAtMost is up, and when Close is done.
 func (m *Manager) calling(ctx context.Context, o acquireOptions) (context.Context, func()) {
 	stopTimer := func() {}
 	if o.bounded && o.wait > 0 {
@@ -291,7 +291,8 @@ func (m *Manager) calling(ctx context.Context, o acquireOptions) (context.Contex
 	}
 }
 
-// whileOpen returns the context of the commands of a call: it ends with ctx, and when Close is done.
+// whileOpen returns the context of the commands of a call: it ends with ctx, and when Close is
+// done.
 func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })

@@ -71,8 +71,8 @@ func TestShared_OneReaderDies_OnlyItIsBuried(t *testing.T) {
 	})
 }
 
-// At most as many guards as permits, in the order in which they came; another number is an error that
-// names both; a new one is taken once nobody uses the old one.
+// At most as many guards as permits, in the order in which they came; another number is an error
+// that names both; a new one is taken once nobody uses the old one.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

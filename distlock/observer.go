@@ -55,8 +55,8 @@ func Observers(all ...Observer) Observer {
 	return list
 }
 
-// observers are several. A Manager asks each of them for itself, so that one which panics does not keep an
-// event from the others.
+// observers are several. A Manager asks each of them for itself, so that one which panics does not
+// keep an event from the others.
 type observers []Observer
 
 // Observe implements [Observer].

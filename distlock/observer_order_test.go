@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// An interrupted clock calls a function before one of its readings: what may happen between any two steps of a call
-// happens there.
+// An interrupted clock calls a function before one of its readings: what may happen between any two
+// steps of a call happens there.
 type interruptedClock struct {
 	steppedClock
 	left atomic.Int64 // readings until then; 0 for never
@@ -38,7 +38,8 @@ func (c *interruptedClock) Now() clock.Reading {
 	return c.steppedClock.Now()
 }
 
-// wantLives checks that of each session the acquisition is told first, a loss before the release, and all of them once.
+// wantLives checks that of each session the acquisition is told first, a loss before the release,
+// and all of them once.
 func wantLives(t *testing.T, events []distlock.Event) {
 	t.Helper()
 	lives := map[bson.ObjectID]string{}
@@ -54,8 +55,9 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	}
 }
 
-// Whatever happens between two steps of an acquisition, no guard is told as lost or released that was never told as
-// acquired: the Manager is closed, or so much time passes that neither the lease nor the heartbeat is trusted.
+// Whatever happens between two steps of an acquisition, no guard is told as lost or released that
+// was never told as acquired: the Manager is closed, or so much time passes that neither the lease
+// nor the heartbeat is trusted.
 func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
 		"closed": func(p *proc, _ *interruptedClock) {
@@ -93,8 +95,8 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	}
 }
 
-// Whoever waits for the loss of its guard and releases it then is told after the loss, although the losses of several
-// guards are told one after the other, by a logger that is slow.
+// Whoever waits for the loss of its guard and releases it then is told after the loss, although the
+// losses of several guards are told one after the other, by a logger that is slow.
 func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		slow := writerFunc(func(line []byte) {
@@ -127,7 +129,8 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 var _ io.Writer = writerFunc(nil)
 
-// Who was about to be overtaken and gave the lock back himself was not: the acquisition that follows names nobody.
+// Who was about to be overtaken and gave the lock back himself was not: the acquisition that
+// follows names nobody.
 func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -156,8 +159,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// A waiter whose entering got no reply, and which got the lock after a dead one was taken out of it before it asked
-// again, took it over: the evidence is in the document, and was not free.
+// A waiter whose entering got no reply, and which got the lock after a dead one was taken out of it
+// before it asked again, took it over: the evidence is in the document, and was not free.
 func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder := w.start(nil)
@@ -186,8 +189,8 @@ func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.
 	})
 }
 
-// LockAll tells what became of each name that it asked for, as Lock does: also of the one for which no time was left,
-// and of the one that its caller holds itself.
+// LockAll tells what became of each name that it asked for, as Lock does: also of the one for which
+// no time was left, and of the one that its caller holds itself.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -219,7 +222,8 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	})
 }
 
-// What is told of pings is what Stats counts, also of the one whose answer is that the process was condemned.
+// What is told of pings is what Stats counts, also of the one whose answer is that the process was
+// condemned.
 func TestObserver_PingsOfACondemnedProcess_AreThoseOfStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var good, bad atomic.Int64

@@ -89,8 +89,8 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	})
 }
 
-// A try that is refused, a wait whose time is up and a grant in turn are three outcomes, and the waits are
-// counted from the call.
+// A try that is refused, a wait whose time is up and a grant in turn are three outcomes, and the
+// waits are counted from the call.
 func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, next := w.start(nil), &diary{}
@@ -164,8 +164,8 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	})
 }
 
-// A waiter that follows a dead holder is told by which rule; the process that took the dead one out tells
-// that, too.
+// A waiter that follows a dead holder is told by which rule; the process that took the dead one out
+// tells that, too.
 func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -217,7 +217,8 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	})
 }
 
-// An observer that panics, and a logger that does, break no lock, and keep no event from the others.
+// An observer that panics, and a logger that does, break no lock, and keep no event from the
+// others.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log safeBuffer
@@ -263,7 +264,8 @@ func (o *traced) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// The context of the acquisition is that of all that is told of its guard: a release has none of its own.
+// The context of the acquisition is that of all that is told of its guard: a release has none of
+// its own.
 func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := &traced{}
@@ -302,8 +304,8 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	}, func() { _ = m.Close(context.Background()) }
 }
 
-// Nobody observes, or somebody does who keeps nothing: an acquisition and its release allocate the same,
-// for an event is a value. It runs alone, as every allocation of the program counts.
+// Nobody observes, or somebody does who keeps nothing: an acquisition and its release allocate the
+// same, for an event is a value. It runs alone, as every allocation of the program counts.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")
@@ -336,8 +338,8 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// An observer that blocks for a while, against its promise: whoever releases meanwhile waits for it, and the clock of a
-// test in virtual time goes on.
+// An observer that blocks for a while, against its promise: whoever releases meanwhile waits for
+// it, and the clock of a test in virtual time goes on.
 func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {

@@ -92,8 +92,9 @@ func TestTryLock_FreeWithSharersLeftInIt_IsTaken(t *testing.T) {
 	})
 }
 
-// Tries to break: a lock has a bounded number of holders. The next one waits in line as if it were held
-// exclusively, and a try is told so; a number of permits that could never be is refused at once.
+// Tries to break: a lock has a bounded number of holders. The next one waits in line as if it were
+// held exclusively, and a try is told so; a number of permits that could never be is refused at
+// once.
 func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -140,8 +141,8 @@ func TestPermits_MoreThanMayHold_IsABadOption(t *testing.T) {
 	})
 }
 
-// Tries to break: the release of one of several holders frees what nobody else holds, however the document was
-// damaged meanwhile. Nobody is let in beside those who are left.
+// Tries to break: the release of one of several holders frees what nobody else holds, however the
+// document was damaged meanwhile. Nobody is let in beside those who are left.
 func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	for name, damage := range map[string]bson.E{
 		"an unknown mode": {Key: "mode", Value: "intent"}, "no mode": {Key: "mode", Value: nil},
@@ -188,9 +189,9 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	}
 }
 
-// Tries to break: what the server shows not to be held is not released for ever. Replies are lost over a
-// malformed document, so that nobody knows what became of the tries; no release is left of them, and Close says
-// nothing of locks that were never held.
+// Tries to break: what the server shows not to be held is not released for ever. Replies are lost
+// over a malformed document, so that nobody knows what became of the tries; no release is left of
+// them, and Close says nothing of locks that were never held.
 func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -18,8 +18,9 @@ func (w *world) breaking(p *proc, name string) {
 	time.Sleep(2 * pingTime)
 }
 
-// The outcome stays with the guard: whoever asks for it first, or again, after the Manager was closed
-// and the lock given to somebody else, is told that it was not held for the whole of the work.
+// The outcome stays with the guard: whoever asks for it first, or again, after the Manager was
+// closed and the lock given to somebody else, is told that it was not held for the whole of the
+// work.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -25,8 +25,8 @@ func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Sec
 // crowded is how many places of a line one process may have.
 const crowded = catalog.MaxWaiters - catalog.ReservedPlaces
 
-// fill puts a whole line of waiters into a lock: as many of one process as may stand there, and one each
-// of fellows, which die with it. left ends them.
+// fill puts a whole line of waiters into a lock: as many of one process as may stand there, and one
+// each of fellows, which die with it. left ends them.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	leave := []func(){w.stand(p, name, crowded, opts)}
@@ -45,8 +45,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// It tries to break: no dead process locks anybody out of anything. A process holds a lock, has filled
-// its line, and dies.
+// It tries to break: no dead process locks anybody out of anything. A process holds a lock, has
+// filled its line, and dies.
 func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(1)},
@@ -103,8 +103,8 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// It tries to break: no dead process locks anybody out of anything. A dead holder used the lock with
-// another limit.
+// It tries to break: no dead process locks anybody out of anything. A dead holder used the lock
+// with another limit.
 func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 	limits := map[string][]distlock.Option{
 		"three permits": {distlock.Permits(3)}, "five permits": {distlock.Permits(5)},
@@ -263,10 +263,10 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	return spans
 }
 
-// It tries to break: a lock does not stand free while anybody waits for it, in a line or before one.
-// With notices a hand-over takes no time in these tests. Without them it takes the pause between two
-// questions, at most a hundredth of Poll, or a sixteenth of the time in which a process had no
-// turn, and a fifth more.
+// It tries to break: a lock does not stand free while anybody waits for it, in a line or before
+// one. With notices a hand-over takes no time in these tests. Without them it takes the pause
+// between two questions, at most a hundredth of Poll, or a sixteenth of the time in which a process
+// had no turn, and a fifth more.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -334,8 +334,8 @@ func TestLock_LineGivesUp_TheNextOfTheProcessEnters(t *testing.T) {
 	})
 }
 
-// It tries to break: whoever was refused does not ask again and again without a pause, also where the
-// server's answer and what a look shows do not go together.
+// It tries to break: whoever was refused does not ask again and again without a pause, also where
+// the server's answer and what a look shows do not go together.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},
@@ -367,8 +367,8 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	}
 }
 
-// It tries to break: a wait goes on when it is not known what became of a step against the dead, wherever
-// the contender stands: the next look tells.
+// It tries to break: a wait goes on when it is not known what became of a step against the dead,
+// wherever the contender stands: the next look tells.
 func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
 	ways := map[string]func(w *world, dead *proc) (left func()){
 		"full line": func(w *world, dead *proc) func() {

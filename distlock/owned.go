@@ -15,9 +15,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// ownedSessions is what this process owns: attempts that are under way and guards that were handed out and
-// not yet released. It is the pinger's Owner. It holds no *TryGuard, so that a guard that its user
-// dropped can be noticed.
+// ownedSessions is what this process owns: attempts that are under way and guards that were handed
+// out and not yet released. It is the pinger's Owner. It holds no *TryGuard, so that a guard that
+// its user dropped can be noticed.
 type ownedSessions struct {
 	m *Manager
 
@@ -219,7 +219,8 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 // errBroken says why a guard is lost that an operator breaks by an Inspector of its own process.
 var errBroken = errors.New("an operator breaks it")
 
-// A lockBreak is what an operator is about to break: a session or, where he named none, a fence of a name.
+// A lockBreak is what an operator is about to break: a session or, where he named none, a fence of
+// a name.
 type lockBreak struct {
 	session catalog.Session
 	fence   int64
@@ -230,8 +231,8 @@ func (b lockBreak) of(h *holding) bool {
 		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
 }
 
-// broken ends the guard that an operator is about to break, and notes the break for an attempt whose reply is on
-// its way. Its caller tells of what it returns.
+// broken ends the guard that an operator is about to break, and notes the break for an attempt
+// whose reply is on its way. Its caller tells of what it returns.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()
@@ -255,8 +256,8 @@ func (t *ownedSessions) isBroken(h *holding) bool {
 	return slices.ContainsFunc(t.breaks, func(b lockBreak) bool { return b.of(h) })
 }
 
-// ReleaseInStore takes a session out of its lock and tells the waiters of this Manager what is granted to them
-// by it.
+// ReleaseInStore takes a session out of its lock and tells the waiters of this Manager what is
+// granted to them by it.
 func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
 	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
 	t.m.queue.Deliver(grants)

@@ -22,7 +22,8 @@ func (p *proc) noPings() {
 	})
 }
 
-// A release grants the lock to the first in line that lives: one that has missed two pings is passed over.
+// A release grants the lock to the first in line that lives: one that has missed two pings is
+// passed over.
 func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} { // of its death
@@ -54,8 +55,8 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
-// A waiter that misses pings and lives loses its place, and stands in front again: nobody who came later has
-// the lock before it.
+// A waiter that misses pings and lives loses its place, and stands in front again: nobody who came
+// later has the lock before it.
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)

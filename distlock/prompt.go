@@ -15,8 +15,8 @@ import (
 // knows more than we do: whether the command was sent at all.
 const grace = 10 * time.Millisecond
 
-// prompt makes a store whose commands end with their contexts, whatever the store under it does, and counts them:
-// a command that does not notice is left to itself, and its outcome is unknown.
+// prompt makes a store whose commands end with their contexts, whatever the store under it does,
+// and counts them: a command that does not notice is left to itself, and its outcome is unknown.
 func prompt(store catalog.Catalog, by clock.Clock, sent *sentCommands) catalog.Catalog {
 	return catalog.Intercept(store, func(ctx context.Context, c catalog.Call, do func(context.Context) error) error {
 		kind, counts := kindOf(c)
@@ -30,8 +30,8 @@ func prompt(store catalog.Catalog, by clock.Clock, sent *sentCommands) catalog.C
 	})
 }
 
-// asPromptAsTheStore reports whether a call is for the background alone, or is a part of a transaction: a session of
-// the driver is for one command at a time.
+// asPromptAsTheStore reports whether a call is for the background alone, or is a part of a
+// transaction: a session of the driver is for one command at a time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -76,8 +76,8 @@ func inTime(ctx context.Context, by clock.Clock, writes bool, do func(context.Co
 	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, endOf(ctx))
 }
 
-// endOf says why a context has ended: that we ended it, which is no cancellation of the caller's, or what it
-// says itself.
+// endOf says why a context has ended: that we ended it, which is no cancellation of the caller's,
+// or what it says itself.
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {

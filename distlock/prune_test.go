@@ -9,8 +9,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Names that are made up as one goes do not stay for ever, if that is asked for; what is held, waited for or young
-// does, and fences rise over it.
+// Names that are made up as one goes do not stay for ever, if that is asked for; what is held,
+// waited for or young does, and fences rise over it.
 func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {

@@ -82,8 +82,8 @@ func (w *world) release(g *distlock.TryGuard) {
 	synctest.Wait()
 }
 
-// First come, first served, over processes and inside them, with fences that rise, by notices and by
-// asking.
+// First come, first served, over processes and inside them, with fences that rise, by notices and
+// by asking.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		t.Run(fmt.Sprintf("notices %v", notices), func(t *testing.T) {
@@ -120,7 +120,8 @@ func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// A hand-over costs two commands, entering the line and the release, whatever the number of waiters.
+// A hand-over costs two commands, entering the line and the release, whatever the number of
+// waiters.
 func TestLock_HandOver_TwoCommands(t *testing.T) {
 	for _, n := range []int{1, 16, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -229,8 +230,8 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	}
 }
 
-// A waiter that dies in the line is taken out by the takeover rule, and never earlier; those who live
-// keep their places.
+// A waiter that dies in the line is taken out by the takeover rule, and never earlier; those who
+// live keep their places.
 func TestLock_FirstWaiterDies_BuriedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -308,8 +309,8 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	})
 }
 
-// The release was applied and its reply is lost: the next in line has the lock all the same, and the
-// second try takes nothing from it.
+// The release was applied and its reply is lost: the next in line has the lock all the same, and
+// the second try takes nothing from it.
 func TestLock_ReleaseReplyLost_GrantedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -452,7 +453,8 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	})
 }
 
-// More waiters than places: the rest wait inside their processes, in order, and all have their turn.
+// More waiters than places: the rest wait inside their processes, in order, and all have their
+// turn.
 func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -513,8 +515,8 @@ func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 	})
 }
 
-// A process that lost its heartbeat while it waited does not use a grant of that time: it goes to the
-// end of the line.
+// A process that lost its heartbeat while it waited does not use a grant of that time: it goes to
+// the end of the line.
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

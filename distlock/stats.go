@@ -2,8 +2,8 @@ package distlock
 
 import "time"
 
-// Stats is what a Manager has counted since it was made, how it stands now, and its server. What was
-// acquired, refused and lost an [Observer] is told.
+// Stats is what a Manager has counted since it was made, how it stands now, and its server. What
+// was acquired, refused and lost an [Observer] is told.
 type Stats struct {
 	Pings       int64         // acknowledged pings
 	Failures    int64         // pings that were not acknowledged

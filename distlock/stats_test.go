@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// What a process has, waits for and could not give back is counted as it is now, and asking for it sends
-// nothing.
+// What a process has, waits for and could not give back is counted as it is now, and asking for it
+// sends nothing.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
@@ -73,7 +73,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the ping and the trust that is left go together, and a clock that is behind shows as skew.
+// The age of the ping and the trust that is left go together, and a clock that is behind shows as
+// skew.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}

@@ -102,8 +102,8 @@ func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 	}
 }
 
-// It tries to break: a verdict that names the process is one sentence where it was named before, and an error of a
-// wait that Close ended says once where it comes from.
+// It tries to break: a verdict that names the process is one sentence where it was named before,
+// and an error of a wait that Close ended says once where it comes from.
 func TestErrors_OfWaiting_ReadAsASentence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

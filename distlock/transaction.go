@@ -105,8 +105,8 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 	return nil
 }
 
-// clearDead takes the dead out of the way, and returns a *HeldError when others are, or a *PermitMismatchError
-// when one of them lives and it is a semaphore.
+// clearDead takes the dead out of the way, and returns a *HeldError when others are, or a
+// *PermitMismatchError when one of them lives and it is a semaphore.
 func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error {
 	_, err := l.m.judge.EvictDead(ctx, s, len(s.Judged))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
@@ -122,7 +122,8 @@ func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error 
 	return l.m.heldError(s)
 }
 
-// withoutLabel is an error that has no label of the driver's, and matches of our errors what it did.
+// withoutLabel is an error that has no label of the driver's, and matches of our errors what it
+// did.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
 	for _, c := range causes {

@@ -16,9 +16,9 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// Tries to break: whoever touches the lock during a transaction makes the work run once more, and never
-// again: a waiter that comes and goes every 300 ms, readers that come and go, one that asks for the lock,
-// another reader's transactions.
+// Tries to break: whoever touches the lock during a transaction makes the work run once more, and
+// never again: a waiter that comes and goes every 300 ms, readers that come and go, one that asks
+// for the lock, another reader's transactions.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	waiter := func(w *world, p *proc) func() {
 		return func() {
@@ -94,8 +94,8 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	}
 }
 
-// A renewal from inside, with the context that work was given, belongs to the transaction: nobody sees it
-// before the commit, it counts from its send once that is there, and it costs no run.
+// A renewal from inside, with the context that work was given, belongs to the transaction: nobody
+// sees it before the commit, it counts from its send once that is there, and it costs no run.
 func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -176,8 +176,8 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// A renewal with another context does not disturb the transaction, and does not wait for itself: it waits
-// for the end of that, no longer than a command may take, and says what to do.
+// A renewal with another context does not disturb the transaction, and does not wait for itself: it
+// waits for the end of that, no longer than a command may take, and says what to do.
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -244,8 +244,8 @@ func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 	})
 }
 
-// Tries to break: a holder that hangs in a run that has written the lock document keeps others off for
-// the time that the server gives a transaction, and no longer. What it wrote is not there.
+// Tries to break: a holder that hangs in a run that has written the lock document keeps others off
+// for the time that the server gives a transaction, and no longer. What it wrote is not there.
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -280,7 +280,8 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	})
 }
 
-// A takeover that comes between the runs is found by the first write of the next one: work is not run again.
+// A takeover that comes between the runs is found by the first write of the next one: work is not
+// run again.
 func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

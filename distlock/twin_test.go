@@ -18,9 +18,10 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// snapshot is the way to the store of a process that was restored from a snapshot of another's machine:
-// it pings under the other's id with the next numbers, and has the other's lock by the other's session. Its
-// Manager is a new one, so its first id and the session of its guard are replaced on the way.
+// snapshot is the way to the store of a process that was restored from a snapshot of another's
+// machine: it pings under the other's id with the next numbers, and has the other's lock by the
+// other's session. Its Manager is a new one, so its first id and the session of its guard are
+// replaced on the way.
 type snapshot struct {
 	catalog.Catalog
 	of   catalog.Lock // as it was taken
@@ -30,8 +31,8 @@ type snapshot struct {
 	mine bson.ObjectID
 }
 
-// restore starts a process from a snapshot that is taken now of one that holds a lock, and returns the
-// guard that it has from there.
+// restore starts a process from a snapshot that is taken now of one that holds a lock, and returns
+// the guard that it has from there.
 func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (*proc, *distlock.TryGuard) {
 	w.t.Helper()
 	ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, from.Process()))
@@ -170,8 +171,8 @@ func slowly(ops ...fault.Op) fault.Hook {
 }
 
 // A12, H7: tries to break "who finds a twin releases nothing of what the twin holds". The chores of
-// the old one are slow: each of its reads takes 4 s, so what a ping began goes on when a later ping has found
-// the twin, and its user has released what was lost.
+// the old one are slow: each of its reads takes 4 s, so what a ping began goes on when a later ping
+// has found the twin, and its user has released what was lost.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	for phase := range 10 {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {
@@ -277,8 +278,8 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	}
 }
 
-// A guard that was lost by the clock is given back as soon as a ping of the same id is acknowledged, and
-// without one that is sent for it.
+// A guard that was lost by the clock is given back as soon as a ping of the same id is
+// acknowledged, and without one that is sent for it.
 func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(often)
@@ -302,8 +303,8 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// A twin that is found while the release tries again: what stands there is the twin's, nothing is released any more,
-// and its user is told that the lock was lost.
+// A twin that is found while the release tries again: what stands there is the twin's, nothing is
+// released any more, and its user is told that the lock was lost.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

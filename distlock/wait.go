@@ -63,8 +63,8 @@ func (w *waiter) fateOf(f waitqueue.Fate) error {
 	return acquiring(w.a.request.Name, f.Err)
 }
 
-// note tells the log how a command of a wait went. What its caller is told is no failure, and of a lost
-// heartbeat the pinger tells.
+// note tells the log how a command of a wait went. What its caller is told is no failure, and of a
+// lost heartbeat the pinger tells.
 func (w *waiting) note(ctx context.Context, err error) {
 	if errors.Is(err, ErrNoHeartbeat) {
 		return
@@ -94,8 +94,8 @@ func (w *waiting) stand(ctx context.Context) error {
 	}
 }
 
-// stopped is the error of a wait that was ended from outside: it matches the cause and the last reason
-// for waiting. When the time of WaitAtMost was up the reason is all that is to be said.
+// stopped is the error of a wait that was ended from outside: it matches the cause and the last
+// reason for waiting. When the time of WaitAtMost was up the reason is all that is to be said.
 func (w *waiting) stopped(cause error) error {
 	last := w.reason()
 	switch {
@@ -245,17 +245,17 @@ func (w *waiting) over(me *waiter, g *TryGuard) {
 	}
 }
 
-// The last places of a line are for those who have waited for longest: a process that had a turn takes the
-// last of them only turnsAPlace turns after it, one of them more for each so many turns. The fence counts
-// the turns. Otherwise who comes back at once would find the place that has just become free before those
-// who look for one, for ever.
+// The last places of a line are for those who have waited for longest: a process that had a turn
+// takes the last of them only turnsAPlace turns after it, one of them more for each so many turns.
+// The fence counts the turns. Otherwise who comes back at once would find the place that has just
+// become free before those who look for one, for ever.
 const (
 	lastPlaces  = catalog.ReservedPlaces / 2
 	turnsAPlace = catalog.MaxWaiters / 2
 )
 
-// behind is behind how many others a process may stand in line, so many turns after its own: fewer than none
-// when the document was made anew meanwhile.
+// behind is behind how many others a process may stand in line, so many turns after its own: fewer
+// than none when the document was made anew meanwhile.
 func behind(turns int64) int {
 	if turns < 0 {
 		return catalog.MaxWaiters
@@ -263,8 +263,8 @@ func behind(turns int64) int {
 	return catalog.MaxWaiters - lastPlaces + int(min(turns/turnsAPlace, lastPlaces))
 }
 
-// enter takes the lock or a place in its line, and waits outside of the document as long as there is
-// none. A guard is that of a lock which it took over from the dead.
+// enter takes the lock or a place in its line, and waits outside of the document as long as there
+// is none. A guard is that of a lock which it took over from the dead.
 func (w *waiting) enter(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
 	for ; ; w.place.SetShut(false) {
 		if !w.place.Shut() {
@@ -281,14 +281,14 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (lock catalog.Lock, g *
 	}
 }
 
-// pollFullLine is how a contender waits that was refused a place: the line is full, or the lock is in use
-// with another limit by the silent. It reads and does not write. Each look goes on with the watch of
-// all who hold the lock or stand in the line, and takes the dead out; its pauses are those of the
-// questions for grants, see package waitqueue. It returns a guard, errFree when there is room, as a look or an
-// event of this process tells, or why it does not go on.
+// pollFullLine is how a contender waits that was refused a place: the line is full, or the lock is
+// in use with another limit by the silent. It reads and does not write. Each look goes on with the
+// watch of all who hold the lock or stand in the line, and takes the dead out; its pauses are those
+// of the questions for grants, see package waitqueue. It returns a guard, errFree when there is
+// room, as a look or an event of this process tells, or why it does not go on.
 //
-// refusal is what the server said last. Whoever was refused twice without a pause, although looks show
-// room, pauses in any case: others are faster, or the server counts otherwise than we do.
+// refusal is what the server said last. Whoever was refused twice without a pause, although looks
+// show room, pauses in any case: others are faster, or the server counts otherwise than we do.
 func (w *waiting) pollFullLine(ctx context.Context, me *waiter, refusal error) (*TryGuard, error) {
 	for {
 		sent := w.m.cfg.Clock.Now().Mono
@@ -351,9 +351,9 @@ func (w *waiting) termOver(me *waiter) error {
 	return acquiring(w.name, fmt.Errorf("%w: %w", ErrNoHeartbeat, me.a.term.Err()))
 }
 
-// tryToEnter asks the server for the lock or a place in its line until it answers. Entering again is
-// harmless, so an unknown outcome is asked for by doing it again. Its errors are those with which the
-// server refused, see refused, and those of waiting.
+// tryToEnter asks the server for the lock or a place in its line until it answers. Entering again
+// is harmless, so an unknown outcome is asked for by doing it again. Its errors are those with
+// which the server refused, see refused, and those of waiting.
 func (w *waiting) tryToEnter(ctx context.Context, me *waiter) (catalog.Lock, error) {
 	for {
 		lock, _, err := w.m.locks.Apply(ctx, transition.Enter{Request: me.a.request, How: catalog.Queue})
@@ -378,7 +378,8 @@ func (w *waiting) tryToEnter(ctx context.Context, me *waiter) (catalog.Lock, err
 	}
 }
 
-// await waits for the grant. Who has stood there since an instant and loses its place enters again with it.
+// await waits for the grant. Who has stood there since an instant and loses its place enters again
+// with it.
 func (w *waiting) await(ctx context.Context, me *waiter, since time.Time) (*TryGuard, error) {
 	w.last = nil
 	select {

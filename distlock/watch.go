@@ -109,7 +109,8 @@ func (g *TryGuard) putFirst(ctx context.Context, waiter bson.ObjectID) error {
 	return changing("put a waiter first of", name, err, leading.ErrNotInLine)
 }
 
-// changing words an error of a change of a lock document; mismatch is what it means that nothing matched.
+// changing words an error of a change of a lock document; mismatch is what it means that nothing
+// matched.
 func changing(verb, name string, err, mismatch error) error {
 	switch {
 	case err == nil:

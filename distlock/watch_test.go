@@ -65,7 +65,8 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 	})
 }
 
-// A watch is told the lock as it is and every change, a request to yield too, and at last why it ends.
+// A watch is told the lock as it is and every change, a request to yield too, and at last why it
+// ends.
 func TestLock_Watch_EveryChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

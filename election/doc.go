@@ -1,20 +1,21 @@
-// Package election lets one process of many lead: it runs a function in the process that holds a lock of
-// package distlock, and in the next one when that ends. An [Election] is the lock's name, a candidate is who
-// waits for it, a term is one holding of it.
+// Package election lets one process of many lead: it runs a function in the process that holds a
+// lock of package distlock, and in the next one when that ends. An [Election] is the lock's name, a
+// candidate is who waits for it, a term is one holding of it.
 //
 // # What it does not promise
 //
-// A term cannot stop a function. One that ignores its context keeps the lock, and with it everybody else, off
-// for as long as its process pings. When leadership is LOST, because the process was paused or cut off for too
-// long, another may lead while the function still runs: give the fence, [Leadership].Fence, to whatever the
-// leader writes to, or write by InTransaction.
+// A term cannot stop a function. One that ignores its context keeps the lock, and with it everybody
+// else, off for as long as its process pings. When leadership is LOST, because the process was
+// paused or cut off for too long, another may lead while the function still runs: give the fence,
+// [Leadership].Fence, to whatever the leader writes to, or write by InTransaction.
 //
 // # What it promises
 //
-// At most one [Leadership] of a name is trusted at any instant, under the assumptions of package distlock. The
-// function is called with a fence that is larger than that of every term before. Its context ends
-// when leadership does. Leadership is not given up before the function has returned: not by [Election.Resign],
-// not by [Election.Handover], not when the context of Run ends. Nothing is called after a term.
+// At most one [Leadership] of a name is trusted at any instant, under the assumptions of package
+// distlock. The function is called with a fence that is larger than that of every term before. Its
+// context ends when leadership does. Leadership is not given up before the function has returned:
+// not by [Election.Resign], not by [Election.Handover], not when the context of Run ends. Nothing
+// is called after a term.
 //
 // After a resignation the next in line leads by the very command that ends the term; a leader that
 // dies is replaced after the takeover time, as with any lock. What the others see of it is at most
@@ -22,18 +23,19 @@
 //
 // # What the function must do
 //
-// Return soon after its context has ended. Ask Err before a step that must not be taken twice. Return
-// an error to have the next term here begin after a pause; a panic counts as one.
+// Return soon after its context has ended. Ask Err before a step that must not be taken twice.
+// Return an error to have the next term here begin after a pause; a panic counts as one.
 //
 // # Beside others
 //
-// etcd's Election has the fence (its revision) and no loop, and its Observe never tells that nobody leads.
-// client-go's leaderelection releases while the old leader's function still runs, has no fence, and calls
-// OnStoppedLeading for who never led; every follower reads every two seconds, here a waiting candidate is told.
+// etcd's Election has the fence (its revision) and no loop, and its Observe never tells that nobody
+// leads. client-go's leaderelection releases while the old leader's function still runs, has no
+// fence, and calls OnStoppedLeading for who never led; every follower reads every two seconds, here
+// a waiting candidate is told.
 //
 // # Names
 //
-// The name is a lock's name, in the same namespace. Who holds it as a plain lock is shown as a leader
-// without metadata, and keeps candidates waiting. A name that is used [distlock.Shared] or with
-// [distlock.Permits] is refused with [ErrMode].
+// The name is a lock's name, in the same namespace. Who holds it as a plain lock is shown as a
+// leader without metadata, and keeps candidates waiting. A name that is used [distlock.Shared] or
+// with [distlock.Permits] is refused with [ErrMode].
 package election

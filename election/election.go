@@ -18,13 +18,14 @@ const label = "election"
 // locks is what distlock does for elections only.
 var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
 
-// A Func leads. Its context ends when leadership does, or when that of Run does; [context.Cause] says which: it
-// matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or [distlock.ErrClosed], or is the cause of
-// Run's. It should return soon then. Returning ends the term.
+// A Func leads. Its context ends when leadership does, or when that of Run does; [context.Cause]
+// says which: it matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or
+// [distlock.ErrClosed], or is the cause of Run's. It should return soon then. Returning ends the
+// term.
 type Func func(ctx context.Context, leader *Leadership) error
 
-// An Election is one name for which processes stand. Make it with [New]; it holds nothing before Run. Safe for
-// concurrent use; it stands once at a time.
+// An Election is one name for which processes stand. Make it with [New]; it holds nothing before
+// Run. Safe for concurrent use; it stands once at a time.
 type Election struct {
 	manager *distlock.Manager
 	name    string
@@ -44,16 +45,19 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func, o
 	return New(manager, name).Run(ctx, fn, opts...)
 }
 
-// Run stands in the election and calls fn for every term that it wins, one after the other, until ctx ends. It
-// waits in the lock's line, first come, first served, so a server that cannot be reached is waited for. It
-// gives leadership up when fn has returned, and not before; a fn that still runs half of
-// Config.Margin after its context has ended is logged once. An error of fn is logged, and the candidate stands
-// again after a pause, see [Backoff]; a panic in fn is a *[PanicError].
+// Run stands in the election and calls fn for every term that it wins, one after the other, until
+// ctx ends. It waits in the lock's line, first come, first served, so a server that cannot be
+// reached is waited for. It gives leadership up when fn has returned, and not before; a fn that
+// still runs half of Config.Margin after its context has ended is logged once. An error of fn is
+// logged, and the candidate stands again after a pause, see [Backoff]; a panic in fn is a
+// *[PanicError].
 //
-// It returns the cause of ctx once that has ended and fn has returned, joined with what fn returned if that
-// is something else; with [Once] nil or what ended the term wrongly: the error of fn, a *distlock.LostError, a
+// It returns the cause of ctx once that has ended and fn has returned, joined with what fn returned
+// if that is something else; with [Once] nil or what ended the term wrongly: the error of fn, a
+// *distlock.LostError, a
 // *distlock.ReleaseError. Other errors end it at once: [ErrMode], [ErrRunning], [distlock.ErrBadOption],
-// [distlock.ErrBadName], [distlock.ErrClosed], and what makes waiting hopeless, see [distlock.DistributedLock.Lock].
+// [distlock.ErrBadName], [distlock.ErrClosed], and what makes waiting hopeless, see
+// [distlock.DistributedLock.Lock].
 //
 // Round trips: one at the beginning, then those of Lock and Release.
 func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
@@ -107,8 +111,8 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	}
 }
 
-// worthStopping reports whether the first look says that there is no sense in standing. What may pass Lock waits
-// for.
+// worthStopping reports whether the first look says that there is no sense in standing. What may
+// pass Lock waits for.
 func worthStopping(err error) bool {
 	for _, hopeless := range []error{
 		ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed,
@@ -161,14 +165,14 @@ func (e *Election) setTerm(t *term) {
 	e.term = t
 }
 
-// Resign ends the term that this Election is in: it ends the context of the function, waits for it, and gives
-// leadership to the next in line; this candidate goes to the end of the line. It returns when that is done,
-// nil if leadership was held until then. When ctx ends before, it returns its cause, and the term ends all the
-// same as soon as the function returns. Inside of the function return instead; called there with the function's
-// context Resign returns [ErrResigned].
+// Resign ends the term that this Election is in: it ends the context of the function, waits for it,
+// and gives leadership to the next in line; this candidate goes to the end of the line. It returns
+// when that is done, nil if leadership was held until then. When ctx ends before, it returns its
+// cause, and the term ends all the same as soon as the function returns. Inside of the function
+// return instead; called there with the function's context Resign returns [ErrResigned].
 //
-// Errors: [ErrNotLeader], and nothing is told to stop; a *distlock.LostError; a *distlock.ReleaseError.
-// Round trips: those of [distlock.TryGuard.Release].
+// Errors: [ErrNotLeader], and nothing is told to stop; a *distlock.LostError; a
+// *distlock.ReleaseError. Round trips: those of [distlock.TryGuard.Release].
 func (e *Election) Resign(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -180,18 +184,20 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term that this Election is in as Resign does, but for the named candidate: the one whose
-// process id or metadata is to, the first in line of several. It puts the candidate at the front of the line,
-// before the function is told to end; then the command that ends this term begins its one, so that there is no
-// instant without a leader in the lock document, and none with two. It returns nil when the candidate led at a look
-// afterwards.
+// Handover ends the term that this Election is in as Resign does, but for the named candidate: the
+// one whose process id or metadata is to, the first in line of several. It puts the candidate at
+// the front of the line, before the function is told to end; then the command that ends this term
+// begins its one, so that there is no instant without a leader in the lock document, and none with
+// two. It returns nil when the candidate led at a look afterwards.
 //
-// A candidate that is not in line, or has not pinged for two ping intervals, is refused with [ErrNoCandidate], and
-// the function goes on. One that died a moment ago cannot be told from a living one: it is elected, and replaced
-// after the takeover time. One that gives up while the function ends is passed over.
+// A candidate that is not in line, or has not pinged for two ping intervals, is refused with
+// [ErrNoCandidate], and the function goes on. One that died a moment ago cannot be told from a
+// living one: it is elected, and replaced after the takeover time. One that gives up while the
+// function ends is passed over.
 //
-// Errors: [ErrNotLeader]; [ErrNoCandidate]; those of the guard and of a command, with which leadership is kept;
-// those of Resign. Round trips: two looks, a read and a compare-and-set, and the release.
+// Errors: [ErrNotLeader]; [ErrNoCandidate]; those of the guard and of a command, with which
+// leadership is kept; those of Resign. Round trips: two looks, a read and a compare-and-set, and
+// the release.
 func (e *Election) Handover(ctx context.Context, to string) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -252,9 +258,9 @@ func silent(one distlock.LockInfo) bool {
 	return one.Condemned || one.PingAge < 0 || one.PingAge > 2*one.PingEvery
 }
 
-// RequestYield asks the leader to resign: its [Leadership.YieldRequested] closes within a reading, and it may
-// do as it likes. The request is for the term in which it arrives and never reaches the next leader. why is at most
-// 1 KiB. A read and a compare-and-set.
+// RequestYield asks the leader to resign: its [Leadership.YieldRequested] closes within a reading,
+// and it may do as it likes. The request is for the term in which it arrives and never reaches the
+// next leader. why is at most 1 KiB. A read and a compare-and-set.
 //
 // Errors: [ErrNobody]; [distlock.ErrBadOption] for why; [distlock.ErrOutcomeUnknown]:
 // ask again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.

@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// It tries to break: a function that returns early has resigned, and the next in line leads at once; the same
-// candidate does not spin: it stands again after the pause, behind the others.
+// It tries to break: a function that returns early has resigned, and the next in line leads at
+// once; the same candidate does not spin: it stands again after the pause, behind the others.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -89,8 +89,9 @@ func TestRun_ShortTerms_AreInTheHistory(t *testing.T) {
 	})
 }
 
-// It tries to break: leadership is not given up while the function runs, whoever ends it (kubernetes pull requests
-// 127675 and 139991: the lease was released while the old leader's work still ran). It is logged once.
+// It tries to break: leadership is not given up while the function runs, whoever ends it
+// (kubernetes pull requests 127675 and 139991: the lease was released while the old leader's work
+// still ran). It is logged once.
 func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.T) {
 	for way, end := range map[string]func(r *run){
 		"resign":  func(r *run) { go r.e.Resign(context.Background()) },
@@ -129,7 +130,8 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	}
 }
 
-// It tries to break: who never led is not told to stop (client-go issue 1187): no call, no context, a clear error.
+// It tries to break: who never led is not told to stop (client-go issue 1187): no call, no context,
+// a clear error.
 func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -147,8 +149,9 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	})
 }
 
-// It tries to break: a leader that is paused past its deadline knows before another leads, its function is not
-// called again for the old term, and it stands again with a larger fence only when the old function has returned.
+// It tries to break: a leader that is paused past its deadline knows before another leads, its
+// function is not called again for the old term, and it stands again with a larger fence only when
+// the old function has returned.
 func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -184,8 +187,8 @@ func ended() context.Context {
 	return ctx
 }
 
-// It tries to break: nothing is called for a term that was lost before it began. The reply that brings leadership
-// comes after the deadline.
+// It tries to break: nothing is called for a term that was lost before it began. The reply that
+// brings leadership comes after the deadline.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -208,7 +211,8 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// It tries to break: a candidate that dies while it is the first in line is passed over, within the takeover time.
+// It tries to break: a candidate that dies while it is the first in line is passed over, within the
+// takeover time.
 func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -231,8 +235,8 @@ func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
 	})
 }
 
-// Hand-over: the named one leads although it is not the next; the lock is its own by the very write that ends the
-// old term.
+// Hand-over: the named one leads although it is not the next; the lock is its own by the very write
+// that ends the old term.
 func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -274,7 +278,8 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	})
 }
 
-// It tries to break: who is told to hand over to a candidate that is gone, silent or unknown leads on, undisturbed.
+// It tries to break: who is told to hand over to a candidate that is gone, silent or unknown leads
+// on, undisturbed.
 func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -303,8 +308,8 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	})
 }
 
-// It tries to break: a hand-over to a candidate that died a moment ago: it cannot be seen, so the candidate is
-// elected, never leads, and another one does after the takeover time.
+// It tries to break: a hand-over to a candidate that died a moment ago: it cannot be seen, so the
+// candidate is elected, never leads, and another one does after the takeover time.
 func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -327,7 +332,8 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	})
 }
 
-// It tries to break: one that gives up while the old function ends is passed over, and Handover says so.
+// It tries to break: one that gives up while the old function ends is passed over, and Handover
+// says so.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -345,8 +351,8 @@ func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	})
 }
 
-// It tries to break: the leader is asked to yield within a reading, and a request for a former term never reaches
-// the next leader, not even when it lies in the document.
+// It tries to break: the leader is asked to yield within a reading, and a request for a former term
+// never reaches the next leader, not even when it lies in the document.
 func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -384,8 +390,8 @@ func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	})
 }
 
-// It tries to break: a candidate whose context ends leaves no place in the line; a leader whose context ends
-// resigns, and both say why.
+// It tries to break: a candidate whose context ends leaves no place in the line; a leader whose
+// context ends resigns, and both say why.
 func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -410,8 +416,8 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	})
 }
 
-// It tries to break: a context that ends in the very instant in which the candidate is elected: the function is not
-// called, and nobody holds the lock afterwards.
+// It tries to break: a context that ends in the very instant in which the candidate is elected: the
+// function is not called, and nobody holds the lock afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, p := w.stand(w.start()), w.start()
@@ -449,7 +455,8 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// A panic is an error of the term, one that ends its goroutine gives leadership back, too; failures back off.
+// A panic is an error of the term, one that ends its goroutine gives leadership back, too; failures
+// back off.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

@@ -8,14 +8,14 @@ import (
 )
 
 var (
-	// ErrNotLeader is returned by Resign and Handover when this Election is in no term, as before the first
-	// one and between two. Nothing was told to stop then.
+	// ErrNotLeader is returned by Resign and Handover when this Election is in no term, as before
+	// the first one and between two. Nothing was told to stop then.
 	ErrNotLeader = errors.New("election: not the leader")
 	// ErrNobody is returned by RequestYield when nobody leads.
 	ErrNobody = errors.New("election: nobody leads")
-	// ErrNoCandidate is returned by Handover when the candidate does not stand in the line, or was silent for more
-	// than two ping intervals: leadership is kept then. It is returned as well when the candidate left while
-	// the old leader's function was ending, and another one leads.
+	// ErrNoCandidate is returned by Handover when the candidate does not stand in the line, or was
+	// silent for more than two ping intervals: leadership is kept then. It is returned as well when
+	// the candidate left while the old leader's function was ending, and another one leads.
 	ErrNoCandidate = errors.New("election: no such candidate")
 	// ErrMode is returned by all when the lock of that name is used with Shared or Permits.
 	ErrMode = errors.New("election: the name is in use for a shared lock or a semaphore")

@@ -29,8 +29,8 @@ type Leader struct {
 	Nobody bool // nobody leads; all else is empty
 }
 
-// Leader reads who leads. The answer may be out of date when it arrives. One command, or three on the embedded
-// server.
+// Leader reads who leads. The answer may be out of date when it arrives. One command, or three on
+// the embedded server.
 //
 // Errors: [ErrMode]; those of [distlock.Inspector.Holder].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
@@ -44,8 +44,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(holder), nil
 }
 
-// Candidates reads who waits to lead, the next one first: at most the 100 that stand in the lock document. One
-// command, or three on the embedded server.
+// Candidates reads who waits to lead, the next one first: at most the 100 that stand in the lock
+// document. One command, or three on the embedded server.
 //
 // Errors: those of Leader.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
@@ -63,12 +63,11 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	return candidates, nil
 }
 
-// Observe yields who leads, or that nobody does, and then every change that a reading shows, until ctx ends. All
-// observers of a process share its readings, one command about every Config.PollMax whatever their number and
-// that of the elections: a change is told within that time, of several changes only the
-// last. The fence tells whether a term
-// between two readings was missed. The last error is the cause of the end; others pass, and the
-// leader is yielded again after them.
+// Observe yields who leads, or that nobody does, and then every change that a reading shows, until
+// ctx ends. All observers of a process share its readings, one command about every Config.PollMax
+// whatever their number and that of the elections: a change is told within that time, of several
+// changes only the last. The fence tells whether a term between two readings was missed. The last
+// error is the cause of the end; others pass, and the leader is yielded again after them.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.usable(ctx); err != nil {
@@ -123,8 +122,9 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate, or leader, that a holder or waiter of a lock is. Elected is false for one who wants the
-// name as a plain lock, and for the last holder of a lock that is free; it has no metadata then.
+// CandidateOf returns the candidate, or leader, that a holder or waiter of a lock is. Elected is
+// false for one who wants the name as a plain lock, and for the last holder of a lock that is free;
+// it has no metadata then.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
 	head, _, ok := cutLast(info.Who)

@@ -40,8 +40,8 @@ func watch(e *election.Election) func() (leaders []election.Leader, errs []error
 	}
 }
 
-// It tries to break: an observer is told every leader and that nobody leads (etcd's Observe never says that), with
-// the metadata, within a reading, and nothing twice.
+// It tries to break: an observer is told every leader and that nobody leads (etcd's Observe never
+// says that), with the metadata, within a reading, and nothing twice.
 func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o, p := w.start(), w.start()
@@ -89,7 +89,8 @@ func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	})
 }
 
-// It tries to break: a thousand observers of fifty elections in one process send as many commands as one observer.
+// It tries to break: a thousand observers of fifty elections in one process send as many commands
+// as one observer.
 func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.stand(w.start()).wantLeader().obey()
@@ -123,8 +124,9 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	})
 }
 
-// It tries to break: an observer outlives a server that does not answer, a document that cannot be understood and a
-// name that is used in another way; each is told once, and the leader again afterwards.
+// It tries to break: an observer outlives a server that does not answer, a document that cannot be
+// understood and a name that is used in another way; each is told once, and the leader again
+// afterwards.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := w.start()
@@ -175,8 +177,8 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	})
 }
 
-// The name is a lock's name: a plain lock's holder is shown without metadata and may be asked to yield; what is shared
-// or a semaphore is refused by all.
+// The name is a lock's name: a plain lock's holder is shown without metadata and may be asked to
+// yield; what is shared or a semaphore is refused by all.
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, e := w.start(), election.New(w.start().Manager, name)
@@ -209,7 +211,8 @@ func TestElection_NameInUseForALock(t *testing.T) {
 	})
 }
 
-// Observers come and go while the Manager is closed under them: all end, none hangs, and there is no data race.
+// Observers come and go while the Manager is closed under them: all end, none hangs, and there is
+// no data race.
 func TestObserve_ComeAndGo_ManagerClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

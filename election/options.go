@@ -21,13 +21,14 @@ type optionFunc func(*options)
 
 func (f optionFunc) apply(o *options) { f(o) }
 
-// Metadata is what everybody can read of this candidate and leader, such as its address: at most 1 KiB of valid
-// UTF-8 without NUL. It stands in the lock document, as the lock's why. Default empty.
+// Metadata is what everybody can read of this candidate and leader, such as its address: at most 1
+// KiB of valid UTF-8 without NUL. It stands in the lock document, as the lock's why. Default empty.
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
-// Backoff is the pause before this candidate stands again after a term that its function ended by itself: first
-// after a term without an error, and after failed ones in a row first, twice that, and so on to most, each give
-// or take a fifth. Default 1 s and 1 min. After a resignation, a hand-over or a loss there is none.
+// Backoff is the pause before this candidate stands again after a term that its function ended by
+// itself: first after a term without an error, and after failed ones in a row first, twice that,
+// and so on to most, each give or take a fifth. Default 1 s and 1 min. After a resignation, a
+// hand-over or a loss there is none.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }

@@ -21,10 +21,11 @@ const (
 	backoff        = 10 * time.Second
 )
 
-// Candidates stand, die, are paused, resign, hand over, are asked to yield, fail and come again, at random. What must
-// not happen whatever comes: two trusted terms, a term while the function of one that was not lost still runs, a
-// term with a fence that is not larger, a hand-over that went to another, a request that reached another term,
-// nobody who leads for longer than the takeover time and an interval although somebody could.
+// Candidates stand, die, are paused, resign, hand over, are asked to yield, fail and come again, at
+// random. What must not happen whatever comes: two trusted terms, a term while the function of one
+// that was not lost still runs, a term with a fence that is not larger, a hand-over that went to
+// another, a request that reached another term, nobody who leads for longer than the takeover time
+// and an interval although somebody could.
 func TestRun_AnythingHappens_Random(t *testing.T) {
 	seeds, steps := 10, 120
 	if testing.Short() {
@@ -102,7 +103,8 @@ func (s *scene) play(steps int) {
 	}
 }
 
-// trusted is the oracle of every instant: the terms that are trusted, at most one. The caller holds mu.
+// trusted is the oracle of every instant: the terms that are trusted, at most one. The caller holds
+// mu.
 func (s *scene) trusted() (trusted []int64) {
 	for _, l := range s.leaders {
 		if l.Err() == nil {

@@ -108,8 +108,8 @@ type leading struct {
 	finish chan error // what the function shall return
 }
 
-// stand runs an election of p until the end of the test. Its function returns what the test says, and only
-// then, whatever becomes of its context.
+// stand runs an election of p until the end of the test. Its function returns what the test says,
+// and only then, whatever becomes of its context.
 func (w *world) stand(p *proc, opts ...election.Option) *run {
 	w.t.Helper()
 	r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),

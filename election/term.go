@@ -13,16 +13,18 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Leadership is one term, as its function has it: a guard, trusted as long as its Err is nil. Releasing it ends
-// nothing; return from the function instead. It is of no use after the function has returned.
+// A Leadership is one term, as its function has it: a guard, trusted as long as its Err is nil.
+// Releasing it ends nothing; return from the function instead. It is of no use after the function
+// has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
 // YieldRequested returns a channel that is closed once somebody asked this leader to resign, see
-// [Election.RequestYield]: within a reading, never after the term, and never for a request to an earlier leader.
-// The first call begins to ask: one read an interval for all elections of the process; a leader that never calls it sends nothing.
+// [Election.RequestYield]: within a reading, never after the term, and never for a request to an
+// earlier leader. The first call begins to ask: one read an interval for all elections of the
+// process; a leader that never calls it sends nothing.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
@@ -76,8 +78,8 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 	return t
 }
 
-// lead calls the function and gives leadership up when it has returned, or has ended its goroutine. An
-// error of the function that only says that it was told to end is none.
+// lead calls the function and gives leadership up when it has returned, or has ended its goroutine.
+// An error of the function that only says that it was told to end is none.
 func (t *term) lead(fn Func, clk clock.Clock) (err error) {
 	t.e.setTerm(t)
 	defer close(t.done)
@@ -126,7 +128,8 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context from outside; false when the function has returned. Told twice, the first counts.
+// stop ends the function's context from outside; false when the function has returned. Told twice,
+// the first counts.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,8 +18,9 @@ var ErrNotLeader = errors.New("gocronlock: another process is the leader")
 // pause is that after a failure to acquire.
 const pause = time.Second
 
-// An Elector is a gocron.Elector: the leader is the process that holds a lock. All jobs of a scheduler run on
-// the leader. Close it after the scheduler, whose jobs may run until then, and before its Manager. Safe for concurrent use.
+// An Elector is a gocron.Elector: the leader is the process that holds a lock. All jobs of a
+// scheduler run on the leader. Close it after the scheduler, whose jobs may run until then, and
+// before its Manager. Safe for concurrent use.
 type Elector struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the loop is over
@@ -31,8 +32,8 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector stands for the election of a name, in the background, until Close or until ctx ends. Errors:
-// ErrConfig.
+// NewElector stands for the election of a name, in the background, until Close or until ctx ends.
+// Errors: ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
 		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)
@@ -71,8 +72,8 @@ func (e *Elector) set(guard *distlock.TryGuard, err error) {
 	e.guard, e.err = guard, err
 }
 
-// IsLeader implements gocron.Elector: nil while this process holds the lock and may trust it. No I/O. Errors:
-// ErrNotLeader, with the reason when the lock could not be waited for.
+// IsLeader implements gocron.Elector: nil while this process holds the lock and may trust it. No
+// I/O. Errors: ErrNotLeader, with the reason when the lock could not be waited for.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// Two schedulers with the same job, as two processes would have them: each slot runs on one of them.
+// Two schedulers with the same job, as two processes would have them: each slot runs on one of
+// them.
 func ExampleNewLocker() {
 	server := memcatalog.New(memcatalog.Options{})
 	store := singleton.NewMemoryStore(nil) // in earnest: singleton.NewStore(client.Database("distlock"))

@@ -115,8 +115,8 @@ type naiveLock struct{ *distlock.TryGuard }
 
 func (n naiveLock) Unlock(context.Context) error { return n.Release() }
 
-// gocron issue 841: five processes, started ten seconds apart, with a quick job every minute. With a lock for
-// each run it runs five times a minute; with a slot, once.
+// gocron issue 841: five processes, started ten seconds apart, with a quick job every minute. With
+// a lock for each run it runs five times a minute; with a slot, once.
 func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -152,8 +152,8 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 
-// The other half of the issue: a cron job on processes whose clocks differ. A slot runs once, whatever the
-// difference.
+// The other half of the issue: a cron job on processes whose clocks differ. A slot runs once,
+// whatever the difference.
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule, err := cron.ParseStandard(hourly)
@@ -218,8 +218,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// Of five processes with Electors one runs the jobs; when it closes another one does, and when nobody is left
-// nobody does.
+// Of five processes with Electors one runs the jobs; when it closes another one does, and when
+// nobody is left nobody does.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
@@ -287,8 +287,8 @@ func TestNew_BadConfig(t *testing.T) {
 	})
 }
 
-// A schedule of robfig/cron is a Schedule of package singleton: its slots run once, at their time of the day
-// in their zone.
+// A schedule of robfig/cron is a Schedule of package singleton: its slots run once, at their time
+// of the day in their zone.
 func TestCron_IsASchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		schedule, err := cron.ParseStandard("30 9 * * 1-5")

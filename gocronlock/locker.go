@@ -24,23 +24,23 @@ type Config struct {
 	// Schedule is that of the jobs, for jobs that are due at times of the day, the same on all
 	// processes: each of its slots runs once. A schedule of github.com/robfig/cron/v3 is one.
 	Schedule singleton.Schedule
-	// Gap is for jobs of gocron.DurationJob, which are due at other times on each process: a run begins
-	// no sooner than Gap after the one before began. Their duration less a tenth is good: with the whole
-	// duration a timer that fires a moment too soon waits for the next.
+	// Gap is for jobs of gocron.DurationJob, which are due at other times on each process: a run
+	// begins no sooner than Gap after the one before began. Their duration less a tenth is good:
+	// with the whole duration a timer that fires a moment too soon waits for the next.
 	Gap time.Duration
-	// Early is by how much the clock of a process may be ahead of the server's and still ask for the slot
-	// that it means. Default 1 s. Only with Schedule.
+	// Early is by how much the clock of a process may be ahead of the server's and still ask for
+	// the slot that it means. Default 1 s. Only with Schedule.
 	Early time.Duration
 	// Zone is the time zone of the times that Schedule is given. Default UTC; gocron's own default is
 	// time.Local, see gocron.WithLocation.
 	Zone *time.Location
-	// Wait is how long a job waits for the lock, which others may hold for a moment to find that the job has
-	// run. Default 1 s. While the job runs elsewhere others wait so long in vain.
+	// Wait is how long a job waits for the lock, which others may hold for a moment to find that
+	// the job has run. Default 1 s. While the job runs elsewhere others wait so long in vain.
 	Wait time.Duration
 }
 
-// A Locker is a gocron.Locker: for gocron.WithDistributedLocker, if Schedule or Gap holds for all jobs, or
-// one for each job with gocron.WithDistributedJobLocker. Safe for concurrent use.
+// A Locker is a gocron.Locker: for gocron.WithDistributedLocker, if Schedule or Gap holds for all
+// jobs, or one for each job with gocron.WithDistributedJobLocker. Safe for concurrent use.
 type Locker struct{ c Config }
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -68,10 +68,10 @@ func NewLocker(c Config) (*Locker, error) {
 	return &Locker{c}, nil
 }
 
-// Lock implements gocron.Locker: it acquires the lock of the job's name and begins the slot. The job does not
-// run when it returns an error, which gocron.AfterLockError gets: singleton.ErrNotDue when the job has run,
-// or is stopped in the settings; distlock.ErrHeld when it runs elsewhere; what else the lock and the store
-// say. Five commands.
+// Lock implements gocron.Locker: it acquires the lock of the job's name and begins the slot. The
+// job does not run when it returns an error, which gocron.AfterLockError gets: singleton.ErrNotDue
+// when the job has run, or is stopped in the settings; distlock.ErrHeld when it runs elsewhere;
+// what else the lock and the store say. Five commands.
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the context is nil", ErrConfig)
@@ -119,8 +119,8 @@ type lock struct {
 	cancel context.CancelCauseFunc
 }
 
-// Unlock implements gocron.Lock: it records the end and releases, also when ctx has ended. gocron drops the
-// error.
+// Unlock implements gocron.Lock: it records the end and releases, also when ctx has ended. gocron
+// drops the error.
 func (k *lock) Unlock(context.Context) error {
 	defer k.cancel(nil)
 	return errors.Join(k.slot.End(nil), k.guard.Release())

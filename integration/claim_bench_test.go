@@ -16,8 +16,9 @@ import (
 
 var claimRows = flag.Int("claimrows", 5000, "how many rows BenchmarkClaim works on in each row of its table")
 
-// BenchmarkClaim works on rows that cost nothing with 16 workers: items a second, commands an item, and how many items
-// are done in the time of the least write. Duplicates and losses are counted, and are no figures.
+// BenchmarkClaim works on rows that cost nothing with 16 workers: items a second, commands an item,
+// and how many items are done in the time of the least write. Duplicates and losses are counted,
+// and are no figures.
 func BenchmarkClaim(b *testing.B) {
 	for _, d := range named("replicaset", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {

@@ -22,7 +22,8 @@ func (w *world) patient(t testing.TB) *distlock.Manager {
 	return w.start(t, func(cfg *distlock.Config) { cfg.Takeover, cfg.CommandTimeout = 5*time.Minute, time.Minute })
 }
 
-// Rows with a field that cannot be understood keep nobody else's row from being worked on, and stay as they are.
+// Rows with a field that cannot be understood keep nobody else's row from being worked on, and stay
+// as they are.
 func TestClaim_MalformedRows_AreLeftAlone(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -64,8 +65,8 @@ func TestClaim_MalformedRows_AreLeftAlone(t *testing.T) {
 	})
 }
 
-// An operator deletes the document of a row that is worked on, or takes it away: the completion says so. The rest of a
-// document is kept, whatever the struct does not name.
+// An operator deletes the document of a row that is worked on, or takes it away: the completion
+// says so. The rest of a document is kept, whatever the struct does not name.
 func TestClaim_EditedRows_CompletionSaysSo(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -151,7 +152,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	})
 }
 
-// Where there are change streams a process hears of a row that another program adds; where there are none it polls.
+// Where there are change streams a process hears of a row that another program adds; where there
+// are none it polls.
 func TestClaim_NewRow_WakesAnIdleProcess(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "replicaset"), func(t *testing.T, w *world) {
@@ -217,8 +219,8 @@ func TestClaim_TenThousandDead_AreNotLookedAt(t *testing.T) {
 	})
 }
 
-// Without the privilege for an index New names it, and the command for somebody who has it; without that for the rows
-// each call names what is missing. With the index there, nothing more is needed.
+// Without the privilege for an index New names it, and the command for somebody who has it; without
+// that for the rows each call names what is missing. With the index there, nothing more is needed.
 func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	_, uri := withUsers(t)
 	m, err := distlock.New(t.Context(), userConfig(uri("root")))
@@ -258,8 +260,8 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
 }
 
-// Of two processes with rows one is killed, the other stopped until a third has done all of their rows. Each row is done
-// once, and the one that goes on learns it from every completion.
+// Of two processes with rows one is killed, the other stopped until a third has done all of their
+// rows. Each row is done once, and the one that goes on learns it from every completion.
 func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {
@@ -298,8 +300,8 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	})
 }
 
-// It tries to break: a row whose holder is over is ready again, although an operator took attempts, slotFence or beat
-// out of its field.
+// It tries to break: a row whose holder is over is ready again, although an operator took attempts,
+// slotFence or beat out of its field.
 func TestClaim_NumbersTakenOutByHand_RowIsRescued(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

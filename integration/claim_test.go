@@ -26,8 +26,8 @@ type job struct {
 	N  int
 }
 
-// rowsOf is a collection of rows, of this test alone, over a client. What a test itself writes by it waits for the
-// majority, whose reads the queue uses.
+// rowsOf is a collection of rows, of this test alone, over a client. What a test itself writes by
+// it waits for the majority, whose reads the queue uses.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -151,8 +151,9 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 	}
 }
 
-// A process is cut off in the middle of its work. Its rows are given to another by the takeover rule, no
-// other's are, each is done once, and the completion of the process that was cut off is refused.
+// A process is cut off in the middle of its work. Its rows are given to another by the takeover
+// rule, no other's are, each is done once, and the completion of the process that was cut off is
+// refused.
 func TestClaim_ProcessCutOff_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -12,8 +12,8 @@ import (
 )
 
 // Round trips as promised: an uncontended TryLock is one command and a Release one; a contender
-// that meets a live holder sends two on a MongoDB, three through a mongos, where lock and pings are read one after
-// the other, and four on the embedded server.
+// that meets a live holder sends two on a MongoDB, three through a mongos, where lock and pings are
+// read one after the other, and four on the embedded server.
 func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

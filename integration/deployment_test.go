@@ -61,8 +61,8 @@ var deployments = []*deployment{
 	{name: "uri", most: 4, setUp: connectURI},
 }
 
-// clustered are the two that are databases of one cluster: one whose collections live on one shard, and one
-// whose locks and pings are spread over both by a hash of their _id.
+// clustered are the two that are databases of one cluster: one whose collections live on one shard,
+// and one whose locks and pings are spread over both by a hash of their _id.
 var clustered = named("mongos", "sharded")
 
 // setting up must not be cut short by the test that happens to be first.

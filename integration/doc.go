@@ -11,9 +11,9 @@
 //	            distlock_it_<random> there and drops them, or, where a config server refuses that,
 //	            uses names of its own in database config
 //
-// A mongod is the program that MONGOD names, else the one on PATH; 4.4 or newer. A mongos, of the same
-// version, is the one that MONGOS names, else the one on PATH. What is not at
-// hand is skipped with its reason, and the last line says what ran.
+// A mongod is the program that MONGOD names, else the one on PATH; 4.4 or newer. A mongos, of the
+// same version, is the one that MONGOS names, else the one on PATH. What is not at hand is skipped
+// with its reason, and the last line says what ran.
 //
 // Nothing here sleeps and hopes: a test waits for a condition, for a bounded time, and what it
 // asserts holds on a slow machine too.

@@ -67,8 +67,9 @@ func wantCandidates(t testing.TB, e *election.Election, n int) []election.Candid
 	return line
 }
 
-// Leadership changes by the commands of a lock's hand-over: a resignation sends what the release of a lock with a
-// waiter sends; a hand-over two looks, a read and a compare-and-set more. A look is two commands behind a mongos.
+// Leadership changes by the commands of a lock's hand-over: a resignation sends what the release of
+// a lock with a waiter sends; a hand-over two looks, a read and a compare-and-set more. A look is
+// two commands behind a mongos.
 func TestElection_LeaderChange_Commands(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		plain, name := w.name("plain"), w.name("leader")
@@ -168,8 +169,8 @@ func TestElection_ThousandObservers_CommandsOfOne(t *testing.T) {
 	})
 }
 
-// A leader that is killed is replaced after the takeover time, and observers are told. The one that is killed holds
-// the name as a plain lock, which is the same for everybody else.
+// A leader that is killed is replaced after the takeover time, and observers are told. The one that
+// is killed holds the name as a plain lock, which is the same for everybody else.
 func TestElection_LeaderKilled_IsReplaced(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

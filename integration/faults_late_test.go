@@ -51,9 +51,9 @@ func TestFaults_PingRepliesLost_LostAtTheDeadline_NotTakenOver(t *testing.T) {
 	})
 }
 
-// D1, D4, I7: tries to break "a ping that is lost costs no lock, whenever it is carried out", with the
-// bytes of real connections. The first pings are held back until others have come after them, or until
-// the process has closed; then they arrive.
+// D1, D4, I7: tries to break "a ping that is lost costs no lock, whenever it is carried out", with
+// the bytes of real connections. The first pings are held back until others have come after them,
+// or until the process has closed; then they arrive.
 func TestFaults_PingsAppliedLate_CostNoLock(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

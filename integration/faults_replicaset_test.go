@@ -261,7 +261,8 @@ func (c *cluster) entered(t *testing.T, node int) {
 	}
 }
 
-// rolledBack: an acquire was applied by the primary alone when that was killed. Nobody ever held it.
+// rolledBack: an acquire was applied by the primary alone when that was killed. Nobody ever held
+// it.
 func (c *cluster) rolledBack(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()

@@ -102,9 +102,9 @@ func foreignHolder(t *testing.T, d dead, g generation, patient, hasty *distlock.
 	d.w.keep(again)
 }
 
-// Rule 4: a foreign holder that has no ping, since it has never pinged or has stopped in order, gets the
-// same time, also where it took the lock from one of ours. No ping is made for it, so that nothing is
-// held against its next start.
+// Rule 4: a foreign holder that has no ping, since it has never pinged or has stopped in order,
+// gets the same time, also where it took the lock from one of ours. No ping is made for it, so that
+// nothing is held against its next start.
 func TestForeignHolder_WithoutPing_GetsItsOwnTime(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -63,17 +63,18 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// Tries to break: what a server reads for each command of ours does not depend on how many names were
-// ever locked. Their documents are never deleted, and a free one keeps its last holder: 2,000 of them
-// of the very process that asks (100,000 with -freenames) may cost it not one key and not one document
-// more. Only the listing of all locks reads them all.
+// Tries to break: what a server reads for each command of ours does not depend on how many names
+// were ever locked. Their documents are never deleted, and a free one keeps its last holder: 2,000
+// of them of the very process that asks (100,000 with -freenames) may cost it not one key and not
+// one document more. Only the listing of all locks reads them all.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, named("standalone", "replicaset", "configsvr", "mongos", "sharded"), func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
 	})
 }
 
-// The same for a client that the Stable API binds: the server lets it use no sparse index and no text index.
+// The same for a client that the Stable API binds: the server lets it use no sparse index and no
+// text index.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	inTurn(t, named("standalone", "replicaset", "configsvr", "mongos", "sharded"), func(t *testing.T, w *world) {
 		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
@@ -99,8 +100,8 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// wantNoGrowth compares what the server reads with few and with many free names, for a client of these options. The
-// plans are asked for by the same client.
+// wantNoGrowth compares what the server reads with few and with many free names, for a client of
+// these options. The plans are asked for by the same client.
 func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	t.Helper()
 	var sent tape

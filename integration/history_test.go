@@ -17,7 +17,8 @@ import (
 var histories = flag.Int("histories", 6+effort.Share(14), "how many histories are recorded on the embedded server and "+
 	"checked; fewer on each other deployment")
 
-// What a lock with fences can be asked. Trust is a guard that says of itself that it may be trusted.
+// What a lock with fences can be asked. Trust is a guard that says of itself that it may be
+// trusted.
 type lockOp string
 
 const (
@@ -133,8 +134,8 @@ const (
 	historiesAtOnce  = 2 // in one world: they mostly wait
 )
 
-// I1, I2, I4: histories of real processes, on links that break, stall and lose replies, are those of
-// a lock with fences.
+// I1, I2, I4: histories of real processes, on links that break, stall and lose replies, are those
+// of a lock with fences.
 func TestHistories_AreThoseOfALock(t *testing.T) {
 	t.Parallel()
 	var checked, operations, takeovers, faults atomic.Int64

@@ -100,8 +100,8 @@ func shortTakeover(cfg *distlock.Config) {
 	cfg.Margin, cfg.MaxWatchGap = paced(300*time.Millisecond), paced(3*time.Second)
 }
 
-// unhurriedTakeover is for processes that have more to do than to lock: their heartbeat stands behind
-// their own commands.
+// unhurriedTakeover is for processes that have more to do than to lock: their heartbeat stands
+// behind their own commands.
 func unhurriedTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)

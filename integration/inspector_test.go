@@ -10,7 +10,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// An Inspector with a connection of its own sees what processes hold, breaks it, and leaves no ping behind.
+// An Inspector with a connection of its own sees what processes hold, breaks it, and leaves no ping
+// behind.
 func TestInspector_OwnConnection_LooksAndBreaks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

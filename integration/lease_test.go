@@ -11,8 +11,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// A job hangs while its process pings on: a waiter has its lock when the lease has stood still for its
-// life, and not before; the process keeps its other locks, and its late release touches nothing.
+// A job hangs while its process pings on: a waiter has its lock when the lease has stood still for
+// its life, and not before; the process keeps its other locks, and its late release touches
+// nothing.
 func TestLease_HungJob_LosesItsLockWhileItsProcessPings(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -46,8 +47,8 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessPings(t *testing.T) {
 	})
 }
 
-// While it is renewed nobody has it, and a renewal is one command, as is an acquisition with its first
-// renewal two; three more on the embedded server, which is asked and read before.
+// While it is renewed nobody has it, and a renewal is one command, as is an acquisition with its
+// first renewal two; three more on the embedded server, which is asked and read before.
 func TestRenew_IsOneCommand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -15,8 +15,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// soon is how much later than its limit a call may return on a loaded machine. What these tests try to
-// break took 4 s and more.
+// soon is how much later than its limit a call may return on a loaded machine. What these tests try
+// to break took 4 s and more.
 const soon = 2 * time.Second
 
 // within fails unless do returns within limit and soon.
@@ -33,8 +33,8 @@ func within(t *testing.T, what string, limit time.Duration, do func() error) err
 	return err
 }
 
-// Tries to break: a server that takes connections and requests and never answers holds no call longer
-// than its context, or WaitAtMost, says, and Close neither.
+// Tries to break: a server that takes connections and requests and never answers holds no call
+// longer than its context, or WaitAtMost, says, and Close neither.
 func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
@@ -105,8 +105,8 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 	})
 }
 
-// Tries to break: a transaction whose server falls silent is left within its context; the abort is not
-// waited for.
+// Tries to break: a transaction whose server falls silent is left within its context; the abort is
+// not waited for.
 func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {

@@ -40,9 +40,9 @@ func (w *world) past(t testing.TB, cfg distlock.Config) *history.Log {
 	return past
 }
 
-// Locks that are held for a moment cost the server nothing but their own commands, over several pings. What is
-// held for longer costs one batch, however much it is: the first one makes the indexes and looks for too many, the next
-// is one insert. Another process reads it.
+// Locks that are held for a moment cost the server nothing but their own commands, over several
+// pings. What is held for longer costs one batch, however much it is: the first one makes the
+// indexes and looks for too many, the next is one insert. Another process reads it.
 func TestHistory_Commands(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

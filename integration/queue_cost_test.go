@@ -19,16 +19,16 @@ func (w *world) counted(t testing.TB, sent *counter) *distlock.Manager {
 	return w.start(t, func(cfg *distlock.Config) { slow(cfg); cfg.Client = client })
 }
 
-// slow are the times of processes whose heartbeats and looks are rare, and whose questions for grants
-// come at even pauses as soon as nothing has moved for some seconds.
+// slow are the times of processes whose heartbeats and looks are rare, and whose questions for
+// grants come at even pauses as soon as nothing has moved for some seconds.
 func slow(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
 	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute
 }
 
 // Round trips as promised: to stand in a line and to be handed the lock costs one command each on a
-// MongoDB, however many wait; on the embedded server a read and a compare-and-set each, and what asks
-// for the grants. What tells of grants or asks for them depends on time and is bounded.
+// MongoDB, however many wait; on the embedded server a read and a compare-and-set each, and what
+// asks for the grants. What tells of grants or asks for them depends on time and is bounded.
 func TestCommands_OfHandOver(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		const waiters = 12

@@ -34,8 +34,8 @@ func (w *world) wantSeen(t testing.TB, name string, g *distlock.TryGuard, proces
 	}
 }
 
-// The line stands in the lock document as section 4 of the design has it, field by field and type by
-// type, and beside it the holder as mongos wrote it, before a hand-over and after it.
+// The line stands in the lock document as section 4 of the design has it, field by field and type
+// by type, and beside it the holder as mongos wrote it, before a hand-over and after it.
 func TestLock_Waiting_DocumentsAsDesigned(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -104,8 +104,8 @@ func TestLock_Waiting_DocumentsAsDesigned(t *testing.T) {
 	})
 }
 
-// Several hold a lock: each stands in sharers with a fence of its own, and who knows nothing of that
-// sees the first of them as the holder. When that one goes he sees the next.
+// Several hold a lock: each stands in sharers with a fence of its own, and who knows nothing of
+// that sees the first of them as the holder. When that one goes he sees the next.
 func TestShared_Held_DocumentsAsDesigned(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -144,8 +144,8 @@ func TestLock_CursorKilled_GrantIsFound(t *testing.T) {
 	})
 }
 
-// The connections of a waiting process are cut while the lock is granted to it: it has it when it is
-// back, in order, and without waiting for an interval.
+// The connections of a waiting process are cut while the lock is granted to it: it has it when it
+// is back, in order, and without waiting for an interval.
 func TestLock_CutOffWhileGranted_GrantIsFound(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

@@ -11,9 +11,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// A manager that knows nothing of lines takes a free lock, writes its six fields and leaves ours, as
-// measured of MongoDB's own. Ours queue behind it; its release leaves state 0 and our line, and the
-// first of the line has it within an interval, then the next.
+// A manager that knows nothing of lines takes a free lock, writes its six fields and leaves ours,
+// as measured of MongoDB's own. Ours queue behind it; its release leaves state 0 and our line, and
+// the first of the line has it within an interval, then the next.
 func TestLock_ForeignManagerReleases_FirstInLineHasIt(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -190,7 +190,8 @@ func TestLockAll_FourUsersInAllOrders_NoDeadlock(t *testing.T) {
 	})
 }
 
-// A lock that was acquired twice by its guard is handed over by the second release, not by the first.
+// A lock that was acquired twice by its guard is handed over by the second release, not by the
+// first.
 func TestReenter_ReleasedOnce_StaysHeld(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -26,8 +26,8 @@ func (w *world) standsInLine(t testing.TB, name, process string) bool {
 	return false
 }
 
-// The first in line is killed. Those behind it pass it over when it has missed two pings, while the holder lives
-// on; it is not condemned for that, and the next has its turn with the release.
+// The first in line is killed. Those behind it pass it over when it has missed two pings, while the
+// holder lives on; it is not condemned for that, and the next has its turn with the release.
 func TestFaults_FirstInLineKilled_IsPassedOver(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

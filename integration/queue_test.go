@@ -211,8 +211,8 @@ func TestTryLock_OthersWait_OvertakesNobody(t *testing.T) {
 	})
 }
 
-// Two processes hold one lock each and wait for the other's: exactly the one that came last is told,
-// with the circle in words; the other has its turn.
+// Two processes hold one lock each and wait for the other's: exactly the one that came last is
+// told, with the circle in words; the other has its turn.
 func TestDeadlock_TwoProcesses_OneIsTold(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

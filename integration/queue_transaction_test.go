@@ -49,8 +49,8 @@ func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
 	return client, m
 }
 
-// Transactions that take one lock exclude each other, and guards: a counter that is read and written
-// beside the transactions, so that only the lock protects it, loses no update.
+// Transactions that take one lock exclude each other, and guards: a counter that is read and
+// written beside the transactions, so that only the lock protects it, loses no update.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -96,8 +96,8 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	})
 }
 
-// A transaction keeps guards away until it ends, by a commit or an abort, and is free to have at once
-// afterwards.
+// A transaction keeps guards away until it ends, by a commit or an abort, and is free to have at
+// once afterwards.
 func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {

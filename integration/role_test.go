@@ -24,8 +24,8 @@ import (
 // leastFeatures are what the user of these tests may do.
 var leastFeatures = []role.Feature{role.Locks, role.Lines, role.Transactions, role.History, role.Listings, role.Breaking}
 
-// leastUser starts a replica set with users and returns the connection string of one who has a role and nothing more, and
-// a function that changes what the role allows in database distlock.
+// leastUser starts a replica set with users and returns the connection string of one who has a role
+// and nothing more, and a function that changes what the role allows in database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
 	d := private(t, mongodtest.Options{Auth: true, ReplicaSet: 1})
@@ -57,7 +57,8 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	}
 }
 
-// life does everything that the features allow, and returns what was said of it: errors, and warnings of the log.
+// life does everything that the features allow, and returns what was said of it: errors, and
+// warnings of the log.
 func life(t *testing.T, uri string) []string {
 	t.Helper()
 	var said []string
@@ -154,8 +155,8 @@ func inLine(t *testing.T, m *distlock.Manager) error {
 	return <-done
 }
 
-// A user with the printed role and nothing more does everything, without an error and without a warning; with one action
-// less, whatever it is, something names it and its collection.
+// A user with the printed role and nothing more does everything, without an error and without a
+// warning; with one action less, whatever it is, something names it and its collection.
 func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 	uri, allow := leastUser(t)
 	if said := life(t, uri); len(said) > 0 {

@@ -19,12 +19,14 @@ import (
 	"mongodlm/internal/mongodtest"
 )
 
-// broadcast are the operations that ask every shard when the locks are sharded: those that look for a process in all
-// locks, or for old pings. The next two go where the names are that they are asked for.
+// broadcast are the operations that ask every shard when the locks are sharded: those that look for
+// a process in all locks, or for old pings. The next two go where the names are that they are asked
+// for.
 var broadcast = []string{"Held", "HeldSummary", "Waiting", "Prune", "HeldOrFree", "Snapshots"}
 
-// Tries to break: with locks and pings sharded by a hash of _id, every command that acquires, releases, waits,
-// takes over, breaks, pings or condemns goes to one shard, whose answer alone says what became of it.
+// Tries to break: with locks and pings sharded by a hash of _id, every command that acquires,
+// releases, waits, takes over, breaks, pings or condemns goes to one shard, whose answer alone says
+// what became of it.
 func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
@@ -99,8 +101,9 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 	return len(values)
 }
 
-// Tries to break: where a server refuses to join sharded collections, as 4.4 does, looks and listings are complete all
-// the same: each lock with the pings of its holder and of those who wait, whichever shards they are on.
+// Tries to break: where a server refuses to join sharded collections, as 4.4 does, looks and
+// listings are complete all the same: each lock with the pings of its holder and of those who wait,
+// whichever shards they are on.
 func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, clustered, func(t *testing.T, w *world) {
@@ -171,7 +174,8 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	})
 }
 
-// Tries to break: who only looks, and has no ping to know the store's clock by, is told ages behind a mongos, too.
+// Tries to break: who only looks, and has no ping to know the store's clock by, is told ages behind
+// a mongos, too.
 func TestSharded_Inspector_TellsAges(t *testing.T) {
 	t.Parallel()
 	forThese(t, clustered, func(t *testing.T, w *world) {
@@ -236,8 +240,8 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// Tries to break: what a transaction wrote on one shard is there exactly if the lock, on another, was held when it
-// committed.
+// Tries to break: what a transaction wrote on one shard is there exactly if the lock, on another,
+// was held when it committed.
 func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("sharded"), func(t *testing.T, w *world) {
@@ -273,8 +277,8 @@ func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 	})
 }
 
-// Tries to break: a lock that is held and waited for survives that the shard it is on steps down, or is killed and
-// started again; the line is as it was, and the fence rises.
+// Tries to break: a lock that is held and waited for survives that the shard it is on steps down,
+// or is killed and started again; the line is as it was, and the fence rises.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for what, harm := range map[string]func(s *mongodtest.Deployment) error{
@@ -309,8 +313,9 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	})
 }
 
-// Tries to break: a chunk that moves to another shard while the lock in it is held and waited for takes the lock and
-// its line along as they are; writes of both sides go on, and the turns come in order.
+// Tries to break: a chunk that moves to another shard while the lock in it is held and waited for
+// takes the lock and its line along as they are; writes of both sides go on, and the turns come in
+// order.
 func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for from := range 2 {
@@ -334,7 +339,8 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	})
 }
 
-// moveChunks moves all chunks of locks and pings from one shard to another, and returns what moves the same ones back.
+// moveChunks moves all chunks of locks and pings from one shard to another, and returns what moves
+// the same ones back.
 func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 	t.Helper()
 	config := w.d.app.Database("config")

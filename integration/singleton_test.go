@@ -91,8 +91,9 @@ func running(t *testing.T, managers []*distlock.Manager, run func(context.Contex
 	return end
 }
 
-// Five processes run a schedule whose work is over at once: every slot runs once, and not before its time by
-// the server's clock, also when the process that ran them leaves; the record and the list tell it.
+// Five processes run a schedule whose work is over at once: every slot runs once, and not before
+// its time by the server's clock, also when the process that ran them leaves; the record and the
+// list tell it.
 func TestSlots_FiveProcesses_EachSlotOnce(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -149,7 +150,8 @@ func TestSlots_FiveProcesses_EachSlotOnce(t *testing.T) {
 	})
 }
 
-// The pause switch and the window of a loop are obeyed by the next round, and a round costs three commands.
+// The pause switch and the window of a loop are obeyed by the next round, and a round costs three
+// commands.
 func TestLoop_SettingsObeyed_ThreeCommandsARound(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

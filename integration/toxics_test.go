@@ -95,7 +95,8 @@ func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, 
 	return l, m
 }
 
-// commandLimit bounds the commands of processes on bad links: long enough for a server on a busy machine.
+// commandLimit bounds the commands of processes on bad links: long enough for a server on a busy
+// machine.
 const commandLimit = 3 * time.Second
 
 // strike lets a fault come at the next operation of that kind.

@@ -94,8 +94,8 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	})
 }
 
-// Whoever touches the lock while work goes on makes it run once more at most: waiters and readers that come and
-// go. What the guard renews and reorders from inside is part of the transaction.
+// Whoever touches the lock while work goes on makes it run once more at most: waiters and readers
+// that come and go. What the guard renews and reorders from inside is part of the transaction.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {

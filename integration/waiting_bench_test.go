@@ -28,8 +28,8 @@ var (
 	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
 )
 
-// BenchmarkWaiting shows what waiting in line costs, in least writes: the median of a durable update
-// of one small document on the same server in the same minute. Nothing here is asserted.
+// BenchmarkWaiting shows what waiting in line costs, in least writes: the median of a durable
+// update of one small document on the same server in the same minute. Nothing here is asserted.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -126,8 +126,8 @@ type grab struct {
 	by    int
 }
 
-// timeHandOvers times the way from the call of Release to the return of the next Lock, while a given
-// number of callers stand in the line.
+// timeHandOvers times the way from the call of Release to the return of the next Lock, while a
+// given number of callers stand in the line.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15, 9
@@ -295,8 +295,8 @@ func (w *world) countIdle(b *testing.B) {
 	b.Logf("one waiter: %v; 1,000 of 20 locks: %v", all[0], all[1])
 }
 
-// settledDown waits until the looks at newcomers are over and the pauses between questions have grown:
-// two seconds in which at most five commands are sent.
+// settledDown waits until the looks at newcomers are over and the pauses between questions have
+// grown: two seconds in which at most five commands are sent.
 func (w *world) settledDown(t testing.TB, sent *counter) {
 	t.Helper()
 	last := sent.total()

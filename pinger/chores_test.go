@@ -136,10 +136,10 @@ func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session 
 	return g.Session
 }
 
-// Tries to break: a place in a line that no attempt of the process owns, as a command leaves it that
-// was carried out after its caller gave up, is taken out of the line within a ping. Places of attempts
-// that are under way, of queued releases and of other processes stay. It costs one small read a ping
-// when nothing is wrong, however many guards there are.
+// Tries to break: a place in a line that no attempt of the process owns, as a command leaves it
+// that was carried out after its caller gave up, is taken out of the line within a ping. Places of
+// attempts that are under way, of queued releases and of other processes stay. It costs one small
+// read a ping when nothing is wrong, however many guards there are.
 func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	for name, guards := range map[string]int{"few guards": 1, "many guards": 100} {
@@ -365,8 +365,8 @@ func TestNew_BadConfig(t *testing.T) {
 	}
 }
 
-// Tries to break: Close is not silent about an acquisition of unknown outcome when its last ping gives the process
-// id up, so that nobody reaps under it. What a twin has is the twin's.
+// Tries to break: Close is not silent about an acquisition of unknown outcome when its last ping
+// gives the process id up, so that nobody reaps under it. What a twin has is the twin's.
 func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -405,8 +405,8 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	}
 }
 
-// A ghost that is forgotten because the term that found it is over leaves nothing with the process id, which
-// may be used for years.
+// A ghost that is forgotten because the term that found it is over leaves nothing with the process
+// id, which may be used for years.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

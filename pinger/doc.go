@@ -29,14 +29,14 @@
 // # Numbers
 //
 // Every ping carries a number that its process has chosen: 1, 2, 3 and so on for each process id, a
-// new one for each ping that is sent, whatever becomes of it. The store takes a number only if it is
-// larger than the one there. So a ping that was lost and is carried out later matches nothing, and
-// nothing is assumed of how long a request may be under way: what a closed socket still holds is
-// sent again when a link heals. And it takes one only over a ping of the same process: the time local
-// in the document must be that of the last acknowledged one, or of one sent since (the latest 63 of
-// these). Of two processes with one id, whichever pings second finds the ping of the other, be its own
-// number smaller or, after failed pings, larger; it takes a new id and leaves the document to the
-// other, which keeps its locks. Local times are told apart by the millisecond.
+// new one for each ping that is sent, whatever becomes of it. The store takes a number only if it
+// is larger than the one there. So a ping that was lost and is carried out later matches nothing,
+// and nothing is assumed of how long a request may be under way: what a closed socket still holds
+// is sent again when a link heals. And it takes one only over a ping of the same process: the time
+// local in the document must be that of the last acknowledged one, or of one sent since (the latest
+// 63 of these). Of two processes with one id, whichever pings second finds the ping of the other,
+// be its own number smaller or, after failed pings, larger; it takes a new id and leaves the
+// document to the other, which keeps its locks. Local times are told apart by the millisecond.
 //
 // A document that was removed is made anew by the next ping. Its process learns that, and takes a
 // new id. Where a late ping or the copy of a ping came first and made the document, the removal is

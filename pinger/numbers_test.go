@@ -40,8 +40,8 @@ func (b *bundle) seq(t *testing.T) int64 {
 }
 
 // I7: tries to break "no number is sent twice". Whatever becomes of a ping, refused, lost or carried
-// out without a reply, the next has another number; a new process id begins with 1. And no lost reply
-// is taken for a twin.
+// out without a reply, the next has another number; a new process id begins with 1. And no lost
+// reply is taken for a twin.
 func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -160,8 +160,9 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 	})
 }
 
-// A ping that was carried out without an answer is recognised among many that were not: whether it is the
-// last one acknowledged or one of the latest. One that is older than those costs the id, and no more.
+// A ping that was carried out without an answer is recognised among many that were not: whether it
+// is the last one acknowledged or one of the latest. One that is older than those costs the id, and
+// no more.
 func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	const many = 100

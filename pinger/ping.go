@@ -22,8 +22,8 @@ type beat struct {
 	mine []time.Time
 }
 
-// mostMine bounds beat.mine. Of more the oldest that were not acknowledged are left out; one of them that
-// stands in the document is taken for a twin's, and nothing is released.
+// mostMine bounds beat.mine. Of more the oldest that were not acknowledged are left out; one of
+// them that stands in the document is taken for a twin's, and nothing is released.
 const mostMine = 64
 
 // wrote notes a ping that is sent.
@@ -144,8 +144,8 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	return t
 }
 
-// giveUpProcess gives the process id up: the term is over, all guards are lost, the next ping is sent
-// under a new id.
+// giveUpProcess gives the process id up: the term is over, all guards are lost, the next ping is
+// sent under a new id.
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("session over")
 	p.stats.sessions.Add(1)

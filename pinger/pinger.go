@@ -26,8 +26,8 @@ type Owner interface {
 	Sweep()
 	// Swept is called when what Sweep began is done.
 	Swept()
-	// Owns reports, between Sweep and Swept, whether at any time since Sweep a guard, trusted or not but not yet released, or an attempt that is
-	// under way names the session.
+	// Owns reports, between Sweep and Swept, whether at any time since Sweep a guard, trusted or
+	// not but not yet released, or an attempt that is under way names the session.
 	Owns(ts bson.ObjectID) bool
 	// Guarded returns the sessions of the guards that are trusted under t now.
 	Guarded(t *Term) []catalog.HeldSession
@@ -35,12 +35,13 @@ type Owner interface {
 	// the store's answer does not show. The answer may have been stale: ask again before
 	// ending anything.
 	Vanished(ctx context.Context, s catalog.Session)
-	// ReleaseInStore takes a session out of its lock, holder or waiter, in one try, and tells whoever of this
-	// process is granted the lock by it. Errors: those of [catalog.Queues.Leave].
+	// ReleaseInStore takes a session out of its lock, holder or waiter, in one try, and tells
+	// whoever of this process is granted the lock by it. Errors: those of [catalog.Queues.Leave].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
-// Told is told, by the pinger's goroutines, of what they did. It must not block: a ping waits for it.
+// Told is told, by the pinger's goroutines, of what they did. It must not block: a ping waits for
+// it.
 type Told interface {
 	// Pinged: a ping went on for took, and was late by late; err is nil when it was acknowledged.
 	Pinged(process string, took, late time.Duration, err error)
@@ -75,7 +76,8 @@ type Config struct {
 	Logger     zerolog.Logger
 	// Told is told of what happens; nil tells nobody.
 	Told Told
-	// Jitter returns a number in [0, 1); default math/rand, or what a simulation brings with its clock.
+	// Jitter returns a number in [0, 1); default math/rand, or what a simulation brings with its
+	// clock.
 	Jitter func() float64
 }
 
@@ -127,8 +129,8 @@ type LockPinger struct {
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger that does nothing yet. Of ctx it takes the clock of a test or a simulation, if it
-// carries one, and does not keep it.
+// New makes a pinger that does nothing yet. Of ctx it takes the clock of a test or a simulation, if
+// it carries one, and does not keep it.
 func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
 		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
@@ -180,7 +182,8 @@ func (p *LockPinger) Last() *Term {
 	return p.term
 }
 
-// Process returns the process id under which it pings; empty before the first ping was acknowledged.
+// Process returns the process id under which it pings; empty before the first ping was
+// acknowledged.
 func (p *LockPinger) Process() string {
 	if t := p.Last(); t != nil {
 		return t.Process()
@@ -188,8 +191,8 @@ func (p *LockPinger) Process() string {
 	return ""
 }
 
-// Steady returns since when pings are acknowledged without a failure, on the process's monotonic clock; ok is
-// false while they are not. Who judges others' pings asks whether the server took any.
+// Steady returns since when pings are acknowledged without a failure, on the process's monotonic
+// clock; ok is false while they are not. Who judges others' pings asks whether the server took any.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
@@ -211,8 +214,9 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 }
 
 // Close stops the loops, tries every release that is left once more, ends the term and removes the
-// ping document. Where the term is over already it pings once more before: what a twin has is left to it. Everything is bounded by ctx. What could not be released is in the error. The locks
-// of the process must have been released before. Idempotent.
+// ping document. Where the term is over already it pings once more before: what a twin has is left
+// to it. Everything is bounded by ctx. What could not be released is in the error. The locks of the
+// process must have been released before. Idempotent.
 //
 // A ping that is under way is waited for, at most its own limit: given up, it could be applied
 // after the ping document was removed and make it anew.

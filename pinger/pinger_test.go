@@ -228,8 +228,8 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 	})
 }
 
-// A12, F17, H2: a document that is not as the process left it means a twin, an edit or a removal; the
-// session is over and a new id is taken.
+// A12, F17, H2: a document that is not as the process left it means a twin, an edit or a removal;
+// the session is over and a new id is taken.
 func TestLockPinger_DocumentNotAsLeft_SessionOver(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(b *bundle){
@@ -297,7 +297,8 @@ func TestLockPinger_Condemned_SessionOver(t *testing.T) {
 	}
 }
 
-// A panic in one tick is logged and the next tick comes (mongos lost its ping thread for good, H16).
+// A panic in one tick is logged and the next tick comes (mongos lost its ping thread for good,
+// H16).
 func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

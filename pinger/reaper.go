@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// tallyAbove is the number of guards from which the reaper compares a count and a sum of fences, and
-// reads the list of holders only when they differ.
+// tallyAbove is the number of guards from which the reaper compares a count and a sum of fences,
+// and reads the list of holders only when they differ.
 const tallyAbove = 64
 
 // A chore is the work that follows an acknowledged ping of a term.
@@ -54,8 +54,8 @@ func (p *LockPinger) choreLoop() {
 	}
 }
 
-// step runs one chore. Its failure is logged once per episode, except that the server is away, which
-// the ping says.
+// step runs one chore. Its failure is logged once per episode, except that the server is away,
+// which the ping says.
 func (p *LockPinger) step(failing map[string]bool, name string, do func() error) bool {
 	return p.guarded(name, func() error {
 		err := do()
@@ -100,12 +100,12 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 
 // Reap compares the sessions with which this process stands in lock documents, as a holder or in a
 // line, with what the process owns. One that nobody owns is a ghost of a command that was lost and
-// carried out all the same: it is released by its session, or taken out of the line. A guard that the
-// store does not show is reported to the owner. One small read when both agree.
+// carried out all the same: it is released by its session, or taken out of the line. A guard that
+// the store does not show is reported to the owner. One small read when both agree.
 //
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
-// here; and what it has seen counts only while t lasts, to the very release of a ghost: a read may be
-// slow, and a later ping may have found a twin.
+// here; and what it has seen counts only while t lasts, to the very release of a ghost: a read may
+// be slow, and a later ping may have found a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -150,8 +150,8 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 }
 
 // standing returns the sessions with which the process stands in lock documents. Where it has many
-// guards and a count of the holders agrees with them, they are not read: then the answer is the guards
-// themselves and those who wait.
+// guards and a count of the holders agrees with them, they are not read: then the answer is the
+// guards themselves and those who wait.
 func (p *LockPinger) standing(ctx context.Context, process string, guards []catalog.HeldSession) (
 	[]catalog.HeldSession, error,
 ) {
@@ -171,15 +171,15 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 	return p.cfg.Store.Held(ctx, process)
 }
 
-// Doubt notes that this process may come to stand in a lock although nobody knows of it: the outcome
-// of a command that takes a lock or a place in its line is unknown, and the store does not show it yet.
-// Reap finds it when it appears; Close looks for it once more.
+// Doubt notes that this process may come to stand in a lock although nobody knows of it: the
+// outcome of a command that takes a lock or a place in its line is unknown, and the store does not
+// show it yet. Reap finds it when it appears; Close looks for it once more.
 func (p *LockPinger) Doubt() { p.doubt.Store(true) }
 
 // lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
-// to the reaper. It reports whether the store answered for the process id that had the doubt: if not, what
-// is held then is taken over in time. Where that ping gives the id up nobody may reap it; only to a twin nothing
-// stays held, since what stands under the id is the twin's.
+// to the reaper. It reports whether the store answered for the process id that had the doubt: if
+// not, what is held then is taken over in time. Where that ping gives the id up nobody may reap it;
+// only to a twin nothing stays held, since what stands under the id is the twin's.
 func (p *LockPinger) lastReap(ctx context.Context) bool {
 	id := p.Last().id
 	return p.guarded("last reap", func() error {
@@ -213,8 +213,8 @@ const (
 	pruneBatches = 10
 )
 
-// pruneLocks deletes lock documents that nobody has acquired for the prune age, a share of them each turn: it
-// goes on where the last turn ended, and returns where the next one goes on.
+// pruneLocks deletes lock documents that nobody has acquired for the prune age, a share of them
+// each turn: it goes on where the last turn ended, and returns where the next one goes on.
 func (p *LockPinger) pruneLocks(ctx context.Context, serverTime time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()

@@ -13,14 +13,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// releaseParallel bounds how many sessions are taken out of their locks at a time in the background,
-// so that a crowd of waiters that is cancelled at once does not outrun the server.
+// releaseParallel bounds how many sessions are taken out of their locks at a time in the
+// background, so that a crowd of waiters that is cancelled at once does not outrun the server.
 const releaseParallel = 16
 
-// releaseQueue is the list of sessions that are taken out of their locks in the background: those of
-// callers that have gone, and the late releases, whose first try failed or whose acquisition has an
-// unknown outcome. mongos has had a list of the latter since 2.0; its entries could be forgotten at a
-// shutdown.
+// releaseQueue is the list of sessions that are taken out of their locks in the background: those
+// of callers that have gone, and the late releases, whose first try failed or whose acquisition has
+// an unknown outcome. mongos has had a list of the latter since 2.0; its entries could be forgotten
+// at a shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below
 	entries map[catalog.Session]*release
@@ -110,7 +110,8 @@ func (q *releaseQueue) hire() bool {
 	return true
 }
 
-// take gives a worker an entry that is due; ok is false when there is none, and the worker has gone.
+// take gives a worker an entry that is due; ok is false when there is none, and the worker has
+// gone.
 func (q *releaseQueue) take() (s catalog.Session, r release, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,8 +177,8 @@ func (q *releaseQueue) gone() {
 // [LockPinger.Releasing] for what it may do. No I/O here; never blocks.
 func (p *LockPinger) ReleaseSoon(s catalog.Session, under ...*Term) { p.enlist(s, false, under) }
 
-// ReleaseLater is ReleaseSoon of a session whose release failed, or whose acquisition has an unknown
-// outcome: it is counted and logged as a late release.
+// ReleaseLater is ReleaseSoon of a session whose release failed, or whose acquisition has an
+// unknown outcome: it is counted and logged as a late release.
 func (p *LockPinger) ReleaseLater(s catalog.Session, under ...*Term) { p.enlist(s, true, under) }
 
 func (p *LockPinger) enlist(s catalog.Session, late bool, under []*Term) {
@@ -188,8 +189,9 @@ func (p *LockPinger) enlist(s catalog.Session, late bool, under []*Term) {
 // errUnproven says why a release waits.
 var errUnproven = errors.New("it waits for an acknowledged ping, since a twin may have the lock by now")
 
-// Releasing returns the context in which a session of a term may be taken out of its lock now. A twin
-// holds by the very sessions that this process had when the two became two, and only a ping tells of it:
+// Releasing returns the context in which a session of a term may be taken out of its lock now. A
+// twin holds by the very sessions that this process had when the two became two, and only a ping
+// tells of it:
 //
 //   - While a term of that process id is trusted the release may be sent: the term itself, or a later
 //     one, which began with an acknowledged ping, so no twin had pinged until then.
@@ -244,8 +246,8 @@ func (p *LockPinger) work() {
 	}
 }
 
-// release tries one entry of the list once, or forgets it: what is the twin's by now, and a ghost that
-// a term has found which is over. A ghost that is one still the next ping finds again.
+// release tries one entry of the list once, or forgets it: what is the twin's by now, and a ghost
+// that a term has found which is over. A ghost that is one still the next ping finds again.
 func (p *LockPinger) release(s catalog.Session, r release) {
 	ctx, cancel := context.WithTimeout(p.pinging, p.cfg.Limit)
 	defer cancel()

@@ -16,8 +16,8 @@ type Stats struct {
 	Panics      int64         // recovered
 	MaxLateness time.Duration // worst lateness of the loop itself
 	Lateness    time.Duration // the latest
-	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged ping, give or
-	// take half of its round trip.
+	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged
+	// ping, give or take half of its round trip.
 	Skew time.Duration
 	Left int // sessions that are yet to be taken out of their locks
 }

@@ -24,7 +24,8 @@ var (
 	ErrStopped = errors.New("the pinger was closed")
 )
 
-// An identity is a process id from the first ping under it until it is given up. All terms under it share it.
+// An identity is a process id from the first ping under it until it is given up. All terms under it
+// share it.
 type identity struct {
 	process string
 	used    context.Context // ends when the id is given up; its cause is the reason

@@ -11,15 +11,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// ErrNotDue is returned by [BeginSlot] and [LatestSlot] when there is no slot that may be begun: the latest
-// one was begun, or the settings stop them.
+// ErrNotDue is returned by [BeginSlot] and [LatestSlot] when there is no slot that may be begun:
+// the latest one was begun, or the settings stop them.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
 // beginTries is how often BeginSlot asks a store that does not answer.
 const beginTries = 3
 
-// LatestSlot returns the latest slot that is later than last and not later than now. A zero last is that of a
-// schedule that never ran. Errors: [ErrNotDue]; [ErrBadSchedule].
+// LatestSlot returns the latest slot that is later than last and not later than now. A zero last is
+// that of a schedule that never ran. Errors: [ErrNotDue]; [ErrBadSchedule].
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
@@ -50,16 +50,17 @@ type BegunSlot struct {
 	t *tenure
 }
 
-// BeginSlot begins a slot for a program that decides by itself when it asks, such as another scheduler, under
-// the guard of a lock of m that it has just acquired. [RunSlots] is better where it will do. The record is
-// that of the guard's name, and as there no slot is ever begun twice.
+// BeginSlot begins a slot for a program that decides by itself when it asks, such as another
+// scheduler, under the guard of a lock of m that it has just acquired. [RunSlots] is better where
+// it will do. The record is that of the guard's name, and as there no slot is ever begun twice.
 //
-// choose is given the time of the latest slot that was begun, zero when there was none, and the server's
-// clock, and returns the slot to begin, as [LatestSlot] does. One that is not later than last is not begun.
+// choose is given the time of the latest slot that was begun, zero when there was none, and the
+// server's clock, and returns the slot to begin, as [LatestSlot] does. One that is not later than
+// last is not begun.
 //
-// It returns when ctx ends. Errors: that of choose as it is; [ErrNotDue]; those of [RunSlots]. After three tries that
-// the store does not answer, or when ctx ends first, the slot may have been begun; then it runs nowhere. Three
-// commands.
+// It returns when ctx ends. Errors: that of choose as it is; [ErrNotDue]; those of [RunSlots].
+// After three tries that the store does not answer, or when ctx ends first, the slot may have been
+// begun; then it runs nowhere. Three commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -88,7 +89,8 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
 }
 
-// begin is one try. It returns the slot that it has tried to begin, too, which the next try must know.
+// begin is one try. It returns the slot that it has tried to begin, too, which the next try must
+// know.
 func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	choose func(last, now time.Time) (time.Time, error)) (time.Time, error) {
 	if err := r.enter(ctx, t); err != nil {
@@ -128,8 +130,8 @@ func begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	}
 }
 
-// End records that the slot is over, with an error or without. It does not release the guard, and changes
-// nothing when another holder has begun a slot since. One command.
+// End records that the slot is over, with an error or without. It does not release the guard, and
+// changes nothing when another holder has begun a slot since. One command.
 func (b *BegunSlot) End(err error) error {
 	_, err = b.r.change(b.t, Change{Rev: b.t.rec.rev, Dates: []string{"ended"}, Set: ending(b.t.rec, err, time.Time{})})
 	return err

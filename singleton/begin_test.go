@@ -33,7 +33,8 @@ func (p *process) begin(choose func(last, now time.Time) (time.Time, error), ove
 	return slot.Time, slot.End(over)
 }
 
-// A slot that many ask for is begun by the first; the settings stop it; the next hour there is the next.
+// A slot that many ask for is begun by the first; the settings stop it; the next hour there is the
+// next.
 func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ps := []*process{w.start(0), w.start(time.Hour), w.start(-time.Hour)}
@@ -101,8 +102,8 @@ func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	}
 }
 
-// What no slot is for is told: a schedule that never fired and one that does not rise, a choice that is not
-// later, arguments that are missing.
+// What no slot is for is told: a schedule that never fired and one that does not rise, a choice
+// that is not later, arguments that are missing.
 func TestBeginSlot_NothingToBegin_SaysWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

@@ -43,8 +43,8 @@ func (r *rounds) last() (n int, at time.Time) {
 	return n, at
 }
 
-// It tries to break: settings that cannot be understood are looked at again after 10 s at most, however long they
-// were wrong, by loops and by schedules.
+// It tries to break: settings that cannot be understood are looked at again after 10 s at most,
+// however long they were wrong, by loops and by schedules.
 func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 	}
 }
 
-// It tries to break: a server's clock that steps in the middle of a round, as with an election, changes nothing of the
-// interval of a loop.
+// It tries to break: a server's clock that steps in the middle of a round, as with an election,
+// changes nothing of the interval of a loop.
 func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	for name, by := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	}
 }
 
-// It tries to break: the end of a round that could not be recorded at once is recorded when the store answers, not
-// with the next round.
+// It tries to break: the end of a round that could not be recorded at once is recorded when the
+// store answers, not with the next round.
 func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
 		t.Run(name, func(t *testing.T) {
@@ -171,8 +171,8 @@ func (l *logged) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-// It tries to break: a loop with the name of a schedule changes nothing of its record, though its first question is
-// not answered.
+// It tries to break: a loop with the name of a schedule changes nothing of its record, though its
+// first question is not answered.
 func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		doc := bson.D{{Key: "_id", Value: "a"}, {Key: "fence", Value: int64(0)}, {Key: "kind", Value: "slots"},
@@ -227,8 +227,9 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// It tries to break: a process that shuts down in good order leaves no round that looks as if it had died in it,
-// though the store does not answer twice, and a slot with Rerun is not run again. Every shutdown is bounded.
+// It tries to break: a process that shuts down in good order leaves no round that looks as if it
+// had died in it, though the store does not answer twice, and a slot with Rerun is not run again.
+// Every shutdown is bounded.
 func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   int
@@ -297,7 +298,8 @@ func TestRun_ShutdownAfterLongSilence_IsBounded(t *testing.T) {
 	})
 }
 
-// It tries to break: a process whose turn is over goes to the end of the line only when its last round is recorded.
+// It tries to break: a process whose turn is over goes to the end of the line only when its last
+// round is recorded.
 func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, failed := w.start(0), false

@@ -10,14 +10,15 @@ import (
 
 // Errors of running.
 var (
-	// ErrBadArgument is returned, before any I/O, by all that take arguments, when one is out of bounds.
-	// The text names it and says what is allowed.
+	// ErrBadArgument is returned, before any I/O, by all that take arguments, when one is out of
+	// bounds. The text names it and says what is allowed.
 	ErrBadArgument = errors.New("singleton: bad argument")
 	// ErrNeverFires is returned by RunSlots, before any I/O when it is so from the start, when the
 	// schedule has no slot to come: its Next returns the zero time.
 	ErrNeverFires = errors.New("singleton: the schedule never fires")
-	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than the one it
-	// was given, or is no whole millisecond, or when there are more slots than could ever be run.
+	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than the
+	// one it was given, or is no whole millisecond, or when there are more slots than could ever be
+	// run.
 	ErrBadSchedule = errors.New("singleton: bad schedule")
 	// ErrStale is returned by a Store when a record carries a larger fence than the change, and by Run
 	// and RunSlots when it does although this process holds the lock: the locks were set back, as by
@@ -27,12 +28,13 @@ var (
 	ErrChanged = errors.New("singleton: the record is not as it was read")
 	// ErrPanic is matched by *PanicError.
 	ErrPanic = errors.New("singleton: panic")
-	// ErrShutdown is the cause with which the context of a round ends that was not over Drain after the
-	// context of Run had ended.
+	// ErrShutdown is the cause with which the context of a round ends that was not over Drain after
+	// the context of Run had ended.
 	ErrShutdown = errors.New("singleton: the time to drain is over")
 )
 
-// A MalformedError names a document of settings or singletons that cannot be understood, and its field.
+// A MalformedError names a document of settings or singletons that cannot be understood, and its
+// field.
 type MalformedError = catalog.MalformedError
 
 // A PanicError is the error of a round that panicked. The record of the round says so, and the loop

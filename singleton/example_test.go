@@ -45,8 +45,8 @@ func ExampleRun() {
 	// Output: cleanup loop done 3 rounds, stopped: false
 }
 
-// Each slot of a schedule once, on one process of all that run this, whatever their clocks say. A schedule
-// of github.com/robfig/cron/v3 can stand for Every.
+// Each slot of a schedule once, on one process of all that run this, whatever their clocks say. A
+// schedule of github.com/robfig/cron/v3 can stand for Every.
 func ExampleRunSlots() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()

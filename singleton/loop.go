@@ -10,8 +10,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Loop is a function that runs every interval, on one process of all that run the Loop of this name. The
-// zero value of a field that is not required means its default.
+// A Loop is a function that runs every interval, on one process of all that run the Loop of this
+// name. The zero value of a field that is not required means its default.
 type Loop struct {
 	// Name is that of the lock, of the settings and of the record. Required.
 	Name string
@@ -20,14 +20,15 @@ type Loop struct {
 	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms. A
 	// round that takes longer is followed by the next at once. Required.
 	Every time.Duration
-	// Jitter is by how much more than Every it is at most, a random part of it each time. Default none.
+	// Jitter is by how much more than Every it is at most, a random part of it each time. Default
+	// none.
 	Jitter time.Duration
 	// Do is a round. Its context ends when the lock is lost, and at shutdown after Drain; the guard is
 	// there for its fence. Do must return then: this process does nothing else before. A round has
 	// failed when Do returns an error or panics; the loop goes on. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
-	// Turn is after how many rounds a process goes to the end of the line, so that the processes take turns.
-	// Default 0: never.
+	// Turn is after how many rounds a process goes to the end of the line, so that the processes
+	// take turns. Default 0: never.
 	Turn int
 	// Why is the reason that the lock gives. Default "runs the loop".
 	Why string
@@ -36,27 +37,29 @@ type Loop struct {
 	BackOff time.Duration
 	// Drain is how long a round may go on after the context of Run has ended. Default 30 s.
 	Drain time.Duration
-	// Zone is the time zone of the active window. Default UTC, so that all processes mean the same; mongos
-	// took that of the machine it ran on, which is time.Local.
+	// Zone is the time zone of the active window. Default UTC, so that all processes mean the same;
+	// mongos took that of the machine it ran on, which is time.Local.
 	Zone *time.Location
 }
 
-// Run runs a Loop until ctx ends: it waits in line for the lock, holds it for as long as it can, and while
-// it holds it does rounds. mongos' balancer did so from 3.4 on. When ctx ends it waits for the round that
-// runs, releases and returns nil.
+// Run runs a Loop until ctx ends: it waits in line for the lock, holds it for as long as it can,
+// and while it holds it does rounds. mongos' balancer did so from 3.4 on. When ctx ends it waits
+// for the round that runs, releases and returns nil.
 //
-// At most one round of a name runs under a trusted guard at any instant; see package distlock for what that
-// rests on. The first round of a new holder is due when the one before left it, and Every after the
-// beginning of a round in which that one died: restarts do not make rounds more frequent. Before each round the
-// settings are read, see [ParseSettings]: those that stop it, and those that cannot be understood, are looked at
-// again after 10 s, or after Every if that is less. What went on is in the record, see [List].
+// At most one round of a name runs under a trusted guard at any instant; see package distlock for
+// what that rests on. The first round of a new holder is due when the one before left it, and Every
+// after the beginning of a round in which that one died: restarts do not make rounds more frequent.
+// Before each round the settings are read, see [ParseSettings]: those that stop it, and those that
+// cannot be understood, are looked at again after 10 s, or after Every if that is less. What went
+// on is in the record, see [List].
 //
 // Commands: three a round, one when the settings stop it, two more for a new holder.
 //
-// Errors: [ErrBadArgument] before any I/O; what a call of Lock returns when waiting is hopeless, such
-// as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a release that
-// failed. A round's error is none of Run: it is recorded, and logged by the Manager's logger. Neither is a
-// store that does not answer: Run tries again after pauses that double from 1 s to 30 s.
+// Errors: [ErrBadArgument] before any I/O; what a call of Lock returns when waiting is hopeless,
+// such as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a
+// release that failed. A round's error is none of Run: it is recorded, and logged by the Manager's
+// logger. Neither is a store that does not answer: Run tries again after pauses that double from 1
+// s to 30 s.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain, zone: l.Zone}
 	if err := r.check(ctx, m); err != nil {
@@ -123,7 +126,8 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	return 0, l.end(r, t)
 }
 
-// end records what the last round came to, unless that was done and the answer was lost, or a hand was at the record.
+// end records what the last round came to, unless that was done and the answer was lost, or a hand
+// was at the record.
 func (l *Loop) end(r *runner, t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
 		_, err = r.change(t, Change{Rev: t.rec.rev, Dates: []string{"ended"}, Set: t.ending})
@@ -133,8 +137,8 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first is when the first round of a new holder is due: when the last one left it, and Every after the
-// beginning of a round whose end is not recorded.
+// first is when the first round of a new holder is due: when the last one left it, and Every after
+// the beginning of a round whose end is not recorded.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {

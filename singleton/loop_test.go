@@ -16,8 +16,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// Five processes run a loop: it runs every interval, on one of them, and costs three commands a round; the
-// others send nothing for it.
+// Five processes run a loop: it runs every interval, on one of them, and costs three commands a
+// round; the others send nothing for it.
 func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -57,8 +57,8 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	})
 }
 
-// Processes that take turns go to the end of the line after so many rounds: each does as many as the others, and a
-// round still comes every interval.
+// Processes that take turns go to the end of the line after so many rounds: each does as many as
+// the others, and a round still comes every interval.
 func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -90,8 +90,8 @@ func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	})
 }
 
-// The answer about the settings is late, and the lock was lost meanwhile: no round begins, although nobody else has
-// the lock.
+// The answer about the settings is late, and the lock was lost meanwhile: no round begins, although
+// nobody else has the lock.
 func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
@@ -114,7 +114,8 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	})
 }
 
-// Failures are told and lengthen the pause, doubling to the limit; a success ends that. A panic is a failure.
+// Failures are told and lengthen the pause, doubling to the limit; a success ends that. A panic is
+// a failure.
 func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		fail := []any{"", "boom", "boom", errors.New("panic"), "boom", "", ""}
@@ -152,8 +153,8 @@ func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	})
 }
 
-// The round of a holder that is told to end is waited for, with a context that lives for Drain; then its
-// context ends, and it is still waited for. Nobody else runs before it is over.
+// The round of a holder that is told to end is waited for, with a context that lives for Drain;
+// then its context ends, and it is still waited for. Nobody else runs before it is over.
 func TestRun_Shutdown_Drains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -185,8 +186,8 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 	})
 }
 
-// The context of a round ends when its lock is lost, the round of the new holder comes after that, and what
-// the old holder writes into the record matches nothing.
+// The context of a round ends when its lock is lost, the round of the new holder comes after that,
+// and what the old holder writes into the record matches nothing.
 func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -237,8 +238,8 @@ func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 	})
 }
 
-// The pause switch, the window and settings that cannot be understood stop the rounds from the next one on;
-// the last are told in the record, with their field.
+// The pause switch, the window and settings that cannot be understood stop the rounds from the next
+// one on; the last are told in the record, with their field.
 func TestRun_Settings_StopRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) { // it is midnight
 		var r referee
@@ -330,8 +331,8 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 	})
 }
 
-// What cannot be mended by waiting is returned: a record that is damaged or another's, a record with a newer
-// fence than the lock, a Manager that was closed.
+// What cannot be mended by waiting is returned: a record that is damaged or another's, a record
+// with a newer fence than the lock, a Manager that was closed.
 func TestRun_Hopeless_Returns(t *testing.T) {
 	loop := func(p *process) error {
 		return singleton.Run(p.ctx, p.Manager, singleton.Loop{Name: "a", Store: p.store, Every: time.Second,

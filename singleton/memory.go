@@ -34,8 +34,8 @@ func NewMemoryStore(now func() time.Time) *MemoryStore {
 	return &MemoryStore{now: now, settings: map[string]bson.Raw{}, records: map[string]bson.D{}}
 }
 
-// Put puts a document into settings or singletons, as an operator's hand would, in the place of one with
-// the same _id, which must be a string.
+// Put puts a document into settings or singletons, as an operator's hand would, in the place of one
+// with the same _id, which must be a string.
 func (s *MemoryStore) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {

@@ -18,14 +18,15 @@ import (
 // codeUnauthorized is the server's code for a privilege that is missing.
 const codeUnauthorized = 13
 
-// mongoStore is the store in a MongoDB. One command a method, but for a change that matches nothing.
+// mongoStore is the store in a MongoDB. One command a method, but for a change that matches
+// nothing.
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
 
-// NewStore returns the store in a database, best that of the locks. It writes and reads with majority, and
-// reads from the primary, whatever the concerns of db. The user needs find on settings, and find, insert
-// and update on singletons. No I/O.
+// NewStore returns the store in a database, best that of the locks. It writes and reads with
+// majority, and reads from the primary, whatever the concerns of db. The user needs find on
+// settings, and find, insert and update on singletons. No I/O.
 func NewStore(db *mongo.Database) (Store, error) {
 	if db == nil {
 		return nil, bad("the database is nil")

@@ -23,8 +23,9 @@ func histories() int {
 	return 1 + effort.Share(24)
 }
 
-// A fate kills, cuts off and heals the processes of a world at random for some hours, starts new ones, and
-// moves the pause switch. Half of what a process sends while it is cut off is applied up to half an hour later.
+// A fate kills, cuts off and heals the processes of a world at random for some hours, starts new
+// ones, and moves the pause switch. Half of what a process sends while it is cut off is applied up
+// to half an hour later.
 type fate struct {
 	*rand.Rand
 	mu sync.Mutex // guards Rand
@@ -76,8 +77,8 @@ func forEachSeed(t *testing.T, test func(t *testing.T, w *world, f *fate)) {
 	}
 }
 
-// Whatever dies, hangs or comes late, no two rounds run under trusted guards at one time, and the loop goes
-// on. Some rounds do not care that their context has ended.
+// Whatever dies, hangs or comes late, no two rounds run under trusted guards at one time, and the
+// loop goes on. Some rounds do not care that their context has ended.
 func TestRun_RandomFaults_NeverTwoTrustedRounds(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
 		r := &referee{t: t}
@@ -111,15 +112,16 @@ func TestRun_RandomFaults_NeverTwoTrustedRounds(t *testing.T) {
 	})
 }
 
-// No slot is begun twice, slots begin in their order and never before the server's clock says so, with
-// fences that do not fall; and as long as nobody dies, every slot ran.
+// No slot is begun twice, slots begin in their order and never before the server's clock says so,
+// with fences that do not fall; and as long as nobody dies, every slot ran.
 func TestRunSlots_RandomFaults_EachSlotOnce(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
 		w.randomSlots(t, f, false)
 	})
 }
 
-// With Rerun a slot is begun again only as its next attempt, by a later holder, and every slot ends.
+// With Rerun a slot is begun again only as its next attempt, by a later holder, and every slot
+// ends.
 func TestRunSlots_RandomFaultsRerun_AttemptsRise(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
 		w.randomSlots(t, f, true)
@@ -166,8 +168,8 @@ func (w *world) randomSlots(t *testing.T, f *fate, rerun bool) {
 			t.Errorf("slot %v was begun and did not end here, where nobody dies", slot)
 		}
 	}
-	// A beginning that was applied although its process was cut off, and was never run: it cannot be told
-	// from one that was. Without Rerun it is lost, and recorded as interrupted.
+	// A beginning that was applied although its process was cut off, and was never run: it cannot
+	// be told from one that was. Without Rerun it is lost, and recorded as interrupted.
 	if rerun && lost > 0 || time.Since(s.Slot) > interval+30*time.Second || s.Missed != 0 {
 		t.Errorf("%d of %d slots were never begun; status %+v", lost, len(begun)+lost, s)
 	}

@@ -23,7 +23,8 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// endTries is how often the end of a round is tried to be recorded when the context of Run has ended.
+// endTries is how often the end of a round is tried to be recorded when the context of Run has
+// ended.
 const endTries = 3
 
 // longest bounds the times that are asked for.
@@ -32,8 +33,8 @@ const longest = 10 * 366 * 24 * time.Hour
 // defaultDrain is how long a round may go on after the context of Run has ended.
 const defaultDrain = 30 * time.Second
 
-// A runner is what loops and schedules have in common: it holds the lock of its name for as long as it can,
-// and makes pass after pass while it holds it.
+// A runner is what loops and schedules have in common: it holds the lock of its name for as long as
+// it can, and makes pass after pass while it holds it.
 type runner struct {
 	manager *distlock.Manager
 	store   Store
@@ -172,8 +173,8 @@ func unreadable(err error) bool {
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs why no round begins, once an episode, and records what is wrong with the settings where the others can
-// read it.
+// note logs why no round begins, once an episode, and records what is wrong with the settings where
+// the others can read it.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {
@@ -190,9 +191,9 @@ func (r *runner) note(t *tenure, err error) {
 	}
 }
 
-// change changes the record by the guard's fence. It is bounded by CommandTimeout, and by nothing else: the
-// end of a round is recorded after its context has ended. The process that is not the holder any more
-// changes nothing.
+// change changes the record by the guard's fence. It is bounded by CommandTimeout, and by nothing
+// else: the end of a round is recorded after its context has ended. The process that is not the
+// holder any more changes nothing.
 func (r *runner) change(t *tenure, c Change) (Status, error) {
 	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t, c)
 }
@@ -215,8 +216,8 @@ func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) (Status,
 	return rec, nil
 }
 
-// enter reads the record, and leaves the fence in it: from then on no earlier holder can change it. The
-// first change of a tenure is this one.
+// enter reads the record, and leaves the fence in it: from then on no earlier holder can change it.
+// The first change of a tenure is this one.
 func (r *runner) enter(ctx context.Context, t *tenure) error {
 	limited, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
@@ -241,8 +242,8 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 	return nil
 }
 
-// now is the server's clock: as it was read last, and what has passed here since. It is behind by a round
-// trip at most, and never ahead.
+// now is the server's clock: as it was read last, and what has passed here since. It is behind by a
+// round trip at most, and never ahead.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
 }
@@ -267,8 +268,8 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// work runs a round. Its context ends when the lock is lost, and when ctx has ended for the time to drain.
-// It returns when do does. A panic is an error.
+// work runs a round. Its context ends when the lock is lost, and when ctx has ended for the time to
+// drain. It returns when do does. A panic is an error.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (err error) {
 	round, cancel := context.WithCancelCause(t.guard.Context())
 	defer cancel(nil)

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// A Schedule says when slots are. The schedules of github.com/robfig/cron/v3 are such, and [Every] is one.
+// A Schedule says when slots are. The schedules of github.com/robfig/cron/v3 are such, and [Every]
+// is one.
 type Schedule interface {
 	// Next returns the first slot after t, in whole milliseconds; the zero time when there is none. It
 	// must depend on nothing but t, and must be the same in all processes.
 	Next(t time.Time) time.Time
 }
 
-// Every is the schedule of all multiples of d since the year 1, in UTC: whole hours for an hour. It fires
-// never when d is shorter than a millisecond or not made of whole ones.
+// Every is the schedule of all multiples of d since the year 1, in UTC: whole hours for an hour. It
+// fires never when d is shorter than a millisecond or not made of whole ones.
 func Every(d time.Duration) Schedule { return every(d) }
 
 type every time.Duration
@@ -27,7 +28,8 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// mostCounted is how many slots are counted one by one, and mostSteps how many are looked at in all.
+// mostCounted is how many slots are counted one by one, and mostSteps how many are looked at in
+// all.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the slot after t.
@@ -46,9 +48,9 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// due returns the latest slots after last and up to now, at most so many, the oldest first, and how many
-// older ones there are, counted up to mostCounted. An error that says that the schedule fires no more is
-// returned only when nothing is due.
+// due returns the latest slots after last and up to now, at most so many, the oldest first, and how
+// many older ones there are, counted up to mostCounted. An error that says that the schedule fires
+// no more is returned only when nothing is due.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
 	// between collects the slots after from, up to now; whole reports that it was not cut short.

@@ -24,7 +24,8 @@ func (g grid) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// What is due is what counting one by one finds, also where there is so much that it is not counted.
+// What is due is what counting one by one finds, also where there is so much that it is not
+// counted.
 func TestDue_IsWhatCountingFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

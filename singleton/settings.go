@@ -18,8 +18,8 @@ type Settings struct {
 	Window *Window
 }
 
-// A Window is a time of the day, every day: from Start to just before Stop, over midnight when Stop is the
-// smaller one.
+// A Window is a time of the day, every day: from Start to just before Stop, over midnight when Stop
+// is the smaller one.
 type Window struct {
 	Start, Stop time.Duration // since midnight, never equal
 }
@@ -28,9 +28,9 @@ type Window struct {
 //
 //	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
 //
-// and mode, of MongoDB 3.4: "full", or "off", which stops as stopped does. Other fields are somebody
-// else's. A nil raw, when there is no document, is the zero Settings. Error: a *MalformedError that names
-// the field.
+// and mode, of MongoDB 3.4: "full", or "off", which stops as stopped does. Other fields are
+// somebody else's. A nil raw, when there is no document, is the zero Settings. Error: a
+// *MalformedError that names the field.
 func ParseSettings(raw bson.Raw) (Settings, error) {
 	if raw == nil {
 		return Settings{}, nil
@@ -80,7 +80,8 @@ func (f fields) timeOfDay(field string) time.Duration {
 	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
 }
 
-// MayRun says whether a round may begin at now, and if not, why. The window is one of now's own time zone.
+// MayRun says whether a round may begin at now, and if not, why. The window is one of now's own
+// time zone.
 func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 	switch {
 	case s.Stopped:

@@ -9,8 +9,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// Missed says what becomes of slots that were due while no process ran them: there was none, the settings
-// stopped them, a slot before took too long, or the holder died and was not taken over yet.
+// Missed says what becomes of slots that were due while no process ran them: there was none, the
+// settings stopped them, a slot before took too long, or the holder died and was not taken over
+// yet.
 type Missed int
 
 // What becomes of missed slots.
@@ -35,8 +36,8 @@ type Slot struct {
 	Guard *distlock.TryGuard
 }
 
-// Slots is a function that runs once for each slot of a schedule, on one process of all that run the Slots
-// of this name. The zero value of a field that is not required means its default.
+// Slots is a function that runs once for each slot of a schedule, on one process of all that run
+// the Slots of this name. The zero value of a field that is not required means its default.
 type Slots struct {
 	// Name is that of the lock, of the settings and of the record. Required.
 	Name string
@@ -63,24 +64,25 @@ type Slots struct {
 
 // RunSlots runs Slots until ctx ends. One process holds the lock, from slot to slot, as with [Run].
 //
-// What runs once is the slot and not the lock. The record has the time of the latest slot that was begun.
-// The holder moves it on, by a compare-and-set under its fence, before it calls Do. So no slot is begun by
-// two processes, whatever their clocks say and whoever holds the lock: a holder that was taken over changes
-// nothing. When a slot is due the server's clock says, that of the primary where there is one. A server's
-// clock that steps back delays slots and repeats none; one that steps ahead makes them early.
+// What runs once is the slot and not the lock. The record has the time of the latest slot that was
+// begun. The holder moves it on, by a compare-and-set under its fence, before it calls Do. So no
+// slot is begun by two processes, whatever their clocks say and whoever holds the lock: a holder
+// that was taken over changes nothing. When a slot is due the server's clock says, that of the
+// primary where there is one. A server's clock that steps back delays slots and repeats none; one
+// that steps ahead makes them early.
 //
-// Without Rerun a slot is begun at most once: when the process dies in it, or is cut off until it is taken
-// over, the next holder records it as Interrupted, with an error, and goes on with the next. It may have
-// been done. With Rerun it is begun again until one attempt ends: at least once, and the fence tells the
-// attempts apart. A slot whose Do returned an error, or panicked, was run: it is recorded as Failed, and not
-// run again.
+// Without Rerun a slot is begun at most once: when the process dies in it, or is cut off until it
+// is taken over, the next holder records it as Interrupted, with an error, and goes on with the
+// next. It may have been done. With Rerun it is begun again until one attempt ends: at least once,
+// and the fence tells the attempts apart. A slot whose Do returned an error, or panicked, was run:
+// it is recorded as Failed, and not run again.
 //
-// The slots of a name count from the first time that it is run. Settings stop slots as they stop rounds;
-// what was stopped was missed. The store, the settings and errors are as with [Run]. Besides:
-// [ErrNeverFires], and [ErrBadSchedule].
+// The slots of a name count from the first time that it is run. Settings stop slots as they stop
+// rounds; what was stopped was missed. The store, the settings and errors are as with [Run].
+// Besides: [ErrNeverFires], and [ErrBadSchedule].
 //
-// Commands: three a slot, one a minute without any, one every 10 s while the settings stop a slot, four
-// more for a new holder.
+// Commands: three a slot, one a minute without any, one every 10 s while the settings stop a slot,
+// four more for a new holder.
 func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	r := &runner{store: s.Store, name: s.Name, kind: KindSlots, drain: s.Drain, zone: s.Zone}
 	if err := r.check(ctx, m); err != nil {

@@ -22,8 +22,8 @@ func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
 	return nil
 }
 
-// A schedule of whole ten minutes, on five processes whose clocks are up to two hours apart: each slot runs
-// once and when the server's clock says so, though the work is over at once.
+// A schedule of whole ten minutes, on five processes whose clocks are up to two hours apart: each
+// slot runs once and when the server's clock says so, though the work is over at once.
 func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -109,8 +109,8 @@ func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	}
 }
 
-// A slot in which the process died is recorded as interrupted, or begun again with a larger fence and the
-// next attempt, as asked.
+// A slot in which the process died is recorded as interrupted, or begun again with a larger fence
+// and the next attempt, as asked.
 func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rerun %v", rerun), func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	}
 }
 
-// A slot whose beginning or end is not answered, whether it was applied or not, runs once and is recorded as
-// done.
+// A slot whose beginning or end is not answered, whether it was applied or not, runs once and is
+// recorded as done.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
 		t.Run(fmt.Sprint(lost), func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	}
 }
 
-// What a dead holder has sent arrives when the next one has run slots: the beginning of a slot, or its end. It
-// changes nothing, and no slot is begun again.
+// What a dead holder has sent arrives when the next one has run slots: the beginning of a slot, or
+// its end. It changes nothing, and no slot is begun again.
 func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 	for _, field := range []string{"slot", "rounds"} {
 		t.Run(field, func(t *testing.T) {
@@ -220,8 +220,8 @@ func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 	}
 }
 
-// A slot that fails or panics was run, and the schedule goes on; one that takes longer than the schedule's
-// interval makes the others miss. What the settings stop was missed.
+// A slot that fails or panics was run, and the schedule goes on; one that takes longer than the
+// schedule's interval makes the others miss. What the settings stop was missed.
 func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -274,8 +274,8 @@ type nextFunc func(time.Time) time.Time
 
 func (f nextFunc) Next(t time.Time) time.Time { return f(t) }
 
-// A schedule that fires never is refused before any I/O, one that fires no more ends the run after its last
-// slot, and one that does not rise is refused.
+// A schedule that fires never is refused before any I/O, one that fires no more ends the run after
+// its last slot, and one that does not rise is refused.
 func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -304,7 +304,8 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 	})
 }
 
-// A server's clock that steps back repeats no slot, and one that steps ahead repeats none when it comes back.
+// A server's clock that steps back repeats no slot, and one that steps ahead repeats none when it
+// comes back.
 func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal

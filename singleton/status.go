@@ -41,7 +41,8 @@ type Status struct {
 	Process string // the process that holds, or last held, the lock
 	Fence   int64  // of that holding
 	State   State
-	// Slot is, of a schedule, the latest slot that was begun or skipped, or the time from which slots count.
+	// Slot is, of a schedule, the latest slot that was begun or skipped, or the time from which
+	// slots count.
 	Slot time.Time
 	// Attempt is how often that slot was begun; more than once only with Slots.Rerun.
 	Attempt int64
@@ -54,10 +55,12 @@ type Status struct {
 	Missed    int64  // slots that were not run
 	LastError string // of the latest round or of the settings; empty after a success
 
-	// Settings are those of now, unless SettingsErr says what is wrong with them; then no round begins.
+	// Settings are those of now, unless SettingsErr says what is wrong with them; then no round
+	// begins.
 	Settings    Settings
 	SettingsErr error
-	// Err says why the record could not be understood. Then there is only the Name, and that may be empty.
+	// Err says why the record could not be understood. Then there is only the Name, and that may be
+	// empty.
 	Err error
 
 	rev      int64
@@ -65,7 +68,8 @@ type Status struct {
 	runFence int64     // of the holder that began the latest round
 }
 
-// List returns what is known of all loops and schedules of a store, in the order of names. Two commands.
+// List returns what is known of all loops and schedules of a store, in the order of names. Two
+// commands.
 func List(ctx context.Context, store Store) ([]Status, error) {
 	if ctx == nil || store == nil {
 		return nil, bad("the context or the store is nil")
@@ -90,7 +94,8 @@ func List(ctx context.Context, store Store) ([]Status, error) {
 	return list, nil
 }
 
-// parseRecord understands a document of singletons. Error: a *MalformedError; then there is only the name.
+// parseRecord understands a document of singletons. Error: a *MalformedError; then there is only
+// the name.
 func parseRecord(raw bson.Raw) (Status, error) {
 	f := open(RecordsCollection, raw)
 	s := Status{

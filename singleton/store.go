@@ -8,14 +8,15 @@ import (
 
 // The collections, inside the database of the store.
 const (
-	// SettingsCollection holds what operators say: a document for each name, as mongos' config.settings.
+	// SettingsCollection holds what operators say: a document for each name, as mongos'
+	// config.settings.
 	SettingsCollection = "settings"
 	// RecordsCollection holds what was run and when: a document for each name, written by the holder.
 	RecordsCollection = "singletons"
 )
 
-// A Store keeps the settings and the records. [NewStore] is that of a MongoDB and [NewMemoryStore] one for
-// tests; package singletontest is the suite that both pass. Safe for concurrent use.
+// A Store keeps the settings and the records. [NewStore] is that of a MongoDB and [NewMemoryStore]
+// one for tests; package singletontest is the suite that both pass. Safe for concurrent use.
 type Store interface {
 	// Settings returns the documents of settings with these names. What there is none of is left out.
 	Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error)
@@ -28,8 +29,8 @@ type Store interface {
 	Records(ctx context.Context) ([]bson.Raw, error)
 }
 
-// A Change is what a holder does to the record of a name. It leaves Fence in the field fence, raises rev,
-// and has the server write its clock into the field seen.
+// A Change is what a holder does to the record of a name. It leaves Fence in the field fence,
+// raises rev, and has the server write its clock into the field seen.
 type Change struct {
 	Name  string
 	Fence int64 // the holder's; a record with a larger one is not changed

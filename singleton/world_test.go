@@ -91,8 +91,9 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	return p
 }
 
-// cut keeps every command of the process from the server until its time is up. The server may do it later,
-// when the caller has given up: after the pause that late says, or never if that is negative. heal ends that.
+// cut keeps every command of the process from the server until its time is up. The server may do it
+// later, when the caller has given up: after the pause that late says, or never if that is
+// negative. heal ends that.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)

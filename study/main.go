@@ -1,14 +1,15 @@
-// Command study plays how each generation of mongos' lock fails, and this module's lock beside them. It needs no
-// server: the store is in memory, and time is virtual.
+// Command study plays how each generation of mongos' lock fails, and this module's lock beside
+// them. It needs no server: the store is in memory, and time is virtual.
 //
 //	go run ./study [CASE] [flags]
 //
-// Without a CASE it plays all cases and shows what came of them; with one it shows what happened, a lane for
-// each process. docs/study.md is a course, docs/semantics.md explains the holes that are named.
+// Without a CASE it plays all cases and shows what came of them; with one it shows what happened, a
+// lane for each process. docs/study.md is a course, docs/semantics.md explains the holes that are
+// named.
 //
-// "TWO for 10m" says for how long two processes that ran took themselves for the holder, "nobody for 15m" for
-// how long somebody wanted the lock and no holder worked; "stale written" counts the writes of a holder that
-// went in after one of a newer holder.
+// "TWO for 10m" says for how long two processes that ran took themselves for the holder, "nobody
+// for 15m" for how long somebody wanted the lock and no holder worked; "stale written" counts the
+// writes of a holder that went in after one of a newer holder.
 //
 // The exit code is 0 when it is done, 1 when that failed, 2 after a wrong call.
 package main
@@ -109,8 +110,8 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// play plays what was asked for and prints it, or writes the page. A file that cannot be written is noticed
-// before anything is played.
+// play plays what was asked for and prints it, or writes the page. A file that cannot be written is
+// noticed before anything is played.
 func (c *call) play(ctx context.Context, out io.Writer) error {
 	var page *os.File
 	if c.html != "" {
@@ -175,7 +176,8 @@ func (c *call) report(w io.Writer, plays []study.Play) error {
 // of returns the plays of the i-th case by n generations.
 func of(plays []study.Play, i, n int) []study.Play { return plays[i*n : (i+1)*n] }
 
-// columns is the width of the terminal, or the COLUMNS of a program that shows this on one; 0: no bound.
+// columns is the width of the terminal, or the COLUMNS of a program that shows this on one; 0: no
+// bound.
 func columns(out io.Writer) int {
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {

@@ -31,8 +31,8 @@ func called(t *testing.T, code int, args []string, texts ...string) (out, errOut
 	return o.String(), e.String()
 }
 
-// It tries to break: a program that reads one play gets its figures, all events and all documents; flags may
-// stand behind the case.
+// It tries to break: a program that reads one play gets its figures, all events and all documents;
+// flags may stand behind the case.
 func TestRun_OnePlay_AsJSON(t *testing.T) {
 	t.Parallel()
 	out, _ := called(t, 0, []string{"--generation", "1.8", "two-force", "--json"})
@@ -43,7 +43,8 @@ func TestRun_OnePlay_AsJSON(t *testing.T) {
 	}
 }
 
-// It tries to break: what cannot be played is refused as a wrong call, and the nearest names are told.
+// It tries to break: what cannot be played is refused as a wrong call, and the nearest names are
+// told.
 func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	t.Parallel()
 	called(t, 2, []string{"clock-ahaed"}, "clock-ahead", "most like it")
@@ -57,7 +58,8 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	}
 }
 
-// It tries to break: Ctrl-C ends the playing of all cases, which takes long, and leaves the page as it was.
+// It tries to break: Ctrl-C ends the playing of all cases, which takes long, and leaves the page as
+// it was.
 func TestRun_Interrupted_Ends(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -77,8 +79,8 @@ func TestRun_Interrupted_Ends(t *testing.T) {
 	}
 }
 
-// It tries to break: table and timeline fit the terminal, however narrow, and leave nothing out: not the words
-// of what happened, nor the signs of who held the lock. A file gets them unbroken.
+// It tries to break: table and timeline fit the terminal, however narrow, and leave nothing out:
+// not the words of what happened, nor the signs of who held the lock. A file gets them unbroken.
 func TestPrint_FitsTheTerminal_LeavesNothingOut(t *testing.T) {
 	t.Parallel()
 	c, _, _ := study.FindCase("cut-off")

@@ -8,8 +8,8 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// The widths of what is printed: between two columns, of the column of the time, of a lane, and the least of
-// one in which a person reads anything.
+// The widths of what is printed: between two columns, of the column of the time, of a lane, and the
+// least of one in which a person reads anything.
 const (
 	gap       = 2
 	timeWidth = len("12:00:00.0")
@@ -17,8 +17,8 @@ const (
 	leastLane = 16
 )
 
-// A column is what one column shows in a row: a text that is broken into lines as wide as the column, and what
-// stands in front of each line.
+// A column is what one column shows in a row: a text that is broken into lines as wide as the
+// column, and what stands in front of each line.
 type column struct {
 	width      int
 	lead, text string
@@ -45,8 +45,8 @@ func row(w io.Writer, columns ...column) {
 	}
 }
 
-// wrapped breaks a text between its words into lines of at most so many columns, and where one word is longer
-// in that word; 0: one line.
+// wrapped breaks a text between its words into lines of at most so many columns, and where one word
+// is longer in that word; 0: one line.
 func wrapped(text string, limit int) (lines []string) {
 	if limit <= 0 {
 		return []string{text}
@@ -67,7 +67,8 @@ func wrapped(text string, limit int) (lines []string) {
 	return append(lines, line)
 }
 
-// table prints the cases by generations, in a terminal that is too narrow for that a line for each play.
+// table prints the cases by generations, in a terminal that is too narrow for that a line for each
+// play.
 func table(w io.Writer, cases []study.Case, generations []study.Generation, plays []study.Play, limit int) {
 	rows := [][]string{{"CASE", "HOLE"}}
 	for _, g := range generations {
@@ -138,8 +139,8 @@ func timelines(w io.Writer, c study.Case, plays []study.Play, limit int) {
 	}
 }
 
-// lanes prints a play with a lane for each process and one for the lock document; in a terminal that is too
-// narrow for that, all in one lane.
+// lanes prints a play with a lane for each process and one for the lock document; in a terminal
+// that is too narrow for that, all in one lane.
 func lanes(w io.Writer, p study.Play, limit int) {
 	n, width := len(p.Processes), laneWidth
 	if limit > 0 {

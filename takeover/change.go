@@ -11,9 +11,9 @@ type Subject struct {
 
 // Subject returns the key under which a caller keeps the [Observation] of this evidence. A holder
 // with a seq is watched once for all its locks and all its places in queues: none of its guards
-// outlives its ping. A foreign holder, one without a ping document and one without a process id
-// are watched per lock, as mongos did it, because a mongos may acquire whether its ping is current
-// or not. A lease is watched for its own lock session. Looks of different subjects in one Observation
+// outlives its ping. A foreign holder, one without a ping document and one without a process id are
+// watched per lock, as mongos did it, because a mongos may acquire whether its ping is current or
+// not. A lease is watched for its own lock session. Looks of different subjects in one Observation
 // restart it each time.
 func (e Evidence) Subject() Subject {
 	if e.Lease {

@@ -229,8 +229,8 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	}
 }
 
-// Rule 4: what tells a holder of ours from a foreign one. A mark counts at the first look for ours and
-// for nothing for a foreign one.
+// Rule 4: what tells a holder of ours from a foreign one. A mark counts at the first look for ours
+// and for nothing for a foreign one.
 func TestEvidence_Foreign(t *testing.T) {
 	t.Parallel()
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }

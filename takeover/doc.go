@@ -25,8 +25,9 @@
 //	at once:    as witnesses, without the three intervals; only on demand      take
 //	condemned:  a holder of ours was condemned by a contender who had watched  take
 //
-// The lease of a holder, [Evidence.Lease], is judged by the same rules: its renewals are the pings, its life
-// is T, and it is watched for its one session. It is never condemned: its process may live.
+// The lease of a holder, [Evidence.Lease], is judged by the same rules: its renewals are the pings,
+// its life is T, and it is watched for its one session. It is never condemned: its process may
+// live.
 //
 // The contender's age of the ping is taken at the SEND of the look: time that passes while a
 // reply is under way speaks neither for nor against the holder.
@@ -74,9 +75,10 @@
 //
 // The witnesses rule looks at values as well, and bears any SINGLE wrong clock.
 //
-// A [Sight] is what an earlier contender left in the ping document of a silent process: the seq that it saw,
-// the server's clock and its own. It stands in place of three intervals of own watching, for those who do
-// not live that long, and never in place of the witnesses. Which clock could gain by it?
+// A [Sight] is what an earlier contender left in the ping document of a silent process: the seq
+// that it saw, the server's clock and its own. It stands in place of three intervals of own
+// watching, for those who do not live that long, and never in place of the witnesses. Which clock
+// could gain by it?
 //
 //	the holder's           it is in none of its figures; the witnesses hear it
 //	the first contender's  contradicted by the server's clock of the same look, and by server against server
@@ -84,12 +86,12 @@
 //	the server's           all along: by the contenders, at both looks; at one of them: by that contender; between
 //	                       the looks: by the present contender, and by contender against contender
 //
-// Each wrong one is contradicted by a pair that does not contain it, beside the three witnesses, which bear it
-// by themselves. That the ping stood still between the two looks is no matter of clocks at all: seq only
-// rises, the sight was written while it was as seen, and it still is. So what the sight must show is time,
-// and it must show less of it than an own watch, since who left it found the ping two intervals old already:
-// a holder whose clocks step under it must have been cut off for two intervals before that look and have sent
-// nothing since.
+// Each wrong one is contradicted by a pair that does not contain it, beside the three witnesses,
+// which bear it by themselves. That the ping stood still between the two looks is no matter of
+// clocks at all: seq only rises, the sight was written while it was as seen, and it still is. So
+// what the sight must show is time, and it must show less of it than an own watch, since who left
+// it found the ping two intervals old already: a holder whose clocks step under it must have been
+// cut off for two intervals before that look and have sent nothing since.
 //
 // # What is not promised
 //
@@ -98,8 +100,9 @@
 // that was watched, both by compare-and-set.
 //
 // The witnesses rule does not bear two faults: a common step of the server's and the contender's
-// clock together with a holder cut off for those three intervals, or for two before somebody left a sight,
-// can take a lock whose holder still trusts it. [WatchOnly] drops the rule, and asks for no sight.
+// clock together with a holder cut off for those three intervals, or for two before somebody left a
+// sight, can take a lock whose holder still trusts it. [WatchOnly] drops the rule, and asks for no
+// sight.
 //
 // A foreign holder is a mongos or MongoDB's own lock manager, see [Evidence.Foreign]. It cannot be
 // condemned and may act on after it was overtaken, as it always could.

@@ -13,8 +13,8 @@ type Evidence struct {
 	TS        [12]byte      // lock session
 	Recorded  time.Duration // takeover time that the holder wrote into the lock document, 0 for none
 
-	// Lease is set when the pulse is not that of a process but that of one lock session: Ping, Local and
-	// Seq are those of the last renewal of its lease, PingTakeover is its life.
+	// Lease is set when the pulse is not that of a process but that of one lock session: Ping,
+	// Local and Seq are those of the last renewal of its lease, PingTakeover is its life.
 	Lease bool
 
 	// Ping of the holder
@@ -37,19 +37,19 @@ type Evidence struct {
 	LongestGap time.Duration // longest pause between two looks since the first, filled by Observation
 }
 
-// Foreign reports whether the holder may be none of ours: a mongos, or MongoDB's own lock manager. Such
-// a holder looks at no mark, so it cannot be condemned and may live whatever its mark says; it checks
-// no deadline; and its id may be that of its next start. So it is watched for the foreign takeover time,
-// by the watch rule alone, and nothing is written into its ping.
+// Foreign reports whether the holder may be none of ours: a mongos, or MongoDB's own lock manager.
+// Such a holder looks at no mark, so it cannot be condemned and may live whatever its mark says; it
+// checks no deadline; and its id may be that of its next start. So it is watched for the foreign
+// takeover time, by the watch rule alone, and nothing is written into its ping.
 //
-// Ours is who left a trace that no foreign one leaves: seq in the ping or, where that was removed, a
-// recorded takeover time in a lock that it took, or in its place in a line. Every one of ours writes
-// both. A ping without seq speaks for a foreign one again, but for the condemned one that a contender
-// of ours inserts for a holder of ours.
+// Ours is who left a trace that no foreign one leaves: seq in the ping or, where that was removed,
+// a recorded takeover time in a lock that it took, or in its place in a line. Every one of ours
+// writes both. A ping without seq speaks for a foreign one again, but for the condemned one that a
+// contender of ours inserts for a holder of ours.
 //
-// A foreign manager that takes a lock leaves the fields of the one of ours that held it before. That
-// Recorded is none of these is for the reader of the document to tell: ParseLock of package catalog
-// does, by the state.
+// A foreign manager that takes a lock leaves the fields of the one of ours that held it before.
+// That Recorded is none of these is for the reader of the document to tell: ParseLock of package
+// catalog does, by the state.
 func (e Evidence) Foreign() bool {
 	switch {
 	case e.HasPing && e.HasSeq:

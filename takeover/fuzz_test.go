@@ -240,8 +240,9 @@ func TestDecide_Documents(t *testing.T) {
 }
 
 // FuzzDecide judges two raw documents under any readings of the clocks: nothing panics, what is
-// malformed is never taken, the first look takes nothing that is not condemned, or of which somebody has left a sight, and every lock
-// that can be read is taken when it stood still for longer than any document may ask.
+// malformed is never taken, the first look takes nothing that is not condemned, or of which
+// somebody has left a sight, and every lock that can be read is taken when it stood still for
+// longer than any document may ask.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
 		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))

@@ -41,7 +41,8 @@ func (o Observation) Look(now Evidence, p Policy) (Observation, Decision) {
 // First returns the look with which the watch began; ok is false when nothing is watched.
 func (o Observation) First() (first Evidence, ok bool) { return o.first, o.begun }
 
-// Unchanged returns for how long the picture has stood, by the smaller of the contender's clock and the server's.
+// Unchanged returns for how long the picture has stood, by the smaller of the contender's clock and
+// the server's.
 func (o Observation) Unchanged() time.Duration { return watchedFor(o.first, o.last) }
 
 // Since returns when the watch began, on the contender's monotonic clock: the reply of the first

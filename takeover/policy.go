@@ -35,8 +35,8 @@ func (p Policy) Validate() error {
 	return fmt.Errorf("takeover: policy is not valid: %s", strings.Join(broken, "; "))
 }
 
-// OfLease returns the policy for a lease of that life: it takes the place of the contender's own takeover
-// time, and clocks may differ by the same share of it. The other fields stay as they are.
+// OfLease returns the policy for a lease of that life: it takes the place of the contender's own
+// takeover time, and clocks may differ by the same share of it. The other fields stay as they are.
 func (p Policy) OfLease(life time.Duration) Policy {
 	if p.Takeover > 0 {
 		p.MaxClockSkew = time.Duration(float64(p.MaxClockSkew) / float64(p.Takeover) * float64(life))

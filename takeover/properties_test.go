@@ -289,8 +289,8 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	})
 }
 
-// A holder that has left no trace of ours is taken by the watch rule alone, and not before the foreign
-// takeover time: whatever its ping and its mark say.
+// A holder that has left no trace of ours is taken by the watch rule alone, and not before the
+// foreign takeover time: whatever its ping and its mark say.
 func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -100,9 +100,10 @@ func TestEvidence_Sighting(t *testing.T) {
 	}
 }
 
-// What is left and one clock that says anything at all: the server's, from the beginning or from some instant
-// on, the holder's, or that of either contender. Nothing is taken whose last ping is not older than the
-// takeover time, and nothing before two intervals, but for what clocks may differ, have passed since the sight.
+// What is left and one clock that says anything at all: the server's, from the beginning or from
+// some instant on, the holder's, or that of either contender. Nothing is taken whose last ping is
+// not older than the takeover time, and nothing before two intervals, but for what clocks may
+// differ, have passed since the sight.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

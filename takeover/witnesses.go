@@ -56,8 +56,8 @@ func (j *judgement) witnessed() bool {
 // nothing to say. mongos 1.8 compared the contender's clock with the ping and took at the first
 // look, on the word of that one pair of clocks. Here three pairs must agree, server and contender
 // must show the same time, and the ping must have stood still for three of the holder's intervals
-// (the three skew checks of mongos 2.0 to 3.0), or for two since an earlier contender left a [Sight] of it,
-// unless the policy is [TakeAtOnce].
+// (the three skew checks of mongos 2.0 to 3.0), or for two since an earlier contender left a
+// [Sight] of it, unless the policy is [TakeAtOnce].
 func (j *judgement) shorter() (d Decision, ok bool) {
 	if !j.witnessed() {
 		return Decision{}, false

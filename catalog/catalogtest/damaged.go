@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// damagedCases try to break: whoever stands in a document that a hand or a newer version has damaged can leave
-// it, and frees only what nobody else stands in.
+// damagedCases try to break: whoever stands in a document that a hand or a newer version has
+// damaged can leave it, and frees only what nobody else stands in.
 var damagedCases = []testCase{
 	{"WhileShared_ReleaseFreesWhatNobodyElseHolds", func(b *bench) {
 		for i, damage := range [][]bson.E{
@@ -72,8 +72,8 @@ var damagedCases = []testCase{
 	}},
 }
 
-// damagedWhileShared checks what three who share a lock leave behind when they release it one after the other,
-// and its document was damaged meanwhile.
+// damagedWhileShared checks what three who share a lock leave behind when they release it one after
+// the other, and its document was damaged meanwhile.
 func (b *bench) damagedWhileShared(name string, order []int, damage []bson.E) {
 	b.Helper()
 	g := b.party(name, 3)

@@ -12,9 +12,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// oddCases try to break: there is ONE reading of a lock document, for all ways. What one of them cannot
-// understand all refuse, before anything is taken, and name the field; what is understood can be taken
-// and be given back by the one who took it.
+// oddCases try to break: there is ONE reading of a lock document, for all ways. What one of them
+// cannot understand all refuse, before anything is taken, and name the field; what is understood
+// can be taken and be given back by the one who took it.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates) }},
 	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
@@ -237,8 +237,8 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	}
 }
 
-// storesNo reports whether a store cannot keep a document: FerretDB v1 knows no Decimal128, no NaN and
-// no array in an array, and hangs up when it meets one.
+// storesNo reports whether a store cannot keep a document: FerretDB v1 knows no Decimal128, no NaN
+// and no array in an array, and hangs up when it meets one.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
@@ -264,8 +264,8 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that each operation refuses a malformed document, says why, and leaves it; and that
-// a session that stands nowhere in it is told so.
+// refusedByAll checks that each operation refuses a malformed document, says why, and leaves it;
+// and that a session that stands nowhere in it is told so.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -423,8 +423,8 @@ func (b *bench) ways(l catalog.Lock) []way {
 	return ways
 }
 
-// oddLife takes a lock in one way, and gives it back if it was to be had: whoever stands in the document
-// can leave it, and nobody who does not can be said to.
+// oddLife takes a lock in one way, and gives it back if it was to be had: whoever stands in the
+// document can leave it, and nobody who does not can be said to.
 func (b *bench) oddLife(name string, doc bson.D, w way) {
 	b.Helper()
 	g := grant(name+" "+w.name, bob)

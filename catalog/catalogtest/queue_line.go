@@ -30,7 +30,8 @@ func (b *bench) try(g catalog.Request, how catalog.EnterMode) catalog.Lock {
 
 // lineCases are about the ways to enter, and about documents that others wrote.
 var lineCases = []testCase{
-	// Who does not queue and wants the lock for itself takes one that is free by the plain acquisition.
+	// Who does not queue and wants the lock for itself takes one that is free by the plain
+	// acquisition.
 	{"Try_Free_Holds", func(b *bench) {
 		for _, how := range []catalog.EnterMode{catalog.Try, catalog.Barge} {
 			name := label(how)

@@ -13,8 +13,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// PrepareHistory is documented in [catalog.History]. There is nothing to prepare in memory: what is too old goes by
-// PruneHistory.
+// PrepareHistory is documented in [catalog.History]. There is nothing to prepare in memory: what is
+// too old goes by PruneHistory.
 func (c *Catalog) PrepareHistory(ctx context.Context, _ time.Duration) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("prepare the history: %w", err)
@@ -86,7 +86,8 @@ func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.
 	}
 }
 
-// asked returns the history documents that a query matches, newest first. They are never changed in place.
+// asked returns the history documents that a query matches, newest first. They are never changed in
+// place.
 func (c *Catalog) asked(q catalog.HistoryQuery) []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +103,8 @@ func (c *Catalog) asked(q catalog.HistoryQuery) []bson.Raw {
 	return docs
 }
 
-// latestFirst returns the documents by their Dates at, the latest first, and those of one instant by their _ids.
+// latestFirst returns the documents by their Dates at, the latest first, and those of one instant
+// by their _ids.
 func (t table) latestFirst() []bson.Raw {
 	docs := t.sorted()
 	slices.Reverse(docs)

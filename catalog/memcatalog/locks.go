@@ -46,8 +46,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 	}
 	l, err := c.turn(verb, name, doc, change)
 	if err == nil && makes && enter.How != catalog.TryPlain && l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded {
-		// A fence that was counted up from nothing is raised to the clock by a second write, as a server's
-		// plain update has to.
+		// A fence that was counted up from nothing is raised to the clock by a second write, as a
+		// server's plain update has to.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
 			l, err = c.turn(verb, name, take(c.locks[stringKey(name)]), change)
@@ -57,7 +57,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 	return l, change.Grants, err
 }
 
-// decide returns the change that a transition makes of a document, nil for none. The caller holds mu.
+// decide returns the change that a transition makes of a document, nil for none. The caller holds
+// mu.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (change catalog.Change, err error) {
 	if doc == nil {
 		return change, catalog.ErrNoMatch

@@ -61,8 +61,8 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 	return looks, nil
 }
 
-// WaitedUnder is documented in [catalog.Queues]. All is of one instant, and of the locks for which the processes
-// wait only those are read that are asked for.
+// WaitedUnder is documented in [catalog.Queues]. All is of one instant, and of the locks for which
+// the processes wait only those are read that are asked for.
 func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
 	map[string]catalog.Snapshot, error,
 ) {
@@ -142,8 +142,8 @@ func awaited(doc fields) bool {
 	return err == nil && slices.ContainsFunc(values, named)
 }
 
-// shared is the filter {"sharers.0": {$exists: true}}: somebody shares the lock, or a manager that knows
-// nothing of sharers left them there.
+// shared is the filter {"sharers.0": {$exists: true}}: somebody shares the lock, or a manager that
+// knows nothing of sharers left them there.
 func shared(doc fields) bool {
 	v := doc.get("sharers")
 	list, ok := v.ArrayOK()

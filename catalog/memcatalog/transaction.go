@@ -12,12 +12,12 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// TransactionLifetime is how long a transaction may take. Then the first who waits for it ends it, as
-// a server does (transactionLifetimeLimitSeconds).
+// TransactionLifetime is how long a transaction may take. Then the first who waits for it ends it,
+// as a server does (transactionLifetimeLimitSeconds).
 const TransactionLifetime = time.Minute
 
-// ErrConflict is matched by the error of a transaction that has to run again: another one has written
-// the document, or somebody has since it began. It carries the driver's label for that.
+// ErrConflict is matched by the error of a transaction that has to run again: another one has
+// written the document, or somebody has since it began. It carries the driver's label for that.
 var ErrConflict = errors.New("memcatalog: write conflict")
 
 // conflictError is an ErrConflict as a server's error looks to the driver.
@@ -27,9 +27,9 @@ func (e conflictError) Error() string             { return "memcatalog: write co
 func (e conflictError) Is(target error) bool      { return target == ErrConflict }
 func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
 
-// A Transaction sees the locks as they were when it began, and what it writes nobody else sees before
-// it commits. Whoever wants to write a document that it has written waits until it has ended. Its
-// methods belong to one goroutine.
+// A Transaction sees the locks as they were when it began, and what it writes nobody else sees
+// before it commits. Whoever wants to write a document that it has written waits until it has
+// ended. Its methods belong to one goroutine.
 type Transaction struct {
 	c     *Catalog
 	begun uint64    // how many writes there had been
@@ -130,8 +130,8 @@ func (t *Transaction) write(key string, doc fields, changes ...edit) error {
 	return nil
 }
 
-// forWrite takes mu for a write to a lock document. It waits for the transaction that has written it.
-// It returns an error, and does not hold mu, when ctx ends meanwhile.
+// forWrite takes mu for a write to a lock document. It waits for the transaction that has written
+// it. It returns an error, and does not hold mu, when ctx ends meanwhile.
 func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	key := stringKey(name)
 	for {
@@ -174,8 +174,8 @@ func (c *Catalog) Busy(name string) bool {
 // conflictPause is the pause before a transaction that met a conflict runs again.
 const conflictPause = 5 * time.Millisecond
 
-// WithTransaction runs work in a transaction and commits it, as the driver's Session.WithTransaction
-// does: again after a conflict, until ctx ends. An error of work ends it.
+// WithTransaction runs work in a transaction and commits it, as the driver's
+// Session.WithTransaction does: again after a conflict, until ctx ends. An error of work ends it.
 func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := c.transactOnce(ctx, work)
@@ -201,8 +201,8 @@ func (c *Catalog) transactOnce(ctx context.Context, work func(ctx context.Contex
 	return t.Commit()
 }
 
-// Transact is documented in [catalog.Transactions]. The store has no documents of others, so of what
-// run does only its writes to locks are undone.
+// Transact is documented in [catalog.Transactions]. The store has no documents of others, so of
+// what run does only its writes to locks are undone.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	const verb = "transaction under"
@@ -252,8 +252,8 @@ func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) 
 	return nil
 }
 
-// Touch raises rev of a lock that s holds, inside the transaction that ctx carries. Errors: ErrNoMatch
-// when s does not hold it; ErrConflict; ErrNoTransactions.
+// Touch raises rev of a lock that s holds, inside the transaction that ctx carries. Errors:
+// ErrNoMatch when s does not hold it; ErrConflict; ErrNoTransactions.
 func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	if t == nil {

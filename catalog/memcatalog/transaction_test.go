@@ -19,8 +19,8 @@ func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog))
 	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
 }
 
-// A write to a lock that an open transaction has written waits until that has ended, and looks at its
-// filter anew then, as on a replica set.
+// A write to a lock that an open transaction has written waits until that has ended, and looks at
+// its filter anew then, as on a replica set.
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()

@@ -20,9 +20,9 @@ var (
 // positive is the condition that a lock is held; it does not match null or a missing field.
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
-// majority is the write concern of every write. On a replica set j goes with w: majority by default;
-// on a standalone it does not, and a server that is killed would forget what it had acknowledged for
-// up to 100 ms.
+// majority is the write concern of every write. On a replica set j goes with w: majority by
+// default; on a standalone it does not, and a server that is killed would forget what it had
+// acknowledged for up to 100 ms.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
 // revised is what every write of ours raises in a lock document.
@@ -111,9 +111,9 @@ var (
 // none is the condition that a list is not there, or is empty.
 var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 
-// acquisition takes a free lock for which nobody waits. Its filter is what [catalog.ParseLock] says of
-// such a document, in the words of every server: {state: 0} alone would match the Decimal128 0 and an
-// array that holds a 0. What it does not match a look explains.
+// acquisition takes a free lock for which nobody waits. Its filter is what [catalog.ParseLock] says
+// of such a document, in the words of every server: {state: 0} alone would match the Decimal128 0
+// and an array that holds a 0. What it does not match a look explains.
 func acquisition(g catalog.Request) modification {
 	return modification{
 		filter: bson.D{
@@ -149,9 +149,9 @@ func seeding(s catalog.Session, atLeast int64) modification {
 	}}
 }
 
-// takeover names the session and the process that were watched, of a lock that one has to himself and
-// nobody waits for. What it does not match although it is to be had, such as a document with sharers
-// that a foreign holder left standing, a compare-and-set takes.
+// takeover names the session and the process that were watched, of a lock that one has to himself
+// and nobody waits for. What it does not match although it is to be had, such as a document with
+// sharers that a foreign holder left standing, a compare-and-set takes.
 func takeover(g catalog.Request, from catalog.Holder) modification {
 	filter := bson.D{
 		{Key: "_id", Value: g.Name},
@@ -173,9 +173,10 @@ func freed() bson.D {
 	}
 }
 
-// beating is a ping. A condemned process does not match, nor does a number that is not larger than the
-// one which is there, nor a ping that is not the process's own: then the upsert fails with DuplicateKey.
-// The filter {seq: {$lt: n}} alone would match an array that holds a smaller number, and so with local.
+// beating is a ping. A condemned process does not match, nor does a number that is not larger than
+// the one which is there, nor a ping that is not the process's own: then the upsert fails with
+// DuplicateKey. The filter {seq: {$lt: n}} alone would match an array that holds a smaller number,
+// and so with local.
 func beating(b catalog.Heartbeat) modification {
 	filter := append(alive(b.Process),
 		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},

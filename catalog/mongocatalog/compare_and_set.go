@@ -17,10 +17,10 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file carries out the transitions by compare-and-set: read, ask package transition, and write if nobody
-// else did meanwhile. It is the form of every transition; for the common ones fast_path.go has one that
-// needs no reading, where the server has pipeline updates. On a server without them its clock is asked
-// for, since such a server does not write it where we need it.
+// This file carries out the transitions by compare-and-set: read, ask package transition, and write
+// if nobody else did meanwhile. It is the form of every transition; for the common ones
+// fast_path.go has one that needs no reading, where the server has pipeline updates. On a server
+// without them its clock is asked for, since such a server does not write it where we need it.
 
 // After swapsAtOnce tries in vain, each further one waits up to swapPause.
 const (
@@ -31,9 +31,10 @@ const (
 // errKeepsChanging is what a compare-and-set says that lost to others until its time was up.
 var errKeepsChanging = errors.New("others keep changing the document")
 
-// bySwap carries out a transition, and returns the document as it is then. Who lost to another reads what the primary has, committed or not, since the
-// write names it: committed states alone would let through one write for each commit. What is decided
-// without a write is decided on what is committed.
+// bySwap carries out a transition, and returns the document as it is then. Who lost to another
+// reads what the primary has, committed or not, since the write names it: committed states alone
+// would let through one write for each commit. What is decided without a write is decided on what
+// is committed.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {

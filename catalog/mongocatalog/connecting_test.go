@@ -24,8 +24,8 @@ func (d dialer) DialContext(ctx context.Context, network, address string) (net.C
 	return d(ctx, network, address)
 }
 
-// Tries to break: a write for which no connection could be made was certainly not applied, whatever the driver
-// says of networks. One that breaks with the write on it is of unknown outcome still.
+// Tries to break: a write for which no connection could be made was certainly not applied, whatever
+// the driver says of networks. One that breaks with the write on it is of unknown outcome still.
 func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -16,9 +16,9 @@ import (
 // Dial makes a client from a copy of opts and, if it is not empty, a connection string. pool bounds
 // its connections; 0 leaves that to opts. It does not wait for the server.
 //
-// Errors say what is wrong with the options or the connection string, or that their hosts are no MongoDB's, and
-// never contain the user information of the latter; [catalog.ErrUnavailable] when the DNS does not tell the hosts of a
-// mongodb+srv.
+// Errors say what is wrong with the options or the connection string, or that their hosts are no
+// MongoDB's, and never contain the user information of the latter; [catalog.ErrUnavailable] when
+// the DNS does not tell the hosts of a mongodb+srv.
 func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, error) {
 	if err := ambiguous(uri); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, 
 	return client, nil
 }
 
-// ambiguous refuses a connection string whose password has an unescaped slash: what follows it would
-// be taken for a host and shown, and looked up, as one.
+// ambiguous refuses a connection string whose password has an unescaped slash: what follows it
+// would be taken for a host and shown, and looked up, as one.
 func ambiguous(uri string) error {
 	_, rest, _ := strings.Cut(uri, "://")
 	authority, after, _ := strings.Cut(rest, "/")

@@ -14,10 +14,10 @@ import (
 )
 
 // EnterTransaction is documented in [catalog.Queues]. Two commands inside the transaction, and one
-// outside for the server's clock where the lock has no fence yet. The document stays free: the write
-// that nobody else sees before the transaction ends is what keeps others away, and a write of theirs
-// waits for it or conflicts with it. What is refused is refused by a read, for a write that fails
-// would end the transaction.
+// outside for the server's clock where the lock has no fence yet. The document stays free: the
+// write that nobody else sees before the transaction ends is what keeps others away, and a write of
+// theirs waits for it or conflicts with it. What is refused is refused by a read, for a write that
+// fails would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
 	o := onLock("enter in a transaction", g.Name)
 	server, err := c.known(ctx)
@@ -76,7 +76,8 @@ func passed(o operation, reply bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// nextFence is the fence that package transition gives. The server is asked for its clock where that counts.
+// nextFence is the fence that package transition gives. The server is asked for its clock where
+// that counts.
 func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (int64, error) {
 	var now time.Time
 	if l.Fence < transition.Seeded {

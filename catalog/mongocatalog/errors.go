@@ -113,11 +113,13 @@ func neverSent(err error) bool {
 	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// handshake begins the text of a connection that was not made, be it refused or broken before a command could be
-// sent on it. The driver tells that nowhere else. One that was in use has its name between the brackets.
+// handshake begins the text of a connection that was not made, be it refused or broken before a
+// command could be sent on it. The driver tells that nowhere else. One that was in use has its name
+// between the brackets.
 const handshake = "connection() error occurred during connection handshake"
 
-// network reports whether a connection broke: while the command was on it, if neverSent does not know better.
+// network reports whether a connection broke: while the command was on it, if neverSent does not
+// know better.
 func network(err error) bool {
 	var labeled mongo.LabeledError
 	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.NetworkError)

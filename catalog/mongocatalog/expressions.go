@@ -7,10 +7,10 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file says in the server's expressions what package catalog understands of a lock document, for
-// reads that leave out what is malformed.
-// Whatever stands in a document, an expression here has a value and is no error, because an error in
-// the middle of an update says nothing about the document.
+// This file says in the server's expressions what package catalog understands of a lock document,
+// for reads that leave out what is malformed. Whatever stands in a document, an expression here has
+// a value and is no error, because an error in the middle of an update says nothing about the
+// document.
 
 // call is an operator with its arguments. One argument stands alone.
 func call(operator string, args ...any) bson.D {
@@ -127,8 +127,8 @@ func sharersCount() bson.D {
 	)
 }
 
-// parties is the condition that a field is absent or an array of holders or waiters. Only waiters have
-// a mode and a limit of their own.
+// parties is the condition that a field is absent or an array of holders or waiters. Only waiters
+// have a mode and a limit of their own.
 func parties(field string, wait bool) bson.D {
 	party := []any{
 		typeIs("$$p.ts", "objectId"),
@@ -154,8 +154,8 @@ func once() bson.D {
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence is the fence from which the next one counts: the document's, or the server's clock where
-// that was counted up from nothing.
+// lastFence is the fence from which the next one counts: the document's, or the server's clock
+// where that was counted up from nothing.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	return choose(call("$lt", fenceOf(), int64(transition.Seeded)), call("$max", fenceOf(), now), fenceOf())

@@ -11,15 +11,16 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file is the common case of a lock that one holder has to himself, in a document as we write it:
-// one command with a pipeline of few words, since the server reads and weighs a pipeline anew with every
-// command. What the conditions here do not match is left to a compare-and-set, see compare_and_set.go.
+// This file is the common case of a lock that one holder has to himself, in a document as we write
+// it: one command with a pipeline of few words, since the server reads and weighs a pipeline anew
+// with every command. What the conditions here do not match is left to a compare-and-set, see
+// compare_and_set.go.
 //
-// Why there is this form beside that one: of 16 contenders for themselves a turn, which is to enter and to
-// leave, takes 2 commands and 2.7 least writes in this form, 8.4 and 3.8 by compare-and-set; of 64 it is 2
-// and 4.2 beside 12 and 5.1. Where nobody contends the compare-and-set takes no longer (2.8 beside 3.0,
-// with 2 commands more). Measured on a replica set of three (4.4, an unoptimized build) in one run; a
-// least write is a durable update of a number.
+// Why there is this form beside that one: of 16 contenders for themselves a turn, which is to enter
+// and to leave, takes 2 commands and 2.7 least writes in this form, 8.4 and 3.8 by compare-and-set;
+// of 64 it is 2 and 4.2 beside 12 and 5.1. Where nobody contends the compare-and-set takes no
+// longer (2.8 beside 3.0, with 2 commands more). Measured on a replica set of three (4.4, an
+// unoptimized build) in one run; a least write is a durable update of a number.
 
 // work is the field in which a pipeline keeps what it has worked out. It is gone in the end.
 const work = "__q"
@@ -48,7 +49,8 @@ func entryOf(g catalog.Request) bson.D {
 	return entry
 }
 
-// grantLine is one line of the field grants, a catalog.GrantLine. process is of one line, see catalog.OneLine.
+// grantLine is one line of the field grants, a catalog.GrantLine. process is of one line, see
+// catalog.OneLine.
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
@@ -62,8 +64,8 @@ func ourNumber(least, most int64) bson.D {
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive are the conditions on a document that is held by one at most, and well formed in what the
-// short pipelines read. Of waiters every element must be a waiter. Of the others none may hold.
+// exclusive are the conditions on a document that is held by one at most, and well formed in what
+// the short pipelines read. Of waiters every element must be a waiter. Of the others none may hold.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParties("waiters",
 		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
@@ -91,9 +93,9 @@ func wellFormed(name string, none bson.A) bson.D {
 	return filter
 }
 
-// notParties are the conditions of which none may hold for any element of sharers or waiters: what is
-// no document with a session and a process. A condition looks into arrays. They are no expression,
-// since a server takes none where the document may have to be made.
+// notParties are the conditions of which none may hold for any element of sharers or waiters: what
+// is no document with a session and a process. A condition looks into arrays. They are no
+// expression, since a server takes none where the document may have to be made.
 func notParties(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
 		return bson.D{{Key: field, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: kind}}}}}}
@@ -131,8 +133,8 @@ var (
 	}
 )
 
-// nextIsToldInOneLine is the condition that somebody waits, and that the first has a process id which a
-// grantLine may name as it is.
+// nextIsToldInOneLine is the condition that somebody waits, and that the first has a process id
+// which a grantLine may name as it is.
 var nextIsToldInOneLine = append(append(bson.D{}, somebodyWaits...),
 	bson.E{Key: "waiters.0.process", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$regex", Value: "\n"}}}}})
 
@@ -167,8 +169,8 @@ func noRoom(g catalog.Request) []any {
 	}
 }
 
-// enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line. It changes
-// nothing where a session stands in the line twice.
+// enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line. It
+// changes nothing where a session stands in the line twice.
 func enteringAlone(g catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	take := func(field string, value any) bson.E {

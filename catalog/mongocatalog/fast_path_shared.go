@@ -10,10 +10,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file is the common case of a lock that several hold: a reader joins readers, a permit is taken or
-// given back, the last one leaves. See fast_path.go. Of 16 readers a turn takes 2 commands and 2.4 least writes
-// in this form, 17.6 and 3.2 by compare-and-set; of 16 who share 4 permits 2 and 2.2 beside 14.6 and 3.1,
-// with a permit for each 2 and 3.3 beside 16.4 and 7.4.
+// This file is the common case of a lock that several hold: a reader joins readers, a permit is
+// taken or given back, the last one leaves. See fast_path.go. Of 16 readers a turn takes 2 commands
+// and 2.4 least writes in this form, 17.6 and 3.2 by compare-and-set; of 16 who share 4 permits 2
+// and 2.2 beside 14.6 and 3.1, with a permit for each 2 and 3.3 beside 16.4 and 7.4.
 
 // most is how many may hold a lock beside g.
 func most(g catalog.Request) int {
@@ -23,8 +23,8 @@ func most(g catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing are the conditions on a document that several hold in that mode, as we write it. Permits are
-// waited for by others who want permits. Of the others none may hold.
+// sharing are the conditions on a document that several hold in that mode, as we write it. Permits
+// are waited for by others who want permits. Of the others none may hold.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParties("waiters",
 		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
@@ -55,8 +55,8 @@ func shared(mode catalog.Mode, limit any) bson.D {
 	}
 }
 
-// standsOnce is the condition that the first of the sharers is the holder whom everybody sees, and that
-// no session stands in the document twice.
+// standsOnce is the condition that the first of the sharers is the holder whom everybody sees, and
+// that no session stands in the document twice.
 func standsOnce() bson.D {
 	sharers, waiters := array("$sharers"), array("$waiters")
 	return every(
@@ -66,8 +66,9 @@ func standsOnce() bson.D {
 	)
 }
 
-// sharedEntry lets g enter a lock that is made, is free and nobody waits for it, or is held in its mode:
-// with room for it and nobody before it, or, for a permit, with a line at whose end it may stand.
+// sharedEntry lets g enter a lock that is made, is free and nobody waits for it, or is held in its
+// mode: with room for it and nobody before it, or, for a permit, with a line at whose end it may
+// stand.
 func sharedEntry(g catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(g)-1)
 	alike := func(conditions ...bson.D) bson.D {
@@ -145,8 +146,8 @@ func enteringShared(g catalog.Request, waits bool) bson.A {
 	}
 }
 
-// sharedDeparture lets one of the holders go. A permit that is given back goes to the first in line;
-// readers leave to others who remain, or to nobody.
+// sharedDeparture lets one of the holders go. A permit that is given back goes to the first in
+// line; readers leave to others who remain, or to nobody.
 func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
 	fine, limit := any(standsOnce()), any(absent)
 	next := append(append(bson.D{}, nextIsToldInOneLine...),

@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// The short commands are there for the common case, and leave everything else alone: what is shared,
-// foreign, damaged, full or free with a line.
+// The short commands are there for the common case, and leave everything else alone: what is
+// shared, foreign, damaged, full or free with a line.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
 	me, other := enter(1, catalog.Exclusive, 0, catalog.Queue), enter(2, catalog.Exclusive, 0, catalog.Queue)

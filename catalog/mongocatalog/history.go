@@ -28,8 +28,9 @@ var (
 	oldest = bson.D{{Key: "at", Value: int32(1)}, {Key: "_id", Value: int32(1)}}
 )
 
-// PrepareHistory is documented in [catalog.History]. One command for each of two indexes. A server that deletes
-// nothing by its age, as FerretDB, makes the first one all the same, or refuses it: PruneHistory does it there.
+// PrepareHistory is documented in [catalog.History]. One command for each of two indexes. A server
+// that deletes nothing by its age, as FerretDB, makes the first one all the same, or refuses it:
+// PruneHistory does it there.
 func (c *Catalog) PrepareHistory(ctx context.Context, keep time.Duration) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -107,9 +108,9 @@ func (c *Catalog) insertHistory(ctx context.Context, entries []catalog.HistoryEn
 	return nil // what was refused was written before
 }
 
-// PruneHistory is documented in [catalog.History]. Two reads, and a delete where there is something to delete. The
-// count is the one that the server keeps, which may be wrong after a crash of it. What is no entry of ours, for want of
-// a Date, stays.
+// PruneHistory is documented in [catalog.History]. Two reads, and a delete where there is something
+// to delete. The count is the one that the server keeps, which may be wrong after a crash of it.
+// What is no entry of ours, for want of a Date, stays.
 func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
 	n, err := c.countHistory(ctx)
 	if err != nil {

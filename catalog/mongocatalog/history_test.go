@@ -12,7 +12,8 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// An index with another age, which an operator or another configuration made, is left alone, and he is told.
+// An index with another age, which an operator or another configuration made, is left alone, and he
+// is told.
 func TestCatalog_PrepareHistory_AnotherAge_StaysWithAWarning(t *testing.T) {
 	t.Parallel()
 	server := serve(t, func(command bson.Raw) bson.D {
@@ -35,8 +36,8 @@ func TestCatalog_PrepareHistory_AnotherAge_StaysWithAWarning(t *testing.T) {
 	}
 }
 
-// A batch of which some was written before is written; any other refusal is an error, and one that may have been
-// carried out says so.
+// A batch of which some was written before is written; any other refusal is an error, and one that
+// may have been carried out says so.
 func TestCatalog_AppendHistory_Outcomes(t *testing.T) {
 	t.Parallel()
 	refused := func(codes ...int32) bson.E {

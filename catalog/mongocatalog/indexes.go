@@ -28,24 +28,25 @@ const (
 // last holder: so the indexes on locks hold only those that somebody holds or waits for, and what a
 // query reads does not grow with the names that were ever locked.
 //
-// What they cost: an acquisition writes one entry and a release removes it. Another is written for a
-// process that enters a line, or shares, and removed when it leaves. A grant to the next in line does
-// both.
+// What they cost: an acquisition writes one entry and a release removes it. Another is written for
+// a process that enters a line, or shares, and removed when it leaves. A grant to the next in line
+// does both.
 //
-// Earlier versions of this package made sparse ones where there are partial ones now. A client that is
-// bound to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0 and newer,
-// SERVER-53997, SERVER-94424).
+// Earlier versions of this package made sparse ones where there are partial ones now. A client that
+// is bound to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0 and
+// newer, SERVER-53997, SERVER-94424).
 type index struct {
 	field string
 	name  string // empty for that which the server gives
 	only  bson.D // the documents that are in it; nil for all
-	// once is set where an earlier version made a sparse index. It serves before 5.0, where no client is
-	// strict and one set of keys has one index (SERVER-47657); later both may be there, and it is superfluous.
+	// once is set where an earlier version made a sparse index. It serves before 5.0, where no
+	// client is strict and one set of keys has one index (SERVER-47657); later both may be there,
+	// and it is superfluous.
 	once bool
 }
 
-// indexesOn are the indexes that a collection should have. A FerretDB v1 knows no partial ones, and reads
-// everything anyway.
+// indexesOn are the indexes that a collection should have. A FerretDB v1 knows no partial ones, and
+// reads everything anyway.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -70,9 +71,9 @@ func partyIndex(field string) index {
 // Prepare is documented in [catalog.Pings]. Two commands when everything is there, and one for each
 // index that is not. It creates what it can, and returns the warnings even when something failed.
 //
-// An index on process that an earlier version of this package made, which holds the free locks too, is
-// dropped and made anew. One with the same keys that somebody else made stays, with a warning where it
-// is in the way.
+// An index on process that an earlier version of this package made, which holds the free locks too,
+// is dropped and made anew. One with the same keys that somebody else made stays, with a warning
+// where it is in the way.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -95,8 +96,9 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return warnings, errors.Join(errs...)
 }
 
-// MissingIndexes returns, for each index that Prepare would create, the command that creates it, for the shell. It
-// changes nothing. Three commands at most; those of a collection that is not there are not missing.
+// MissingIndexes returns, for each index that Prepare would create, the command that creates it,
+// for the shell. It changes nothing. Three commands at most; those of a collection that is not
+// there are not missing.
 func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -120,8 +122,9 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// SuperfluousIndexes returns, for each index of an earlier version of this package in whose place there is another
-// one, the command that drops it, for the shell. It changes nothing. Three commands at most.
+// SuperfluousIndexes returns, for each index of an earlier version of this package in whose place
+// there is another one, the command that drops it, for the shell. It changes nothing. Three
+// commands at most.
 func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {

@@ -70,8 +70,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Tries to break: Prepare makes indexes that hold only what somebody holds or waits for, replaces the
-// one that an earlier version made, and leaves alone what others made.
+// Tries to break: Prepare makes indexes that hold only what somebody holds or waits for, replaces
+// the one that an earlier version made, and leaves alone what others made.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -166,7 +166,8 @@ func indexChanges(sent []bson.Raw) string {
 	return strings.Join(changes, ", ")
 }
 
-// Tries to break: doctor is told of an old index only when there is another in its place, and of no index of a hand.
+// Tries to break: doctor is told of an old index only when there is another in its place, and of no
+// index of a hand.
 func TestCatalog_SuperfluousIndexes(t *testing.T) {
 	t.Parallel()
 	there := bson.D{e("$exists", true)}

@@ -9,8 +9,9 @@ import (
 
 // This file builds what leases need of the commands.
 
-// watched is the condition that the lease of one who has the lock to himself has not been renewed since it
-// was watched; none where the lease does not matter. Its renewal leaves no other lease there.
+// watched is the condition that the lease of one who has the lock to himself has not been renewed
+// since it was watched; none where the lease does not matter. Its renewal leaves no other lease
+// there.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil

@@ -17,9 +17,9 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// It tries to break: what bounds one command does not cost those that come next, whether its caller's context
-// is cancelled or has a deadline: the answer comes on the connection, which is used again, and the server is
-// told no deadline but that of every command.
+// It tries to break: what bounds one command does not cost those that come next, whether its
+// caller's context is cancelled or has a deadline: the answer comes on the connection, which is
+// used again, and the server is told no deadline but that of every command.
 func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
@@ -114,8 +114,9 @@ func TestCatalog_CallerGivesUp_NothingLingersForLong(t *testing.T) {
 	cancel()
 }
 
-// Tries to break: what was not sent when its caller gave up is not sent any more. Else the undo of an acquisition
-// that waits for a connection is sent before it, finds nothing, and the lock goes to a session without an owner.
+// Tries to break: what was not sent when its caller gave up is not sent any more. Else the undo of
+// an acquisition that waits for a connection is sent before it, finds nothing, and the lock goes to
+// a session without an owner.
 func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	t.Parallel()
 	under, answered := make(chan struct{}), make(chan struct{})

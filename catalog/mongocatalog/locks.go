@@ -21,8 +21,9 @@ func onLock(verb, name string) operation {
 	}
 }
 
-// Apply is documented in [catalog.Locks]. A compare-and-set is the form of every transition. Those that have one
-// command of their own, where the server and the document are as we expect, are these:
+// Apply is documented in [catalog.Locks]. A compare-and-set is the form of every transition. Those
+// that have one command of their own, where the server and the document are as we expect, are
+// these:
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
 	o := onLock(transition.Of(t), t.On())
 	if s, ok := transition.Under(t); ok {
@@ -76,8 +77,8 @@ func (c *Catalog) claim(ctx context.Context, o operation, g catalog.Request) (ca
 	return o.understand(doc)
 }
 
-// overtake is one command; where the document is not as we write it, or not as it was watched, a compare-and-set
-// more.
+// overtake is one command; where the document is not as we write it, or not as it was watched, a
+// compare-and-set more.
 func (c *Catalog) overtake(ctx context.Context, o operation, t transition.Overtake) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -94,8 +95,8 @@ func (c *Catalog) overtake(ctx context.Context, o operation, t transition.Overta
 	return c.bySwap(ctx, o, t)
 }
 
-// atOnce carries out a transition that has one command where the server has pipeline updates, and one more when
-// the lock is not as it should be.
+// atOnce carries out a transition that has one command where the server has pipeline updates, and
+// one more when the lock is not as it should be.
 func (c *Catalog) atOnce(ctx context.Context, o operation, m modification) (
 	catalog.Lock, []catalog.Grant, error,
 ) {

@@ -14,11 +14,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// Snapshots is documented in [catalog.Queues]. One command on a replica set or a standalone, whatever the
-// number of names: an aggregate that brings the locks, the pings of their processes and the server's
-// clock. A FerretDB knows no such aggregate: it is asked for its clock, the locks and the pings, in that
-// order. A mongos has a clock of its own, so behind one the clock is that of this process's latest ping; a viewer, which
-// has none, asks the mongos.
+// Snapshots is documented in [catalog.Queues]. One command on a replica set or a standalone,
+// whatever the number of names: an aggregate that brings the locks, the pings of their processes
+// and the server's clock. A FerretDB knows no such aggregate: it is asked for its clock, the locks
+// and the pings, in that order. A mongos has a clock of its own, so behind one the clock is that of
+// this process's latest ping; a viewer, which has none, asks the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
 	if len(names) == 0 {
 		return map[string]catalog.Snapshot{}, ctx.Err()
@@ -28,8 +28,9 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 	}, among("_id", names))
 }
 
-// WaitedUnder is documented in [catalog.Queues]. Its commands are those of Snapshots. An index serves it: of
-// the locks for which one of the processes waits, those are left out whose waiters hold something else.
+// WaitedUnder is documented in [catalog.Queues]. Its commands are those of Snapshots. An index
+// serves it: of the locks for which one of the processes waits, those are left out whose waiters
+// hold something else.
 func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
 	map[string]catalog.Snapshot, error,
 ) {
@@ -50,7 +51,8 @@ func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bs
 	return c.looks(ctx, o, awaitedUnder(processes, held))
 }
 
-// looks reads the locks that a filter matches, the pings of their processes, and the server's clock.
+// looks reads the locks that a filter matches, the pings of their processes, and the server's
+// clock.
 func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (map[string]catalog.Snapshot, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -106,8 +108,8 @@ func fewOf(names []string) string {
 	return text
 }
 
-// joins reports whether the server can bring lock, pings and its own clock in one command. Behind a mongos $$NOW is the
-// clock of the mongos, and 4.4 and 5.0 refuse a join with a sharded collection.
+// joins reports whether the server can bring lock, pings and its own clock in one command. Behind a
+// mongos $$NOW is the clock of the mongos, and 4.4 and 5.0 refuse a join with a sharded collection.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }

@@ -33,8 +33,8 @@ type Options struct {
 	// whose own clock is not the store's. Catalogs of one process share one; default one of its
 	// own.
 	PingTime *PingTime
-	// Viewer is for a process that does not ping and decides nothing: its looks behind a mongos count by the clock of the
-	// mongos.
+	// Viewer is for a process that does not ping and decides nothing: its looks behind a mongos
+	// count by the clock of the mongos.
 	Viewer bool
 }
 
@@ -139,7 +139,8 @@ func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 	return sent, cancel, nil
 }
 
-// answered notes how a command went that was sent: with a server that does not answer nothing lingers.
+// answered notes how a command went that was sent: with a server that does not answer nothing
+// lingers.
 func (c *Catalog) answered(err error) {
 	if err == nil || classify(err) != unavailable {
 		c.away.Store(err != nil && network(err))

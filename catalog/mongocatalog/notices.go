@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// codeNoNotices are the codes with which servers refuse a change stream: a standalone (40573, 20), a
-// database of the server's own (73).
+// codeNoNotices are the codes with which servers refuse a change stream: a standalone (40573, 20),
+// a database of the server's own (73).
 var codeNoNotices = []int{20, 73, 40573}
 
 // noticeAwait is how long the server keeps a question open when it has nothing to tell.
@@ -37,8 +37,9 @@ type notices struct {
 
 var _ catalog.GrantStream = (*notices)(nil)
 
-// GrantStream is documented in [catalog.Queues]. One command. The stream keeps one connection busy while
-// Next waits. The driver opens it again by itself where it ended after a failure of the network.
+// GrantStream is documented in [catalog.Queues]. One command. The stream keeps one connection busy
+// while Next waits. The driver opens it again by itself where it ended after a failure of the
+// network.
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	o := operation{
 		verb: "open notices for", name: process, quoted: true, database: c.database,

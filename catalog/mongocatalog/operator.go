@@ -53,8 +53,8 @@ func (c *Catalog) breakLock(ctx context.Context, o operation, t transition.Break
 // emptyArray is the length of an array without elements.
 const emptyArray = 5
 
-// breakable reads a document that is to be broken. Where no session is named the one that stands there
-// is not looked at.
+// breakable reads a document that is to be broken. Where no session is named the one that stands
+// there is not looked at.
 func (o operation) breakable(raw bson.Raw, s catalog.Session, ts bson.ObjectID) (catalog.Lock, error) {
 	if raw == nil {
 		return catalog.Lock{}, o.wrap(catalog.ErrNoMatch)

@@ -101,7 +101,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// parties draws holders or waiters. The first is that with the number first, mostly, if it is not 0.
+// parties draws holders or waiters. The first is that with the number first, mostly, if it is not
+// 0.
 func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {

@@ -65,7 +65,8 @@ func (s step) short() []form {
 	return nil
 }
 
-// rule is the document after the step by package transition, the same document when nothing changes.
+// rule is the document after the step by package transition, the same document when nothing
+// changes.
 func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	l := catalog.Lock{Name: "x"}
 	if doc != nil {
@@ -164,9 +165,10 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 	return after, true, now, err
 }
 
-// check runs the short forms of a step beside the rule, and returns the document after it by the rule.
-// Where the condition of one holds, it must do what the rule says, or leave the document as it is. plain
-// says that the document is as we write it, so that every byte counts; of a foreign one what it means.
+// check runs the short forms of a step beside the rule, and returns the document after it by the
+// rule. Where the condition of one holds, it must do what the rule says, or leave the document as
+// it is. plain says that the document is as we write it, so that every byte counts; of a foreign
+// one what it means.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -195,9 +197,9 @@ func check(t interface {
 	return after, short
 }
 
-// asMirrored is want, but for the texts of the first of several holders, which stand in the document twice:
-// where somebody else changed the copy the rule mends it, and a short form leaves it as it was. Only people
-// and other managers read it.
+// asMirrored is want, but for the texts of the first of several holders, which stand in the
+// document twice: where somebody else changed the copy the rule mends it, and a short form leaves
+// it as it was. Only people and other managers read it.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
 		return want
@@ -271,7 +273,8 @@ func sorted(v any) any {
 	return v
 }
 
-// One of the rules that only a pipeline could break is in every row: it does as package transition does.
+// One of the rules that only a pipeline could break is in every row: it does as package transition
+// does.
 func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	t.Parallel()
 	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
@@ -442,8 +445,9 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	}
 }
 
-// The plain acquisition takes exactly the documents that package catalog understands as free, waited for
-// by nobody and shared by nobody: its filter is that reading in the words of every server.
+// The plain acquisition takes exactly the documents that package catalog understands as free,
+// waited for by nobody and shared by nobody: its filter is that reading in the words of every
+// server.
 func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	t.Parallel()
 	taken := 0

@@ -11,8 +11,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// A product speaks MongoDB's protocol and is something else. It is told by what it answers, or by the names
-// of its hosts; one behind a tunnel that hides both passes for a MongoDB.
+// A product speaks MongoDB's protocol and is something else. It is told by what it answers, or by
+// the names of its hosts; one behind a tunnel that hides both passes for a MongoDB.
 type product struct {
 	name  string
 	hosts []string // how the names of its hosts end, as the drivers of MongoDB tell them (DRIVERS-2583)
@@ -45,8 +45,9 @@ func refusal(name, why string) error {
 
 // productOf tells what the product is that answers, nil for a MongoDB or a FerretDB.
 //
-// Sources: Cosmos DB marks its replies with a field _t; the engine that Azure and others run on PostgreSQL names
-// its versions below "internal" in hello; Amazon's tells its hosts there, as every replica set does.
+// Sources: Cosmos DB marks its replies with a field _t; the engine that Azure and others run on
+// PostgreSQL names its versions below "internal" in hello; Amazon's tells its hosts there, as every
+// replica set does.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {
@@ -98,7 +99,8 @@ func supportedHosts(hosts []string) error {
 	return nil
 }
 
-// hostsOf are the hosts that a connection string names; for a mongodb+srv the name that is looked up.
+// hostsOf are the hosts that a connection string names; for a mongodb+srv the name that is looked
+// up.
 func hostsOf(uri string) []string {
 	_, rest, _ := strings.Cut(uri, "://")
 	rest = rest[strings.LastIndex(rest, "@")+1:]

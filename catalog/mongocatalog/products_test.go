@@ -11,8 +11,8 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// Tries to break: what speaks MongoDB's protocol and is none is told by its replies and refused by its name, with
-// the reason; and a MongoDB, whatever its hosts are called, is not.
+// Tries to break: what speaks MongoDB's protocol and is none is told by its replies and refused by
+// its name, with the reason; and a MongoDB, whatever its hosts are called, is not.
 func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	t.Parallel()
 	five := []bson.E{e("version", "5.0.0")}
@@ -75,8 +75,8 @@ func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	}
 }
 
-// A connection string that names the hosts of such a product is refused before anything is looked up or sent, with
-// every other part of it kept to itself.
+// A connection string that names the hosts of such a product is refused before anything is looked
+// up or sent, with every other part of it kept to itself.
 func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {
 	t.Parallel()
 	for uri, name := range map[string]string{

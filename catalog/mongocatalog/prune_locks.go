@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// PruneLocks is documented in [catalog.Pings]. One read in the order of _id, whatever the documents are, and
-// one delete for those that may go; it names state, session and rev of each.
+// PruneLocks is documented in [catalog.Pings]. One read in the order of _id, whatever the documents
+// are, and one delete for those that may go; it names state, session and rev of each.
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 	pruned int, next string, err error,
 ) {

@@ -11,8 +11,9 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// enter is one command where the server has pipeline updates and the document is as we write it; else a
-// compare-and-set more, as for readers who stand in line and where two make the document of a lock at one instant.
+// enter is one command where the server has pipeline updates and the document is as we write it;
+// else a compare-and-set more, as for readers who stand in line and where two make the document of
+// a lock at one instant.
 func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
@@ -42,8 +43,8 @@ func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server,
 	return l, grants, err
 }
 
-// fastEntry is the one command of the common case. What it does not match is not changed: the upsert
-// fails with DuplicateKey then, or brings a document in which g does not stand.
+// fastEntry is the one command of the common case. What it does not match is not changed: the
+// upsert fails with DuplicateKey then, or brings a document in which g does not stand.
 func fastEntry(s catalog.Server, g catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case g.Mode == catalog.Exclusive && how != catalog.Queue:
@@ -63,8 +64,9 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised raises the fence of a lock that g has just got, if that was counted up from nothing, so that the
-// successor of a document that somebody deletes has a larger one. doc is the document as g left it.
+// raised raises the fence of a lock that g has just got, if that was counted up from nothing, so
+// that the successor of a document that somebody deletes has a larger one. doc is the document as g
+// left it.
 func (c *Catalog) raised(ctx context.Context, o operation, g catalog.Request, doc bson.Raw, l catalog.Lock) (
 	catalog.Lock, error,
 ) {
@@ -106,9 +108,9 @@ func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) 
 	return raw, nil
 }
 
-// leave is one command for a holder of a lock for which nobody waits, or somebody was seen to wait; one more for the
-// first who is seen, and a compare-and-set more for a waiter, for readers who let others in, and for a document
-// that is not as we write it.
+// leave is one command for a holder of a lock for which nobody waits, or somebody was seen to wait;
+// one more for the first who is seen, and a compare-and-set more for a waiter, for readers who let
+// others in, and for a document that is not as we write it.
 func (c *Catalog) leave(ctx context.Context, o operation, server catalog.Server, t transition.Leave) (
 	[]catalog.Grant, error,
 ) {
@@ -149,8 +151,8 @@ func (c *Catalog) free(ctx context.Context, o operation, command bson.D) (bool, 
 	return matched(reply) > 0, nil
 }
 
-// evict is one command for a holder who had the lock to itself and who is followed by one who wants it so; else a
-// compare-and-set more.
+// evict is one command for a holder who had the lock to itself and who is followed by one who wants
+// it so; else a compare-and-set more.
 func (c *Catalog) evict(ctx context.Context, o operation, server catalog.Server, t transition.Evict) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -166,8 +168,8 @@ func (c *Catalog) evict(ctx context.Context, o operation, server catalog.Server,
 	return c.bySwap(ctx, o, t)
 }
 
-// fresh returns whom the very command granted the lock that brought this document. It is malformed when
-// its fence came to an end: then nobody was granted it.
+// fresh returns whom the very command granted the lock that brought this document. It is malformed
+// when its fence came to an end: then nobody was granted it.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
@@ -181,8 +183,8 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// HeldOrFree is documented in [catalog.Queues]. One command; what is awarded comes in the order of the
-// names.
+// HeldOrFree is documented in [catalog.Queues]. One command; what is awarded comes in the order of
+// the names.
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
 	grants []catalog.Grant, free []string, err error,
 ) {

@@ -84,7 +84,8 @@ func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pi
 	return remove(after, []string{"now"}), true, time.UnixMilli(ms).UTC(), nil
 }
 
-// Two first upserts at one instant: one of them gets DuplicateKey, and must still stand in the line.
+// Two first upserts at one instant: one of them gets DuplicateKey, and must still stand in the
+// line.
 func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testing.T) {
 	t.Parallel()
 	c, _, _ := serverStore(t)

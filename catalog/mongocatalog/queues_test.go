@@ -59,8 +59,8 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 	}
 }
 
-// A document that others write between each reading and each writing is given up when the caller goes.
-// It goes during a reading here: then nothing is unknown.
+// A document that others write between each reading and each writing is given up when the caller
+// goes. It goes during a reading here: then nothing is unknown.
 func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,9 +8,9 @@ import (
 
 // This file builds what is read, as commands.go builds what is written.
 
-// standing is the filter for the locks that process holds or waits for. Each branch has an index, in
-// which the locks are that somebody holds or waits for: the condition on state must be that of the
-// index on process.
+// standing is the filter for the locks that process holds or waits for. Each branch has an index,
+// in which the locks are that somebody holds or waits for: the condition on state must be that of
+// the index on process.
 func standing(process string) bson.D {
 	return bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
@@ -66,8 +66,9 @@ func tally(process string) bson.A {
 // whole leaves out the documents that package catalog does not understand.
 func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
 
-// observation brings lock documents, each with the pings of its holders and waiters and the server's
-// clock. The documents stand below fields of our own, so that no field of theirs is in the way.
+// observation brings lock documents, each with the pings of its holders and waiters and the
+// server's clock. The documents stand below fields of our own, so that no field of theirs is in the
+// way.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))
@@ -94,8 +95,8 @@ func among(field string, texts []string) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: texts}}}}
 }
 
-// queued is the filter for the locks for which somebody waits. An index serves it, and so it asks for
-// a waiter's process.
+// queued is the filter for the locks for which somebody waits. An index serves it, and so it asks
+// for a waiter's process.
 func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
@@ -109,16 +110,16 @@ func awarded(process string, names []string) bson.D {
 	}})
 }
 
-// withoutWords leaves out of the line what does not say whether a document is understood. That is found
-// here: the condition for it costs the server more than all else of the question.
+// withoutWords leaves out of the line what does not say whether a document is understood. That is
+// found here: the condition for it costs the server more than all else of the question.
 var withoutWords = bson.D{
 	{Key: "waiters.who", Value: int32(0)}, {Key: "waiters.why", Value: int32(0)},
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},
 	{Key: "waiters.holds", Value: int32(0)},
 }
 
-// heldByAny and awaitedByAny are the filters for the locks that one of the processes holds, or waits
-// for.
+// heldByAny and awaitedByAny are the filters for the locks that one of the processes holds, or
+// waits for.
 func heldByAny(processes []string) bson.D {
 	held := bson.E{Key: "state", Value: positive}
 	return bson.D{{Key: "$or", Value: bson.A{
@@ -131,8 +132,8 @@ func awaitedByAny(processes []string) bson.D { return among("waiters.process", p
 // mostHeld is how many sessions a filter names at most: a command has at most 16 MiB.
 const mostHeld = 100_000
 
-// awaitedUnder is the filter for the locks for which one of the processes waits, and somebody whose caller
-// holds one of the sessions.
+// awaitedUnder is the filter for the locks for which one of the processes waits, and somebody whose
+// caller holds one of the sessions.
 func awaitedUnder(processes []string, held []bson.ObjectID) bson.D {
 	return append(awaitedByAny(processes),
 		bson.E{Key: "waiters.holds", Value: bson.D{{Key: "$in", Value: held}}})

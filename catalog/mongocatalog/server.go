@@ -61,9 +61,10 @@ func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	return c.Hello(ctx)
 }
 
-// ListingTime returns the clock by which List counts, as Hello has brought it: the server's. Behind a mongos it is that of
-// this process's latest ping, and for one that does not ping the clock of the mongos, which is good enough for people:
-// nothing is decided by it. Zero before the first Hello. No I/O.
+// ListingTime returns the clock by which List counts, as Hello has brought it: the server's. Behind
+// a mongos it is that of this process's latest ping, and for one that does not ping the clock of
+// the mongos, which is good enough for people: nothing is decided by it. Zero before the first
+// Hello. No I/O.
 func (c *Catalog) ListingTime() time.Time {
 	switch s := c.server.Load(); {
 	case s == nil:

@@ -35,12 +35,12 @@ const (
 // commitPause is the time between two tries to commit while nobody knows the outcome.
 const commitPause = 100 * time.Millisecond
 
-// Transact is documented in [catalog.Transactions]. Every run holds an update of
-// the lock document with a filter for s among the holders that raises rev: a real change, since a
-// write that changes nothing conflicts with nothing (measured on 4.4). Once one ended in a conflict it
-// comes first, and is tried alone until it is through: then a plain write of others waits in the
-// server for the transaction, and one of another transaction fails. The driver's own loop is not
-// used: it goes on for two minutes whatever the lock does.
+// Transact is documented in [catalog.Transactions]. Every run holds an update of the lock document
+// with a filter for s among the holders that raises rev: a real change, since a write that changes
+// nothing conflicts with nothing (measured on 4.4). Once one ended in a conflict it comes first,
+// and is tried alone until it is through: then a plain write of others waits in the server for the
+// transaction, and one of another transaction fails. The driver's own loop is not used: it goes on
+// for two minutes whatever the lock does.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	o := onLock("transaction under", s.Name)
@@ -96,9 +96,9 @@ func noTransactions(s catalog.Server, database string) error {
 // withoutLabels hides the driver's labels, so that nobody above runs the transaction again.
 type withoutLabels struct{ error }
 
-// transactOnce is one run; first says that the lock document is written before it. Its errors are: those
-// of run, untouched; ErrNoMatch when the lock is not
-// held by s; transient ones, after which everything was undone; ErrUnknownOutcome of a commit.
+// transactOnce is one run; first says that the lock document is written before it. Its errors are:
+// those of run, untouched; ErrNoMatch when the lock is not held by s; transient ones, after which
+// everything was undone; ErrUnknownOutcome of a commit.
 func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
 	s catalog.Session, first bool, run func(ctx context.Context) error) error {
 	err := session.StartTransaction(options.Transaction().
@@ -138,9 +138,10 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	return c.commit(ctx, session, o)
 }
 
-// catchUp lets a mongos know the latest write to a lock document, by a read of it. A transaction behind a mongos
-// sees what there was at the latest time that it knows, and it learns of a write with the reply, which waits for
-// a majority: whoever is busy there would make every write of ours conflict. A replica set shows the latest state.
+// catchUp lets a mongos know the latest write to a lock document, by a read of it. A transaction
+// behind a mongos sees what there was at the latest time that it knows, and it learns of a write
+// with the reply, which waits for a majority: whoever is busy there would make every write of ours
+// conflict. A replica set shows the latest state.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {
@@ -163,11 +164,12 @@ func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) 
 	return nil
 }
 
-// commit commits, and tries again while that may tell more and ctx lasts. Committing again is harmless:
-// the server knows the transaction. The driver sends a commit a second time by itself and tells of the last
-// try alone, so whatever fails may be applied: only the server's word on this very transaction says that it
-// was not. That is NoSuchTransaction with the label for running it again, which the server gives only where
-// a majority has that. The label alone is no such word: the driver gives it to a pool that was cleared.
+// commit commits, and tries again while that may tell more and ctx lasts. Committing again is
+// harmless: the server knows the transaction. The driver sends a commit a second time by itself and
+// tells of the last try alone, so whatever fails may be applied: only the server's word on this
+// very transaction says that it was not. That is NoSuchTransaction with the label for running it
+// again, which the server gives only where a majority has that. The label alone is no such word:
+// the driver gives it to a pool that was cleared.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
@@ -190,8 +192,8 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 	}
 }
 
-// abort gives the transaction up before another run. What fails here the server ends by itself; once
-// ctx has ended it is left to end.
+// abort gives the transaction up before another run. What fails here the server ends by itself;
+// once ctx has ended it is left to end.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	if ctx.Err() != nil {
 		return
@@ -201,8 +203,8 @@ func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// end ends the session, and aborts the transaction that still runs in it. A caller whose context has
-// ended does not wait for that.
+// end ends the session, and aborts the transaction that still runs in it. A caller whose context
+// has ended does not wait for that.
 func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)

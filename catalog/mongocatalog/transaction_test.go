@@ -14,7 +14,8 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// A script answers the commands of transactions: those of one kind in turn, the last answer again and again.
+// A script answers the commands of transactions: those of one kind in turn, the last answer again
+// and again.
 type script map[string][]bson.D
 
 var (
@@ -80,8 +81,8 @@ func (s *fakeServer) kinds() []string {
 	return kinds
 }
 
-// Tries to break: a conflict over the lock document makes work run a second time, after a write of that document
-// which is tried alone until it is through, and never a third time.
+// Tries to break: a conflict over the lock document makes work run a second time, after a write of
+// that document which is tried alone until it is through, and never a third time.
 func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
@@ -104,9 +105,9 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	}
 }
 
-// Tries to break: a commit of which nobody knows the outcome is never told as one that was not made, and work is
-// not run again, unless the server says of that transaction that it has ended otherwise. The driver sends a commit
-// a second time by itself.
+// Tries to break: a commit of which nobody knows the outcome is never told as one that was not
+// made, and work is not run again, unless the server says of that transaction that it has ended
+// otherwise. The driver sends a commit a second time by itself.
 func TestTransact_CommitOutcome(t *testing.T) {
 	t.Parallel()
 	unknown := catalog.ErrUnknownOutcome
@@ -146,7 +147,8 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	}
 }
 
-// Renew and PutFirst with the context that run was given are part of the transaction; all else is not.
+// Renew and PutFirst with the context that run was given are part of the transaction; all else is
+// not.
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)

@@ -9,12 +9,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the transitions of a lock that one session has to itself. Some have a command of their own
-// in mongocatalog, of which these say what its condition means.
+// This file has the transitions of a lock that one session has to itself. Some have a command of
+// their own in mongocatalog, of which these say what its condition means.
 
-// Acquire is Enter by [catalog.TryPlain]: it takes a lock that is free, for which nobody waits, and in which nobody
-// stands as a sharer. One that somebody shared, and that a manager left free which knows nothing of sharers, is
-// taken by Enter alone. Errors: ErrNotFree.
+// Acquire is Enter by [catalog.TryPlain]: it takes a lock that is free, for which nobody waits, and
+// in which nobody stands as a sharer. One that somebody shared, and that a manager left free which
+// knows nothing of sharers, is taken by Enter alone. Errors: ErrNotFree.
 func (t Enter) Acquire(l catalog.Lock, sharers bool, now time.Time) (catalog.Change, error) {
 	if l.Held || len(l.Waiters) > 0 || sharers {
 		return catalog.Change{}, catalog.ErrNotFree
@@ -22,9 +22,9 @@ func (t Enter) Acquire(l catalog.Lock, sharers bool, now time.Time) (catalog.Cha
 	return taken(l, t.Request, now), nil
 }
 
-// Overtake takes a held lock away from exactly the session and process that were watched, and the renewal if From
-// names one, where nobody else holds the lock or waits for it; where somebody does [Evict] is the way. Errors:
-// ErrNoMatch when the document is not as watched any more.
+// Overtake takes a held lock away from exactly the session and process that were watched, and the
+// renewal if From names one, where nobody else holds the lock or waits for it; where somebody does
+// [Evict] is the way. Errors: ErrNoMatch when the document is not as watched any more.
 type Overtake struct {
 	catalog.Request
 	From catalog.Holder
@@ -38,8 +38,9 @@ func (t Overtake) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return taken(l, t.Request, now), nil
 }
 
-// Confirm asks for the outcome of an acquisition that is unknown. It is a write that names the request's session,
-// so that what it finds is durable. Errors: ErrNoMatch when the store does not hold the lock for it now.
+// Confirm asks for the outcome of an acquisition that is unknown. It is a write that names the
+// request's session, so that what it finds is durable. Errors: ErrNoMatch when the store does not
+// hold the lock for it now.
 type Confirm struct{ catalog.Request }
 
 // Next implements [catalog.Transition].
@@ -50,8 +51,8 @@ func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "who", Value: t.Who}}}, nil
 }
 
-// SeedFence raises the fence of a lock that the session holds to AtLeast if it is lower. Errors: ErrNoMatch when
-// the session does not hold it any more.
+// SeedFence raises the fence of a lock that the session holds to AtLeast if it is lower. Errors:
+// ErrNoMatch when the session does not hold it any more.
 type SeedFence struct {
 	catalog.Session
 	AtLeast int64
@@ -65,9 +66,10 @@ func (t SeedFence) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "fence", Value: max(l.Fence, t.AtLeast)}}}, nil
 }
 
-// PutFirst puts the waiter To at the front of the line of a lock that the session holds alone, so that Leave grants
-// it the lock next. It changes the line and nothing else; repeating it is harmless. Errors: ErrNoMatch when the
-// session does not hold the lock alone, or To does not wait for it; see [catalog.Transactions] for a part of one.
+// PutFirst puts the waiter To at the front of the line of a lock that the session holds alone, so
+// that Leave grants it the lock next. It changes the line and nothing else; repeating it is
+// harmless. Errors: ErrNoMatch when the session does not hold the lock alone, or To does not wait
+// for it; see [catalog.Transactions] for a part of one.
 type PutFirst struct {
 	catalog.Session
 	To bson.ObjectID
@@ -83,8 +85,9 @@ func (t PutFirst) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "waiters", Value: parties(line, false)}}}, nil
 }
 
-// RequestYield writes into a lock that its only holder is asked to give it up. The request names the holder's
-// session and is of no concern to the next. Errors: ErrNoMatch when nobody holds the lock alone.
+// RequestYield writes into a lock that its only holder is asked to give it up. The request names
+// the holder's session and is of no concern to the next. Errors: ErrNoMatch when nobody holds the
+// lock alone.
 type RequestYield struct{ Name, By, Why string }
 
 // Next implements [catalog.Transition].
@@ -98,10 +101,10 @@ func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error
 	}}}}, nil
 }
 
-// Break frees a lock that the session still holds with the fence that the operator saw: state 0, a new ts, fence +
-// 1, so that the old session matches nothing any more. Where there are waiters or sharers [Evict] is the way. A
-// zero session is for a document that has none, or none that can be understood, and nothing else wrong with it.
-// Errors: ErrNoMatch.
+// Break frees a lock that the session still holds with the fence that the operator saw: state 0, a
+// new ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
+// sharers [Evict] is the way. A zero session is for a document that has none, or none that can be
+// understood, and nothing else wrong with it. Errors: ErrNoMatch.
 type Break struct {
 	catalog.Session
 	Fence int64

@@ -10,12 +10,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// LeaveDamaged is Leave of a document that [catalog.ParseLock] does not understand, since a hand or a newer
-// version has written it: the session's own entries are taken out, and the lock is free only if nobody else can
-// be seen to hold it. Nobody is granted it: who waits has it when the document is repaired.
+// LeaveDamaged is Leave of a document that [catalog.ParseLock] does not understand, since a hand or
+// a newer version has written it: the session's own entries are taken out, and the lock is free
+// only if nobody else can be seen to hold it. Nobody is granted it: who waits has it when the
+// document is repaired.
 //
-// Errors: why, which says what is wrong with the document, when nobody can tell who else holds the lock;
-// ErrNoMatch when the session stands nowhere in the document.
+// Errors: why, which says what is wrong with the document, when nobody can tell who else holds the
+// lock; ErrNoMatch when the session stands nowhere in the document.
 func LeaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
@@ -62,7 +63,8 @@ func sessionOf(entry bson.Raw) bson.ObjectID {
 	return ts
 }
 
-// without returns the entries of a list that are not those of a session, and whether there was one of it.
+// without returns the entries of a list that are not those of a session, and whether there was one
+// of it.
 func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 	entries, _ := list.ArrayOK()
 	values, _ := entries.Values()
@@ -76,8 +78,9 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 	return rest, stood
 }
 
-// coHolder returns the first of the other sharers that has a session, nil when there is none. Sharers of whom
-// the first is another than the holder whom everybody sees count for nothing, see [catalog.ParseLock].
+// coHolder returns the first of the other sharers that has a session, nil when there is none.
+// Sharers of whom the first is another than the holder whom everybody sees count for nothing, see
+// [catalog.ParseLock].
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
@@ -92,7 +95,8 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether others may hold the lock where nobody can see them: a mode has sharers, in no list.
+// unreadable reports whether others may hold the lock where nobody can see them: a mode has
+// sharers, in no list.
 func unreadable(raw bson.Raw) bool {
 	mode, sharers := raw.Lookup("mode"), raw.Lookup("sharers")
 	text, isText := mode.StringValueOK()

@@ -58,8 +58,8 @@ func entrant(f failer, text string) catalog.Request {
 	return g
 }
 
-// document writes out the short form of a lock: its holders, a bar, its waiters. Foreign holders are
-// written f9: a state of 2, and none of our fields.
+// document writes out the short form of a lock: its holders, a bar, its waiters. Foreign holders
+// are written f9: a state of 2, and none of our fields.
 func document(f failer, text string) bson.D {
 	f.Helper()
 	left, right, _ := strings.Cut(text, "|")
@@ -199,7 +199,8 @@ func put(doc bson.D, key string, v any) bson.D {
 	return append(doc, bson.E{Key: key, Value: v})
 }
 
-// entering, leaving and granting are what the transitions make of a lock; changed says whether there is anything.
+// entering, leaving and granting are what the transitions make of a lock; changed says whether
+// there is anything.
 func entering(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Time) (
 	c catalog.Change, changed bool, err error,
 ) {

@@ -10,17 +10,17 @@ import (
 	"mongodlm/catalog"
 )
 
-// Seeded bounds the fences that were counted up from nothing, see package distlock. A grant raises a
-// smaller one to the server's clock in milliseconds.
+// Seeded bounds the fences that were counted up from nothing, see package distlock. A grant raises
+// a smaller one to the server's clock in milliseconds.
 const Seeded = 1 << 31
 
 // Highest is the largest fence that is raised. A larger one was written by a hand.
 const Highest = catalog.MaxCount
 
-// Enter takes the lock for a request if nobody is before it, and else puts it at the end of the line, or before
-// those who came after its Since. How says what becomes of one that has to wait. To enter again with the same
-// session changes nothing. Errors: ErrNotFree when it did not get the lock and How says not to queue;
-// ErrQueueFull; *PermitMismatchError.
+// Enter takes the lock for a request if nobody is before it, and else puts it at the end of the
+// line, or before those who came after its Since. How says what becomes of one that has to wait. To
+// enter again with the same session changes nothing. Errors: ErrNotFree when it did not get the
+// lock and How says not to queue; ErrQueueFull; *PermitMismatchError.
 type Enter struct {
 	catalog.Request
 	How catalog.EnterMode
@@ -70,10 +70,10 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return s.change(), nil
 }
 
-// Leave takes a session out of the lock: it frees the lock if the session holds it, or takes it out of the line,
-// and grants the lock to whoever is next. When nobody waits everything but the state stays in the document. Of a
-// document that was damaged the session is taken out as well, see [LeaveDamaged]. Errors: ErrNoMatch when the
-// session neither holds the lock nor waits.
+// Leave takes a session out of the lock: it frees the lock if the session holds it, or takes it out
+// of the line, and grants the lock to whoever is next. When nobody waits everything but the state
+// stays in the document. Of a document that was damaged the session is taken out as well, see
+// [LeaveDamaged]. Errors: ErrNoMatch when the session neither holds the lock nor waits.
 type Leave struct{ catalog.Session }
 
 // Next implements [catalog.Transition].
@@ -81,9 +81,10 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, "")
 }
 
-// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in the document with
-// that process, with that renewal of its lease if one was watched, and in the line if the watched one did. The
-// evidence is written for whoever is granted the lock by it. Errors: ErrNoMatch.
+// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in the
+// document with that process, with that renewal of its lease if one was watched, and in the line if
+// the watched one did. The evidence is written for whoever is granted the lock by it. Errors:
+// ErrNoMatch.
 type Evict struct {
 	catalog.Holder
 	Evidence string
@@ -115,8 +116,8 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (ca
 	return s.change(), nil
 }
 
-// GrantNext grants a free lock that somebody else left with a line of waiters to the first of them. Errors:
-// ErrNoMatch when there is nothing to grant.
+// GrantNext grants a free lock that somebody else left with a line of waiters to the first of them.
+// Errors: ErrNoMatch when there is nothing to grant.
 type GrantNext struct{ Name string }
 
 // Next implements [catalog.Transition].
@@ -167,8 +168,8 @@ func (s *state) room(next catalog.Participant) int {
 	return max(0, min(int(next.Limit), catalog.MaxHolders)-held)
 }
 
-// grant makes holders of as many from the front of the line as the holders allow: one that wants the
-// lock for itself, or a run of the same mode.
+// grant makes holders of as many from the front of the line as the holders allow: one that wants
+// the lock for itself, or a run of the same mode.
 func (s *state) grant(now time.Time, evidence string) {
 	if len(s.waiters) == 0 || s.fence > Highest {
 		return

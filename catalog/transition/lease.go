@@ -8,10 +8,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// Renew begins or renews the lease of a session that holds the lock, alone or with others: it writes the number of
-// the renewal, its life and its local time, and the server's clock. The same renewal twice is acknowledged twice.
-// The leases of those who hold the lock no longer go. Errors: ErrNoMatch when the session does not hold the lock or
-// a lease is there that the renewal does not supersede; see [catalog.Transactions] for a part of one.
+// Renew begins or renews the lease of a session that holds the lock, alone or with others: it
+// writes the number of the renewal, its life and its local time, and the server's clock. The same
+// renewal twice is acknowledged twice. The leases of those who hold the lock no longer go. Errors:
+// ErrNoMatch when the session does not hold the lock or a lease is there that the renewal does not
+// supersede; see [catalog.Transactions] for a part of one.
 type Renew struct{ catalog.Renewal }
 
 // Next implements [catalog.Transition].

@@ -38,8 +38,8 @@ func Of(t catalog.Transition) string {
 	}
 }
 
-// Under returns the session of a transition that may be a part of the transaction under the lock that the session
-// holds, see [catalog.Transactions].
+// Under returns the session of a transition that may be a part of the transaction under the lock
+// that the session holds, see [catalog.Transactions].
 func Under(t catalog.Transition) (s catalog.Session, ok bool) {
 	switch t := t.(type) {
 	case Renew:

@@ -204,8 +204,8 @@ func (d *demo) spawn(number int) error {
 	return nil
 }
 
-// revive starts balancers again that were killed. Those that died by themselves it starts again mostDeaths
-// times; one more is an error.
+// revive starts balancers again that were killed. Those that died by themselves it starts again
+// mostDeaths times; one more is an error.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
 		if p.running() {

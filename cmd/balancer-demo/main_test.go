@@ -116,7 +116,8 @@ func smallCluster(t *testing.T) string {
 	return path
 }
 
-// It tries to break: the page of the demo is for this machine only, and the error says what there is for others.
+// It tries to break: the page of the demo is for this machine only, and the error says what there
+// is for others.
 func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 	t.Parallel()
 	for addr, text := range map[string]string{

@@ -97,6 +97,6 @@ func (o *opts) check(command string, rest []string) error {
 }
 
 // poll is the longest pause between two questions of a waiting balancer for its grant, on a server
-// that has no change streams. It is short, as the rounds of the demo are; the lock wants it to be at
-// most a thirtieth of the takeover time.
+// that has no change streams. It is short, as the rounds of the demo are; the lock wants it to be
+// at most a thirtieth of the takeover time.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

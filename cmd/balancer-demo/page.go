@@ -14,7 +14,8 @@ import (
 // access is where the page is shown.
 func (o opts) access() ui.Access { return ui.Access{Addr: o.http, AddrFlag: "--http"} }
 
-// checkPage refuses what other machines could reach: the demo has no flags for tokens and certificates.
+// checkPage refuses what other machines could reach: the demo has no flags for tokens and
+// certificates.
 func (o opts) checkPage() error {
 	if o.http == "" {
 		return nil

@@ -43,8 +43,8 @@ func (d *demo) report(ctx context.Context) (report, error) {
 
 func (r report) balanced() bool { return len(cluster.Candidates(r.after)) == 0 }
 
-// ok reports whether the demo showed what it should: nothing was violated, every fault was survived, and
-// the cluster is balanced.
+// ok reports whether the demo showed what it should: nothing was violated, every fault was
+// survived, and the cluster is balanced.
 func (r report) ok() bool {
 	failed := slices.ContainsFunc(r.faults, func(f fault) bool { return !f.survived })
 	return r.balanced() && !failed && len(r.violations) == 0

@@ -89,8 +89,8 @@ func wantParts(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// A demo that a signal has ended accuses nobody: a fault that it did not come to, or did not see to its end, is no
-// violation.
+// A demo that a signal has ended accuses nobody: a fault that it did not come to, or did not see to
+// its end, is no violation.
 func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	r := clean()
@@ -122,7 +122,8 @@ func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {
 	}
 }
 
-// Whatever another process or a database says, a line of the log is one line without control characters.
+// Whatever another process or a database says, a line of the log is one line without control
+// characters.
 func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
@@ -135,8 +136,8 @@ func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	}
 }
 
-// What each process waited is added up under its process id, of which a balancer that was started again has a
-// new one.
+// What each process waited is added up under its process id, of which a balancer that was started
+// again has a new one.
 func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	t.Parallel()
 	var l ledger

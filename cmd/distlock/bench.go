@@ -51,7 +51,8 @@ func (v *bench) accept(c call) error {
 	return v.connection.accept(c)
 }
 
-// How many rows a measurement of claims has at most, and on an embedded server, where a command grows with the collection.
+// How many rows a measurement of claims has at most, and on an embedded server, where a command
+// grows with the collection.
 const (
 	benchRows    = 1000
 	embeddedRows = 200

@@ -12,7 +12,8 @@ import (
 	"mongodlm/configserver"
 )
 
-// It says what it will write, measures all of it, and leaves nothing behind, also when it is interrupted.
+// It says what it will write, measures all of it, and leaves nothing behind, also when it is
+// interrupted.
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // which has no other databases

@@ -96,7 +96,8 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder that is to be taken out. It refuses what is not as the operator saw it.
+// breakable returns the holder that is to be taken out. It refuses what is not as the operator saw
+// it.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free, nothing was changed")
@@ -217,7 +218,8 @@ func describeLine(w io.Writer, line []distlock.LockInfo) {
 	}
 }
 
-// describeWhy shows the reason of a holder or waiter; that of a leader or candidate is its metadata.
+// describeWhy shows the reason of a holder or waiter; that of a leader or candidate is its
+// metadata.
 func describeWhy(w io.Writer, i distlock.LockInfo) {
 	what := "why     "
 	if _, elected := election.CandidateOf(i); elected {

@@ -65,8 +65,8 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 
-// A foreign holder came after the one that the operator saw, with the same fence: it is broken by its
-// session only, which is shown first.
+// A foreign holder came after the one that the operator saw, with the same fence: it is broken by
+// its session only, which is shown first.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

@@ -68,7 +68,8 @@ func (t topic) offered(ctx context.Context, v command, begun string) []string {
 // harmless is a name that no shell takes for more than a word, and no terminal for more than text.
 var harmless = regexp.MustCompile(`^[\w./:@%+,=-]+$`)
 
-// stored are the names of the locks from that which was begun on, or the collections with rows to claim.
+// stored are the names of the locks from that which was begun on, or the collections with rows to
+// claim.
 func (c *connection) stored(ctx context.Context, collections bool, begun string) []string {
 	if c.accept(call{warn: func(string) {}}) != nil {
 		return nil

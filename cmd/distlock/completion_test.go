@@ -45,8 +45,8 @@ func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	cli(t, "completion").want(t, exitUsage, "bash, zsh or fish")
 }
 
-// Names come from the server, those that begin as what was typed. What could steer a terminal, or what a shell would
-// carry out, is not offered.
+// Names come from the server, those that begin as what was typed. What could steer a terminal, or
+// what a shell would carry out, is not offered.
 func TestCompletion_NamesFromTheServer(t *testing.T) {
 	b := newBase(t)
 	for _, name := range []string{"job", "job two", "job:a:b", "jab", "$(touch oops)", "it's", "job\ty", foreign,

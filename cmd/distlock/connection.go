@@ -31,8 +31,8 @@ const envDatabase = "MONGODLM_DATABASE"
 // closeLimit bounds how long the end of a command may take that has nothing left to lose.
 const closeLimit = 10 * time.Second
 
-// What package distlock takes when it is told nothing, but for defaultDatabase: that is a database of
-// one's own, which has all that the server can do, instead of mongosDatabase.
+// What package distlock takes when it is told nothing, but for defaultDatabase: that is a database
+// of one's own, which has all that the server can do, instead of mongosDatabase.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"

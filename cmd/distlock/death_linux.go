@@ -18,6 +18,6 @@ func dieWith(parent int) {
 	}
 }
 
-// adoptOrphans makes what the command leaves behind a child of this process, which waits for it: the
-// init of a container may not, and what nobody waits for looks as if it were still at work.
+// adoptOrphans makes what the command leaves behind a child of this process, which waits for it:
+// the init of a container may not, and what nobody waits for looks as if it were still at work.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

@@ -57,8 +57,8 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 	}
 }
 
-// What --role prints is taken by a real server; doctor finds nothing missing for a user with that role, changes nothing
-// while it tries, and names each action that is taken away.
+// What --role prints is taken by a real server; doctor finds nothing missing for a user with that
+// role, changes nothing while it tries, and names each action that is taken away.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
 	out := cli(t, "doctor", "--role", "--json", "--features", "locks,lines,history,listings,loops").want(t, 0).out
@@ -151,8 +151,8 @@ func contents(t *testing.T, path string) string {
 	return string(text)
 }
 
-// No command shows the password of its connection string: not of a server that does not answer, not of one that knows no
-// users, nor in a log, nor beside a wrong call.
+// No command shows the password of its connection string: not of a server that does not answer, not
+// of one that knows no users, nor in a log, nor beside a wrong call.
 func TestEveryCommand_Password_IsNowhere(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{

@@ -12,7 +12,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// What an operator is told of a dead holder is what the takeover rule would do: each row is a case of it.
+// What an operator is told of a dead holder is what the takeover rule would do: each row is a case
+// of it.
 func TestForesee_Rules(t *testing.T) {
 	t.Parallel()
 	const none = -1
@@ -101,7 +102,8 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	}
 }
 
-// fillShared writes locks that several hold, as fillLines does, for a database that fill has filled.
+// fillShared writes locks that several hold, as fillLines does, for a database that fill has
+// filled.
 func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("pool", catalog.Permit, 3, bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7))}, bson.A{})

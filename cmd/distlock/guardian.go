@@ -128,8 +128,8 @@ func (g *guardian) trust(until time.Time) {
 // ending tells that the command was told to end.
 func (g *guardian) ending() { g.tell(endingWord) }
 
-// tell writes a line. A guardian that does not read is not waited for, and one that has ended is told
-// of elsewhere.
+// tell writes a line. A guardian that does not read is not waited for, and one that has ended is
+// told of elsewhere.
 func (g *guardian) tell(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // a pipe can do that
 	_, _ = io.WriteString(g.pipe, line+"\n")

@@ -66,7 +66,8 @@ type chronicle struct {
 	void string // said instead of an empty table
 }
 
-// A pastRow is one thing that happened. Its texts are as stored; fields that do not apply are empty or 0.
+// A pastRow is one thing that happened. Its texts are as stored; fields that do not apply are empty
+// or 0.
 type pastRow struct {
 	At       time.Time `json:"at"`    // server's clock
 	Event    string    `json:"event"` // acquired, granted, taken over, released, lost and so on
@@ -187,8 +188,8 @@ func span(ms int64) string {
 	return age(time.Duration(ms) * time.Millisecond)
 }
 
-// keepHistory returns cfg with an Observer that writes the history, but in database config, which belongs to a
-// cluster. Close the Log after what is made of cfg.
+// keepHistory returns cfg with an Observer that writes the history, but in database config, which
+// belongs to a cluster. Close the Log after what is made of cfg.
 func keepHistory(ctx context.Context, cfg distlock.Config) (distlock.Config, *history.Log, error) {
 	log, err := history.New(ctx, cfg, history.Options{})
 	if err == nil && cfg.Database != "config" {

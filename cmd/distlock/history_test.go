@@ -98,7 +98,8 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// What cannot be understood is told below the table, and what a stranger wrote steers no terminal, however narrow.
+// What cannot be understood is told below the table, and what a stranger wrote steers no terminal,
+// however narrow.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
 	fill(b)

@@ -79,7 +79,8 @@ func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatal
 	return errors.Join(lacking, err)
 }
 
-// indexes notes what is missing. With --create-indexes it creates that, and notes what is there since.
+// indexes notes what is missing. With --create-indexes it creates that, and notes what is there
+// since.
 func (d *doctor) indexes(r *report, what string, missing func() ([]string, error), create func() error) error {
 	before, err := missing()
 	if err != nil || len(before) == 0 || !d.createIndexes {

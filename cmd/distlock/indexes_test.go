@@ -36,8 +36,8 @@ func examined(t *testing.T, b *base, more ...string) report {
 	return got
 }
 
-// With --create-indexes doctor creates what is missing, for the locks and for the queues, says so, and has nothing to
-// say the next time. A database that was never used stays empty.
+// With --create-indexes doctor creates what is missing, for the locks and for the queues, says so,
+// and has nothing to say the next time. A database that was never used stays empty.
 func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	b := newBase(t)
 	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
@@ -66,8 +66,8 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A queue without its index reads every row at each claim, and nothing says so: doctor does, and its command
-// mends it.
+// A queue without its index reads every row at each claim, and nothing says so: doctor does, and
+// its command mends it.
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	b.insert(catalog.LocksCollection, bson.D{
@@ -102,7 +102,8 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 }
 
-// The indexes on the locks are told when they are missing, and a database that was never used has none to miss.
+// The indexes on the locks are told when they are missing, and a database that was never used has
+// none to miss.
 func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	if got := missing(t, b); len(got) > 0 {

@@ -61,8 +61,8 @@ type rota struct {
 	Loops    []loopRow `json:"loops"`
 }
 
-// A loopRow is one loop or schedule. Its texts are as stored, its times are by the server's clock and
-// null when there is none.
+// A loopRow is one loop or schedule. Its texts are as stored, its times are by the server's clock
+// and null when there is none.
 type loopRow struct {
 	Name      string     `json:"name"`
 	Kind      string     `json:"kind"`  // loop or slots

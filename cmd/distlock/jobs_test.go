@@ -11,8 +11,9 @@ import (
 	"mongodlm/singleton"
 )
 
-// It tries to break: what an operator must see of a loop is shown, when it ran, when it runs next, what
-// stops it and what failed; and neither a record nor settings that cannot be understood hide the others.
+// It tries to break: what an operator must see of a loop is shown, when it ran, when it runs next,
+// what stops it and what failed; and neither a record nor settings that cannot be understood hide
+// the others.
 func TestJobs_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
 	cli(t, b.flags("jobs")...).want(t, 0, "no loop or schedule ever ran")
@@ -47,7 +48,8 @@ func TestJobs_RecordsAndSettings_AreShown(t *testing.T) {
 	}
 }
 
-// It tries to break: every row is counted once, in its own state, and a wrong call says what to give.
+// It tries to break: every row is counted once, in its own state, and a wrong call says what to
+// give.
 func TestJobs_RowsOfEachState_AreCounted(t *testing.T) {
 	b := newBase(t)
 	for i, state := range []string{"", "ready", "claimed", "claimed", "retrying", "dead", "done", "done", "done"} {

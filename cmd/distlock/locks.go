@@ -89,8 +89,8 @@ type row struct {
 	// HeldForMS and PingAgeMS are by the server's clock; null when unknown, or free.
 	HeldForMS *int64 `json:"heldForMS"`
 	PingAgeMS *int64 `json:"pingAgeMS"`
-	// LeaseMS is the life that the holder gave the lock, 0 for none, and LeaseAgeMS how long ago it was
-	// renewed.
+	// LeaseMS is the life that the holder gave the lock, 0 for none, and LeaseAgeMS how long ago it
+	// was renewed.
 	LeaseMS    int64    `json:"leaseMS"`
 	LeaseAgeMS *int64   `json:"leaseAgeMS"`
 	Session    string   `json:"session"` // the field ts

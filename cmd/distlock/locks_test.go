@@ -172,7 +172,8 @@ func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
 	}
 }
 
-// A leader's metadata cannot be mistaken for the reason of a plain lock, nor the last leader for one who leads.
+// A leader's metadata cannot be mistaken for the reason of a plain lock, nor the last leader for
+// one who leads.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(5)})

@@ -122,8 +122,8 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	return nil
 }
 
-// judgeMembers warns of members that do not answer, of clocks that would step with an election, and of a majority that
-// bears no failure.
+// judgeMembers warns of members that do not answer, of clocks that would step with an election, and
+// of a majority that bears no failure.
 func (r *report) judgeMembers() {
 	warn := func(format string, args ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...)) }
 	var first, last *member
@@ -183,7 +183,8 @@ func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	return nil
 }
 
-// staleAfter is the age from which a ping that nobody removes is told: package distlock prunes by default after it.
+// staleAfter is the age from which a ping that nobody removes is told: package distlock prunes by
+// default after it.
 const staleAfter = 4 * 24 * time.Hour
 
 // mostNamed bounds how many processes are told of.

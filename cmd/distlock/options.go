@@ -171,7 +171,8 @@ func callOf(f *pflag.FlagSet) call {
 	return c
 }
 
-// wrongFlag says what a flag must be, and nothing of the value that was given: it may be a password.
+// wrongFlag says what a flag must be, and nothing of the value that was given: it may be a
+// password.
 func wrongFlag(err error) error {
 	var value *pflag.InvalidValueError
 	var name *pflag.NotExistError
@@ -186,8 +187,8 @@ func wrongFlag(err error) error {
 	return err
 }
 
-// joined writes --wait and a time behind it as one word: package pflag takes that for an argument, since the time
-// may be left out.
+// joined writes --wait and a time behind it as one word: package pflag takes that for an argument,
+// since the time may be left out.
 func joined(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {

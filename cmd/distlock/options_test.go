@@ -181,7 +181,8 @@ func parsed(t *testing.T, v command, args string) call {
 	return callOf(f)
 }
 
-// It tries to break: what stands behind -- is the command's, also where it looks like our flags or one of our commands.
+// It tries to break: what stands behind -- is the command's, also where it looks like our flags or
+// one of our commands.
 func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	const command = "locks run -h --wait 5s --wait=x --uri mongodb://x -- --why"
 	b := newBase(t)

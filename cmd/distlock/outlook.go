@@ -10,18 +10,19 @@ import (
 	"mongodlm/takeover"
 )
 
-// An outlook says what would become of a holder's lock if the holder fell silent now. Its times count from the
-// reading, by the server's clock.
+// An outlook says what would become of a holder's lock if the holder fell silent now. Its times
+// count from the reading, by the server's clock.
 type outlook struct {
 	Process string `json:"process"`
-	// Rule is the one by which a contender takes the lock: "condemned", "lease", "witnesses" or "watch", as in package
-	// takeover; "never" when none does.
+	// Rule is the one by which a contender takes the lock: "condemned", "lease", "witnesses" or
+	// "watch", as in package takeover; "never" when none does.
 	Rule       string `json:"rule"`
 	TakeoverMS int64  `json:"takeoverMS"` // the life of its lease where that is the rule
-	// LostInMS is when the holder itself gives the lock up, if it lives and has the default margin; null when unknown.
+	// LostInMS is when the holder itself gives the lock up, if it lives and has the default margin;
+	// null when unknown.
 	LostInMS *int64 `json:"lostInMS"`
-	// EarliestMS is when a contender that looks now and again may take it, LatestMS when one may that has its first look
-	// now, whatever clocks say; null when it never may.
+	// EarliestMS is when a contender that looks now and again may take it, LatestMS when one may
+	// that has its first look now, whatever clocks say; null when it never may.
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
 	Others     int    `json:"others"` // how many hold it as well
@@ -68,7 +69,8 @@ func foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) outlook 
 	return o
 }
 
-// ask fills in the rule and the times: e is what the holder has left, but for clocks, and p the policy of a contender.
+// ask fills in the rule and the times: e is what the holder has left, but for clocks, and p the
+// policy of a contender.
 func (o *outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole, earliest := takeover.Decide(e, e, p).Remaining, time.Duration(0)

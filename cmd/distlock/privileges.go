@@ -122,8 +122,9 @@ func (d *doctor) needing(collection string, actions []string) []string {
 // codeUnauthorized is how a server says that a privilege is missing.
 const codeUnauthorized = 13
 
-// try reports whether the server denies an action on a collection. Whatever else it says of the command does not matter:
-// the commands match nothing, or are refused by every server that has asked for the privilege before.
+// try reports whether the server denies an action on a collection. Whatever else it says of the
+// command does not matter: the commands match nothing, or are refused by every server that has
+// asked for the privilege before.
 func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool, err error) {
 	nothing := bson.D{{Key: "_id", Value: scratch}}
 	var command bson.D
@@ -161,7 +162,8 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 	return refused(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// refused tells the lack of a privilege from an answer that shows that there is none, and from no answer.
+// refused tells the lack of a privilege from an answer that shows that there is none, and from no
+// answer.
 func refused(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {

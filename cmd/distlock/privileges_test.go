@@ -94,8 +94,8 @@ func (b *base) spied() (*mongo.Client, *privileged) {
 	return client, p
 }
 
-// A feature sends what its role allows, and needs all that it allows: a new command of the store that the role knows
-// nothing of fails here, as does a privilege that nobody needs.
+// A feature sends what its role allows, and needs all that it allows: a new command of the store
+// that the role knows nothing of fails here, as does a privilege that nobody needs.
 func TestRole_IsTheLeast(t *testing.T) {
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
@@ -166,7 +166,8 @@ func inspectorOn(t *testing.T, b *base, client *mongo.Client) (*distlock.Inspect
 	return inspector, past
 }
 
-// useLocks is the life of a process: a lock that is free, one that is held, one to renew, indexes, pruning and the end.
+// useLocks is the life of a process: a lock that is free, one that is held, one to renew, indexes,
+// pruning and the end.
 func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2), distlock.Lease(time.Hour)} {
@@ -362,7 +363,8 @@ func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
 	}
 }
 
-// The role is printed without a server, as a command that can be pasted, and as the document of that command.
+// The role is printed without a server, as a command that can be pasted, and as the document of
+// that command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
 	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking", "--json").want(t, 0).out
@@ -388,7 +390,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
-// Whatever doctor looks at, it changes no document and makes no collection; integration has the same with users.
+// Whatever doctor looks at, it changes no document and makes no collection; integration has the
+// same with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")
@@ -445,7 +448,8 @@ func (b *base) all() string {
 	return text
 }
 
-// Members whose clocks differ, an arbiter without which nothing is acknowledged, one that does not answer: each is told.
+// Members whose clocks differ, an arbiter without which nothing is acknowledged, one that does not
+// answer: each is told.
 func TestReport_JudgeMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member { return member{Host: host, State: "secondary", AheadMS: ahead} }

@@ -54,8 +54,8 @@ type census struct {
 // A processRow is one process. Its texts are as stored.
 type processRow struct {
 	Process string `json:"process"`
-	// PingAgeMS is by the server's clock, AheadMS how far the process's own clock was before it at that ping; null when
-	// unknown.
+	// PingAgeMS is by the server's clock, AheadMS how far the process's own clock was before it at
+	// that ping; null when unknown.
 	PingAgeMS  *int64   `json:"pingAgeMS"`
 	AheadMS    *int64   `json:"clockAheadMS"`
 	TakeoverMS int64    `json:"takeoverMS"` // 0: not recorded

@@ -13,8 +13,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Every process is listed once, with all that it holds and waits for, also one that does neither and one that has no
-// ping.
+// Every process is listed once, with all that it holds and waits for, also one that does neither
+// and one that has no ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
 	cli(t, b.flags("ps")...).want(t, 0, "no process pings")

@@ -290,8 +290,8 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// inTheWayOf words in one line who has the lock, with its process id, which is what an operator looks
-// for, once.
+// inTheWayOf words in one line who has the lock, with its process id, which is what an operator
+// looks for, once.
 func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
 	if h.Permits > 0 && h.Holders > 0 {

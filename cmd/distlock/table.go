@@ -194,7 +194,8 @@ func cutTo(s string, limit int) string {
 	return b.String() + mark
 }
 
-// wrap writes a sentence in as many lines as the layout needs, those after the first with an indent.
+// wrap writes a sentence in as many lines as the layout needs, those after the first with an
+// indent.
 func wrap(w io.Writer, l layout, text, indent string) {
 	line, lead := "", ""
 	for i, word := range strings.SplitAfter(text, " ") {

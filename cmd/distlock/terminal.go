@@ -24,9 +24,10 @@ type terminal struct {
 // stopDelay is more than a process runs on after a signal that stops it.
 const stopDelay = 100 * time.Millisecond
 
-// whenStopped lets yield give the terminal back while this process is stopped from the terminal, by Ctrl-Z,
-// until end is called. The stop is by SIGTTIN: package os/signal has taken away what SIGTSTP does by itself, and the
-// kernel ignores both where no shell could continue the process, but not SIGSTOP.
+// whenStopped lets yield give the terminal back while this process is stopped from the terminal, by
+// Ctrl-Z, until end is called. The stop is by SIGTTIN: package os/signal has taken away what
+// SIGTSTP does by itself, and the kernel ignores both where no shell could continue the process,
+// but not SIGSTOP.
 func whenStopped(clk clock.Clock, yield func(others func())) (end func()) {
 	stops, over, done := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
 	notify(stops, syscall.SIGTSTP)

@@ -101,8 +101,8 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// A secured is the embedded server behind TLS. It asks every client for a certificate, and answers the X.509 login of one
-// that has shown it, as a mongod does.
+// A secured is the embedded server behind TLS. It asks every client for a certificate, and answers
+// the X.509 login of one that has shown it, as a mongod does.
 type secured struct {
 	addr   string
 	logins atomic.Int32
@@ -174,7 +174,8 @@ func (s *secured) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-// What of the protocol a login needs: a header of 16 bytes, the flags, and a section of one document.
+// What of the protocol a login needs: a header of 16 bytes, the flags, and a section of one
+// document.
 const (
 	headerBytes = 16
 	opMsg       = 2013
@@ -213,8 +214,9 @@ func login(message []byte) []byte {
 	return reply
 }
 
-// TLS and X.509 are a matter of the connection string: commands that hold a lock, list and examine get through to a server
-// that wants a certificate, and without the right one the error says so and shows no secret.
+// TLS and X.509 are a matter of the connection string: commands that hold a lock, list and examine
+// get through to a server that wants a certificate, and without the right one the error says so and
+// shows no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)

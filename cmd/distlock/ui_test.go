@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// It tries to break: the command shows the page at the address that it prints, tells no password there, and ends when
-// it is interrupted.
+// It tries to break: the command shows the page at the address that it prints, tells no password
+// there, and ends when it is interrupted.
 func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	b := newBase(t)
 	b.hold("balancer", 41)
@@ -42,7 +42,8 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	}
 }
 
-// It tries to break: what would show the locks to others is a wrong call, and says what is to be done.
+// It tries to break: what would show the locks to others is a wrong call, and says what is to be
+// done.
 func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 	t.Parallel()
 	for text, args := range map[string][]string{

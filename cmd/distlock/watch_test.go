@@ -15,7 +15,8 @@ import (
 	"mongodlm/configserver"
 )
 
-// Where nobody looks at a screen a line tells each change, once, and Ctrl-C is the end that is meant.
+// Where nobody looks at a screen a line tells each change, once, and Ctrl-C is the end that is
+// meant.
 func TestWatch_NoTerminal_TellsEachChangeOnce(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)

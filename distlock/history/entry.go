@@ -15,12 +15,13 @@ import (
 	"mongodlm/distlock"
 )
 
-// An Entry is one thing that happened to a lock. Fields that do not apply are zero. Texts are as stored:
-// escape them before showing them.
+// An Entry is one thing that happened to a lock. Fields that do not apply are zero. Texts are as
+// stored: escape them before showing them.
 type Entry struct {
 	At time.Time // by the server's clock, as the process knew it
-	// Kind says what happened: "acquired", "granted" (in line), "taken over", "released", "released late",
-	// "lost", "lease ran out", "dropped", "broken", "evicted", as [distlock.EventKind] has them; or "missed".
+	// Kind says what happened: "acquired", "granted" (in line), "taken over", "released", "released
+	// late", "lost", "lease ran out", "dropped", "broken", "evicted", as [distlock.EventKind] has
+	// them; or "missed".
 	Kind string
 	Name string // of the lock
 	// Process did it: the holder's process id; of a break the process that broke the lock, or host and
@@ -47,10 +48,10 @@ type Query struct {
 	Limit int           // the most entries; 0 for no limit
 }
 
-// Read lists what happened to the locks, newest first, whatever process wrote it; nothing where no history
-// was ever written. What happened since the last ping of a process may be missing. An entry that cannot be
-// understood is yielded as a *distlock.MalformedError, and the listing goes on; any other error ends it. One
-// command for each page of the server's answer, and one more for Since.
+// Read lists what happened to the locks, newest first, whatever process wrote it; nothing where no
+// history was ever written. What happened since the last ping of a process may be missing. An entry
+// that cannot be understood is yielded as a *distlock.MalformedError, and the listing goes on; any
+// other error ends it. One command for each page of the server's answer, and one more for Since.
 //
 // Errors: [distlock.ErrBadName]; [distlock.ErrBadOption] for a Since or Limit below zero;
 // [distlock.ErrUnavailable]; *distlock.PrivilegeError; the cause of ctx.

@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A program that wants its locks to be written down hands a Log to its Manager; whoever looks for what
-// happened reads it.
+// A program that wants its locks to be written down hands a Log to its Manager; whoever looks for
+// what happened reads it.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

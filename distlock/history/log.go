@@ -20,17 +20,18 @@ import (
 
 // Options say what is written and for how long it stays. The zero value means the defaults.
 type Options struct {
-	// All writes every acquisition and release. Without it short ones are left out: written are locks that
-	// were held for a second or longer, every change of a leader, and whatever is unusual: takeovers,
-	// evictions, losses, breaks, guards that were dropped, and releases that failed at first.
+	// All writes every acquisition and release. Without it short ones are left out: written are
+	// locks that were held for a second or longer, every change of a leader, and whatever is
+	// unusual: takeovers, evictions, losses, breaks, guards that were dropped, and releases that
+	// failed at first.
 	All bool
-	// Keep is the age at which entries are deleted, by an index of the server and by whoever writes: 1 min
-	// to 10 years, default 30 days. Of several processes the shortest counts; the index is as the first
-	// process made it.
+	// Keep is the age at which entries are deleted, by an index of the server and by whoever
+	// writes: 1 min to 10 years, default 30 days. Of several processes the shortest counts; the
+	// index is as the first process made it.
 	Keep time.Duration
-	// Most is how many entries there are at most, 100 to 10 million; the oldest go. Default 100,000, and on
-	// the embedded server at most 1,000. Each process prunes when it has written a hundredth of that, or
-	// 250, so between prunings there may be more.
+	// Most is how many entries there are at most, 100 to 10 million; the oldest go. Default
+	// 100,000, and on the embedded server at most 1,000. Each process prunes when it has written a
+	// hundredth of that, or 250, so between prunings there may be more.
 	Most int
 }
 
@@ -48,8 +49,8 @@ const least = time.Second
 const (
 	defaultKeep, shortestKeep, longestKeep = 30 * 24 * time.Hour, time.Minute, 10 * 365 * 24 * time.Hour
 	defaultMost, fewestMost, largestMost   = 100_000, 100, 10_000_000
-	// embeddedMost bounds the entries on the embedded server, where a command grows with the collection and
-	// keeps others waiting.
+	// embeddedMost bounds the entries on the embedded server, where a command grows with the
+	// collection and keeps others waiting.
 	embeddedMost = 1_000
 )
 
@@ -59,8 +60,8 @@ type store interface {
 	Hello(ctx context.Context) (catalog.Server, error)
 }
 
-// A Log writes what its Manager tells it as an Observer, and reads what all have written. Make it with
-// [New]. Safe for concurrent use.
+// A Log writes what its Manager tells it as an Observer, and reads what all have written. Make it
+// with [New]. Safe for concurrent use.
 type Log struct {
 	store    store
 	cfg      distlock.Config // with its defaults
@@ -75,8 +76,8 @@ type Log struct {
 	writing sync.WaitGroup
 }
 
-// New opens the store that cfg names; of its other fields it uses Database, CommandTimeout, Logger and Host.
-// No I/O.
+// New opens the store that cfg names; of its other fields it uses Database, CommandTimeout, Logger
+// and Host. No I/O.
 //
 // Errors: *distlock.ConfigError with every contradiction; the cause of a ctx that has ended;
 // [distlock.ErrUnavailable] when the DNS does not tell the hosts of a mongodb+srv.
@@ -183,7 +184,8 @@ func (l *Log) Stats() Stats { return Stats(l.recorder.Counts()) }
 // Observe implements [distlock.Observer].
 func (l *Log) Observe(e distlock.Event) { l.ObserveContext(context.Background(), e) }
 
-// ObserveContext implements [distlock.ContextObserver]. It blocks for a break by an Inspector without a Manager only.
+// ObserveContext implements [distlock.ContextObserver]. It blocks for a break by an Inspector
+// without a Manager only.
 func (l *Log) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventPing:
@@ -268,8 +270,9 @@ func (l *Log) write(ctx context.Context) (err error) {
 	return l.recorder.Flush(ctx, history.Instant{})
 }
 
-// Close writes what is left, within ctx and Config.CommandTimeout, and disconnects the client that New made.
-// Close the Manager first: what it tells afterwards is not written. Closing again returns nil.
+// Close writes what is left, within ctx and Config.CommandTimeout, and disconnects the client that
+// New made. Close the Manager first: what it tells afterwards is not written. Closing again returns
+// nil.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	again := l.closed

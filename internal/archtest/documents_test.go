@@ -14,8 +14,9 @@ import (
 	"testing"
 )
 
-// A document may name in backticks what is written elsewhere. Such names are not declared here: those of
-// mongos and of MongoDB, of other programs, of the documents in the database, and patterns.
+// A document may name in backticks what is written elsewhere. Such names are not declared here:
+// those of mongos and of MongoDB, of other programs, of the documents in the database, and
+// patterns.
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
 	`ConfigServer|config\.(locks|lockpings)|(sharers|waiters)\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
@@ -74,7 +75,8 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// declare notes what a file declares at the top, the members of its types, and the words of its strings.
+// declare notes what a file declares at the top, the members of its types, and the words of its
+// strings.
 func (h *house) declare(pkg string, file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
@@ -284,8 +286,8 @@ func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
 	return ""
 }
 
-// documents are those that tell of the house as it is. What CHANGELOG.md names may be gone; its tests
-// are not.
+// documents are those that tell of the house as it is. What CHANGELOG.md names may be gone; its
+// tests are not.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(name string, d fs.DirEntry, err error) error {
@@ -302,7 +304,8 @@ func documents(t *testing.T) (names []string) {
 }
 
 // What the documents name exists: tests, files, folders, packages, functions, types, their members,
-// flags, and what the log says. The list of what exists is tried first, on what does and what does not.
+// flags, and what the log says. The list of what exists is tried first, on what does and what does
+// not.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -76,7 +76,8 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// Nothing that is shipped imports the tests, the simulation or the mistakes, nor what plays the lock.
+// Nothing that is shipped imports the tests, the simulation or the mistakes, nor what plays the
+// lock.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	ours := regexp.MustCompile(`^mongodlm/`)
@@ -204,8 +205,8 @@ func TestPackages_LookForLeaks(t *testing.T) {
 	}
 }
 
-// Every Go block of the README is part of an Example that runs, word for word; the README begins with
-// commands, and it stays readable.
+// Every Go block of the README is part of an Example that runs, word for word; the README begins
+// with commands, and it stays readable.
 func TestReadme_ExampleIsTheTest(t *testing.T) {
 	t.Parallel()
 	const longest, firstCode = 250, 30

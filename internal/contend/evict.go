@@ -10,11 +10,11 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// EvictDead takes the dead among the first n suspects out of a lock, and returns how many. The last come
-// first, so that nobody dead is granted the lock on the way; those of the own process are left to its
-// reaper, but for a holder whose lease ran out. What others did meanwhile is no error as long as somebody was evicted; an error that matches
-// [catalog.ErrNoMatch] says that the picture has changed, or may have where the outcome of a command is not
-// known: look again.
+// EvictDead takes the dead among the first n suspects out of a lock, and returns how many. The last
+// come first, so that nobody dead is granted the lock on the way; those of the own process are left
+// to its reaper, but for a holder whose lease ran out. What others did meanwhile is no error as
+// long as somebody was evicted; an error that matches [catalog.ErrNoMatch] says that the picture
+// has changed, or may have where the outcome of a command is not known: look again.
 func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(s.Judged[:n]) {
@@ -63,10 +63,11 @@ func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
 }
 
-// Condemn carries out the steps between a verdict Take on the suspect and the taking: it makes sure that the
-// server that answered the look is primary now, and marks the process, so that it cannot ping any more. It
-// returns the evidence in words. An error that matches [catalog.ErrNoMatch] says that the process lives, or
-// that somebody was faster: look again. For a holder whose lease ran out there is nothing to do.
+// Condemn carries out the steps between a verdict Take on the suspect and the taking: it makes sure
+// that the server that answered the look is primary now, and marks the process, so that it cannot
+// ping any more. It returns the evidence in words. An error that matches [catalog.ErrNoMatch] says
+// that the process lives, or that somebody was faster: look again. For a holder whose lease ran out
+// there is nothing to do.
 func (j *Judge) Condemn(ctx context.Context, s Scene, dead Judged) (evidence string, err error) {
 	return j.condemn(ctx, s, dead, condemned{})
 }
@@ -143,7 +144,8 @@ func (j *Judge) isPrimary(ctx context.Context, s Scene) error {
 	return nil
 }
 
-// inDoubt makes an unknown outcome one of a picture that has changed: perhaps it has, the next look tells.
+// inDoubt makes an unknown outcome one of a picture that has changed: perhaps it has, the next look
+// tells.
 func inDoubt(err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)

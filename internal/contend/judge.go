@@ -12,8 +12,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// A Judge looks at the locks that a process cannot have, decides by the takeover rule which of those in
-// the way are dead, and takes them out. It knows nothing of who waits.
+// A Judge looks at the locks that a process cannot have, decides by the takeover rule which of
+// those in the way are dead, and takes them out. It knows nothing of who waits.
 type Judge struct {
 	Store   Store
 	Clock   clock.Clock
@@ -25,10 +25,11 @@ type Judge struct {
 	// Granted is told at once what the next in line were granted by an eviction.
 	Granted func([]catalog.Grant)
 
-	// Steady tells since when the own pings are acknowledged without a failure; with nil nobody is passed over.
+	// Steady tells since when the own pings are acknowledged without a failure; with nil nobody is
+	// passed over.
 	Steady func() (since time.Duration, ok bool)
-	// Interval is the time between two looks at the silent that nobody asks for now. Go starts a goroutine that
-	// ends soon after Closed is closed; with nil there are no such looks.
+	// Interval is the time between two looks at the silent that nobody asks for now. Go starts a
+	// goroutine that ends soon after Closed is closed; with nil there are no such looks.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -37,8 +38,8 @@ type Judge struct {
 	vigil vigil
 }
 
-// Told is told, by the goroutine that did it, of a process that was condemned, and of a holder or waiter
-// that was taken out of a lock. It must not block.
+// Told is told, by the goroutine that did it, of a process that was condemned, and of a holder or
+// waiter that was taken out of a lock. It must not block.
 type Told interface {
 	Condemned(process, rule, evidence string)
 	Evicted(lock string, dead Judged, evidence string)
@@ -124,7 +125,8 @@ func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participan
 	return one
 }
 
-// judgeLease judges a holder that lives as far as its ping tells by its lease: it may be dead by that.
+// judgeLease judges a holder that lives as far as its ping tells by its lease: it may be dead by
+// that.
 func (j *Judge) judgeLease(one *Judged, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{

@@ -7,8 +7,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// observations are what a process has seen of others, so that repeated TryLock calls get there and one
-// observation of a process serves all its locks. mongos 2.0.0 kept them in the lock object, and
+// observations are what a process has seen of others, so that repeated TryLock calls get there and
+// one observation of a process serves all its locks. mongos 2.0.0 kept them in the lock object, and
 // abandoned locks were never taken over.
 type observations struct {
 	mu    sync.Mutex // guards the fields below
@@ -21,8 +21,9 @@ type observed struct {
 	last time.Duration // monotonic time of the last look
 }
 
-// maxObservations is the number of observations from which those that are not looked at any more are
-// dropped, once a ping interval: to look through all of them at each look would cost milliseconds.
+// maxObservations is the number of observations from which those that are not looked at any more
+// are dropped, once a ping interval: to look through all of them at each look would cost
+// milliseconds.
 const maxObservations = 256
 
 // look adds one look to the observation it belongs to and decides.

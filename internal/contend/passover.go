@@ -12,14 +12,15 @@ import (
 // maxPassed is how many waiters are passed over after one look.
 const maxPassed = 16
 
-// PassOver takes those waiters among the first n suspects out of the line whose processes have missed two
-// pings, so that no release grants the lock to somebody who has died meanwhile. It condemns nobody and takes
-// no lock: who lives finds its place gone and enters again, before those who came later. It returns how many
-// it has taken out, and how long to wait until another may have missed two; zero when none has missed one.
+// PassOver takes those waiters among the first n suspects out of the line whose processes have
+// missed two pings, so that no release grants the lock to somebody who has died meanwhile. It
+// condemns nobody and takes no lock: who lives finds its place gone and enters again, before those
+// who came later. It returns how many it has taken out, and how long to wait until another may have
+// missed two; zero when none has missed one.
 //
-// That a whole line is silent may be the server's doing, which was away and took no pings. So the own watch must
-// cover more than an interval, in which whoever lives pings, and the own pings must have been acknowledged
-// for as long.
+// That a whole line is silent may be the server's doing, which was away and took no pings. So the
+// own watch must cover more than an interval, in which whoever lives pings, and the own pings must
+// have been acknowledged for as long.
 func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again time.Duration) {
 	for _, one := range s.Judged[:n] {
 		left, silent := j.silent(&one)
@@ -55,8 +56,8 @@ func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again
 	return passed, again
 }
 
-// silent reports whether a waiter has missed a ping at least, and how long until it has missed two; zero when
-// it has.
+// silent reports whether a waiter has missed a ping at least, and how long until it has missed two;
+// zero when it has.
 func (j *Judge) silent(one *Judged) (left time.Duration, silent bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Process.Process() || e.Foreign() ||

@@ -38,8 +38,8 @@ func (s *Judged) Watched(lock string) catalog.Holder {
 // Dead reports whether the takeover rule lets it be taken out of the lock.
 func (s *Judged) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
-// Rule names the takeover rule by which it is dead, as [takeover.Decision] does; "lease" when its lease stood
-// still, by whichever rule, and "silent" for a waiter that was passed over.
+// Rule names the takeover rule by which it is dead, as [takeover.Decision] does; "lease" when its
+// lease stood still, by whichever rule, and "silent" for a waiter that was passed over.
 func (s *Judged) Rule() string {
 	switch {
 	case s.Renewal != 0:
@@ -97,8 +97,8 @@ func (s *Scene) Silent(asked int32) bool {
 	return true
 }
 
-// Still returns for how long nobody came into the lock or its line, by the server's clock; zero when
-// that is unknown.
+// Still returns for how long nobody came into the lock or its line, by the server's clock; zero
+// when that is unknown.
 func (s *Scene) Still() time.Duration {
 	var moved time.Time
 	for _, one := range s.Judged {
@@ -122,8 +122,8 @@ func (s *Scene) find(p catalog.Participant) (Judged, bool) {
 	return Judged{}, false
 }
 
-// Pictured is the scene that a lock document alone shows: who holds the lock, and nothing of whether
-// they live.
+// Pictured is the scene that a lock document alone shows: who holds the lock, and nothing of
+// whether they live.
 func Pictured(lock catalog.Lock) *Scene {
 	s := &Scene{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {

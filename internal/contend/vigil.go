@@ -13,15 +13,17 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxVigil is at how many locks a process goes on looking; those that nobody has asked for the longest time
-// are dropped.
+// maxVigil is at how many locks a process goes on looking; those that nobody has asked for the
+// longest time are dropped.
 const maxVigil = 256
 
-// maxSights is how many sights one look leaves at most, at all its locks together: each is a command.
+// maxSights is how many sights one look leaves at most, at all its locks together: each is a
+// command.
 const maxSights = 16
 
-// A vigil goes on with the watch of those who were in the way of a call that was refused, so that tries of
-// any period are one observation. It reads: nobody is condemned or taken out whose lock nobody wants now.
+// A vigil goes on with the watch of those who were in the way of a call that was refused, so that
+// tries of any period are one observation. It reads: nobody is condemned or taken out whose lock
+// nobody wants now.
 type vigil struct {
 	mu      sync.Mutex // guards the fields below
 	kept    map[string]*keptLock
@@ -33,7 +35,8 @@ type keptLock struct {
 	inTheWay      map[bson.ObjectID]pulse
 }
 
-// A pulse is what a party in the way does while it lives: pings of its process, renewals of its lease.
+// A pulse is what a party in the way does while it lives: pings of its process, renewals of its
+// lease.
 type pulse struct {
 	known   bool
 	seq     int64
@@ -67,8 +70,9 @@ func (j *Judge) parties(s *Scene) map[bson.ObjectID]pulse {
 	return found
 }
 
-// Keep is told of the picture with which a call was refused. From then on the process looks at that lock once
-// an interval, by one command for all such locks together, until nobody of those is silent in the way.
+// Keep is told of the picture with which a call was refused. From then on the process looks at that
+// lock once an interval, by one command for all such locks together, until nobody of those is
+// silent in the way.
 func (j *Judge) Keep(s Scene) {
 	parties := j.parties(&s)
 	if j.Go == nil || len(parties) == 0 {
@@ -188,10 +192,10 @@ func (v *vigil) goOn(name string, now map[bson.ObjectID]pulse) {
 	}
 }
 
-// LeaveSights leaves in the pings of those who are silent what was seen of them, for contenders that come
-// when this process is gone. The scenes are those of one look: a process gets one sight, however many locks
-// show it. What fails is left by the next look, or by somebody else; where the server fails the others are
-// not tried now.
+// LeaveSights leaves in the pings of those who are silent what was seen of them, for contenders
+// that come when this process is gone. The scenes are those of one look: a process gets one sight,
+// however many locks show it. What fails is left by the next look, or by somebody else; where the
+// server fails the others are not tried now.
 func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
 	done := map[string]bool{}
 	for i := range scenes {
@@ -216,7 +220,8 @@ func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
 	}
 }
 
-// sighting returns what to leave in the ping of a suspect; ok is false when there is nothing new to tell.
+// sighting returns what to leave in the ping of a suspect; ok is false when there is nothing new to
+// tell.
 func (j *Judge) sighting(one *Judged) (s catalog.Sight, ok bool) {
 	own, ping := j.Process.Process(), one.PingState.Ping
 	if ping == nil || one.Process == own || one.Dead() || ping.Sight.By == own && ping.Sight.Seq == ping.Seq {

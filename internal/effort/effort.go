@@ -1,5 +1,6 @@
 // Package effort says how much the tests try. The race detector makes a step five to ten times as
-// expensive and looks for other mistakes than the tests' own searches do: with it they search a sixth.
+// expensive and looks for other mistakes than the tests' own searches do: with it they search a
+// sixth.
 package effort
 
 import (
@@ -15,6 +16,6 @@ func Share(n int) int {
 	return max(1, n/6)
 }
 
-// RapidChecks makes package rapid try a property that often, or its Share. It is for TestMain, before
-// flags are parsed, so that the command line has the last word.
+// RapidChecks makes package rapid try a property that often, or its Share. It is for TestMain,
+// before flags are parsed, so that the command line has the last word.
 func RapidChecks(n int) error { return flag.Set("rapid.checks", strconv.Itoa(Share(n))) }

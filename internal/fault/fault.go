@@ -71,7 +71,8 @@ type Call struct {
 // whose hook returns an error has no result.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
-// Catalog passes every operation through a hook and counts it. It keeps a history if the store under it does. Safe for concurrent use.
+// Catalog passes every operation through a hook and counts it. It keeps a history if the store
+// under it does. Safe for concurrent use.
 type Catalog struct {
 	catalog.Catalog
 	catalog.History
@@ -116,8 +117,9 @@ func (c *Catalog) Total() int {
 	return n
 }
 
-// do passes a call through the hook; of a listing, its first row. A hook may run it late in another goroutine: what
-// a server has been sent it carries out whether or not the caller's context has ended meanwhile.
+// do passes a call through the hook; of a listing, its first row. A hook may run it late in another
+// goroutine: what a server has been sent it carries out whether or not the caller's context has
+// ended meanwhile.
 func (c *Catalog) do(ctx context.Context, call catalog.Call, run func(context.Context) error) error {
 	if call.Row > 0 {
 		return run(ctx)

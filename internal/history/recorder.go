@@ -16,8 +16,8 @@ import (
 
 // Bounds of what waits to be written.
 const (
-	// Buffer is how many events wait, and how many locks may be held whose acquisition has yet to prove
-	// worth an entry.
+	// Buffer is how many events wait, and how many locks may be held whose acquisition has yet to
+	// prove worth an entry.
 	Buffer = 4000
 	// MaxText bounds each text of an entry, in bytes; a lock's name is never longer.
 	MaxText = 1024
@@ -38,15 +38,16 @@ type Config struct {
 	// Keep is the age at which entries go, and Most how many there are at most.
 	Keep time.Duration
 	Most int
-	// Server says what the server is, before the first batch: EmbeddedMost counts instead of a larger Most
-	// on the embedded one, and its clock until another is told.
+	// Server says what the server is, before the first batch: EmbeddedMost counts instead of a
+	// larger Most on the embedded one, and its clock until another is told.
 	Server       func(ctx context.Context) (catalog.Server, error)
 	EmbeddedMost int
 	// PruneEvery is the longest time between two prunings by a process that writes.
 	PruneEvery time.Duration
 }
 
-// A Recorder gathers entries and writes them. Safe for concurrent use; but Flush is for one goroutine at a time.
+// A Recorder gathers entries and writes them. Safe for concurrent use; but Flush is for one
+// goroutine at a time.
 type Recorder struct {
 	cfg Config
 
@@ -105,8 +106,8 @@ func (r *Recorder) Counts() Counts {
 	return r.counts
 }
 
-// Acquired notes that a lock was acquired. It becomes an entry at once if it is worth one anyhow, else when the lock
-// was held for Least.
+// Acquired notes that a lock was acquired. It becomes an entry at once if it is worth one anyhow,
+// else when the lock was held for Least.
 func (r *Recorder) Acquired(e catalog.HistoryEntry, worth bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,8 +126,9 @@ func (r *Recorder) Acquired(e catalog.HistoryEntry, worth bool) {
 	}
 }
 
-// Ended notes that a lock is held no more, or trusted no more, for which it was held for e.Held. It becomes an entry
-// if it is worth one anyhow, if the lock was held for Least, or if its acquisition has one.
+// Ended notes that a lock is held no more, or trusted no more, for which it was held for e.Held. It
+// becomes an entry if it is worth one anyhow, if the lock was held for Least, or if its acquisition
+// has one.
 func (r *Recorder) Ended(e catalog.HistoryEntry, worth bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,10 +199,11 @@ func (r *Recorder) miss(n int64) {
 	r.counts.Missed += n
 }
 
-// Flush writes what there is to write: nothing, and no command is sent, or a batch, in chunks. now is the server's clock
-// at an instant shortly before; without one the last that was told goes on. What could not be written is kept for the
-// next time. A user that may not write is told once in the log, and that is the end of this Recorder; then, as where
-// there is nothing to write, the error is nil.
+// Flush writes what there is to write: nothing, and no command is sent, or a batch, in chunks. now
+// is the server's clock at an instant shortly before; without one the last that was told goes on.
+// What could not be written is kept for the next time. A user that may not write is told once in
+// the log, and that is the end of this Recorder; then, as where there is nothing to write, the
+// error is nil.
 func (r *Recorder) Flush(ctx context.Context, now Instant) error {
 	r.Clock(now)
 	if !r.Waits() {
@@ -272,7 +275,8 @@ func (r *Recorder) meet(ctx context.Context) error {
 	return nil
 }
 
-// take takes the batch out of the buffer: what waits, and the acquisitions of locks that are held for Least by now.
+// take takes the batch out of the buffer: what waits, and the acquisitions of locks that are held
+// for Least by now.
 func (r *Recorder) take() []event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,7 +303,8 @@ func (r *Recorder) take() []event {
 	return batch
 }
 
-// at returns the server's clock at another instant. Before the one that is known the machine may have been suspended.
+// at returns the server's clock at another instant. Before the one that is known the machine may
+// have been suspended.
 func (i Instant) at(then clock.Reading) time.Time {
 	if then.Mono > i.Here.Mono {
 		return i.Server.Add(then.Mono - i.Here.Mono).Truncate(time.Millisecond)
@@ -323,7 +328,8 @@ func (r *Recorder) write(ctx context.Context, batch []event) error {
 	return err
 }
 
-// prepare makes the indexes, once. A user that may not is no reason to write nothing: prune does what the index would.
+// prepare makes the indexes, once. A user that may not is no reason to write nothing: prune does
+// what the index would.
 func (r *Recorder) prepare(ctx context.Context) error {
 	if r.prepared {
 		return nil
@@ -366,11 +372,12 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// pruneAfter is how many entries a process writes before it looks for too many: a hundredth of the most, but on a small
-// history fewer looks, each of which reads it.
+// pruneAfter is how many entries a process writes before it looks for too many: a hundredth of the
+// most, but on a small history fewer looks, each of which reads it.
 func (r *Recorder) pruneAfter() int { return max(r.cfg.Most/100, min(r.cfg.Most/4, 250)) }
 
-// prune deletes what is too old or too much: after the first batch, then when enough was written, or after some time.
+// prune deletes what is too old or too much: after the first batch, then when enough was written,
+// or after some time.
 func (r *Recorder) prune(ctx context.Context, written int) error {
 	r.unpruned += written
 	now := r.cfg.Clock.Now().Mono

@@ -135,7 +135,8 @@ func TestRecorder_LongHold_BothEnds(t *testing.T) {
 	})
 }
 
-// What is worth an entry whatever the time has both ends, too: a takeover, and the end of its holder.
+// What is worth an entry whatever the time has both ends, too: a takeover, and the end of its
+// holder.
 func TestRecorder_WorthAnEntry_HoweverShort(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		b.Acquired(event("taken over", "a"), true)
@@ -177,7 +178,8 @@ func TestRecorder_At_ServersClock(t *testing.T) {
 	})
 }
 
-// A failed batch is kept and written by the next, each entry once: also one that was written, with its reply lost.
+// A failed batch is kept and written by the next, each entry once: also one that was written, with
+// its reply lost.
 func TestRecorder_Failure_KeptAndWrittenOnce(t *testing.T) {
 	for name, applied := range map[string]bool{"refused": false, "reply lost": true} {
 		t.Run(name, func(t *testing.T) {
@@ -212,8 +214,8 @@ func TestRecorder_Failure_KeptAndWrittenOnce(t *testing.T) {
 	}
 }
 
-// However much happens while the server is away, the memory is bounded, the oldest go, and the next batch says how
-// many: they and those that were written are all there were.
+// However much happens while the server is away, the memory is bounded, the oldest go, and the next
+// batch says how many: they and those that were written are all there were.
 func TestRecorder_Flood_BoundedAndTold(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		const events = 3*history.Buffer + 7
@@ -307,7 +309,8 @@ func TestRecorder_NoPrivilegeToPrune_Writes(t *testing.T) {
 	})
 }
 
-// The number and the age of entries are bounded while somebody writes, without a command for each batch.
+// The number and the age of entries are bounded while somebody writes, without a command for each
+// batch.
 func TestRecorder_Prunes(t *testing.T) {
 	inBubble(t, func(c *history.Config) { c.Most = 200 }, func(b *bench) {
 		for n := range 300 {

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Cluster is a sharded cluster: shards and a config server, each a replica set of one member, and a
-// mongos. Its balancer is off, so a chunk moves only when a test moves it. Its methods must not be called
-// concurrently, except URI.
+// A Cluster is a sharded cluster: shards and a config server, each a replica set of one member, and
+// a mongos. Its balancer is off, so a chunk moves only when a test moves it. Its methods must not
+// be called concurrently, except URI.
 type Cluster struct {
 	// Shards are named as their replica sets.
 	Shards []*Deployment
@@ -22,8 +22,8 @@ type Cluster struct {
 	router *Deployment
 }
 
-// StartCluster starts a sharded cluster by a program that [FindCluster] found, and waits until it can be
-// written to. Close it.
+// StartCluster starts a sharded cluster by a program that [FindCluster] found, and waits until it
+// can be written to. Close it.
 func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err error) {
 	c := &Cluster{Shards: make([]*Deployment, shards)}
 	defer func() {

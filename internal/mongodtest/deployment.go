@@ -30,8 +30,8 @@ type Options struct {
 	ShardServer bool
 	// Auth starts the program with --auth, the members of a replica set with a key file of their own.
 	Auth bool
-	// TLS are the files of the authority, and of the server with its key. The members then take TLS as well as
-	// connections without.
+	// TLS are the files of the authority, and of the server with its key. The members then take TLS
+	// as well as connections without.
 	TLS *TLS
 }
 
@@ -256,8 +256,8 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 // restTime is for how long the only member of a replica set stays down.
 const restTime = 2 * time.Second
 
-// StepDown makes the primary step down for at least a minute; another member is elected. The only member of
-// a replica set is elected again after two seconds.
+// StepDown makes the primary step down for at least a minute; another member is elected. The only
+// member of a replica set is elected again after two seconds.
 func (d *Deployment) StepDown(ctx context.Context) error {
 	at, err := d.Primary(ctx)
 	if err != nil {

@@ -31,8 +31,8 @@ var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 // PATH. The error is a reason for skipping a test, in words.
 func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
 
-// FindCluster looks for a mongod as Find does, and for a mongos of the same version: the one that MONGOS
-// names, else the one on PATH.
+// FindCluster looks for a mongod as Find does, and for a mongos of the same version: the one that
+// MONGOS names, else the one on PATH.
 func FindCluster(ctx context.Context) (Program, error) {
 	p, err := Find(ctx)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"mongodlm/internal/simulation"
 )
 
-// How many schedules the exhaustive exploration and the random walks need to notice a mistake, at most
-// this many of each.
+// How many schedules the exhaustive exploration and the random walks need to notice a mistake, at
+// most this many of each.
 const (
 	someSingles = 2500
 	everyNth    = 5

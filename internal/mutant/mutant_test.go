@@ -30,8 +30,8 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every mistake can be made: its text stands exactly once in its file, and its schedule or test is there.
-// With -v it lists them with their numbers.
+// Every mistake can be made: its text stands exactly once in its file, and its schedule or test is
+// there. With -v it lists them with their numbers.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -114,8 +114,8 @@ func TestMistake_InThisProgram_IsNoticed(t *testing.T) {
 	t.Fatalf("no mistake is named %q", *only)
 }
 
-// noticed demands that the schedule of a mistake fails, with streams or without, by the oracle that is
-// meant.
+// noticed demands that the schedule of a mistake fails, with streams or without, by the oracle that
+// is meant.
 func noticed(t *testing.T, m mutant.Mistake) {
 	t.Helper()
 	first := func(harmOnly bool) (found []simulation.Violation) {
@@ -149,8 +149,8 @@ func noticed(t *testing.T, m mutant.Mistake) {
 	}
 }
 
-// builtWith compiles this program with a mistake in it and has it say that it notices it. Where a test of another
-// package is named it compiles that one and demands that the test fails.
+// builtWith compiles this program with a mistake in it and has it say that it notices it. Where a
+// test of another package is named it compiles that one and demands that the test fails.
 func builtWith(t *testing.T, m mutant.Mistake) {
 	dir := t.TempDir()
 	file, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")

@@ -2,7 +2,8 @@ package mutant
 
 import "mongodlm/internal/simulation"
 
-// all is in the order of the numbers by which tests and the study name the mistakes: a new one goes to the end.
+// all is in the order of the numbers by which tests and the study name the mistakes: a new one goes
+// to the end.
 var all = []Mistake{
 	{Name: "overtake by _id alone", Store: simulation.OvertakeByName,
 		Schedule: "two heirs", Rule: "I3"},

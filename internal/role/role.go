@@ -1,5 +1,6 @@
-// Package role knows which privileges of MongoDB each feature needs, and no more: the least with which it works and
-// logs no warning. Tests hold the table against the commands that are really sent.
+// Package role knows which privileges of MongoDB each feature needs, and no more: the least with
+// which it works and logs no warning. Tests hold the table against the commands that are really
+// sent.
 package role
 
 import (
@@ -48,7 +49,8 @@ const (
 	every    = ""
 )
 
-// needs returns what a feature needs beside what the features that it stands on need; rows is the collection of Claims.
+// needs returns what a feature needs beside what the features that it stands on need; rows is the
+// collection of Claims.
 func needs(f Feature, rows string) []Privilege {
 	switch f {
 	case Locks:
@@ -80,8 +82,8 @@ func needs(f Feature, rows string) []Privilege {
 	return nil
 }
 
-// Of returns what the features need together: each collection and each action once, in a fixed order. rows is the
-// collection on whose rows Claims works.
+// Of returns what the features need together: each collection and each action once, in a fixed
+// order. rows is the collection on whose rows Claims works.
 func Of(rows string, features ...Feature) []Privilege {
 	var all []Privilege
 	for _, f := range Features() {

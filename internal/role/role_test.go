@@ -15,10 +15,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// once is needed one time at most, in a database of an early version: without it a warning is logged.
+// once is needed one time at most, in a database of an early version: without it a warning is
+// logged.
 const once = "dropIndex"
 
-// Every action that the adapter names when it is refused is one that the role grants on that collection.
+// Every action that the adapter names when it is refused is one that the role grants on that
+// collection.
 func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`(?s)catalog\.(Locks|Pings|History)Collection[^\n]*,[^\n]*?\s*actions: "([^"]+)"`)

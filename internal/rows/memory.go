@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Memory is a store in memory, for tests. It knows neither filters nor orders: all rows belong to the
-// queue, those that came first are first. Safe for concurrent use.
+// Memory is a store in memory, for tests. It knows neither filters nor orders: all rows belong to
+// the queue, those that came first are first. Safe for concurrent use.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*Row

@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// Mongo is a store over a collection of the user's. It uses plain operators, which the embedded server has,
-// and touches no field of a document but its own.
+// Mongo is a store over a collection of the user's. It uses plain operators, which the embedded
+// server has, and touches no field of a document but its own.
 type Mongo struct {
 	rows   *mongo.Collection
 	field  string
@@ -27,7 +27,8 @@ type Mongo struct {
 var _ Store = (*Mongo)(nil)
 
 // NewMongo returns a store over the documents of a collection that match the filter. Whatever the
-// collection says, its writes wait for a majority: a claim that an election undoes would be given twice.
+// collection says, its writes wait for a majority: a claim that an election undoes would be given
+// twice.
 func NewMongo(coll *mongo.Collection, field string, filter, sort bson.D) *Mongo {
 	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())

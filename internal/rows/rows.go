@@ -66,11 +66,11 @@ type Ending struct {
 // Counts are the rows by state.
 type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
 
-// A Store keeps the rows of one queue. Each method is one command but where it says otherwise. A method
-// that returns an error may have been carried out, or may be later.
+// A Store keeps the rows of one queue. Each method is one command but where it says otherwise. A
+// method that returns an error may have been carried out, or may be later.
 type Store interface {
-	// Candidates returns the first n ready rows after skip others, without the document of the user, and
-	// those among them that are malformed. Rows of without are left out.
+	// Candidates returns the first n ready rows after skip others, without the document of the
+	// user, and those among them that are malformed. Rows of without are left out.
 	Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed, error)
 	// Mark claims those of the rows that are still ready.
 	Mark(ctx context.Context, ids []bson.RawValue, c Claim) error
@@ -96,7 +96,8 @@ type Store interface {
 	Renew(ctx context.Context, row Row) (int, error)
 	// Leased returns the rows that are claimed with a lease, without the document of the user.
 	Leased(ctx context.Context) ([]Row, error)
-	// Expire makes a row ready whose lease was not renewed since it was read, or dead when it was claimed most times.
+	// Expire makes a row ready whose lease was not renewed since it was read, or dead when it was
+	// claimed most times.
 	Expire(ctx context.Context, row Row, most int64) (int, error)
 	// Slots returns the slots that own claimed rows.
 	Slots(ctx context.Context) ([]string, error)
@@ -110,8 +111,8 @@ type Store interface {
 	Transact(ctx context.Context, work func(context.Context) error) error
 	// Prepare makes sure of the indexes. Two commands, and one for each that is missing.
 	Prepare(ctx context.Context) error
-	// Watch calls wake for every document that is added, until ctx ends. It returns ErrNoStream at once
-	// where there are no change streams.
+	// Watch calls wake for every document that is added, until ctx ends. It returns ErrNoStream at
+	// once where there are no change streams.
 	Watch(ctx context.Context, wake func()) error
 }
 

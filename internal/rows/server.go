@@ -29,8 +29,8 @@ const (
 	codeNoTransactions    = 263
 )
 
-// codesNoStream are those with which servers refuse a change stream: a standalone (40573, 20), a database
-// of the server's own (73), and those that do not know the stage.
+// codesNoStream are those with which servers refuse a change stream: a standalone (40573, 20), a
+// database of the server's own (73), and those that do not know the stage.
 var codesNoStream = []int{codeIllegal, 59, 73, 115, 238, 40324, 40573}
 
 func has(err error, codes ...int) bool {
@@ -76,7 +76,8 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	return err
 }
 
-// canTransact asks the server once. The embedded one would carry the commands out and forget the transaction.
+// canTransact asks the server once. The embedded one would carry the commands out and forget the
+// transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
 	switch m.transactions.Load() {
 	case yes:
@@ -132,8 +133,8 @@ func (m *Mongo) creating(keys bson.D) string {
 		m.rows.Name(), catalog.Printable(string(text), len(text)))
 }
 
-// Missing returns, for each index that the queries need and that is missing, the command that creates it, for the
-// shell. It changes nothing. One command.
+// Missing returns, for each index that the queries need and that is missing, the command that
+// creates it, for the shell. It changes nothing. One command.
 func (m *Mongo) Missing(ctx context.Context) ([]string, error) {
 	keys, err := m.lacking(ctx)
 	var commands []string

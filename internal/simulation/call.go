@@ -55,8 +55,8 @@ type call struct {
 	unaware  bool        // of a release: see oracle.mayRelease
 }
 
-// key settles which of the commands that a process sends at one instant is first, whatever the Go scheduler
-// does.
+// key settles which of the commands that a process sends at one instant is first, whatever the Go
+// scheduler does.
 func (c *call) key() string {
 	return string(rune(c.p.life)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
 }
@@ -99,8 +99,8 @@ func (c *call) submit(ctx context.Context) error {
 	return c.timeout(ctx.Err())
 }
 
-// unsent is the error of a command whose context had ended, or ended in the instant in which it was to be
-// sent: which of the two it was would hang on the Go scheduler.
+// unsent is the error of a command whose context had ended, or ended in the instant in which it was
+// to be sent: which of the two it was would hang on the Go scheduler.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
 // timeout is the error of a command whose time was up.

@@ -114,8 +114,8 @@ func (o *port) HeldOrFree(ctx context.Context, process string, names []string) (
 	return a.grants, a.free, err
 }
 
-// List implements [catalog.Operator]. To list those who wait is one command, sent when the rows are asked
-// for; the whole list goes to the store unseen.
+// List implements [catalog.Operator]. To list those who wait is one command, sent when the rows are
+// asked for; the whole list goes to the store unseen.
 func (o *port) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	if !waited {
 		return o.Catalog.List(ctx, false)

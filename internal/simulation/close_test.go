@@ -43,8 +43,8 @@ func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 	}
 }
 
-// I8, found by the walks of the line: entering it has an unknown outcome, the caller gives up, and the
-// command is applied later. Close used to leave the session in the line.
+// I8, found by the walks of the line: entering it has an unknown outcome, the caller gives up, and
+// the command is applied later. Close used to leave the session in the line.
 func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{

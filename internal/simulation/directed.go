@@ -11,9 +11,9 @@ import (
 )
 
 // Tries are the schedules of one holder and of those who try its lock without a place in line, each
-// named after what goes wrong. Where a promise is kept by two rules, the schedule takes the other one
-// out of the way by a fault. Nothing is left to chance. Every one of them is to be played with streams
-// of notices and without.
+// named after what goes wrong. Where a promise is kept by two rules, the schedule takes the other
+// one out of the way by a fault. Nothing is left to chance. Every one of them is to be played with
+// streams of notices and without.
 func Tries() []Schedule {
 	named := func(name string, s Schedule) Schedule {
 		s.Name = name
@@ -211,8 +211,9 @@ func twins() Schedule {
 	return s
 }
 
-// restored: B is started from a snapshot of A, which holds the lock, and acquires another. A's chores are slow,
-// and its user gives a lost lock back; or the server is away when A releases what it takes for a ghost.
+// restored: B is started from a snapshot of A, which holds the lock, and acquires another. A's
+// chores are slow, and its user gives a lost lock back; or the server is away when A releases what
+// it takes for a ghost.
 func restored(how Kind) Schedule {
 	s := scene(holdLost("a"), func(u *User) {
 		h, other := u.Try("a"), u.Try("b")
@@ -242,8 +243,8 @@ func holdLost(name string) func(*User) {
 	}
 }
 
-// wokenTwin: A stops, B is started from a snapshot of it, and A wakes when its lock was lost by the clock; its
-// user gives it back before a ping could tell of B.
+// wokenTwin: A stops, B is started from a snapshot of it, and A wakes when its lock was lost by the
+// clock; its user gives it back before a ping could tell of B.
 func wokenTwin() Schedule {
 	s := scene(holdLost("a"), func(u *User) {
 		h := u.Try("a")
@@ -258,8 +259,8 @@ func wokenTwin() Schedule {
 	return s
 }
 
-// latePing: the network swallows two of A's pings and carries them out much later, behind one another
-// and behind all that came after them, while A holds the lock.
+// latePing: the network swallows two of A's pings and carries them out much later, behind one
+// another and behind all that came after them, while A holds the lock.
 func latePing() Schedule {
 	s := scene(holdFor("a", 3*minute), from(8*sec, holdFor("a", minute)))
 	s.Faults = []Fault{
@@ -322,8 +323,8 @@ func foreignAgain() Schedule {
 	return s
 }
 
-// foreignOverOurs: MongoDB's own manager takes a lock that A has released, and stops in order: it deletes
-// its ping, and what it holds it keeps.
+// foreignOverOurs: MongoDB's own manager takes a lock that A has released, and stops in order: it
+// deletes its ping, and what it holds it keeps.
 func foreignOverOurs() Schedule {
 	s := scene(func(u *User) { u.Release(u.Try("a")); from(20*sec, holdFor("a", minute))(u) })
 	s.Timing.Foreign, s.Length = 5*minute, 10*minute

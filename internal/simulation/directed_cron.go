@@ -22,8 +22,9 @@ func jobs(start, every time.Duration) Schedule {
 	return s
 }
 
-// cron: A dies, and a job that cron starts every half minute has its lock in time. Or A is cut off for three
-// intervals only and lives, while the server's clock steps between two runs; or it is cut off and lives.
+// cron: A dies, and a job that cron starts every half minute has its lock in time. Or A is cut off
+// for three intervals only and lives, while the server's clock steps between two runs; or it is cut
+// off and lives.
 func cron(how Kind) Schedule {
 	s := jobs(5*sec, 30*sec)
 	switch how {
@@ -40,8 +41,8 @@ func cron(how Kind) Schedule {
 	return s
 }
 
-// twoJobs: A has died; the clock of a job is ahead, and that of the next, which looks 11 s later, is behind.
-// By the server's clock it is two intervals, by theirs it is not yet.
+// twoJobs: A has died; the clock of a job is ahead, and that of the next, which looks 11 s later,
+// is behind. By the server's clock it is two intervals, by theirs it is not yet.
 func twoJobs() Schedule {
 	s := jobs(2*minute, time.Hour)
 	s.Processes = append(s.Processes, s.Processes[1])

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// deadlocks are schedules in which many wait for one another, in three processes. Each begins to within a few
-// seconds, holds what it has until it is told or has what it waits for, and then gives it back.
+// deadlocks are schedules in which many wait for one another, in three processes. Each begins to
+// within a few seconds, holds what it has until it is told or has what it waits for, and then gives
+// it back.
 func deadlocks() map[string]Schedule {
 	all := map[string]Schedule{}
 	for name, pairs := range map[string][][2]string{

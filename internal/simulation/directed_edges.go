@@ -12,8 +12,8 @@ import (
 )
 
 // Edges are the schedules of what lies right at the edges of the protocol, each named after what
-// happens in it. Nothing is left to chance. Every one of them is to be played with streams of notices
-// and without.
+// happens in it. Nothing is left to chance. Every one of them is to be played with streams of
+// notices and without.
 func Edges() []Schedule {
 	named := func(name string, s Schedule) Schedule {
 		s.Name = name
@@ -68,8 +68,8 @@ func Edges() []Schedule {
 	}
 }
 
-// crowd: three processes have more waiters than the line has room for; one of them dies, and one is cut
-// off for a while.
+// crowd: three processes have more waiters than the line has room for; one of them dies, and one is
+// cut off for a while.
 func crowd() Schedule {
 	s := scene()
 	for range 3 {
@@ -86,8 +86,8 @@ func crowd() Schedule {
 	return s
 }
 
-// besideACrowd: a process has more callers than the line has places, and two have one each; all come again
-// as soon as they had their turn.
+// besideACrowd: a process has more callers than the line has places, and two have one each; all
+// come again as soon as they had their turn.
 func besideACrowd() Schedule {
 	again := func(u *User) {
 		for u.p.w.Now() < 15*sec {
@@ -148,8 +148,8 @@ func circleOfPermits() Schedule {
 	return scene(both("a", "b"), both("a", "b"), from(sec, both("b", "a")), from(sec, both("b", "a")))
 }
 
-// permitComesBack: A holds a permit of a and waits for b, whose holder B waits for a permit of a; but C
-// gives one back.
+// permitComesBack: A holds a permit of a and waits for b, whose holder B waits for a permit of a;
+// but C gives one back.
 func permitComesBack() Schedule {
 	permit, wait := How{Wait: time.Hour, Permits: 2}, How{Wait: time.Hour}
 	under := func(first, second string, one, other How) func(*User) {
@@ -166,9 +166,9 @@ func permitComesBack() Schedule {
 		withHow("a", permit, 40*sec))
 }
 
-// circleOverLost: A has no answers until its guard of b is lost, but its pings arrive, so nobody takes
-// b from it. Then it waits for a, whose holder C waits for b: what is lost and not given back is in
-// the way all the same.
+// circleOverLost: A has no answers until its guard of b is lost, but its pings arrive, so nobody
+// takes b from it. Then it waits for a, whose holder C waits for b: what is lost and not given back
+// is in the way all the same.
 func circleOverLost() Schedule {
 	both := func(first, second string, at time.Duration) func(*User) {
 		return func(u *User) {
@@ -254,8 +254,8 @@ func foreignInLine() Schedule {
 	return s
 }
 
-// besideAWaiter: while B waits for a lock, another user of it has short turns of another one: nothing
-// that it acquires is taken for a ghost.
+// besideAWaiter: while B waits for a lock, another user of it has short turns of another one:
+// nothing that it acquires is taken for a ghost.
 func besideAWaiter() Schedule {
 	quick := func(u *User) {
 		for range 20 {
@@ -329,8 +329,8 @@ func damaged() Schedule {
 	return s
 }
 
-// foreignPause: the manager stops and deletes its ping, or leaves it, and is back before its time is
-// up. What it holds it holds on.
+// foreignPause: the manager stops and deletes its ping, or leaves it, and is back before its time
+// is up. What it holds it holds on.
 func foreignPause(orderly bool) Schedule {
 	s := scene(from(5*sec, waitFor("a", 10*sec)), from(6*sec, func(u *User) {
 		u.Release(u.Poll("a", time.Hour))

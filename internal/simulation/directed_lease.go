@@ -59,8 +59,8 @@ func slowRenewal() Schedule {
 	return s
 }
 
-// lateRenewal: A gives a renewal up that reaches the store between B's last look and its overtake, which
-// is slow.
+// lateRenewal: A gives a renewal up that reaches the store between B's last look and its overtake,
+// which is slow.
 func lateRenewal() Schedule {
 	s := scene(leased(func(u *User, h *Held) {
 		u.Until(30 * sec)
@@ -74,8 +74,8 @@ func lateRenewal() Schedule {
 	return s
 }
 
-// uncommittedRenewal: A renews in a transaction whose work fails, and hangs; B has the lock when the lease has run
-// out that it had before.
+// uncommittedRenewal: A renews in a transaction whose work fails, and hangs; B has the lock when
+// the lease has run out that it had before.
 func uncommittedRenewal() Schedule {
 	s := scene(leased(func(u *User, h *Held) {
 		u.Sleep(20 * sec)
@@ -86,8 +86,8 @@ func uncommittedRenewal() Schedule {
 	return s
 }
 
-// amongVisitors: A works in transactions, and renews its lease in them if it has one, while B comes into the
-// line and leaves it.
+// amongVisitors: A works in transactions, and renews its lease in them if it has one, while B comes
+// into the line and leaves it.
 func amongVisitors(how How) Schedule {
 	return scene(from(2*sec, func(u *User) {
 		h := u.Acquire("a", how)
@@ -112,14 +112,16 @@ func leasePaused() Schedule {
 	return s
 }
 
-// leaseNotBegun: A stops in the first renewal until its term is over. What it releases then waits for a ping.
+// leaseNotBegun: A stops in the first renewal until its term is over. What it releases then waits
+// for a ping.
 func leaseNotBegun() Schedule {
 	s := scene(leased(func(*User, *Held) {}), after(How{Wait: time.Hour}))
 	s.Faults = []Fault{{Kind: PauseBefore, Process: 0, Op: fault.Renew, Nth: 1, For: 50 * sec}}
 	return s
 }
 
-// leaseHeardLate: B is granted the lock by A's release and hears of it late, so its life counts from there.
+// leaseHeardLate: B is granted the lock by A's release and hears of it late, so its life counts
+// from there.
 func leaseHeardLate() Schedule {
 	next := from(5*sec, func(u *User) {
 		if h := u.Acquire("a", How{Wait: time.Hour, Lease: life}); h != nil {

@@ -115,8 +115,8 @@ func lostRelease(how Kind) Schedule {
 	return s
 }
 
-// deadStream: B's stream breaks as soon as it has opened and B has asked; A releases before it opens
-// again.
+// deadStream: B's stream breaks as soon as it has opened and B has asked; A releases before it
+// opens again.
 func deadStream() Schedule {
 	s := line(5500 * time.Millisecond)
 	s.Faults = []Fault{
@@ -125,8 +125,8 @@ func deadStream() Schedule {
 	return s
 }
 
-// slowStream: A releases right before B's stream is open. Pings are rare, so that it is not the look of
-// the ping interval that tells B.
+// slowStream: A releases right before B's stream is open. Pings are rare, so that it is not the
+// look of the ping interval that tells B.
 func slowStream() Schedule {
 	s := rarePings(16999 * time.Millisecond)
 	for nth := range 8 { // a second each, so that B has looked at the lock before
@@ -194,8 +194,8 @@ func away(how Kind) Schedule {
 	return s
 }
 
-// heardTooLate: A releases right after B has stopped, and when B runs again, after its deadline, that
-// is the first it hears.
+// heardTooLate: A releases right after B has stopped, and when B runs again, after its deadline,
+// that is the first it hears.
 func heardTooLate() Schedule {
 	s := line(10500 * time.Millisecond)
 	s.Length = 100 * sec
@@ -203,8 +203,8 @@ func heardTooLate() Schedule {
 	return s
 }
 
-// ghostInLine: B's first command to enter is applied at 25 s, when B has entered by a second one and
-// given up. C enters behind it.
+// ghostInLine: B's first command to enter is applied at 25 s, when B has entered by a second one
+// and given up. C enters behind it.
 func ghostInLine(turn time.Duration) Schedule {
 	s := line(turn)
 	s.Processes[1].Users[0] = from(5*sec, func(u *User) {
@@ -216,7 +216,8 @@ func ghostInLine(turn time.Duration) Schedule {
 	return s
 }
 
-// lostEnter: B enters and is not told, or its command arrives after the one that it sent in its place.
+// lostEnter: B enters and is not told, or its command arrives after the one that it sent in its
+// place.
 func lostEnter(how Kind, d time.Duration) Schedule {
 	s := line(20 * sec)
 	s.Faults = []Fault{{Kind: how, Process: 1, Op: fault.Enter, Nth: 1, For: d}}
@@ -268,7 +269,8 @@ func permits() Schedule {
 	return s
 }
 
-// deadPermit: of two holders of a permit one dies, then the other one lives on and a third is let in.
+// deadPermit: of two holders of a permit one dies, then the other one lives on and a third is let
+// in.
 func deadPermit() Schedule {
 	how := How{Wait: time.Hour, Permits: 2}
 	s := scene(withHow("a", how, 2*minute), withHow("a", how, 2*minute),

@@ -93,8 +93,8 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	}
 }
 
-// renamed judges that a process gives its id up for a reason: a contender has condemned it, its ping was
-// removed, or it has a twin.
+// renamed judges that a process gives its id up for a reason: a contender has condemned it, its
+// ping was removed, or it has a twin.
 func (o *oracle) renamed(p *process, old string) {
 	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
 	raw := o.w.Server.Document(catalog.PingsCollection, old)

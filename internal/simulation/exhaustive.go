@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Scenes are the small worlds that are explored exhaustively: two contenders that try, or a holder and
-// two who wait in line; one lock, clocks that tick together, so that many events fall on the same
-// instants. The times are coarse, so that a takeover takes few commands.
+// Scenes are the small worlds that are explored exhaustively: two contenders that try, or a holder
+// and two who wait in line; one lock, clocks that tick together, so that many events fall on the
+// same instants. The times are coarse, so that a takeover takes few commands.
 func Scenes() []Schedule {
 	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
 	handover.Name, handover.Length = "handover", 60*sec
@@ -113,8 +113,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// Others are the orders of the events of equal instants that differ in one choice from the order that
-// a schedule has by itself; at an instant other than 0 only its events. r is its run.
+// Others are the orders of the events of equal instants that differ in one choice from the order
+// that a schedule has by itself; at an instant other than 0 only its events. r is its run.
 func Others(base Schedule, r Result, at time.Duration) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for n := len(base.Choices); n < len(r.Options); n++ {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// This file judges every change of who holds a lock and who waits for it, by the document before and
-// after. It tells the rules of the line a second time, and not by package queue.
+// This file judges every change of who holds a lock and who waits for it, by the document before
+// and after. It tells the rules of the line a second time, and not by package queue.
 
 // A turn is one change of a lock document.
 type turn struct {
@@ -110,8 +110,8 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 	}
 }
 
-// inOrder judges that nobody is overtaken: those who are granted the lock and those who wait on are,
-// one behind the other, those who stood there, and the newcomer at their end.
+// inOrder judges that nobody is overtaken: those who are granted the lock and those who wait on
+// are, one behind the other, those who stood there, and the newcomer at their end.
 func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
 	line := exceptFor(t.was.Waiters, out)
 	newcomer, came := find(partiesOf(t.now), in)
@@ -171,15 +171,15 @@ type tenant struct {
 	id string
 }
 
-// A lease is how long a process may trust its process id, by the pings that it was answered. It is told
-// here a second time, since asking the process makes it notice the end.
+// A lease is how long a process may trust its process id, by the pings that it was answered. It is
+// told here a second time, since asking the process makes it notice the end.
 type lease struct {
 	sent clock.Reading // of the last acknowledged ping
 	over bool
 }
 
-// lasts reports whether a process may trust its process id now, by its own clock (R4: once it may not
-// it never may again).
+// lasts reports whether a process may trust its process id now, by its own clock (R4: once it may
+// not it never may again).
 func (l *lease) lasts(p *process) bool {
 	c := p.config()
 	l.over = l.over || clock.HolderElapsed(l.sent, p.Clock.Now()) >= c.Takeover-c.Margin

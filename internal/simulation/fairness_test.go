@@ -13,8 +13,8 @@ import (
 )
 
 // Each schedule that was made to break the line, with streams and without, in the first order of
-// events and in a few that differ from it in one choice. Where the order of one instant is the point,
-// in all orders of its events, as the flag -simulation.orders says.
+// events and in a few that differ from it in one choice. Where the order of one instant is the
+// point, in all orders of its events, as the flag -simulation.orders says.
 func TestLines_FindNothing(t *testing.T) {
 	t.Parallel()
 	var sum simulation.Stats
@@ -53,9 +53,9 @@ func TestLines_FindNothing(t *testing.T) {
 		played, n, sum.Guards, sum.Granted, sum.Takeovers, sum.Buried)
 }
 
-// Each schedule of tries and at an edge of the protocol, with streams and without, in the first order of
-// events; with the race detector every third. That none of them finds anything is half of what package mutant
-// argues with.
+// Each schedule of tries and at an edge of the protocol, with streams and without, in the first
+// order of events; with the race detector every third. That none of them finds anything is half of
+// what package mutant argues with.
 func TestEdges_FindNothing(t *testing.T) {
 	t.Parallel()
 	for i, s := range slices.Concat(simulation.Tries(), simulation.Edges()) {

@@ -221,8 +221,8 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 	c.reply(err)
 }
 
-// blocked reports whether a write has to wait for a transaction. Whoever sent it waits no longer than
-// the limit of a command.
+// blocked reports whether a write has to wait for a transaction. Whoever sent it waits no longer
+// than the limit of a command.
 func (w *world) blocked(c *call) bool {
 	if !c.writes || c.inside != nil || c.op == opWrite || !w.Server.Busy(c.subject) {
 		return false

@@ -49,12 +49,12 @@ func (u *User) renewInVain(h *Held) {
 	})
 }
 
-// A tenure is the lease of a guard as it is told a second time, by the renewals that its process was
-// answered.
+// A tenure is the lease of a guard as it is told a second time, by the renewals that its process
+// was answered.
 type tenure struct {
 	life time.Duration
-	// sure is the send of the last renewal whose answer counted, and late that of the last whose answer
-	// may have: it came in the instant in which nobody waited for it any more.
+	// sure is the send of the last renewal whose answer counted, and late that of the last whose
+	// answer may have: it came in the instant in which nobody waited for it any more.
 	sure, late clock.Reading
 }
 
@@ -81,8 +81,8 @@ func (t *tenure) over(p *process, sent, now clock.Reading) bool {
 	return clock.HolderElapsed(sent, now) >= hold
 }
 
-// ranOut reports whether the lease of a session has run out for its holder, as far as anybody can be
-// sure.
+// ranOut reports whether the lease of a session has run out for its holder, as far as anybody can
+// be sure.
 func (o *oracle) ranOut(p *process, ts bson.ObjectID) bool {
 	t := o.tenures[ts]
 	return t != nil && t.over(p, t.sure, p.Clock.Now())
@@ -114,14 +114,15 @@ func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	}
 }
 
-// hung is how long it may take until a lock whose lease has run out is taken from its holder, who lives.
+// hung is how long it may take until a lock whose lease has run out is taken from its holder, who
+// lives.
 func (o *oracle) hung(ts bson.ObjectID) time.Duration {
 	t := o.w.s.Timing
 	return scaled(o.tenures[ts].life + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// byLease returns the looks at a lock with the renewals of one holder in place of its pings, from the first that
-// shows its lease on.
+// byLease returns the looks at a lock with the renewals of one holder in place of its pings, from
+// the first that shows its lease on.
 func byLease(looks []seen, from catalog.Holder, ping time.Duration) (shown []seen, life time.Duration) {
 	for _, l := range looks {
 		if l.name != from.Name {

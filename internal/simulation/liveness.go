@@ -171,8 +171,8 @@ func (o *oracle) expect(name string, open []*Held, contenders []*process) map[sl
 	return found
 }
 
-// tried is how long it may take until a job that tries for a lock has run twice; 0 when there is none, or it
-// is alone by its own watch.
+// tried is how long it may take until a job that tries for a lock has run twice; 0 when there is
+// none, or it is alone by its own watch.
 func (o *oracle) tried(name string) time.Duration {
 	for _, p := range o.w.s.Processes {
 		if p.Job == name && o.w.s.Timing.Mode == takeover.Witnesses && p.Offset == 0 && p.Rate == 0 {
@@ -182,7 +182,8 @@ func (o *oracle) tried(name string) time.Duration {
 	return 0
 }
 
-// jobsAlone reports whether a lock has one holder, and nobody but jobs that are started anew waits for it.
+// jobsAlone reports whether a lock has one holder, and nobody but jobs that are started anew waits
+// for it.
 func (o *oracle) jobsAlone(l catalog.Lock) bool {
 	return o.tried(l.Name) > 0 && len(l.Holders()) == 1 &&
 		!slices.ContainsFunc(l.Waiters, func(p catalog.Participant) bool {
@@ -192,8 +193,8 @@ func (o *oracle) jobsAlone(l catalog.Lock) bool {
 		})
 }
 
-// inTheWay reports whether a dead holder keeps a contender off: it has died, and all others have, or
-// somebody stands in line and would have its place.
+// inTheWay reports whether a dead holder keeps a contender off: it has died, and all others have,
+// or somebody stands in line and would have its place.
 func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return true
@@ -234,8 +235,8 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 
 func (o *oracle) shutting(p *process) bool { return p.closing != nil }
 
-// burial is how long it may take until a dead party is taken out of a lock; 0 while nothing is promised,
-// since it is a foreign manager that runs.
+// burial is how long it may take until a dead party is taken out of a lock; 0 while nothing is
+// promised, since it is a foreign manager that runs.
 func (o *oracle) burial(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
@@ -251,8 +252,9 @@ func (o *oracle) burial(p catalog.Participant) time.Duration {
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// circles judges that those who wait for one another are told within five seconds, however many they are, so
-// that nobody is stuck any more; and with as much as commands may take that are under way when trouble ends.
+// circles judges that those who wait for one another are told within five seconds, however many
+// they are, so that nobody is stuck any more; and with as much as commands may take that are under
+// way when trouble ends.
 func (o *oracle) circles() {
 	limit := scaled(5 * time.Second)
 	if o.troubles > 0 {
@@ -302,8 +304,8 @@ func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	return deadHeld
 }
 
-// telling is how long it may take until a waiter knows of its grant: as long as the pause between two
-// questions, which beside a stream is a quarter of the wait, but where a look comes earlier.
+// telling is how long it may take until a waiter knows of its grant: as long as the pause between
+// two questions, which beside a stream is a quarter of the wait, but where a look comes earlier.
 func (o *oracle) telling() time.Duration {
 	t := o.w.s.Timing
 	pause := max(t.PollMax, min(t.Ping, o.w.Now()/4)) * 12 / 10
@@ -350,8 +352,9 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return nil
 }
 
-// goesOn reports whether the caller to whom a place belonged waits for that lock again, in a call that has sent
-// nothing: it goes on with the place of its last one, whose time was up. Another caller of the process does not.
+// goesOn reports whether the caller to whom a place belonged waits for that lock again, in a call
+// that has sent nothing: it goes on with the place of its last one, whose time was up. Another
+// caller of the process does not.
 func (o *oracle) goesOn(p *process, name string, place catalog.Participant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -76,8 +76,9 @@ type oracle struct {
 	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
 	forgiven map[bson.ObjectID]bool          // a twin released it that could not know
 
-	// posthumous are the sessions of commands that were applied when their process had died or closed, or that
-	// waited in the store for a transaction until it was closing: it may have looked for them before.
+	// posthumous are the sessions of commands that were applied when their process had died or
+	// closed, or that waited in the store for a transaction until it was closing: it may have
+	// looked for them before.
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards what follows
@@ -258,8 +259,8 @@ func (o *oracle) learn(n news) {
 	}
 }
 
-// fenceOf is I2: the fence of an exclusive guard is larger than that of every guard before it. Those
-// who share a lock may be told in another order than they were granted it.
+// fenceOf is I2: the fence of an exclusive guard is larger than that of every guard before it.
+// Those who share a lock may be told in another order than they were granted it.
 func (o *oracle) fenceOf(n news) {
 	fence, handed := n.got.guard.Fence(), o.handed[n.got.name]
 	if handed == nil {

@@ -156,8 +156,8 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// before returns the process id that it had used before that one; empty when there is none, and while
-// it starts: a start that failed is tried again with another.
+// before returns the process id that it had used before that one; empty when there is none, and
+// while it starts: a start that failed is tried again with another.
 func (p *process) before(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -152,8 +152,8 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 
 func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
 
-// stranger reports whether a look shows a process that has left no trace of ours: no seq, and neither a
-// takeover time of its own nor, where there is a ping, a mark of ours beside it.
+// stranger reports whether a look shows a process that has left no trace of ours: no seq, and
+// neither a takeover time of its own nor, where there is a ping, a mark of ours beside it.
 func stranger(l seen) bool {
 	unmarked := l.Ping != nil && l.Ping.Condemned == nil
 	return !sequenced(l) && (l.about.Takeover == 0 || unmarked)
@@ -192,8 +192,8 @@ func witnessed(l seen, need, watched time.Duration, t Timing) bool {
 		apart <= t.Takeover/30+trip/2 && (watched >= 3*l.Ping.Interval || sighted(l, trip, t))
 }
 
-// sighted: another contender has left what it saw, by two clocks that said the same, and since then both the
-// server's clock and those of the two contenders have counted two intervals.
+// sighted: another contender has left what it saw, by two clocks that said the same, and since then
+// both the server's clock and those of the two contenders have counted two intervals.
 func sighted(l seen, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {

@@ -9,8 +9,8 @@ import (
 
 // This file judges that nobody waits outside of a full line for ever.
 
-// outsideTurns is how many turns others may have while a process waits for a lock and has no place in its
-// line: two rounds of it.
+// outsideTurns is how many turns others may have while a process waits for a lock and has no place
+// in its line: two rounds of it.
 const outsideTurns = 2 * catalog.MaxWaiters
 
 // An outsider is a process that waits for a lock.

@@ -146,11 +146,11 @@ type Process struct {
 	// Twin makes it ping under the process id of the process before it, as after the restore
 	// of a snapshot.
 	Twin bool
-	// Snapshot makes it besides have the numbers and the locks that the process before it has when this
-	// one starts: a call for such a lock returns at once, with the very session.
+	// Snapshot makes it besides have the numbers and the locks that the process before it has when
+	// this one starts: a call for such a lock returns at once, with the very session.
 	Snapshot bool
-	// Every makes it a job that is started anew every so often, unless it still runs: a process of its own
-	// each time, which closes when its users have ended. It tries for the lock Job.
+	// Every makes it a job that is started anew every so often, unless it still runs: a process of
+	// its own each time, which closes when its users have ended. It tries for the lock Job.
 	Every time.Duration
 	Job   string
 	// Users are what its users do, each in a goroutine of its own.

@@ -46,8 +46,8 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 
 func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
-// A seed can be played again. Where two goroutines of one process are ready in the same instant, Go's
-// scheduler chooses, so that a seed may have a few timelines; it has not a new one every time.
+// A seed can be played again. Where two goroutines of one process are ready in the same instant,
+// Go's scheduler chooses, so that a seed may have a few timelines; it has not a new one every time.
 func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 4

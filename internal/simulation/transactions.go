@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// This file is the transactions of a process: each of their writes is a command, and their commit is
-// one.
+// This file is the transactions of a process: each of their writes is a command, and their commit
+// is one.
 
 const (
 	opTouch  fault.Op = "touch" // the write to the lock document of a transaction under a guard
@@ -54,7 +54,8 @@ func insideOf(ctx context.Context) *inside {
 	return in
 }
 
-// Transact implements [catalog.Transactions], with the write of the lock document as a store has it.
+// Transact implements [catalog.Transactions], with the write of the lock document as a store has
+// it.
 func (o *port) Transact(ctx context.Context, s catalog.Session, run func(context.Context) error) error {
 	ran := false
 	return o.transaction(ctx, func(ctx context.Context) error {
@@ -77,7 +78,8 @@ func (o *port) Transact(ctx context.Context, s catalog.Session, run func(context
 	})
 }
 
-// submitIn submits a command that is part of a transaction, which is undone when its outcome is unknown.
+// submitIn submits a command that is part of a transaction, which is undone when its outcome is
+// unknown.
 func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error {
 	c.inside, c.do = in, do
 	err := c.submit(ctx)
@@ -88,7 +90,8 @@ func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error 
 	return err
 }
 
-// transaction runs work in a transaction and commits it, again after a conflict, as long as ctx lasts.
+// transaction runs work in a transaction and commits it, again after a conflict, as long as ctx
+// lasts.
 func (o *port) transaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := o.transactOnce(ctx, work)
@@ -148,8 +151,9 @@ func (o *port) EnterTransaction(ctx context.Context, g catalog.Request) (catalog
 	return l, err
 }
 
-// commits judges a commit in the instant of it: it leaves a mark only while its lock is held, and what
-// it had entered nobody trusts (I1); the fence of what it had entered is larger than all before (I2).
+// commits judges a commit in the instant of it: it leaves a mark only while its lock is held, and
+// what it had entered nobody trusts (I1); the fence of what it had entered is larger than all
+// before (I2).
 func (o *oracle) commits(c *call) {
 	in := c.inside
 	if in.Over() {
@@ -193,8 +197,8 @@ func (o *oracle) passed(p *process, name string, fence int64) {
 	o.accepted[name] = max(o.accepted[name], fence)
 }
 
-// InTransaction works under a guard in a transaction, for d, and bounds it by limit. A lease is renewed in it.
-// Without a fault it runs twice at most.
+// InTransaction works under a guard in a transaction, for d, and bounds it by limit. A lease is
+// renewed in it. Without a fault it runs twice at most.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()

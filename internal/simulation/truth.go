@@ -15,8 +15,8 @@ import (
 // This file judges what callers are told: whoever asks is told the truth.
 
 // toldTruth judges the error of an attempt: it names a holder that there was at some instant of the
-// call, a limit that was in use then, a circle that there was; and where nothing went wrong it speaks
-// of nothing that went wrong.
+// call, a limit that was in use then, a circle that there was; and where nothing went wrong it
+// speaks of nothing that went wrong.
 func (o *oracle) toldTruth(n news) {
 	a := n.a
 	if n.p.Dead || n.p.misled >= a.since && n.p.misled > 0 {
@@ -144,9 +144,9 @@ func (o *oracle) lostForNothing(h *Held, why error) {
 		h.name, why)
 }
 
-// notePrisoners marks the attempts that wait in a circle: nobody in it can go on unless somebody gives
-// up what it holds. All that wait are taken for stuck, then whoever waits for one that is not is
-// unmarked, until nothing changes.
+// notePrisoners marks the attempts that wait in a circle: nobody in it can go on unless somebody
+// gives up what it holds. All that wait are taken for stuck, then whoever waits for one that is not
+// is unmarked, until nothing changes.
 func (o *oracle) notePrisoners() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// This file is the restore of a machine's snapshot: a process that goes on under the id of another, with its
-// numbers and its locks. Its Manager is a new one, so the process id and the sessions of its guards are replaced
-// on the way to the store.
+// This file is the restore of a machine's snapshot: a process that goes on under the id of another,
+// with its numbers and its locks. Its Manager is a new one, so the process id and the sessions of
+// its guards are replaced on the way to the store.
 
 // A snapshot is what a process had when it was taken.
 type snapshot struct {
@@ -36,7 +36,8 @@ func (w *world) snapshotOf(id string) *snapshot {
 	return s
 }
 
-// wake gives an attempt the guard that it has from the snapshot: once for each lock, under the id of the snapshot.
+// wake gives an attempt the guard that it has from the snapshot: once for each lock, under the id
+// of the snapshot.
 func (o *port) wake(g catalog.Request) (catalog.Lock, bool) {
 	s := o.p.snapshot
 	if s == nil || o.p.local(o.p.twin) != g.Process {
@@ -116,8 +117,8 @@ func (p *process) metTwin() {
 	p.met = true
 }
 
-// mayRelease reports whether a process that sends a release may still take what stands under its id for its
-// own: it was told of no twin, and the time of its last acknowledged ping lasts.
+// mayRelease reports whether a process that sends a release may still take what stands under its id
+// for its own: it was told of no twin, and the time of its last acknowledged ping lasts.
 func (o *oracle) mayRelease(p *process) bool {
 	p.mu.Lock()
 	met := p.met
@@ -130,8 +131,9 @@ func (o *oracle) mayRelease(p *process) bool {
 	return !met && l != nil && l.lasts(p)
 }
 
-// releasedTwins judges a release of a lock that a twin trusts. Who has yet to learn of the twin cannot do
-// otherwise; from then on, and where its own guards were lost by the clock, it releases nothing of the other's.
+// releasedTwins judges a release of a lock that a twin trusts. Who has yet to learn of the twin
+// cannot do otherwise; from then on, and where its own guards were lost by the clock, it releases
+// nothing of the other's.
 func (o *oracle) releasedTwins(c *call) {
 	h := o.guardBeside(c)
 	switch {

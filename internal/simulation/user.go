@@ -152,8 +152,8 @@ func (u *User) options(how How) []distlock.Option {
 	return opts
 }
 
-// context is that of one call. It ends with the run, with the guard under which the call is made, when
-// its time is up, and when a fault ends it.
+// context is that of one call. It ends with the run, with the guard under which the call is made,
+// when its time is up, and when a fault ends it.
 func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	above := u.p.ctx
 	if how.Under != nil && !how.Says && !how.Silent {

@@ -120,8 +120,8 @@ func (u *User) how(name string) How {
 	return how
 }
 
-// shares chooses whether a lock is shared: one in four is, but none beside a foreign manager, which knows
-// only the first of those who share.
+// shares chooses whether a lock is shared: one in four is, but none beside a foreign manager, which
+// knows only the first of those who share.
 func (u *User) shares(name string) bool {
 	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
 }

@@ -11,8 +11,9 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Clock is the clock of one process: true time at a rate, a wall clock that may step or stand still, a
-// monotonic clock that stands still while the process is suspended. Its timers are events of the agenda.
+// A Clock is the clock of one process: true time at a rate, a wall clock that may step or stand
+// still, a monotonic clock that stands still while the process is suspended. Its timers are events
+// of the agenda.
 type Clock struct {
 	// Chance returns the number between 0 and 1 by which waiting is spread; nil: always 0.5.
 	Chance func() float64
@@ -97,8 +98,8 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// site names the functions that wait, so that two timers that are set for the same instant have an order,
-// whatever the program is built with.
+// site names the functions that wait, so that two timers that are set for the same instant have an
+// order, whatever the program is built with.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])

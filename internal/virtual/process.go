@@ -5,12 +5,14 @@ import (
 	"time"
 )
 
-// A Process is one that takes part. It dies, or stops for a while, as far as anybody else can see: its
-// goroutines wait for what it would notice only if it ran. Its fields belong to the loop of the world.
+// A Process is one that takes part. It dies, or stops for a while, as far as anybody else can see:
+// its goroutines wait for what it would notice only if it ran. Its fields belong to the loop of the
+// world.
 type Process struct {
 	Index int
 	Clock *Clock
-	// Dead says that it has died, Paused how many stops are under way, and Resumed when it last ran again.
+	// Dead says that it has died, Paused how many stops are under way, and Resumed when it last ran
+	// again.
 	Dead    bool
 	Paused  int
 	Resumed time.Duration
@@ -45,12 +47,12 @@ func (p *Process) Running() int { return int(p.running.Load()) }
 // Buried reports whether the play is over for the process. Any goroutine may ask.
 func (p *Process) Buried() bool { return p.buried.Load() }
 
-// Frozen reports whether the process is dead or stopped: it cannot notice that a context ended. Any goroutine
-// may ask.
+// Frozen reports whether the process is dead or stopped: it cannot notice that a context ended. Any
+// goroutine may ask.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning runs something that the process notices: at once, or when it runs again; for a dead one when it
-// is buried, so that its goroutines can end.
+// WhenRunning runs something that the process notices: at once, or when it runs again; for a dead
+// one when it is buried, so that its goroutines can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
@@ -65,8 +67,8 @@ func (p *Process) Die() {
 	p.frozen.Store(true)
 }
 
-// Pause stops the process for d, suspended: with its monotonic clock; then it calls over, unless the process has
-// died.
+// Pause stops the process for d, suspended: with its monotonic clock; then it calls over, unless
+// the process has died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	p.Paused++
 	p.frozen.Store(true)
@@ -108,8 +110,8 @@ func (p *Process) resume() {
 	}
 }
 
-// Bury ends the play for the process, so that its goroutines end: it calls fail, which fails what the process
-// waits for, and the process notices whatever it would have noticed.
+// Bury ends the play for the process, so that its goroutines end: it calls fail, which fails what
+// the process waits for, and the process notices whatever it would have noticed.
 func (p *Process) Bury(fail func()) {
 	p.buried.Store(true)
 	p.frozen.Store(false)

@@ -1,10 +1,10 @@
-// Package virtual is the world in which the simulation and the study play: processes over one store in memory,
-// in virtual time, with clocks that may be wrong.
+// Package virtual is the world in which the simulation and the study play: processes over one store
+// in memory, in virtual time, with clocks that may be wrong.
 //
-// A process does nothing unless a timer of it fires or a command of it is answered, and both are events of one
-// agenda. One event at a time happens, and the next one when every goroutine is blocked again. What goroutines
-// asked for in between enters the agenda in an order of its own, so the course of a play does not hang on Go's
-// scheduler.
+// A process does nothing unless a timer of it fires or a command of it is answered, and both are
+// events of one agenda. One event at a time happens, and the next one when every goroutine is
+// blocked again. What goroutines asked for in between enters the agenda in an order of its own, so
+// the course of a play does not hang on Go's scheduler.
 package virtual
 
 import (
@@ -24,8 +24,8 @@ import (
 type World struct {
 	// Server keeps the documents.
 	Server *memcatalog.Catalog
-	// Choose says which of the events due at one instant, in the order in which they were asked for, happens
-	// first; nil: the first of them. It is asked where there are several.
+	// Choose says which of the events due at one instant, in the order in which they were asked
+	// for, happens first; nil: the first of them. It is asked where there are several.
 	Choose func(due []*Event) int
 	// Primary is how often another server became primary.
 	Primary int
@@ -50,8 +50,8 @@ type post struct {
 	run   func()
 }
 
-// Play plays in a world that begins at epoch, in a bubble of its own. Outside of a test the zero value of
-// testing.T serves.
+// Play plays in a world that begins at epoch, in a bubble of its own. Outside of a test the zero
+// value of testing.T serves.
 func Play(t *testing.T, epoch time.Time, play func(*World)) {
 	synctest.Test(t, func(*testing.T) {
 		w := &World{base: clock.System(), epoch: epoch, wake: make(chan struct{}, 1)}
@@ -118,8 +118,8 @@ func (w *World) Poke() {
 	}
 }
 
-// Step waits until everybody is blocked, carries out what was posted, calls look, and lets the next event
-// happen, if one is due before limit. It reports whether one has.
+// Step waits until everybody is blocked, carries out what was posted, calls look, and lets the next
+// event happen, if one is due before limit. It reports whether one has.
 func (w *World) Step(limit time.Duration, look func()) bool {
 	synctest.Wait()
 	select {
@@ -160,8 +160,8 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 	return false
 }
 
-// enterTimers enters the timers that were set since the last event into the agenda, in an order that does
-// not hang on which goroutine was first. The caller holds mu.
+// enterTimers enters the timers that were set since the last event into the agenda, in an order
+// that does not hang on which goroutine was first. The caller holds mu.
 func (w *World) enterTimers() {
 	slices.SortStableFunc(w.timers, func(a, b *Event) int {
 		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))

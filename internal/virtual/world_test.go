@@ -14,8 +14,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// ask lets two goroutines of each of two processes post, and wait for the same instant, one goroutine after the
-// other in an order of the processes that is turned around. It returns what happened.
+// ask lets two goroutines of each of two processes post, and wait for the same instant, one
+// goroutine after the other in an order of the processes that is turned around. It returns what
+// happened.
 func ask(t *testing.T, turned bool) (happened []string) {
 	virtual.Play(t, epoch, func(w *virtual.World) {
 		processes := []*virtual.Process{w.NewProcess(0, 1), w.NewProcess(1, 1)}
@@ -57,8 +58,8 @@ func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	}
 }
 
-// It tries to break that a stopped process notices nothing before it runs again, a suspended one measures no
-// time meanwhile, and that a dead one notices nothing until it is buried.
+// It tries to break that a stopped process notices nothing before it runs again, a suspended one
+// measures no time meanwhile, and that a dead one notices nothing until it is buried.
 func TestProcess_StoppedSuspendedDead_NoticesLater(t *testing.T) {
 	t.Parallel()
 	type outcome struct{ paused, suspended, dead time.Duration }

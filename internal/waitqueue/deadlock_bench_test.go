@@ -15,9 +15,9 @@ import (
 	"mongodlm/internal/waitqueue"
 )
 
-// BenchmarkSearch is one search for all waiters of a process: what it costs the processor, store in memory
-// included. Each of n callers holds a lock and waits for another: for that of a process that goes on, for the
-// next of its own, or all of them for one another.
+// BenchmarkSearch is one search for all waiters of a process: what it costs the processor, store in
+// memory included. Each of n callers holds a lock and waits for another: for that of a process that
+// goes on, for the next of its own, or all of them for one another.
 func BenchmarkSearch(b *testing.B) {
 	for name, c := range map[string]struct {
 		n     int

@@ -214,10 +214,11 @@ func drawPlay(t *rapid.T) *play {
 	return p
 }
 
-// Nobody is accused who could go on in some order of releases; whenever anybody is stuck somebody is told;
-// when all who are told give up everybody else has his turn, and so he has in whatever order they do. Each of
-// them had to: if the others give up and he does not, he is stuck still. So it is where some wait outside of
-// the documents, too. And whoever sees less, only what some of them wait for, says the same of those.
+// Nobody is accused who could go on in some order of releases; whenever anybody is stuck somebody
+// is told; when all who are told give up everybody else has his turn, and so he has in whatever
+// order they do. Each of them had to: if the others give up and he does not, he is stuck still. So
+// it is where some wait outside of the documents, too. And whoever sees less, only what some of
+// them wait for, says the same of those.
 func TestDeadlock_RandomGraphs_AgainstEveryOrderOfReleases(t *testing.T) {
 	t.Parallel()
 	deadlocks, several := 0, 0
@@ -270,7 +271,8 @@ func (p *play) without(those []int, but int) *play {
 	return q
 }
 
-// reachable are the locks to which one comes from what a waiter waits for by what their holders wait for.
+// reachable are the locks to which one comes from what a waiter waits for by what their holders
+// wait for.
 func (p *play) reachable(ts int) map[string]bool {
 	found := map[string]bool{}
 	var visit func(ts int)
@@ -304,8 +306,8 @@ func (p *play) reachableWaiters(ts int) map[int]bool {
 	return found
 }
 
-// told are those who are told of a deadlock when a document has so many places for waiters, and the others
-// wait outside, and only some locks are seen, if not all.
+// told are those who are told of a deadlock when a document has so many places for waiters, and the
+// others wait outside, and only some locks are seen, if not all.
 func (p *play) told(places int, only map[string]bool) (told []int) {
 	var rows []catalog.Snapshot
 	outside := map[string][]catalog.Participant{}

@@ -7,8 +7,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Tries to break: whoever gives way to most is told, nobody without whom the others do, and who gives up in the
-// middle of a line lets nobody in behind him.
+// Tries to break: whoever gives way to most is told, nobody without whom the others do, and who
+// gives up in the middle of a line lets nobody in behind him.
 func TestDeadlock_WhoGivesUp(t *testing.T) {
 	t.Parallel()
 	const x, s = catalog.Exclusive, catalog.Shared

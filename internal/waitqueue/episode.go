@@ -24,8 +24,8 @@ func (e *Episode) Lasts() bool {
 	return e.failures > 0
 }
 
-// Note says how one command went: nil when it went well, or failed in a way that its caller is told. What
-// its caller gave up says nothing.
+// Note says how one command went: nil when it went well, or failed in a way that its caller is
+// told. What its caller gave up says nothing.
 func (e *Episode) Note(ctx context.Context, failure error) {
 	if ctx.Err() != nil {
 		return

@@ -149,8 +149,8 @@ func (l *lines) door(lock string, holders []*node, p catalog.Participant) *node 
 	return door
 }
 
-// left is the gate that opens when all of a group have left the line, and all before it: whoever gives up
-// lets nobody in who stands behind others.
+// left is the gate that opens when all of a group have left the line, and all before it: whoever
+// gives up lets nobody in who stands behind others.
 func (l *lines) left(lock string, before *node, group []*node) *node {
 	gate := &node{lock: lock}
 	gate.wait(len(group), group...)
@@ -181,9 +181,9 @@ func (n *node) standing() standing { return standing{n.lock, n.party.TS, n.kind}
 // unseen reports whether an earlier reading did not show a party.
 func (l *lines) unseen(n *node) bool { return l.before != nil && l.before[n.standing()] == nil }
 
-// unconfirmed reports whether it is not certain that an outsider of another process stood there at an
-// instant between the two readings: its note may be older than both. The next one may have been under way
-// at the first reading; the one after that was made later.
+// unconfirmed reports whether it is not certain that an outsider of another process stood there at
+// an instant between the two readings: its note may be older than both. The next one may have been
+// under way at the first reading; the one after that was made later.
 func (l *lines) unconfirmed(n *node) bool {
 	before := l.before[n.standing()]
 	return before != nil && n.number > 0 && n.number < before.number+2
@@ -192,8 +192,8 @@ func (l *lines) unconfirmed(n *node) bool {
 // silentAfter is how many ping intervals a process may miss before it may be dead.
 const silentAfter = 2
 
-// silent reports whether a process may be dead: then the takeover rule ends its waiting and holding, and
-// nobody needs to give up for that.
+// silent reports whether a process may be dead: then the takeover rule ends its waiting and
+// holding, and nobody needs to give up for that.
 func silent(state catalog.PingState, now time.Time) bool {
 	ping := state.Ping
 	if ping == nil || ping.Condemned != nil {

@@ -10,11 +10,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file is the lines inside the process: contenders that have yet to enter a lock document. The first
-// of each line looks whether there is room, the others sleep.
+// This file is the lines inside the process: contenders that have yet to enter a lock document. The
+// first of each line looks whether there is room, the others sleep.
 
-// A localLine is those who ask for one lock with one limit. Those who ask for another limit stand in
-// another line: they are not to wait for each other.
+// A localLine is those who ask for one lock with one limit. Those who ask for another limit stand
+// in another line: they are not to wait for each other.
 type localLine struct {
 	name   string
 	limit  int32
@@ -46,20 +46,23 @@ func (p *Place) First() bool {
 	}
 }
 
-// Room returns the channel that tells the first of the line that there may be room in the document now.
+// Room returns the channel that tells the first of the line that there may be room in the document
+// now.
 func (p *Place) Room() <-chan struct{} { return p.line.room }
 
-// Shut reports whether the line found no room at its last answer, so that the first looks before it enters.
+// Shut reports whether the line found no room at its last answer, so that the first looks before it
+// enters.
 func (p *Place) Shut() bool { return p.line.shut.Load() }
 
 // SetShut notes whether there is room.
 func (p *Place) SetShut(shut bool) { p.line.shut.Store(shut) }
 
-// Join takes the last place of a line. as is who asks: its mode, its limit, and what it holds meanwhile.
+// Join takes the last place of a line. as is who asks: its mode, its limit, and what it holds
+// meanwhile.
 func (q *Queue) Join(name string, as catalog.Participant) *Place { return q.join(name, as, false) }
 
-// Aside takes a place of its own, for one who waits for a lock and stands in no line: those who search for
-// deadlocks see it.
+// Aside takes a place of its own, for one who waits for a lock and stands in no line: those who
+// search for deadlocks see it.
 func (q *Queue) Aside(name string, as catalog.Participant) *Place { return q.join(name, as, true) }
 
 func (q *Queue) join(name string, as catalog.Participant, single bool) *Place {

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/contend"
 )
 
-// A loop looks after all waiters of a process. There is one at most, and only while somebody waits or did
-// a ping interval ago. What it sends does not depend on how many wait:
+// A loop looks after all waiters of a process. There is one at most, and only while somebody waits
+// or did a ping interval ago. What it sends does not depend on how many wait:
 //
 //   - a change stream brings what is granted to the process, where there are change streams. What it is
 //     worth is measured, see worth.go. While it tells in time nobody asks, but when nothing was heard for
@@ -60,8 +60,8 @@ func newLoop(q *Queue) *loop {
 // late look would break the watch.
 func (l *loop) interval() time.Duration { return min(l.q.Ping, l.q.MaxWatchGap/2) }
 
-// patience is how long somebody has waited when his lock is looked at for the first time. Most waits
-// are over by then, and cost nothing but entering.
+// patience is how long somebody has waited when his lock is looked at for the first time. Most
+// waits are over by then, and cost nothing but entering.
 func (l *loop) patience() time.Duration { return max(l.q.Poll, l.interval()/6) }
 
 func (l *loop) run() {
@@ -147,8 +147,9 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 	return next - now
 }
 
-// question returns when the next question for grants is due, or something else has to be thought of the
-// stream. first is when the first of those who wait came, and left how long it is until the next turn.
+// question returns when the next question for grants is due, or something else has to be thought of
+// the stream. first is when the first of those who wait came, and left how long it is until the
+// next turn.
 func (l *loop) question(near bool, first, left, now time.Duration) time.Duration {
 	l.q.mu.Lock()
 	is := &l.stream.worth
@@ -169,8 +170,8 @@ func (l *loop) question(near bool, first, left, now time.Duration) time.Duration
 	return l.asked + max(l.q.AskPause(still, share, rtt), min(left/approach, still/unexpected, l.q.PollMax))
 }
 
-// AskPause is the pause before a question is repeated, where nothing has moved for a time: still divided
-// by share, within bounds that follow the server's round trip.
+// AskPause is the pause before a question is repeated, where nothing has moved for a time: still
+// divided by share, within bounds that follow the server's round trip.
 func (q *Queue) AskPause(still, share, rtt time.Duration) time.Duration {
 	return q.Process.Jitter(min(max(still/share, q.leastPause(rtt)), q.PollMax), 0.2)
 }
@@ -216,8 +217,8 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 	}
 }
 
-// heard notes that all is known that was granted before a question or a look was sent, and how long a
-// question took if it is not 0.
+// heard notes that all is known that was granted before a question or a look was sent, and how long
+// a question took if it is not 0.
 func (l *loop) heard(sent, took time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -379,8 +380,8 @@ func leased(s contend.Scene, one contend.Judged) bool {
 	return ok && !one.Waits
 }
 
-// soon brings the next look at the locks forward. After an eviction, or a failed one, the picture is
-// another; not at once, so that a failure does not make a storm.
+// soon brings the next look at the locks forward. After an eviction, or a failed one, the picture
+// is another; not at once, so that a failure does not make a storm.
 func (l *loop) soon(in time.Duration) {
 	now := l.q.Clock.Now().Mono
 	l.next = min(l.next, now+max(in, l.q.Poll))

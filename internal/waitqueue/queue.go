@@ -30,8 +30,8 @@ type Config struct {
 	PollMax     time.Duration // the longest
 	MaxWatchGap time.Duration // between two looks that are one observation
 
-	// Owns reports whether this process has acquired a session, nil that it has every one that is asked for;
-	// Skew is by how much the server's clock is ahead, nil that it is not.
+	// Owns reports whether this process has acquired a session, nil that it has every one that is
+	// asked for; Skew is by how much the server's clock is ahead, nil that it is not.
 	Owns func(ts bson.ObjectID) bool
 	Skew func() time.Duration
 
@@ -103,8 +103,8 @@ func New(cfg Config) *Queue {
 // A Waiter is one session that stands in the line of a lock document, or is about to.
 type Waiter struct {
 	Request *catalog.Request
-	// Granted has room for one: a session is granted once. So has Fate: why the session must not stand in
-	// the line any longer.
+	// Granted has room for one: a session is granted once. So has Fate: why the session must not
+	// stand in the line any longer.
 	Granted chan catalog.Grant
 	Fate    chan Fate
 
@@ -176,8 +176,8 @@ func (q *Queue) Exit(w *Waiter) {
 	delete(q.inside, w.Request.TS)
 }
 
-// Stands says that a session stands in its line now, as the lock document shows: from here on the loop
-// looks after it.
+// Stands says that a session stands in its line now, as the lock document shows: from here on the
+// loop looks after it.
 func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	now := q.Clock.Now().Mono
 	w.mu.Lock()
@@ -202,9 +202,9 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	}
 }
 
-// Deliver tells the waiters of this process what was granted to them. Whoever was granted a lock left
-// its line. What was granted to a session that waits no longer is being given back by its caller, or is a
-// ghost for the reaper.
+// Deliver tells the waiters of this process what was granted to them. Whoever was granted a lock
+// left its line. What was granted to a session that waits no longer is being given back by its
+// caller, or is a ghost for the reaper.
 func (q *Queue) Deliver(grants []catalog.Grant) { q.deliver(grants, nil) }
 
 // deliver is Deliver; by is the stream that told of the grants, nil for other means.
@@ -267,16 +267,17 @@ func (q *Queue) HadTurn(name string, fence int64) {
 	maps.DeleteFunc(q.had, func(_ string, t aTurn) bool { return now-t.at > turnsKept })
 }
 
-// LastTurn returns the fence of the last turn that a waiting call of the process had of a lock: not of a try, nor of
-// a call that had it at once by barging. 0 when it had none, or it was forgotten: with the first turn that the
-// process has of any lock when that is turnsKept ago.
+// LastTurn returns the fence of the last turn that a waiting call of the process had of a lock: not
+// of a try, nor of a call that had it at once by barging. 0 when it had none, or it was forgotten:
+// with the first turn that the process has of any lock when that is turnsKept ago.
 func (q *Queue) LastTurn(name string) int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.had[name].fence
 }
 
-// thinks draws the consequences of what a stream has shown: that it lags, or that it tells in time again.
+// thinks draws the consequences of what a stream has shown: that it lags, or that it tells in time
+// again.
 func (q *Queue) thinks(of *following, lag error) {
 	q.lags.Note(context.Background(), lag)
 	of.askAtOnce()
@@ -300,16 +301,16 @@ func (q *Queue) waiters() (map[string][]*Waiter, []string) {
 	return by, names
 }
 
-// Listens reports whether somebody waits, or did a ping interval ago, and whether grants come by a change
-// stream that tells in time, or are asked for.
+// Listens reports whether somebody waits, or did a ping interval ago, and whether grants come by a
+// change stream that tells in time, or are asked for.
 func (q *Queue) Listens() (attends, streaming bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.attends, q.stream != nil && q.stream.worth.trusted
 }
 
-// Oldest returns for how long the one has waited that has waited for the longest, since it came or entered
-// its line anew; zero when nobody waits.
+// Oldest returns for how long the one has waited that has waited for the longest, since it came or
+// entered its line anew; zero when nobody waits.
 func (q *Queue) Oldest() time.Duration {
 	now := q.Clock.Now().Mono
 	oldest := time.Duration(0)

@@ -23,8 +23,8 @@ func (process) Term() *pinger.Term                              { return nil }
 func (process) Server() catalog.Server                          { return catalog.Server{} }
 func (process) Jitter(d time.Duration, _ float64) time.Duration { return d }
 
-// Tries to break, with the race detector: the loop may end at the very instant at which somebody comes to
-// stand in a line.
+// Tries to break, with the race detector: the loop may end at the very instant at which somebody
+// comes to stand in a line.
 func TestQueue_StandsWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,11 +12,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file reads what those wait for who may be in a circle, and only that: the locks that they wait for,
-// what the holders of those wait for, and so on.
+// This file reads what those wait for who may be in a circle, and only that: the locks that they
+// wait for, what the holders of those wait for, and so on.
 
-// readSteps is how often a reading goes on from holders to what they wait for, readFor about how long it does so. If
-// there is more it reads all locks that anybody waits for instead, in one command.
+// readSteps is how often a reading goes on from holders to what they wait for, readFor about how
+// long it does so. If there is more it reads all locks that anybody waits for instead, in one
+// command.
 const (
 	readSteps = 4
 	readFor   = time.Second
@@ -39,8 +40,8 @@ type reading struct {
 	asked map[bson.ObjectID]bool     // the holders whose ways were followed
 }
 
-// read reads what some wait for, with those who stand outside of the lines, as a graph. before is an earlier
-// reading: who does not stand in it is in nobody's way.
+// read reads what some wait for, with those who stand outside of the lines, as a graph. before is
+// an earlier reading: who does not stand in it is in nobody's way.
 func (q *Queue) read(ctx context.Context, from []*nested, before *lines) (*lines, error) {
 	q.mu.Lock()
 	all := q.nested()
@@ -60,8 +61,8 @@ func (q *Queue) read(ctx context.Context, from []*nested, before *lines) (*lines
 	return r.graph(all, before), nil
 }
 
-// collect reads the locks of which the graph is made: at a second reading those of the first in which somebody was
-// stuck, by one command.
+// collect reads the locks of which the graph is made: at a second reading those of the first in
+// which somebody was stuck, by one command.
 func (r *reading) collect(ctx context.Context, from []*nested, before *lines) (err error) {
 	if before != nil {
 		r.rows, err = r.q.Store.Snapshots(ctx, before.stuckIn())
@@ -80,12 +81,12 @@ func (r *reading) collect(ctx context.Context, from []*nested, before *lines) (e
 	return err
 }
 
-// elsewhere reports whether another Manager of this program has acquired a session: nothing leads from
-// there to whoever waits while he holds it.
+// elsewhere reports whether another Manager of this program has acquired a session: nothing leads
+// from there to whoever waits while he holds it.
 func (r *reading) elsewhere(ts bson.ObjectID) bool { return r.q.Owns != nil && !r.q.Owns(ts) }
 
-// follow reads the locks that some wait for, and goes on from their holders. It reports whether there is
-// more.
+// follow reads the locks that some wait for, and goes on from their holders. It reports whether
+// there is more.
 func (r *reading) follow(ctx context.Context, from []*nested) (more bool, err error) {
 	var names []string
 	for _, n := range from {
@@ -135,8 +136,8 @@ func (r *reading) unread(names []string) []string {
 	})
 }
 
-// holders enters locks, and returns who holds them, to be asked for what they wait for, and the locks for
-// which they wait as far as it is known.
+// holders enters locks, and returns who holds them, to be asked for what they wait for, and the
+// locks for which they wait as far as it is known.
 func (r *reading) holders(looks map[string]catalog.Snapshot) (processes []string, held []bson.ObjectID, names []string) {
 	of := map[string]bool{}
 	for name, row := range looks {

@@ -14,16 +14,16 @@ import (
 	"mongodlm/catalog"
 )
 
-// A search looks for deadlocks of those of a process who wait while they hold something. There is one at
-// most, and only while there are such; nobody waits for it.
+// A search looks for deadlocks of those of a process who wait while they hold something. There is
+// one at most, and only while there are such; nobody waits for it.
 //
-// Each of them is searched for after a second, and then after pauses that double up to the ping interval, as
-// long as it is not stuck. Whoever closes a circle is searched for a second later by its own process. So only
-// those have to break it whose process searches soon, see candidates.
+// Each of them is searched for after a second, and then after pauses that double up to the ping
+// interval, as long as it is not stuck. Whoever closes a circle is searched for a second later by
+// its own process. So only those have to break it whose process searches soon, see candidates.
 //
 // Those who wait outside of the documents other processes know by a note in the ping document, see
-// [catalog.Note]. It is written when one of them has waited for a second, and anew each second, so that it is
-// never older, and removed when nobody waits so.
+// [catalog.Note]. It is written when one of them has waited for a second, and anew each second, so
+// that it is never older, and removed when nobody waits so.
 type search struct {
 	q       *Queue
 	last    time.Duration // monotonic time of the last one; before the first a long time ago
@@ -40,19 +40,20 @@ type search struct {
 
 // Times of a search.
 const (
-	// deadlockAfter is how long a waiter waits before it looks for a circle; PostgreSQL's deadlock_timeout is
-	// the same.
+	// deadlockAfter is how long a waiter waits before it looks for a circle; PostgreSQL's
+	// deadlock_timeout is the same.
 	deadlockAfter = time.Second
 	searchGap     = deadlockAfter / 2 // between two searches of a process
 	noteEvery     = time.Second       // from note to note
 	noteLate      = 200 * time.Millisecond
-	// confirmFor is how long a second reading is tried beside the first one, which is as good as it was: whoever
-	// stands in both stood there all the while.
+	// confirmFor is how long a second reading is tried beside the first one, which is as good as it
+	// was: whoever stands in both stood there all the while.
 	confirmFor = 10 * time.Second
-	// searchCost is by how much longer the pauses are for each who waits, so that searches once a second and
-	// more cost less than a hundredth of a core: one of 10,000 takes 150 ms.
+	// searchCost is by how much longer the pauses are for each who waits, so that searches once a
+	// second and more cost less than a hundredth of a core: one of 10,000 takes 150 ms.
 	searchCost = 2 * time.Millisecond
-	// joins is the part of its pause after which a waiter takes part in a search that is due for another.
+	// joins is the part of its pause after which a waiter takes part in a search that is due for
+	// another.
 	joins = 2
 )
 
@@ -80,8 +81,8 @@ func (s *schedule) after(now time.Duration, stuck bool, limit time.Duration) {
 	s.last, s.pause = now, pause
 }
 
-// pauseOf is the longest pause between two searches for one of all who are searched for. Nobody else searches for
-// a circle of one who is alone.
+// pauseOf is the longest pause between two searches for one of all who are searched for. Nobody
+// else searches for a circle of one who is alone.
 func (s *search) pauseOf(n *nested, all int) time.Duration {
 	if n.search.alone {
 		return min(deadlockAfter+time.Duration(all)*searchCost, s.q.Ping)
@@ -238,7 +239,8 @@ func (s *search) work(ctx context.Context, all []*nested) {
 	}
 }
 
-// note writes who waits outside into the ping document, or removes what was written. The search goes on meanwhile.
+// note writes who waits outside into the ping document, or removes what was written. The search
+// goes on meanwhile.
 func (s *search) note(ctx context.Context, all []*nested) {
 	s.sent = s.q.Clock.Now().Mono
 	s.number++
@@ -266,7 +268,8 @@ func (s *search) written(ctx context.Context, err error) {
 	s.q.notes.Note(ctx, err)
 }
 
-// outsiders are those who wait outside, who have waited for longest first. For whom the note has no room is alone.
+// outsiders are those who wait outside, who have waited for longest first. For whom the note has no
+// room is alone.
 func (s *search) outsiders(all []*nested) (list []catalog.Outsider) {
 	slices.SortFunc(all, func(a, b *nested) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), bytes.Compare(a.ts[:], b.ts[:]))
@@ -293,10 +296,11 @@ func (s *search) outsiders(all []*nested) (list []catalog.Outsider) {
 	return list
 }
 
-// look searches for those for whom it is due, and those for whom it will be. Whoever has to break a circle
-// must do so in a second reading, too: a reading of many documents is not of one instant, and what stands
-// in both stood there at the instant between them. Is somebody in it whom only another's note tells of, the
-// second one comes when that may have been written twice again, and is repeated until it has been.
+// look searches for those for whom it is due, and those for whom it will be. Whoever has to break a
+// circle must do so in a second reading, too: a reading of many documents is not of one instant,
+// and what stands in both stood there at the instant between them. Is somebody in it whom only
+// another's note tells of, the second one comes when that may have been written twice again, and is
+// repeated until it has been.
 func (s *search) look(ctx context.Context, all []*nested) {
 	now := s.q.Clock.Now().Mono
 	s.last = now
@@ -337,8 +341,9 @@ func (s *search) look(ctx context.Context, all []*nested) {
 	s.confirm(ctx)
 }
 
-// confirm reads again and tells those who have to break a circle still. Where the second reading fails, or comes too
-// early for the notes of those in the circle, the first one is kept for another.
+// confirm reads again and tells those who have to break a circle still. Where the second reading
+// fails, or comes too early for the notes of those in the circle, the first one is kept for
+// another.
 func (s *search) confirm(ctx context.Context) {
 	seen, err := s.q.read(ctx, s.whose, s.first)
 	s.q.searches.Note(ctx, err)

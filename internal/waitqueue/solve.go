@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// This file says who of a graph has to give up. Whoever looks at the same picture finds the same ones, and
-// whoever sees only what its own waiters wait for finds the same ones among them.
+// This file says who of a graph has to give up. Whoever looks at the same picture finds the same
+// ones, and whoever sees only what its own waiters wait for finds the same ones among them.
 
 // A circle is a largest set of those who are stuck and wait for one another, by whatever ways.
 type circle struct {
@@ -18,9 +18,10 @@ type circle struct {
 	came     map[string]time.Time
 }
 
-// solve returns those who have to give up so that nobody is stuck any more: as many circles as there are,
-// nobody who is in none, and nobody without whom the others who give up would do. It takes a pass over the
-// graph for the stuck, one for the circles, one for all who give up, and what needed says.
+// solve returns those who have to give up so that nobody is stuck any more: as many circles as
+// there are, nobody who is in none, and nobody without whom the others who give up would do. It
+// takes a pass over the graph for the stuck, one for the circles, one for all who give up, and what
+// needed says.
 func (l *lines) solve() []*node {
 	var start []*node
 	for _, n := range l.nodes {
@@ -56,8 +57,8 @@ func (l *lines) stuckIn() (names []string) {
 	return slices.Compact(names)
 }
 
-// proceed lets those go on, and whoever waits for nobody any more then. All others are stuck, whatever those
-// who go on do. Linear.
+// proceed lets those go on, and whoever waits for nobody any more then. All others are stuck,
+// whatever those who go on do. Linear.
 func proceed(next []*node) {
 	for len(next) > 0 {
 		n := next[len(next)-1]
@@ -74,8 +75,8 @@ func proceed(next []*node) {
 	}
 }
 
-// needSteps bounds what needed does for one picture. Beyond it somebody may be told who is in a circle that
-// another who is told would have broken as well.
+// needSteps bounds what needed does for one picture. Beyond it somebody may be told who is in a
+// circle that another who is told would have broken as well.
 const needSteps = 4_000_000
 
 // needed reports whether somebody would be stuck if n, of all who give up, did not.
@@ -114,11 +115,13 @@ func (n *node) needed(steps *int) bool {
 	return true
 }
 
-// candidates are those who can break a circle, whoever is to do so first at first: the waiters in it who
-// hold something. There is one in every circle, for whoever stands behind another in line came later.
+// candidates are those who can break a circle, whoever is to do so first at first: the waiters in
+// it who hold something. There is one in every circle, for whoever stands behind another in line
+// came later.
 //
-// It is whoever gives way to most: to those in its circle who wait for what it holds. Of equal ones it is the
-// youngest. Whose process looks at the circle seldom is not considered, as long as there are others.
+// It is whoever gives way to most: to those in its circle who wait for what it holds. Of equal ones
+// it is the youngest. Whose process looks at the circle seldom is not considered, as long as there
+// are others.
 func (l *lines) candidates() []*node {
 	l.findCircles()
 	var list []*node
@@ -183,8 +186,8 @@ func (n *node) class() int {
 	return class
 }
 
-// sameTime is how much earlier than the last of a circle a process may have come to it that looks in time:
-// it has searched since, or does so within as long as it has waited.
+// sameTime is how much earlier than the last of a circle a process may have come to it that looks
+// in time: it has searched since, or does so within as long as it has waited.
 const sameTime = 2 * time.Second
 
 // note enters a candidate of the circle.
@@ -209,7 +212,8 @@ func (c *circle) looksSoon(n *node) bool {
 	return n.class() == c.class && (early == 0 || c.class != apart && early <= sameTime)
 }
 
-// findCircles finds the strongly connected parts of the graph of those who are stuck, as Tarjan did. Linear.
+// findCircles finds the strongly connected parts of the graph of those who are stuck, as Tarjan
+// did. Linear.
 func (l *lines) findCircles() {
 	var open []*node
 	index := 0
@@ -248,7 +252,8 @@ func (l *lines) findCircles() {
 	}
 }
 
-// chain is the shortest way from a waiter in a circle back to itself, a sentence for each waiter on it.
+// chain is the shortest way from a waiter in a circle back to itself, a sentence for each waiter on
+// it.
 func (n *node) chain() []string {
 	way := n.way(false)
 	if way == nil {

@@ -18,7 +18,8 @@ type following struct {
 	brief bool  // the last one broke within PollMax; its goroutine alone has it
 }
 
-// follow keeps a stream of notices open until end, and makes it the queue's. Where there are none it does nothing.
+// follow keeps a stream of notices open until end, and makes it the queue's. Where there are none
+// it does nothing.
 func follow(q *Queue) *following {
 	f := &following{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	q.mu.Lock()
@@ -69,8 +70,9 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer stream.Close(context.WithoutCancel(ctx))
-	// One behind a mongos has yet to show that it tells in time, and so has one after another that was late, or
-	// broke before anybody asked whether it was: what is found by the first question may be older than the stream.
+	// One behind a mongos has yet to show that it tells in time, and so has one after another that
+	// was late, or broke before anybody asked whether it was: what is found by the first question
+	// may be older than the stream.
 	opened := q.Clock.Now().Mono
 	f.set(q, opens(opened, q.Process.Server().Kind != catalog.Mongos && !q.lags.Lasts() && !f.brief))
 	defer func() {

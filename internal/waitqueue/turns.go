@@ -2,12 +2,13 @@ package waitqueue
 
 import "time"
 
-// This file is how long a turn of a lock takes. Where grants are asked for, sixteen processes in one line
-// would all ask as often as the first of it, and what they ask would slow its hand-over down: so whoever has
-// others before him asks less while his turn is not to be expected.
+// This file is how long a turn of a lock takes. Where grants are asked for, sixteen processes in
+// one line would all ask as often as the first of it, and what they ask would slow its hand-over
+// down: so whoever has others before him asks less while his turn is not to be expected.
 
-// The pause between two questions is this part of the time until the expected turn, and at most that part of the
-// time in which nothing has moved, since a turn may be shorter than those before it.
+// The pause between two questions is this part of the time until the expected turn, and at most
+// that part of the time in which nothing has moved, since a turn may be shorter than those before
+// it.
 const (
 	approach   = 3
 	unexpected = 8
@@ -41,8 +42,9 @@ func (q *Queue) turn(name string) time.Duration {
 	return q.turns[name]
 }
 
-// left is how long it is until the turn of a waiter, if turns take as long as that, counted from its entering
-// and from the last look; less than 0 when it is late. The caller holds the waiter's mu.
+// left is how long it is until the turn of a waiter, if turns take as long as that, counted from
+// its entering and from the last look; less than 0 when it is late. The caller holds the waiter's
+// mu.
 func (w *Waiter) left(turn, now time.Duration) time.Duration {
 	return min(w.since+time.Duration(w.behind+1)*turn, w.seen+time.Duration(max(w.place, 0)+1)*turn) - now
 }

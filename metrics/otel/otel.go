@@ -38,8 +38,9 @@ type Options struct {
 	Provider trace.TracerProvider
 }
 
-// A Tracer makes spans of events. It is a [distlock.ContextObserver]. Safe for concurrent use; what it waits
-// for is what the span processor of the program waits for, so let that be one that exports in the background.
+// A Tracer makes spans of events. It is a [distlock.ContextObserver]. Safe for concurrent use; what
+// it waits for is what the span processor of the program waits for, so let that be one that exports
+// in the background.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.ContextObserver = (*Tracer)(nil)
@@ -121,8 +122,8 @@ func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	return attributes
 }
 
-// failed reports whether an event is an error to whoever looks at a trace: a lock that is held by another
-// is none, nor is a caller that gave up.
+// failed reports whether an event is an error to whoever looks at a trace: a lock that is held by
+// another is none, nor is a caller that gave up.
 func failed(e distlock.Event) bool {
 	switch e.Cause() {
 	case "", "held", "canceled", "closed":

@@ -80,8 +80,8 @@ func attr(attributes []attribute.KeyValue, key string) string {
 
 func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
-// The span of an acquisition that waited lasts as long as the wait and says that the lock was handed over;
-// that of the release, which has no context, is a child of the same caller.
+// The span of an acquisition that waited lasts as long as the wait and says that the lock was
+// handed over; that of the release, which has no context, is a child of the same caller.
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
@@ -148,7 +148,8 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	})
 }
 
-// A takeover is a span in that of the acquisition, with its evidence; texts of other processes are made fit.
+// A takeover is a span in that of the acquisition, with its evidence; texts of other processes are
+// made fit.
 func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})

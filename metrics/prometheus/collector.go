@@ -17,13 +17,14 @@ const maxNames = 100
 
 // Options are the settings of a Collector. The zero value is usable.
 type Options struct {
-	// Names are the locks that the label lock tells apart, at most 100: each costs up to some 200 series. All others
-	// are together, where the label is empty. Without names there is no such label.
+	// Names are the locks that the label lock tells apart, at most 100: each costs up to some 200
+	// series. All others are together, where the label is empty. Without names there is no such
+	// label.
 	Names []string
 }
 
-// A Collector shows one process, that is one Manager, to Prometheus. It is a [distlock.Observer] and a
-// [prom.Collector]. Safe for concurrent use.
+// A Collector shows one process, that is one Manager, to Prometheus. It is a [distlock.Observer]
+// and a [prom.Collector]. Safe for concurrent use.
 type Collector struct {
 	names  map[string]bool
 	source atomic.Pointer[Source]
@@ -46,7 +47,8 @@ var (
 	_ prom.Collector    = (*Collector)(nil)
 )
 
-// Bounds of the buckets, in seconds. A command takes milliseconds, a takeover as long as it is set to.
+// Bounds of the buckets, in seconds. A command takes milliseconds, a takeover as long as it is set
+// to.
 var (
 	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400}
@@ -58,7 +60,8 @@ var (
 	lossCauses = []string{"no_ping", "condemned", "ping_changed", "lease", "taken", "removed", "malformed"}
 )
 
-// New makes a Collector. Its error says that there are too many names, or one that no lock can have.
+// New makes a Collector. Its error says that there are too many names, or one that no lock can
+// have.
 func New(o Options) (*Collector, error) {
 	if len(o.Names) > maxNames {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each is a set "+
@@ -98,8 +101,8 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// begin makes the series of what is rare, so that they are there with zero before it happens: Prometheus
-// does not see an increase to the first value of a series.
+// begin makes the series of what is rare, so that they are there with zero before it happens:
+// Prometheus does not see an increase to the first value of a series.
 func (c *Collector) begin(names []string) {
 	for _, name := range append([]string{""}, names...) {
 		e := distlock.Event{Name: name}
@@ -138,8 +141,9 @@ func (c *Collector) of(e distlock.Event, values ...string) []string {
 	return append(slices.Clip(values), name)
 }
 
-// Watch says whose Stats are shown when the Collector is scraped. Before that what happened is shown, and
-// nothing of how the process stands. A later call replaces the Manager of an earlier one.
+// Watch says whose Stats are shown when the Collector is scraped. Before that what happened is
+// shown, and nothing of how the process stands. A later call replaces the Manager of an earlier
+// one.
 func (c *Collector) Watch(s Source) { c.source.Store(&s) }
 
 // word is a word of package distlock as the value of a label.
@@ -202,8 +206,8 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 	to <- serverDesc
 }
 
-// Collect implements [prom.Collector]. While whoever reads is slow no event waits: the metrics are gathered
-// before the first is handed over.
+// Collect implements [prom.Collector]. While whoever reads is slow no event waits: the metrics are
+// gathered before the first is handed over.
 func (c *Collector) Collect(to chan<- prom.Metric) {
 	gathered := make(chan prom.Metric)
 	go func() { // ends with what there is, which is read at once

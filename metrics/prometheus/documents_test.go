@@ -16,7 +16,8 @@ import (
 	"mongodlm/catalog/memcatalog"
 )
 
-// shown is what a Collector shows when everything has happened: the type of each metric, and its labels.
+// shown is what a Collector shows when everything has happened: the type of each metric, and its
+// labels.
 func shown(t *testing.T) (types, labels map[string]string) {
 	t.Helper()
 	c := newCollector(t)
@@ -101,7 +102,8 @@ func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	}
 }
 
-// What the dashboard and the alerts ask for is there, with the labels that they select and group by.
+// What the dashboard and the alerts ask for is there, with the labels that they select and group
+// by.
 func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	expressions := append(dashboard(t), alerts(t)...)

@@ -11,8 +11,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// A description is the name of a metric and what it is. Names follow Prometheus: the unit last, in base
-// units; counters end in _total.
+// A description is the name of a metric and what it is. Names follow Prometheus: the unit last, in
+// base units; counters end in _total.
 type description struct{ name, help string }
 
 // What events make.

@@ -73,8 +73,8 @@ func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	}
 }
 
-// What a process does and how it stands is shown with the words of package distlock, and nothing names a
-// lock.
+// What a process does and how it stands is shown with the words of package distlock, and nothing
+// names a lock.
 func TestCollector_OneProcess_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,8 +171,8 @@ distlock_releases_total{cause="",lock="a"} 1
 	}
 }
 
-// A scrape whose reader has stopped in the middle keeps no lock waiting, although what happens now are
-// series that there have not been.
+// A scrape whose reader has stopped in the middle keeps no lock waiting, although what happens now
+// are series that there have not been.
 func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	t.Parallel()
 	m, c := start(t, memcatalog.New(memcatalog.Options{}), "a", "b")
@@ -233,8 +233,8 @@ func everything(c *prometheus.Collector) {
 	}
 }
 
-// What is rare is shown with zero before it happens, so that its first increase is seen; causes are words of
-// their own.
+// What is rare is shown with zero before it happens, so that its first increase is seen; causes are
+// words of their own.
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

@@ -1,5 +1,5 @@
-// Package singletontest is the conformance suite of [singleton.Store]: what passes it can keep the settings
-// and the records of loops and schedules.
+// Package singletontest is the conformance suite of [singleton.Store]: what passes it can keep the
+// settings and the records of loops and schedules.
 package singletontest
 
 import (

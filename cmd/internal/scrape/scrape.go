@@ -28,8 +28,8 @@ const (
 const Usage = "serve metrics to Prometheus at this `address`, host:port or a port alone, at /metrics;\n" +
 	"loopback unless a host is named, port 0 is one of the system's choice"
 
-// Accept checks the value of --metrics and returns it with its host. A port alone, or ":port", is one of
-// this machine alone: who wants to be read from elsewhere names a host, such as 0.0.0.0.
+// Accept checks the value of --metrics and returns it with its host. A port alone, or ":port", is
+// one of this machine alone: who wants to be read from elsewhere names a host, such as 0.0.0.0.
 func Accept(addr string) (string, error) {
 	if _, err := strconv.ParseUint(addr, 10, 64); err == nil {
 		addr = ":" + addr
@@ -54,8 +54,8 @@ type Server struct {
 	served   chan struct{}
 }
 
-// Start serves what the collectors show, and what is known of the program itself. addr is as Accept returned
-// it. Its errors name the flag.
+// Start serves what the collectors show, and what is known of the program itself. addr is as Accept
+// returned it. Its errors name the flag.
 func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, error) {
 	registry := prom.NewRegistry()
 	all := append(shown, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -101,7 +101,8 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Above returns an address n ports above addr, which is as Accept returned it; port 0 stays what it is.
+// Above returns an address n ports above addr, which is as Accept returned it; port 0 stays what it
+// is.
 func Above(addr string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -77,7 +77,8 @@ type counted struct{}
 
 func (counted) Stats() configserver.Stats { return configserver.Stats{Clients: 3, Writes: 2} }
 
-// A port in use is told with the option's name and the way out, and a second server is no harm to the first.
+// A port in use is told with the option's name and the way out, and a second server is no harm to
+// the first.
 func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
@@ -97,7 +98,8 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	}
 }
 
-// Who names no host is read from this machine only; what is no address is refused before anything is done.
+// Who names no host is read from this machine only; what is no address is refused before anything
+// is done.
 func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

@@ -53,7 +53,8 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
-// It tries to break: nothing is broken by looking, and a break in two steps frees the lock, whatever its name is.
+// It tries to break: nothing is broken by looking, and a break in two steps frees the lock,
+// whatever its name is.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -78,8 +79,8 @@ func TestBreak_TwoSteps_Frees(t *testing.T) {
 	})
 }
 
-// It tries to break: of two pages that break at once one wins, and the other one is told that nothing was changed;
-// the holder that came in between keeps the lock.
+// It tries to break: of two pages that break at once one wins, and the other one is told that
+// nothing was changed; the holder that came in between keeps the lock.
 func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")
@@ -98,7 +99,8 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	})
 }
 
-// It tries to break: a foreign holder raises no fence, so only the one that was seen is broken, by its session.
+// It tries to break: a foreign holder raises no fence, so only the one that was seen is broken, by
+// its session.
 func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
@@ -161,7 +163,8 @@ func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: a page that was started to show only breaks nothing and offers nothing of the kind.
+// It tries to break: a page that was started to show only breaks nothing and offers nothing of the
+// kind.
 func TestBreak_NotAllowed_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")

@@ -25,7 +25,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// browserLimit bounds everything that a browser is waited for; a busy machine needs seconds to start one.
+// browserLimit bounds everything that a browser is waited for; a busy machine needs seconds to
+// start one.
 const browserLimit = 5 * time.Minute
 
 // A tab is a page in a real browser.
@@ -177,9 +178,9 @@ func browserWorld(t *testing.T) *world {
 	return newWorld(t, func(c *ui.Config) { c.AllowBreak, c.Interval = true, 100*time.Millisecond })
 }
 
-// It tries to break: in a real browser the page follows what happens, by keyboard too, runs nothing that stands in a
-// name, keeps what was typed, says when the server is away, and comes back by itself; of two tabs that break a lock one
-// wins.
+// It tries to break: in a real browser the page follows what happens, by keyboard too, runs nothing
+// that stands in a name, keeps what was typed, says when the server is away, and comes back by
+// itself; of two tabs that break a lock one wins.
 func TestBrowser_Live(t *testing.T) {
 	w := browserWorld(t)
 	m := w.process()
@@ -235,8 +236,8 @@ func TestBrowser_Live(t *testing.T) {
 	}
 }
 
-// It tries to break: at 1,000 locks nothing jumps while the page is live, a narrow screen is not wider than itself, and
-// light and dark follow the system and the switch.
+// It tries to break: at 1,000 locks nothing jumps while the page is live, a narrow screen is not
+// wider than itself, and light and dark follow the system and the switch.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {

@@ -28,8 +28,8 @@ type waits struct {
 	of      map[string][]bson.ObjectID // the callers of a lock: its holders, then who waits
 }
 
-// whoWaits joins the lines of all locks. The holder of one lock and the waiter for another are one caller if
-// the waiter said so.
+// whoWaits joins the lines of all locks. The holder of one lock and the waiter for another are one
+// caller if the waiter said so.
 func whoWaits(l *listing) *waits {
 	g := &waits{callers: map[bson.ObjectID]distlock.LockInfo{}, out: map[bson.ObjectID][]wait{},
 		in: map[bson.ObjectID][]wait{}, of: map[string][]bson.ObjectID{}}
@@ -84,8 +84,8 @@ func (g *waits) add(lock string, caller bson.ObjectID, i distlock.LockInfo) {
 	}
 }
 
-// around returns the callers that a lock has to do with, nearest first, and whether one of them both waits
-// and is waited for: there is a chain.
+// around returns the callers that a lock has to do with, nearest first, and whether one of them
+// both waits and is waited for: there is a chain.
 func (g *waits) around(lock string) (nodes []bson.ObjectID, chain bool) {
 	seen := map[bson.ObjectID]bool{}
 	nodes = slices.Clone(g.of[lock])
@@ -137,8 +137,8 @@ type graph struct {
 	Circle        bool
 }
 
-// draw lays the callers around a lock out: who waits stands left of whom it waits for. It returns nil when there is
-// neither chain nor circle.
+// draw lays the callers around a lock out: who waits stands left of whom it waits for. It returns
+// nil when there is neither chain nor circle.
 func (g *waits) draw(lock string) *graph {
 	nodes, chain := g.around(lock)
 	if !chain {
@@ -215,8 +215,8 @@ func (g *waits) depths(nodes []bson.ObjectID, in map[bson.ObjectID]bool) (map[bs
 	return depth, back
 }
 
-// circle returns who is in one: whoever can be reached from the end of a wait that closes it and reaches its
-// beginning.
+// circle returns who is in one: whoever can be reached from the end of a wait that closes it and
+// reaches its beginning.
 func (g *waits) circle(back map[wait]bool) map[bson.ObjectID]bool {
 	all := map[bson.ObjectID]bool{}
 	for e := range back {

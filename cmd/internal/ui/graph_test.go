@@ -8,8 +8,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// It tries to break: who waits for whom is drawn as it is: a chain through a caller that said what it holds, and
-// nothing for a line of callers that hold nothing.
+// It tries to break: who waits for whom is drawn as it is: a chain through a caller that said what
+// it holds, and nothing for a line of callers that hold nothing.
 func TestGraph_Chain_Drawn_PlainLineIsNot(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		a, b, c := w.process(), w.process(), w.process()
@@ -35,8 +35,8 @@ func TestGraph_Chain_Drawn_PlainLineIsNot(t *testing.T) {
 	})
 }
 
-// It tries to break: callers that wait for each other are drawn as a circle. The search for deadlocks would end it, so
-// the documents are written by hand.
+// It tries to break: callers that wait for each other are drawn as a circle. The search for
+// deadlocks would end it, so the documents are written by hand.
 func TestGraph_Circle_Drawn(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.circle("red", "blue")

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// policy allows what this server sends and nothing else: no script or style in a page, no other host, no frame.
+// policy allows what this server sends and nothing else: no script or style in a page, no other
+// host, no frame.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -115,7 +116,8 @@ func (s *Server) sign(texts ...string) string {
 // formLife is how long a page that asks for a confirmation is good for.
 const formLife = 10 * time.Minute
 
-// ticket is what a page that asks for a confirmation carries: it is good for these texts, for a while.
+// ticket is what a page that asks for a confirmation carries: it is good for these texts, for a
+// while.
 func (s *Server) ticket(texts ...string) string {
 	at := strconv.FormatInt(s.clock.Now().Wall.Unix(), 10)
 	return at + "." + s.sign(append(texts, "ticket", at)...)

@@ -45,8 +45,8 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
 
-// Check refuses what would show the page, or more, to whom it may not be shown. It reads no file and looks no name
-// up.
+// Check refuses what would show the page, or more, to whom it may not be shown. It reads no file
+// and looks no name up.
 func (a Access) Check(allowBreak bool) error {
 	_, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {
@@ -105,10 +105,11 @@ func (a Access) token() (string, error) {
 	return token, nil
 }
 
-// Run shows the page until ctx ends. It tells ready the address once it is there. What access says goes into
-// cfg: Token, Loopback and Secure.
+// Run shows the page until ctx ends. It tells ready the address once it is there. What access says
+// goes into cfg: Token, Loopback and Secure.
 //
-// Errors: those of Check and New; a file that cannot be read; an address that is in use, which names the flag.
+// Errors: those of Check and New; a file that cannot be read; an address that is in use, which
+// names the flag.
 func Run(ctx context.Context, access Access, cfg Config, ready func(url string)) error {
 	if err := access.Check(cfg.AllowBreak); err != nil {
 		return err

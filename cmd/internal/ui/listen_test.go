@@ -23,8 +23,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// It tries to break: the page is never shown to other machines unless the operator said how they are kept apart; the
-// error says what to do.
+// It tries to break: the page is never shown to other machines unless the operator said how they
+// are kept apart; the error says what to do.
 func TestAccess_Check(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -95,7 +95,8 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// It tries to break: what cannot be is refused before anything is shown, and the error names the flag and the remedy.
+// It tries to break: what cannot be is refused before anything is shown, and the error names the
+// flag and the remedy.
 func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	t.Parallel()
 	used, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,8 +129,8 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	}
 }
 
-// It tries to break: with TLS and a token the page is shown by TLS, and to those who have the token; a live page does
-// not keep it from ending.
+// It tries to break: with TLS and a token the page is shown by TLS, and to those who have the
+// token; a live page does not keep it from ending.
 func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()
 	const token = "a token of some length"

@@ -216,7 +216,8 @@ type queueRow struct {
 
 func (s *Server) showQueues(r *http.Request, _ *state) any { return restOf(s, r, &s.queues) }
 
-// readQueues counts the rows of every queue whose workers have left a lock: claim:DATABASE.COLLECTION:QUEUE:SLOT.
+// readQueues counts the rows of every queue whose workers have left a lock:
+// claim:DATABASE.COLLECTION:QUEUE:SLOT.
 func (s *Server) readQueues(ctx context.Context) ([]queueRow, error) {
 	if s.cfg.Client == nil {
 		return nil, errNoClient

@@ -22,7 +22,8 @@ import (
 var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops", "/queues", "/server", "/lock",
 	"/lock?name=job"}
 
-// It tries to break: what others wrote is shown as text, whatever it is, on every page and in every stream.
+// It tries to break: what others wrote is shown as text, whatever it is, on every page and in every
+// stream.
 func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	names := []string{
 		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "two\nlines", "a\rreturn",
@@ -62,8 +63,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// It tries to break: what others wrote into fields that are ours to fill, the process and the kind of what happened,
-// and what an address asks for, ends no event of a stream and is shown as text.
+// It tries to break: what others wrote into fields that are ours to fill, the process and the kind
+// of what happened, and what an address asks for, ends no event of a stream and is shown as text.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -92,7 +93,8 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	})
 }
 
-// It tries to break: no page holds script or style of its own, none may run any, none may be framed, none is kept.
+// It tries to break: no page holds script or style of its own, none may run any, none may be
+// framed, none is kept.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	inline := regexp.MustCompile(`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -113,8 +115,8 @@ func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	})
 }
 
-// It tries to break: who comes by another name, or from another site, is told nothing (DNS rebinding, cross-site
-// requests).
+// It tries to break: who comes by another name, or from another site, is told nothing (DNS
+// rebinding, cross-site requests).
 func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	inBubble(t, func(c *ui.Config) { c.AllowBreak = true }, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -159,7 +161,8 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: with a token nobody is told anything who has not shown it; a cookie of another start is none.
+// It tries to break: with a token nobody is told anything who has not shown it; a cookie of another
+// start is none.
 func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t, func(c *ui.Config) { c.Token, c.Loopback, c.Secure = token, false, true }, func(t *testing.T, w *world) {
@@ -203,8 +206,8 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	})
 }
 
-// It tries to break: 10,000 locks and more are read and shown in bounded pieces, any one is found by its name, and
-// what is left out is said to be.
+// It tries to break: 10,000 locks and more are read and shown in bounded pieces, any one is found
+// by its name, and what is left out is said to be.
 func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for i := range 10_100 {
@@ -228,8 +231,8 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	})
 }
 
-// It tries to break: what an operator wants to know is on the page: who holds, why, since when, who waits, who is
-// silent, who leads.
+// It tries to break: what an operator wants to know is on the page: who holds, why, since when, who
+// waits, who is silent, who leads.
 func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -249,8 +252,8 @@ func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead holder shows as silent, and what takes its lock over is marked on the timeline, from what
-// was written, or from what the page saw where nothing is.
+// It tries to break: a dead holder shows as silent, and what takes its lock over is marked on the
+// timeline, from what was written, or from what the page saw where nothing is.
 func TestPage_Takeover_Shown(t *testing.T) {
 	for name, written := range map[string]bool{"written": true, "seen": false} {
 		t.Run(name, func(t *testing.T) { takeover(t, written) })
@@ -281,8 +284,9 @@ func takeover(t *testing.T, written bool) {
 	})
 }
 
-// It tries to break: what happened while nobody looked is on the page, from the written history, and what the page saw
-// itself is not there twice; when the history cannot be read, that is said, and what the page saw is shown.
+// It tries to break: what happened while nobody looked is on the page, from the written history,
+// and what the page saw itself is not there twice; when the history cannot be read, that is said,
+// and what the page saw is shown.
 func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -318,8 +322,8 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 	})
 }
 
-// It tries to break: a holder that was seen before its first fence was raised to the clock is one holding and one
-// acquisition, with the fence that it was given, whether that is written or not.
+// It tries to break: a holder that was seen before its first fence was raised to the clock is one
+// holding and one acquisition, with the fence that it was given, whether that is written or not.
 func TestPage_SeenBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	for _, unwritten := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
@@ -357,8 +361,8 @@ func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 	})
 }
 
-// It tries to break: a holder that was seen only before its first fence was raised, and is over at the next round, is the
-// one that is written.
+// It tries to break: a holder that was seen only before its first fence was raised, and is over at
+// the next round, is the one that is written.
 func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	inBubble(t, func(c *ui.Config) { c.Interval = 4 * time.Second }, func(t *testing.T, w *world) {
 		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -382,7 +386,8 @@ func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	})
 }
 
-// It tries to break: what a foreign holder gave back, which has no fence, has its end on the timeline.
+// It tries to break: what a foreign holder gave back, which has no fence, has its end on the
+// timeline.
 func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -399,7 +404,8 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock that was given back while nobody looked is not shown as held until somebody looked again.
+// It tries to break: a lock that was given back while nobody looked is not shown as held until
+// somebody looked again.
 func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true

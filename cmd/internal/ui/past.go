@@ -34,7 +34,8 @@ type pasts struct {
 	by map[string]*cell[past]
 }
 
-// of returns what was written of a lock, of all if the name is empty. All who look at it share the answer.
+// of returns what was written of a lock, of all if the name is empty. All who look at it share the
+// answer.
 func (p *pasts) of(ctx context.Context, name string) (past, error) {
 	p.mu.Lock()
 	c := p.by[name]
@@ -78,8 +79,8 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 	return found, nil
 }
 
-// events returns what happened to a lock, to all if the name is empty, oldest first, and in words where that comes
-// from: what was written, and what rounds showed that is not written, or not yet.
+// events returns what happened to a lock, to all if the name is empty, oldest first, and in words
+// where that comes from: what was written, and what rounds showed that is not written, or not yet.
 func (s *Server) events(ctx context.Context, name string) ([]event, string) {
 	seen, since := s.poller.record.of(name)
 	written, err := s.pasts.of(ctx, name)

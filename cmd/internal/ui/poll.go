@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// busyShare bounds what the page costs the server: a round is followed by a pause of at least nine times its
-// length.
+// busyShare bounds what the page costs the server: a round is followed by a pause of at least nine
+// times its length.
 const busyShare = 10
 
 // A state is what the pages are made of. It is not changed once it is published.
@@ -111,7 +111,8 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// fresh makes a round unless the latest one is younger than an interval. It returns the pause until the next.
+// fresh makes a round unless the latest one is younger than an interval. It returns the pause until
+// the next.
 func (p *poller) fresh(ctx context.Context, age time.Duration) time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()

@@ -13,7 +13,8 @@ import (
 	"mongodlm/internal/fault"
 )
 
-// It tries to break: however many look, the server is asked once an interval; and not at all when nobody does.
+// It tries to break: however many look, the server is asked once an interval; and not at all when
+// nobody does.
 func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
@@ -27,8 +28,8 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 		const rounds = 30
 		time.Sleep(rounds * time.Second)
 		synctest.Wait()
-		// A round is two commands: who holds, and who waits. The histories of all locks and of one are read every
-		// three seconds.
+		// A round is two commands: who holds, and who waits. The histories of all locks and of one
+		// are read every three seconds.
 		past := w.store.Count(fault.ReadHistory)
 		if n := w.store.Total() - past; n < 2*(rounds-1) || n > 2*(rounds+2) {
 			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
@@ -51,7 +52,8 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 	})
 }
 
-// It tries to break: pages that are asked for at once, with a script or without one, cost one round together.
+// It tries to break: pages that are asked for at once, with a script or without one, cost one round
+// together.
 func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 20 {
@@ -66,8 +68,8 @@ func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	})
 }
 
-// It tries to break: a browser that does not read holds nobody up, and nothing is kept for it: when it reads again it
-// gets the present, not the past.
+// It tries to break: a browser that does not read holds nobody up, and nothing is kept for it: when
+// it reads again it gets the present, not the past.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		m := w.process()
@@ -103,8 +105,8 @@ func TestStream_TooMany_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: when the server goes away the page says so, shows no secret, keeps what it has, and comes back by
-// itself.
+// It tries to break: when the server goes away the page says so, shows no secret, keeps what it
+// has, and comes back by itself.
 func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	const secret = "hunter2"
 	redact := func(c *ui.Config) {
@@ -142,7 +144,8 @@ func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
 	})
 }
 
-// It tries to break: a slow server is not kept busy: after a round of a second there is a pause of nine.
+// It tries to break: a slow server is not kept busy: after a round of a second there is a pause of
+// nine.
 func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {

@@ -16,7 +16,8 @@ import (
 // maxRecord bounds what is remembered of the changes that rounds showed.
 const maxRecord = 5_000
 
-// maxGap is how long two rounds may be apart for what changed between them to count as seen when it did.
+// maxGap is how long two rounds may be apart for what changed between them to count as seen when it
+// did.
 const maxGap = 15 * time.Second
 
 // The kinds of events, as package distlock words them. Rounds show the first four only.
@@ -69,8 +70,8 @@ func (e event) what() string {
 	return ""
 }
 
-// A holdingKey tells holdings of one lock apart: by the session, for the fence of a name's first holder is raised while
-// it holds, and what is released late is known by its session only.
+// A holdingKey tells holdings of one lock apart: by the session, for the fence of a name's first
+// holder is raised while it holds, and what is released late is known by its session only.
 type holdingKey struct {
 	lock    string
 	session bson.ObjectID
@@ -94,7 +95,8 @@ func (e event) holding() holdingKey {
 	return keyOf(e.Lock, e.Session, holder, e.Fence)
 }
 
-// A record remembers what changed from round to round. It knows nothing of what began and ended between two.
+// A record remembers what changed from round to round. It knows nothing of what began and ended
+// between two.
 type record struct {
 	mu     sync.Mutex // guards the rest
 	since  time.Time
@@ -182,8 +184,8 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	return e
 }
 
-// silentBy reports whether a holder had not pinged for the takeover time by then, nearly: the looks of a contender and
-// of the page are not those of one clock.
+// silentBy reports whether a holder had not pinged for the takeover time by then, nearly: the looks
+// of a contender and of the page are not those of one clock.
 func silentBy(was distlock.LockInfo, at time.Time) bool {
 	if was.Takeover == 0 || was.PingAge < was.Takeover/2 || was.Age < 0 || at.IsZero() {
 		return false // or it may have pinged since the page saw it
@@ -199,7 +201,8 @@ func (r *record) add(e event) {
 	}
 }
 
-// raise corrects the fence of a holder that was seen before its first fence was raised to the clock.
+// raise corrects the fence of a holder that was seen before its first fence was raised to the
+// clock.
 func (r *record) raise(lock string, h distlock.LockInfo) {
 	for i := range r.events {
 		if e := &r.events[i]; e.Lock == lock && e.Session == h.Session {
@@ -208,7 +211,8 @@ func (r *record) raise(lock string, h distlock.LockInfo) {
 	}
 }
 
-// of returns what is remembered of a lock, of all when the name is empty, oldest first, and since when.
+// of returns what is remembered of a lock, of all when the name is empty, oldest first, and since
+// when.
 func (r *record) of(name string) ([]event, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,8 +33,8 @@ type Config struct {
 	// Client is the way to what is not locks: loops, queues, members. Nil: the pages of these say that
 	// they cannot be shown.
 	Client *mongo.Client
-	// Members asks each member of a replica set for its clock; nil, or no member: only the server that answers to
-	// writes is asked.
+	// Members asks each member of a replica set for its clock; nil, or no member: only the server
+	// that answers to writes is asked.
 	Members func(context.Context) ([]Member, error)
 	// Hosts and Database say in the page where the locks are. No password.
 	Hosts, Database string
@@ -44,8 +44,8 @@ type Config struct {
 	AllowBreak bool
 	// Token is asked of every browser; empty: none is.
 	Token string
-	// Loopback refuses requests for another host than this machine's loopback, which a page of somebody else's
-	// could send once a name of its own leads here.
+	// Loopback refuses requests for another host than this machine's loopback, which a page of
+	// somebody else's could send once a name of its own leads here.
 	Loopback bool
 	// Secure is set where TLS is spoken: cookies are sent by TLS only.
 	Secure bool
@@ -70,8 +70,8 @@ type Server struct {
 	handler http.Handler
 }
 
-// New returns the page. It asks the server nothing before somebody looks. A clock that ctx carries is
-// the Server's.
+// New returns the page. It asks the server nothing before somebody looks. A clock that ctx carries
+// is the Server's.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Inspector == nil {
 		return nil, errors.New("ui: Inspector is nil: make one with distlock.NewInspector")

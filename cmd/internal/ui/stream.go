@@ -16,8 +16,8 @@ const (
 	writeTimeout = 10 * time.Second // of a browser that does not read; it comes back by itself
 )
 
-// stream sends a view whenever there is a new state. A browser that is slow misses the states between: nothing is
-// kept for it but what it is being sent.
+// stream sends a view whenever there is a new state. A browser that is slow misses the states
+// between: nothing is kept for it but what it is being sent.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	select {
 	case s.streams <- struct{}{}:
@@ -50,8 +50,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// lines makes lines of an event's data. A carriage return ends a line of a stream, too: as a reference it is the same
-// to the browser.
+// lines makes lines of an event's data. A carriage return ends a line of a stream, too: as a
+// reference it is the same to the browser.
 var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
 // A rendered is a view of one state, made once for all browsers that look at the same.

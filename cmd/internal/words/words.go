@@ -1,6 +1,6 @@
-// Package words says in words what the commands show of locks: names, ages, marks. Foreign texts come out fit
-// for a terminal and for a page: control and direction characters are written as escapes. A page escapes the
-// result once more for HTML.
+// Package words says in words what the commands show of locks: names, ages, marks. Foreign texts
+// come out fit for a terminal and for a page: control and direction characters are written as
+// escapes. A page escapes the result once more for HTML.
 package words
 
 import (
@@ -106,7 +106,8 @@ func Instant(t time.Time) string {
 // Caller is what the field who says beside the process: the caller inside it.
 func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
-// Marks says what is peculiar about a holder or waiter; nothing for the last holder of a lock that is free.
+// Marks says what is peculiar about a holder or waiter; nothing for the last holder of a lock that
+// is free.
 func Marks(i distlock.LockInfo) []string {
 	m := []string{}
 	switch _, elected := election.CandidateOf(i); {

@@ -257,7 +257,8 @@ func tidySlot(s *suite) {
 	s.want(rows.Counts{Ready: 2, Dead: 2})
 }
 
-// A lease that was renewed since it was read is not ended; one that was not is, whatever else there is.
+// A lease that was renewed since it was read is not ended; one that was not is, whatever else there
+// is.
 func expire(s *suite) {
 	s.add(3)
 	leased := newClaim("a", 1)

@@ -26,8 +26,8 @@ const hand = `<script>
 }
 </script>`
 
-// It tries to break the page in a real browser: its script runs, and shows the two documents at an instant
-// between two takeovers, in every generation; the buttons and the slider lead to others.
+// It tries to break the page in a real browser: its script runs, and shows the two documents at an
+// instant between two takeovers, in every generation; the buttons and the slider lead to others.
 func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: starts a browser")
@@ -75,7 +75,8 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 			t.Errorf("no %s", want)
 		}
 	}
-	// At that instant 1.8 has given A's lock to B, 2.0 and 3.2 still watch, and in ours B has it as well.
+	// At that instant 1.8 has given A's lock to B, 2.0 and 3.2 still watch, and in ours B has it as
+	// well.
 	for i, holder := range []string{"process: b:", "process: a:", "process: a:", "process: b:"} {
 		if lock, ping := documents[2*i][1], documents[2*i+1][1]; !strings.Contains(lock, holder) ||
 			!strings.Contains(ping, "_id: "+strings.TrimPrefix(holder, "process: ")) {

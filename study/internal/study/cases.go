@@ -2,13 +2,14 @@ package study
 
 import "time"
 
-// A Case is one way in which a lock may go wrong: who takes part, whose clock is how wrong, what stops,
-// what is cut off, what an operator does.
+// A Case is one way in which a lock may go wrong: who takes part, whose clock is how wrong, what
+// stops, what is cut off, what an operator does.
 type Case struct {
 	Name  string // as on the command line
 	Title string
 	Hole  string // the hole of docs/semantics.md that it shows
-	// Story is what happens, Rule is what stops it: in later generations, and in ours. One sentence each.
+	// Story is what happens, Rule is what stops it: in later generations, and in ours. One sentence
+	// each.
 	Story, Wrong, Rule string
 	// Where is the function of ours that does it: file and name.
 	Where  string

@@ -72,7 +72,8 @@ var accidentNames = map[accident]string{
 	throws: "exception", pauseAfter: "then it stands still",
 }
 
-// send sends a command and waits for its answer. The goroutine of a process that dies meanwhile ends here.
+// send sends a command and waits for its answer. The goroutine of a process that dies meanwhile
+// ends here.
 func (p *process) send(kind Kind, op string, text func() string, apply func() error, answer func() string) error {
 	c := &command{p: p, kind: kind, op: op, text: text, apply: apply, answer: answer, limit: 30 * time.Second}
 	c.submit()
@@ -190,8 +191,8 @@ func (w *world) stopOf(c *command) *stop {
 	return nil
 }
 
-// wait waits for the answer of a command that package distlock sent: until ctx ends, as far as the process
-// runs and can notice that.
+// wait waits for the answer of a command that package distlock sent: until ctx ends, as far as the
+// process runs and can notice that.
 func (c *command) wait(ctx context.Context) error {
 	select {
 	case <-c.done:

@@ -1,27 +1,29 @@
-// Package study plays the lock of mongos, generation by generation, and this module's, in the same cases:
-// a clock that is wrong, a process that stands still, a reply that is lost. It is what the command study
-// shows, and nothing of it can be imported by users of the lock.
+// Package study plays the lock of mongos, generation by generation, and this module's, in the same
+// cases: a clock that is wrong, a process that stands still, a reply that is lost. It is what the
+// command study shows, and nothing of it can be imported by users of the lock.
 //
-// The old generations are gen18.go, gen20.go and gen32.go: a file each, in our own words, over the documents
-// of a store in memory. Each step names the section of the notes on mongos' sources that it follows: 1.x for
-// 1.8, 2.x for 2.0 to 3.0, 3.x for 3.2 to 6.0. Ours is the package distlock itself.
+// The old generations are gen18.go, gen20.go and gen32.go: a file each, in our own words, over the
+// documents of a store in memory. Each step names the section of the notes on mongos' sources that
+// it follows: 1.x for 1.8, 2.x for 2.0 to 3.0, 3.x for 3.2 to 6.0. Ours is the package distlock
+// itself.
 //
 // # Time
 //
-// A play lives in virtual time. One event at a time happens, and the next one when every goroutine is
-// blocked again, so the figures are the same every time. A command is under way for 2 ms, and so is its
-// answer; clocks run at the same rate.
+// A play lives in virtual time. One event at a time happens, and the next one when every goroutine
+// is blocked again, so the figures are the same every time. A command is under way for 2 ms, and so
+// is its answer; clocks run at the same rate.
 //
 // # The judge
 //
-// The outcome is computed and never written down. A process holds the lock from the answer that says so
-// until it releases it, dies, or learns that it must not trust it. "Two" is for how long two that run were
-// holders at a time; those that stand still do not count, but for ours the tests count them as well. "Nobody"
-// is the longest time for which a living process wanted the lock and no holder worked. A write is stale that
-// goes in after one of a newer holder. How a lock works is not asked.
+// The outcome is computed and never written down. A process holds the lock from the answer that
+// says so until it releases it, dies, or learns that it must not trust it. "Two" is for how long
+// two that run were holders at a time; those that stand still do not count, but for ours the tests
+// count them as well. "Nobody" is the longest time for which a living process wanted the lock and
+// no holder worked. A write is stale that goes in after one of a newer holder. How a lock works is
+// not asked.
 //
 // # What is not played
 //
-// Several mirrored config servers (H17 to H22), the indexes and the log (H24, H25), and holes of the
-// inside of a process (G2-6, G2-7).
+// Several mirrored config servers (H17 to H22), the indexes and the log (H24, H25), and holes of
+// the inside of a process (G2-6, G2-7).
 package study

@@ -12,8 +12,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file is what the old generations ask of a server: to find, update and remove documents by plain
-// matches, in the same store in which ours keeps its documents.
+// This file is what the old generations ask of a server: to find, update and remove documents by
+// plain matches, in the same store in which ours keeps its documents.
 
 // A document is one of config.locks or config.lockpings; nil when there is none.
 type document bson.D
@@ -143,8 +143,8 @@ func (p *process) findOne(collection, id string) (document, error) {
 	return found[0], nil
 }
 
-// update sets fields of the documents that match and returns how many there were. An upsert makes the
-// document when there is none.
+// update sets fields of the documents that match and returns how many there were. An upsert makes
+// the document when there is none.
 func (p *process) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int, err error) {
 	err = p.send(kind, "update "+collection, func() string {
 		return says(match) + " set " + says(set)
@@ -180,9 +180,9 @@ func (p *process) insert(kind Kind, collection string, d document) error {
 	}, nil)
 }
 
-// findAndModify changes the first document that matches one of the queries, and returns what it has become;
-// nil when none does. With upsert the first query makes the document; errDuplicate when there is one that
-// does not match.
+// findAndModify changes the first document that matches one of the queries, and returns what it has
+// become; nil when none does. With upsert the first query makes the document; errDuplicate when
+// there is one that does not match.
 func (p *process) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D, upsert bool) (
 	d document, err error) {
 	text := func() string {

@@ -9,11 +9,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen20 is the lock of mongos 2.0 to 3.0 (2011-2015), one per process, with what all locks of the process
-// share since 2.0.1. Numbers such as 2.9 and D are those of the notes on its source.
+// gen20 is the lock of mongos 2.0 to 3.0 (2011-2015), one per process, with what all locks of the
+// process share since 2.0.1. Numbers such as 2.9 and D are those of the notes on its source.
 //
-// Not played: several mirrored config servers, so neither the tournament (E) nor the comparison of the
-// servers' clocks (2.7), which is always content with one server; re-entry, which nothing used.
+// Not played: several mirrored config servers, so neither the tournament (E) nor the comparison of
+// the servers' clocks (2.7), which is always content with one server; re-entry, which nothing used.
 type gen20 struct {
 	p     *process
 	id    string // 2.3: with the port
@@ -51,7 +51,8 @@ func newGen20(p *process) manager {
 		id: fmt.Sprintf("%s:27017:%d:%d", p.host, p.now().Add(-p.w.Now()).Unix(), 424238335+p.Index)}
 }
 
-// start does nothing: since 2.0 the pings begin with the first lock_try, 2.5. Here that is the start.
+// start does nothing: since 2.0 the pings begin with the first lock_try, 2.5. Here that is the
+// start.
 func (g *gen20) start() bool {
 	if !g.pings {
 		g.pings = true

@@ -8,9 +8,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per process.
-// Numbers such as 3.7 are those of the notes on its source. Where the releases differ it is 3.2, unless the
-// role of the process says otherwise: config servers as in 3.4, shards as in 5.0.
+// gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
+// process. Numbers such as 3.7 are those of the notes on its source. Where the releases differ it
+// is 3.2, unless the role of the process says otherwise: config servers as in 3.4, shards as in
+// 5.0.
 type gen32 struct {
 	p      *process
 	id     string

@@ -9,8 +9,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// A judge sees what happens in a play and computes what came of it. It is the same for every generation:
-// it knows nothing of how a lock works, only who was told what, and who wrote when.
+// A judge sees what happens in a play and computes what came of it. It is the same for every
+// generation: it knows nothing of how a lock works, only who was told what, and who wrote when.
 type judge struct {
 	w       *world
 	tenures []*tenureRecord
@@ -130,8 +130,8 @@ func (j *judge) pauses(p *process, d time.Duration) {
 	j.still = append(j.still, pause{p, j.w.Now(), j.w.Now() + d})
 }
 
-// wrote judges a write at the resource: it is refused if it carries a smaller fence than one before.
-// Without fences every write is accepted.
+// wrote judges a write at the resource: it is refused if it carries a smaller fence than one
+// before. Without fences every write is accepted.
 func (j *judge) wrote(t *tenureRecord) bool {
 	stale := j.written != nil && j.written.n > t.n
 	in := t.Fence == 0 || t.Fence >= j.largest
@@ -152,7 +152,8 @@ func (j *judge) wrote(t *tenureRecord) bool {
 	return in
 }
 
-// look is asked before every event: who has learnt by its own clock, and whom the document ceased to name.
+// look is asked before every event: who has learnt by its own clock, and whom the document ceased
+// to name.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open {
@@ -220,8 +221,9 @@ type Outcome struct {
 // worthTelling is how long nobody must have worked: takeovers and polls take a while.
 const worthTelling = time.Minute
 
-// Parts says in a few words each what came of a play: how many held the lock, for how long nobody did
-// although it was wanted, what became of writes that came too late, and how often a waiter was passed over.
+// Parts says in a few words each what came of a play: how many held the lock, for how long nobody
+// did although it was wanted, what became of writes that came too late, and how often a waiter was
+// passed over.
 func (o Outcome) Parts() []string {
 	parts := []string{"one holder"}
 	if o.Two > 0 {
@@ -245,8 +247,9 @@ func (o Outcome) Parts() []string {
 	return parts
 }
 
-// Bad reports whether two held the lock, a write came too late and was not refused, or nobody ever got it.
-// Who wakes, and asks before it writes, is a holder for the time of a question, which alone does no harm.
+// Bad reports whether two held the lock, a write came too late and was not refused, or nobody ever
+// got it. Who wakes, and asks before it writes, is a holder for the time of a question, which alone
+// does no harm.
 func (o Outcome) Bad() bool {
 	const question = time.Second
 	return o.Two > question || o.Stale > 0 || o.GaveUp

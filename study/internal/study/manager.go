@@ -109,8 +109,8 @@ func (j *job) run(p *process) {
 	}
 }
 
-// hold works under the lock: a write at once, one a minute, and at the end one after asking the server.
-// It ends when the holder learns that the lock is lost.
+// hold works under the lock: a write at once, one a minute, and at the end one after asking the
+// server. It ends when the holder learns that the lock is lost.
 func (j *job) hold(p *process, h tenure) {
 	w := p.w
 	t := w.judge.granted(p, h)

@@ -81,7 +81,8 @@ func (o *ours) config() distlock.Config {
 	return distlock.Config{Host: o.p.host, Logger: zerolog.Nop()}
 }
 
-// start makes the Manager. It returns after the first acknowledged ping, and is made again after a failure.
+// start makes the Manager. It returns after the first acknowledged ping, and is made again after a
+// failure.
 func (o *ours) start() bool {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)

@@ -16,8 +16,8 @@ var pageStyle string
 //go:embed page.js
 var pageScript string
 
-// Page writes all plays as one HTML page that needs nothing beside it. Its links lead from the folder docs of
-// the sources.
+// Page writes all plays as one HTML page that needs nothing beside it. Its links lead from the
+// folder docs of the sources.
 func Page(cases []Case, generations []Generation, plays []Play) string {
 	w := &page{}
 	w.add(`<!DOCTYPE html>
@@ -145,7 +145,8 @@ func (w *page) section(c Case, generations []Generation, plays []Play) {
 	w.add("</div>\n<script type=\"application/json\">%s</script>\n</section>\n", text)
 }
 
-// worth is the instant that is worth looking at first: when there were two holders, else the middle.
+// worth is the instant that is worth looking at first: when there were two holders, else the
+// middle.
 func worth(c Case, plays []Play) time.Duration {
 	for _, p := range plays {
 		if p.Outcome.Two > 0 {

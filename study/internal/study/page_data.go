@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// documentData is what the page knows of the documents of a play: for each the stretches in which it stood
-// or changed evenly, as a ping does.
+// documentData is what the page knows of the documents of a play: for each the stretches in which
+// it stood or changed evenly, as a ping does.
 type documentData struct {
 	Lock  []stretch            `json:"l"`
 	Pings map[string][]stretch `json:"p"`
 }
 
-// A stretch is N versions of a document, Step milliseconds apart. Set are the fields that differ from the
-// stretch before; those in Times go on by Step from version to version, those in Counts by one.
+// A stretch is N versions of a document, Step milliseconds apart. Set are the fields that differ
+// from the stretch before; those in Times go on by Step from version to version, those in Counts by
+// one.
 type stretch struct {
 	At     int64       `json:"a"`
 	Step   int64       `json:"s,omitempty"`

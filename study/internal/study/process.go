@@ -21,8 +21,9 @@ var (
 	errThread = errors.New("an exception that nobody catches")
 )
 
-// A process is one that takes part: a clock, a way to the server, and a lock manager of the generation that
-// is played. Its fields belong to the loop of the world, except those that say otherwise.
+// A process is one that takes part: a clock, a way to the server, and a lock manager of the
+// generation that is played. Its fields belong to the loop of the world, except those that say
+// otherwise.
 type process struct {
 	*virtual.Process
 	w      *world

@@ -124,8 +124,8 @@ func (r *record) write(t *tenureRecord, verdict string) {
 	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict, Text: text, Count: 1})
 }
 
-// exchange notes a command and its answer. The same command with the same answer is counted, until anything
-// else happens: there are thousands of polls.
+// exchange notes a command and its answer. The same command with the same answer is counted, until
+// anything else happens: there are thousands of polls.
 func (r *record) exchange(c *command, err error) {
 	if c.kind == Write {
 		return
@@ -290,8 +290,8 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces what chance has made: ObjectIDs by ts-1, ts-2 in the order in which they were seen, and
-// the random part of our process ids.
+// plain replaces what chance has made: ObjectIDs by ts-1, ts-2 in the order in which they were
+// seen, and the random part of our process ids.
 func (r *record) plain(s string) string {
 	if len(s) < 8 {
 		return s

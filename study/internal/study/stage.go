@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Stage is where a case says who takes part and what happens. All times are since the start of the play,
-// by true time.
+// A Stage is where a case says who takes part and what happens. All times are since the start of
+// the play, by true time.
 type Stage struct{ w *world }
 
 // Process lets a process take part from the start. Its name is a letter.
@@ -102,7 +102,8 @@ func (a *Actor) made() {
 // As says what it is besides.
 func (a *Actor) As(r role) *Actor { a.p.role = r; a.made(); return a }
 
-// Wants lets it want the lock from an instant on, wait for so long (0: one try), and work for so long.
+// Wants lets it want the lock from an instant on, wait for so long (0: one try), and work for so
+// long.
 func (a *Actor) Wants(at, patience, work time.Duration) *Job {
 	j := &job{at: at, patience: patience, work: work}
 	a.p.jobs = append(a.p.jobs, j)

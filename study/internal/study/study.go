@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Run plays cases by generations and returns the plays in that order: all generations of the first case,
-// then those of the second. When ctx ends it returns its cause, after the plays that have begun.
+// Run plays cases by generations and returns the plays in that order: all generations of the first
+// case, then those of the second. When ctx ends it returns its cause, after the plays that have
+// begun.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
 	next := make(chan int)
@@ -64,8 +65,8 @@ func Nearest(name string, names []string) []string {
 	return sorted[:min(3, len(sorted))]
 }
 
-// distance is how many letters must be put in, taken out or changed; what one name has in front of the
-// other's end counts little.
+// distance is how many letters must be put in, taken out or changed; what one name has in front of
+// the other's end counts little.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

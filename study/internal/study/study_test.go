@@ -50,9 +50,9 @@ func outcomes(visit func(c study.Case, p study.Play)) {
 	}
 }
 
-// It tries to break the promise of this module: in no case two processes take themselves for the holder at
-// a time, not even when one of them stands still, and no write of an older holder goes in after one of a
-// newer. And the lock is never lost to everybody.
+// It tries to break the promise of this module: in no case two processes take themselves for the
+// holder at a time, not even when one of them stands still, and no write of an older holder goes in
+// after one of a newer. And the lock is never lost to everybody.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(_ study.Case, p study.Play) {
@@ -62,9 +62,9 @@ func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	})
 }
 
-// shapes is how the generations fail in each case, as the notes on their sources say that they must: "two"
-// holders, "stuck" until the contender gave up, "late" when it took longer than a takeover, a "stale" write,
-// "starved"; "-" is none of it. Figures are not written down.
+// shapes is how the generations fail in each case, as the notes on their sources say that they
+// must: "two" holders, "stuck" until the contender gave up, "late" when it took longer than a
+// takeover, a "stale" write, "starved"; "-" is none of it. Figures are not written down.
 var shapes = map[string]string{
 	"clock-ahead":         "two - - -",
 	"clock-behind":        "stuck - - -",
@@ -121,8 +121,8 @@ func shape(o study.Outcome) string {
 	return "-"
 }
 
-// It tries to break the table itself: were an old generation played with a step left out or mended, or the
-// judge blind, its holes would close.
+// It tries to break the table itself: were an old generation played with a step left out or mended,
+// or the judge blind, its holes would close.
 func TestGenerations_FailAsTheirSourcesSay(t *testing.T) {
 	t.Parallel()
 	if got := len(study.Cases()); got != len(shapes) || got < 20 {
@@ -137,8 +137,8 @@ func TestGenerations_FailAsTheirSourcesSay(t *testing.T) {
 	}
 }
 
-// Two figures of the notes: 1.8 cuts minutes off, so that its 15 are 16; and a holder of ours that is cut off
-// stops 3 min 45 s before the next one begins.
+// Two figures of the notes: 1.8 cuts minutes off, so that its 15 are 16; and a holder of ours that
+// is cut off stops 3 min 45 s before the next one begins.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	c, _, _ := study.FindCase("cut-off")
@@ -152,8 +152,8 @@ func TestFigures_OfTheNotes(t *testing.T) {
 	}
 }
 
-// It tries to break that a play is the same every time, whatever Go's scheduler does: every figure, every
-// event and every document.
+// It tries to break that a play is the same every time, whatever Go's scheduler does: every figure,
+// every event and every document.
 func TestRun_Again_IsTheSame(t *testing.T) {
 	t.Parallel()
 	n := 1

@@ -20,8 +20,8 @@ type Row struct {
 // Time writes an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
-// Rows returns what happened in the order of time: what the processes sent and were answered, and what the
-// lock document became. Pings and polls of one kind are one row.
+// Rows returns what happened in the order of time: what the processes sent and were answered, and
+// what the lock document became. Pings and polls of one kind are one row.
 func (p Play) Rows() []Row {
 	var rows []Row
 	for _, m := range p.Marks {
@@ -62,15 +62,16 @@ func (p Play) Rows() []Row {
 // lockCollection begins the names of both collections.
 const lockCollection = " lock"
 
-// housekeeping reports whether a command is of no interest where nothing went wrong: what each ping does besides.
+// housekeeping reports whether a command is of no interest where nothing went wrong: what each ping
+// does besides.
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
 	return quiet && m.Kind == string(Clean) || m.Kind == string(Clock) && m.Answer != errUnreachable.Error()
 }
 
-// changes says which fields of a document are others than before. What an acquisition writes for people to
-// read is left out.
+// changes says which fields of a document are others than before. What an acquisition writes for
+// people to read is left out.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
 		return "document is gone"
@@ -105,8 +106,8 @@ func changes(before, now []Field) string {
 	return strings.Join(parts, ", ")
 }
 
-// State says what a process is at an instant: "holds", "still" when it stands still, "gone" when it has
-// died, or has not begun; "" when it runs. Two holders at a time are "two".
+// State says what a process is at an instant: "holds", "still" when it stands still, "gone" when it
+// has died, or has not begun; "" when it runs. Two holders at a time are "two".
 func (p Play) State(process int, at time.Duration) string {
 	born, died := false, false
 	for _, m := range p.Marks {

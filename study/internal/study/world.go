@@ -26,8 +26,8 @@ type world struct {
 	judge      *judge
 }
 
-// play plays a case and returns what became of it. The package testing is where Go has virtual time; the zero
-// value of its T serves outside of a test as well.
+// play plays a case and returns what became of it. The package testing is where Go has virtual
+// time; the zero value of its T serves outside of a test as well.
 func play(c Case, g Generation) (p Play) {
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
 		w := &world{World: in, generation: g, parsed: map[string]document{}}

@@ -1,12 +1,12 @@
-// Package balancer is one balancer process of the demo: what mongos' balancer did in a round, in a loop of
-// package singleton, and the reading and writing of the cluster's metadata that it needs. What to
-// move is decided in package cluster; this package does it.
+// Package balancer is one balancer process of the demo: what mongos' balancer did in a round, in a
+// loop of package singleton, and the reading and writing of the cluster's metadata that it needs.
+// What to move is decided in package cluster; this package does it.
 //
-// A round: record it, read the cluster, move one chunk of each collection that needs it. When to run,
-// singleton reads in config.settings. After each round the lock goes to the balancer that stands first in
-// the line; mongos polled until 3.2, and held the lock for good from 3.4 on. Every move
-// is guarded twice: the guard is asked before it, and its filter names the fence, so that a holder
-// that lost the lock without knowing it cannot undo what its successor did.
+// A round: record it, read the cluster, move one chunk of each collection that needs it. When to
+// run, singleton reads in config.settings. After each round the lock goes to the balancer that
+// stands first in the line; mongos polled until 3.2, and held the lock for good from 3.4 on. Every
+// move is guarded twice: the guard is asked before it, and its filter names the fence, so that a
+// holder that lost the lock without knowing it cannot undo what its successor did.
 package balancer
 
 import (
@@ -103,9 +103,9 @@ func (b *Balancer) Observe(e distlock.Event) {
 	}
 }
 
-// Run does rounds until ctx ends, in turn with the other balancers. An error of a round is told and the
-// next round comes. manager must have the balancer for its observer. When to run, config.settings says; locks is
-// the database that has it.
+// Run does rounds until ctx ends, in turn with the other balancers. An error of a round is told and
+// the next round comes. manager must have the balancer for its observer. When to run,
+// config.settings says; locks is the database that has it.
 func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store, locks singleton.Store) error {
 	b.manager, b.store = manager, store
 	b.tell(Event{Kind: Started})
@@ -216,8 +216,8 @@ func (b *Balancer) probes(ctx context.Context) {
 }
 
 // probe is what a careless program would do after it lost the lock: go on with its work. It tries
-// to move a chunk that a newer holder has moved meanwhile, with the old fence. The filter must match
-// nothing.
+// to move a chunk that a newer holder has moved meanwhile, with the old fence. The filter must
+// match nothing.
 func (b *Balancer) probe(ctx context.Context, fence int64) {
 	now, err := b.store.Read(ctx)
 	if err != nil {

@@ -26,8 +26,8 @@ type Store struct {
 	prefix string
 }
 
-// NewStore works on the collections of a database. On a config server their names have a prefix: its own
-// metadata has these names and is not to be touched.
+// NewStore works on the collections of a database. On a config server their names have a prefix:
+// its own metadata has these names and is not to be touched.
 func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 	s := &Store{db: client.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()))}
 	if configServer {

@@ -39,8 +39,8 @@ func open(t *testing.T) *mongo.Client {
 	return client
 }
 
-// It tries to break: a holder that lost its lock cannot undo what its successor did with a chunk, and the records
-// that the judge reads are those of the balancers alone.
+// It tries to break: a holder that lost its lock cannot undo what its successor did with a chunk,
+// and the records that the judge reads are those of the balancers alone.
 func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	t.Parallel()
 	client := open(t)

@@ -56,8 +56,8 @@ type Chunk struct {
 	Fence   int64          `bson:"fence,omitempty"` // of the holder that moved it last; 0: none of ours
 }
 
-// A Text is a document as canonical extended JSON, and is stored so: the embedded config server stores
-// neither MinKey nor field names with dots. It is read from a document, too.
+// A Text is a document as canonical extended JSON, and is stored so: the embedded config server
+// stores neither MinKey nor field names with dots. It is read from a document, too.
 type Text string
 
 // UnmarshalBSONValue implements [bson.ValueUnmarshaler].
@@ -74,7 +74,8 @@ func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
 // cluster never share one.
 func (c Chunk) Name() string { return text(c.ID) }
 
-// text is a value as a text that stands for it: a string as it is, all else as canonical extended JSON.
+// text is a value as a text that stands for it: a string as it is, all else as canonical extended
+// JSON.
 func text(v bson.RawValue) string {
 	if s, ok := v.StringValueOK(); ok {
 		return s
@@ -91,11 +92,11 @@ func (c Cluster) Counts() map[string]int {
 	return counts
 }
 
-// Assemble makes a cluster of documents and checks the whole: no _id occurs twice or is missing, every chunk
-// lies on a shard and belongs to a collection that exists, and the chunks of each collection cover its keys
-// from MinKey to MaxKey without gap and overlap. Then shards and collections stand in the order of their ids,
-// and the chunks of a collection in that of their keys. c itself stays as it is. The first thing that is wrong
-// is a *catalog.MalformedError.
+// Assemble makes a cluster of documents and checks the whole: no _id occurs twice or is missing,
+// every chunk lies on a shard and belongs to a collection that exists, and the chunks of each
+// collection cover its keys from MinKey to MaxKey without gap and overlap. Then shards and
+// collections stand in the order of their ids, and the chunks of a collection in that of their
+// keys. c itself stays as it is. The first thing that is wrong is a *catalog.MalformedError.
 func Assemble(c Cluster) (Cluster, error) {
 	c.Shards, c.Collections = slices.Clone(c.Shards), slices.Clone(c.Collections)
 	slices.SortFunc(c.Shards, func(a, b Shard) int { return strings.Compare(a.ID, b.ID) })
@@ -147,8 +148,8 @@ func Assemble(c Cluster) (Cluster, error) {
 	return c, nil
 }
 
-// ordered returns the chunks of a collection in the order of their keys: one begins where another ends,
-// from MinKey to MaxKey. Those of a dropped collection stay as they are.
+// ordered returns the chunks of a collection in the order of their keys: one begins where another
+// ends, from MinKey to MaxKey. Those of a dropped collection stay as they are.
 func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	if n.Dropped {
 		return chunks, nil

@@ -124,7 +124,8 @@ func TestAssemble_WholeIsWrong_NamesTheDocument(t *testing.T) {
 	}
 }
 
-// What was stored, bounds and keys as texts, reads back the same, whatever order the server gives it in.
+// What was stored, bounds and keys as texts, reads back the same, whatever order the server gives
+// it in.
 func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	want, err := cluster.Sample()

@@ -28,8 +28,8 @@ var errExport = errors.New("export it again with mongoexport, with or without --
 // Load reads the metadata of a cluster from what mongoexport writes for config.shards,
 // config.collections and config.chunks, one after the other in any order: documents in extended
 // JSON, canonical or relaxed, one per line, over several lines (--pretty) or in an array
-// (--jsonArray). The shape tells what a document is: a chunk has min, max and shard; a shard has host; a
-// collection has key or dropped.
+// (--jsonArray). The shape tells what a document is: a chunk has min, max and shard; a shard has
+// host; a collection has key or dropped.
 //
 // An error names the source and the line in which the document, or the array, begins. It wraps a
 // *catalog.MalformedError where a document is understood and wrong, by itself or beside the others.

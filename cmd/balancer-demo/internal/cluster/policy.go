@@ -12,13 +12,15 @@ func Threshold(chunks int) int {
 	return 8
 }
 
-// Candidates returns what one round should move in a cluster that Assemble has made: at most one chunk of
-// each collection, in the order of their names. None means that it is balanced, as far as it can be.
+// Candidates returns what one round should move in a cluster that Assemble has made: at most one
+// chunk of each collection, in the order of their names. None means that it is balanced, as far as
+// it can be.
 //
-// A draining shard comes first: it gives whatever the difference, and never receives. Otherwise
-// the most loaded shard gives to the least loaded one when their difference has reached
-// Threshold. It is always the chunk with the lowest min that moves; shards of the same load are taken in the
-// order of their ids. Dropped collections, collections with noBalance and jumbo chunks are left out.
+// A draining shard comes first: it gives whatever the difference, and never receives. Otherwise the
+// most loaded shard gives to the least loaded one when their difference has reached Threshold. It
+// is always the chunk with the lowest min that moves; shards of the same load are taken in the
+// order of their ids. Dropped collections, collections with noBalance and jumbo chunks are left
+// out.
 //
 // Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. It differs in two
 // things. mongos lowered the threshold to 2 after a round that had moved something; here the next

@@ -1,6 +1,6 @@
-// Package referee judges afterwards, from the records that the balancers and the server left, whether
-// two balancers were ever at work at one time, a stale holder wrote, or a chunk was lost. It is pure,
-// and knows nothing of the lock: the server's stamps are its evidence.
+// Package referee judges afterwards, from the records that the balancers and the server left,
+// whether two balancers were ever at work at one time, a stale holder wrote, or a chunk was lost.
+// It is pure, and knows nothing of the lock: the server's stamps are its evidence.
 package referee
 
 import (
