@@ -29,6 +29,21 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 	if s, ok := transition.Under(t); ok {
 		o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
 	}
+	switch t := t.(type) { // whatever the server
+	case transition.Enter:
+		if err := t.Check(); err != nil {
+			return catalog.Lock{}, nil, o.wrap(err)
+		}
+		if t.How == catalog.TryPlain {
+			l, err := c.claim(ctx, o, t.Request)
+			return l, nil, err
+		}
+	case transition.Overtake:
+		return c.overtake(ctx, o, t)
+	case transition.Break:
+		l, err := c.breakLock(ctx, o, t)
+		return l, nil, err
+	}
 	server, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, nil, o.wrap(err)
@@ -41,8 +56,6 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 		return catalog.Lock{}, grants, err
 	case transition.Evict:
 		return c.evict(ctx, o, server, t)
-	case transition.Overtake:
-		return c.overtake(ctx, o, t)
 	case transition.SeedFence:
 		if server.PipelineUpdates {
 			return c.atOnce(ctx, o, seeding(t.Session, t.AtLeast))
@@ -52,9 +65,6 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 			_, _, err := c.atOnce(ctx, o, renewing(t.Renewal))
 			return catalog.Lock{}, nil, err
 		}
-	case transition.Break:
-		l, err := c.breakLock(ctx, o, t)
-		return l, nil, err
 	}
 	l, grants, err := c.bySwap(ctx, o, t)
 	if _, ok := t.(transition.PutFirst); ok && err == nil {

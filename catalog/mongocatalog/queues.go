@@ -17,13 +17,6 @@ import (
 func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	if err := t.Check(); err != nil {
-		return l, nil, o.wrap(err)
-	}
-	if t.How == catalog.TryPlain {
-		l, err := c.claim(ctx, o, t.Request)
-		return l, nil, err
-	}
 	m, ok := fastEntry(server, t.Request, t.How)
 	if ok && t.Since.IsZero() { // else its place is not the end
 		doc, err := c.modify(ctx, o, m)

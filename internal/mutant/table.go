@@ -287,7 +287,7 @@ var all = []Mistake{
 		Package: "catalog/mongocatalog", Test: "TestTransact_Conflict_WritesTheLockFirst", Rule: "5 runs"},
 	{Name: "a commit that is refused was not made", File: "catalog/mongocatalog/transaction.go",
 		Old: "		if undone && gone {\n", New: "		if undone && gone || classify(err) == denied {\n",
-		Package: "catalog/mongocatalog", Test: "TestTransact_CommitOutcome", Rule: "broken_twice,_refused"},
+		Package: "catalog/mongocatalog", Test: "TestTransact_CommitOutcome", Rule: "want 1 and outcome unknown"},
 	// Of guards and damaged documents.
 	{Name: "a release frees a damaged lock of several", File: "catalog/transition/damaged.go",
 		Old: "next := coHolder(raw, sharers)\n", New: "var next bson.Raw\n	_ = coHolder(raw, sharers)\n",
@@ -349,10 +349,10 @@ var all = []Mistake{
 	l.sent.Store(true)
 `,
 		Package: "catalog/mongocatalog", Test: "TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent",
-		Rule: "sent after its caller gave up"},
+		Rule: "want certainly not applied"},
 	{Name: "a connection that broke was never made", File: "catalog/mongocatalog/errors.go",
 		Old: `return connecting && strings.HasPrefix(connect.Error(), handshake)`, New: `return connecting`,
-		Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError", Rule: "want unknown"},
+		Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError", Rule: "errors_test.go"},
 	// A lock that is broken while its acquisition is on its way.
 	{Name: "a break forgets who is on his way", File: "distlock/acquire.go",
 		Old: "	if a.m.owned.isBroken(h) {\n", New: "	if false {\n",
