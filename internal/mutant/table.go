@@ -132,7 +132,7 @@ var all = []Mistake{
 		Schedule: "circle of permits", Rule: "I7"},
 	{Name: "who gives up waits for the server", File: "distlock/acquire.go",
 		Old:      `a.m.pinger.ReleaseSoon(a.request.Session, a.term)`,
-		New:      `_, _ = a.m.locks.Leave(context.Background(), a.request.Session)`,
+		New:      `_, _, _ = a.m.locks.Apply(context.Background(), transition.Leave{Session: a.request.Session})`,
 		Schedule: "context ends in line while the server hangs", Rule: "prompt"},
 	{Name: "the reaper does not look at lines", File: "pinger/reaper.go",
 		Old:      `!p.queue.has(s.Session) {`,
