@@ -29,13 +29,14 @@ type Catalog interface {
 
 // Locks is what a contender, a holder and an operator need.
 type Locks interface {
-	// Apply carries out a transition of one lock document in one step, and returns the document as
-	// it is then and who was granted the lock by it; of Leave, Evict and GrantNext the grants
-	// alone, and it may tell a grant of the same instant again. A document that ParseLock rejects
-	// is left unchanged: *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a
-	// holder may leave what was damaged while it held it, and Break without a session does not look
-	// at the one that stands there. Only Enter makes a document; of the others one that is missing
-	// is ErrNoMatch. Errors: those of the transition, *MalformedError, ErrUnknownOutcome.
+	// Apply carries out a transition of one lock document in one step. Of Enter, Confirm, SeedFence,
+	// Overtake and Break it returns the document as it is then; of Leave, Evict and GrantNext who was
+	// granted the lock by it, and it may tell a grant of the same instant again. Nothing else that it
+	// returns beside an error counts. A document that ParseLock rejects is left unchanged:
+	// *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may leave what was
+	// damaged while it held it, and Break without a session does not look at the one that stands there.
+	// Only Enter makes a document; of the others one that is missing is ErrNoMatch. Errors: those of the
+	// transition, *MalformedError, ErrUnknownOutcome.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
 	// Read returns the lock document by the strongest read the server has (linearizable on a

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync"
 	"time"
@@ -57,7 +58,8 @@ type Call struct {
 
 // A Hook decides what becomes of a call. It runs do, which carries the operation out and returns
 // its error, once, in whatever goroutine, or not at all; what it returns is what the caller gets.
-// An operation whose hook returns an error has no result.
+// An operation whose hook returns an error of its own has no result; what an operation tells beside
+// its own error stays.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
 // Intercept returns a store that passes every operation of another through a hook. Safe for
@@ -72,21 +74,22 @@ type intercepted struct {
 // through passes an operation with a result through the hook. The result of a do that outlives the
 // call is dropped.
 func through[T any](ctx context.Context, hook Hook, c Call, do func(ctx context.Context) (T, error)) (T, error) {
-	var mu sync.Mutex // guards result
+	var mu sync.Mutex // guards result and failure
 	var result, none T
+	var failure error
 	err := hook(ctx, c, func(ctx context.Context) error {
 		got, err := do(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		result = got
+		result, failure = got, err
 		return err
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	if err != nil {
+	if err != nil && !errors.Is(err, failure) {
 		return none, err
 	}
-	return result, nil
+	return result, err
 }
 
 // both is a result of two values.
@@ -106,20 +109,25 @@ func rows[T any](ctx context.Context, hook Hook, c Call, list func(context.Conte
 		more  bool
 	}
 	return func(yield func(T, error) bool) {
-		next, stop := iter.Pull2(list(ctx))
+		c, asked := c, ctx
+		next, stop := iter.Pull2(func(yield func(T, error) bool) { list(asked)(yield) })
 		reading := make(chan struct{}, 1) // full while somebody reads; guards over
 		over := false
 		for ; ; c.Row++ {
-			r, err := through(ctx, hook, c, func(context.Context) (r row, _ error) {
+			r, err := through(ctx, hook, c, func(ctx context.Context) (r row, _ error) {
 				reading <- struct{}{}
 				defer func() { <-reading }()
 				if !over {
+					if c.Row == 0 {
+						asked = ctx
+					}
 					r.value, r.err, r.more = next()
 				}
 				return r, nil
 			})
 			if err != nil {
-				go func() { // ends with the last read
+				go func() { // ends with the last read; nobody is left to tell of a panic
+					defer func() { _ = recover() }()
 					reading <- struct{}{}
 					defer func() { <-reading }()
 					over = true

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,9 @@ func TestCheck_Front_FourDatabasesAtOnce_EveryRoundHasOneWinner(t *testing.T) {
 }
 
 func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
+	if runtime.GOMAXPROCS(0) == 1 {
+		t.Skip("on one processor its commands hardly ever meet")
+	}
 	socket, stop, err := configserver.StartBare(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -68,9 +72,14 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 		}
 	})
 	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")
-	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: 10})
-	if err != nil {
-		t.Fatal(err)
+	var report configserver.Report
+	for range 20 { // a round may have one winner by chance: on a busy processor many do
+		if report, err = configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: 10}); err != nil {
+			t.Fatal(err)
+		}
+		if !report.Atomic {
+			break
+		}
 	}
 	t.Log(report)
 	if report.Atomic || report.Acquire.Several+report.CompareAndSet.Several == 0 {

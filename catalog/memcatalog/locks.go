@@ -67,11 +67,12 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (chang
 	l, bad := catalog.ParseLock(raw)
 	switch t := t.(type) {
 	case transition.Enter:
-		if t.How == catalog.TryPlain && bad != nil {
+		plain := t.How == catalog.TryPlain
+		if plain && bad != nil {
 			return change, catalog.ErrNotFree
 		}
-		if bad == nil && t.Mode == catalog.Exclusive && t.How != catalog.Queue {
-			if change, err = t.Acquire(l, shared(doc), now); err == nil || t.How == catalog.TryPlain {
+		if plain || bad == nil && t.Mode == catalog.Exclusive && t.How != catalog.Queue && t.Since.IsZero() {
+			if change, err = t.Acquire(l, shared(doc), now); err == nil || plain {
 				return change, err
 			}
 		}

@@ -1,0 +1,97 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/catalogtest"
+	"mongodlm/catalog/memcatalog"
+)
+
+type partial struct{ *memcatalog.Catalog }
+
+var errPart = errors.New("one batch failed")
+
+func (partial) Prepare(context.Context) ([]string, error)     { return []string{"ttl"}, errPart }
+func (partial) Prune(context.Context, time.Time) (int, error) { return 3000, errPart }
+func (partial) PruneLocks(context.Context, time.Time, string, int) (int, string, error) {
+	return 7, "m", errPart
+}
+
+func pass(ctx context.Context, _ catalog.Call, do func(context.Context) error) error { return do(ctx) }
+
+// It tries to break: a hook that passes everything on changes nothing.
+func TestIntercept_PartialResults(t *testing.T) {
+	c := catalog.Intercept(partial{memcatalog.New(memcatalog.Options{})}, pass)
+	if w, err := c.Prepare(t.Context()); len(w) != 1 || !errors.Is(err, errPart) {
+		t.Errorf("prepare: %v, %v", w, err)
+	}
+	if n, err := c.Prune(t.Context(), time.Time{}); n != 3000 || !errors.Is(err, errPart) {
+		t.Errorf("prune: %v, %v", n, err)
+	}
+	if n, next, err := c.PruneLocks(t.Context(), time.Time{}, "", 1); n != 7 || next != "m" || !errors.Is(err, errPart) {
+		t.Errorf("prune locks: %v, %q, %v", n, next, err)
+	}
+}
+
+// It tries to break: a sequence may be ranged over again: that is a new command.
+func TestIntercept_ListTwice(t *testing.T) {
+	first := 0
+	c := catalog.Intercept(memcatalog.New(memcatalog.Options{}), func(ctx context.Context, call catalog.Call, do func(context.Context) error) error {
+		if call.Row == 0 {
+			first++
+		}
+		return do(ctx)
+	})
+	put(t, c, "a")
+	put(t, c, "b")
+	first = 0
+	list := c.List(t.Context(), false)
+	for range 2 {
+		for range list {
+		}
+	}
+	if first != 2 {
+		t.Errorf("the hook saw %d first rows, want 2", first)
+	}
+}
+
+type eager struct {
+	*memcatalog.Catalog
+	in chan struct{}
+}
+
+func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	close(e.in)
+	return e.Catalog.List(ctx, waited)
+}
+
+// It tries to break: what List does before the first row is a part of the operation.
+func TestIntercept_EagerList(t *testing.T) {
+	in := make(chan struct{})
+	refuse := errors.New("refused")
+	c := catalog.Intercept(eager{memcatalog.New(memcatalog.Options{}), in}, func(context.Context, catalog.Call, func(context.Context) error) error { return refuse })
+	for _, err := range c.List(t.Context(), false) {
+		if !errors.Is(err, refuse) {
+			t.Error(err)
+		}
+	}
+	select {
+	case <-in:
+		t.Error("the store was asked although the hook refused")
+	default:
+	}
+}
+
+func put(t *testing.T, c catalog.Catalog, name string) {
+	_, err := catalogtest.On(c).Enter(t.Context(), catalog.Request{Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: "p", Takeover: 900e9}, catalog.Try)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
