@@ -134,8 +134,8 @@ func slowFirstLook() Schedule {
 	return s
 }
 
-// slowLastLook: A dies, and the reply of B's last look is under way for long. Nobody knows the
-// server's clock.
+// slowLastLook: A dies, and the reply of B's last look is under way for long, as is that of the look
+// with which its vigil goes on. Nobody knows the server's clock.
 func slowLastLook() Schedule {
 	s := scene(holdFor("a", 2*minute), from(5*sec, holdFor("a", minute)))
 	s.NoServerTime = true
@@ -143,6 +143,7 @@ func slowLastLook() Schedule {
 	s.Faults = []Fault{
 		{Kind: Crash, Process: 0, At: 12 * sec},
 		{Kind: DelayReply, Process: 1, Op: fault.Look, At: 60 * sec, For: 20 * sec},
+		{Kind: DelayReply, Process: 1, Op: fault.Look, At: 63 * sec, For: 20 * sec},
 	}
 	return s
 }
@@ -354,8 +355,9 @@ func oldPrimary() Schedule {
 	return s
 }
 
-// readAgain: A stops for so long that B condemns it; it runs again before B's overtake arrives, and
-// asks the server whether the lock is still its own.
+// readAgain: A stops when it is about to ask the server whether the lock is still its own, for so
+// long that B condemns it; it runs again before B's overtake arrives, asks, and is answered when it
+// pings under another process id.
 func readAgain() Schedule {
 	s := scene(func(u *User) {
 		if h := u.Poll("a", minute); h != nil {
@@ -367,7 +369,8 @@ func readAgain() Schedule {
 	}, from(5*sec, holdFor("a", minute)))
 	s.Timing.Ping, s.Timing.Limit = 2*sec, 10*sec
 	s.Faults = []Fault{
-		{Kind: Pause, Process: 0, At: 10 * sec, For: 62 * sec},
+		{Kind: PauseBefore, Process: 0, Op: fault.Read, At: 9 * sec, For: 63 * sec},
+		{Kind: DelayReply, Process: 0, Op: fault.Read, At: 9 * sec, For: 3 * sec},
 		{Kind: DelayRequest, Process: 1, Op: fault.Overtake, Nth: 1, For: 9 * sec},
 	}
 	return s
