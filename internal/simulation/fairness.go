@@ -117,8 +117,9 @@ func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.Obj
 	newcomer, came := find(partiesOf(t.now), in)
 	switch {
 	case !came || has(partiesOf(t.was), in):
-	case !t.c.request.Since.IsZero():
-		// It stood there before, and was passed over: it comes before those who came later.
+	case !t.c.request.Since.IsZero() && t.c.request.Since.Before(o.w.ServerNow()):
+		// It stood there before, and was passed over: it comes before those who came later. When the
+		// server's clock has gone back behind that, nobody can tell any more.
 		place := slices.IndexFunc(line, func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })
 		if place < 0 {
 			place = len(line)

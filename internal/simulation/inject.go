@@ -230,6 +230,9 @@ func (w *world) blocked(c *call) bool {
 	if !c.blocked {
 		c.blocked = true
 		w.At(max(w.Now(), c.sent+w.s.Timing.Limit), c.p.Index, func() {
+			if !c.answered {
+				w.judge.troubled[c.p] = w.Now()
+			}
 			c.reply(c.timeout(context.DeadlineExceeded))
 		})
 	}

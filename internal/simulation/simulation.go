@@ -24,6 +24,7 @@ type world struct {
 	foreigners []*foreign
 	ids        uint64 // object ids that the world made
 	healed     bool
+	ended      bool // nobody starts any more
 	// underWay counts requests on their way to the store that are not later than their limit.
 	underWay int
 	options  []int // number of choices at every instant with several processes
@@ -100,6 +101,7 @@ func (w *world) finish() {
 	if !w.healed {
 		w.heal()
 	}
+	w.ended = true
 	w.log.add("all processes close")
 	limit := w.Now() + closeLimit
 	for _, f := range w.foreigners {
@@ -144,8 +146,11 @@ func (w *world) step(limit time.Duration) {
 	}
 }
 
-// launch starts a new process in a place.
+// launch starts a new process in a place, unless the run has ended.
 func (w *world) launch(i int) {
+	if w.ended {
+		return
+	}
 	p := newProcess(w, i)
 	w.lives = append(w.lives, p)
 	w.slots[i] = p

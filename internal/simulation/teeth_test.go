@@ -55,3 +55,16 @@ func named(t *testing.T, name string) simulation.Schedule {
 	}
 	return s
 }
+
+// A run that has found a violation ends, although jobs start right after it.
+func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
+	s := named(t, "holder cut off past the takeover time")
+	s.Processes[0].Rate = 0.6
+	late := s.Processes[1]
+	late.Start, late.Every = 70*time.Second+time.Millisecond, time.Millisecond
+	s.Processes = append(s.Processes, late, s.Processes[1])
+	s.Faults = append(s.Faults, simulation.Fault{Kind: simulation.Crash, Process: 3, At: time.Second})
+	if r := simulation.Run(t, s); !r.Failed() {
+		t.Errorf("violations: %v", r.Violations)
+	}
+}
