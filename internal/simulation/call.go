@@ -159,7 +159,9 @@ func (c *call) carry() error {
 		return fault.Refused(c.op)
 	}
 	w.done.Calls++
-	if p := c.p; c.ts != (bson.ObjectID{}) && (p.over() || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
+	p := c.p
+	former := c.request.Process != "" && c.request.Process != p.id()
+	if c.ts != (bson.ObjectID{}) && (p.over() || former || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
 		w.judge.posthumous[c.ts] = true
 	}
 	before := w.judge.before(c)

@@ -76,9 +76,9 @@ type oracle struct {
 	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
 	forgiven map[bson.ObjectID]bool          // a twin released it that could not know
 
-	// posthumous are the sessions of commands that were applied when their process had died or
-	// closed, or that waited in the store for a transaction until it was closing: it may have
-	// looked for them before.
+	// posthumous are the sessions of commands that were applied when their process had died, closed
+	// or taken another id, or that waited in the store for a transaction until it was closing: it
+	// may have looked for them before.
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards what follows
