@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 type partial struct{ *memcatalog.Catalog }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 var (

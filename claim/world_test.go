@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/fault"
 )
 
 // item is a row of the tests.

@@ -6,7 +6,7 @@ require mongodlm v0.0.0
 
 require mongodlm/configserver v0.0.0
 
-require mongodlm/metrics/prometheus v0.0.0
+require mongodlm/adapters/prometheus v0.0.0
 
 require (
 	github.com/chromedp/cdproto v0.159.0
@@ -91,4 +91,4 @@ replace mongodlm => ../
 
 replace mongodlm/configserver => ../configserver
 
-replace mongodlm/metrics/prometheus => ../metrics/prometheus
+replace mongodlm/adapters/prometheus => ../adapters/prometheus

@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/configserver"
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 )
 
 // rounds makes 500 by default, 120 under the race detector, at most 30 with -short; -rounds=500

@@ -13,7 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 	"mongodlm/takeover"
 )
 

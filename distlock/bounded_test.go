@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // slow makes each command of a process take up to d on its way there and back, by chance. Some of

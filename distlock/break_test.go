@@ -11,7 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // foreignTurn lets a foreign manager take a lock that is free, or whose line it does not know of:

@@ -21,7 +21,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 	"mongodlm/takeover"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/effort"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/fault"
 )
 
 // A rush is callers of several processes that come again as soon as they had their turn.

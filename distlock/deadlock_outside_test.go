@@ -12,7 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // L15a: tries to break: two who wait outside of full lines, in different processes, wait for each

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // sluggish lets each command of a process take as long as it does on a slow server.

@@ -14,7 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 func wantDeadlock(t *testing.T, err error) *distlock.DeadlockError {

@@ -13,7 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // manager is MongoDB's own lock manager, as measured: its id never changes, it writes its six

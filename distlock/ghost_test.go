@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // Tries to break: a waiter whose entering is carried out after the caller gave up leaves no place

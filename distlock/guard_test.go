@@ -16,7 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // D2, I4: a holder that is cut off loses its guard at the deadline, before anyone may take over:

@@ -17,7 +17,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // A teller is a process with a history.

@@ -17,7 +17,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // rewrite changes fields of a lock document by hand; nil removes one.

@@ -10,7 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // inspector makes one that has the store for itself.

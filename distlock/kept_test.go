@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // impatient waits for "a" again and again, for so long each time, until it has it.

@@ -10,7 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // latePings is a network that is silent for a time: the pings that it swallows stay on their way

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/fault"
 )
 
 const (

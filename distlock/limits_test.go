@@ -15,7 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // The stores that hang. obedient gives a command up when its context ends or its own limit has

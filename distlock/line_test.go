@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // Fifty waiters of one process for one lock cost what one does, and get it in the order in which

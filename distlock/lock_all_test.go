@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // It tries to break: LockAll with a lease waits as long as it must; what it has meanwhile is

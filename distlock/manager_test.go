@@ -15,7 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // J4: 10,000 held locks cost one ping an interval, one tally, and no goroutine.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // Readers share, a writer is alone, and a reader that comes after a waiting writer waits behind it.

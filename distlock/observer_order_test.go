@@ -17,10 +17,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/fault"
 )
 
 // An interrupted clock calls a function before one of its readings: what may happen between any two

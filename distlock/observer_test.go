@@ -17,7 +17,7 @@ import (
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 )
 
 // diary keeps the events of one process, but for pings that were acknowledged.

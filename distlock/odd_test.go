@@ -12,7 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // Tries to break: what no way can understand every way refuses by name, before anything is taken.

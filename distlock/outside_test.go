@@ -13,7 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // soon is how long after the takeover time a contender has what the dead left, in these tests.

@@ -16,8 +16,8 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/effort"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/fault"
 )
 
 // withoutNotices makes a process ask for its grants, as where there are no change streams.

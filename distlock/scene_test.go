@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // A waiter gives up, and its error tells what the latest look showed, in the very instant in which

@@ -15,7 +15,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,7 +12,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // What a process has, waits for and could not give back is counted as it is now, and asking for it

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // It tries to break: an error of acquiring is one sentence that says each thing once, and shows how

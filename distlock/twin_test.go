@@ -15,7 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // snapshot is the way to the store of a process that was restored from a snapshot of another's

@@ -10,7 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // Any waiter may be put first, and the release grants the lock to it; the others keep their order.

@@ -17,7 +17,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/election"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // It tries to break: a function that returns early has resigned, and the next in line leads at

@@ -13,7 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // watch collects what an observer is told, until the returned function is called.

@@ -14,7 +14,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

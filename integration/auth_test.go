@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // private starts a mongod of this test's own, or skips. It belongs into a test that is not

@@ -17,7 +17,7 @@ import (
 	"mongodlm/claim"
 	"mongodlm/distlock"
 	"mongodlm/internal/rows"
-	"mongodlm/internal/rows/rowstest"
+	"mongodlm/internal/test/rowstest"
 )
 
 // job is a row of the tests.

@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 // The conformance suite of the stores, which memcatalog passes as well: what is proven over the

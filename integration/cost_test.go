@@ -8,7 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 )
 
 // Round trips as promised: an uncontended TryLock is one command and a Release one; a contender

@@ -16,8 +16,8 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/configserver"
-	"mongodlm/internal/effort"
-	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // A deployment is one server, or several that are one, shared by all tests and started by the first

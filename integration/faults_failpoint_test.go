@@ -13,7 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // A failure is what a mongod is told to do with one command, and what that means for it.

@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
-	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // The faults of a replica set, one after the other on one of their own whose elections are quick.

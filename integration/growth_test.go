@@ -16,8 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 var freeNames = flag.Int("freenames", 2000,

@@ -11,7 +11,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 )
 
 var histories = flag.Int("histories", 6+effort.Share(14), "how many histories are recorded on the embedded server and "+

@@ -9,7 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // counted starts a process whose commands are counted, but for its heartbeat.

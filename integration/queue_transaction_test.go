@@ -15,7 +15,7 @@ import (
 
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // transacting are the deployments that have transactions in the database of the tests.

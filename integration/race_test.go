@@ -10,10 +10,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/fault"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 var benchFor = flag.Duration("benchfor", 3*time.Second, "how long the benchmarks of resources watch; "+

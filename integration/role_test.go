@@ -17,8 +17,8 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
-	"mongodlm/internal/mongodtest"
 	"mongodlm/internal/role"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // leastFeatures are what the user of these tests may do.

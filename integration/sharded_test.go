@@ -13,10 +13,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // broadcast are the operations that ask every shard when the locks are sharded: those that look for

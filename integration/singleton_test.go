@@ -14,8 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/singletontest"
 	"mongodlm/singleton"
-	"mongodlm/singleton/singletontest"
 )
 
 // The suite of the stores of loops and schedules, which the one in memory passes as well.

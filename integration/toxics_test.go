@@ -15,7 +15,7 @@ import (
 
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // A toxic link leads a process to its server through a byte proxy. A fault comes over the link at

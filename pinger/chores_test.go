@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/fault"
 	"mongodlm/pinger"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 	"mongodlm/pinger"
 )
 

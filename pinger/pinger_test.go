@@ -15,10 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/fault"
 	"mongodlm/pinger"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 	"mongodlm/singleton"
 )
 

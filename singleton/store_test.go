@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
+	"mongodlm/internal/test/singletontest"
 	"mongodlm/singleton"
-	"mongodlm/singleton/singletontest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 )
 
 // TestMain makes every property stand 10,000 checks unless the command line says otherwise, and

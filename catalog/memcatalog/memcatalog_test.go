@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/effort"
 )
 
 func TestMain(m *testing.M) {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 // inTransaction runs test in virtual time on an empty store.

@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 // dialer makes connections by its function.

@@ -19,9 +19,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/catalogtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -14,7 +14,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 )
 
 // A step is one transition: who enters or leaves, and how.

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 // serverStore returns a store on the server, and what the server is.

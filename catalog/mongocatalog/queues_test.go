@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 // ownStore keeps its locks in a database of its own, where there are change streams.

@@ -14,10 +14,10 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/mongocatalog"
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/effort"
 )
 
 func TestMain(m *testing.M) {

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/catalogtest"
 )
 
 // A script answers the commands of transactions: those of one kind in turn, the last answer again

@@ -13,13 +13,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"mongodlm/adapters/prometheus"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/cmd/internal/scrape"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
-	"mongodlm/metrics/prometheus"
 	"mongodlm/singleton"
 )
 

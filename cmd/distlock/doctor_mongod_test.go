@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"mongodlm/internal/mongodtest"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // guarded starts a replica set that wants passwords, with a user root, or skips.

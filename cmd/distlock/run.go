@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"mongodlm/adapters/prometheus"
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/metrics/prometheus"
 )
 
 // What the command finds in its environment.

@@ -24,8 +24,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/internal/mongodtest"
 	"mongodlm/internal/role"
+	"mongodlm/internal/test/mongodtest"
 )
 
 // An authority makes certificates for one test.

@@ -17,8 +17,8 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
 	"mongodlm/internal/history"
+	"mongodlm/internal/test/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

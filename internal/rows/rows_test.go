@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mongodlm/internal/rows"
-	"mongodlm/internal/rows/rowstest"
+	"mongodlm/internal/test/rowstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

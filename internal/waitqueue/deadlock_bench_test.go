@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/catalogtest"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/waitqueue"
 )
 

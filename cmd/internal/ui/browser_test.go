@@ -22,7 +22,7 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // browserLimit bounds everything that a browser is waited for; a busy machine needs seconds to

@@ -15,7 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // paths are all pages, the lock's one for a lock named job.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"mongodlm/cmd/internal/ui"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // It tries to break: however many look, the server is asked once an interval; and not at all when

@@ -20,7 +20,7 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,7 +12,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/fault"
+	"mongodlm/internal/test/fault"
 )
 
 // ours is package distlock itself, with the constants of mongos, which are its defaults.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"mongodlm/internal/clock"
-	"mongodlm/internal/virtual"
+	"mongodlm/internal/test/virtual"
 )
 
 // Why a command failed.

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mongodlm/internal/effort"
+	"mongodlm/internal/test/effort"
 	"mongodlm/study/internal/study"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/internal/virtual"
+	"mongodlm/internal/test/virtual"
 )
 
 // noon is true time at the start of every play: a clock that is wrong is easily told from it.

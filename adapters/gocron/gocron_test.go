@@ -1,0 +1,352 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jonboulle/clockwork"
+	"github.com/robfig/cron/v3"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"mongodlm/adapters/gocron"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is one server, in virtual time.
+type world struct {
+	t     *testing.T
+	locks *memcatalog.Catalog
+	store *singleton.MemoryStore
+
+	mu   sync.Mutex
+	runs []time.Time
+	by   []int // which process
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, &world{t: t, locks: memcatalog.New(memcatalog.Options{}), store: singleton.NewMemoryStore(nil)})
+	})
+}
+
+func (w *world) manager() *distlock.Manager {
+	w.t.Helper()
+	m, err := distlock.New(context.Background(), distlock.Config{Catalog: w.locks, Host: "host"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return m
+}
+
+// schedule starts a scheduler with one job that is over at once, on process i.
+func (w *world) schedule(i int, job gocron.JobDefinition, opts ...gocron.SchedulerOption) gocron.Scheduler {
+	w.t.Helper()
+	s, err := gocron.NewScheduler(append(opts, gocron.WithLocation(time.UTC))...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, err = s.NewJob(job, gocron.NewTask(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.runs, w.by = append(w.runs, time.Now()), append(w.by, i)
+	}), gocron.WithName("report"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.Start()
+	w.t.Cleanup(func() {
+		if err := s.Shutdown(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return s
+}
+
+// count is how often the job ran since it was asked last.
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.runs)
+	w.runs = nil
+	return n
+}
+
+func (w *world) locker(c gocronlock.Config) *gocronlock.Locker {
+	w.t.Helper()
+	c.Manager, c.Store = w.manager(), w.store
+	l, err := gocronlock.NewLocker(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
+// A naive locker locks for each run, as the lockers of gocron do.
+type naive struct{ m *distlock.Manager }
+
+func (n naive) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	guard, err := n.m.Lock(job).TryLock(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return naiveLock{guard}, nil
+}
+
+type naiveLock struct{ *distlock.TryGuard }
+
+func (n naiveLock) Unlock(context.Context) error { return n.Release() }
+
+// gocron issue 841: five processes, started ten seconds apart, with a quick job every minute. With
+// a lock for each run it runs five times a minute; with a slot, once.
+func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		locker func(w *world) gocron.Locker
+		want   int
+	}{
+		{"lock for each run", func(w *world) gocron.Locker { return naive{w.manager()} }, 5 * 60},
+		{"slots", func(w *world) gocron.Locker { return w.locker(gocronlock.Config{Gap: 54 * time.Second}) }, 60},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				for i := range 5 {
+					w.schedule(i, gocron.DurationJob(time.Minute), gocron.WithDistributedLocker(c.locker(w)))
+					time.Sleep(10 * time.Second)
+				}
+				time.Sleep(2*time.Minute + 5*time.Second)
+				w.count()
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if n := w.count(); n != c.want {
+					t.Errorf("the job ran %d times in an hour, want %d", n, c.want)
+				}
+			})
+		})
+	}
+}
+
+// skewed is a clock with a wrong time of day.
+type skewed struct {
+	clockwork.Clock
+	by time.Duration
+}
+
+func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
+
+// The other half of the issue: a cron job on processes whose clocks differ. A slot runs once,
+// whatever the difference.
+func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
+	const hourly = "0 * * * *"
+	schedule, err := cron.ParseStandard(hourly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, skews := range map[string][]time.Duration{
+		"seconds":    {0, 7 * time.Second, -7 * time.Second, 300 * time.Millisecond, -300 * time.Millisecond},
+		"minutes":    {0, 20 * time.Minute, -25 * time.Minute},
+		"hours":      {0, time.Hour, -time.Hour, 90 * time.Minute},
+		"one ahead":  {500 * time.Millisecond},
+		"none right": {time.Minute, 2 * time.Minute, -time.Minute},
+	} {
+		for _, naively := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, naively %v", name, naively), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					time.Sleep(10 * time.Minute)
+					for i, by := range skews {
+						var locker gocron.Locker = naive{w.manager()}
+						if !naively {
+							locker = w.locker(gocronlock.Config{Schedule: schedule})
+						}
+						w.schedule(i, gocron.CronJob(hourly, false), gocron.WithDistributedLocker(locker),
+							gocron.WithClock(skewed{clockwork.NewRealClock(), by}))
+					}
+					time.Sleep(110*time.Minute - time.Second) // to just before an hour
+					time.Sleep(30 * time.Minute)
+					w.count()
+					time.Sleep(6 * time.Hour)
+					n := w.count()
+					if !naively && n != 6 || naively && n < 6 {
+						t.Errorf("the job ran %d times in 6 hours, naively %v", n, naively)
+					}
+					if naively && len(skews) > 1 && n == 6 {
+						t.Error("the naive locker does as well: this proves nothing")
+					}
+				})
+			})
+		}
+	}
+}
+
+// The pause switch stops a job of gocron, too; the record tells what ran.
+func TestLocker_Stopped_DoesNotRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.schedule(0, gocron.DurationJob(time.Minute),
+			gocron.WithDistributedLocker(w.locker(gocronlock.Config{Gap: 54 * time.Second})))
+		time.Sleep(10*time.Minute + time.Second)
+		if n := w.count(); n != 10 {
+			t.Errorf("%d runs, want 10", n)
+		}
+		doc := bson.D{{Key: "_id", Value: "report"}, {Key: "stopped", Value: true}}
+		if err := w.store.Put(singleton.SettingsCollection, doc); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		list, err := singleton.List(t.Context(), w.store)
+		if n := w.count(); n != 0 || err != nil || len(list) != 1 || list[0].Rounds != 10 ||
+			list[0].State != singleton.Done || !list[0].Settings.Stopped {
+			t.Errorf("%d runs while stopped, list %+v, %v", n, list, err)
+		}
+	})
+}
+
+// Of five processes with Electors one runs the jobs; when it closes another one does, and when
+// nobody is left nobody does.
+func TestElector_OneLeader_OthersFollow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var electors []*gocronlock.Elector
+		for i := range 5 {
+			e, err := gocronlock.NewElector(context.Background(), w.manager(), "leader")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = e.Close(context.Background()) })
+			electors = append(electors, e)
+			w.schedule(i, gocron.DurationJob(time.Minute), gocron.WithDistributedElector(e))
+			time.Sleep(10 * time.Second)
+		}
+		w.count()
+		for range 5 {
+			w.mu.Lock()
+			w.by = nil
+			w.mu.Unlock()
+			time.Sleep(10*time.Minute + time.Second)
+			leaders := 0
+			for _, e := range electors {
+				if err := e.IsLeader(t.Context()); err == nil {
+					leaders++
+				} else if !errors.Is(err, gocronlock.ErrNotLeader) {
+					t.Error(err)
+				}
+			}
+			w.mu.Lock()
+			by := slices.Compact(slices.Clone(w.by))
+			w.mu.Unlock()
+			if n := w.count(); n != 10 || len(by) != 1 || leaders != 1 {
+				t.Fatalf("%d runs on the processes %v, %d leaders; want 10, one, 1", n, by, leaders)
+			}
+			if err := electors[by[0]].Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Minute)
+		if n := w.count(); n != 0 {
+			t.Errorf("%d runs without a leader", n)
+		}
+	})
+}
+
+// What cannot be meant is refused, with the field's name.
+func TestNew_BadConfig(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		m := w.manager()
+		for _, c := range []gocronlock.Config{
+			{Store: w.store, Gap: 1}, {Manager: m, Gap: 1}, {Manager: m, Store: w.store},
+			{Manager: m, Store: w.store, Gap: 1, Schedule: singleton.Every(time.Hour)},
+			{Manager: m, Store: w.store, Gap: -1}, {Manager: m, Store: w.store, Gap: 1, Wait: -1},
+		} {
+			if _, err := gocronlock.NewLocker(c); !errors.Is(err, gocronlock.ErrConfig) {
+				t.Errorf("NewLocker(%+v): %v", c, err)
+			}
+		}
+		if _, err := gocronlock.NewElector(t.Context(), nil, "a"); !errors.Is(err, gocronlock.ErrConfig) {
+			t.Errorf("NewElector: %v", err)
+		}
+		if _, err := gocronlock.NewElector(t.Context(), m, ""); !errors.Is(err, gocronlock.ErrConfig) {
+			t.Errorf("NewElector: %v", err)
+		}
+	})
+}
+
+// A schedule of robfig/cron is a Schedule of package singleton: its slots run once, at their time
+// of the day in their zone.
+func TestCron_IsASchedule(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		schedule, err := cron.ParseStandard("30 9 * * 1-5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		zone := time.FixedZone("there", 2*3600)
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		var slots []string
+		for range 3 {
+			m := w.manager()
+			wg.Go(func() {
+				err := singleton.RunSlots(ctx, m, singleton.Slots{Name: "report", Store: w.store, Schedule: schedule, Zone: zone,
+					Do: func(_ context.Context, s singleton.Slot) error {
+						slots = append(slots, s.Time.Format("Mon 15:04 -0700"))
+						return nil
+					}})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(4 * 24 * time.Hour) // from a Saturday to Tuesday night
+		cancel()
+		wg.Wait()
+		if want := []string{"Mon 09:30 +0200", "Tue 09:30 +0200"}; !slices.Equal(slots, want) {
+			t.Errorf("slots %q, want %q", slots, want)
+		}
+	})
+}
+
+// panicking is a schedule with a mistake.
+type panicking struct{}
+
+func (panicking) Next(time.Time) time.Time { panic("boom") }
+
+// It tries to break: a schedule that panics keeps no lock, and a nil context is an error.
+func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		l, err := gocronlock.NewLocker(gocronlock.Config{Manager: w.manager(), Store: w.store, Schedule: panicking{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is gone")
+				}
+			}()
+			_, _ = l.Lock(t.Context(), "report")
+		}()
+		if _, err := w.manager().Lock("report").TryLock(t.Context()); err != nil {
+			t.Errorf("the lock is not free: %v", err)
+		}
+		var none context.Context
+		if _, err := l.Lock(none, "report"); !errors.Is(err, gocronlock.ErrConfig) {
+			t.Error(err)
+		}
+	})
+}

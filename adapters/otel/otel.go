@@ -1,0 +1,136 @@
+package otel
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"mongodlm/distlock"
+)
+
+// scope is the name of the instrumentation.
+const scope = "mongodlm/adapters/otel"
+
+// Attributes of the spans. All are strings but the fence, an integer, and the times, seconds.
+const (
+	attrName     = attribute.Key("distlock.lock.name")
+	attrWhy      = attribute.Key("distlock.lock.why")
+	attrMode     = attribute.Key("distlock.lock.mode")
+	attrFence    = attribute.Key("distlock.lock.fence")
+	attrSession  = attribute.Key("distlock.lock.session")
+	attrProcess  = attribute.Key("distlock.process")
+	attrPrevious = attribute.Key("distlock.previous_process")
+	attrOutcome  = attribute.Key("distlock.outcome")
+	attrCause    = attribute.Key("distlock.cause")
+	attrRule     = attribute.Key("distlock.takeover.rule")
+	attrEvidence = attribute.Key("distlock.takeover.evidence")
+	attrWaited   = attribute.Key("distlock.waited")
+	attrHeld     = attribute.Key("distlock.held")
+)
+
+// Options are the settings of a Tracer. The zero value is usable.
+type Options struct {
+	// Provider makes the tracer; default: the global one.
+	Provider trace.TracerProvider
+}
+
+// A Tracer makes spans of events. It is a [distlock.ContextObserver]. Safe for concurrent use; what
+// it waits for is what the span processor of the program waits for, so let that be one that exports
+// in the background.
+type Tracer struct{ tracer trace.Tracer }
+
+var _ distlock.ContextObserver = (*Tracer)(nil)
+
+// New makes a Tracer.
+func New(o Options) *Tracer {
+	if o.Provider == nil {
+		o.Provider = otel.GetTracerProvider()
+	}
+	return &Tracer{o.Provider.Tracer(scope)}
+}
+
+// Observe implements [distlock.Observer]: the spans have no parents.
+func (t *Tracer) Observe(e distlock.Event) { t.ObserveContext(context.Background(), e) }
+
+// ObserveContext implements [distlock.ContextObserver].
+func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
+	switch e.Kind {
+	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,
+		distlock.EventGaveUp:
+		t.span(ctx, "distlock acquire", e)
+	case distlock.EventReleased:
+		t.span(ctx, "distlock release", e)
+	case distlock.EventPing, distlock.EventPingFailed:
+	default:
+		t.span(ctx, "distlock "+e.Kind.String(), e)
+	}
+}
+
+// span makes a span that is over. It began as long ago as the event says.
+func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
+	attributes := []attribute.KeyValue{attrProcess.String(clean(e.Process)), attrOutcome.String(e.Kind.String())}
+	text := func(key attribute.Key, value string) {
+		if value != "" {
+			attributes = append(attributes, key.String(clean(value)))
+		}
+	}
+	text(attrName, e.Name)
+	text(attrWhy, e.Why)
+	text(attrMode, e.Mode)
+	text(attrPrevious, e.Previous)
+	text(attrCause, e.Cause())
+	if !e.Session.IsZero() {
+		attributes = append(attributes, attrSession.String(e.Session.Hex()))
+	}
+	if e.Fence != 0 {
+		attributes = append(attributes, attrFence.Int64(e.Fence))
+	}
+	if e.Waited != 0 {
+		attributes = append(attributes, attrWaited.Float64(e.Waited.Seconds()))
+	}
+	if e.Held != 0 {
+		attributes = append(attributes, attrHeld.Float64(e.Held.Seconds()))
+	}
+	ctx, span := t.tracer.Start(ctx, name, trace.WithTimestamp(e.At.Add(-e.Waited)),
+		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attributes...))
+	defer span.End(trace.WithTimestamp(e.At))
+	switch {
+	case failed(e):
+		span.RecordError(e.Err, trace.WithTimestamp(e.At))
+		span.SetStatus(codes.Error, e.Cause())
+	case e.Kind == distlock.EventTakenOver:
+		_, takeover := t.tracer.Start(ctx, "distlock takeover", trace.WithTimestamp(e.At),
+			trace.WithAttributes(append(attributes, byRule(e)...)...))
+		takeover.End(trace.WithTimestamp(e.At))
+	case e.Kind == distlock.EventGranted || e.Rule != "":
+		span.AddEvent(e.Kind.String(), trace.WithTimestamp(e.At), trace.WithAttributes(byRule(e)...))
+	}
+}
+
+// byRule says on which rule and evidence somebody was taken for dead.
+func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
+	if e.Rule != "" {
+		attributes = append(attributes, attrRule.String(clean(e.Rule)))
+	}
+	if e.Evidence != "" {
+		attributes = append(attributes, attrEvidence.String(clean(e.Evidence)))
+	}
+	return attributes
+}
+
+// failed reports whether an event is an error to whoever looks at a trace: a lock that is held by
+// another is none, nor is a caller that gave up.
+func failed(e distlock.Event) bool {
+	switch e.Cause() {
+	case "", "held", "canceled", "closed":
+		return false
+	}
+	return true
+}
+
+// clean makes a text fit for a span: valid UTF-8, as other processes may have written it.
+func clean(text string) string { return strings.ToValidUTF8(text, "?") }

@@ -1,0 +1,219 @@
+package otel_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+
+	"mongodlm/adapters/otel"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// traced is a program with a tracer of its own and processes that tell it of their locks.
+type traced struct {
+	t        *testing.T
+	store    *memcatalog.Catalog
+	recorder *tracetest.SpanRecorder
+	provider *sdk.TracerProvider
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, w *traced)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &traced{t: t, store: memcatalog.New(memcatalog.Options{}), recorder: tracetest.NewSpanRecorder()}
+		w.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(w.recorder))
+		test(t, w)
+	})
+}
+
+func (w *traced) start() *distlock.Manager {
+	w.t.Helper()
+	m, err := distlock.New(w.t.Context(), distlock.Config{
+		Catalog: w.store, Host: "host", Observer: otel.New(otel.Options{Provider: w.provider}),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
+	return m
+}
+
+// take returns the spans of one name that have ended.
+func (w *traced) take(name string) []sdk.ReadOnlySpan {
+	return slices.DeleteFunc(w.recorder.Ended(), func(s sdk.ReadOnlySpan) bool { return s.Name() != name })
+}
+
+// only returns the one span of that name.
+func (w *traced) only(name string) sdk.ReadOnlySpan {
+	w.t.Helper()
+	spans := w.take(name)
+	if len(spans) != 1 {
+		w.t.Fatalf("%d spans %q, want 1: %v", len(spans), name, w.recorder.Ended())
+	}
+	return spans[0]
+}
+
+func attr(attributes []attribute.KeyValue, key string) string {
+	for _, a := range attributes {
+		if string(a.Key) == key {
+			return a.Value.Emit()
+		}
+	}
+	return ""
+}
+
+func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
+
+// The span of an acquisition that waited lasts as long as the wait and says that the lock was
+// handed over; that of the release, which has no context, is a child of the same caller.
+func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *traced) {
+		first, second := w.start(), w.start()
+		before, err := first.Lock("a").TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.recorder.Reset()
+		ctx, caller := w.provider.Tracer("caller").Start(t.Context(), "work")
+		time.AfterFunc(time.Minute, func() { _ = before.Release() })
+		g, err := second.Lock("a").Lock(ctx, distlock.Why("nightly"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if err := g.Release(); err != nil {
+			t.Fatal(err)
+		}
+		caller.End()
+		acquire := w.only("distlock acquire")
+		if d := lasted(acquire); d < time.Minute || d > time.Minute+5*time.Second {
+			t.Errorf("the acquisition lasted %v", d)
+		}
+		if len(acquire.Events()) != 1 || acquire.Events()[0].Name != "granted" {
+			t.Errorf("its events are %v", acquire.Events())
+		}
+		for key, want := range map[string]string{
+			"distlock.outcome": "granted", "distlock.lock.name": "a", "distlock.lock.why": "nightly",
+			"distlock.lock.mode": "exclusive", "distlock.process": second.Process(),
+			"distlock.lock.session": g.Session().Hex(), "distlock.cause": "",
+		} {
+			if got := attr(acquire.Attributes(), key); got != want {
+				t.Errorf("%s is %q, want %q", key, got, want)
+			}
+		}
+		releases := w.take("distlock release")
+		mine := releases[len(releases)-1]
+		if held := attr(mine.Attributes(), "distlock.held"); held != "3600" {
+			t.Errorf("held for %q seconds, want 3600", held)
+		}
+		for _, s := range []sdk.ReadOnlySpan{acquire, mine} {
+			if s.Parent().SpanID() != caller.SpanContext().SpanID() || s.Status().Code != codes.Unset {
+				t.Errorf("%s is a child of %v, not of the caller; status %v", s.Name(), s.Parent(), s.Status())
+			}
+		}
+	})
+}
+
+// A lock that is held is no error in a trace; a process without a heartbeat is.
+func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *traced) {
+		tracer := otel.New(otel.Options{Provider: w.provider})
+		tracer.Observe(distlock.Event{Kind: distlock.EventRefused, At: time.Now(), Err: &distlock.HeldError{Name: "a"}})
+		if s := w.only("distlock acquire"); s.Status().Code != codes.Unset || attr(s.Attributes(), "distlock.cause") != "held" {
+			t.Errorf("a held lock: %v, %v", s.Status(), s.Attributes())
+		}
+		w.recorder.Reset()
+		err := errors.Join(errors.New("acquire"), distlock.ErrNoHeartbeat)
+		tracer.Observe(distlock.Event{Kind: distlock.EventGaveUp, At: time.Now(), Waited: time.Second, Err: err})
+		s := w.only("distlock acquire")
+		if s.Status().Code != codes.Error || s.Status().Description != "no heartbeat" || len(s.Events()) != 1 || lasted(s) != time.Second {
+			t.Errorf("no heartbeat: %v, %v", s.Status(), s.Events())
+		}
+	})
+}
+
+// A takeover is a span in that of the acquisition, with its evidence; texts of other processes are
+// made fit.
+func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *traced) {
+		tracer := otel.New(otel.Options{Provider: w.provider})
+		tracer.Observe(distlock.Event{Kind: distlock.EventTakenOver, At: time.Now(), Waited: time.Minute, Name: "a",
+			Previous: "host\xff:1", Rule: "watch", Evidence: "rule watch: ping unchanged"})
+		acquire, takeover := w.only("distlock acquire"), w.only("distlock takeover")
+		if takeover.Parent().SpanID() != acquire.SpanContext().SpanID() || lasted(takeover) != 0 {
+			t.Errorf("the takeover is a child of %v and lasted %v", takeover.Parent(), lasted(takeover))
+		}
+		for key, want := range map[string]string{
+			"distlock.takeover.rule": "watch", "distlock.takeover.evidence": "rule watch: ping unchanged",
+			"distlock.previous_process": "host?:1", "distlock.lock.name": "a",
+		} {
+			if got := attr(takeover.Attributes(), key); got != want {
+				t.Errorf("%s is %q, want %q", key, got, want)
+			}
+		}
+	})
+}
+
+// docs/metrics.md lists the spans and their attributes.
+func TestDocument_ListsSpansAndAttributes(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *traced) {
+		text, err := os.ReadFile("../../docs/metrics.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tracer := otel.New(otel.Options{Provider: w.provider})
+		for kind := range distlock.EventProcessOver + 1 {
+			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a", Why: "b",
+				Mode: "shared", Session: bson.NewObjectID(), Fence: 1, Previous: "c", Rule: "watch", Evidence: "d"})
+			if strings.HasPrefix(kind.String(), "EventKind") { // none is between those of locks and of processes
+				w.recorder.Reset()
+			}
+			for _, s := range w.recorder.Ended() {
+				for _, a := range s.Attributes() {
+					if !strings.Contains(string(text), "`"+string(a.Key)+"`") {
+						t.Errorf("attribute %s is not documented", a.Key)
+					}
+				}
+				if !strings.Contains(string(text), "`"+s.Name()+"`") {
+					t.Errorf("span %q is not documented", s.Name())
+				}
+			}
+		}
+	})
+}
+
+// Pings make no spans, and every other kind makes one at least that has ended.
+func TestTracer_EveryKind_EndsItsSpans(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *traced) {
+		tracer := otel.New(otel.Options{Provider: w.provider})
+		for first, last := range map[distlock.EventKind]distlock.EventKind{
+			distlock.EventAcquired: distlock.EventEvicted, distlock.EventCondemned: distlock.EventProcessOver,
+		} {
+			for kind := first; kind <= last; kind++ {
+				w.recorder.Reset()
+				tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Rule: "watch"})
+				ping := kind == distlock.EventPing || kind == distlock.EventPingFailed
+				started, ended := len(w.recorder.Started()), len(w.recorder.Ended())
+				if started != ended || (ended == 0) != ping {
+					t.Errorf("%v: %d spans began, %d ended", kind, started, ended)
+				}
+			}
+		}
+	})
+}

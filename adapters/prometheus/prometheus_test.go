@@ -1,0 +1,273 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"mongodlm/adapters/prometheus"
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newCollector(t *testing.T, names ...string) *prometheus.Collector {
+	t.Helper()
+	c, err := prometheus.New(prometheus.Options{Names: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// start starts a process that is shown by a Collector.
+func start(t *testing.T, store catalog.Catalog, names ...string) (*distlock.Manager, *prometheus.Collector) {
+	t.Helper()
+	c := newCollector(t, names...)
+	m, err := distlock.New(t.Context(), distlock.Config{Catalog: store, Host: "host", Observer: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close(context.Background()) })
+	c.Watch(m)
+	return m, c
+}
+
+func compare(t *testing.T, c prom.Collector, want string, names ...string) {
+	t.Helper()
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every name and help follows Prometheus' conventions, whatever was observed.
+func TestCollector_Names_FollowTheConventions(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][]string{nil, {"a"}} {
+		c := newCollector(t, names...)
+		everything(c)
+		c.Watch(source{})
+		problems, err := testutil.CollectAndLint(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+		if err := prom.NewPedanticRegistry().Register(c); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What a process does and how it stands is shown with the words of package distlock, and nothing
+// names a lock.
+func TestCollector_OneProcess_IsShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, c := start(t, memcatalog.New(memcatalog.Options{}))
+		g, err := m.Lock("secret/name").TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Lock("secret/name").TryLock(t.Context()); !errors.Is(err, distlock.ErrHeld) {
+			t.Fatal(err)
+		}
+		time.Sleep(45 * time.Second)
+		compare(t, c, `
+# HELP distlock_acquisitions_total Calls that acquire, by outcome (acquired, granted in line, taken_over, refused, gave_up) and cause.
+# TYPE distlock_acquisitions_total counter
+distlock_acquisitions_total{cause="",outcome="acquired"} 1
+distlock_acquisitions_total{cause="held",outcome="refused"} 1
+# HELP distlock_held_locks Locks that are held, lost and not yet released ones too.
+# TYPE distlock_held_locks gauge
+distlock_held_locks 1
+# HELP distlock_takeover_time_seconds Silence after which a holder may be overtaken, as configured.
+# TYPE distlock_takeover_time_seconds gauge
+distlock_takeover_time_seconds 900
+`, "distlock_acquisitions_total", "distlock_held_locks", "distlock_takeover_time_seconds")
+		if err := g.Release(); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, c, `
+# HELP distlock_held_locks Locks that are held, lost and not yet released ones too.
+# TYPE distlock_held_locks gauge
+distlock_held_locks 0
+# HELP distlock_releases_total Releases; the cause is empty where the lock was freed while it was trusted.
+# TYPE distlock_releases_total counter
+distlock_releases_total{cause=""} 1
+`, "distlock_releases_total", "distlock_held_locks")
+		text := page(t, c)
+		for _, want := range []string{
+			`distlock_hold_seconds_bucket{le="30"} 0`, `distlock_hold_seconds_bucket{le="60"} 1`,
+			`distlock_commands_total{kind="release"} 1`, `distlock_listening{by="stream"} 0`,
+			`distlock_server_info{kind="memory"`, `distlock_wait_seconds_count{outcome="refused"} 1`,
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s is missing in:\n%s", want, text)
+			}
+		}
+		if strings.Contains(text, "secret") {
+			t.Errorf("the name of a lock is shown:\n%s", text)
+		}
+	})
+}
+
+// page is what Prometheus gets.
+func page(t *testing.T, c prom.Collector) string {
+	t.Helper()
+	r := prom.NewPedanticRegistry()
+	if err := r.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
+		ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	text, err := io.ReadAll(w.Result().Body)
+	if err != nil || w.Code != 200 {
+		t.Fatalf("%d, %v: %s", w.Code, err, text)
+	}
+	return string(text)
+}
+
+// Names that were asked for are told apart; all others are one, however many there are.
+func TestCollector_Names_AreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, c := start(t, memcatalog.New(memcatalog.Options{}), "a")
+		for _, name := range []string{"a", "b", "c"} {
+			g, err := m.Lock(name).TryLock(t.Context())
+			if err == nil {
+				err = g.Release()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		compare(t, c, `
+# HELP distlock_releases_total Releases; the cause is empty where the lock was freed while it was trusted.
+# TYPE distlock_releases_total counter
+distlock_releases_total{cause="",lock=""} 2
+distlock_releases_total{cause="",lock="a"} 1
+`, "distlock_releases_total")
+	})
+	for what, names := range map[string][]string{"101 names": make([]string, 101), "a name that is no UTF-8": {"a\xff"}} {
+		if _, err := prometheus.New(prometheus.Options{Names: names}); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}
+
+// A scrape whose reader has stopped in the middle keeps no lock waiting, although what happens now
+// are series that there have not been.
+func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
+	t.Parallel()
+	m, c := start(t, memcatalog.New(memcatalog.Options{}), "a", "b")
+	work := func(name string) error {
+		g, err := m.Lock(name).TryLock(t.Context())
+		if err != nil {
+			return err
+		}
+		return g.Release()
+	}
+	if err := work("a"); err != nil {
+		t.Fatal(err)
+	}
+	metrics := make(chan prom.Metric)
+	scraped := make(chan struct{})
+	go func() { // ends when the rest is read
+		defer close(scraped)
+		c.Collect(metrics)
+		close(metrics)
+	}()
+	<-metrics // and now it reads no more
+	worked := make(chan error, 1)
+	go func() { worked <- work("b") }() // ends with the lock
+	select {
+	case err := <-worked:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a lock waits for a scrape")
+	}
+	for range metrics {
+	}
+	<-scraped
+}
+
+// source stands for a Manager.
+type source struct{ stats distlock.Stats }
+
+func (s source) Stats() distlock.Stats {
+	if s.stats.Commands == nil {
+		s.stats.Commands = map[string]int64{"ping": 3}
+	}
+	return s.stats
+}
+func (source) Config() distlock.Config {
+	return distlock.Config{Ping: time.Second, Takeover: time.Minute}
+}
+
+// everything is observed once.
+func everything(c *prometheus.Collector) {
+	for kind := distlock.EventAcquired; kind <= distlock.EventEvicted; kind++ {
+		c.Observe(distlock.Event{Kind: kind, Name: "a", Rule: "at once", Waited: time.Second, Held: time.Minute,
+			Err: distlock.ErrNoHeartbeat})
+	}
+	for kind := distlock.EventCondemned; kind <= distlock.EventProcessOver; kind++ {
+		c.Observe(distlock.Event{Kind: kind, Rule: "watch", Waited: time.Second})
+	}
+}
+
+// What is rare is shown with zero before it happens, so that its first increase is seen; causes are
+// words of their own.
+func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	for _, want := range []string{
+		`distlock_takeovers_total{rule="at_once"} 0`, `distlock_takeovers_total{rule="lease"} 0`,
+		`distlock_losses_total{cause="no_ping"} 0`, `distlock_losses_total{cause="ping_changed"} 0`,
+		`distlock_evictions_total{party="waiter",rule="watch"} 0`, `distlock_condemnations_total{rule="witnesses"} 0`,
+	} {
+		if text := page(t, c); !strings.Contains(text, want) {
+			t.Errorf("%s is missing in:\n%s", want, text)
+		}
+	}
+	c.Observe(distlock.Event{Kind: distlock.EventTakenOver, Rule: "at once"})
+	c.Observe(distlock.Event{Kind: distlock.EventRefused, Err: distlock.ErrNoHeartbeat})
+	for _, want := range []string{
+		`distlock_takeovers_total{rule="at_once"} 1`,
+		`distlock_acquisitions_total{cause="no_heartbeat",outcome="refused"} 1`,
+	} {
+		if text := page(t, c); !strings.Contains(text, want) {
+			t.Errorf("%s is missing in:\n%s", want, text)
+		}
+	}
+}
+
+// What a server says of itself is no way to break a scrape, nor is a second Manager.
+func TestCollector_OddServer_IsEscaped(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	c.Watch(source{})
+	c.Watch(source{distlock.Stats{Listening: "polling", Server: distlock.Server{Kind: "mongos", Version: "7\xff\n\"}"}}})
+	text := page(t, c)
+	if !regexp.MustCompile(`(?m)^distlock_server_info\{kind="mongos",version=".*"\} 1$`).MatchString(text) ||
+		!strings.Contains(text, `distlock_listening{by="polling"} 1`) {
+		t.Error(text)
+	}
+}

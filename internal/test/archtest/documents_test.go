@@ -1,0 +1,383 @@
+package archtest_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A document may name in backticks what is written elsewhere. Such names are not declared here:
+// those of mongos and of MongoDB, of other programs, of the documents in the database, and
+// patterns.
+var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
+	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
+	`ConfigServer|config\.(locks|lockpings)|(sharers|waiters)\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
+	`claim\.(attempts|batch|fence|notBefore|session|slot|state)`,
+	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, defines of the model
+	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
+	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
+	// Alerts and attributes of spans, which tests of metrics/prometheus and metrics/otel compare.
+	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
+	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // how names are written
+}, "|") + `)$`)
+
+// house is what can be named: the files, and what the Go files declare and say.
+type house struct {
+	files    map[string]bool            // files and folders, from the root
+	bases    map[string][]string        // the files of one base name
+	declared map[string]map[string]bool // by package, "" for all: f, T, T.m, m
+	tests    []string
+	words    map[string]bool // in strings
+	text     string          // all Go files but this one
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{files: map[string]bool{}, bases: map[string][]string{},
+		declared: map[string]map[string]bool{}, words: map[string]bool{}}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && d.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		name, err = filepath.Rel(root, name)
+		name = filepath.ToSlash(name)
+		h.files[name] = true
+		h.bases[path.Base(name)] = append(h.bases[path.Base(name)], name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	sources(t, func(name string, source []byte) {
+		if name == "internal/test/archtest/documents_test.go" {
+			return
+		}
+		text.Write(source)
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.declare(strings.TrimSuffix(file.Name.Name, "_test"), file)
+	})
+	h.text = text.String()
+	return h
+}
+
+// declare notes what a file declares at the top, the members of its types, and the words of its
+// strings.
+func (h *house) declare(pkg string, file *ast.File) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
+			for _, word := range word.FindAllString(s.Value, -1) {
+				h.words[word] = true
+			}
+		}
+		return true
+	})
+	note := func(name string) {
+		for _, p := range []string{"", pkg} {
+			if h.declared[p] == nil {
+				h.declared[p] = map[string]bool{}
+			}
+			h.declared[p][name] = true
+		}
+	}
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			note(name)
+			if d.Recv != nil {
+				note(typeName(d.Recv.List[0].Type) + "." + name)
+			} else if strings.HasPrefix(name, "Test") {
+				h.tests = append(h.tests, name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						note(name.Name)
+					}
+				case *ast.TypeSpec:
+					note(s.Name.Name)
+					for _, member := range members(s.Type) {
+						note(member)
+						note(s.Name.Name + "." + member)
+					}
+				}
+			}
+		}
+	}
+}
+
+// members are the fields of a struct, the methods of an interface.
+func members(of ast.Expr) (names []string) {
+	var list *ast.FieldList
+	switch of := of.(type) {
+	case *ast.StructType:
+		list = of.Fields
+	case *ast.InterfaceType:
+		list = of.Methods
+	default:
+		return nil
+	}
+	for _, field := range list.List {
+		for _, name := range field.Names {
+			names = append(names, name.Name)
+		}
+	}
+	return names
+}
+
+func typeName(of ast.Expr) string {
+	switch of := of.(type) {
+	case *ast.StarExpr:
+		return typeName(of.X)
+	case *ast.IndexExpr:
+		return typeName(of.X)
+	case *ast.Ident:
+		return of.Name
+	}
+	return ""
+}
+
+var (
+	fenced    = regexp.MustCompile("(?ms)^```.*?^```")
+	backticks = regexp.MustCompile("`([^`]+)`")
+	links     = regexp.MustCompile(`\]\(([^):#]+)[^)]*\)`)
+	folders   = regexp.MustCompile(`(?:^|\s)\./([\w/-]+)`)
+
+	testName  = regexp.MustCompile(`^(?:(\w+)\.)?(Test\w*)(\*|\.\.\.)?(?:/(\S+))?$`)
+	testEnd   = regexp.MustCompile(`^\.\.\.(_\w+)$`)
+	caseName  = regexp.MustCompile(`^(?:catalogtest )?([A-Z]\w+)/(\w+)(\.\.\.)?$`)
+	fileName  = regexp.MustCompile(`^([\w./-]+\.(?:go|md|mod|pml|work|yml))(?: ([\w.]+))?$`)
+	pathName  = regexp.MustCompile(`^[.\w-]+(/[\w-]+)*/?$`)
+	inPackage = regexp.MustCompile(`^([a-z]+) ([\w.]+)$`)
+	dotted    = regexp.MustCompile(`^\*?(\w+)\.(\w+)$`)
+	setting   = regexp.MustCompile(`^([A-Z]\w+): (\w+)\.(\w+)$`)
+	called    = regexp.MustCompile(`^(?:(\w+)\.)?(\w+)\(.*\)$`)
+	flagName  = regexp.MustCompile(`(?:^|\s)--?([a-z][\w.-]+)`)
+	oneWord   = regexp.MustCompile(`^\*?(\w+)$`)
+	command   = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
+	word      = regexp.MustCompile(`\w+`)
+	event     = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
+	phrase    = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
+)
+
+// missing returns what of a name in backticks does not exist; "" when all does.
+func (h *house) missing(name string) string {
+	is := func(ok bool, what string) string {
+		if ok {
+			return ""
+		}
+		return what
+	}
+	if foreignNames.MatchString(name) {
+		return ""
+	}
+	if m := testName.FindStringSubmatch(name); m != nil {
+		return h.missingTest(m[1], m[2], m[3] != "", m[4])
+	}
+	if m := testEnd.FindStringSubmatch(name); m != nil {
+		return is(slices.ContainsFunc(h.tests, func(s string) bool { return strings.HasSuffix(s, m[1]) }),
+			"no test with that end")
+	}
+	if m := caseName.FindStringSubmatch(name); m != nil && !h.files[name] {
+		end := `"`
+		if m[3] != "" {
+			end = ""
+		}
+		return is(strings.Contains(h.text, `{"`+m[1]+`", `) && strings.Contains(h.text, `"`+m[2]+end),
+			"no such case in catalogtest")
+	}
+	if m := fileName.FindStringSubmatch(name); m != nil {
+		if !h.files[m[1]] && (strings.Contains(m[1], "/") || h.bases[m[1]] == nil) {
+			return "no such file"
+		}
+		return is(m[2] == "" || h.declared[""][m[2]], "not declared")
+	}
+	return h.missingSymbol(name)
+}
+
+// missingSymbol judges what is neither a test nor a file.
+func (h *house) missingSymbol(name string) string {
+	unless := func(ok bool, what string) string {
+		if ok {
+			return ""
+		}
+		return what
+	}
+	if command.MatchString(name) || strings.HasPrefix(name, "-") {
+		for _, m := range flagName.FindAllStringSubmatch(name, -1) {
+			ours := strings.HasPrefix(name, "-") || strings.Contains(m[0], "--") || strings.Contains(m[1], ".")
+			if ours && !strings.Contains(h.text, `"`+m[1]+`"`) {
+				return "no such flag: " + m[1]
+			}
+		}
+		return ""
+	}
+	if m := inPackage.FindStringSubmatch(name); m != nil && h.declared[m[1]] != nil {
+		return unless(h.declared[m[1]][m[2]], "not declared in that package")
+	}
+	if m := setting.FindStringSubmatch(name); m != nil {
+		return unless(h.declared[""][m[1]] && h.declared[m[2]][m[3]], "no such setting")
+	}
+	if m := dotted.FindStringSubmatch(name); m != nil {
+		pkg, all := h.declared[m[1]], h.declared[""]
+		return unless(pkg != nil && pkg[m[2]] || all[m[1]+"."+m[2]] || variable(all, m[1], m[2]) || h.files[name],
+			"no such member of a package or type")
+	}
+	if m := called.FindStringSubmatch(name); m != nil {
+		all := h.declared[""]
+		return unless(all[m[2]] && (m[1] == "" || h.declared[m[1]][m[2]] || all[m[1]+"."+m[2]] ||
+			variable(all, m[1], m[2])), "no such function")
+	}
+	if m := oneWord.FindStringSubmatch(name); m != nil {
+		if strings.ToLower(m[1]) != m[1] { // an identifier, or a field of a document
+			return unless(h.declared[""][m[1]] || strings.Contains(h.text, `"`+m[1]+`"`), "not declared")
+		}
+		return unless(h.declared[""][m[1]] || h.declared[m[1]] != nil || h.words[m[1]] || h.files[m[1]],
+			"neither declared nor in a string")
+	}
+	if pathName.MatchString(name) && strings.Contains(name, "/") {
+		p := strings.TrimSuffix(strings.TrimPrefix(name, "mongodlm/"), "/")
+		return unless(h.files[p] || !h.files[strings.SplitN(p, "/", 2)[0]], "no such folder")
+	}
+	if phrase.MatchString(name) {
+		said := strings.TrimSuffix(name, " failed") // which episodes add
+		return unless(strings.Contains(h.text, said), "nothing in the code says so")
+	}
+	return ""
+}
+
+// variable reports whether a name is that of a variable of the examples with such a method.
+func variable(declared map[string]bool, name, method string) bool {
+	of := map[string]string{"guard": "TryGuard", "manager": "Manager", "lock": "DistributedLock"}
+	return declared[of[name]+"."+method]
+}
+
+func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
+	if begins {
+		if !slices.ContainsFunc(h.tests, func(s string) bool { return strings.HasPrefix(s, test) }) {
+			return "no test that begins so"
+		}
+		return ""
+	}
+	if !h.declared[pkg][test] {
+		return "no such test"
+	}
+	plain := strings.ReplaceAll(sub, "_", " ")
+	if sub != "" && !strings.Contains(h.text, `"`+sub+`"`) && !strings.Contains(h.text, `"`+plain+`"`) {
+		return "no such subtest"
+	}
+	return ""
+}
+
+// documents are those that tell of the house as it is. What CHANGELOG.md names may be gone; its
+// tests are not.
+func documents(t *testing.T) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(name string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(name, ".md") {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		t.Fatalf("documents: %q, %v", names, err)
+	}
+	return append(names, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md"),
+		filepath.Join(root, "CHANGELOG.md"))
+}
+
+// What the documents name exists: tests, files, folders, packages, functions, types, their members,
+// flags, and what the log says. The list of what exists is tried first, on what does and what does
+// not.
+func TestDocuments_NameWhatExists(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.tryOut(t)
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, _ := filepath.Rel(root, name)
+		prose := strings.ReplaceAll(fenced.ReplaceAllString(string(text), ""), "\n", " ")
+		for _, m := range backticks.FindAllStringSubmatch(prose, -1) {
+			if said == "CHANGELOG.md" && !testName.MatchString(m[1]) {
+				continue
+			}
+			if what := h.missing(m[1]); what != "" {
+				t.Errorf("%s: `%s`: %s", said, m[1], what)
+			}
+		}
+		for _, m := range event.FindAllStringSubmatch(string(text), -1) {
+			for _, of := range backticks.FindAllStringSubmatch(m[1], -1) {
+				start, more := strings.CutSuffix(of[1], " ...")
+				if !more {
+					start = strings.TrimSuffix(start, " failed") + `"`
+				}
+				if !strings.Contains(h.text, `"`+start) {
+					t.Errorf("%s: `%s`: no such event of the log", said, of[1])
+				}
+			}
+		}
+		for _, m := range folders.FindAllStringSubmatch(string(text), -1) {
+			if !h.files[m[1]] && m[1] != "pan" { // what spin makes
+				t.Errorf("%s: ./%s: no such folder", said, m[1])
+			}
+		}
+		for _, m := range links.FindAllStringSubmatch(prose, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", said, m[1])
+			}
+		}
+	}
+}
+
+// tryOut makes sure that the list tells what exists from what does not.
+func (h *house) tryOut(t *testing.T) {
+	t.Helper()
+	for there, gone := range map[string]string{
+		"TestReadme_ExampleIsTheTest":                          "TestReadme_IsGone",
+		"archtest.TestReadme_ExampleIsTheTest":                 "takeover.TestReadme_ExampleIsTheTest",
+		"TestReadme_*":                                         "TestGone_*",
+		"takeover.TestDecide_WatchRule/server_stepped_forward": "takeover.TestDecide_WatchRule/gone_for_ever",
+		"catalogtest Odd/State":                                "catalogtest Odd/Gone",
+		"takeover/decide.go":                                   "takeover/gone.go",
+		"decide.go":                                            "gone_away.go",
+		"takeover/elapsed.go byOwnClock":                       "takeover/elapsed.go goneAway",
+		"takeover byOwnClock":                                  "takeover goneAway",
+		"takeover.Decide":                                      "takeover.GoneAway",
+		"Term.Err":                                             "Term.GoneAway",
+		"guard.Context()":                                      "guard.GoneAway()",
+		"distlock.WaitAtMost(d)":                               "distlock.GoneAway(d)",
+		"TakeoverRule: takeover.WatchOnly":                     "GoneAway: takeover.WatchOnly",
+		"ErrHeld":                                              "ErrGoneAway",
+		"internal/test/archtest":                               "internal/goneaway",
+		"--database":                                           "--gone-away",
+		"go test ./internal/test/mutant -mutant.every=1":       "go test ./internal/test/mutant -gone.away=1",
+		"ping loop is late":                                    "ping loop is goneaway",
+	} {
+		if what := h.missing(there); what != "" {
+			t.Errorf("%s is there, and missed: %s", there, what)
+		}
+		if h.missing(gone) == "" {
+			t.Errorf("%s is not there, and not missed", gone)
+		}
+	}
+}

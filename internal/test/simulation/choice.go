@@ -1,0 +1,59 @@
+package simulation
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"mongodlm/internal/test/virtual"
+)
+
+// choose settles who is first among the events of one instant: by the choices of the schedule, then
+// by its seed, then in the order of processes. Events of one process keep their order, unless there
+// is a seed.
+func (w *world) choose(due []*virtual.Event) int {
+	heads := make([]int, 0, len(due))
+	for i, e := range due {
+		if !slices.ContainsFunc(heads, func(h int) bool { return due[h].Owner == e.Owner }) {
+			heads = append(heads, i)
+		}
+	}
+	slices.SortFunc(heads, func(a, b int) int { return cmp.Compare(due[a].Owner, due[b].Owner) })
+	pick := 0
+	if len(heads) > 1 {
+		n := len(w.options)
+		w.options = append(w.options, len(heads))
+		w.when = append(w.when, due[0].At)
+		switch {
+		case n < len(w.s.Choices):
+			pick = w.s.Choices[n] % len(heads)
+		case w.s.Seed != 0:
+			pick = int(w.chance("order", due[0].At, uint64(n)) % uint64(len(heads)))
+		}
+	}
+	head := heads[pick]
+	if w.s.Seed == 0 {
+		return head
+	}
+	own := make([]int, 0, len(due))
+	for i, e := range due {
+		if e.Owner == due[head].Owner {
+			own = append(own, i)
+		}
+	}
+	return own[w.chance("own order", due[0].At, uint64(due[head].Owner+1))%uint64(len(own))]
+}
+
+// chance is a number that depends on the seed and the arguments alone, so that leaving one fault
+// out changes as little as possible of what else happens.
+func (w *world) chance(what string, at time.Duration, n uint64) uint64 {
+	h := w.s.Seed*0x9e3779b97f4a7c15 + uint64(at)*0xbf58476d1ce4e5b9 + n*0x94d049bb133111eb
+	for _, c := range []byte(what) {
+		h = (h ^ uint64(c)) * 0x100000001b3
+	}
+	h ^= h >> 30
+	h *= 0xbf58476d1ce4e5b9
+	h ^= h >> 27
+	h *= 0x94d049bb133111eb
+	return h ^ h>>31
+}

@@ -1,0 +1,91 @@
+package simulation_test
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/simulation"
+)
+
+var (
+	every = flag.Int("simulation.every", 25,
+		"of the schedules with one fault play every n-th, 1 for all")
+	deviations = flag.Int("simulation.orders", 1,
+		"number of choices in which an order of events may differ")
+)
+
+// base learns how many commands each process sends when only the scene's own fault strikes.
+func base(t *testing.T, s simulation.Schedule) simulation.Result {
+	t.Helper()
+	r := simulation.Run(t, s)
+	if r.Failed() {
+		s.Trace = true
+		t.Fatalf("%s: %v\n%s", s.Name, r.Violations, strings.Join(simulation.Run(t, s).Timeline, "\n"))
+	}
+	return r
+}
+
+// share is every n-th schedule that is played; with -short fewer. The race detector makes each ten
+// times as long, and has seen all the code after a few.
+func share() int {
+	n := *every
+	if effort.Race && n > 1 {
+		n *= 6
+	}
+	if testing.Short() && n > 1 {
+		n *= 8
+	}
+	return n
+}
+
+// Two contenders, one lock, one fault of every kind at every command.
+func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
+	t.Parallel()
+	var sum simulation.Stats
+	n, played, start := 0, 0, time.Now()
+	for _, scene := range simulation.Scenes() {
+		calls := base(t, scene).CallsOf
+		t.Logf("%s: %d commands", scene.Name, calls)
+		for s := range simulation.Singles(scene, calls) {
+			if n++; n%share() != 0 {
+				continue
+			}
+			played++
+			r := simulation.Run(t, s)
+			sum.Add(r.Stats)
+			if r.Failed() {
+				report(t, s, r)
+				return
+			}
+		}
+	}
+	t.Logf("%d of %d schedules in %v, %v simulated, %d commands, %d takeovers", played, n,
+		time.Since(start).Round(time.Millisecond), sum.Simulated.Round(time.Minute), sum.Calls,
+		sum.Takeovers)
+}
+
+// Two contenders, one lock, every order of the events of one instant.
+func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: the orders of equal instants are many")
+	}
+	if effort.Race {
+		t.Skip("left out with the race detector: the same code as in the schedules, in other orders of virtual time")
+	}
+	n, start := 0, time.Now()
+	for _, scene := range simulation.Scenes() {
+		simulation.Orders(scene, 0, *deviations, func(s simulation.Schedule) (simulation.Result, bool) {
+			n++
+			r := simulation.Run(t, s)
+			if r.Failed() {
+				report(t, s, r)
+			}
+			return r, !r.Failed()
+		})
+	}
+	t.Logf("%d orders in %v", n, time.Since(start).Round(time.Millisecond))
+}

@@ -1,0 +1,225 @@
+package simulation
+
+import (
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/test/fault"
+)
+
+// This file judges every change of who holds a lock and who waits for it, by the document before
+// and after. It tells the rules of the line a second time, and not by package queue.
+
+// A turn is one change of a lock document.
+type turn struct {
+	c        *call
+	was, now catalog.Lock
+}
+
+// mover returns the session that the command may let in, and the one that it may take out.
+func (t turn) mover() (in, out bson.ObjectID) {
+	switch t.c.op {
+	case fault.Acquire, fault.Enter:
+		in = t.c.ts
+	case fault.Overtake:
+		in, out = t.c.ts, t.c.from.TS
+	case fault.Evict:
+		out = t.c.from.TS
+	case fault.Release:
+		out = t.c.ts
+	}
+	return in, out
+}
+
+func exceptFor(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
+	return slices.DeleteFunc(slices.Clone(list), func(p catalog.Participant) bool { return p.TS == ts })
+}
+
+func has(list []catalog.Participant, ts bson.ObjectID) bool {
+	return slices.ContainsFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
+}
+
+// turned judges a change: a command moves nobody but those whom it names (I3), the lock goes to
+// those who came first, its fence rises with every grant (I2), and the holders go together.
+func (o *oracle) turned(t turn) {
+	c := t.c
+	if c.op == fault.Break {
+		return
+	}
+	in, out := t.mover()
+	o.moved(t, in, out)
+	if c.op == fault.Acquire && t.was.Held {
+		o.violated("I3", "%s took %q, which was not free", c.who(), c.subject)
+	}
+	var granted []catalog.Participant
+	for _, p := range t.now.Holders() {
+		if !has(t.was.Holders(), p.TS) {
+			granted = append(granted, p)
+		}
+	}
+	if len(granted) > 0 {
+		o.due = 0 // patience begins now
+	}
+	o.inOrder(t, granted, in, out)
+	o.hadTurns(t, len(granted))
+	fence := t.was.Fence
+	for _, p := range granted {
+		if p.Fence <= fence {
+			o.violated("I2", "%s raised the fence of %q from %d to %d", c.who(), c.subject, fence,
+				p.Fence)
+		}
+		fence = p.Fence
+	}
+	o.together(c, t.now.Holders())
+	o.notePrisoners()
+	for _, p := range partiesOf(t.was) {
+		taken := c.op == fault.Overtake || c.op == fault.Evict
+		if taken && p.TS == out && !has(partiesOf(t.now), out) {
+			o.takenByLease(c, t.was)
+			o.overtaken(c, p, has(t.was.Holders(), out))
+		}
+	}
+}
+
+// moved is I3.
+func (o *oracle) moved(t turn, in, out bson.ObjectID) {
+	c, was, now := t.c, partiesOf(t.was), partiesOf(t.now)
+	for _, p := range was {
+		after, there := find(now, p.TS)
+		switch {
+		case !there && p.TS != out:
+			o.violated("I3", "%s took another session than its own out of %q", c.who(), c.subject)
+		case !there && c.op != fault.Release && p.Process != c.from.Process:
+			o.violated("I3", "%s took another process out of %q than it had watched", c.who(), c.subject)
+		case there && after.Process != p.Process:
+			o.violated("I3", "%s changed the process of a session of %q", c.who(), c.subject)
+		case has(t.was.Holders(), p.TS) && has(t.now.Waiters, p.TS):
+			o.violated("I3", "%s made a waiter of a holder of %q", c.who(), c.subject)
+		}
+	}
+	for _, p := range now {
+		if !has(was, p.TS) && (p.TS != in || p.Process != c.request.Process) {
+			o.violated("I3", "%s put another session than its own into %q", c.who(), c.subject)
+		}
+	}
+	if (c.op == fault.Confirm || c.op == fault.SeedFence || c.op == fault.Renew) && !has(t.was.Holders(), c.ts) {
+		o.violated("I3", "%s changed the document of another session of %q", c.who(), c.subject)
+	}
+}
+
+// inOrder judges that nobody is overtaken: those who are granted the lock and those who wait on
+// are, one behind the other, those who stood there, and the newcomer at their end.
+func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
+	line := exceptFor(t.was.Waiters, out)
+	newcomer, came := find(partiesOf(t.now), in)
+	switch {
+	case !came || has(partiesOf(t.was), in):
+	case !t.c.request.Since.IsZero() && t.c.request.Since.Before(o.w.ServerNow()):
+		// It stood there before, and was passed over: it comes before those who came later. When the
+		// server's clock has gone back behind that, nobody can tell any more.
+		place := slices.IndexFunc(line, func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })
+		if place < 0 {
+			place = len(line)
+		}
+		line = slices.Insert(line, place, newcomer)
+	default:
+		line = append(line, newcomer)
+	}
+	same := func(a, b catalog.Participant) bool { return a.TS == b.TS }
+	if !slices.EqualFunc(slices.Concat(granted, t.now.Waiters), line, same) {
+		o.violated("order", "%s: of %q %d waited, then %d were granted it and %d wait, not in their order",
+			t.c.who(), t.c.subject, len(t.was.Waiters), len(granted), len(t.now.Waiters))
+	}
+}
+
+// together judges that the holders may hold the lock at one time.
+func (o *oracle) together(c *call, holders []catalog.Participant) {
+	if len(holders) < 2 {
+		return
+	}
+	first := holders[0]
+	for _, p := range holders {
+		switch {
+		case p.Mode == catalog.Exclusive || p.Mode != first.Mode:
+			o.violated("I1", "%s lets holders of %q in that exclude each other", c.who(), c.subject)
+			return
+		case p.Mode == catalog.Permit && len(holders) > int(p.Limit):
+			o.violated("I1", "%s lets %d holders of %q in, at most %d may be", c.who(), len(holders),
+				c.subject, p.Limit)
+			return
+		}
+	}
+}
+
+// done judges that a session which was told that it has left does not stand there any more, nor one
+// that was buried.
+func (o *oracle) done(c *call, after bson.Raw) {
+	if after == nil || c.op != fault.Release && c.op != fault.Evict {
+		return
+	}
+	_, out := turn{c: c}.mover()
+	if l, bad := catalog.ParseLock(after); bad == nil && has(partiesOf(l), out) {
+		o.violated("I6", "%s: the session that left %q still stands there", c.who(), c.subject)
+	}
+}
+
+// A tenant is a process under one of its process ids.
+type tenant struct {
+	p  *process
+	id string
+}
+
+// A lease is how long a process may trust its process id, by the pings that it was answered. It is
+// told here a second time, since asking the process makes it notice the end.
+type lease struct {
+	sent clock.Reading // of the last acknowledged ping
+	over bool
+}
+
+// lasts reports whether a process may trust its process id now, by its own clock (R4: once it may
+// not it never may again).
+func (l *lease) lasts(p *process) bool {
+	c := p.config()
+	l.over = l.over || clock.HolderElapsed(l.sent, p.Clock.Now()) >= c.Takeover-c.Margin
+	return !l.over
+}
+
+// acknowledged notes a ping that was answered.
+func (o *oracle) acknowledged(c *call) {
+	of := tenant{c.p, c.subject}
+	l := o.leases[of]
+	if l == nil {
+		if old := c.p.before(c.subject); o.leases[tenant{c.p, old}] != nil {
+			o.renamed(c.p, old)
+		}
+		l = &lease{sent: c.reading}
+		o.leases[of] = l
+	}
+	if l.lasts(c.p) {
+		l.sent = c.reading
+	}
+}
+
+// living returns the process that trusts that process id by its own clock; nil when none does.
+func (o *oracle) living(id string) *process {
+	for _, p := range o.w.slots {
+		if p == nil || p.Dead || p.twin != "" {
+			continue
+		}
+		if l := o.leases[tenant{p, id}]; p.id() == id && l != nil && l.lasts(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+func find(list []catalog.Participant, ts bson.ObjectID) (catalog.Participant, bool) {
+	i := slices.IndexFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
+	if i < 0 {
+		return catalog.Participant{}, false
+	}
+	return list[i], true
+}

@@ -1,0 +1,145 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/test/fault"
+)
+
+// This file is about locks with a lease: what users do with them, and how they are judged.
+
+func (o *port) renew(ctx context.Context, r catalog.Renewal) error {
+	c := o.write(fault.Renew, r.Name, r.TS)
+	c.renewal = r
+	c.show = func() string { return fmt.Sprintf("renewal %d", r.Number) }
+	in, _ := catalog.TransactionUnder(ctx, r.Session).(*inside)
+	if in == nil {
+		c.do = func() error { return o.store().Renew(background, r) }
+		return c.submit(ctx)
+	}
+	in.renews = c
+	within := catalog.WithTransaction(background, r.Session, in.Transaction)
+	return c.submitIn(ctx, in, func() error { return o.store().Renew(within, r) })
+}
+
+// Renew renews the lease of a lock.
+func (u *User) Renew(h *Held) error { return h.guard.Renew(u.p.ctx) }
+
+// renewFor works under a lock for d and renews its lease every so often.
+func (u *User) renewFor(h *Held, every, d time.Duration) {
+	for end := u.p.w.Now() + d; u.p.w.Now() < end; {
+		if !u.Work(h, min(every, end-u.p.w.Now())) {
+			return
+		}
+		_ = u.Renew(h) // what it says is the guard's business
+	}
+}
+
+// renewInVain renews the lease of a lock in a transaction of which nothing remains.
+func (u *User) renewInVain(h *Held) {
+	_ = h.guard.InTransaction(u.p.ctx, func(ctx context.Context) error {
+		return errors.Join(h.guard.Renew(ctx), errors.New("the work failed"))
+	})
+}
+
+// A tenure is the lease of a guard as it is told a second time, by the renewals that its process
+// was answered.
+type tenure struct {
+	life time.Duration
+	// sure is the send of the last renewal whose answer counted, and late that of the last whose
+	// answer may have: it came in the instant in which nobody waited for it any more.
+	sure, late clock.Reading
+}
+
+// renewed notes a renewal that was answered, or whose commit was.
+func (o *oracle) renewed(c, answered *call) {
+	t := o.tenures[c.ts]
+	if t == nil || o.guardOf(c.ts) == nil { // nobody has trusted it yet
+		t = &tenure{life: c.renewal.Life, sure: c.reading, late: c.reading}
+		o.tenures[c.ts] = t
+	}
+	now := c.p.Clock.Now()
+	if !t.over(c.p, t.late, now) {
+		t.late = c.reading
+	}
+	if !answered.overdue.Load() && !t.over(c.p, t.sure, now) {
+		t.sure = c.reading
+	}
+}
+
+// over reports whether a life that began then is over for its holder.
+func (t *tenure) over(p *process, sent, now clock.Reading) bool {
+	c := p.config()
+	hold := t.life - time.Duration(float64(t.life)*float64(c.Margin)/float64(c.Takeover))
+	return clock.HolderElapsed(sent, now) >= hold
+}
+
+// ranOut reports whether the lease of a session has run out for its holder, as far as anybody can
+// be sure.
+func (o *oracle) ranOut(p *process, ts bson.ObjectID) bool {
+	t := o.tenures[ts]
+	return t != nil && t.over(p, t.sure, p.Clock.Now())
+}
+
+// runOut judges that a lease which was not renewed is lost: no guard is trusted longer.
+func (o *oracle) runOut(open []*Held) {
+	if o.w.s.HarmOnly {
+		return
+	}
+	for _, h := range open {
+		t := o.tenures[h.session()]
+		if t == nil || h.lost || h.p.Dead || h.p.Paused > 0 || !t.over(h.p, t.late, h.p.Clock.Now()) {
+			continue
+		}
+		if o.trusted(h) {
+			o.violated("lease", "%s trusts %q with fence %d although its lease has run out", h.p, h.name,
+				h.guard.Fence())
+		}
+	}
+}
+
+// takenByLease judges a takeover that names a renewal: it is the last one.
+func (o *oracle) takenByLease(c *call, was catalog.Lock) {
+	lease, ok := was.LeaseOf(c.from.TS)
+	if c.from.Renewal != 0 && (!ok || lease.Number != c.from.Renewal) {
+		o.violated("lease", "%s took %q by renewal %d, and the last one is %d", c.who(), c.subject,
+			c.from.Renewal, lease.Number)
+	}
+}
+
+// hung is how long it may take until a lock whose lease has run out is taken from its holder, who
+// lives.
+func (o *oracle) hung(ts bson.ObjectID) time.Duration {
+	t := o.w.s.Timing
+	return scaled(o.tenures[ts].life + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
+}
+
+// byLease returns the looks at a lock with the renewals of one holder in place of its pings, from
+// the first that shows its lease on.
+func byLease(looks []seen, from catalog.Holder, ping time.Duration) (shown []seen, life time.Duration) {
+	for _, l := range looks {
+		if l.name != from.Name {
+			continue
+		}
+		l.Ping, l.about = nil, catalog.Participant{}
+		if p, ok := l.Lock.HeldBy(from.TS); ok && p.Process == from.Process {
+			l.about = p
+			if lease, ok := l.Lock.LeaseOf(from.TS); ok {
+				life = lease.Life
+				l.about.Takeover = life
+				l.Ping = &catalog.Ping{
+					At: lease.At, Local: lease.Local, Seq: lease.Number, HasSeq: true, Interval: ping,
+				}
+			}
+		}
+		shown = append(shown, l)
+	}
+	return shown, life
+}

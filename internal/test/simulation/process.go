@@ -1,0 +1,299 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/virtual"
+)
+
+// A process is one start of one of the processes of a schedule. Its fields belong to the loop of
+// the world, except those that say otherwise.
+type process struct {
+	*virtual.Process
+	w    *world
+	life int // 1 for the first in its place
+	spec Process
+	port *port
+
+	snapshot *snapshot // from which it was restored; nil when it was not
+
+	ctx  context.Context // of its users
+	stop context.CancelFunc
+
+	closing  *closing      // since Close was called by a fault
+	misled   time.Duration // when it was last shown an old picture
+	calls    int
+	opCalls  map[fault.Op]int
+	struck   int // faults that struck its commands
+	cut      time.Duration
+	deaf     time.Duration
+	hang     time.Duration
+	old      time.Duration // until when its reads are old
+	oldSince time.Duration
+	oldName  string
+
+	mu      sync.Mutex    // guards what follows
+	shut    bool          // Close was called by a fault: its users stop
+	closed  chan struct{} // closed when that Close has returned
+	manager *distlock.Manager
+	ids     []string // process ids it has used
+	twin    string   // process id that stands for its first one
+	met     bool     // it was told of its twin
+	open    []*call  // commands without an answer
+}
+
+func newProcess(w *world, i int) *process {
+	spec := w.s.Processes[i]
+	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, life: 1, spec: spec, opCalls: map[fault.Op]int{}}
+	if before := w.slots[i]; before != nil {
+		p.life = before.life + 1
+	}
+	p.Clock.Step(p.spec.Offset)
+	if w.s.Seed != 0 {
+		p.Clock.Chance = p.jitter
+	}
+	p.port = &port{Catalog: w.Server, p: p}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	if p.spec.Twin && p.life == 1 {
+		p.twin = w.slots[i-1].id()
+		if p.spec.Snapshot {
+			p.snapshot = w.snapshotOf(p.twin)
+		}
+	}
+	return p
+}
+
+// jitter is the chance of the pinger and of everybody who waits.
+func (p *process) jitter() float64 {
+	const bits = 1 << 53
+	return float64(p.w.chance("jitter", p.w.Now(), uint64(p.Index))%bits) / bits
+}
+
+func (p *process) String() string {
+	return letter(p.Index) + strings.Repeat("'", p.life-1)
+}
+
+// config is what the process is configured with.
+func (p *process) config() distlock.Config {
+	t := p.w.s.Timing
+	if p.spec.Takeover != 0 {
+		t.Takeover = p.spec.Takeover
+	}
+	if p.spec.Margin != 0 {
+		t.Margin = p.spec.Margin
+	}
+	return distlock.Config{
+		Catalog: p.port, Host: letter(p.Index), Logger: zerolog.Nop(),
+		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,
+		CommandTimeout: t.Limit,
+		Tuning:         distlock.Tuning{MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, TakeoverRule: t.Mode},
+	}
+}
+
+// live is the whole life of a process: it starts its Manager, lets its users work until the run
+// ends, and closes.
+func (p *process) live() {
+	var m *distlock.Manager
+	for {
+		var err error
+		if m, err = distlock.New(clock.With(p.ctx, p.Clock), p.config()); err == nil {
+			break
+		}
+		if errors.Is(err, distlock.ErrConfig) {
+			panic("simulation: " + p.w.s.Name + ": " + err.Error())
+		}
+		if p.ctx.Err() != nil || !clock.Sleep(p.Clock, time.Second, p.ctx.Done()) {
+			return
+		}
+	}
+	p.mu.Lock()
+	p.manager = m
+	p.mu.Unlock()
+	var users sync.WaitGroup
+	for i, work := range p.spec.Users {
+		u := &User{p: p, m: m, label: fmt.Sprintf("user%d", i)}
+		u.Chance = rand.New(rand.NewPCG(p.w.s.Seed, uint64(p.Index)<<32|uint64(p.life)<<16|uint64(i)))
+		users.Go(func() { work(u) }) // ends with p.ctx
+	}
+	users.Wait()
+	if p.spec.Every > 0 && p.ctx.Err() == nil {
+		p.w.At(p.w.Now(), p.Index, func() { p.WhenRunning(func() { p.close(p.w.s.Timing.Limit) }) })
+	}
+	<-p.ctx.Done()
+	p.mu.Lock()
+	first := p.closed
+	p.mu.Unlock()
+	if first != nil { // a fault has closed it
+		<-first
+	}
+	p.w.log.told("%s closes", p)
+	if err := m.Close(context.Background()); err != nil {
+		p.w.log.told("%s closed: %v", p, err)
+	}
+}
+
+// id returns the process id under which the process pings; the first one before it has.
+func (p *process) id() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ids) == 0 {
+		return ""
+	}
+	return p.ids[len(p.ids)-1]
+}
+
+// before returns the process id that it had used before that one; empty when there is none, and
+// while it starts: a start that failed is tried again with another.
+func (p *process) before(id string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.ids, id); i > 0 && p.manager != nil {
+		return p.ids[i-1]
+	}
+	return ""
+}
+
+// named reports whether the process has used that process id.
+func (p *process) named(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, own := range p.ids {
+		if own == id {
+			return true
+		}
+	}
+	return false
+}
+
+// leaves reports whether a release of a session is on its way.
+func (p *process) leaves(ts bson.ObjectID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.open, func(c *call) bool {
+		return c.op == fault.Release && c.ts == ts
+	})
+}
+
+// alias notes the process id under which the process sends a command, and returns the one that the
+// store sees.
+func (p *process) alias(id string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.twin != "" && (len(p.ids) == 0 || p.ids[0] == id) {
+		if len(p.ids) == 0 {
+			p.ids = append(p.ids, id)
+		}
+		return p.twin
+	}
+	if id != "" && (len(p.ids) == 0 || p.ids[len(p.ids)-1] != id) {
+		p.ids = append(p.ids, id)
+	}
+	return id
+}
+
+// crash kills the process as far as anybody else can see. Its goroutines end with the run.
+func (p *process) crash() {
+	if p.Dead {
+		return
+	}
+	p.w.log.add("%s dies", p)
+	p.Die()
+}
+
+// pause stops the process for d; suspended: with its monotonic clock.
+func (p *process) pause(d time.Duration, suspended bool) {
+	if p.Dead {
+		return
+	}
+	how := "stops"
+	if suspended {
+		how = "is suspended"
+	}
+	p.w.log.add("%s %s for %v", p, how, d)
+	p.Pause(d, suspended, func() { p.w.log.add("%s runs again", p) })
+}
+
+// heal ends what troubles the process.
+func (p *process) heal() {
+	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
+	if !p.Dead {
+		p.Wake()
+	}
+}
+
+// A closing is a call of Close that a fault made.
+type closing struct {
+	since time.Duration
+	mono  time.Duration // the same by the clock of the process
+	limit time.Duration // of its context; 0: it had ended
+
+	done bool // guarded by the process's mu, like err
+	err  error
+	at   time.Duration // when it returned
+	seen bool          // the oracle has
+}
+
+// close closes the process in order, beside whatever its users do.
+func (p *process) close(limit time.Duration) {
+	p.mu.Lock()
+	m := p.manager
+	p.shut = m != nil
+	p.mu.Unlock()
+	if m == nil || p.closing != nil {
+		return
+	}
+	c := &closing{since: p.w.Now(), mono: p.Clock.Now().Mono, limit: limit}
+	p.closing = c
+	first := make(chan struct{})
+	p.mu.Lock()
+	p.closed = first
+	p.mu.Unlock()
+	go func() { // ends with Close
+		defer close(first)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		err := m.Close(ctx)
+		p.w.log.told("%s has closed: %v", p, err)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		c.done, c.err, c.at = true, err, p.w.Now()
+	}()
+}
+
+// over reports whether the process is dead, or has closed.
+func (p *process) over() bool {
+	if p.Dead || p.closing == nil {
+		return p.Dead
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closing.done
+}
+
+// bury lets the goroutines of a process end: every command fails at once from now on.
+func (p *process) bury() {
+	p.Bury(func() {
+		p.mu.Lock()
+		open := p.open
+		p.open = nil
+		p.mu.Unlock()
+		p.stop()
+		for _, c := range open {
+			c.finish(fault.Refused(c.op))
+		}
+	})
+}

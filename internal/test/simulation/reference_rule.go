@@ -1,0 +1,203 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/test/fault"
+	"mongodlm/takeover"
+)
+
+// seen is a look that a contender was answered. About one of its parties it is when there is one.
+type seen struct {
+	catalog.Snapshot
+	about          catalog.Participant
+	name           string
+	sent, received time.Duration // monotonic clock of the contender
+	wall           time.Time     // its wall clock at the reply
+}
+
+// replied is told of every command that its process was answered.
+func (o *oracle) replied(c *call) {
+	switch c.op {
+	case fault.Ping:
+		if !c.overdue.Load() { // else nobody need believe it
+			o.acknowledged(c)
+		}
+	case fault.Enter:
+		o.stands(c)
+	case fault.Renew:
+		if c.inside == nil {
+			o.renewed(c, c)
+		}
+	case opCommit:
+		if c.inside.renews != nil {
+			o.renewed(c.inside.renews, c)
+		}
+	}
+	now := c.p.Clock.Now()
+	for _, name := range slices.Sorted(maps.Keys(c.looks)) {
+		look := c.looks[name]
+		if look.Lock == nil || len(partiesOf(*look.Lock)) == 0 {
+			continue
+		}
+		o.looks[c.p] = append(o.looks[c.p], seen{
+			Snapshot: look, name: name, sent: c.mono, received: now.Mono, wall: now.Wall,
+		})
+	}
+}
+
+// stands notes that an attempt has entered a line.
+func (o *oracle) stands(c *call) {
+	l, _ := o.w.store.lockAsOf(c.subject, nil)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a := o.attempts[c.p][labelOf(c.request.Who)]; a != nil && placeOf(l, c.ts) >= 0 {
+		a.stood = true
+	}
+}
+
+// about returns the looks that show a process, as those of the party given, or else of another one
+// of its sessions.
+func about(looks []seen, from catalog.Holder) []seen {
+	var shown []seen
+	for _, l := range looks {
+		parties := partiesOf(*l.Lock)
+		i := slices.IndexFunc(parties, func(p catalog.Participant) bool { return p.Process == from.Process })
+		if i < 0 {
+			continue
+		}
+		l.about = parties[i]
+		if p, ok := find(parties, from.TS); ok && l.name == from.Name && p.Process == from.Process {
+			l.about = p
+		}
+		l.Ping = l.Pings[from.Process].Ping
+		shown = append(shown, l)
+	}
+	return shown
+}
+
+// byTheRule judges an overtake by the looks of its contender.
+func (o *oracle) byTheRule(c *call) {
+	if o.w.s.HarmOnly || c.from.Waits { // who is passed over loses nothing but a look
+		return
+	}
+	if why := reference(o.looks[c.p], c.from, c.p.config().Takeover, o.w.s.Timing); why != "" {
+		o.violated("rule", "%s of %q: %s", c.who(), c.subject, why)
+	}
+}
+
+// reference is the takeover rule told a second time, from the written rule and not from package
+// takeover: it says why looks do not allow an overtake, "" when they do. It is no stricter than the
+// rule: it compares neighbours only, and any recent look may be the one that decided, since several
+// users of a process look at once.
+func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
+	why := "nobody has looked at that session"
+	if from.Renewal == 0 {
+		looks = about(looks, from)
+	} else { // by the lease, whatever its process does
+		looks, t.Takeover = byLease(looks, from, t.Ping)
+		own = t.Takeover
+	}
+	for i := len(looks) - 1; i >= 0; i-- {
+		l := looks[i]
+		if looks[len(looks)-1].received-l.received > t.MaxGap {
+			break
+		}
+		if l.name != from.Name || l.about.TS != from.TS {
+			continue
+		}
+		if why = allows(looks[:i+1], own, t); why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+// allows judges a takeover after the last of the looks.
+func allows(looks []seen, own time.Duration, t Timing) string {
+	now := looks[len(looks)-1]
+	if now.Ping != nil && now.Ping.Condemned != nil && !stranger(now) {
+		return ""
+	}
+	first := now
+	for i := len(looks) - 2; i >= 0; i-- {
+		crossed := looks[i].received > first.sent // the replies did, or the looks are of two users
+		if !sameSubject(looks[i], now) || crossed && disturbed(looks[i], first) {
+			continue
+		}
+		if disturbed(looks[i], first) || first.sent-looks[i].received > t.MaxGap {
+			break
+		}
+		first = looks[i]
+	}
+	watched := now.sent - first.received
+	if !now.ServerTime.IsZero() && !first.ServerTime.IsZero() {
+		watched = min(watched, now.ServerTime.Sub(first.ServerTime))
+	}
+	need := max(own, now.about.Takeover)
+	if p := now.Ping; p != nil {
+		need = max(need, p.Takeover)
+	}
+	if stranger(now) {
+		need = max(need, t.Foreign)
+	}
+	if watched >= need || witnessed(now, need, watched, t) {
+		return ""
+	}
+	return "watched unchanged for " + watched.String() + " only, not " + need.String()
+}
+
+func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
+
+// stranger reports whether a look shows a process that has left no trace of ours: no seq, and
+// neither a takeover time of its own nor, where there is a ping, a mark of ours beside it.
+func stranger(l seen) bool {
+	unmarked := l.Ping != nil && l.Ping.Condemned == nil
+	return !sequenced(l) && (l.about.Takeover == 0 || unmarked)
+}
+
+// sameSubject reports whether two looks belong to one watch.
+func sameSubject(a, b seen) bool {
+	return sequenced(a) == sequenced(b) && (sequenced(a) || a.name == b.name)
+}
+
+// disturbed reports whether something between two looks restarts a watch.
+func disturbed(a, b seen) bool {
+	switch {
+	case (a.Ping == nil) != (b.Ping == nil), a.Primary != b.Primary,
+		!sequenced(b) && a.name == b.name && a.about.TS != b.about.TS,
+		!a.ServerTime.IsZero() && !b.ServerTime.IsZero() && b.ServerTime.Before(a.ServerTime):
+		return true
+	case a.Ping == nil:
+		return false
+	}
+	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
+}
+
+// witnessed is the shorter rule.
+func witnessed(l seen, need, watched time.Duration, t Timing) bool {
+	if t.Mode == takeover.WatchOnly || !sequenced(l) {
+		return false
+	}
+	if l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
+		return false
+	}
+	trip := l.received - l.sent
+	contender := l.wall.Sub(l.Ping.At) - trip
+	apart := l.ServerTime.Sub(l.wall).Abs()
+	return min(l.ServerTime.Sub(l.Ping.At), contender, l.ServerTime.Sub(l.Ping.Local)) >= need &&
+		apart <= t.Takeover/30+trip/2 && (watched >= 3*l.Ping.Interval || sighted(l, trip, t))
+}
+
+// sighted: another contender has left what it saw, by two clocks that said the same, and since then
+// both the server's clock and those of the two contenders have counted two intervals.
+func sighted(l seen, trip time.Duration, t Timing) bool {
+	s := l.Ping.Sight
+	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {
+		return false
+	}
+	return min(l.ServerTime.Sub(s.At), l.wall.Sub(s.Local)-trip) >= 2*l.Ping.Interval
+}

@@ -1,0 +1,192 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"mongodlm/internal/test/fault"
+	"mongodlm/takeover"
+)
+
+// A Kind is what goes wrong.
+type Kind uint8
+
+// What may happen to one command.
+const (
+	DelayRequest Kind = iota + 1 // it reaches the store For later
+	DelayReply                   // it is applied at once, the reply comes For later
+	Refuse                       // no server could be reached: certainly not applied
+	Drop                         // not applied, and nobody can know
+	LoseReply                    // applied, and nobody can know
+	ApplyLate                    // the caller gives up at once; it is applied For later
+	Duplicate                    // it takes its course, and a copy of it is applied For later
+	StaleRead                    // a look or a listing shows the state of For ago
+	CrashBefore                  // the process dies before it is sent
+	CrashAfter                   // the process dies when it is applied
+	PauseBefore                  // the process stops for For before it is sent
+	PauseAfter                   // the process stops for For when it is applied
+)
+
+// What may happen at any time, or when a command is sent.
+const (
+	Crash       Kind = iota + 32 // the process dies
+	Restart                      // a new process starts in the place of a dead one
+	Pause                        // the process stops for For; its clocks go on
+	Suspend                      // the same, and its monotonic clock stands still meanwhile
+	Cut                          // all its commands are refused for For
+	Deaf                         // all its commands are applied and their replies lost for For
+	Hang                         // all its commands reach the store when it is over
+	OldPrimary                   // its reads show the state of this moment for For
+	StepWall                     // its wall clock steps by For
+	StepServer                   // the server's clock steps by For
+	Elect                        // another primary; its clock differs from the last one's by For
+	RemoveFree                   // free lock documents are deleted
+	Sever                        // its streams of notices break, For later
+	EndContexts                  // the contexts of all calls of its users end
+	Close                        // it closes, with a context that ends For later, 0: has ended
+)
+
+var kindNames = map[Kind]string{
+	DelayRequest: "delay request", DelayReply: "delay reply", Refuse: "refuse", Drop: "drop",
+	LoseReply: "lose reply", ApplyLate: "apply late", Duplicate: "duplicate", StaleRead: "stale read",
+	CrashBefore: "crash before", CrashAfter: "crash after", PauseBefore: "pause before",
+	PauseAfter: "pause after", Crash: "crash", Restart: "restart", Pause: "pause",
+	Suspend: "suspend", Cut: "cut", Deaf: "deaf", Hang: "hang", OldPrimary: "old primary",
+	StepWall: "step wall clock", StepServer: "step server's clock", Elect: "elect",
+	RemoveFree: "remove free locks", Sever: "sever streams", EndContexts: "end contexts",
+	Close: "close",
+}
+
+func (k Kind) String() string { return kindNames[k] }
+
+func (k Kind) onCall() bool { return k <= PauseAfter }
+
+// ofProcess reports whether it happens to one process and not to the whole world.
+func (k Kind) ofProcess() bool {
+	return k != StepServer && k != Elect && k != RemoveFree
+}
+
+// A Fault is one thing that goes wrong, once. It strikes the Call-th command of the process; or,
+// with Op, the Nth command of that kind, or without Nth the first one at or after At; or, for a
+// kind that needs no command, at At.
+type Fault struct {
+	Kind    Kind
+	Process int // index in Schedule.Processes
+	Call    int
+	Op      fault.Op
+	Nth     int
+	At      time.Duration
+	For     time.Duration
+}
+
+func (f Fault) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of %s", f.Kind, letter(f.Process))
+	switch {
+	case f.Call > 0:
+		fmt.Fprintf(&b, " at its command %d", f.Call)
+	case f.Nth > 0:
+		fmt.Fprintf(&b, " at its %s %d", f.Op, f.Nth)
+	default:
+		if f.Op != "" {
+			fmt.Fprintf(&b, " at its next %s", f.Op)
+		}
+		fmt.Fprintf(&b, " from %v", f.At)
+	}
+	if f.For != 0 {
+		fmt.Fprintf(&b, ", %v", f.For)
+	}
+	return b.String()
+}
+
+// letter names the process of an index.
+func letter(i int) string { return string(rune('A' + i)) }
+
+// Timing is what the Managers of a schedule are configured with.
+type Timing struct {
+	Ping, Takeover, Margin time.Duration
+	Poll, PollMax          time.Duration
+	Limit                  time.Duration // for one command
+	MaxGap                 time.Duration
+	Foreign                time.Duration
+	Mode                   takeover.Rule
+}
+
+// Small is a timing of seconds, with which a takeover takes few events.
+func Small() Timing {
+	return Timing{
+		Ping: 5 * time.Second, Takeover: time.Minute, Margin: 15 * time.Second,
+		Poll: 2 * time.Second, PollMax: 4 * time.Second, Limit: 5 * time.Second,
+		MaxGap: 15 * time.Second, Foreign: time.Minute,
+	}
+}
+
+// Mongos is the timing of mongos.
+func Mongos() Timing {
+	return Timing{
+		Ping: 30 * time.Second, Takeover: 15 * time.Minute, Margin: 225 * time.Second,
+		Poll: 2 * time.Second, PollMax: 20 * time.Second, Limit: 5 * time.Second,
+		MaxGap: 225 * time.Second, Foreign: 15 * time.Minute,
+	}
+}
+
+// A Process is one that takes part.
+type Process struct {
+	// Rate is how fast its clocks run; 0 is 1.
+	Rate float64
+	// Offset is how far its wall clock is ahead of true time.
+	Offset time.Duration
+	// Start is when it starts.
+	Start time.Duration
+	// Takeover replaces that of the Timing; the margin and the rest stay.
+	Takeover time.Duration
+	// Margin replaces that of the Timing.
+	Margin time.Duration
+	// Twin makes it ping under the process id of the process before it, as after the restore
+	// of a snapshot.
+	Twin bool
+	// Snapshot makes it besides have the numbers and the locks that the process before it has when
+	// this one starts: a call for such a lock returns at once, with the very session.
+	Snapshot bool
+	// Every makes it a job that is started anew every so often, unless it still runs: a process of
+	// its own each time, which closes when its users have ended. It tries for the lock Job.
+	Every time.Duration
+	Job   string
+	// Users are what its users do, each in a goroutine of its own.
+	Users []func(*User)
+}
+
+// A Schedule says all there is to say about one run.
+type Schedule struct {
+	Name string
+	// Seed orders the events of one instant and feeds jitter, latency and the users' chance.
+	// With 0 nothing is left to chance: no jitter, no latency, A before B.
+	Seed      uint64
+	Timing    Timing
+	Processes []Process
+	Faults    []Fault
+	// Length is how long the faults may strike. Then everything heals.
+	Length time.Duration
+	// Quiet is how long it goes on undisturbed before all processes close.
+	Quiet time.Duration
+	// StoreMistake is what the store does wrong.
+	StoreMistake StoreMistake
+	// Streams lets streams of notices work; without them waiters ask.
+	Streams bool
+	// NoServerTime leaves the server's clock out of every look, as behind a mongos.
+	NoServerTime bool
+	// HarmOnly leaves out the oracle that tells the takeover rule again, so that only harm counts.
+	HarmOnly bool
+	// Foreign are lock managers of MongoDB's own beside the processes.
+	Foreign []Foreign
+	// World are things that happen outside of all processes, such as a foreign holder.
+	World func(*Outside)
+	// Choices settles which process is first where several have an event at one instant; 0 is
+	// the first. What it does not reach is settled by Seed.
+	Choices []int
+	// Instant is where the order of events matters most, if anywhere.
+	Instant time.Duration
+	// Trace keeps the timeline.
+	Trace bool
+}

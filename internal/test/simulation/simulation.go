@@ -1,0 +1,198 @@
+package simulation
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/virtual"
+)
+
+// A world is one run of a schedule.
+type world struct {
+	*virtual.World
+	s     Schedule
+	store *store
+	slots []*process // the latest process in each place
+	lives []*process // every process there was
+	log   timeline
+	judge *oracle
+	done  Result
+
+	faults     []*armed
+	foreigners []*foreign
+	ids        uint64 // object ids that the world made
+	healed     bool
+	ended      bool // nobody starts any more
+	// underWay counts requests on their way to the store that are not later than their limit.
+	underWay int
+	options  []int // number of choices at every instant with several processes
+	when     []time.Duration
+}
+
+// epoch is true time at the start of a run.
+var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// A Result is what became of a run.
+type Result struct {
+	Violations []Violation
+	Timeline   []string
+	Stats
+	// CallsOf is the number of commands of the first process in each place.
+	CallsOf []int
+	// Options is the number of choices at every instant at which several processes had an event, and
+	// When those instants.
+	Options []int
+	When    []time.Duration
+}
+
+// Failed reports whether an oracle fired.
+func (r Result) Failed() bool { return len(r.Violations) > 0 }
+
+// Run plays a schedule. It must not be called inside a testing/synctest bubble: it makes one.
+func Run(t *testing.T, s Schedule) Result {
+	t.Helper()
+	var result Result
+	virtual.Play(t, epoch, func(w *virtual.World) { result = play(w, s) })
+	return result
+}
+
+func play(in *virtual.World, s Schedule) Result {
+	w := &world{World: in, s: s}
+	w.Choose = w.choose
+	w.store = &store{Catalog: w.Server, Calls: catalogtest.On(w.Server), w: w, parsed: map[string]parsed{}}
+	w.judge = newOracle(w)
+	w.log.w = w
+	for i := range s.Processes {
+		w.slots = append(w.slots, nil)
+		w.After(s.Processes[i].Start, func() { w.launch(i) })
+		w.repeat(i)
+	}
+	w.arm(s.Faults)
+	for _, f := range s.Foreign {
+		w.startForeign(f)
+	}
+	if s.World != nil {
+		s.World(&Outside{w: w})
+	}
+	end := false
+	w.After(s.Length, func() {
+		w.heal()
+		w.After(s.Quiet, func() { end = true })
+	})
+	w.loop(func() bool { return end })
+	w.finish()
+	w.done.Timeline = w.log.lines
+	w.done.Options, w.done.When = w.options, w.when
+	for _, p := range w.lives {
+		if p.life == 1 {
+			w.done.CallsOf = append(w.done.CallsOf, p.calls)
+		}
+	}
+	return w.done
+}
+
+// closeLimit is how long the processes of a healthy world may take to close.
+const closeLimit = 5 * time.Minute
+
+// finish closes all processes in order and sees what they leave behind, then lets the dead go.
+func (w *world) finish() {
+	if !w.healed {
+		w.heal()
+	}
+	w.ended = true
+	w.log.add("all processes close")
+	limit := w.Now() + closeLimit
+	for _, f := range w.foreigners {
+		f.stop(false)
+	}
+	for _, p := range w.lives {
+		if !p.Dead {
+			w.At(w.Now(), p.Index, p.stop)
+		}
+	}
+	w.judge.noGhosts()
+	failed := w.done.Failed()
+	for (w.alive() > 0 || w.underWay > 0) && w.Now() < limit {
+		w.step(limit)
+	}
+	switch {
+	case failed:
+	case w.alive() > 0:
+		w.judge.violated("I8", "a process did not close within %v", closeLimit)
+	default:
+		w.judge.closed()
+	}
+	w.done.Simulated = w.Now()
+	w.log.end()
+	for _, p := range w.lives {
+		p.bury()
+	}
+	w.Drain(w.step)
+}
+
+// loop runs events until done says so or an oracle fires.
+func (w *world) loop(done func() bool) {
+	for !done() && !w.done.Failed() {
+		w.step(w.Now() + time.Hour)
+	}
+}
+
+// step lets the next event happen, if one is due before limit, after it has asked the oracles.
+func (w *world) step(limit time.Duration) {
+	if w.Step(limit, w.judge.look) {
+		w.done.Events++
+	}
+}
+
+// launch starts a new process in a place, unless the run has ended.
+func (w *world) launch(i int) {
+	if w.ended {
+		return
+	}
+	p := newProcess(w, i)
+	w.lives = append(w.lives, p)
+	w.slots[i] = p
+	w.log.add("%s starts", p)
+	p.Go(p.live)
+}
+
+// repeat starts a job again and again.
+func (w *world) repeat(i int) {
+	p := w.s.Processes[i]
+	if p.Every == 0 {
+		return
+	}
+	for at := p.Start + p.Every; at < w.s.Length+w.s.Quiet; at += p.Every {
+		w.After(at, func() {
+			if w.slots[i].over() {
+				w.launch(i)
+			}
+		})
+	}
+}
+
+// alive returns how many living processes have not ended.
+func (w *world) alive() int {
+	n := 0
+	for _, p := range w.lives {
+		if !p.Dead {
+			n += p.Running()
+		}
+	}
+	return n
+}
+
+// heal ends every fault.
+func (w *world) heal() {
+	w.log.add("everything heals")
+	w.healed = true
+	for _, p := range w.slots {
+		if p != nil {
+			p.heal()
+		}
+	}
+}
+
+var background = context.Background()

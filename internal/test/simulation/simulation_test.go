@@ -1,0 +1,116 @@
+package simulation_test
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/simulation"
+)
+
+var (
+	seedFlag = flag.Uint64("simulation.seed", 0, "play this one random walk and print its timeline")
+	timeFlag = flag.Duration("simulation.time", 0, "walk at random for that long")
+	walks    = flag.Int("simulation.walks", 25, "number of random walks")
+	fromSeed = flag.Uint64("simulation.from", 1, "seed of the first random walk")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+// report fails the test with the shortest schedule that fails, its timeline and how to play it.
+func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
+	t.Helper()
+	rule := r.Violations[0].Rule
+	short := simulation.Shrink(s, func(s simulation.Schedule) bool {
+		r := simulation.Run(t, s)
+		return r.Failed() && r.Violations[0].Rule == rule
+	})
+	short.Trace = true
+	r = simulation.Run(t, short)
+	replay := "the schedule is named"
+	if s.Seed != 0 {
+		replay = fmt.Sprintf("replay: go test ./internal/simulation -run Walk -v -simulation.seed=%d", s.Seed)
+	}
+	t.Errorf("%s: %v\n%s\nfaults: %v, choices: %v\ntimeline:\n%s", s.Name, r.Violations, replay,
+		short.Faults, short.Choices, strings.Join(tail(r.Timeline, 400), "\n"))
+}
+
+func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
+
+// A seed can be played again. Where two goroutines of one process are ready in the same instant,
+// Go's scheduler chooses, so that a seed may have a few timelines; it has not a new one every time.
+func TestRun_SameSeed_SameTimeline(t *testing.T) {
+	t.Parallel()
+	const plays = 4
+	for seed := uint64(1); seed <= 3; seed++ {
+		s := simulation.Walk(seed)
+		s.Trace = true
+		var before [][]string
+		again := false
+		for range plays {
+			now := simulation.Run(t, s).Timeline
+			same := func(lines []string) bool { return slices.Equal(lines, now) }
+			if again = slices.ContainsFunc(before, same); again {
+				break
+			}
+			before = append(before, now)
+		}
+		if !again {
+			t.Errorf("seed %d has %d timelines in %d plays", seed, len(before), plays)
+		}
+	}
+}
+
+// walked is the number of random walks; with -short or the race detector fewer.
+func walked() int {
+	if (testing.Short() || effort.Race) && *timeFlag == 0 {
+		return min(*walks, 6)
+	}
+	return *walks
+}
+
+// Random walks find nothing, and every kind of fault has happened in them.
+func TestWalk_FindsNothing(t *testing.T) {
+	t.Parallel()
+	if *seedFlag != 0 {
+		s := simulation.Walk(*seedFlag)
+		s.Trace = true
+		r := simulation.Run(t, s)
+		t.Logf("%s", strings.Join(r.Timeline, "\n"))
+		if r.Failed() {
+			report(t, s, r)
+		}
+		return
+	}
+	var sum simulation.Stats
+	n, start := 0, time.Now()
+	for seed := *fromSeed; n < walked() || time.Since(start) < *timeFlag; seed++ {
+		s := simulation.Walk(seed)
+		r := simulation.Run(t, s)
+		sum.Add(r.Stats)
+		n++
+		if r.Failed() {
+			report(t, s, r)
+			return
+		}
+	}
+	for k := range simulation.Walked() {
+		if walked() >= 25 && sum.Faults[k] == 0 {
+			t.Errorf("no %s has happened", k)
+		}
+	}
+	t.Logf("%d walks in %v: %v simulated, %d commands, %d guards, %d of them granted in line, "+
+		"%d takeovers, %d waiters buried, %d fenced writes refused; faults: %v", n,
+		time.Since(start).Round(time.Millisecond),
+		sum.Simulated.Round(time.Minute), sum.Calls, sum.Guards, sum.Granted, sum.Takeovers,
+		sum.Buried, sum.Refused, sum.Faults)
+}

@@ -1,0 +1,227 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/test/catalogtest"
+)
+
+// A store is the one store of a world: the store in memory, the past of its documents, and the
+// mistakes that a store can make.
+type store struct {
+	*memcatalog.Catalog
+	catalogtest.Calls
+	w      *world
+	parsed map[string]parsed    // locks by name, as they were read last
+	past   map[string][]version // of every document that was written, by collection and _id
+
+	streams []*stream // that are open, in the order of their opening
+}
+
+// A version is a document from an instant on; nil when it was deleted.
+type version struct {
+	at  time.Duration
+	raw bson.Raw
+}
+
+// A picture is what an old primary, or a member that lags, shows: the state of an instant, and the
+// name of the primary if it takes itself for one.
+type picture struct {
+	at      time.Duration
+	primary string
+}
+
+func key(collection, id string) string { return collection + "/" + id }
+
+// note keeps what a document has become.
+func (s *store) note(collection, id string, raw bson.Raw) {
+	if s.past == nil {
+		s.past = map[string][]version{}
+	}
+	k := key(collection, id)
+	if versions := s.past[k]; collection == catalog.LocksCollection && len(versions) > 0 {
+		s.w.judge.changed(versions[len(versions)-1].raw, raw)
+	}
+	s.past[k] = append(s.past[k], version{s.w.Now(), raw})
+}
+
+// document returns a document that may be changed; empty when there is none.
+func (s *store) document(collection, id string) bson.D {
+	var doc bson.D
+	if raw := s.Document(collection, id); raw != nil {
+		_ = bson.Unmarshal(raw, &doc) // the store has marshaled it
+	}
+	return doc
+}
+
+// asOf returns a document as it was.
+func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
+	var raw bson.Raw
+	for _, v := range s.past[key(collection, id)] {
+		if v.at > at {
+			break
+		}
+		raw = v.raw
+	}
+	return raw
+}
+
+// look reads a lock and its holder's ping, as they are or as an old picture shows them. The clock
+// is that of the server that answers.
+func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
+	look, err := catalog.LookAt(background, s.Catalog, name)
+	if err != nil {
+		return look, err
+	}
+	if look.ServerTime.IsZero() { // there is no document
+		server, err := s.Hello(background)
+		if err != nil {
+			return look, err
+		}
+		look.ServerTime, look.Primary = server.Time, server.Primary
+	}
+	if old != nil {
+		past := catalog.Snapshot{ServerTime: look.ServerTime, Primary: look.Primary}
+		if old.primary != "" {
+			past.Primary = old.primary
+		}
+		look = past
+		if raw := s.asOf(catalog.LocksCollection, name, old.at); raw != nil {
+			l, bad := catalog.ParseLock(raw)
+			if look.LockErr = bad; bad == nil {
+				look.Lock = &l
+				look.Ping = s.pingAsOf(l.Process, old.at)
+				look.Pings = map[string]catalog.PingState{}
+				for _, p := range partiesOf(l) {
+					look.Pings[p.Process] = catalog.PingState{Ping: s.pingAsOf(p.Process, old.at)}
+				}
+			}
+		}
+	}
+	return s.lenient(name, look), nil
+}
+
+// held lists the sessions of a process, as they are or as an old picture shows them.
+func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error) {
+	if old == nil {
+		return s.Catalog.Held(background, process)
+	}
+	var sessions []catalog.HeldSession
+	for _, name := range s.w.judge.names {
+		l, _ := s.lockAsOf(name, old)
+		sessions = append(sessions, l.SessionsOf(process)...)
+	}
+	slices.SortFunc(sessions, catalog.HeldSession.Compare)
+	return sessions, nil
+}
+
+// pingAsOf returns the ping of a process as it was; nil when there was none.
+func (s *store) pingAsOf(process string, at time.Duration) *catalog.Ping {
+	raw := s.asOf(catalog.PingsCollection, process, at)
+	if p, bad := catalog.ParsePing(raw); raw != nil && bad == nil {
+		return &p
+	}
+	return nil
+}
+
+// lockAsOf returns a lock as it is or as an old picture shows it. ok is false when there is no
+// document that can be read.
+func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
+	raw := s.Document(catalog.LocksCollection, name)
+	if old != nil {
+		raw = s.asOf(catalog.LocksCollection, name, old.at)
+	}
+	if raw == nil {
+		return catalog.Lock{Name: name}, false
+	}
+	last := s.parsed[name]
+	if !slices.Equal(last.raw, raw) {
+		l, bad := catalog.ParseLock(raw)
+		last = parsed{raw, l, bad == nil}
+		s.parsed[name] = last
+	}
+	return last.lock, last.ok
+}
+
+// A parsed is a lock document and what it says. Most are read again before they change.
+type parsed struct {
+	raw  bson.Raw
+	lock catalog.Lock
+	ok   bool
+}
+
+// attend looks at several locks.
+func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapshot, error) {
+	looks := map[string]catalog.Snapshot{}
+	for _, name := range names {
+		l, err := s.look(name, old)
+		if err != nil {
+			return nil, err
+		}
+		if l.Lock != nil || l.LockErr != nil {
+			looks[name] = l
+		}
+	}
+	return looks, nil
+}
+
+// awarded tells what a process holds of the locks named, and which of them are free.
+func (s *store) awarded(process string, names []string, old *picture) awarded {
+	var a awarded
+	for _, name := range names {
+		l, ok := s.lockAsOf(name, old)
+		if ok && !l.Held {
+			a.free = append(a.free, name)
+		}
+		a.grants = append(a.grants, l.GrantsOf(process)...)
+	}
+	return a
+}
+
+// partiesOf returns the holders of a lock, then its waiters.
+func partiesOf(l catalog.Lock) []catalog.Participant { return slices.Concat(l.Holders(), l.Waiters) }
+
+// placeOf returns the place of a session in the line, -1 when it does not wait.
+func placeOf(l catalog.Lock, ts bson.ObjectID) int {
+	return slices.IndexFunc(l.Waiters, func(p catalog.Participant) bool { return p.TS == ts })
+}
+
+// put writes a document as a hand or a foreign program would.
+func (s *store) put(collection, id string, doc bson.D) error {
+	if err := s.Put(collection, doc); err != nil {
+		return err
+	}
+	s.note(collection, id, s.Document(collection, id))
+	return nil
+}
+
+// restore makes a document what it was.
+func (s *store) restore(collection, id string, raw bson.Raw) error {
+	if raw == nil {
+		s.Remove(collection, id)
+		s.note(collection, id, nil)
+		return nil
+	}
+	var doc bson.D
+	if err := bson.Unmarshal(raw, &doc); err != nil {
+		return err
+	}
+	return s.put(collection, id, doc)
+}
+
+// removeFree deletes the lock documents that nobody holds.
+func (w *world) removeFree() {
+	for _, raw := range w.Server.Documents(catalog.LocksCollection) {
+		l, bad := catalog.ParseLock(raw)
+		if bad == nil && !l.Held && !w.Server.Busy(l.Name) {
+			w.Server.Remove(catalog.LocksCollection, l.Name)
+			w.store.note(catalog.LocksCollection, l.Name, nil)
+			w.log.add("lock document %q is deleted", l.Name)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/test/fault"
+)
+
+// A stream tells a process what is granted to it. Each notice is an event of its own: it may be
+// late, together with those behind it, and the stream may break while it is under way.
+type stream struct {
+	p       *process
+	process string // id under which grants are told
+
+	// The loop of the world owns what follows.
+	transit []notice
+	latest  time.Duration // when the last of them arrives
+	broken  bool          // nothing is sent any more
+
+	mu     sync.Mutex // guards what follows
+	there  [][]catalog.Grant
+	over   bool
+	closed bool
+	wake   chan struct{}
+}
+
+// A notice is what one change of a lock tells; without grants: that the stream broke.
+type notice struct{ grants []catalog.Grant }
+
+var _ catalog.GrantStream = (*stream)(nil)
+
+func newStream(p *process, id string) *stream {
+	return &stream{p: p, process: id, wake: make(chan struct{}, 1)}
+}
+
+var errBroken = errors.New("the stream broke on purpose")
+
+// Next implements [catalog.GrantStream].
+func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
+	for {
+		s.mu.Lock()
+		there, over := s.there, s.over
+		if len(there) > 0 {
+			s.there = there[1:]
+		}
+		s.mu.Unlock()
+		switch {
+		case len(there) > 0:
+			return there[0], nil
+		case over:
+			return nil, fmt.Errorf("notices for %q: %w: %w", s.process, catalog.ErrUnavailable, errBroken)
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("notices for %q: %w", s.process, ctx.Err())
+		}
+	}
+}
+
+// Close implements [catalog.GrantStream].
+func (s *stream) Close(context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+func (s *stream) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// open lets a stream hear of what happens from now on.
+func (s *store) open(st *stream) { s.streams = append(s.streams, st) }
+
+// tell sends a change of a lock document to the streams of those whom it granted the lock.
+func (s *store) tell(name string, was, is bson.Raw) {
+	s.streams = slices.DeleteFunc(s.streams, func(st *stream) bool {
+		return st.broken || st.p.Dead || st.isClosed()
+	})
+	if len(s.streams) == 0 || is == nil || is.Lookup("grants").Equal(was.Lookup("grants")) {
+		return
+	}
+	l, bad := catalog.ParseLock(is)
+	if bad != nil {
+		return
+	}
+	for _, st := range slices.Clone(s.streams) {
+		grants := slices.DeleteFunc(slices.Clone(l.Grants), func(a catalog.Grant) bool {
+			return a.Process != st.process
+		})
+		if len(grants) > 0 {
+			s.w.send(st, name, grants)
+		}
+	}
+}
+
+// send puts a notice under way. Faults strike it as they strike a command; where a command would be
+// lost the stream breaks, and the notice with it.
+func (w *world) send(st *stream, name string, grants []catalog.Grant) {
+	p := st.p
+	c := &call{p: p, op: fault.Notice, subject: name, sent: w.Now()}
+	p.calls++
+	p.opCalls[c.op]++
+	c.n, c.opN = p.calls, p.opCalls[c.op]
+	k := w.course(c)
+	w.log.add("%s %-12s %q: %s [%s]", p, c.op, name, showAwards(grants), c.note)
+	if k.crashBefore || k.crashAfter {
+		p.crash()
+		return
+	}
+	if pause := max(k.pauseBefore, k.pauseAfter); pause > 0 {
+		p.pause(pause, false)
+	}
+	switch {
+	case st.broken:
+	case k.refuse || k.drop || k.lose:
+		w.breakStream(st)
+	default:
+		st.push(notice{grants}, k.request+k.reply)
+	}
+}
+
+// push lets a notice arrive after a while, behind those that were sent before.
+func (s *stream) push(n notice, d time.Duration) {
+	w := s.p.w
+	s.latest = max(s.latest, w.Now()+d)
+	s.transit = append(s.transit, n)
+	w.At(s.latest, s.p.Index, func() { s.p.WhenRunning(s.arrive) })
+}
+
+// arrive lets the process have the first notice that is under way.
+func (s *stream) arrive() {
+	if len(s.transit) == 0 {
+		return // it was lost
+	}
+	n := s.transit[0]
+	s.transit = s.transit[1:]
+	s.p.w.log.add("%s is told: %s", s.p, n)
+	s.mu.Lock()
+	if len(n.grants) == 0 {
+		s.over = true
+	} else {
+		s.there = append(s.there, n.grants)
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+func (n notice) String() string {
+	if len(n.grants) == 0 {
+		return "the stream broke"
+	}
+	return showAwards(n.grants)
+}
+
+// breakStream ends a stream. What is under way is lost.
+func (w *world) breakStream(s *stream) {
+	if s.broken {
+		return
+	}
+	s.broken, s.transit = true, nil
+	s.push(notice{}, 0)
+}
+
+// breakStreams ends the streams of a process, of all without one.
+func (w *world) breakStreams(p *process) {
+	for _, s := range w.store.streams {
+		if p == nil || s.p == p {
+			w.breakStream(s)
+		}
+	}
+}

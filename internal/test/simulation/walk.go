@@ -1,0 +1,307 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/test/fault"
+	"mongodlm/takeover"
+)
+
+// Wander is a user who acquires locks of a few names, holds them for a while, looks after the
+// guard, writes under it and releases it, again and again.
+func Wander(names ...string) func(*User) {
+	return func(u *User) {
+		t := u.p.w.s.Timing
+		for u.Sleep(u.some(t.Takeover / 8)) {
+			if u.shut() {
+				return
+			}
+			name := names[u.Chance.IntN(len(names))]
+			how := u.how(name)
+			if u.Chance.IntN(5) == 0 {
+				u.unusual(name, names, how)
+				continue
+			}
+			var h *Held
+			if how.Wait == 0 && how.mode() == catalog.Exclusive && u.Chance.IntN(2) == 0 {
+				h = u.Poll(name, u.some(3*t.Takeover))
+			} else {
+				h = u.Acquire(name, how)
+			}
+			if h == nil {
+				continue
+			}
+			if how.Lease > 0 && u.Chance.IntN(3) > 0 {
+				u.renewFor(h, how.Lease/4, u.some(t.Takeover))
+			}
+			u.Work(h, u.some(t.Takeover/2))
+			if u.Chance.IntN(4) == 0 {
+				_ = u.Check(h) // what it says is the guard's business
+			}
+			if h.guard.Err() != nil && u.Chance.IntN(2) == 0 {
+				u.Sleep(u.some(t.Takeover)) // winding down takes its time
+			}
+			u.Write(h) // perhaps too late: only the fence can tell
+			u.Release(h)
+		}
+	}
+}
+
+// unusual is what users do less often: several locks, one under another, the same once more, Do.
+func (u *User) unusual(name string, names []string, how How) {
+	t := u.p.w.s.Timing
+	switch u.Chance.IntN(6) {
+	case 4:
+		if h := u.Acquire(name, how); h != nil {
+			for range 3 {
+				u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
+			}
+			u.Release(h)
+		}
+	case 5:
+		if name != permitted {
+			u.LockInTransaction(name, u.some(t.Limit), u.some(t.Takeover))
+		}
+	case 0:
+		held := u.LockAll(plain(names), u.some(3*t.Takeover))
+		u.Sleep(u.some(t.Takeover / 4))
+		u.ReleaseAll(held)
+	case 1:
+		h := u.Acquire(name, how)
+		if h == nil {
+			return
+		}
+		under := u.how(names[u.Chance.IntN(len(names))])
+		under.Under = h
+		under.Says = u.Chance.IntN(3) == 0
+		under.Silent = !under.Says && u.Chance.IntN(4) == 0
+		other := names[u.Chance.IntN(len(names))]
+		under.Permits, under.Shared = limitOf(u, other), u.shares(other)
+		u.Release(u.Acquire(other, under))
+		u.Release(h)
+	case 2:
+		if h := u.Acquire(name, how); h != nil {
+			u.Twice(h)
+			u.Release(h)
+		}
+	default:
+		if how.Wait > 0 {
+			u.Do(name, how, u.some(t.Takeover/2))
+		}
+	}
+}
+
+// plain leaves the names out whose users ask for permits.
+func plain(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == permitted })
+}
+
+// permitted is a name whose users ask for permits.
+const permitted = "permits"
+
+// how chooses how a lock is acquired: two thirds wait in line.
+func (u *User) how(name string) How {
+	var how How
+	switch u.Chance.IntN(6) {
+	case 0, 1:
+	case 2, 3:
+		how.Wait, how.Context = u.some(3*u.p.w.s.Timing.Takeover), true
+	default:
+		how.Wait = u.some(3 * u.p.w.s.Timing.Takeover)
+	}
+	how.Permits = limitOf(u, name)
+	how.Shared = u.shares(name)
+	if u.Chance.IntN(4) == 0 { // half of them end while it works
+		how.Lease = 10*time.Second + u.some(u.p.w.s.Timing.Takeover)
+	}
+	return how
+}
+
+// shares chooses whether a lock is shared: one in four is, but none beside a foreign manager, which
+// knows only the first of those who share.
+func (u *User) shares(name string) bool {
+	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
+}
+
+// limitOf is the number of permits that a user asks for: mostly the same, sometimes another one, or
+// it takes the semaphore for a lock.
+func limitOf(u *User, name string) int {
+	if name != permitted {
+		return 0
+	}
+	switch u.Chance.IntN(12) {
+	case 0:
+		return 3
+	case 1:
+		return 0
+	}
+	return 2
+}
+
+// some is a random time up to about d.
+func (u *User) some(d time.Duration) time.Duration {
+	return time.Duration(u.Chance.Int64N(int64(d))) + time.Millisecond
+}
+
+// Walk makes the schedule of a random walk. The same seed makes the same schedule.
+//
+// It keeps the assumptions of the promise: rates of clocks differ by less than 1.2; a process that
+// is suspended has a wall clock that goes on; and, since the shorter takeover rule promises to
+// stand any SINGLE wrong clock, either the server's clock steps or those of processes are wrong,
+// not both, unless only watching may decide. A free document is not deleted where the server's
+// clock goes back, since its fence starts from that clock.
+func Walk(seed uint64) Schedule {
+	r := rand.New(rand.NewPCG(seed, 1))
+	s := Schedule{Seed: seed, Timing: Small(), Length: time.Duration(8+r.IntN(16)) * time.Minute}
+	if r.IntN(4) == 0 {
+		s.Timing, s.Length = Mongos(), time.Duration(2+r.IntN(4))*time.Hour
+	}
+	s.Quiet = 2 * s.Timing.Takeover
+	names := []string{"a", "b", "c"}[:1+r.IntN(3)]
+	s.Streams = r.IntN(2) == 0
+	k := kindsOf(r, &s)
+	if r.IntN(3) == 0 && !k.foreign {
+		names = append(names, permitted)
+	}
+	if k.foreign {
+		s.Foreign = []Foreign{wandering(r, s, names)}
+	}
+	for range 2 + r.IntN(3) {
+		p := Process{Rate: 1, Start: time.Duration(r.IntN(5)) * time.Second}
+		if k.processClocks {
+			p.Rate = 0.92 + 0.18*r.Float64()
+			p.Offset = time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
+		}
+		for range 1 + r.IntN(2) {
+			p.Users = append(p.Users, Wander(names...))
+		}
+		s.Processes = append(s.Processes, p)
+	}
+	every := s.Timing.Takeover / time.Duration(1+r.IntN(4))
+	for at := time.Duration(0); at < s.Length; at += time.Duration(r.Int64N(int64(2 * every))) {
+		s.Faults = append(s.Faults, k.fault(r, s, at)...)
+	}
+	if r.IntN(3) == 0 {
+		p := Process{Every: s.Timing.Takeover / time.Duration(1+r.IntN(8)), Job: names[0]}
+		p.Users = []func(*User){jobOf(names[0], s.Timing.Ping+time.Second)}
+		if k.processClocks {
+			p.Offset = time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
+		}
+		s.Processes = append(s.Processes, p)
+	}
+	return s
+}
+
+// kinds are what may go wrong in one walk.
+type kinds struct {
+	kinds         []Kind
+	serverClock   bool // it may step
+	processClocks bool // they may be wrong
+	foreign       bool // a foreign manager takes part
+}
+
+// always are the kinds of every walk; a kind that stands twice is twice as likely.
+var always = []Kind{
+	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
+	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
+	Crash, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts, EndContexts,
+	Close,
+}
+
+// Walked returns every kind of fault that a walk may have.
+func Walked() map[Kind]bool {
+	all := map[Kind]bool{
+		Restart: true, StepServer: true, StepWall: true, Suspend: true, RemoveFree: true,
+	}
+	for _, k := range always {
+		all[k] = true
+	}
+	return all
+}
+
+func kindsOf(r *rand.Rand, s *Schedule) kinds {
+	k := kinds{kinds: slices.Clone(always), serverClock: r.IntN(2) == 0}
+	k.processClocks = !k.serverClock
+	if r.IntN(3) == 0 {
+		s.Timing.Mode = takeover.WatchOnly
+		k.serverClock, k.processClocks = true, true
+	}
+	if k.serverClock {
+		k.kinds = append(k.kinds, StepServer)
+	} else {
+		k.kinds = append(k.kinds, RemoveFree)
+	}
+	if k.processClocks && r.IntN(2) == 0 {
+		k.kinds = append(k.kinds, StepWall)
+	} else {
+		k.kinds = append(k.kinds, Suspend)
+	}
+	// One wrong clock is enough to fool MongoDB's own manager: it decides by the server's alone.
+	k.foreign = !k.serverClock && r.IntN(2) == 0
+	return k
+}
+
+// wandering is a foreign manager that comes and goes, and takes locks now and then.
+func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
+	f := Foreign{Process: "ConfigServer"}
+	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	for at := some(s.Timing.Takeover); at < s.Length; {
+		spell := Spell{From: at, To: at + some(8*s.Timing.Takeover), Orderly: r.IntN(2) == 0}
+		f.Spells = append(f.Spells, spell)
+		at = spell.To + time.Second + some(2*s.Timing.Takeover)
+	}
+	for at := time.Duration(0); at < s.Length; at += some(4 * s.Timing.Takeover) {
+		f.Tasks = append(f.Tasks, Task{
+			At: at, Name: names[r.IntN(len(names))], For: some(s.Timing.Takeover),
+		})
+	}
+	return f
+}
+
+// ops are the commands at which a fault is of most interest.
+var ops = []fault.Op{
+	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Overtake, fault.Release, fault.Ping, fault.Held,
+	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
+	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.HeldOrFree, fault.Waiting,
+	fault.Renew, fault.Renew, fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
+}
+
+// fault makes one fault, with a restart for one that kills.
+func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
+	f := Fault{Kind: k.kinds[r.IntN(len(k.kinds))], Process: r.IntN(len(s.Processes)), At: at}
+	t := s.Timing.Takeover
+	if f.Kind.onCall() && r.IntN(4) > 0 {
+		f.Op = ops[r.IntN(len(ops))]
+	}
+	switch f.Kind {
+	case StepWall, StepServer:
+		f.For = time.Duration(r.Int64N(int64(4*t))) - 2*t
+	case Elect:
+		if k.serverClock {
+			f.For = time.Duration(r.Int64N(int64(2*t))) - t
+		}
+	default:
+		f.For = time.Duration(r.Int64N(int64(t) * int64(1+r.IntN(2))))
+		if r.IntN(3) == 0 {
+			f.For = time.Duration(r.Int64N(int64(s.Timing.Limit)))
+		}
+	}
+	switch {
+	case f.Kind == Close && r.IntN(2) == 0:
+		f.For = 0
+	case (f.Kind == ApplyLate || f.Kind == Duplicate) && r.IntN(3) == 0:
+		f.For = time.Duration(r.Int64N(int64(s.Length))) // long after all that knew of it
+	}
+	faults := []Fault{f}
+	switch f.Kind {
+	case CrashBefore, CrashAfter, Crash, Close:
+		// Where the command comes much later, the restart finds nobody dead, and the place
+		// stays empty from then on.
+		back := at + time.Duration(r.Int64N(int64(2*t)))
+		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
+	}
+	return faults
+}
