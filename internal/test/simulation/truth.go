@@ -77,9 +77,11 @@ func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool
 	return false
 }
 
-// nothingWrong: in a world in which nothing has gone wrong nobody is told that something has.
+// nothingWrong: in a world in which nothing has gone wrong nobody is told that something has, but
+// for a command that stood behind a transaction until its time was up.
 func (o *oracle) nothingWrong(n news) {
-	if len(o.w.done.Faults) > 0 || o.w.healed || len(o.w.foreigners) > 0 || o.w.s.World != nil {
+	if len(o.w.done.Faults) > 0 || o.w.healed || len(o.w.foreigners) > 0 || o.w.s.World != nil ||
+		o.troubled[n.p] > 0 {
 		return
 	}
 	for _, is := range []error{
@@ -101,7 +103,7 @@ func (o *oracle) noGhosts() {
 		p.mu.Lock()
 		m := p.manager
 		p.mu.Unlock()
-		if m == nil || p.twin != "" || o.w.twinned(p) {
+		if m == nil || p.twin != "" || o.w.twinned(p) || o.troubled[p] > 0 {
 			continue
 		}
 		if s := m.Stats(); s.Ghosts > 0 {
