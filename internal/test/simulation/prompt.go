@@ -100,7 +100,7 @@ func (o *oracle) closesInTime(p *process, c *closing) {
 		return
 	}
 	c.seen = true
-	if c.err != nil && (o.troubled[p] > c.since || o.w.Now() < p.hang) {
+	if c.err != nil && max(o.troubled[p], p.cut, p.deaf, p.hang, p.old) > c.since {
 		return
 	}
 	for _, name := range o.names {
