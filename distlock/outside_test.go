@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/fault"
@@ -98,6 +100,28 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 			e.Waiters != catalog.MaxWaiters || b.store.Count(fault.Condemn) != 0 {
 			t.Errorf("after %v: %+v", got.after, e)
 		}
+		w.release(g)
+		left()
+	})
+}
+
+// It tries to break: however fast a lock turns, who stands outside of its full line reads twenty
+// times a second.
+func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		left := w.fill(a, "a")
+		done := b.queue("a", distlock.WaitAtMost(11*time.Second))
+		before := b.store.Count(fault.Look)
+		for range 1000 {
+			w.rewrite("a", map[string]any{"when": bson.NewDateTimeFromTime(time.Now())})
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := b.store.Count(fault.Look) - before; n > 250 || n < 100 {
+			t.Errorf("%d looks in ten seconds, want about 200", n)
+		}
+		held(t, (<-done).err)
 		w.release(g)
 		left()
 	})

@@ -304,7 +304,7 @@ func (w *waiting) pollFullLine(ctx context.Context, me *waiter, refusal error) (
 		}
 		w.last, w.refusals = err, 0
 		w.note(ctx, nil)
-		pause := w.m.queue.AskPause(still, waitqueue.FarFromFront, w.m.cfg.Clock.Now().Mono-sent)
+		pause := w.m.queue.OutsidePause(still, w.m.cfg.Clock.Now().Mono-sent)
 		if err := w.linger(ctx, me, pause); err != nil {
 			if !errors.Is(err, errFree) {
 				w.m.judge.Keep(s)

@@ -41,10 +41,12 @@ type loop struct {
 const (
 	roundTrips   = 2
 	nearFront    = 64 // the pause is this part of the time in which nothing moved
-	FarFromFront = 16 // for those who have more than nearPlaces before them
+	farFromFront = 16 // for those who have more than nearPlaces before them
 	nearPlaces   = 16
 	besideStream = 4   // beside a stream that tells in time; at least PollMax then
 	pollsInPoll  = 100 // the shortest pause is Poll divided by it
+	// outsideInPoll is the same for those outside of a full line.
+	outsideInPoll = 10
 
 	forEver = time.Duration(math.MaxInt64)
 )
@@ -163,7 +165,7 @@ func (l *loop) question(near bool, first, left, now time.Duration) time.Duration
 		pause := l.q.Process.Jitter(max(l.q.PollMax, still/besideStream), 0.2)
 		return min(late, max(l.asked, heard, first)+pause)
 	}
-	share := time.Duration(FarFromFront)
+	share := time.Duration(farFromFront)
 	if near {
 		share = nearFront
 	}
@@ -174,6 +176,12 @@ func (l *loop) question(near bool, first, left, now time.Duration) time.Duration
 // divided by share, within bounds that follow the server's round trip.
 func (q *Queue) AskPause(still, share, rtt time.Duration) time.Duration {
 	return q.Process.Jitter(min(max(still/share, q.leastPause(rtt)), q.PollMax), 0.2)
+}
+
+// OutsidePause is the pause before a caller outside of a full line looks again: a hundred stand before
+// it, so it looks for room and not for its turn.
+func (q *Queue) OutsidePause(still, rtt time.Duration) time.Duration {
+	return max(q.AskPause(still, farFromFront, rtt), q.Process.Jitter(q.Poll/outsideInPoll, 0.2))
 }
 
 // leastPause is the shortest pause between two questions.
