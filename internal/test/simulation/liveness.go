@@ -226,8 +226,11 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
 		case owner < 0 && i < alive:
 			if limit := o.burial(p); limit > 0 {
-				t := o.w.s.Timing // it has missed two pings before it was to be buried
-				found[slowThing{l.Name, deadWaits, p.TS}] = min(limit, scaled(6*t.Ping+t.PollMax+2*t.Limit+o.slack()))
+				// It has missed two pings before it was to be evicted: a release passes it over. So it
+				// stands there for as long as nobody releases.
+				t := o.w.s.Timing
+				held := max(0, o.w.ServerNow().Sub(l.When))
+				found[slowThing{l.Name, deadWaits, p.TS}] = min(limit, held+scaled(6*t.Ping+t.PollMax+2*t.Limit+o.slack()))
 			}
 		}
 	}
