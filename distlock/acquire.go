@@ -256,7 +256,7 @@ func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*
 	if err == nil {
 		return a.newGuard(ctx, lock, evidence)
 	}
-	a.m.pinger.Doubt()
+	a.m.pinger.Doubt(a.term)
 	if !errors.Is(err, catalog.ErrNoMatch) {
 		a.m.pinger.ReleaseLater(a.request.Session, a.term)
 	}

@@ -209,7 +209,7 @@ func (w *waiting) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 	defer func() { w.over(me, g) }()
 	lock, guard, err := w.enter(ctx, me)
 	if me.doubtful {
-		w.m.pinger.Doubt() // an earlier copy may be applied after all is over
+		w.m.pinger.Doubt(a.term) // an earlier copy may be applied after all is over
 	}
 	switch {
 	case guard != nil:

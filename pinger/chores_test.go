@@ -395,10 +395,68 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, nil)
 				b.start(t)
-				b.p.Doubt()
+				b.p.Doubt(b.p.Last())
 				c.harm(t, b)
 				if err := b.p.Close(context.Background()); !errors.Is(err, c.want) {
 					t.Errorf("close: %v, want %v", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// Tries to break: a doubt belongs to the process id under whose term the command was sent. An id that
+// was given up before Close takes its doubt along: what a late command takes under it Close cannot
+// look for, and says so; but what stands under a twin's id is the twin's. The next id has no share in
+// it, whatever becomes of that.
+func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
+	t.Parallel()
+	remove := func(process string) func(*testing.T, *bundle) {
+		return func(_ *testing.T, b *bundle) { b.mem.Remove(catalog.PingsCollection, process) }
+	}
+	twin := func(t *testing.T, b *bundle) {
+		if err := b.twin(t, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		before, atClose func(*testing.T, *bundle)
+		late            bool // it is raised when the id was given up already
+		want            error
+	}{
+		"removed before":               {before: remove("process-1"), want: catalog.ErrUnknownOutcome},
+		"removed before, raised after": {before: remove("process-1"), late: true, want: catalog.ErrUnknownOutcome},
+		"a twin before":                {before: twin},
+		"a twin before, raised after":  {before: twin, late: true},
+		"a twin before, removed now":   {before: twin, atClose: remove("process-2")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, nil)
+				b.start(t)
+				first := b.p.Last()
+				if !c.late {
+					b.p.Doubt(first)
+				}
+				c.before(t, b)
+				time.Sleep(2 * interval)
+				synctest.Wait()
+				if c.late {
+					b.p.Doubt(first)
+				}
+				if b.p.Process() != "process-2" {
+					t.Fatalf("it pings as %s", b.p.Process())
+				}
+				if c.atClose != nil {
+					c.atClose(t, b)
+				}
+				pings := b.store.Count(fault.Ping)
+				if err := b.p.Close(context.Background()); !errors.Is(err, c.want) {
+					t.Errorf("close: %v, want %v", err, c.want)
+				}
+				if n := b.store.Count(fault.Ping) - pings; n != 0 {
+					t.Errorf("Close pinged %d times for a doubt of another id", n)
 				}
 			})
 		})

@@ -108,13 +108,13 @@ type LockPinger struct {
 	hold  time.Duration
 	queue releaseQueue
 
-	doubt  atomic.Bool
 	steady atomic.Int64 // since when pings are acknowledged without a failure, monotonic; -1 while they are not
 
 	beat beat // owned by whoever pings: Start, then the ping loop
 
-	mu   sync.Mutex // guards term
-	term *Term      // nil before the first acknowledged ping
+	mu      sync.Mutex         // guards term and doubted
+	term    *Term              // nil before the first acknowledged ping
+	doubted map[*identity]bool // see Doubt
 
 	server atomic.Pointer[catalog.Server]
 	stats  counters
@@ -228,11 +228,9 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if !first || p.Last() == nil {
 		return nil
 	}
-	reaped, proof := !p.doubt.Load(), error(nil)
-	switch {
-	case !reaped:
-		reaped = p.lastReap(ctx)
-	case p.Term() == nil && p.Last().id.used.Err() == nil: // there may be a twin by now
+	proof := error(nil)
+	settled, pinged := p.settle(ctx)
+	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin by now
 		proof = p.Ping(ctx)
 	}
 	if ctx.Err() == nil { // else there is no time to try anything again
@@ -243,7 +241,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	t, err := p.Last(), p.left()
 	alone := t.Err() == nil
 	t.end(ErrStopped)
-	if !reaped {
+	if !settled {
 		err = errors.Join(err, fmt.Errorf("pinger: what an acquisition of unknown outcome takes stays held "+
 			"until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}

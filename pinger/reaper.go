@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -173,15 +174,41 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 
 // Doubt notes that this process may come to stand in a lock although nobody knows of it: the
 // outcome of a command that takes a lock or a place in its line is unknown, and the store does not
-// show it yet. Reap finds it when it appears; Close looks for it once more.
-func (p *LockPinger) Doubt() { p.doubt.Store(true) }
+// show it yet. Reap finds it when it appears; Close looks for it once more. t is the term of the
+// command: the doubt is one of its process id, and ends with that where the id is a twin's now.
+func (p *LockPinger) Doubt(t *Term) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doubted == nil {
+		p.doubted = map[*identity]bool{}
+	}
+	p.doubted[t.id] = true
+}
+
+// settle looks once more for what a doubted command may have taken, and reports whether it could:
+// what an id has that was given up is taken over in time, unless it is a twin's. pinged is true
+// when a ping was sent for it.
+func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
+	p.mu.Lock()
+	now, doubted := p.term.id, maps.Clone(p.doubted)
+	p.mu.Unlock()
+	settled = true
+	for id := range doubted {
+		if id.used.Err() != nil && !id.twins() {
+			settled = false
+		}
+	}
+	if !doubted[now] || now.used.Err() != nil {
+		return settled, false
+	}
+	return p.lastReap(ctx, now) && settled, true
+}
 
 // lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
-// to the reaper. It reports whether the store answered for the process id that had the doubt: if
-// not, what is held then is taken over in time. Where that ping gives the id up nobody may reap it;
-// only to a twin nothing stays held, since what stands under the id is the twin's.
-func (p *LockPinger) lastReap(ctx context.Context) bool {
-	id := p.Last().id
+// to the reaper. It reports whether the store answered for the id. Where that ping gives the id up
+// nobody may reap it; only to a twin nothing stays held, since what stands under the id is the
+// twin's.
+func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 	return p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {
 			return err
