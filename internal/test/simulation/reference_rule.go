@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -94,7 +95,8 @@ func (o *oracle) byTheRule(c *call) {
 // rule: it compares neighbours only, and any recent look may be the one that decided, since several
 // users of a process look at once.
 func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
-	why := "nobody has looked at that session"
+	const unseen = "nobody has looked at that session lately"
+	why := unseen
 	if from.Renewal == 0 {
 		looks = about(looks, from)
 	} else { // by the lease, whatever its process does
@@ -109,8 +111,12 @@ func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) s
 		if l.name != from.Name || l.about.TS != from.TS {
 			continue
 		}
-		if why = allows(looks[:i+1], own, t); why == "" {
+		refusal := allows(looks[:i+1], own, t)
+		if refusal == "" {
 			return ""
+		}
+		if why == unseen {
+			why = refusal // of the latest look, which says the most for it
 		}
 	}
 	return why
@@ -144,10 +150,15 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	if stranger(now) {
 		need = max(need, t.Foreign)
 	}
-	if watched >= need || witnessed(now, need, watched, t) {
+	if watched >= need {
 		return ""
 	}
-	return "watched unchanged for " + watched.String() + " only, not " + need.String()
+	without := witnessed(now, need, watched, t)
+	if without == "" {
+		return ""
+	}
+	return fmt.Sprintf("no rule allows it: the watch rule wants the same picture for %v, its looks show "+
+		"it for %v; the witnesses do not do, since %s", need, watched, without)
 }
 
 func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
@@ -177,19 +188,27 @@ func disturbed(a, b seen) bool {
 	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
 }
 
-// witnessed is the shorter rule.
-func witnessed(l seen, need, watched time.Duration, t Timing) bool {
-	if t.Mode == takeover.WatchOnly || !sequenced(l) {
-		return false
-	}
-	if l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
-		return false
+// witnessed is the shorter rule: it says why a look does not allow a takeover, "" when it does.
+func witnessed(l seen, need, watched time.Duration, t Timing) string {
+	switch {
+	case t.Mode == takeover.WatchOnly:
+		return "they are not to be asked"
+	case !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero():
+		return "one of them is missing"
 	}
 	trip := l.received - l.sent
-	contender := l.wall.Sub(l.Ping.At) - trip
-	apart := l.ServerTime.Sub(l.wall).Abs()
-	return min(l.ServerTime.Sub(l.Ping.At), contender, l.ServerTime.Sub(l.Ping.Local)) >= need &&
-		apart <= t.Takeover/30+trip/2 && (watched >= 3*l.Ping.Interval || sighted(l, trip, t))
+	server, holder := l.ServerTime.Sub(l.Ping.At), l.ServerTime.Sub(l.Ping.Local)
+	contender, apart := l.wall.Sub(l.Ping.At)-trip, l.ServerTime.Sub(l.wall).Abs()
+	switch {
+	case min(server, contender, holder) < need:
+		return fmt.Sprintf("the ping is %v, %v and %v old by them", server, contender, holder)
+	case apart > t.Takeover/30+trip/2:
+		return fmt.Sprintf("server and contender are %v apart", apart)
+	case watched < 3*l.Ping.Interval && !sighted(l, trip, t):
+		return fmt.Sprintf("that is less than three ping intervals, %v, and no sight of two is left",
+			3*l.Ping.Interval)
+	}
+	return ""
 }
 
 // sighted: another contender has left what it saw, by two clocks that said the same, and since then
