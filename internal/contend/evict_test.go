@@ -99,3 +99,54 @@ func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 		t.Errorf("dropped at %d looks, %d are left", drops, judge.Observed())
 	}
 }
+
+// Tries to break: of a holder whose ping cannot be understood nothing is concluded, though its lease
+// has stood still for its life: nobody is to be taken out of a lock by half of what he left.
+func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
+	t.Parallel()
+	const life, second = time.Minute, time.Second
+	held := catalog.Participant{Process: "other", TS: bson.ObjectID{11: 1}, Takeover: time.Hour}
+	lock := catalog.Lock{
+		Name: "a", Held: true, State: 1, Process: held.Process, TS: held.TS, Takeover: held.Takeover,
+		Leases: []catalog.Lease{{TS: held.TS, Number: 1, Life: life, At: time.Unix(0, 0), Local: time.Unix(0, 0)}},
+	}
+	for name, c := range map[string]struct {
+		ping *catalog.MalformedError
+		dead bool
+	}{
+		"understood": {nil, true},
+		"malformed":  {&catalog.MalformedError{Collection: catalog.PingsCollection, ID: "other", Field: "ping"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &server{}
+			judge := contend.Judge{Store: s, Process: s, Clock: clock.System(), Granted: func([]catalog.Grant) {},
+				Policy: takeover.Policy{
+					Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: 30 * second, MaxGap: 2 * life,
+				}}
+			var scene contend.Scene
+			for at := time.Duration(0); at <= 2*life; at += 10 * second {
+				now := time.Unix(0, 0).Add(at)
+				r := clock.Reading{Mono: at, Wall: now}
+				ping := catalog.Ping{
+					Process: "other", Seq: int64(at / second), HasSeq: true, At: now, Local: now, Interval: 30 * second,
+				}
+				look := catalog.PingState{Ping: &ping}
+				if c.ping != nil {
+					look = catalog.PingState{Err: c.ping}
+				}
+				scene = judge.Decide("a", catalog.Snapshot{
+					Lock: &lock, ServerTime: now, Pings: map[string]catalog.PingState{"other": look},
+				}, r, r)
+			}
+			one := scene.Judged[0]
+			n, err := judge.EvictDead(t.Context(), scene, 1)
+			if dead := one.Dead(); dead != c.dead || (n == 1) != c.dead || err != nil {
+				t.Errorf("dead %t, evicted %d, %v: %s", dead, n, err, one.Decision.Reason)
+			}
+			if c.ping != nil && one.Decision.Verdict != takeover.Malformed {
+				t.Errorf("verdict %v, want malformed", one.Decision.Verdict)
+			}
+		})
+	}
+}

@@ -96,7 +96,8 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 				judged[like] = one
 			}
 			one.Participant, one.Waits = p, waits
-			if lease, ok := seen.Lock.LeaseOf(p.TS); ok && !waits && !one.Dead() {
+			lease, ok := seen.Lock.LeaseOf(p.TS)
+			if ok && !waits && !one.Dead() && one.PingState.Err == nil {
 				j.judgeLease(&one, name, seen, lease, sent, received)
 			}
 			s.Judged = append(s.Judged, one)
@@ -126,7 +127,8 @@ func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participan
 }
 
 // judgeLease judges a holder that lives as far as its ping tells by its lease: it may be dead by
-// that.
+// that. One whose ping cannot be understood is left alone, as everywhere: a version that writes
+// another ping may mean another thing by its lease.
 func (j *Judge) judgeLease(one *Judged, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{

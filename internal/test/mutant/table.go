@@ -178,7 +178,7 @@ var all = []Mistake{
 		New:      `		sent = h.m.cfg.Clock.Now(); h.lease.renewed(h.m.cfg.Clock, sent)`,
 		Schedule: "a renewal's reply is slow", Rule: "lease", Harm: "I4"},
 	{Name: "a lease that ran out is left to the heartbeat", File: "internal/contend/judge.go",
-		Old:      `ok && !waits && !one.Dead() {`,
+		Old:      `ok && !waits && !one.Dead() && one.PingState.Err == nil {`,
 		New:      `ok && !waits && one.Dead() {`,
 		Schedule: "a job with a lease hangs", Rule: "I7"},
 	// From here on: what is built on the lock.
