@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -268,23 +270,20 @@ func plantDead(t *testing.T, w *world, name, process string) {
 // Rule 3: no ping document. It is watched. Rule 4: a foreign
 // holder is watched for 15 minutes at least, and not condemned.
 func TestTryLock_ForeignHolders(t *testing.T) {
-	short := func(c *distlock.Config) {
-		c.Takeover, c.Ping = time.Minute, 5*time.Second
-	}
-	lock := bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(2)}, {Key: "process", Value: "mongos:1"},
-		{Key: "ts", Value: bson.NewObjectID()}, {Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}
+	const foreign = 15 * time.Minute
 	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
 	for name, c := range map[string]struct {
-		ping bson.D
-		want time.Duration
+		state any // as its generation wrote it
+		ping  bson.D
 	}{
-		"no ping document": {nil, 15 * time.Minute},
-		"foreign ping":     {ping, 15 * time.Minute},
+		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping}, "no ping": {int32(2), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(short)
-				if err := w.mem.Put(catalog.LocksCollection, lock); err != nil {
+				p := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second })
+				if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
+					{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()},
+					{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}); err != nil {
 					t.Fatal(err)
 				}
 				if c.ping != nil {
@@ -292,16 +291,20 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				g, took := p.until("a", 10*time.Second, c.want+time.Minute)
-				if took < c.want || took > c.want+20*time.Second {
-					t.Errorf("took %v, want %v", took, c.want)
+				before := w.mem.Document(catalog.PingsCollection, "mongos:1")
+				_, err := p.try("a")
+				if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" || h.TakeoverIn < foreign-time.Minute {
+					t.Errorf("told %+v", h)
+				}
+				g, took := p.until("a", 10*time.Second, foreign+time.Minute)
+				if took < foreign || took > foreign+20*time.Second || !strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
+					t.Errorf("took %v, want %v; on %q", took, foreign, g.TakeoverEvidence())
 				}
 				if err := g.Verify(t.Context()); err != nil {
 					t.Error(err)
 				}
-				raw := w.mem.Document(catalog.PingsCollection, "mongos:1")
-				if _, err := raw.LookupErr("condemned"); raw != nil && (c.ping == nil || err == nil) {
-					t.Errorf("a foreign holder was condemned: %s", raw)
+				if after := w.mem.Document(catalog.PingsCollection, "mongos:1"); !slices.Equal(before, after) {
+					t.Errorf("its ping was %v and is %v", before, after)
 				}
 			})
 		})

@@ -65,49 +65,6 @@ func TestClaim_MalformedRows_AreLeftAlone(t *testing.T) {
 	})
 }
 
-// An operator deletes the document of a row that is worked on, or takes it away: the completion
-// says so. The rest of a document is kept, whatever the struct does not name.
-func TestClaim_EditedRows_CompletionSaysSo(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		coll := w.rowsOf(t, w.d.app)
-		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 3, InFlight: 6, Sort: bson.D{field("_id", 1)}})
-		for id := range 3 {
-			doc := bson.D{field("_id", id), field("n", 1), field("extra", bson.D{field("kept", true)})}
-			if _, err := coll.InsertOne(t.Context(), doc); err != nil {
-				t.Fatal(err)
-			}
-		}
-		taken, err := q.Claim(t.Context(), 3)
-		if err != nil || len(taken) != 3 {
-			t.Fatalf("%d rows, %v", len(taken), err)
-		}
-		if _, err := coll.DeleteOne(t.Context(), bson.D{field("_id", 0)}); err != nil {
-			t.Fatal(err)
-		}
-		ready := bson.D{field("$set", bson.D{field("claim.state", "ready")})}
-		if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", 1)}, ready); err != nil {
-			t.Fatal(err)
-		}
-		for i, want := range []string{"gone", "ready", ""} {
-			err := taken[i].Done(t.Context())
-			var lost *claim.LostError
-			if want == "" && err != nil || want != "" && (!errors.As(err, &lost) || !strings.Contains(lost.Now, want)) {
-				t.Errorf("row %d: %v, want %q", i, err, want)
-			}
-			wantErr(t, taken[i].GiveBack(t.Context()), claim.ErrFinished)
-		}
-		raw, err := coll.FindOne(t.Context(), bson.D{field("_id", 2)}).Raw()
-		if err != nil || !raw.Lookup("extra", "kept").Boolean() || raw.Lookup("claim", "state").StringValue() != "done" {
-			t.Errorf("the row is %v, %v", raw, err)
-		}
-		again, err := q.Claim(t.Context(), 3)
-		if err != nil || len(again) != 1 || again[0].Fence() != 2 {
-			t.Errorf("%d rows, %v, want the one that was taken away", len(again), err)
-		}
-	})
-}
-
 // A row is done together with what its handler adds, or neither is.
 func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	t.Parallel()

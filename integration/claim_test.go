@@ -2,9 +2,7 @@ package integration_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -149,73 +147,4 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A process is cut off in the middle of its work. Its rows are given to another by the takeover
-// rule, no other's are, each is done once, and the completion of the process that was cut off is
-// refused.
-func TestClaim_ProcessCutOff_RowsAreRescued(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		const n = 40
-		cfg := claim.Config{Workers: 4, Batch: 10, Poll: 100 * time.Millisecond, Tend: 300 * time.Millisecond}
-		doomed, err := mongo.Connect(options.Client().ApplyURI(w.d.uri))
-		if err != nil {
-			t.Fatal(err)
-		}
-		work := w.rowsOf(t, w.d.app)
-		dying := w.newManager(t.Context(), t, func(cfg *distlock.Config) {
-			unhurriedTakeover(cfg)
-			cfg.Client, cfg.PingClient = doomed, doomed
-		})
-		a, err := claim.New[job](t.Context(), dying, work, cfg) // its way to the rows stays open
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
-			defer cancel()
-			_ = a.Close(ctx) // they are cut off
-			_ = dying.Close(ctx)
-		}()
-		if err := a.Add(t.Context(), jobs(n)...); err != nil {
-			t.Fatal(err)
-		}
-		taken, err := a.Claim(t.Context(), 10)
-		if err != nil || len(taken) != 10 {
-			t.Fatalf("%d rows, %v", len(taken), err)
-		}
-		if err := doomed.Disconnect(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		injected.add(w.d.name, "cut off", "claiming rows")
-		var mu sync.Mutex // guards fences
-		fences := map[int][]int64{}
-		b := w.claims(t, w.start(t, unhurriedTakeover), work, cfg)
-		stop := runs(t, b, func(_ context.Context, row *claim.Row[job]) error {
-			mu.Lock()
-			defer mu.Unlock()
-			fences[row.Doc.ID] = append(fences[row.Doc.ID], row.Fence())
-			return nil
-		})
-		wantCounts(t, b, 4*time.Minute, claim.Counts{Done: n})
-		stop()
-		for _, row := range taken {
-			if got := fences[row.Doc.ID]; len(got) == 0 || got[0] < 2 {
-				t.Errorf("row %d was rescued with the fences %v, want more than 1", row.Doc.ID, got)
-			}
-			var lost *claim.LostError
-			if err := row.Done(t.Context()); !errors.As(err, &lost) {
-				t.Errorf("the completion of a rescued row: %v, want a *LostError", err)
-			}
-			if row.Err() == nil {
-				t.Error("the process that was cut off believes in its rows")
-			}
-		}
-		for id, got := range fences {
-			if !slices.IsSorted(got) || len(slices.Compact(got)) != len(got) {
-				t.Errorf("row %d was given with the fences %v, want rising ones", id, got)
-			}
-		}
-	})
 }

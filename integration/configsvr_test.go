@@ -64,8 +64,8 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 }
 
 // meetTheOther waits for the turn of MongoDB's manager. It only reads, so that the other's document
-// stays for the checks; that such a document makes TryLock say ErrHeld is shown by a planted one in
-// TestForeignHolder. Whether the moment in which it is held is met is chance.
+// stays for the checks; that such a document makes TryLock say ErrHeld is shown by a planted one.
+// Whether the moment in which it is held is met is chance.
 func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	t.Helper()
 	for {

@@ -64,11 +64,6 @@ func TestHeartbeat_ThousandLocks_OnePingPerInterval(t *testing.T) {
 	})
 }
 
-// The same with ten thousand, on a server whose commands do not grow with the collection.
-func TestHeartbeat_TenThousandLocks_OnePingPerInterval(t *testing.T) {
-	inTurn(t, named("standalone"), func(t *testing.T, w *world) { w.onePingPerInterval(t, 10_000) })
-}
-
 func (w *world) onePingPerInterval(t *testing.T, locks int) {
 	var sent counter
 	m, guards := w.holdMany(t, locks, &sent)

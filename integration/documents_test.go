@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -75,67 +74,6 @@ func wantPing(t *testing.T, w *world, m *distlock.Manager) {
 	if parts := strings.Split(m.Process(), ":"); len(parts) != 4 || host != m.Config().Host {
 		t.Errorf("process id %q is not <host>:<pid>:<unix seconds>:<uuid>", m.Process())
 	}
-}
-
-// The indexes come with the first heartbeat; another name for the same keys would serve as well.
-func TestNew_CreatesTheIndexes(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		w.start(t, nil)
-		for collection, key := range map[string]string{
-			catalog.LocksCollection: "process", catalog.PingsCollection: "ping",
-		} {
-			eventually(t, 20*time.Second, "index {"+key+": 1} on "+collection, func() bool {
-				specs, err := w.db.Collection(collection).Indexes().ListSpecifications(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, s := range specs {
-					keys, err := s.KeysDocument.Elements()
-					if err != nil {
-						t.Fatal(err)
-					}
-					if len(keys) == 1 && keys[0].Key() == key {
-						return true
-					}
-				}
-				return false
-			})
-		}
-	})
-}
-
-// I2: released and acquired again, by the same process and by another; the fence rises each time,
-// the document of the last holder stays readable, and a deleted document does not lower the fence.
-func TestRelease_ThenAcquire_FenceRises(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		one, two := w.start(t, nil), w.start(t, nil)
-		last := int64(0)
-		for i, m := range []*distlock.Manager{one, one, two, one} {
-			g := w.mustTry(t, m, name)
-			if g.Fence() <= last {
-				t.Errorf("acquisition %d: fence %d is not above %d", i, g.Fence(), last)
-			}
-			last = g.Fence()
-			held := w.lock(t, name)
-			if err := g.Release(); err != nil {
-				t.Fatal(err)
-			}
-			free := w.lock(t, name)
-			if held.State, held.Held = 0, false; !reflect.DeepEqual(free, held) {
-				t.Errorf("a release changes the state alone\nbefore %+v\nafter  %+v", held, free)
-			}
-		}
-		collection := w.db.Collection(catalog.LocksCollection)
-		if _, err := collection.DeleteOne(t.Context(), byID(name)); err != nil { // F12
-			t.Fatal(err)
-		}
-		if g := w.mustTry(t, two, name); g.Fence() <= last {
-			t.Errorf("after the document was deleted: fence %d is not above %d", g.Fence(), last)
-		}
-	})
 }
 
 // wantShape checks that a document has exactly these fields, of these types.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -121,81 +119,6 @@ func TestElection_LeaderChange_Commands(t *testing.T) {
 		most := map[string]int{string(catalog.Mongos): 8}[m.Stats().Server.Kind]
 		if m.Stats().Server.Kind != string(catalog.FerretDB) && (writes > 3 || all > max(most, 6)) {
 			t.Errorf("a hand-over: %d commands, %d of them writes: %v", all, writes, &sent)
-		}
-	})
-}
-
-// A thousand observers of a hundred elections in a process cost what one does.
-func TestElection_ThousandObservers_CommandsOfOne(t *testing.T) {
-	forEachInTurn(t, func(t *testing.T, w *world) {
-		name := w.name("leader")
-		stand(t, w.start(t, slow), name).wantLeader(t)
-		var one, many counter
-		lone, crowded := w.counted(t, &one), w.counted(t, &many)
-		ctx, cancel := context.WithCancel(t.Context())
-		var told atomic.Int64
-		var observers sync.WaitGroup
-		observe := func(m *distlock.Manager, name string) {
-			observers.Go(func() {
-				for _, err := range election.New(m, name).Observe(ctx) {
-					if err == nil {
-						told.Add(1)
-					}
-				}
-			})
-		}
-		observe(lone, name)
-		for i := range 1000 {
-			n := name
-			if i%100 > 0 {
-				n = w.name(fmt.Sprint("leader", i%100))
-			}
-			observe(crowded, n)
-		}
-		eventually(t, time.Minute, "all are told", func() bool { return told.Load() == 1001 })
-		one.reset()
-		many.reset()
-		select {
-		case <-time.After(5 * time.Second): // ten readings, which are counted
-		case <-t.Context().Done():
-		}
-		few, lots := one.total(), many.total()
-		t.Logf("in 5 s: one observer %v, 1000 observers %v", one.all(), many.all())
-		if few < 4 || lots > few+few/2+4 {
-			t.Errorf("1000 observers sent %d commands, one sent %d", lots, few)
-		}
-		cancel()
-		observers.Wait()
-	})
-}
-
-// A leader that is killed is replaced after the takeover time, and observers are told. The one that
-// is killed holds the name as a plain lock, which is the same for everybody else.
-func TestElection_LeaderKilled_IsReplaced(t *testing.T) {
-	t.Parallel()
-	forThese(t, processed, func(t *testing.T, w *world) {
-		name := w.name("leader")
-		child := w.bear(t, nil)
-		a := child.ask(order{Do: "lock", Name: name})
-		if a.Err != "" {
-			t.Fatal(a.Err)
-		}
-		m := w.start(t, shortTakeover)
-		s := stand(t, m, name, election.Metadata("next"))
-		if now, err := s.e.Leader(t.Context()); err != nil || now.Process != a.Process || now.Metadata != "" {
-			t.Errorf("leader %+v, %v", now, err)
-		}
-		wantCandidates(t, s.e, 1)
-		child.signal(syscall.SIGKILL)
-		begun := time.Now()
-		injected.add(w.d.name, "SIGKILL", "leading")
-		l := s.wantLeader(t)
-		t.Logf("replaced after %v; takeover time %v", time.Since(begun), m.Config().Takeover)
-		if l.Fence() != a.Fence+1 || l.TakeoverEvidence() == "" {
-			t.Errorf("fence %d after %d, evidence %q", l.Fence(), a.Fence, l.TakeoverEvidence())
-		}
-		if now, err := s.e.Leader(t.Context()); err != nil || now.Metadata != "next" {
-			t.Errorf("leader %+v, %v", now, err)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,44 +11,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 )
-
-// I1: a live holder keeps its lock, however long and however often a contender asks, and the
-// contender is told who holds it and why. It only reads: the document stays as it is.
-func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		holder, contender := w.start(t, nil), w.start(t, nil)
-		guard, err := w.try(t, holder, name, distlock.Why("doing balance round"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		takeover := holder.Config().Takeover
-		w.untouched(t, name, func() {
-			for end := time.Now().Add(takeover + takeover/4); time.Now().Before(end); {
-				_, err := w.try(t, contender, name)
-				h := heldError(t, err)
-				if h.Process != holder.Process() || h.Why != "doing balance round" || h.Self ||
-					h.Fence != guard.Fence() || !strings.HasPrefix(h.Who, holder.Process()) {
-					t.Fatalf("told %+v, holder is %s", h, holder.Process())
-				}
-				if h.PingAge < 0 || h.PingAge > takeover || h.TakeoverIn <= 0 || h.Reason == "" {
-					t.Fatalf("ping age %v, takeover in %v, because %q", h.PingAge, h.TakeoverIn, h.Reason)
-				}
-				time.Sleep(100 * time.Millisecond) // a contender that asks ten times a second
-			}
-		})
-		if err := guard.Err(); err != nil {
-			t.Error(err)
-		}
-		if err := guard.Verify(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if _, err := w.try(t, holder, name); !heldError(t, err).Self { // G10
-			t.Errorf("the holder itself is told %v", err)
-		}
-	})
-}
 
 // C1, D2, B1: a holder that is cut off from its server learns of the loss before anybody may take
 // over; it is taken over when it has been silent for the takeover time; and its late release,
@@ -113,35 +74,6 @@ func throughWire(cfg *distlock.Config, wire *proxy) {
 	shortTakeover(cfg)
 	cfg.Client, cfg.PingClient = nil, nil
 	cfg.ClientOptions = options.Client().ApplyURI(wire.uri())
-}
-
-// D1: a holder that is cut off for less than its deadline keeps its lock.
-func TestCutOffHolder_BackBeforeItsDeadline_KeepsTheLock(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name, wire := w.name("balancer"), w.d.through(t)
-		holder := w.start(t, func(cfg *distlock.Config) {
-			throughWire(cfg, wire)
-			cfg.Takeover = 30 * time.Second
-		})
-		guard := w.mustTry(t, holder, name)
-		wire.set(cut)
-		failed := holder.Stats().Failures
-		eventually(t, 20*time.Second, "pings fail", func() bool {
-			return holder.Stats().Failures > failed
-		})
-		wire.set(passing)
-		pings := holder.Stats().Pings
-		eventually(t, 20*time.Second, "pings succeed again", func() bool {
-			return holder.Stats().Pings > pings+2
-		})
-		if err := guard.Err(); err != nil {
-			t.Error(err)
-		}
-		if err := guard.Release(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // An application that has used up its connection pool, with a command that gets no answer, cannot

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -10,42 +9,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 )
-
-// A job hangs while its process pings on: a waiter has its lock when the lease has stood still for
-// its life, and not before; the process keeps its other locks, and its late release touches
-// nothing.
-func TestLease_HungJob_LosesItsLockWhileItsProcessPings(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		life := paced(2 * time.Second)
-		a, b := w.start(t, nil), w.start(t, nil)
-		name := w.name("report")
-		other := w.mustTry(t, a, w.name("other"))
-		hangs, err := w.try(t, a, name, distlock.Lease(life))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := hangs.Renew(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		renewed := time.Now() // later than the send
-		next := w.wait(t, b, name)
-		// Ours counts from before the renewal was sent; the contender from when it saw it.
-		if took := time.Since(renewed); took < life-paced(100*time.Millisecond) {
-			t.Errorf("taken %v after the renewal, its life is %v", took, life)
-		}
-		wantErr(t, hangs.Err(), distlock.ErrLeaseExpired)
-		wantErr(t, context.Cause(hangs.Context()), distlock.ErrLockLost)
-		wantErr(t, hangs.Renew(t.Context()), distlock.ErrLockLost)
-		w.untouched(t, name, func() { wantErr(t, hangs.Release(), distlock.ErrLockLost) })
-		if err := other.Err(); err != nil {
-			t.Errorf("another lock of its process: %v", err)
-		}
-		if err := next.Verify(t.Context()); err != nil || next.Fence() <= hangs.Fence() {
-			t.Errorf("%v, fence %d after %d", err, next.Fence(), hangs.Fence())
-		}
-	})
-}
 
 // While it is renewed nobody has it, and a renewal is one command, as is an acquisition with its
 // first renewal two; three more on the embedded server, which is asked and read before.

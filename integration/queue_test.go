@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +20,6 @@ const turnLimit = 60 * time.Second
 type turn struct {
 	guard *distlock.TryGuard
 	err   error
-	after time.Duration
 }
 
 var labels atomic.Int64 // of waiters
@@ -31,19 +29,12 @@ var labels atomic.Int64 // of waiters
 func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option,
 ) <-chan turn {
 	t.Helper()
-	return w.queueCtx(t, t.Context(), m, name, opts...)
-}
-
-func (w *world) queueCtx(t testing.TB, ctx context.Context, m *distlock.Manager, name string,
-	opts ...distlock.Option) <-chan turn {
-	t.Helper()
 	label := fmt.Sprintf("waiter-%d", labels.Add(1))
 	done := make(chan turn, 1)
-	begun := time.Now()
-	go func() { // ends with ctx
-		g, err := m.Lock(name).Lock(ctx, append(slices.Clip(opts), distlock.Label(label))...)
+	go func() { // ends with the test
+		g, err := m.Lock(name).Lock(t.Context(), append(slices.Clip(opts), distlock.Label(label))...)
 		w.keep(g)
-		done <- turn{g, err, time.Since(begun)}
+		done <- turn{g, err}
 	}()
 	eventually(t, turnLimit, "it stands in the line of "+name, func() bool {
 		return slices.ContainsFunc(w.lock(t, name).Waiters, func(p catalog.Participant) bool {
@@ -56,23 +47,16 @@ func (w *world) queueCtx(t testing.TB, ctx context.Context, m *distlock.Manager,
 // wantTurn waits for the turn of a waiter.
 func wantTurn(t testing.TB, done <-chan turn) *distlock.TryGuard {
 	t.Helper()
-	got := wantEnd(t, done)
-	if got.err != nil {
-		t.Fatalf("Lock: %v", got.err)
-	}
-	return got.guard
-}
-
-// wantEnd waits for the end of a call of Lock, whatever it came to.
-func wantEnd(t testing.TB, done <-chan turn) turn {
-	t.Helper()
 	select {
 	case got := <-done:
-		return got
+		if got.err != nil {
+			t.Fatalf("Lock: %v", got.err)
+		}
+		return got.guard
 	case <-time.After(turnLimit):
 		t.Fatalf("it still waits after %v", turnLimit)
 	}
-	return turn{}
+	return nil
 }
 
 func wantWaiting(t testing.TB, done <-chan turn) {
@@ -140,105 +124,5 @@ func TestLock_TwelveWaitersOfThreeProcesses_FirstComeFirstServed(t *testing.T) {
 		if l := w.lock(t, name); l.Held || len(l.Waiters) != 0 {
 			t.Errorf("in the end: %+v", l)
 		}
-	})
-}
-
-// Who gives up leaves the line, by its bound, its context or the closing of its process, and those
-// behind it keep their order.
-func TestLock_WaitersGiveUp_OthersKeepTheirPlaces(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		holder, m := w.start(t, calm), w.start(t, calm)
-		closes := w.startUnclosed(t, calm)
-		g := w.mustTry(t, holder, name)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		cancelled := w.queueCtx(t, ctx, m, name)
-		shut := w.queue(t, closes, name)
-		bounded := w.queue(t, m, name, distlock.WaitAtMost(paced(3*time.Second)))
-		one, two := w.queue(t, m, name), w.queue(t, holder, name)
-		cancel()
-		wantErr(t, wantEnd(t, cancelled).err, context.Canceled)
-		closeManager(t, closes)
-		wantErr(t, wantEnd(t, shut).err, distlock.ErrClosed)
-		h := heldError(t, wantEnd(t, bounded).err)
-		if h.Process != holder.Process() {
-			t.Errorf("told that %q holds it, want %q", h.Process, holder.Process())
-		}
-		eventually(t, turnLimit, "only two are left in the line", func() bool {
-			return len(w.lock(t, name).Waiters) == 2
-		})
-		wantReleased(t, g)
-		g = wantTurn(t, one)
-		wantWaiting(t, two)
-		wantReleased(t, g)
-		wantReleased(t, wantTurn(t, two))
-	})
-}
-
-// A TryLock overtakes nobody who waits, on any server.
-func TestTryLock_OthersWait_OvertakesNobody(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		a, b, c := w.start(t, calm), w.start(t, calm), w.start(t, calm)
-		g := w.mustTry(t, a, name)
-		for range 10 {
-			next := w.queue(t, b, name)
-			stop := make(chan struct{})
-			var trying sync.WaitGroup
-			trying.Go(func() {
-				for !closed(stop) {
-					stolen, err := c.Lock(name).TryLock(t.Context())
-					if err == nil {
-						w.keep(stolen)
-						t.Error("TryLock overtook the line")
-						return
-					}
-					select {
-					case <-time.After(time.Millisecond): // leave something to the others
-					case <-stop:
-					}
-				}
-			})
-			wantReleased(t, g)
-			g = wantTurn(t, next)
-			close(stop)
-			trying.Wait()
-		}
-		wantReleased(t, g)
-	})
-}
-
-// Two processes hold one lock each and wait for the other's: exactly the one that came last is
-// told, with the circle in words; the other has its turn.
-func TestDeadlock_TwoProcesses_OneIsTold(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		one, two := w.name("one"), w.name("two")
-		a, b := w.start(t, calm), w.start(t, calm)
-		ga, gb := w.mustTry(t, a, one), w.mustTry(t, b, two)
-		older := w.queue(t, a, two, distlock.Why("wants two"), distlock.Holding(ga))
-		begun := time.Now()
-		_, err := b.Lock(one).Lock(gb.Context(), distlock.Why("wants one"),
-			distlock.WaitAtMost(turnLimit))
-		took := time.Since(begun)
-		wantErr(t, err, distlock.ErrDeadlock)
-		for _, part := range []string{a.Process(), b.Process(), one, two, "wants one", "wants two"} {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("the error does not name %s: %v", part, err)
-			}
-		}
-		if took < time.Second {
-			t.Errorf("told after %v, before a second was over", took)
-		}
-		t.Logf("told after %v", took)
-		wantWaiting(t, older)
-		if err := gb.Err(); err != nil {
-			t.Errorf("what the one that was told holds: %v", err)
-		}
-		wantReleased(t, gb)
-		wantReleased(t, wantTurn(t, older), ga)
 	})
 }

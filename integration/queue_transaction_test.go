@@ -49,6 +49,25 @@ func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
 	return client, m
 }
 
+// together runs a number of users, each some rounds, all at once.
+func (w *world) together(t *testing.T, users, rounds int, use func(context.Context, int) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*turnLimit)
+	defer cancel()
+	var running sync.WaitGroup
+	for i := range users {
+		running.Go(func() {
+			for round := range rounds {
+				if err := use(ctx, i); err != nil {
+					t.Errorf("user %d, round %d: %v", i, round, err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
 // Transactions that take one lock exclude each other, and guards: a counter that is read and
 // written beside the transactions, so that only the lock protects it, loses no update.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {

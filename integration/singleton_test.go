@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -89,65 +88,6 @@ func running(t *testing.T, managers []*distlock.Manager, run func(context.Contex
 	end = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	t.Cleanup(end)
 	return end
-}
-
-// Five processes run a schedule whose work is over at once: every slot runs once, and not before
-// its time by the server's clock, also when the process that ran them leaves; the record and the
-// list tell it.
-func TestSlots_FiveProcesses_EachSlotOnce(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("slots")
-		w.forgetSingleton(t, name)
-		store := singletonStore(t, w.db)
-		var mu sync.Mutex
-		var begun []time.Time
-		var by []string
-		slots := singleton.Slots{Name: name, Store: store, Schedule: singleton.Every(time.Second),
-			Missed: singleton.RunAll, Do: func(_ context.Context, s singleton.Slot) error {
-				mu.Lock()
-				defer mu.Unlock()
-				begun, by = append(begun, s.Time), append(by, s.Guard.Process())
-				return nil
-			}}
-		run := func(ctx context.Context, m *distlock.Manager) error { return singleton.RunSlots(ctx, m, slots) }
-		count := func() int {
-			mu.Lock()
-			defer mu.Unlock()
-			return len(begun)
-		}
-		first := []*distlock.Manager{w.start(t, nil)}
-		var others []*distlock.Manager
-		for range 4 {
-			others = append(others, w.start(t, nil))
-		}
-		leave := running(t, first, run)
-		eventually(t, 60*time.Second, "two slots of the first", func() bool { return count() >= 2 })
-		end := running(t, others, run)
-		leave()
-		n := count()
-		eventually(t, 60*time.Second, "three slots of the others", func() bool { return count() >= n+3 })
-		end()
-		mu.Lock()
-		defer mu.Unlock()
-		for i, slot := range begun[1:] {
-			if slot.Sub(begun[i]) != time.Second {
-				t.Errorf("slots %v, want every second once", begun)
-				break
-			}
-		}
-		if begun[len(begun)-1].After(w.now(t)) {
-			t.Errorf("slot %v ran before its time", begun[len(begun)-1])
-		}
-		if by[0] == by[len(by)-1] {
-			t.Errorf("all slots ran on %v", by)
-		}
-		list, err := singleton.List(t.Context(), store)
-		i := slices.IndexFunc(list, func(s singleton.Status) bool { return s.Name == name })
-		if err != nil || i < 0 || !list[i].Slot.Equal(begun[len(begun)-1]) || list[i].Rounds != int64(len(begun)) {
-			t.Errorf("%d slots, list %+v, %v", len(begun), list, err)
-		}
-	})
 }
 
 // The pause switch and the window of a loop are obeyed by the next round, and a round costs three

@@ -9,7 +9,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/takeover"
 )
 
 // A dead is the process of a holder that is planted: it will never ping again.
@@ -98,59 +97,6 @@ func TestTakeover_OldPing_AllWitnessesAgree_TakesAfterThreeIntervals(t *testing.
 		if raw.Lookup("seq").Int64() != 7 {
 			t.Errorf("condemning changed seq: %v", raw)
 		}
-	})
-}
-
-// The shorter rule is not the only one: WatchOnly takes the same holder when it has watched for the
-// takeover time, by both clocks.
-func TestTakeover_WatchOnly_TakesAfterTheTakeoverTime(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		d := w.plantHeld(t, w.pinged(t, time.Hour))
-		m := w.start(t, func(cfg *distlock.Config) { shortTakeover(cfg); cfg.TakeoverRule = takeover.WatchOnly })
-		d.refused(t, m, m.Config().Takeover*2/3)
-		d.taken(t, m, "watch")
-	})
-}
-
-// A ping younger than the takeover time is never taken over, however often three ping intervals of
-// its holder have passed.
-func TestTakeover_YoungPing_IsNotTaken(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		d := w.plantHeld(t, w.pinged(t, 5*time.Minute))
-		m := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = 14 * time.Minute })
-		h := d.refused(t, m, time.Second) // twenty intervals of the holder
-		if h.TakeoverIn <= 0 || h.PingAge < 4*time.Minute || h.PingAge > 6*time.Minute {
-			t.Errorf("told %+v", h)
-		}
-	})
-}
-
-// F9, mutant 8: the holder's takeover time counts when it is the longer one.
-func TestTakeover_HolderRecordedALongerTime_IsGivenIt(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		ping := append(w.pinged(t, 5*time.Minute)[:4:4], field("takeoverMS", time.Hour.Milliseconds()))
-		d := w.plantHeld(t, ping, field("takeoverMS", time.Hour.Milliseconds()))
-		m := w.start(t, shortTakeover)
-		if h := d.refused(t, m, m.Config().Takeover*5/4); h.TakeoverIn < 50*time.Minute {
-			t.Errorf("takeover in %v, the holder recorded an hour: %s", h.TakeoverIn, h.Reason)
-		}
-	})
-}
-
-// F16: a ping in the future speaks for no shorter rule; watching still gets there.
-func TestTakeover_PingInTheFuture_OnlyWatchingTakes(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		d := w.plantHeld(t, w.pinged(t, -10*time.Minute))
-		m := w.start(t, shortTakeover)
-		h := d.refused(t, m, m.Config().Takeover/2)
-		if !strings.Contains(h.Reason, "before the ping") {
-			t.Errorf("reason: %s", h.Reason)
-		}
-		d.taken(t, m, "watch")
 	})
 }
 

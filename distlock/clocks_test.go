@@ -1,0 +1,54 @@
+package distlock_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// wrongClock shows another time of day; its monotonic part is right.
+type wrongClock struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (c wrongClock) Now() clock.Reading {
+	r := c.Clock.Now()
+	r.Wall = r.Wall.Add(c.by)
+	return r
+}
+
+// A1, A2: tries to break, by the clock of one process that is off by far more than the takeover
+// time: a live holder is left alone, byte for byte (a mongos of 2011 would have taken its lock by a
+// clock that is ahead), and a dead one is taken by watching, after the takeover time and not never.
+func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) {
+	for name, by := range map[string]struct{ holder, contender time.Duration }{
+		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},
+		"holder ahead": {48 * time.Hour, 0}, "holder behind": {-48 * time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a := w.startBy(wrongClock{clock.System(), by.holder}, nil)
+				b := w.startBy(wrongClock{clock.System(), by.contender}, nil)
+				g := a.mustTry("a")
+				before := w.doc("a")
+				for end := time.Now().Add(2 * takeoverTime); time.Now().Before(end); time.Sleep(10 * time.Second) {
+					_, err := b.try("a")
+					wantErr(t, err, distlock.ErrHeld)
+				}
+				if err := g.Err(); err != nil || !slices.Equal(before, w.doc("a")) {
+					t.Errorf("%v; the document was %v, is %v", err, before, w.doc("a"))
+				}
+				a.kill()
+				next, took := b.until("a", 10*time.Second, takeoverTime+time.Minute)
+				if took < takeoverTime-pingTime || !strings.HasPrefix(next.TakeoverEvidence(), "rule watch:") {
+					t.Errorf("taken %v after its death on %q", took, next.TakeoverEvidence())
+				}
+			})
+		})
+	}
+}
