@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 var ts = bson.ObjectID{0: 0x4d, 11: 0x5c}
 

@@ -7,13 +7,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/goleak"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/effort"
 )
 
 // Nothing is ignored: FerretDB leaves no goroutine behind when its Run has returned.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // start runs a server until the end of the test.
 func start(t testing.TB, cfg configserver.Config) *configserver.Server {

@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // world is one server and the processes that lock on it, in virtual time.
 type world struct {

@@ -8,16 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 const (
 	name         = "leader"

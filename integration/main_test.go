@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
+	debug.SetGCPercent(500) // as in package effort
 	code := m.Run()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -12,17 +12,17 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 	"mongodlm/pinger"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 const (
 	interval = 30 * time.Second

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/singletontest"
 	"mongodlm/singleton"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // The store in memory does what that of a MongoDB does; integration runs the same suite on servers.
 func TestMemoryStore_Conforms(t *testing.T) {

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"mongodlm/internal/test/effort"
 	"mongodlm/study/internal/study"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // called runs the program and compares the exit code; what it says must contain all of texts.
 func called(t *testing.T, code int, args []string, texts ...string) (out, errOut string) {

@@ -14,15 +14,15 @@ import (
 	"github.com/jonboulle/clockwork"
 	"github.com/robfig/cron/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/adapters/gocron"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/effort"
 	"mongodlm/singleton"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // A world is one server, in virtual time.
 type world struct {

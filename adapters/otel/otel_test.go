@@ -15,14 +15,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.uber.org/goleak"
 
 	"mongodlm/adapters/otel"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // traced is a program with a tracer of its own and processes that tell it of their locks.
 type traced struct {

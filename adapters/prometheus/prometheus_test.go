@@ -14,15 +14,15 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 
 	"mongodlm/adapters/prometheus"
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 func newCollector(t *testing.T, names ...string) *prometheus.Collector {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
@@ -17,10 +16,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := effort.RapidChecks(100); err != nil {
-		panic(err) // package rapid has such a flag
-	}
-	goleak.VerifyTestMain(m)
+	effort.RapidChecks(100)
+	effort.Main(m)
 }
 
 func open(*testing.T) catalogtest.Store {

@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
@@ -21,10 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := effort.RapidChecks(100); err != nil {
-		panic(err) // package rapid has such a flag
-	}
-	goleak.VerifyTestMain(m)
+	effort.RapidChecks(100)
+	effort.Main(m)
 }
 
 // connect returns a client for the server that MONGODLM_TEST_URI names, and skips without it.

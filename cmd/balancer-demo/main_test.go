@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"mongodlm/internal/test/effort"
 )
 
 // TestMain is a balancer, too: the demo starts its own program again for each of them.
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	effort.Main(m)
 }
 
 func call(t *testing.T, args ...string) (code int, out, errOut string) {

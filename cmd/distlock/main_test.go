@@ -14,11 +14,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/effort"
 )
 
 // uri names the embedded server that all tests share; each has a database of its own.
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "helper" {
 		os.Exit(helper(os.Args[2], os.Args[3:]))
 	}
-	goleak.VerifyTestMain(suite{m})
+	effort.Main(suite{m})
 }
 
 // screen is what a command wrote. Safe for concurrent use.

@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // A program that wants its locks to be written down hands a Log to its Manager; whoever looks for
 // what happened reads it.

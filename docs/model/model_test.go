@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"mongodlm/internal/test/effort"
 )
 
 var all = flag.Bool("model.all", false, "check all variants: minutes, and gigabytes of memory")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // variants are those of README.md, with the expected verdicts.
 var variants = []struct {

@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
+	"mongodlm/internal/test/effort"
 	"mongodlm/takeover"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // server is a store and a process that note what happens, in its order.
 type server struct {

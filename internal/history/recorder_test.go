@@ -12,16 +12,16 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/history"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // bench is a Recorder and its store, in virtual time.
 type bench struct {

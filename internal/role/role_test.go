@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"mongodlm/internal/role"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // once is needed one time at most, in a database of an early version: without it a warning is
 // logged.

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/rowstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 func TestMemory_Conforms(t *testing.T) {
 	t.Parallel()

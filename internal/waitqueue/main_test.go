@@ -3,7 +3,7 @@ package waitqueue_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }

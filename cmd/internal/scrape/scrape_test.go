@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	prom "github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"mongodlm/cmd/internal/scrape"
 	"mongodlm/configserver"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()

@@ -13,17 +13,17 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // Timing of the processes in the tests.
 const (

@@ -89,8 +89,7 @@ func goIn(t *testing.T, dir string, args ...string) (string, error) {
 // none of those that the embedded server needs.
 func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	t.Parallel()
-	module := goList(t, "-f", "{{.Module.Path}}", "./distlock")[0]
-	dir := consumer(t, module)
+	dir := consumer(t, strings.TrimSuffix(ours, "/"))
 	said, err := goIn(t, dir, "run", ".")
 	if err != nil || said != "reports <nil>" {
 		t.Fatalf("the program says %q, %v", said, err)

@@ -3,6 +3,7 @@ package archtest_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -10,29 +11,79 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
 const root = "../../.."
 
-// goList runs go list at the root, in the workspace.
-func goList(t *testing.T, args ...string) []string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+// listed are the packages of the workspace and all that they need, by their paths: whether each is
+// documented, and what it imports. go list is asked once; it takes half a second.
+var listed = sync.OnceValues(func() (map[string]listing, error) {
+	cmd := exec.Command("go", "list", "-deps", "-f", `{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, &stderr)
+		return nil, fmt.Errorf("go list: %w\n%s", err, &stderr)
 	}
-	return strings.Fields(string(out))
+	all := map[string]listing{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		all[fields[0]] = listing{fields[1] == "true", fields[2:]}
+	}
+	return all, nil
+})
+
+type listing struct {
+	documented bool
+	imports    []string
 }
+
+func packages(t *testing.T) map[string]listing {
+	t.Helper()
+	all, err := listed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// importsOf returns what a package of ours imports.
+func importsOf(t *testing.T, pkg string) []string {
+	t.Helper()
+	l, ok := packages(t)[ours+pkg]
+	if !ok {
+		t.Fatalf("there is no package %s", pkg)
+	}
+	return l.imports
+}
+
+// needs returns our packages, and whatever else they need.
+func needs(t *testing.T, pkgs ...string) map[string]bool {
+	t.Helper()
+	of, all := packages(t), map[string]bool{}
+	var add func(pkg string)
+	add = func(pkg string) {
+		if !all[pkg] {
+			all[pkg] = true
+			for _, next := range of[pkg].imports {
+				add(next)
+			}
+		}
+	}
+	for _, pkg := range pkgs {
+		add(ours + pkg)
+	}
+	return all
+}
+
+const ours = "mongodlm/"
 
 // The imports of the house point one way.
 func TestImports_PointOneWay(t *testing.T) {
 	t.Parallel()
-	const m = "mongodlm/"
 	const demo = "cmd/balancer-demo/internal/"
 	allowed := map[string][]string{
 		"takeover":             {},
@@ -63,8 +114,8 @@ func TestImports_PointOneWay(t *testing.T) {
 		demo + "referee": {demo + "cluster"},
 	}
 	for pkg, may := range allowed {
-		for _, imported := range goList(t, "-f", `{{join .Imports "\n"}}`, "./"+pkg) {
-			name, ours := strings.CutPrefix(imported, m)
+		for _, imported := range importsOf(t, pkg) {
+			name, ours := strings.CutPrefix(imported, ours)
 			if ours && !slices.Contains(may, name) {
 				t.Errorf("%s imports %s, which it must not", pkg, name)
 			}
@@ -76,14 +127,14 @@ func TestImports_PointOneWay(t *testing.T) {
 // lock.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
-	ours := regexp.MustCompile(`^mongodlm/`)
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
-	for _, pkg := range goList(t, "-deps", "./distlock", "./election", "./singleton", "./claim", "./catalog/memcatalog", "./configserver",
-		"./cmd/distlock", "./cmd/balancer-demo") {
-		if !ours.MatchString(pkg) {
+	for pkg := range needs(t, "distlock", "election", "singleton", "claim", "catalog/memcatalog", "configserver",
+		"cmd/distlock", "cmd/balancer-demo") {
+		name, isOurs := strings.CutPrefix(pkg, ours)
+		if !isOurs {
 			continue
 		}
-		for _, imported := range goList(t, "-f", `{{join .Imports "\n"}}`, pkg) {
+		for _, imported := range importsOf(t, name) {
 			if tests.MatchString(imported) {
 				t.Errorf("%s imports %s", pkg, imported)
 			}
@@ -94,16 +145,15 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 // The core brings three direct dependencies to whoever imports it: the driver, zerolog and uuid.
 func TestCore_ThreeDirectDependencies(t *testing.T) {
 	t.Parallel()
-	ours := goList(t, "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./distlock", "./singleton")
 	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|github\.com/rs/zerolog|github\.com/google/uuid)(/|$)`)
-	const m = "mongodlm/"
-	for _, pkg := range ours {
-		if !strings.HasPrefix(pkg, m) {
+	for pkg := range needs(t, "distlock", "singleton") {
+		name, isOurs := strings.CutPrefix(pkg, ours)
+		if !isOurs {
 			continue
 		}
-		for _, imported := range goList(t, "-f", `{{join .Imports "\n"}}`, pkg) {
+		for _, imported := range importsOf(t, name) {
 			first, _, _ := strings.Cut(imported, "/")
-			if strings.Contains(first, ".") && !strings.HasPrefix(imported, m) && !ok.MatchString(imported) {
+			if strings.Contains(first, ".") && !ok.MatchString(imported) {
 				t.Errorf("%s imports %s", pkg, imported)
 			}
 		}
@@ -113,7 +163,7 @@ func TestCore_ThreeDirectDependencies(t *testing.T) {
 // What a program is traced with is its own choice: the spans need the API of OpenTelemetry only.
 func TestSpans_NeedTheAPIOnly(t *testing.T) {
 	t.Parallel()
-	for _, pkg := range goList(t, "-deps", "./adapters/otel") {
+	for pkg := range needs(t, "adapters/otel") {
 		if strings.HasPrefix(pkg, "go.opentelemetry.io/otel/sdk") {
 			t.Errorf("adapters/otel imports %s", pkg)
 		}
@@ -166,8 +216,10 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 // Every package says what it is; no file is longer than fits one room.
 func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	t.Parallel()
-	for _, line := range goList(t, "-f", `{{if not .Doc}}{{.ImportPath}}{{end}}`, "work") {
-		t.Errorf("package %s has no package comment", line)
+	for pkg, l := range packages(t) {
+		if strings.HasPrefix(pkg, ours) && !l.documented {
+			t.Errorf("package %s has no package comment", pkg)
+		}
 	}
 	sources(t, func(path string, text []byte) {
 		limit := 500
@@ -189,13 +241,13 @@ func TestPackages_LookForLeaks(t *testing.T) {
 			return
 		}
 		dirs[filepath.Dir(path)] = true
-		if bytes.Contains(text, []byte("goleak.")) {
+		if bytes.Contains(text, []byte("effort.Main(")) || bytes.Contains(text, []byte("goleak.")) {
 			checked[filepath.Dir(path)] = true
 		}
 	})
 	for dir := range dirs {
 		if !checked[dir] && dir != "internal/test/archtest" {
-			t.Errorf("%s has tests without goleak", dir)
+			t.Errorf("%s has tests without effort.Main, which looks for them", dir)
 		}
 	}
 }

@@ -1,12 +1,23 @@
-// Package effort says how much the tests try. The race detector makes a step five to ten times as
-// expensive and looks for other mistakes than the tests' own searches do: with it they search a
-// sixth.
+// Package effort says how much the tests try, and runs them. The race detector makes a step five to
+// ten times as expensive and looks for other mistakes than the tests' own searches do: with it they
+// search a sixth.
 package effort
 
 import (
 	"flag"
+	"runtime/debug"
 	"strconv"
+
+	"go.uber.org/goleak"
 )
+
+// Main is the TestMain of a package: it runs the tests, looks for goroutines that they left behind,
+// and exits. Their heaps are small and soon garbage, so that it is collected more rarely than in
+// other programs; that saves a quarter of the time that a simulation takes of a processor.
+func Main(m goleak.TestingM) {
+	debug.SetGCPercent(500)
+	goleak.VerifyTestMain(m)
+}
 
 // Share is n, and with the race detector a sixth of it, at least 1.
 func Share(n int) int {
@@ -18,4 +29,8 @@ func Share(n int) int {
 
 // RapidChecks makes package rapid try a property that often, or its Share. It is for TestMain,
 // before flags are parsed, so that the command line has the last word.
-func RapidChecks(n int) error { return flag.Set("rapid.checks", strconv.Itoa(Share(n))) }
+func RapidChecks(n int) {
+	if err := flag.Set("rapid.checks", strconv.Itoa(Share(n))); err != nil {
+		panic(err) // package rapid has such a flag
+	}
+}

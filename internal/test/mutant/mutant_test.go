@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/mutant"
 	"mongodlm/internal/test/simulation"
@@ -28,7 +26,7 @@ var (
 		"tell also how many schedules each layer needs to notice a mistake; takes minutes")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // Every mistake can be made: its text stands exactly once in its file, and its schedule or test is
 // there. With -v it lists them with their numbers.

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/simulation"
 )
@@ -23,7 +21,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	goleak.VerifyTestMain(m)
+	effort.Main(m)
 }
 
 // report fails the test with the shortest schedule that fails, its timeline and how to play it.

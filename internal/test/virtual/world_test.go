@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/virtual"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 

@@ -12,15 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mongodlm/internal/test/effort"
 	"mongodlm/study/internal/study"
 )
 
 const root = "../../.."
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // played are the plays of some cases, all of them unless the race detector is at work.
 var played = sync.OnceValues(func() ([]study.Case, []study.Play) {

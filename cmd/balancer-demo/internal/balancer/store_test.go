@@ -9,15 +9,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/goleak"
 
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/configserver"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // open is a client of an embedded server.
 func open(t *testing.T) *mongo.Client {

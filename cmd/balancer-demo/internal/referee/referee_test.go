@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/cmd/balancer-demo/internal/referee"
+	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // stamp is the n-th instant of the server.
 func stamp(n int) bson.Timestamp { return bson.Timestamp{T: 100, I: uint32(n)} }
