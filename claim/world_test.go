@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/locktest"
 )
 
 // item is a row of the tests.
@@ -26,22 +25,19 @@ type item struct {
 
 // world is one server, and the processes that claim rows on it, in virtual time.
 type world struct {
-	t     *testing.T
-	locks *memcatalog.Catalog
-	rows  *rows.Memory
+	*locktest.World
+	t    *testing.T
+	rows *rows.Memory
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	t.Parallel()
-	inBubbleAlone(t, test)
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, rows.NewMemory()}) })
 }
 
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		test(t, &world{t: t, locks: memcatalog.New(memcatalog.Options{}), rows: rows.NewMemory()})
-	})
+	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, rows.NewMemory()}) })
 }
 
 // add adds n rows with the numbers from first on.
@@ -70,39 +66,23 @@ func (w *world) start(cfg Config) *proc { return w.startWrong(0, cfg) }
 // startWrong starts a process whose time of day is wrong by so much.
 func (w *world) startWrong(by time.Duration, cfg Config) *proc {
 	w.t.Helper()
-	lock := fault.Wrap(w.locks)
-	ctx := clock.With(w.t.Context(), wrong{clock.System(), by})
-	m, err := distlock.New(ctx, distlock.Config{Catalog: lock, Host: "host"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := locktest.WrongClock(by)
+	m := w.StartBy(c, nil)
 	g := &gate{Store: w.rows}
 	cfg = cfg.withDefaults()
 	if list := cfg.problems(); list != nil {
 		w.t.Fatal(list)
 	}
-	p := &proc{onStore[item](ctx, m, g, "db.rows", cfg), m, lock, g}
+	ctx := clock.With(w.t.Context(), c)
+	p := &proc{onStore[item](ctx, m.Manager, g, "db.rows", cfg), m.Manager, m.Store, g}
 	w.t.Cleanup(func() {
 		p.lock.Set(nil)
 		p.gate.set(nil)
 		if err := p.Close(context.Background()); err != nil {
 			w.t.Errorf("closing the queue: %v", err)
 		}
-		_ = m.Close(context.Background()) // it may have been killed
 	})
 	return p
-}
-
-// A wrong clock shows another time of day.
-type wrong struct {
-	clock.Clock
-	by time.Duration
-}
-
-func (c wrong) Now() clock.Reading {
-	r := c.Clock.Now()
-	r.Wall = r.Wall.Add(c.by)
-	return r
 }
 
 // run runs until the end of the test; what it returns is a stop that waits.
@@ -265,12 +245,7 @@ func allDone(n int) func(Counts) bool {
 	return func(c Counts) bool { return c == Counts{Done: int64(n)} }
 }
 
-func wantErr(t *testing.T, got, want error) {
-	t.Helper()
-	if !errors.Is(got, want) {
-		t.Errorf("error is %v, want one that matches %v", got, want)
-	}
-}
+var wantErr = locktest.WantErr
 
 func (w *world) row(id int) rows.Row {
 	w.t.Helper()

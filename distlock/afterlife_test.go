@@ -127,7 +127,7 @@ func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 		for {
 			g, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
 			if err == nil {
-				b.kept = append(b.kept, g)
+				b.Kept = append(b.Kept, g)
 				return
 			}
 			if time.Since(died) > takeoverTime+10*time.Minute+pingTime {
@@ -150,7 +150,7 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	permit := func(_ *world, b *proc) error {
 		g, err := b.Lock("a").Lock(context.Background(), append(two, distlock.WaitAtMost(20*time.Second))...)
 		if err == nil {
-			b.kept = append(b.kept, g)
+			b.Kept = append(b.Kept, g)
 		}
 		return err
 	}

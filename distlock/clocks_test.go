@@ -7,20 +7,8 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
+	"mongodlm/internal/test/locktest"
 )
-
-// wrongClock shows another time of day; its monotonic part is right.
-type wrongClock struct {
-	clock.Clock
-	by time.Duration
-}
-
-func (c wrongClock) Now() clock.Reading {
-	r := c.Clock.Now()
-	r.Wall = r.Wall.Add(c.by)
-	return r
-}
 
 // A1, A2: tries to break, by the clock of one process that is off by far more than the takeover
 // time: a live holder is left alone, byte for byte (a mongos of 2011 would have taken its lock by a
@@ -32,8 +20,8 @@ func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				a := w.startBy(wrongClock{clock.System(), by.holder}, nil)
-				b := w.startBy(wrongClock{clock.System(), by.contender}, nil)
+				a := w.startBy(locktest.WrongClock(by.holder), nil)
+				b := w.startBy(locktest.WrongClock(by.contender), nil)
 				g := a.mustTry("a")
 				before := w.doc("a")
 				for end := time.Now().Add(2 * takeoverTime); time.Now().Before(end); time.Sleep(10 * time.Second) {

@@ -160,7 +160,7 @@ func TestDeadlock_OutsideOfAFullLine_NoCircle_NobodyIsTold(t *testing.T) {
 		left()
 		for i := 0; i < len(outside); i += 2 {
 			w.release(w.wantTurn(outside[i]))
-			w.release(b.kept[i/2])
+			w.release(b.Kept[i/2])
 			w.release(w.wantTurn(outside[i+1]))
 		}
 	})

@@ -2,7 +2,6 @@ package election_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,31 +13,30 @@ import (
 	"mongodlm/election"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/locktest"
 )
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
 const (
 	name         = "leader"
-	takeoverTime = 15 * time.Minute
-	margin       = takeoverTime / 4
-	pingTime     = 30 * time.Second
+	takeoverTime = locktest.TakeoverTime
+	margin       = locktest.Margin
+	pingTime     = locktest.PingTime
 	reading      = 6 * time.Second // the longest time between two readings, and a little
 	never        = 2 * time.Hour
 )
 
 // world is one server and the processes that stand on it, in virtual time.
 type world struct {
+	*locktest.World
 	t   *testing.T
 	mem *memcatalog.Catalog
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		test(t, &world{t: t, mem: memcatalog.New(memcatalog.Options{})})
-	})
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
 // proc is one process.
@@ -50,27 +48,19 @@ type proc struct {
 
 func (w *world) start() *proc {
 	w.t.Helper()
-	return w.startWith(func(*distlock.Config) {})
+	return w.startWith(nil)
 }
 
 func (w *world) startWith(change func(*distlock.Config)) *proc {
 	w.t.Helper()
-	p := &proc{store: fault.Wrap(w.mem), mem: w.mem}
-	cfg := distlock.Config{Catalog: p.store, Host: "host"}
-	change(&cfg)
-	m, err := distlock.New(w.t.Context(), cfg)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p.Manager = m
+	p := w.Start(change)
 	w.t.Cleanup(func() {
-		p.heal()
-		if err := m.Close(context.Background()); err != nil {
+		p.Heal()
+		if err := p.Close(context.Background()); err != nil {
 			w.t.Errorf("Close: %v", err)
 		}
 	})
-	synctest.Wait()
-	return p
+	return &proc{p.Manager, p.Store, w.mem}
 }
 
 // kill cuts a process off from the server, as its death or a pause looks to the others.
@@ -189,21 +179,9 @@ func (r *run) quit() error {
 	}
 }
 
-func (w *world) lock() catalog.Lock {
-	w.t.Helper()
-	l, bad := catalog.ParseLock(w.mem.Document(catalog.LocksCollection, name))
-	if bad != nil {
-		w.t.Fatal(bad)
-	}
-	return l
-}
+func (w *world) lock() catalog.Lock { return w.Lock(name) }
 
-func wantErr(t *testing.T, got, want error) {
-	t.Helper()
-	if !errors.Is(got, want) {
-		t.Errorf("error is %v, want one that matches %v", got, want)
-	}
-}
+var wantErr = locktest.WantErr
 
 func closed(c <-chan struct{}) bool {
 	synctest.Wait()

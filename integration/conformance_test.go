@@ -25,6 +25,7 @@ import (
 func TestCatalog_Conforms(t *testing.T) {
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
 			d.need(t)
 			names := []string{databaseName(), databaseName(), databaseName(), databaseName()}
 			if d.own == "config" {

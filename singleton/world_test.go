@@ -7,47 +7,32 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/locktest"
 	"mongodlm/singleton"
 )
 
-const takeoverTime = 15 * time.Minute
+const takeoverTime = locktest.TakeoverTime
 
 // A world is one server and the processes that run on it, in virtual time.
 type world struct {
+	*locktest.World
 	t       *testing.T
-	locks   *memcatalog.Catalog
 	store   *singleton.MemoryStore
 	started time.Time
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		test(t, &world{t: t, locks: memcatalog.New(memcatalog.Options{}),
-			store: singleton.NewMemoryStore(nil), started: time.Now()})
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) {
+		test(t, &world{w, t, singleton.NewMemoryStore(nil), time.Now()})
 	})
-}
-
-// A skewed clock shows another time of day.
-type skewed struct {
-	clock.Clock
-	by time.Duration
-}
-
-func (s skewed) Now() clock.Reading {
-	r := s.Clock.Now()
-	r.Wall = r.Wall.Add(s.by)
-	return r
 }
 
 // A process is a Manager with its ways to the server, and what runs on it.
@@ -65,28 +50,19 @@ type process struct {
 // start starts a process whose time of day is wrong by so much.
 func (w *world) start(skew time.Duration) *process {
 	w.t.Helper()
-	return w.startWith(skew, func(*distlock.Config) {})
+	return w.startWith(skew, nil)
 }
 
 func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *process {
 	w.t.Helper()
-	p := &process{w: w, locks: fault.Wrap(w.locks), store: &way{Store: w.store},
-		clock: skewed{clock.System(), skew}}
-	ctx := clock.With(context.Background(), p.clock)
-	cfg := distlock.Config{Catalog: p.locks, Host: "host"}
-	change(&cfg)
-	m, err := distlock.New(ctx, cfg)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p.Manager = m
-	p.ctx, p.stop = context.WithCancel(ctx)
+	p := &process{w: w, store: &way{Store: w.store}, clock: locktest.WrongClock(skew)}
+	locks := w.StartBy(p.clock, change)
+	p.Manager, p.locks = locks.Manager, locks.Store
+	p.ctx, p.stop = context.WithCancel(clock.With(context.Background(), p.clock))
 	w.t.Cleanup(func() {
-		p.locks.Set(nil)
-		p.store.set(nil)
+		p.heal()
 		p.stop()
 		p.ended.Wait()
-		_ = m.Close(context.Background())
 	})
 	return p
 }
@@ -311,11 +287,6 @@ func (j *journal) want(t *testing.T, want string) {
 	}
 }
 
-func wantErr(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error is %v, want one that matches %v", err, want)
-	}
-}
+var wantErr = locktest.WantErr
 
 func stopped(is bool) bson.E { return bson.E{Key: "stopped", Value: is} }

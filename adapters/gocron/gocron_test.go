@@ -16,9 +16,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/adapters/gocron"
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/locktest"
 	"mongodlm/singleton"
 )
 
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 // A world is one server, in virtual time.
 type world struct {
+	*locktest.World
 	t     *testing.T
-	locks *memcatalog.Catalog
 	store *singleton.MemoryStore
 
 	mu   sync.Mutex
@@ -37,24 +37,14 @@ type world struct {
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		test(t, &world{t: t, locks: memcatalog.New(memcatalog.Options{}), store: singleton.NewMemoryStore(nil)})
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) {
+		test(t, &world{World: w, t: t, store: singleton.NewMemoryStore(nil)})
 	})
 }
 
 func (w *world) manager() *distlock.Manager {
 	w.t.Helper()
-	m, err := distlock.New(context.Background(), distlock.Config{Catalog: w.locks, Host: "host"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() {
-		if err := m.Close(context.Background()); err != nil {
-			w.t.Error(err)
-		}
-	})
-	return m
+	return w.Start(nil).Manager
 }
 
 // schedule starts a scheduler with one job that is over at once, on process i.

@@ -1,13 +1,11 @@
 package otel_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,41 +15,34 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"mongodlm/adapters/otel"
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/locktest"
 )
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
 // traced is a program with a tracer of its own and processes that tell it of their locks.
 type traced struct {
+	*locktest.World
 	t        *testing.T
-	store    *memcatalog.Catalog
 	recorder *tracetest.SpanRecorder
 	provider *sdk.TracerProvider
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *traced)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &traced{t: t, store: memcatalog.New(memcatalog.Options{}), recorder: tracetest.NewSpanRecorder()}
-		w.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(w.recorder))
-		test(t, w)
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) {
+		recorder := tracetest.NewSpanRecorder()
+		test(t, &traced{w, t, recorder, sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))})
 	})
 }
 
 func (w *traced) start() *distlock.Manager {
 	w.t.Helper()
-	m, err := distlock.New(w.t.Context(), distlock.Config{
-		Catalog: w.store, Host: "host", Observer: otel.New(otel.Options{Provider: w.provider}),
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
-	return m
+	return w.Start(func(cfg *distlock.Config) {
+		cfg.Observer = otel.New(otel.Options{Provider: w.provider})
+	}).Manager
 }
 
 // take returns the spans of one name that have ended.

@@ -1,0 +1,165 @@
+// Package locktest is one server in memory and the processes that lock on it, in virtual time: what
+// the tests of everything that stands on package distlock begin with.
+package locktest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/test/fault"
+)
+
+// The timing of a process whose configuration says nothing about it: that of mongos.
+const (
+	TakeoverTime   = 15 * time.Minute
+	Margin         = TakeoverTime / 4
+	HoldTime       = TakeoverTime - Margin
+	PingTime       = 30 * time.Second
+	CommandTimeout = 5 * time.Second
+)
+
+// A World is one server, in the virtual time of a test.
+type World struct {
+	T   *testing.T
+	Mem *memcatalog.Catalog
+}
+
+// InBubble runs a test in virtual time, on an empty server, beside others.
+func InBubble(t *testing.T, test func(t *testing.T, w *World)) {
+	t.Helper()
+	t.Parallel()
+	InBubbleAlone(t, test)
+}
+
+// InBubbleAlone is InBubble for a test that counts what the whole program has: no other test runs.
+func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
+}
+
+// New is an empty server for a test that is in a bubble already.
+func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
+
+// A Proc is a process: its Manager, and its own way to the server, where faults are put.
+type Proc struct {
+	*distlock.Manager
+	Store *fault.Catalog
+	Kept  []*distlock.TryGuard // a dropped guard would be released whenever the collector runs
+
+	w *World
+}
+
+// Start starts a process. It is closed at the end of the test, when its way to the server is whole
+// again.
+func (w *World) Start(change func(*distlock.Config)) *Proc {
+	w.T.Helper()
+	return w.StartBy(clock.System(), change)
+}
+
+// StartBy starts a process that lives by a clock of its own.
+func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
+	w.T.Helper()
+	p := &Proc{Store: fault.Wrap(w.Mem), w: w}
+	cfg := distlock.Config{Catalog: p.Store, Host: "host"}
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := distlock.New(clock.With(w.T.Context(), c), cfg)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	p.Manager = m
+	w.T.Cleanup(func() {
+		p.Heal()
+		_ = p.Close(context.Background()) // it may have been closed, or have lost its locks
+		runtime.KeepAlive(p.Kept)
+	})
+	synctest.Wait()
+	return p
+}
+
+// Kill cuts a process off from the server for good, as SIGKILL would as far as others can see.
+func (p *Proc) Kill() {
+	p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+		return fault.Refused(call.Op)
+	})
+}
+
+// Heal takes away whatever fault is in its way.
+func (p *Proc) Heal() { p.Store.Set(nil) }
+
+// Try is TryLock; the guard is kept until the end of the test.
+func (p *Proc) Try(name string, opts ...distlock.Option) (*distlock.TryGuard, error) {
+	g, err := p.Lock(name).TryLock(context.Background(), opts...)
+	if g != nil {
+		p.Kept = append(p.Kept, g)
+	}
+	return g, err
+}
+
+// MustTry is Try of a lock that is free.
+func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard {
+	p.w.T.Helper()
+	g, err := p.Try(name, opts...)
+	if err != nil {
+		p.w.T.Fatalf("TryLock(%q): %v", name, err)
+	}
+	return g
+}
+
+// Document is the document of a lock as it is stored, nil when there is none.
+func (w *World) Document(name string) bson.Raw {
+	return w.Mem.Document(catalog.LocksCollection, name)
+}
+
+// Lock is what the document of a lock says.
+func (w *World) Lock(name string) catalog.Lock {
+	w.T.Helper()
+	l, bad := catalog.ParseLock(w.Document(name))
+	if bad != nil {
+		w.T.Fatal(bad)
+	}
+	return l
+}
+
+// WrongClock is a clock whose time of day is off by so much; its monotonic part is right.
+func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
+
+type wrong struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (c wrong) Now() clock.Reading {
+	r := c.Clock.Now()
+	r.Wall = r.Wall.Add(c.by)
+	return r
+}
+
+// WantErr checks that an error matches another.
+func WantErr(t testing.TB, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("error is %v, want one that matches %v", got, want)
+	}
+}
+
+// WantHeld returns the *distlock.HeldError that an error is.
+func WantHeld(t testing.TB, err error) *distlock.HeldError {
+	t.Helper()
+	var h *distlock.HeldError
+	if !errors.As(err, &h) {
+		t.Fatalf("error is %v, want a *HeldError", err)
+	}
+	return h
+}
