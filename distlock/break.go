@@ -15,26 +15,22 @@ import (
 
 // Break frees a lock by force if its holder is still the one that the operator saw: it has that
 // fence and, if one is given, that session (LockInfo.Session). It writes why into the document,
-// raises the fence and changes the session, so that the old holder's release touches nothing, and
-// grants the lock to the next in line. Of a shared lock it takes out the one holder with that
-// fence. A holder whose ping is missing or of a foreign manager is broken by its session only,
-// since foreign managers do not raise the fence.
+// raises the fence, changes the session, and grants the lock to the next in line. Of a shared lock
+// it takes out the one holder with that fence. A holder without a ping, or of a foreign manager,
+// which raises no fence, is broken by its session only.
 //
-// Break does not wait, so it can let two holders in: a living holder learns of it with its next
-// ping, at most Ping plus one command later, and trusts its guard until then. A guard of the
-// Inspector's own Manager is lost before the command is sent, whatever becomes of that, and an
-// acquisition whose reply is on its way ends with a *LostError. Make sure that the holder is dead
-// or stopped, or that what the lock protects checks the fence.
+// Break can let two holders in: a living holder learns of it with its next ping, at most Ping plus
+// one command later, and trusts its guard until then. Make sure that the holder is dead or stopped,
+// or that what the lock protects checks the fence. A guard of the Inspector's own Manager is lost
+// before the command is sent.
 //
 // It returns a row with Name, Process, Session and Fence for each process that was granted the
-// lock; one row that is not Held, with its fence where that is known, when the lock is free now;
-// none when others hold it still.
+// lock; one row that is not Held when the lock is free now; none when others hold it still.
 //
-// Errors: [ErrFenceMismatch] when the lock is free, has another fence or session, or has a foreign
-// holder and no session was given; [ErrBadName]; [ErrBadOption] for a why that is empty or longer
-// than 1,016 bytes, and for two sessions; [ErrOutcomeUnknown]: list the lock again;
-// *MalformedError; [ErrUnavailable]; [ErrClosed]; a text as from [New] when the server is not
-// supported.
+// Errors: [ErrFenceMismatch] when the lock is not as given, or has a foreign holder and no session
+// was given; [ErrBadName]; [ErrBadOption] for a why that is empty or longer than 1,016 bytes, and
+// for two sessions; [ErrOutcomeUnknown]: list the lock again; *MalformedError; [ErrUnavailable];
+// [ErrClosed]; a text as from [New] when the server is not supported.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {

@@ -36,9 +36,10 @@ var causes = []struct {
 
 // Cause returns what Err is in one word of a fixed few, for a label; "" when it is nil.
 //
-//   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no heartbeat"
-//   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (a twin, or a
-//     hand), "lease", "taken" (another has the lock), "removed"
+//   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
+//     heartbeat"
+//   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a
+//     twin, or by hand), "lease", "taken" (another has the lock), "removed"
 //   - of any command: "unavailable", "unknown" (its outcome), "denied" (a privilege), "malformed",
 //     "closed", "other"
 func (e Event) Cause() string {

@@ -29,57 +29,44 @@ const (
 const configServerTakeover = 15 * time.Minute
 
 // Config says where the store is and how a Manager behaves. The zero value of every field but the
-// connection means its default, as mongos had it where mongos had it. Nothing is corrected
-// silently: New refuses what contradicts with a *ConfigError that lists all of it. [Manager.Config]
-// returns the effective values.
+// connection means its default, where possible that of mongos. Nothing is corrected silently: New
+// refuses contradictions. [Manager.Config] returns the effective values.
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
 	URI string // a connection string; its concerns, read preference and retries do not matter
-	// ClientOptions make, as they are, one client for acquiring and releasing, and one of two
-	// connections for the heartbeat.
+	// ClientOptions make one client for acquiring and releasing, and one of two connections for the
+	// heartbeat.
 	ClientOptions *options.ClientOptions
-	Client        *mongo.Client // of the application, for acquiring and releasing; New does not close it
+	Client        *mongo.Client // of the application, for acquiring and releasing; not closed
 	// PingClient goes with Client, for the heartbeat. Without it, a URI and ClientOptions the
-	// heartbeat shares Client, and an application that uses up its connection pool can lose its
-	// locks.
+	// heartbeat shares Client, and an application that uses up its pool can lose its locks.
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // a store of one's own, such as memcatalog in a unit test
 
-	// Database holds locks and lockpings; default "config". One of your own, such as "distlock", is
-	// better for all but clusters.
-	Database string
-	// AllowConfigThroughMongos lets database "config", a sharded cluster's metadata, be used through a
-	// mongos.
+	Database string // of locks and lockpings; default "config"; all but clusters use their own
+	// AllowConfigThroughMongos lets a sharded cluster's "config" be used through a mongos.
 	AllowConfigThroughMongos bool
 
 	Ping time.Duration // between two pings; default 30 s; Ping*3 <= Takeover - Margin
-	// Takeover is how long a holder must have been silent before its locks may be taken; default
-	// 15 min, at most 7 days, and 15 min on a config server. The longer of the contender's and the
-	// holder's counts.
+	// Takeover is how long a holder must have been silent before its locks may be taken: the longer
+	// of its own and the contender's. Default 15 min; at most 7 days, 15 min on a config server.
 	Takeover time.Duration
-	Margin   time.Duration // how long before that a holder stops trusting its locks; default Takeover/4
+	Margin   time.Duration // before that a holder stops trusting its locks; default Takeover/4
 
-	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax, each give
-	// or take a fifth. Without change streams a process asks for its grants at least Poll/100 apart.
-	// Default 500 ms, or Takeover/30 if that is less.
-	Poll time.Duration
-	// PollMax is the longest pause, also between the questions for grants; default 5 s, or Takeover/30
-	// if that is less, at least Poll.
-	PollMax        time.Duration
+	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax. Without
+	// change streams a process asks for its grants at least Poll/100 apart, at most PollMax.
+	// Defaults 500 ms and 5 s, or Takeover/30 if that is less.
+	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // of one command; default 5 s
-	// PruneLocks also deletes the documents of locks that nobody has used for 4 days, or Takeover
-	// if that is longer: for names that are made up as one goes, one for each order. Once an hour
-	// it looks at up to 10,000 documents by name, and goes on from there. Fences still rise unless
-	// the server's clock goes back by more than that age. It needs the privilege to remove from
-	// locks.
+	// PruneLocks deletes the documents of locks that nobody has used for 4 days, or Takeover if that
+	// is longer: for names that are made up, one for each order. Once an hour, up to 10,000. Fences
+	// still rise unless the server's clock goes back by that age. Needs the privilege to remove.
 	PruneLocks bool
 
 	Tuning
 
-	// Host is the first part of the process id: at most 255 bytes without control characters; default
-	// the machine's host name.
-	Host     string
+	Host     string         // first part of the process id, to 255 bytes; default the machine's name
 	Logger   zerolog.Logger // gets the events; default silent
 	Observer Observer       // gets them as values: several by [Observers]; package history writes them
 }
@@ -88,17 +75,12 @@ type Config struct {
 type Tuning struct {
 	// MaxClockSkew is how far the server's and the contender's clocks may differ for the shorter
 	// takeover rule; default Takeover/30. mongos: LOCK_SKEW_FACTOR.
-	MaxClockSkew time.Duration
-	// MaxWatchGap restarts a contender's watch when it has not looked for longer; default Takeover/4.
-	MaxWatchGap time.Duration
-	// TakeoverRule is takeover.Witnesses, the default, or takeover.WatchOnly.
-	TakeoverRule takeover.Rule
-	// ForeignTakeover is the least takeover time for a foreign holder; default 15 min.
-	ForeignTakeover time.Duration
-	// ReleaseTries is how often Release tries before the background goes on; default 3.
-	ReleaseTries int
-	// ReleasePause is the pause after the first failed try; it doubles; default 2 s.
-	ReleasePause time.Duration
+	MaxClockSkew    time.Duration
+	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
+	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
+	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
+	ReleaseTries    int           // of Release, before the background goes on; default 3
+	ReleasePause    time.Duration // after the first failed try; it doubles; default 2 s
 }
 
 // withDefaults fills what is zero. It corrects nothing.
@@ -127,8 +109,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports every contradiction at once as a *ConfigError, nil when there is none. Zero
-// fields count with their defaults. No I/O.
+// Validate returns a *ConfigError that lists every contradiction, nil when there is none. No I/O.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var problems []string

@@ -9,87 +9,69 @@ import (
 	"mongodlm/catalog"
 )
 
-// Errors of acquiring.
+// Errors of acquiring, for [errors.Is].
 var (
-	// ErrHeld is matched by *HeldError: the lock is taken, or was not to be had in time.
-	ErrHeld = errors.New("distlock: lock is held")
-	// ErrPermitMismatch is matched by *PermitMismatchError.
-	ErrPermitMismatch = catalog.ErrPermitMismatch
-	// ErrDeadlock is matched by *DeadlockError.
-	ErrDeadlock = errors.New("distlock: deadlock")
-	// ErrNoHeartbeat is returned by TryLock and Manager.Err, and by all that wait when their time is
-	// up, while no ping is acknowledged in time, so that no guard could be trusted.
-	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
-	// ErrOutcomeUnknown is returned when the server may or may not have done what was asked. An
-	// acquisition is undone in the background, within a ping interval and one command limit.
+	ErrHeld           = errors.New("distlock: lock is held") // of *HeldError
+	ErrDeadlock       = errors.New("distlock: deadlock")     // of *DeadlockError
+	ErrPermitMismatch = catalog.ErrPermitMismatch            // of *PermitMismatchError
+	ErrMalformed      = catalog.ErrMalformed                 // of *MalformedError
+	ErrUnavailable    = catalog.ErrUnavailable               // no server was reached, nothing was done
+	// ErrOutcomeUnknown: the server may or may not have done what was asked. The background undoes an
+	// acquisition, within a ping interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
-	// ErrUnavailable is returned when the server could not be reached, and nothing was done.
-	ErrUnavailable = catalog.ErrUnavailable
-	// ErrMalformed is matched by *MalformedError.
-	ErrMalformed = catalog.ErrMalformed
-	// ErrBadName: a name is empty, over 1,024 bytes, not valid UTF-8, or has a NUL byte. Before any
-	// I/O.
+	// ErrNoHeartbeat: no ping is acknowledged in time, so no guard could be trusted. TryLock and
+	// Manager.Err return it, and all that wait, when their time is up.
+	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
+	// ErrBadName: a name is empty, over 1,024 bytes, not valid UTF-8, or has a NUL byte. Before I/O.
 	ErrBadName = errors.New("distlock: bad lock name")
-	// ErrBadOption is returned before any I/O when an argument or option is out of its bounds, and
-	// after the acquisition's first renewal when a Lease is too short for the round trips.
+	// ErrBadOption: an argument or option is out of its bounds; before I/O, but for a [Lease] that is
+	// too short for the round trips.
 	ErrBadOption = errors.New("distlock: bad option")
 )
 
-// Errors of holding, releasing and breaking.
+// Errors of holding, releasing and breaking, and of a Manager.
 var (
-	// ErrLockLost is matched by *LostError.
-	ErrLockLost = errors.New("distlock: lock lost")
-	// ErrLeaseExpired is the cause of a *LostError when the guard's Lease was not renewed in time.
-	ErrLeaseExpired = errors.New("the lease was not renewed in time")
-	// ErrReleased is returned by Err and Reenter of a guard that was released.
-	ErrReleased = errors.New("distlock: lock released")
-	// ErrReleaseFailed is matched by *ReleaseError.
-	ErrReleaseFailed = errors.New("distlock: release failed")
-	// ErrNoTransactions is returned by InTransaction and LockInTransaction where the server or the
-	// database has no transactions, and by LockInTransaction when its context carries none.
-	ErrNoTransactions = catalog.ErrNoTransactions
-	// ErrFenceMismatch is returned by Break when the lock is not as the operator saw it.
+	ErrLockLost      = errors.New("distlock: lock lost")               // of *LostError
+	ErrLeaseExpired  = errors.New("the lease was not renewed in time") // the cause of a *LostError
+	ErrReleased      = errors.New("distlock: lock released")           // of a guard
+	ErrReleaseFailed = errors.New("distlock: release failed")          // of *ReleaseError
+	ErrClosed        = errors.New("distlock: closed")                  // also of a guard that it freed
+	ErrConfig        = errors.New("distlock: bad configuration")       // of *ConfigError
+	// ErrFenceMismatch: Break found the lock not as the operator saw it.
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")
-	// ErrClosed is returned by all that acquire, and by an Inspector, once Close of the Manager or the
-	// Inspector has begun, and by Err and Release of a guard that Close has freed.
-	ErrClosed = errors.New("distlock: closed")
+	// ErrNoTransactions: there are none on a standalone, on the embedded server, in database config
+	// of a replica set; or the context of LockInTransaction carries none.
+	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
-// ErrConfig is matched by *ConfigError, which New, NewInspector and Config.Validate return.
-var ErrConfig = errors.New("distlock: bad configuration")
-
 // A MalformedError names a document that cannot be understood, and its field. Such a lock is never
-// taken for free and never taken over. All that acquire and all of Inspector return it.
+// taken for free and never taken over.
 type MalformedError = catalog.MalformedError
 
 // A PrivilegeError says which privilege the user of the connection lacks, or that there is no user.
-// New, all that acquire, and all methods of Inspector return it.
+// All that does I/O returns it.
 type PrivilegeError = catalog.PrivilegeError
 
 // A PermitMismatchError says that a holder or waiter that is not dead uses the lock with another
-// number of permits than asked for, or as a lock and not as a semaphore. All that acquire return
-// it.
+// number of permits, or without [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError says that waiting for Name would never end, because the holder or waiter in the
-// way waits, directly or by others, for what this caller holds. Lock, LockAll, Do and
-// LockInTransaction return it to the waiter of the circle that most others wait for, among equals
-// to the last that came; the others go on once it gives up what it holds.
+// A DeadlockError says that waiting for Name would never end, because who is in the way waits,
+// directly or by others, for what this caller holds. The waiter of the circle that most others wait
+// for gets it; the others go on once it gives up what it holds.
 type DeadlockError struct {
-	Name string
-	// Chain is the circle in words, one step each, from this waiter back to itself.
-	Chain []string
+	Name  string
+	Chain []string // the circle in words, one step each, from this waiter back to itself
 }
 
 func (e *DeadlockError) Error() string {
 	return fmt.Sprintf("distlock: acquire %s: deadlock: %s", quoted(e.Name), strings.Join(e.Chain, "; "))
 }
 
-// Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // A HeldError tells who is in the way: a holder that lives as far as the takeover rule can tell,
-// or, where the lock is free, the first waiter. Times of the holder are by the server's clock.
+// or, where the lock is free, the first waiter. Times are by the server's clock.
 type HeldError struct {
 	Name    string
 	Process string    // the holder's process id; "" when unknown
@@ -99,8 +81,8 @@ type HeldError struct {
 	Fence   int64
 	PingAge time.Duration // of its ping, by the server's clock; negative when unknown
 	Self    bool          // the holder is this very process
-	// TakeoverIn is for how much longer the holder must be seen silent before the lock may be taken
-	// over; the whole takeover time while it is alive.
+	// TakeoverIn is for how much longer the holder must be seen silent before a takeover; all of the
+	// takeover time while it is alive.
 	TakeoverIn time.Duration
 	Mode       string // "exclusive", "shared" or "permit"
 	Holders    int
@@ -146,11 +128,10 @@ func (e *HeldError) facts() string {
 	return b.String()
 }
 
-// Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A LostError says that a guard is no longer to be trusted, and why. A guard and Do return it once
-// the lock is lost, and all that acquire when the reply came after the deadline.
+// A LostError says that a guard is no longer to be trusted, and why. It matches [ErrLockLost] and
+// its cause.
 type LostError struct {
 	Name  string
 	Fence int64
@@ -161,12 +142,11 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("distlock: lock %q (fence %d) lost: %v", e.Name, e.Fence, e.Cause)
 }
 
-// Unwrap returns ErrLockLost and the cause.
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
 // A ReleaseError says that every try to release a lock failed. The guard is over. The background
 // goes on trying, at once and after every ping, unless the error matches [ErrClosed]: then the lock
-// stays held until it is taken over.
+// stays held until it is taken over. It matches [ErrReleaseFailed] and its cause.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -183,7 +163,6 @@ func (e *ReleaseError) Error() string {
 		e.Tries, then, e.Err)
 }
 
-// Unwrap returns ErrReleaseFailed and the error of the last try.
 func (e *ReleaseError) Unwrap() []error { return []error{ErrReleaseFailed, e.Err} }
 
 // A ConfigError lists every contradiction of a Config, or what is wrong with its connection string
@@ -194,7 +173,6 @@ func (e *ConfigError) Error() string {
 	return "distlock: bad configuration: " + strings.Join(e.Problems, "; ")
 }
 
-// Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }

@@ -11,22 +11,21 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// FenceField is the field in which a fenced document keeps the highest fence that wrote it.
-const FenceField = "_fence"
+// fenceField is the field in which a fenced document keeps the highest fence that wrote it.
+const fenceField = "_fence"
 
-// Fenced makes a filter and an update of one document fenced: the filter matches only a document
-// that no newer holder has written, and the update leaves this guard's fence in [FenceField]. Use
-// them with UpdateOne or FindOneAndUpdate of any collection. If nothing matches although the
-// document exists, a newer holder has written it; an upsert then fails with DuplicateKey. To read a
-// document, compute and write it back, read it by a fenced FindOneAndUpdate, too, which leaves the
-// fence before the computing begins. No I/O.
+// Fenced makes a filter and an update of one document fenced, for UpdateOne or FindOneAndUpdate of
+// any collection: the filter matches only a document that no newer holder has written, and the
+// update leaves this guard's fence in its field _fence. If nothing matches although the document
+// exists, a newer holder has written it; an upsert then fails with DuplicateKey. To compute from
+// what a document says, read it by a fenced FindOneAndUpdate, too. No I/O.
 //
 // A stale holder is stopped on documents that a newer holder has written, and on no others:
 // [TryGuard.InTransaction] stops it everywhere.
 //
-// Errors: [ErrBadOption] when the update is a replacement or a pipeline, or writes FenceField
-// itself, and for guards of [Shared] or of more than one permit, of which several are valid at a
-// time; *LostError when the guard is no longer trusted.
+// Errors: [ErrBadOption] when the update is a replacement or a pipeline, or writes _fence itself,
+// and for guards of [Shared] or of more than one permit; *LostError when the guard is no longer
+// trusted.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
@@ -38,7 +37,7 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 	if len(update) == 0 {
 		return nil, nil, fmt.Errorf("%w: the update is empty", ErrBadOption)
 	}
-	most := bson.D{{Key: FenceField, Value: g.h.fence}}
+	most := bson.D{{Key: fenceField, Value: g.h.fence}}
 	for _, e := range update {
 		if e.Key == "" || e.Key[0] != '$' {
 			return nil, nil, fmt.Errorf("%w: the update must consist of operators such as $set, not %q",
@@ -49,8 +48,8 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 			return nil, nil, fmt.Errorf("%w: the fields of %s must be a bson.D", ErrBadOption, e.Key)
 		}
 		for _, f := range fields {
-			if f.Key == FenceField {
-				return nil, nil, fmt.Errorf("%w: the update must not write %s itself", ErrBadOption, FenceField)
+			if f.Key == fenceField {
+				return nil, nil, fmt.Errorf("%w: the update must not write %s itself", ErrBadOption, fenceField)
 			}
 		}
 		if e.Key == "$max" {
@@ -61,8 +60,8 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 	}
 	fencedUpdate = append(fencedUpdate, bson.E{Key: "$max", Value: most})
 	notNewer := bson.D{{Key: "$or", Value: bson.A{
-		bson.D{{Key: FenceField, Value: bson.D{{Key: "$exists", Value: false}}}},
-		bson.D{{Key: FenceField, Value: bson.D{{Key: "$lte", Value: g.h.fence}}}},
+		bson.D{{Key: fenceField, Value: bson.D{{Key: "$exists", Value: false}}}},
+		bson.D{{Key: fenceField, Value: bson.D{{Key: "$lte", Value: g.h.fence}}}},
 	}}}
 	if len(filter) == 0 {
 		return notNewer, fencedUpdate, nil
@@ -110,26 +109,20 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 // the caller.
 //
 // work passes its context to every operation, of the same client: Config.Client, or
-// mongo.SessionFromContext(ctx).Client(). It returns the error of an operation that fails, which
-// has ended the transaction in any case. It may run several times and must have no other effects.
-// The first run writes the lock document last; if another contender or reader changes that
-// meanwhile, the next run writes it first, and they wait. So work runs twice at most for that, and
-// once more for each election and each conflict over its own documents. All runs together are
-// bounded by ctx, by the guard, and by Takeover - Margin. Keep work short, since a takeover waits
-// for it; if its process stops, the server ends the transaction after 60 s
-// (transactionLifetimeLimitSeconds).
+// mongo.SessionFromContext(ctx).Client(). It returns the error of an operation that fails. It may
+// run several times and must have no other effects: twice at most because others touch the lock
+// document, and once more for each election and each conflict over its own documents. All runs
+// together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short, since a
+// takeover waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
-// Transactions of one guard, and of those that [TryGuard.Reenter] made of it, run one after the
-// other. [TryGuard.Renew] with work's context counts once the transaction is committed, from the
-// time at which it was sent; the lease must last until then. With another context it waits for the
-// end of the transaction, for at most Config.CommandTimeout, in vain if work itself calls it. So
-// may Release, which also ends the guard so that nothing is committed: release when InTransaction
-// has returned.
+// Transactions of one guard run one after the other. [TryGuard.Renew] with work's context counts
+// from when it was sent, if the transaction commits; with another context it waits for the end of
+// the transaction, up to Config.CommandTimeout. A release before the end ends the guard, and
+// nothing is committed.
 //
 // Errors: work's as it is, joined with why the guard is over when it is; *LostError, and then the
-// guard is lost; [ErrNoTransactions], before work is called, on a standalone, on the embedded
-// server, and in database config of a replica set; [ErrBadOption] when work calls InTransaction of
-// the same guard with its context; [ErrOutcomeUnknown] when the server did not tell whether it
+// guard is lost; [ErrNoTransactions], before work is called; [ErrBadOption] when work calls
+// InTransaction of the same guard; [ErrOutcomeUnknown] when the server did not tell whether it
 // committed.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {

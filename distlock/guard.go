@@ -15,15 +15,12 @@ import (
 	"mongodlm/pinger"
 )
 
-// A TryGuard is a held lock: acquire, defer Release, work. It is trusted until its
-// [TryGuard.Deadline], which every acknowledged ping of the process moves on; a lost guard stays
-// lost. mongos: dist_lock_try.
+// A TryGuard is a held lock. It is trusted until its [TryGuard.Deadline], which every acknowledged
+// ping of the process moves on; a lost guard stays lost. mongos: dist_lock_try.
 //
-// Safe for concurrent use, and any goroutine may release it; it must not be copied. The garbage
-// collector finds a guard that is dropped without Release: it is logged with its why and released
-// after the next ping. A guard is kept by its context, by a context derived from that until it is
-// cancelled, and by a function that waits for one by [context.AfterFunc], but not by a goroutine
-// that waits for Done alone, which is told when the guard is found.
+// Safe for concurrent use, and any goroutine may release it; it must not be copied. If it is
+// dropped without Release, and so are its contexts, the garbage collector finds it: it is logged
+// and released after the next ping. A goroutine that only waits for Done does not keep it.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext // of all guards of an acquisition the same
@@ -77,16 +74,16 @@ func (g *TryGuard) Process() string { return g.h.process }
 
 // Fence returns the fencing token: larger than that of every earlier guard of the name, across
 // releases, takeovers, breaks and a deletion of the document. A foreign holder does not raise it.
-// Give it to what the lock protects, and refuse a smaller one there, but not with [Shared] and
-// [Permits], of which several guards are valid at a time. No I/O.
+// Give it to what the lock protects, which refuses a smaller one; not with [Shared] and [Permits],
+// of which several guards are valid at a time. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence on which the lock was taken from a dead holder, else "".
+// TakeoverEvidence returns the evidence that the holder before was dead, else "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
 // Context returns a context that ends when the guard is lost, released or closed, or when the
-// context given to the acquisition ends; then the lock stays held until Release. [context.Cause]
-// says which: it matches [ErrLockLost], [ErrReleased] or [ErrClosed], or is the parent's.
+// context given to the acquisition ends, with the lock still held. [context.Cause] matches
+// [ErrLockLost], [ErrReleased] or [ErrClosed], or is the parent's.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, [ErrReleased] or
@@ -104,9 +101,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged: that at which the last acknowledged one was sent, plus Takeover - Margin, or the
-// end of its [Lease] if that is earlier. It is for people and time-outs: whether to trust, Err
-// says. No I/O.
+// acknowledged, or the end of its [Lease] if that is earlier. It is for people and time-outs:
+// whether to trust the guard, Err says. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -117,8 +113,8 @@ func (g *TryGuard) Deadline() time.Time {
 
 // Verify asks the server whether this guard holds the lock, by one read, linearizable on a replica
 // set. Nil means that it did at some instant inside the call; a *LostError that it did not, and the
-// guard is lost then. Other errors of Err are as there; any further one says that the server could
-// not be asked, and changes nothing.
+// guard is lost then. Errors: those of Err; any other says that the server could not be asked, and
+// changes nothing.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -133,16 +129,16 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 
 // Release frees the lock if this guard still holds it, and touches nothing if another holder has
 // it: it names the lock session, where mongos 1.8 named only _id. Where [TryGuard.Reenter] was used
-// the last release frees it. It works although the context of the acquisition has ended. It sends
-// one command when all is well; after a failure it tries up to three times, with pauses of 2 and 4
-// s, and returns when [Manager.Close] does at the latest.
+// the last release frees it. It works although the context of the acquisition has ended. One
+// command; after a failure up to three, with pauses of 2 and 4 s, and not beyond the end of
+// [Manager.Close].
 //
 // Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
-// lost before, whether or not the document could be freed: where the heartbeat was lost the
-// background frees it after an acknowledged ping, but not when it finds a twin, which may have the
-// lock. An error that matches [ErrClosed] when Close freed the lock before. A *ReleaseError when
-// every try failed. Releasing again waits for the first release and returns the same. A nil guard
-// returns nil, so that Release may be deferred before the error is looked at.
+// lost before, whether or not the document could be freed; the background frees it after an
+// acknowledged ping, unless a twin may have the lock. An error that matches [ErrClosed] when Close
+// freed the lock before. A *ReleaseError when every try failed. Releasing again waits for the first
+// release and returns the same. A nil guard returns nil, so Release may be deferred before the
+// error is looked at.
 func (g *TryGuard) Release() error {
 	if g == nil {
 		return nil
@@ -172,8 +168,8 @@ func (g *TryGuard) giveUp(broken error) (last bool) {
 
 // Reenter acquires the lock once more for the caller that has this guard, and returns a guard of
 // its own: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence,
-// deadline and context are those of the first acquisition; the context ends with the last release.
-// No I/O. Errors: those of Err.
+// deadline and context are the same; the context ends with the last release. No I/O. Errors: those
+// of Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err

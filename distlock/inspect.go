@@ -16,7 +16,7 @@ import (
 )
 
 // An Inspector lists and breaks locks. It has no heartbeat and no goroutine, and acquires nothing.
-// Make it with [NewInspector] or [Manager.Inspector]. Safe for concurrent use.
+// Safe for concurrent use.
 type Inspector struct {
 	store   catalog.Catalog
 	log     zerolog.Logger
@@ -32,8 +32,8 @@ type Inspector struct {
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout, Logger and Observer. No I/O. Errors:
-// *ConfigError; the cause of a ctx that has ended.
+// AllowConfigThroughMongos, CommandTimeout, Logger and Observer. No I/O. Errors: *ConfigError; the
+// cause of a ctx that has ended.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	}, nil
 }
 
-// Inspector returns an Inspector of the Manager's store. It ends with the Manager.
+// Inspector returns an Inspector of the Manager's store, which ends with it.
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
@@ -84,8 +84,8 @@ func (m *Manager) Inspector() *Inspector {
 }
 
 // Close disconnects the clients that [NewInspector] made; the methods return [ErrClosed] from then
-// on. The Inspector of a Manager ends with that, and its Close does nothing. Closing again returns
-// nil.
+// on. Closing again returns nil. The Inspector of a Manager ends with that, and its Close does
+// nothing.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -128,8 +128,7 @@ type LockInfo struct {
 	Fence   int64           // 0 for a waiter
 	Waiters int             // how many wait for the lock
 	Holds   []bson.ObjectID // sessions that the caller of a waiter holds meanwhile, see [Holding]
-	// Takeover is the takeover time in the process's ping or in the lock, the longer one; zero when
-	// unknown.
+	// Takeover is the takeover time in the process's ping or in the lock, the longer; zero if unknown.
 	Takeover time.Duration
 
 	HasPing   bool            // the process has a ping document that can be understood
@@ -149,21 +148,20 @@ type LockInfo struct {
 // Locks lists all locks by name, held or not: a row for each holder, or for the last holder of a
 // lock that is free. A document that cannot be understood is yielded as a *MalformedError, and the
 // listing goes on; any other error ends it: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
-// cause of ctx. One command for each page of the server's answer. PostgreSQL: pg_locks, granted.
+// cause of ctx. One command for each page of the answer. PostgreSQL: pg_locks, granted.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
 
 // Waiters lists who waits for which lock, by name and place, but not the callers that wait inside
-// their process because a line is full. Errors and cost: those of Locks. PostgreSQL: pg_locks, not
-// granted.
+// their process because a line is full. Errors and cost: those of Locks.
 func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
 // Holder reads one lock: its holders as Locks has them, and its waiters as Waiters has them; no
 // rows when there is no such lock. One command, three on the embedded server. Errors: those of
-// Locks; *MalformedError; [ErrBadName].
+// Locks; [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err

@@ -14,18 +14,18 @@ import (
 
 // Lease gives the lock a life of its own: the guard is lost when d less a margin has passed since
 // the last [TryGuard.Renew] was sent, or since it was acquired, although the heartbeat goes on. So
-// a job that hangs loses its lock; without any Renew a lease is a plain time to live. The margin is
-// the same share of d as Config.Margin is of Takeover: by default 1 min is trusted for 45 s.
+// a job that hangs loses its lock. The margin is the same share of d as Config.Margin is of
+// Takeover: by default 1 min is trusted for 45 s.
 //
-// A contender takes the lock when it has watched the lease stand still for d, or sees by the
-// witnesses of the takeover rule that it is older; a renewal in between wins, and the holder's
-// process is not condemned. A lease also ends with the heartbeat of its process, so the lock of a
-// dead process is taken over after d or after the takeover time, whichever is shorter.
+// A contender takes the lock when it has watched the lease unchanged for d, or sees by the
+// witnesses of the takeover rule that it is older; the holder's process is not condemned. The lease
+// also ends with its process's heartbeat, so the lock of a dead process is taken over after d or
+// the takeover time, whichever is shorter.
 //
-// d is 1 ms to 7 days, and three round trips must fit into the time for which it is trusted: the
-// first renewal, one command more for every acquisition, measures them (a slow one is measured
-// twice), and the acquisition returns [ErrBadOption] if they do not fit. Use seconds or more where
-// a garbage collection or a busy server must not cost the lock.
+// d is 1 ms to 7 days. The first renewal, one command more for every acquisition, measures the
+// round trip: three must fit into the time for which d is trusted, else the acquisition returns
+// [ErrBadOption]. Use seconds or more where a garbage collection or a busy server must not cost the
+// lock.
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -150,10 +150,10 @@ func (l *lease) deadline() time.Time {
 	return l.sent.Wall.Add(l.hold)
 }
 
-// Renew begins the guard's [Lease] anew, counted from the moment at which the command is sent. Call
-// it where the work gets on, not from a timer: a lease is to run out when the work hangs. Guards
-// that [TryGuard.Reenter] made share the lease. One command; renewals of one guard are sent one
-// after the other.
+// Renew begins the guard's [Lease] anew, counted from when the command is sent. Call it where the
+// work gets on, not from a timer: a lease is to run out when the work hangs. Guards that
+// [TryGuard.Reenter] made share the lease. One command; renewals of one guard are sent one after
+// the other.
 //
 // Errors: those of Err; *LostError when the guard was lost by the time the reply came;
 // [ErrBadOption] without Lease; any other, such as [ErrUnavailable] or [ErrOutcomeUnknown], leaves

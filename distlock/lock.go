@@ -6,32 +6,29 @@ import (
 	"fmt"
 )
 
-// A DistributedLock is one name on which processes exclude each other; a held lock is a [TryGuard].
-// Get it from [Manager.Lock]. Safe for concurrent use.
+// A DistributedLock is one name on which processes exclude each other. Get it from [Manager.Lock].
+// Safe for concurrent use.
 type DistributedLock struct {
 	m    *Manager
 	name string
 }
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It never
-// waits, and it returns when ctx ends, whatever the server does; the background gives back what may
+// waits, and returns when ctx ends, whatever the server does; the background gives back what may
 // have been acquired by then. The guard's context is a child of ctx. mongos: lock_try.
 //
-// Repeated calls are one observation: after a refusal the background goes on looking at the
-// processes in the way, by one read an interval for up to 256 names, until they are heard of again.
-// So the first call after the takeover time takes the lock. Where each try is made by a new
-// process, it counts on from what the try before noted in the silent process's ping, if a minute
-// (two ping intervals) lies between them.
+// After a refusal the background goes on looking at the processes in the way, by one read an
+// interval for up to 256 names, so the first call after the takeover time takes the lock. A new
+// process counts on from what the try of another left in the silent process's ping, if two ping
+// intervals lie between them.
 //
-// Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption] before any I/O;
-// [ErrNoHeartbeat]; [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError;
-// *PrivilegeError; *LostError when the reply came after the deadline. The guard is nil exactly if
-// the error is not.
+// Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
+// [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
+// when the reply came after the deadline.
 //
-// Round trips: one when the lock is free, two when it is held (four on the embedded server), and
-// one more for the first try that finds the holder silent. A takeover adds three, which make sure
-// of the server, condemn the holder and take the lock; a foreign holder adds three reads. The first
-// acquisition of a name adds one, which raises the fence.
+// Round trips: one when the lock is free, two when it is held (four on the embedded server), one
+// more for the first try that finds the holder silent. A takeover adds three, a foreign holder
+// three reads, and the first acquisition of a name one, which raises the fence.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -46,31 +43,27 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 }
 
 // Lock acquires the lock and waits while others hold it, until ctx ends or as long as [WaitAtMost]
-// says. Waiters are served first come, first served, across processes and inside one: the line
+// says. Waiters are served first come, first served, across processes and inside one. The line
 // stands in the lock document, and the command that frees the lock grants it to the next. mongos
 // polled.
 //
-// A waiter behind a live holder sends nothing: one change stream, or one periodic read where there
-// is none or it lags, serves all waiters of a process. A waiter whose process has missed two pings
-// is passed over by those behind it, and keeps its place. A process that lost its heartbeat goes to
-// the end of the line. At most [catalog.MaxWaiters] waiters stand in the document, in the last ten
-// places only processes that have no other. Others wait in order inside their process, and so does
-// a caller that asks for another number of permits than silent processes use, until those turn out
-// to be alive or dead.
+// A waiter behind a live holder sends nothing: one change stream, or one periodic read, serves all
+// waiters of a process. A waiter whose process has missed two pings keeps its place, but those
+// behind it pass it over. A process that lost its heartbeat goes to the end. At most
+// [catalog.MaxWaiters] waiters stand in the document, in the last ten places only processes that
+// have no other; more wait in order inside their process.
 //
-// A malformed document, a missing privilege, or another number of permits that a living process
-// uses ends the waiting with that error. What may pass, such as an unreachable server, is logged
-// once an episode and waited out.
+// What may pass, such as an unreachable server, is logged once and waited out. A malformed
+// document, a missing privilege, or another number of permits that a living process uses is not.
 //
-// Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, and
-// after one to five seconds when the circle goes through others: then all who must give up are
-// told. What the caller holds is known from its context, see [TryGuard.Context], or from [Holding],
-// up to 1,000 locks. When ctx ends the error matches its cause and the last reason for waiting,
-// such as [ErrHeld].
+// Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, after
+// one to five seconds when the circle goes through others. What the caller holds, up to 1,000
+// locks, its context tells if it is a guard's, or [Holding]. When ctx ends the error matches its
+// cause and the last reason for waiting, such as [ErrHeld].
 //
 // Round trips: one to take the lock or a place in the line, two to give up; three and four on the
-// embedded server. Releasing a shared lock or a permit costs two commands if this process has not
-// entered that lock before.
+// embedded server. Releasing a shared lock or a permit costs two if this process has not entered
+// that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -116,9 +109,8 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 }
 
 // Holder returns who holds the lock, the first of several, or nil when nobody does. The answer may
-// be out of date when it arrives: do not decide by it whether to work. [Inspector.Holder] has the
-// others, the waiters and the last holder of a free lock; errors and round trips are the same.
-// PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
+// be out of date: do not decide by it whether to work. Errors and round trips: those of
+// [Inspector.Holder], which tells more. PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -182,8 +174,8 @@ func usable(ctx context.Context) error {
 
 // Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context,
 // and releases, also when work panics. It joins the errors of work and of [TryGuard.Release]: nil
-// means that the lock was held for the whole of work, unless work released the guard itself. The
-// release is bounded by ctx, and by one command if ctx has ended by then.
+// means that the lock was held for the whole of work, unless work released it. The release is
+// bounded by ctx, and by one command if ctx has ended by then.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {

@@ -13,8 +13,8 @@ type Guards struct{ guards []*TryGuard }
 
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does,
 // in the order of their names: so two LockAll cannot deadlock, but callers that hold other locks
-// can. [WaitAtMost] bounds the whole. If one fails, the background gives back the others. A [Lease]
-// is renewed while LockAll waits for the next lock: two thirds of it are left at the end.
+// can. [WaitAtMost] bounds the whole. If one fails, the background gives back the others. Two
+// thirds of a [Lease] are left at the end: LockAll renews it while it waits.
 //
 // Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
 // given twice; *DeadlockError before any I/O when the caller holds one of them.
@@ -118,8 +118,8 @@ func (g *Guards) Err() error {
 	return nil
 }
 
-// Release releases all of them, the last first and up to 16 side by side, and joins the errors of
-// [TryGuard.Release]. Nil Guards return nil.
+// Release releases all of them, the last first and up to 16 side by side, and joins their errors.
+// Nil Guards return nil.
 func (g *Guards) Release() error {
 	if g == nil {
 		return nil

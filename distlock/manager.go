@@ -21,7 +21,7 @@ import (
 )
 
 // A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
-// of locks. Make it with [New]; close it with [Manager.Close]. Safe for concurrent use.
+// of locks. Make it with [New], end it with [Manager.Close]. Safe for concurrent use.
 type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
@@ -52,12 +52,12 @@ type settings struct {
 }
 
 // New checks the configuration and the server, starts the heartbeat and returns when its first ping
-// is acknowledged, after a handful of commands. The background creates indexes. Whether the user
-// may write locks shows with the first acquisition only.
+// is acknowledged. The background creates indexes. Whether the user may write locks shows with the
+// first acquisition only.
 //
 // Errors, none of which contains a password: *ConfigError; [ErrUnavailable] when the server cannot
-// be reached within ctx and the command time-out; *PrivilegeError; a text that says why a server is
-// not supported (MongoDB before 4.4, a bare FerretDB 1.x, database config behind a mongos).
+// be reached within ctx and CommandTimeout; *PrivilegeError; a text that says why a server is not
+// supported (MongoDB before 4.4, a bare FerretDB 1.x, database config behind a mongos).
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -183,18 +183,17 @@ func processID(host string, pid int, now time.Time, id fmt.Stringer) string {
 	return fmt.Sprintf("%s:%d:%d:%s", host, pid, now.Unix(), id)
 }
 
-// Lock returns the lock of that name. No I/O; the name is checked when the lock is acquired.
+// Lock returns the lock of that name, which is checked when the lock is acquired. No I/O.
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
-// Config returns the effective configuration, defaults filled in, without the user information of
-// the URI.
+// Config returns the effective configuration: with defaults, and without the user in the URI.
 func (m *Manager) Config() Config { return m.cfg.Config }
 
 // Process returns the process id under which this Manager acquires now.
 func (m *Manager) Process() string { return m.pinger.Process() }
 
-// Err returns nil while this process may acquire locks: its heartbeat is acknowledged and it is not
-// closed. No I/O.
+// Err returns nil while this process may acquire locks, else [ErrClosed] or [ErrNoHeartbeat]. No
+// I/O.
 func (m *Manager) Err() error {
 	if m.closing() {
 		return ErrClosed
@@ -215,10 +214,10 @@ func (m *Manager) closing() bool {
 }
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
-// under way, stops the heartbeat and removes the ping document, in that order. It returns within
-// ctx; if ctx has ended already it makes one try, within CommandTimeout. The error lists what may
-// still be held, until it is taken over. Calls that were under way return when Close does. Closing
-// again waits for the first Close, within its own ctx, and returns nil.
+// under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has
+// ended already it makes one try, within CommandTimeout. The error lists what may still be held,
+// until it is taken over. Closing again waits for the first Close, within its own ctx, and returns
+// nil.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)

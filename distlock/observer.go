@@ -13,27 +13,24 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// An Observer is told what happens to the locks of a Manager, for metrics, spans and histories. Set
-// it in [Config].Observer; without one a Manager makes no events.
+// An Observer is told what happens to the locks of a Manager, for metrics, spans and histories. One
+// that also has a method ObserveContext(context.Context, Event) is told by that instead, with the
+// context of the call that acquires, or acquired, the lock, which may have ended.
 //
-// Observe is called synchronously by what acquires or releases, or by the heartbeat, several at a
-// time: it must return at once, since a slow one makes pings late, and must not call the Manager or
-// its guards. A panic in it is recovered and logged, once for a Manager.
+// Observe is called by what acquires or releases, or by the heartbeat, several at a time: it must
+// return at once, since a slow one makes pings late, and must not call the Manager or its guards. A
+// panic in it is recovered and logged, once for a Manager.
 //
 // Of one lock session the acquisition is told first, once; then a loss, if any; then the release,
-// or that the guard was dropped. If a guard was lost, or its Manager closed, before the caller got
-// it, a failed acquisition is told. No events: of a call that was refused before anything was sent;
-// of [TryGuard.Reenter], and of a release that is not the last one; of
-// [DistributedLock.LockInTransaction], but for the dead that it takes out of the way.
+// or that the guard was dropped. A guard that was lost before the caller got it is told as a failed
+// acquisition. No events: of a call that was refused before anything was sent, of a release that is
+// not the last one, of [TryGuard.Reenter] and [DistributedLock.LockInTransaction].
 type Observer interface {
 	Observe(e Event)
 }
 
-// A ContextObserver is told by ObserveContext in place of Observe, with the context of the call
-// that acquires, or acquired, the lock: tracing finds the parent of a span by it. It may have
-// ended; for what the background does it is empty.
-type ContextObserver interface {
-	Observer
+// A contextObserver is an Observer that wants the context, too.
+type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
@@ -72,22 +69,18 @@ type EventKind int
 // What happens to a lock, as this process sees it, and the fields that say more.
 const (
 	EventAcquired  EventKind = iota + 1 // at once; Waited
-	EventGranted                        // in its turn; Waited, Evidence if an operator broke the lock before
-	EventTakenOver                      // from the dead; Waited, Rule, Evidence, and Previous if not in its turn
-	EventRefused                        // a try ended without the lock; Waited, Err, no Session and Fence
-	EventGaveUp                         // a call that waits ended so; as EventRefused
-	// EventReleased: by the caller or by Close; Held, Waited for the release, and Err as Release
-	// returned it.
-	EventReleased
-	// EventReleasedLate: the background took a session out of its lock, or found it out, of a release
-	// that failed, an acquisition of unknown outcome, or a guard that was dropped.
+	EventGranted                        // in its turn; Waited, Evidence after a break
+	EventTakenOver                      // from the dead; Waited, Rule, Evidence, Previous if known
+	EventRefused                        // a try ended without the lock; Waited, Err
+	EventGaveUp                         // a call that waits ended without it; Waited, Err
+	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
+	// EventReleasedLate: the background took a session out of its lock, or found it out: of a failed
+	// release, an acquisition of unknown outcome, or a dropped guard.
 	EventReleasedLate
 	EventLost    // Held, Err; EventReleased follows when the caller releases it
 	EventDropped // the garbage collector found a guard that was never released; Held
-	EventBroken  // by an operator; Why is his, Session, Fence and Mode are those of Previous
-	// EventEvicted: this process took Previous, a dead holder or (Fence 0) waiter, out of a lock in
-	// which others stand; Rule, Evidence.
-	EventEvicted
+	EventBroken  // by an operator, whose is Why; Session, Fence and Mode are those of Previous
+	EventEvicted // Previous, a dead one of several, was taken out; Rule, Evidence; Fence 0 of a waiter
 )
 
 // What happens to a process; Name is empty.
@@ -98,7 +91,7 @@ const (
 	EventProcessOver                        // condemned, or a twin was found: it takes a new id; Err
 )
 
-// String returns the words of the log for it, where the log tells of it.
+// String returns the words of the log for it.
 func (k EventKind) String() string {
 	if text, ok := eventWords[k]; ok {
 		return text
@@ -111,29 +104,26 @@ var eventWords = map[EventKind]string{
 	EventRefused: "refused", EventGaveUp: "gave up", EventReleased: "released",
 	EventReleasedLate: "released late", EventLost: "lost", EventDropped: "dropped", EventBroken: "broken",
 	EventEvicted: "evicted", EventCondemned: "condemned", EventPing: "ping",
-	EventPingFailed: "ping failed", EventProcessOver: "session over",
+	EventPingFailed: "ping failed", EventProcessOver: "process over",
 }
 
 // An Event is one thing that happened; its kind says which fields are set. Texts are as the callers
 // and the documents have them: escape them before showing them.
 type Event struct {
-	Kind EventKind
-	At   time.Time // when it was over, by this machine's clock
-	Name string    // of the lock
-	Why  string    // the reason that the holder, contender or operator gave
-	// Label is the option of the holder, and "election" where the lock is a leader's; "" without a
-	// guard.
-	Label   string
-	Mode    string        // "exclusive", "shared" or "permit"
-	Process string        // the guard's process id, else the Manager's; "" of an Inspector of its own
-	Session bson.ObjectID // the field ts
-	Fence   int64         // 0 where there is none
-	Waited  time.Duration // how long the call, the release or the ping took, by the monotonic clock
-	Held    time.Duration // how long the guard was held
-	Late    time.Duration // by how much the heartbeat was late
-	Skew    time.Duration // of a ping: by how much the server's clock was ahead of At
-	// Previous is the process id of the process that was overtaken, broken, evicted or condemned.
-	Previous string
+	Kind     EventKind
+	At       time.Time     // when it was over, by this machine's clock
+	Name     string        // of the lock
+	Why      string        // the reason that the holder, contender or operator gave
+	Label    string        // the option of the holder; "election" of a leader; "" without a guard
+	Mode     string        // "exclusive", "shared" or "permit"
+	Process  string        // the guard's process id, else the Manager's; "" of an Inspector of its own
+	Session  bson.ObjectID // the field ts
+	Fence    int64         // 0 where there is none
+	Waited   time.Duration // how long the call, the release or the ping took, by the monotonic clock
+	Held     time.Duration // how long the guard was held
+	Late     time.Duration // by how much the heartbeat was late
+	Skew     time.Duration // of a ping: by how much the server's clock was ahead of At
+	Previous string        // the process id of who was overtaken, broken, evicted or condemned
 	// Rule is what a takeover was decided by: "watch", "witnesses" or "condemned", "lease" for the
 	// holder's lease, "silent" for a waiter that was passed over.
 	Rule     string
@@ -183,7 +173,7 @@ func (e *emitter) tell(ctx context.Context, o Observer, event Event) {
 		e.log.Error().Stringer("event", event.Kind).Str("panic", catalog.Printable(fmt.Sprint(r), 400)).
 			Msg("an observer panicked")
 	}()
-	if c, ok := o.(ContextObserver); ok {
+	if c, ok := o.(contextObserver); ok {
 		c.ObserveContext(ctx, event)
 		return
 	}

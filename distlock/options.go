@@ -40,49 +40,44 @@ type optionFunc func(*acquireOptions)
 
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
-// Why records the reason in the lock document: at most 1 KiB of valid UTF-8 without NUL, by default
-// none. mongos: the argument of lock_try.
+// Why records the reason in the lock document: at most 1 KiB of valid UTF-8 without NUL. mongos:
+// the argument of lock_try.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
 // Label names the caller inside its process, for the field who: at most 128 bytes without a colon,
-// by default "go". mongos wrote the thread's name.
+// default "go". mongos wrote the thread's name.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take to
-// acquire, commands under way included; without it only their context does, which the guard's
-// context ends with, too. Zero means one try. The error is the last reason for waiting, such as
-// [ErrHeld], [ErrOutcomeUnknown] or [ErrUnavailable]. TryLock ignores it.
+// acquire, commands under way included; without it only their context does, which also bounds the
+// guard. Zero means one try. The error is the last reason for waiting, such as [ErrHeld],
+// [ErrOutcomeUnknown] or [ErrUnavailable]. TryLock ignores it.
 //
 // A loop of short waits costs what a long wait does, and has its turn: the place in line is kept
-// for 10 ms, and the next call of the process that asks for the same, with the same [Why] and
-// [Label], goes on with it and sends nothing. A caller that holds other locks gives its place up at
-// once. What a short wait saw of a silent holder it leaves to the next, in this process or another:
-// a job that tries for 20 s in a new process each time takes the lock of a holder that died longer
-// than the takeover time ago at its second try, if a minute lies between.
+// for 10 ms for the next call of the process with the same arguments, unless the caller holds other
+// locks. What a short wait saw of a silent holder it leaves to the next, as TryLock does.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires for reading: up to 1,000 may hold the lock so, or one without this option; the
-// next reader waits as if it were held exclusively. A shared contender waits behind an exclusive
-// one that came before it, so that no writer starves. Every holder stands in the lock document,
-// which is rewritten with each that comes or goes.
+// Shared acquires for reading: up to 1,000 may hold the lock so, or one without this option; more
+// wait. A shared contender waits behind an exclusive one that came before it, so that no writer
+// starves. Every holder stands in the lock document, which is rewritten with each that comes or
+// goes.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
 // Permits acquires one of n permits, 1 to 1,000: at most n guards of the name at a time, as with
-// Consul's semaphores. The number stands in the document while there is a holder or waiter; a
-// caller that asks for another number, or for no permit, gets a *PermitMismatchError while any of
-// them lives.
+// Consul's semaphores. While a holder or waiter lives, whoever asks for another number, or without
+// Permits, gets a *PermitMismatchError.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
 
 // Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
-// search for deadlocks; without arguments: none. It is not needed, and overrides what is known,
-// where the context given to Lock comes from [TryGuard.Context]. A caller of which neither is known
-// is in no deadlock that could be found.
+// search for deadlocks; without arguments: none. A context from [TryGuard.Context] says it, too;
+// Holding overrides that. Without either the search cannot find the caller's deadlocks.
 func Holding(guards ...*TryGuard) Option {
 	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
 }

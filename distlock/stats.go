@@ -2,8 +2,8 @@ package distlock
 
 import "time"
 
-// Stats is what a Manager has counted since it was made, how it stands now, and its server. What
-// was acquired, refused and lost an [Observer] is told.
+// Stats is what a Manager has counted since it was made, how it stands now, and its server. An
+// [Observer] is told what was acquired, refused and lost.
 type Stats struct {
 	Pings       int64         // acknowledged pings
 	Failures    int64         // pings that were not acknowledged
@@ -22,14 +22,11 @@ type Stats struct {
 	PingAge    time.Duration // since the last acknowledged ping was sent
 	TrustedFor time.Duration // how long guards stay trusted without another ping; 0 when lost
 	Lateness   time.Duration // of the heartbeat at its last ping
-	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged
-	// ping, give or take half of its round trip; see [Tuning].MaxClockSkew.
-	Skew time.Duration
-	// Listening is how waiters hear of grants: "stream", or "polling" where there is no change stream
-	// or it lags; "" when nobody has waited for a ping interval.
+	Skew       time.Duration // by which the server's clock was ahead at the last acknowledged ping
+	// Listening is how waiters hear of grants: "stream"; "polling" where there is no change stream or
+	// it lags; "" when nobody has waited for a ping interval.
 	Listening string
-	// Commands counts what was sent to the store by its kind: "acquire", "release", "ping" and so on.
-	Commands map[string]int64
+	Commands  map[string]int64 // sent to the store, by kind: "acquire", "release", "ping" and so on
 }
 
 // Server is what the server said of itself and can do in the configured database.

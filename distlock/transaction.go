@@ -15,18 +15,15 @@ import (
 // guard, no heartbeat, no fence, and nothing to release. Call it first in the transaction.
 // PostgreSQL: pg_advisory_xact_lock.
 //
-// The uncommitted write to the lock document keeps others off: they wait in the server, each with a
-// connection, or meet a write conflict. No clock matters: what the transaction writes appears while
-// the lock is held, or not at all. [TryGuard.Fenced] refuses no stale guard because of it. MongoDB
-// ends a transaction after 60 s (transactionLifetimeLimitSeconds).
+// Others wait in the server for the uncommitted write to the lock document, each with a connection,
+// or meet a write conflict. No clock matters: what the transaction writes appears while the lock is
+// held, or not at all. MongoDB ends a transaction after 60 s (transactionLifetimeLimitSeconds).
 //
-// While a guard holds the lock it polls outside of the transaction, without a place in the line,
-// until ctx ends or as long as [WaitAtMost] says, and takes over a dead holder. If the transaction
-// has read before it sees an older state: then the error is a *HeldError with the driver's label
-// for it, or a write conflict, and WithTransaction runs the function again.
+// While a guard holds the lock the call polls outside of the transaction, without a place in the
+// line, and takes over a dead holder. A transaction that has read before sees an older state: then
+// the error has the driver's label for it, and WithTransaction runs the function again.
 //
-// Errors: those of Lock; [ErrNoTransactions] when ctx carries no transaction, or the server or the
-// database has none; [ErrBadOption] for [Shared], [Permits] and [Lease].
+// Errors: those of Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits] and [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	o, err := l.prepare(ctx, opts)
 	if err != nil {

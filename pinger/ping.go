@@ -147,7 +147,7 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 // giveUpProcess gives the process id up: the term is over, all guards are lost, the next ping is
 // sent under a new id.
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
-	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("session over")
+	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("process over")
 	p.stats.sessions.Add(1)
 	if t := p.Last(); t != nil && t.id == p.beat.id {
 		t.end(cause)

@@ -38,12 +38,12 @@ type Options struct {
 	Provider trace.TracerProvider
 }
 
-// A Tracer makes spans of events. It is a [distlock.ContextObserver]. Safe for concurrent use; what
+// A Tracer makes spans of events. It is a [distlock.Observer] that is told the context, too. Safe for concurrent use; what
 // it waits for is what the span processor of the program waits for, so let that be one that exports
 // in the background.
 type Tracer struct{ tracer trace.Tracer }
 
-var _ distlock.ContextObserver = (*Tracer)(nil)
+var _ distlock.Observer = (*Tracer)(nil)
 
 // New makes a Tracer.
 func New(o Options) *Tracer {
@@ -56,7 +56,7 @@ func New(o Options) *Tracer {
 // Observe implements [distlock.Observer]: the spans have no parents.
 func (t *Tracer) Observe(e distlock.Event) { t.ObserveContext(context.Background(), e) }
 
-// ObserveContext implements [distlock.ContextObserver].
+// ObserveContext is told in place of Observe, see [distlock.Observer].
 func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,

@@ -184,7 +184,7 @@ func (l *Log) Stats() Stats { return Stats(l.recorder.Counts()) }
 // Observe implements [distlock.Observer].
 func (l *Log) Observe(e distlock.Event) { l.ObserveContext(context.Background(), e) }
 
-// ObserveContext implements [distlock.ContextObserver]. It blocks for a break by an Inspector
+// ObserveContext is told in place of Observe, see [distlock.Observer]. It blocks for a break by an Inspector
 // without a Manager only.
 func (l *Log) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
