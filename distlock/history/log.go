@@ -15,7 +15,6 @@ import (
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/history"
 )
 
 // Options say what is written and for how long it stays. The zero value means the defaults.
@@ -66,7 +65,7 @@ type Log struct {
 	store    store
 	cfg      distlock.Config // with its defaults
 	clock    clock.Clock
-	recorder *history.Recorder
+	recorder *recorder
 	hangUp   func(context.Context) error // of the client that New made
 
 	flushes chan struct{} // one element while a batch is being written
@@ -106,10 +105,10 @@ func New(ctx context.Context, cfg distlock.Config, o Options) (*Log, error) {
 	if o.All {
 		worth = 0
 	}
-	l.recorder = history.New(history.Config{
+	l.recorder = newRecorder(recorderConfig{
 		Store: l.store, Clock: l.clock, Log: cfg.Logger, Least: worth, Keep: o.Keep, Most: o.Most,
 		EmbeddedMost: embeddedMost, PruneEvery: time.Hour, Server: l.store.Hello,
-	}, history.Instant{Here: l.clock.Now()})
+	}, instant{Here: l.clock.Now()})
 	return l, nil
 }
 
@@ -179,7 +178,7 @@ func openOn(client *mongo.Client, cfg distlock.Config) (store, error) {
 }
 
 // Stats returns the counts so far. No I/O.
-func (l *Log) Stats() Stats { return Stats(l.recorder.Counts()) }
+func (l *Log) Stats() Stats { return l.recorder.stats() }
 
 // Observe implements [distlock.Observer].
 func (l *Log) Observe(e distlock.Event) { l.ObserveContext(context.Background(), e) }
@@ -189,24 +188,24 @@ func (l *Log) Observe(e distlock.Event) { l.ObserveContext(context.Background(),
 func (l *Log) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventPing:
-		l.recorder.Clock(history.Instant{Server: e.At.Add(e.Skew), Here: l.clock.Now()})
+		l.recorder.tellClock(instant{Server: e.At.Add(e.Skew), Here: l.clock.Now()})
 		l.begin()
 	case distlock.EventAcquired, distlock.EventGranted:
-		l.recorder.Acquired(entryOf(e), e.Label == electionLabel)
+		l.recorder.acquired(entryOf(e), e.Label == electionLabel)
 	case distlock.EventTakenOver:
-		l.recorder.Acquired(entryOf(e), true)
+		l.recorder.acquired(entryOf(e), true)
 	case distlock.EventReleased:
-		l.recorder.Ended(entryOf(e), errors.Is(e.Err, distlock.ErrLockLost) || errors.Is(e.Err, distlock.ErrReleaseFailed))
+		l.recorder.ended(entryOf(e), errors.Is(e.Err, distlock.ErrLockLost) || errors.Is(e.Err, distlock.ErrReleaseFailed))
 	case distlock.EventLost, distlock.EventDropped:
-		l.recorder.Ended(entryOf(e), true)
+		l.recorder.ended(entryOf(e), true)
 	case distlock.EventReleasedLate, distlock.EventEvicted:
-		l.recorder.Happened(entryOf(e))
+		l.recorder.happened(entryOf(e))
 	case distlock.EventBroken:
 		alone := e.Process == ""
 		if alone {
 			e.Process = fmt.Sprintf("%s:%d", l.host(), os.Getpid())
 		}
-		l.recorder.Happened(entryOf(e))
+		l.recorder.happened(entryOf(e))
 		if alone { // nobody would write it later
 			if err := l.flush(ctx); err != nil {
 				l.cfg.Logger.Warn().Err(err).Msg("the break is not in the history")
@@ -227,7 +226,7 @@ func (l *Log) host() string {
 func (l *Log) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || !l.recorder.Waits() {
+	if l.closed || !l.recorder.waits() {
 		return
 	}
 	select {
@@ -267,7 +266,7 @@ func (l *Log) write(ctx context.Context) (err error) {
 			err = fmt.Errorf("distlock: history: the store panicked: %v", r)
 		}
 	}()
-	return l.recorder.Flush(ctx, history.Instant{})
+	return l.recorder.flush(ctx, instant{})
 }
 
 // Close writes what is left, within ctx and Config.CommandTimeout, and disconnects the client that

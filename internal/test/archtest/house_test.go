@@ -95,11 +95,10 @@ func TestImports_PointOneWay(t *testing.T) {
 		"pinger":               {"catalog", "internal/clock"},
 		"internal/contend":     {"catalog", "catalog/transition", "takeover", "internal/clock"},                   // no queue, no guards
 		"internal/waitqueue":   {"catalog", "catalog/transition", "pinger", "internal/clock", "internal/contend"}, // no managers
-		"internal/history":     {"catalog", "internal/clock"},
 		"internal/leading":     {},
 		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
 			"internal/contend", "internal/leading", "internal/waitqueue"},
-		"distlock/history":    {"catalog", "catalog/mongocatalog", "distlock", "internal/clock", "internal/history"},
+		"distlock/history":    {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
 		"election":            {"catalog", "distlock", "internal/clock", "internal/leading"},
 		"internal/rows":       {"catalog"}, // no locks, no clocks
 		"claim":               {"distlock", "internal/clock", "internal/rows"},

@@ -1,4 +1,4 @@
-package history_test
+package history
 
 import (
 	"bytes"
@@ -16,47 +16,45 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/history"
-	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
 
-func TestMain(m *testing.M) { effort.Main(m) }
-
 // bench is a Recorder and its store, in virtual time.
 type bench struct {
-	*history.Recorder
+	*recorder
 	t     *testing.T
 	clock clock.Clock
 	store *fault.Catalog
 	log   *bytes.Buffer
 }
 
-func inBubble(t *testing.T, change func(*history.Config), test func(b *bench)) {
+func inBubble(t *testing.T, change func(*recorderConfig), test func(b *bench)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, clock: clock.System(), store: fault.Wrap(memcatalog.New(memcatalog.Options{})), log: &bytes.Buffer{}}
-		cfg := history.Config{
+		b := &bench{
+			t: t, clock: clock.System(), store: fault.Wrap(memcatalog.New(memcatalog.Options{})), log: &bytes.Buffer{},
+		}
+		cfg := recorderConfig{
 			Store: b.store, Clock: b.clock, Log: zerolog.New(b.log), Least: time.Second,
 			Keep: 24 * time.Hour, Most: 10_000, PruneEvery: time.Hour,
 		}
 		if change != nil {
 			change(&cfg)
 		}
-		b.Recorder = history.New(cfg, b.now())
+		b.recorder = newRecorder(cfg, b.now())
 		test(b)
 	})
 }
 
-func (b *bench) now() history.Instant {
+func (b *bench) now() instant {
 	here := b.clock.Now()
-	return history.Instant{Server: here.Wall.Add(time.Minute), Here: here} // the server's clock is ahead
+	return instant{Server: here.Wall.Add(time.Minute), Here: here} // the server's clock is ahead
 }
 
-func (b *bench) flush() {
+func (b *bench) batch() {
 	b.t.Helper()
-	if err := b.Flush(b.t.Context(), b.now()); err != nil {
+	if err := b.recorder.flush(b.t.Context(), b.now()); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -87,21 +85,21 @@ func (b *bench) want(lines ...string) {
 	}
 }
 
-func event(kind, name string) catalog.HistoryEntry {
+func entry(kind, name string) catalog.HistoryEntry {
 	return catalog.HistoryEntry{Kind: kind, Session: catalog.Session{Name: name, TS: bson.ObjectID{11: name[0]}}}
 }
 
 // hold holds a lock for a while.
 func (b *bench) hold(name string, d time.Duration) {
-	b.Acquired(event("acquired", name), false)
+	b.acquired(entry("acquired", name), false)
 	time.Sleep(d)
 	b.end(name, d)
 }
 
 func (b *bench) end(name string, d time.Duration) {
-	e := event("released", name)
+	e := entry("released", name)
 	e.Held = d
-	b.Ended(e, false)
+	b.ended(e, false)
 }
 
 // A lock that was held for less than a second leaves nothing and costs no command.
@@ -109,7 +107,7 @@ func TestRecorder_ShortHold_NoCommand(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		for range 3 {
 			b.hold("a", time.Second-1)
-			b.flush()
+			b.batch()
 		}
 		if n := b.store.Total(); n != 0 {
 			t.Errorf("%d commands", n)
@@ -121,16 +119,16 @@ func TestRecorder_ShortHold_NoCommand(t *testing.T) {
 func TestRecorder_LongHold_BothEnds(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		b.hold("a", time.Second)
-		b.flush()
+		b.batch()
 		b.want("acquired a", "released a")
-		b.Acquired(event("acquired", "b"), false)
-		b.flush()
+		b.acquired(entry("acquired", "b"), false)
+		b.batch()
 		b.want("acquired a", "released a")
 		time.Sleep(time.Second)
-		b.flush()
+		b.batch()
 		b.want("acquired a", "released a", "acquired b")
 		b.end("b", time.Second)
-		b.flush()
+		b.batch()
 		b.want("acquired a", "released a", "acquired b", "released b")
 	})
 }
@@ -139,22 +137,22 @@ func TestRecorder_LongHold_BothEnds(t *testing.T) {
 // holder.
 func TestRecorder_WorthAnEntry_HoweverShort(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
-		b.Acquired(event("taken over", "a"), true)
+		b.acquired(entry("taken over", "a"), true)
 		b.end("a", 0)
-		b.Acquired(event("acquired", "b"), false)
-		b.Ended(event("lost", "b"), true)
-		b.Happened(event("broken", "c"))
-		b.flush()
-		if got := len(b.entries()); got != 5 || b.Counts() != (history.Counts{Written: 5}) {
-			t.Errorf("%d entries, counts %+v", got, b.Counts())
+		b.acquired(entry("acquired", "b"), false)
+		b.ended(entry("lost", "b"), true)
+		b.happened(entry("broken", "c"))
+		b.batch()
+		if got := len(b.entries()); got != 5 || b.stats() != (Stats{Written: 5}) {
+			t.Errorf("%d entries, counts %+v", got, b.stats())
 		}
 	})
 }
 
 func TestRecorder_LeastZero_Everything(t *testing.T) {
-	inBubble(t, func(c *history.Config) { c.Least = 0 }, func(b *bench) {
+	inBubble(t, func(c *recorderConfig) { c.Least = 0 }, func(b *bench) {
 		b.hold("a", time.Millisecond)
-		b.flush()
+		b.batch()
 		b.want("acquired a", "released a")
 	})
 }
@@ -163,12 +161,12 @@ func TestRecorder_LeastZero_Everything(t *testing.T) {
 func TestRecorder_At_ServersClock(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		before := b.now().Server
-		b.Happened(event("broken", "a"))
+		b.happened(entry("broken", "a"))
 		time.Sleep(time.Minute)
 		now := b.now() // told, and a moment later written
 		time.Sleep(time.Second)
-		b.Happened(event("broken", "b"))
-		if err := b.Flush(t.Context(), now); err != nil {
+		b.happened(entry("broken", "b"))
+		if err := b.flush(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
 		got := b.entries()
@@ -194,19 +192,19 @@ func TestRecorder_Failure_KeptAndWrittenOnce(t *testing.T) {
 					return fault.Lost(call.Op)
 				})
 				for i, name := range []string{"a", "b"} {
-					b.Happened(event("broken", name))
-					if err := b.Flush(t.Context(), b.now()); err == nil {
+					b.happened(entry("broken", name))
+					if err := b.flush(t.Context(), b.now()); err == nil {
 						t.Error("no error")
 					}
-					if c := b.Counts(); c.Failures != int64(i+1) || c.Written != 0 {
+					if c := b.stats(); c.Failures != int64(i+1) || c.Written != 0 {
 						t.Errorf("counts %+v", c)
 					}
 					time.Sleep(time.Second)
 				}
 				b.store.Set(nil)
-				b.flush()
+				b.batch()
 				b.want("broken a", "broken b")
-				if c := b.Counts(); c != (history.Counts{Written: 2, Failures: 2}) {
+				if c := b.stats(); c != (Stats{Written: 2, Failures: 2}) {
 					t.Errorf("counts %+v", c)
 				}
 			})
@@ -218,31 +216,31 @@ func TestRecorder_Failure_KeptAndWrittenOnce(t *testing.T) {
 // batch says how many: they and those that were written are all there were.
 func TestRecorder_Flood_BoundedAndTold(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
-		const events = 3*history.Buffer + 7
+		const events = 3*buffer + 7
 		b.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 		for n := range events {
-			b.Happened(event("broken", fmt.Sprint(n)))
+			b.happened(entry("broken", fmt.Sprint(n)))
 			if n%1500 == 0 {
-				_ = b.Flush(t.Context(), b.now())
+				_ = b.flush(t.Context(), b.now())
 			}
 			time.Sleep(time.Millisecond)
 		}
 		b.store.Set(nil)
-		b.flush()
+		b.batch()
 		got := b.entries()
 		missed := got[len(got)-1] // it tells of what came before it
-		if slices.Reverse(got); missed.Kind != history.Missed {
+		if slices.Reverse(got); missed.Kind != missedKind {
 			t.Fatalf("last is %+v", missed)
 		}
-		if len(got)-1 != history.Buffer || got[1].Name != fmt.Sprint(events-1) {
+		if len(got)-1 != buffer || got[1].Name != fmt.Sprint(events-1) {
 			t.Errorf("%d entries, the last is %s", len(got)-1, got[1].Name)
 		}
-		if c := b.Counts(); missed.Missed != events-history.Buffer || c.Missed != missed.Missed {
-			t.Errorf("missed %d, counts %+v, want %d", missed.Missed, c, events-history.Buffer)
+		if c := b.stats(); missed.Missed != events-buffer || c.Missed != missed.Missed {
+			t.Errorf("missed %d, counts %+v, want %d", missed.Missed, c, events-buffer)
 		}
-		b.Happened(event("broken", "a"))
-		b.flush()
-		if got := b.entries(); len(got) != history.Buffer+2 {
+		b.happened(entry("broken", "a"))
+		b.batch()
+		if got := b.entries(); len(got) != buffer+2 {
 			t.Errorf("%d entries: the count was told twice", len(got))
 		}
 	})
@@ -251,17 +249,17 @@ func TestRecorder_Flood_BoundedAndTold(t *testing.T) {
 // Locks that are held and young are bounded, too.
 func TestRecorder_ManyYoung_Bounded(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
-		for n := range history.Buffer + 3 {
-			e := event("acquired", "a")
+		for n := range buffer + 3 {
+			e := entry("acquired", "a")
 			e.TS = bson.ObjectID{10: byte(n >> 8), 11: byte(n)}
-			b.Acquired(e, false)
+			b.acquired(e, false)
 		}
-		if c := b.Counts(); c.Missed != 3 {
+		if c := b.stats(); c.Missed != 3 {
 			t.Errorf("counts %+v", c)
 		}
 		time.Sleep(time.Second)
-		b.flush()
-		if got := b.entries(); len(got) != history.Buffer+1 {
+		b.batch()
+		if got := b.entries(); len(got) != buffer+1 {
 			t.Errorf("%d entries", len(got))
 		}
 	})
@@ -275,7 +273,7 @@ func TestRecorder_NoPrivilege_OffAfterOneWarning(t *testing.T) {
 		})
 		for range 3 {
 			b.hold("a", time.Minute)
-			b.flush()
+			b.batch()
 		}
 		if n := b.store.Total(); n != 2 { // the indexes, and the first batch
 			t.Errorf("%d commands", n)
@@ -297,7 +295,7 @@ func TestRecorder_NoPrivilegeToPrune_Writes(t *testing.T) {
 		})
 		for _, name := range []string{"a", "b"} {
 			b.hold(name, time.Minute)
-			b.flush()
+			b.batch()
 		}
 		if n := b.store.Total(); n != 4 { // each once, and two batches
 			t.Errorf("%d commands", n)
@@ -312,11 +310,11 @@ func TestRecorder_NoPrivilegeToPrune_Writes(t *testing.T) {
 // The number and the age of entries are bounded while somebody writes, without a command for each
 // batch.
 func TestRecorder_Prunes(t *testing.T) {
-	inBubble(t, func(c *history.Config) { c.Most = 200 }, func(b *bench) {
+	inBubble(t, func(c *recorderConfig) { c.Most = 200 }, func(b *bench) {
 		for n := range 300 {
-			b.Happened(event("broken", fmt.Sprint(n)))
+			b.happened(entry("broken", fmt.Sprint(n)))
 			if n%3 == 0 {
-				b.flush()
+				b.batch()
 				time.Sleep(time.Second)
 			}
 		}
@@ -327,8 +325,8 @@ func TestRecorder_Prunes(t *testing.T) {
 			t.Errorf("pruned %d times", n)
 		}
 		time.Sleep(25 * time.Hour)
-		b.Happened(event("broken", "last"))
-		b.flush()
+		b.happened(entry("broken", "last"))
+		b.batch()
 		b.want("broken last")
 	})
 }
@@ -336,11 +334,11 @@ func TestRecorder_Prunes(t *testing.T) {
 // No text of a holder makes an entry large, and none is cut inside of a letter.
 func TestRecorder_LongTexts_Cut(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
-		e := event("lost", "a")
-		e.Cause = "x" + strings.Repeat("é", history.MaxText)
-		b.Happened(e)
-		b.flush()
-		if got := b.entries()[0].Cause; got != e.Cause[:history.MaxText-1] {
+		e := entry("lost", "a")
+		e.Cause = "x" + strings.Repeat("é", maxText)
+		b.happened(e)
+		b.batch()
+		if got := b.entries()[0].Cause; got != e.Cause[:maxText-1] {
 			t.Errorf("%d bytes", len(got))
 		}
 	})

@@ -16,20 +16,20 @@ import (
 
 // Bounds of what waits to be written.
 const (
-	// Buffer is how many events wait, and how many locks may be held whose acquisition has yet to
+	// buffer is how many events wait, and how many locks may be held whose acquisition has yet to
 	// prove worth an entry.
-	Buffer = 4000
-	// MaxText bounds each text of an entry, in bytes; a lock's name is never longer.
-	MaxText = 1024
+	buffer = 4000
+	// maxText bounds each text of an entry, in bytes; a lock's name is never longer.
+	maxText = 1024
 	// chunk is how many entries one command writes, so that it does not keep others waiting for long.
 	chunk = 500
 )
 
-// Missed is the kind of the entry that says how many events were not written.
-const Missed = "missed"
+// missedKind is the kind of the entry that says how many events were not written.
+const missedKind = "missed"
 
-// Config is what a Recorder needs. All of it is required but Least, Server and EmbeddedMost.
-type Config struct {
+// recorderConfig is what a recorder needs. All of it is required but Least, Server and EmbeddedMost.
+type recorderConfig struct {
 	Store catalog.History
 	Clock clock.Clock
 	Log   zerolog.Logger
@@ -46,38 +46,31 @@ type Config struct {
 	PruneEvery time.Duration
 }
 
-// A Recorder gathers entries and writes them. Safe for concurrent use; but Flush is for one
+// A recorder gathers entries and writes them. Safe for concurrent use; but flush is for one
 // goroutine at a time.
-type Recorder struct {
-	cfg Config
+type recorder struct {
+	cfg recorderConfig
 
 	mu      sync.Mutex // guards the fields below
 	waiting []event    // oldest first
 	held    map[bson.ObjectID]beginning
 	missed  int64 // events dropped since the last batch that told
 	off     bool  // the user may not write
-	counts  Counts
-	base    Instant
+	counts  Stats
+	base    instant
 	told    bool // the server's clock
 
-	// Owned by Flush.
+	// Owned by flush.
 	met, prepared, noPrune, pruned bool
 	unindexed                      error         // why there are no indexes, until it is told
 	unpruned                       int           // entries written since
 	lastPrune                      time.Duration // monotonic
 }
 
-// An Instant is the server's clock at an instant of this process.
-type Instant struct {
+// An instant is the server's clock at an instant of this process.
+type instant struct {
 	Server time.Time
 	Here   clock.Reading
-}
-
-// Counts is what a Recorder has counted.
-type Counts struct {
-	Written  int64 // entries
-	Missed   int64 // events that were dropped
-	Failures int64 // batches that could not be written when it was their turn
 }
 
 type event struct {
@@ -91,24 +84,24 @@ type beginning struct {
 	noted bool // it has an entry already
 }
 
-// New returns a Recorder; now may have no time of the server, which then is as the machine's.
-func New(cfg Config, now Instant) *Recorder {
+// newRecorder returns a recorder; now may have no time of the server, which then is as the machine's.
+func newRecorder(cfg recorderConfig, now instant) *recorder {
 	if now.Server.IsZero() {
 		now.Server = now.Here.Wall
 	}
-	return &Recorder{cfg: cfg, held: map[bson.ObjectID]beginning{}, base: now}
+	return &recorder{cfg: cfg, held: map[bson.ObjectID]beginning{}, base: now}
 }
 
-// Counts returns the counts so far.
-func (r *Recorder) Counts() Counts {
+// stats returns the counts so far.
+func (r *recorder) stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts
 }
 
-// Acquired notes that a lock was acquired. It becomes an entry at once if it is worth one anyhow,
+// acquired notes that a lock was acquired. It becomes an entry at once if it is worth one anyhow,
 // else when the lock was held for Least.
-func (r *Recorder) Acquired(e catalog.HistoryEntry, worth bool) {
+func (r *recorder) acquired(e catalog.HistoryEntry, worth bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.off {
@@ -119,17 +112,17 @@ func (r *Recorder) Acquired(e catalog.HistoryEntry, worth bool) {
 		r.add(b.event)
 	}
 	switch {
-	case len(r.held) < Buffer:
+	case len(r.held) < buffer:
 		r.held[e.TS] = b
 	case !b.noted:
 		r.miss(1) // it may have turned out to need none
 	}
 }
 
-// Ended notes that a lock is held no more, or trusted no more, for which it was held for e.Held. It
+// ended notes that a lock is held no more, or trusted no more, for which it was held for e.Held. It
 // becomes an entry if it is worth one anyhow, if the lock was held for Least, or if its acquisition
 // has one.
-func (r *Recorder) Ended(e catalog.HistoryEntry, worth bool) {
+func (r *recorder) ended(e catalog.HistoryEntry, worth bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, young := r.held[e.TS]
@@ -143,8 +136,8 @@ func (r *Recorder) Ended(e catalog.HistoryEntry, worth bool) {
 	r.add(r.event(e))
 }
 
-// Happened notes an event that is worth an entry.
-func (r *Recorder) Happened(e catalog.HistoryEntry) {
+// happened notes an event that is worth an entry.
+func (r *recorder) happened(e catalog.HistoryEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.off {
@@ -153,7 +146,7 @@ func (r *Recorder) Happened(e catalog.HistoryEntry) {
 }
 
 // event takes the time of an entry and bounds its texts.
-func (r *Recorder) event(e catalog.HistoryEntry) event {
+func (r *recorder) event(e catalog.HistoryEntry) event {
 	for _, text := range []*string{&e.Process, &e.Previous, &e.Label, &e.Why, &e.Rule, &e.Evidence, &e.Cause} {
 		*text = bounded(*text)
 	}
@@ -163,10 +156,10 @@ func (r *Recorder) event(e catalog.HistoryEntry) event {
 
 // bounded cuts a text to what an entry takes.
 func bounded(text string) string {
-	if len(text) <= MaxText {
+	if len(text) <= maxText {
 		return text
 	}
-	end := MaxText
+	end := maxText
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
@@ -174,14 +167,14 @@ func bounded(text string) string {
 }
 
 // add puts an event into the buffer. The caller holds mu.
-func (r *Recorder) add(e event) {
+func (r *recorder) add(e event) {
 	r.waiting = append(r.waiting, e)
 	r.bound()
 }
 
 // bound drops the oldest of too many. The caller holds mu.
-func (r *Recorder) bound() {
-	over := len(r.waiting) - Buffer
+func (r *recorder) bound() {
+	over := len(r.waiting) - buffer
 	if over <= 0 {
 		return
 	}
@@ -194,19 +187,19 @@ func (r *Recorder) bound() {
 }
 
 // miss counts events that will not be written. The caller holds mu.
-func (r *Recorder) miss(n int64) {
+func (r *recorder) miss(n int64) {
 	r.missed += n
 	r.counts.Missed += n
 }
 
-// Flush writes what there is to write: nothing, and no command is sent, or a batch, in chunks. now
+// flush writes what there is to write: nothing, and no command is sent, or a batch, in chunks. now
 // is the server's clock at an instant shortly before; without one the last that was told goes on.
 // What could not be written is kept for the next time. A user that may not write is told once in
-// the log, and that is the end of this Recorder; then, as where there is nothing to write, the
+// the log, and that is the end of this recorder; then, as where there is nothing to write, the
 // error is nil.
-func (r *Recorder) Flush(ctx context.Context, now Instant) error {
-	r.Clock(now)
-	if !r.Waits() {
+func (r *recorder) flush(ctx context.Context, now instant) error {
+	r.tellClock(now)
+	if !r.waits() {
 		return nil
 	}
 	if err := r.meet(ctx); err != nil {
@@ -228,8 +221,8 @@ func (r *Recorder) Flush(ctx context.Context, now Instant) error {
 	return r.prune(ctx, written)
 }
 
-// Clock tells the server's clock at an instant shortly before; one without a time is left out.
-func (r *Recorder) Clock(now Instant) {
+// tellClock tells the server's clock at an instant shortly before; one without a time is left out.
+func (r *recorder) tellClock(now instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !now.Server.IsZero() {
@@ -237,8 +230,8 @@ func (r *Recorder) Clock(now Instant) {
 	}
 }
 
-// Waits reports whether a Flush has anything to do.
-func (r *Recorder) Waits() bool {
+// waits reports whether a flush has anything to do.
+func (r *recorder) waits() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiting) > 0 || r.missed > 0 {
@@ -254,7 +247,7 @@ func (r *Recorder) Waits() bool {
 }
 
 // meet asks the server what it is, once.
-func (r *Recorder) meet(ctx context.Context) error {
+func (r *recorder) meet(ctx context.Context) error {
 	if r.met || r.cfg.Server == nil {
 		return nil
 	}
@@ -270,14 +263,14 @@ func (r *Recorder) meet(ctx context.Context) error {
 	told := r.told
 	r.mu.Unlock()
 	if !told {
-		r.Clock(Instant{server.Time, r.cfg.Clock.Now()})
+		r.tellClock(instant{server.Time, r.cfg.Clock.Now()})
 	}
 	return nil
 }
 
 // take takes the batch out of the buffer: what waits, and the acquisitions of locks that are held
 // for Least by now.
-func (r *Recorder) take() []event {
+func (r *recorder) take() []event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	here := r.cfg.Clock.Now()
@@ -293,7 +286,7 @@ func (r *Recorder) take() []event {
 	batch := r.waiting
 	r.waiting = nil
 	if r.missed > 0 {
-		told := event{catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: Missed, Missed: r.missed}, here}
+		told := event{catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: missedKind, Missed: r.missed}, here}
 		batch = append([]event{told}, batch...)
 		r.missed = 0
 	}
@@ -305,14 +298,14 @@ func (r *Recorder) take() []event {
 
 // at returns the server's clock at another instant. Before the one that is known the machine may
 // have been suspended.
-func (i Instant) at(then clock.Reading) time.Time {
+func (i instant) at(then clock.Reading) time.Time {
 	if then.Mono > i.Here.Mono {
 		return i.Server.Add(then.Mono - i.Here.Mono).Truncate(time.Millisecond)
 	}
 	return i.Server.Add(-clock.HolderElapsed(then, i.Here)).Truncate(time.Millisecond)
 }
 
-func (r *Recorder) write(ctx context.Context, batch []event) error {
+func (r *recorder) write(ctx context.Context, batch []event) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -330,7 +323,7 @@ func (r *Recorder) write(ctx context.Context, batch []event) error {
 
 // prepare makes the indexes, once. A user that may not is no reason to write nothing: prune does
 // what the index would.
-func (r *Recorder) prepare(ctx context.Context) error {
+func (r *recorder) prepare(ctx context.Context) error {
 	if r.prepared {
 		return nil
 	}
@@ -345,14 +338,14 @@ func (r *Recorder) prepare(ctx context.Context) error {
 	return err
 }
 
-func (r *Recorder) wrote(n int) {
+func (r *recorder) wrote(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts.Written += int64(n)
 }
 
 // failed keeps what could not be written for the next time, or says that there will be none.
-func (r *Recorder) failed(left []event, err error) error {
+func (r *recorder) failed(left []event, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts.Failures++
@@ -374,11 +367,11 @@ func denied(err error) bool {
 
 // pruneAfter is how many entries a process writes before it looks for too many: a hundredth of the
 // most, but on a small history fewer looks, each of which reads it.
-func (r *Recorder) pruneAfter() int { return max(r.cfg.Most/100, min(r.cfg.Most/4, 250)) }
+func (r *recorder) pruneAfter() int { return max(r.cfg.Most/100, min(r.cfg.Most/4, 250)) }
 
 // prune deletes what is too old or too much: after the first batch, then when enough was written,
 // or after some time.
-func (r *Recorder) prune(ctx context.Context, written int) error {
+func (r *recorder) prune(ctx context.Context, written int) error {
 	r.unpruned += written
 	now := r.cfg.Clock.Now().Mono
 	if r.noPrune || r.pruned && r.unpruned < r.pruneAfter() && now-r.lastPrune < r.cfg.PruneEvery {
