@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"mongodlm/internal/clock"
@@ -123,14 +122,4 @@ func helperSignal(caught <-chan os.Signal) os.Signal {
 	case <-limit.C():
 		return nil
 	}
-}
-
-// self is the test program as a command of run.
-func self(t *testing.T, args ...string) []string {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append([]string{path, "helper"}, args...)
 }

@@ -53,6 +53,16 @@ func TestMain(m *testing.M) {
 	effort.Main(suite{m})
 }
 
+// self is the test program as a command of run.
+func self(t *testing.T, args ...string) []string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{path, "helper"}, args...)
+}
+
 // screen is what a command wrote. Safe for concurrent use.
 type screen struct {
 	mu   sync.Mutex // guards buf
