@@ -151,7 +151,8 @@ func namesIn(filter bson.Raw, field string) string {
 		case "$where", "$jsonSchema":
 			return key
 		case "$expr":
-			if said := one.Value().String(); strings.Contains(said, "$"+field) || strings.Contains(said, "."+field) {
+			if said := one.Value().String(); strings.Contains(said, "$"+field) ||
+				strings.Contains(said, "."+field) {
 				return "$" + field
 			}
 		case "$and", "$or", "$nor":

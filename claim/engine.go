@@ -77,7 +77,8 @@ const (
 // not come because of a panic, and somebody else may end it.
 func (c *claimed) reopen() { c.stage.CompareAndSwap(ending, open) }
 
-func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string, cfg Config) *engine {
+func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
+	cfg Config) *engine {
 	e := &engine{m: m, store: store, cfg: cfg, prefix: "claim:" + namespace + ":" + cfg.Queue,
 		clock: clock.From(ctx), limit: m.Config().CommandTimeout, entering: make(chan struct{}, 1),
 		woken: make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, bad: map[string]bson.RawValue{},

@@ -61,7 +61,8 @@ func (e *engine) renew(ctx context.Context, c *claimed) error {
 
 // endWithLease ends the context of a handler with the lease of its row. The function that it
 // returns ends that.
-func (e *engine) endWithLease(ctx context.Context, c *claimed, end context.CancelCauseFunc) (stop func()) {
+func (e *engine) endWithLease(ctx context.Context, c *claimed,
+	end context.CancelCauseFunc) (stop func()) {
 	if e.cfg.Lease == 0 {
 		return func() {}
 	}

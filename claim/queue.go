@@ -29,7 +29,8 @@ type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
 //
 // Errors: a *ConfigError with every contradiction; a *distlock.PrivilegeError that names the
 // missing privilege, with the command that creates the index for somebody who may.
-func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection, cfg Config) (*Queue[T], error) {
+func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
+	cfg Config) (*Queue[T], error) {
 	cfg = cfg.withDefaults()
 	list := cfg.problems()
 	if ctx == nil {
@@ -69,7 +70,8 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 // ends the claim: nil is done, an error is a failure, as is a panic, and an error after its context
 // has ended gives the row back. A handler may end the claim itself before. Return from it when its
 // context ends: Run waits.
-func (q *Queue[T]) Run(ctx context.Context, handle func(ctx context.Context, row *Row[T]) error) error {
+func (q *Queue[T]) Run(ctx context.Context,
+	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}
@@ -256,6 +258,7 @@ func (e *engine) undo(ctx context.Context, u *undoing) {
 }
 
 // onStore is a queue over any store.
-func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, namespace string, cfg Config) *Queue[T] {
+func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
+	cfg Config) *Queue[T] {
 	return &Queue[T]{e: newEngine(ctx, m, store, namespace, cfg)}
 }

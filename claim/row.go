@@ -99,7 +99,8 @@ func (e *engine) endOne(ctx context.Context, o outcome) error {
 	return err
 }
 
-func (e *engine) doneWith(ctx context.Context, c *claimed, work func(ctx context.Context) error) error {
+func (e *engine) doneWith(ctx context.Context, c *claimed,
+	work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}

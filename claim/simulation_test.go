@@ -172,7 +172,8 @@ func (s *sim) begin(h *host, row *Row[item]) {
 	s.given[key] = true
 	for other, of := range s.running[id] {
 		if other.Err() == nil && !of.dead {
-			s.wrong("row %d has two workers that believe in it, fences %d and %d", id, other.Fence(), row.Fence())
+			s.wrong("row %d has two workers that believe in it, fences %d and %d", id, other.Fence(),
+				row.Fence())
 		}
 	}
 	if s.running[id] == nil {

@@ -117,7 +117,8 @@ func (e *engine) exorcise(ctx context.Context, s *session) error {
 // this lock.
 func (e *engine) rescue() {
 	for e.life.Err() == nil {
-		guard, err := e.m.Lock(e.prefix+":rescue").Lock(e.life, distlock.Why("watches those who claim rows"))
+		guard, err := e.m.Lock(e.prefix+":rescue").Lock(e.life,
+			distlock.Why("watches those who claim rows"))
 		if err == nil {
 			e.watch(guard)
 			err = guard.Release()
@@ -126,7 +127,8 @@ func (e *engine) rescue() {
 			return
 		}
 		e.log.Warn().Err(err).Msg("the rescuer's lock was lost")
-		if errors.Is(err, distlock.ErrClosed) || !clock.Sleep(e.clock, jittered(e.cfg.Tend), e.life.Done()) {
+		if errors.Is(err, distlock.ErrClosed) ||
+			!clock.Sleep(e.clock, jittered(e.cfg.Tend), e.life.Done()) {
 			return
 		}
 	}

@@ -201,7 +201,8 @@ func (g *gate) Insert(ctx context.Context, docs []any) error {
 func (g *gate) FinishIn(ctx context.Context, end rows.Ending) (int, error) {
 	return pass(ctx, g, "finish", func() (int, error) {
 		found, err := g.Store.Current(ctx, []bson.RawValue{end.ID})
-		if err != nil || len(found) == 0 || found[0].Mark.State != rows.Claimed || found[0].Mark.Batch != end.Batch {
+		if err != nil || len(found) == 0 || found[0].Mark.State != rows.Claimed ||
+			found[0].Mark.Batch != end.Batch {
 			return 0, err
 		}
 		*g.inside = append(*g.inside, end)

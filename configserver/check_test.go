@@ -20,7 +20,8 @@ import (
 
 // rounds makes 500 by default, 120 under the race detector, at most 30 with -short; -rounds=500
 // makes a long run.
-var rounds = flag.Int("rounds", effort.Share(250), "rounds of each kind of race through the front; the two kinds make 500")
+var rounds = flag.Int("rounds", effort.Share(250),
+	"rounds of each kind of race through the front; the two kinds make 500")
 
 func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	rounds := *rounds
@@ -74,7 +75,8 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")
 	var report configserver.Report
 	for range 20 { // a round may have one winner by chance: on a busy processor many do
-		if report, err = configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: 10}); err != nil {
+		if report, err = configserver.Check(t.Context(), client,
+			configserver.CheckOptions{Rounds: 10}); err != nil {
 			t.Fatal(err)
 		}
 		if !report.Atomic {

@@ -41,7 +41,8 @@ func New(manager *distlock.Manager, name string) *Election {
 }
 
 // Run stands in the election of that name, see [Election.Run].
-func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func, opts ...Option) error {
+func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
+	opts ...Option) error {
 	return New(manager, name).Run(ctx, fn, opts...)
 }
 
@@ -247,7 +248,8 @@ func find(line []distlock.LockInfo, to string) (Candidate, error) {
 		}
 	}
 	if found > 0 {
-		return Candidate{}, fmt.Errorf("%w: %s is silent, its process may be dead", ErrNoCandidate, quoted(to))
+		return Candidate{}, fmt.Errorf("%w: %s is silent, its process may be dead", ErrNoCandidate,
+			quoted(to))
 	}
 	return Candidate{}, fmt.Errorf("%w: %s is neither process id nor metadata of one who waits", ErrNoCandidate,
 		quoted(to))

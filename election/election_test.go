@@ -101,7 +101,8 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 			inBubble(t, func(t *testing.T, w *world) {
 				var log bytes.Buffer
 				store := fault.Wrap(w.mem)
-				m, err := distlock.New(t.Context(), distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(zerolog.SyncWriter(&log))})
+				m, err := distlock.New(t.Context(),
+					distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(zerolog.SyncWriter(&log))})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -585,7 +586,8 @@ func TestElection_BadArguments(t *testing.T) {
 		r.wantLeader().obey()
 		wantErr(t, r.e.Run(t.Context(), fn), election.ErrRunning)
 		_ = r.quit()
-		m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
+		m, err := distlock.New(t.Context(),
+			distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
 		if err != nil {
 			t.Fatal(err)
 		}

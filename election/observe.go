@@ -103,7 +103,8 @@ func (e *Election) look(ctx context.Context) (*distlock.LockInfo, []distlock.Loc
 	var holder *distlock.LockInfo
 	for _, one := range append(holders, line...) {
 		if (one.Held || one.Place > 0) && !fits(one) {
-			return nil, nil, e.failed("look at", fmt.Errorf("%w: %s by %s", ErrMode, one.Mode, quoted(one.Process)))
+			return nil, nil, e.failed("look at",
+				fmt.Errorf("%w: %s by %s", ErrMode, one.Mode, quoted(one.Process)))
 		}
 		if one.Held {
 			holder = &one

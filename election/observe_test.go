@@ -186,13 +186,15 @@ func TestElection_NameInUseForALock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := e.Leader(t.Context()); err != nil || l.Nobody || l.Metadata != "" || l.Fence != g.Fence() {
+		if l, err := e.Leader(t.Context()); err != nil || l.Nobody || l.Metadata != "" ||
+			l.Fence != g.Fence() {
 			t.Errorf("%+v, %v", l, err)
 		}
 		if err := e.RequestYield(t.Context(), "an election"); err != nil {
 			t.Error(err)
 		}
-		if h, err := p.Lock(name).Holder(t.Context()); err != nil || h.YieldWhy != "an election" || h.YieldBy == "" {
+		if h, err := p.Lock(name).Holder(t.Context()); err != nil || h.YieldWhy != "an election" ||
+			h.YieldBy == "" {
 			t.Errorf("%+v, %v", h, err)
 		}
 		_ = g.Release()

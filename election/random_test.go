@@ -50,7 +50,8 @@ func TestRun_AnythingHappens_Random(t *testing.T) {
 		}
 	})
 	t.Logf("%+v", sum)
-	if sum.terms < 10*seeds || sum.handed < seeds || sum.yielded < seeds || sum.lost < seeds || sum.died < seeds {
+	if sum.terms < 10*seeds || sum.handed < seeds || sum.yielded < seeds || sum.lost < seeds ||
+		sum.died < seeds {
 		t.Errorf("too little happens: %+v", sum)
 	}
 }
@@ -173,7 +174,8 @@ func (s *scene) lead(ctx context.Context, l *election.Leadership, own *rand.Rand
 	s.fence = l.Fence()
 	for _, other := range s.running {
 		if !errors.Is(other.Err(), distlock.ErrLockLost) {
-			s.w.t.Errorf("fence %d leads while the function of %d runs: %v", l.Fence(), other.Fence(), other.Err())
+			s.w.t.Errorf("fence %d leads while the function of %d runs: %v", l.Fence(), other.Fence(),
+				other.Err())
 		}
 	}
 	s.running[l.Fence()] = l

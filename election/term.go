@@ -103,7 +103,8 @@ func (t *term) lead(fn Func, clk clock.Clock) (err error) {
 	}
 	defer inner.Release() // not the last one: no I/O
 	err = t.call(fn, &Leadership{TryGuard: inner, term: t})
-	if t.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(t.ctx))) {
+	if t.ctx.Err() != nil && (errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.Cause(t.ctx))) {
 		return nil
 	}
 	return err

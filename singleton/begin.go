@@ -34,7 +34,8 @@ func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	}
 	slots, _, err := due(s, last, now, 1)
 	if errors.Is(err, ErrNeverFires) || err == nil && len(slots) == 0 {
-		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue, last.Format(time.RFC3339Nano))
+		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue,
+			last.Format(time.RFC3339Nano))
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -110,7 +111,8 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 		return time.Time{}, err
 	}
 	if slot = slot.Truncate(time.Millisecond); !slot.After(rec.Slot) {
-		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue, rec.Slot.Format(time.RFC3339Nano))
+		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue,
+			rec.Slot.Format(time.RFC3339Nano))
 	}
 	if rec.State == Running {
 		r.log.Warn().Time("slot", rec.Slot).Int64("fence", rec.runFence).Msg("slot was interrupted")
@@ -118,7 +120,8 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	if err := t.guard.Err(); err != nil {
 		return time.Time{}, err
 	}
-	_, err = r.changeWithin(ctx, t, Change{Rev: rec.rev, Dates: []string{"begun"}, Set: begun(t, slot, 1, 0)})
+	_, err = r.changeWithin(ctx, t,
+		Change{Rev: rec.rev, Dates: []string{"begun"}, Set: begun(t, slot, 1, 0)})
 	return slot.UTC(), err
 }
 

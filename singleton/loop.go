@@ -75,7 +75,8 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	case l.Turn < 0:
 		return bad("Turn is negative (%d)", l.Turn)
 	case max(l.Every, l.Jitter, l.BackOff) > longest:
-		return bad("Every is %v, Jitter %v and BackOff %v, must be at most ten years", l.Every, l.Jitter, l.BackOff)
+		return bad("Every is %v, Jitter %v and BackOff %v, must be at most ten years", l.Every, l.Jitter,
+			l.BackOff)
 	case l.BackOff != 0 && l.BackOff < l.Every:
 		return bad("BackOff is %v, must be at least Every (%v)", l.BackOff, l.Every)
 	}

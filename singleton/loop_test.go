@@ -47,7 +47,8 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(begun) != 62 || len(on) != 1 || commands != 60*3 {
-			t.Errorf("%d rounds on %d processes with %d commands, want 62, 1, 180", len(begun), len(on), commands)
+			t.Errorf("%d rounds on %d processes with %d commands, want 62, 1, 180", len(begun), len(on),
+				commands)
 		}
 		s := w.status()
 		if s.State != singleton.Done || s.Rounds != 62 || s.LastError != "" || !on[s.Process] ||
@@ -341,7 +342,8 @@ func TestRun_Hopeless_Returns(t *testing.T) {
 	record := func(fields ...bson.E) bson.D { return append(bson.D{{Key: "_id", Value: "a"}}, fields...) }
 	t.Run("damaged", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
-			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "loop"}, bson.E{Key: "begun", Value: "then"})
+			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "loop"},
+				bson.E{Key: "begun", Value: "then"})
 			if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
 				t.Fatal(err)
 			}
@@ -349,7 +351,8 @@ func TestRun_Hopeless_Returns(t *testing.T) {
 			if err := loop(w.start(0)); !errors.As(err, &malformed) || malformed.Field != "begun" {
 				t.Errorf("Run: %v", err)
 			}
-			if list, err := singleton.List(t.Context(), w.store); err != nil || list[0].Err == nil || list[0].Name != "a" {
+			if list, err := singleton.List(t.Context(), w.store); err != nil || list[0].Err == nil ||
+				list[0].Name != "a" {
 				t.Errorf("List: %+v, %v", list, err)
 			}
 		})

@@ -127,7 +127,8 @@ func failed(verb string, collection *mongo.Collection, actions string, err error
 	name := collection.Database().Name() + "." + collection.Name()
 	var server mongo.ServerError
 	if errors.As(err, &server) && server.HasErrorCode(codeUnauthorized) {
-		return fmt.Errorf("singleton: %s: %w", verb, &catalog.PrivilegeError{Namespace: name, Action: actions, Err: catalog.Shown(err)})
+		return fmt.Errorf("singleton: %s: %w", verb,
+			&catalog.PrivilegeError{Namespace: name, Action: actions, Err: catalog.Shown(err)})
 	}
 	return fmt.Errorf("singleton: %s %s: %w", verb, name, catalog.Shown(err))
 }

@@ -97,7 +97,8 @@ func (r *runner) run(ctx context.Context) error {
 		// The guard outlives ctx, so that a round can be waited for.
 		base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-		guard, err := r.manager.Lock(r.name).Lock(base, distlock.Label(string(r.kind)), distlock.Why(r.why))
+		guard, err := r.manager.Lock(r.name).Lock(base, distlock.Label(string(r.kind)),
+			distlock.Why(r.why))
 		stop()
 		if err == nil {
 			err = r.hold(ctx, &tenure{guard: guard})
@@ -202,7 +203,8 @@ func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) (Status,
 	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
 	c.Name, c.Fence = r.name, t.guard.Fence()
-	c.Set = append(bson.D{{Key: "kind", Value: r.kind}, {Key: "process", Value: t.guard.Process()}}, c.Set...)
+	c.Set = append(bson.D{{Key: "kind", Value: r.kind}, {Key: "process", Value: t.guard.Process()}},
+		c.Set...)
 	raw, err := r.store.Change(ctx, c)
 	if err != nil {
 		return Status{}, err

@@ -45,7 +45,8 @@ func TestParseSettings(t *testing.T) {
 		s, err := singleton.ParseSettings(raw)
 		var malformed *singleton.MalformedError
 		if c.field != "" {
-			if !errors.As(err, &malformed) || malformed.Field != c.field || malformed.Collection != "settings" {
+			if !errors.As(err, &malformed) || malformed.Field != c.field ||
+				malformed.Collection != "settings" {
 				t.Errorf("%s: error is %v, want one of the field %s", name, err, c.field)
 			}
 			continue

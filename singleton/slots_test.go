@@ -43,7 +43,8 @@ func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 				t.Errorf("slot %v ran %v late, attempt %d", e.slot.Time, late, e.slot.Attempt)
 			}
 		}
-		if s := w.status(); s.Rounds != 6 || s.Missed != 0 || !s.Next.Equal(w.started.Add(70*time.Minute)) {
+		if s := w.status(); s.Rounds != 6 || s.Missed != 0 ||
+			!s.Next.Equal(w.started.Add(70*time.Minute)) {
 			t.Errorf("status %+v", s)
 		}
 	})
@@ -212,7 +213,8 @@ func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 				time.Sleep(14 * time.Minute)
 				after := w.status()
 				j.want(t, "00:10 00:20 00:30 00:40 00:50")
-				if before.Process != b.Process() || before.State != singleton.Done || after.Rounds <= before.Rounds {
+				if before.Process != b.Process() || before.State != singleton.Done ||
+					after.Rounds <= before.Rounds {
 					t.Errorf("status %+v, then %+v", before, after)
 				}
 			})
@@ -243,7 +245,8 @@ func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 		time.Sleep(10 * time.Minute)
-		if s := w.status(); s.State != singleton.Failed || !strings.Contains(s.LastError, "bang") || s.Failures != 2 {
+		if s := w.status(); s.State != singleton.Failed || !strings.Contains(s.LastError, "bang") ||
+			s.Failures != 2 {
 			t.Errorf("status %+v", s)
 		}
 		time.Sleep(40 * time.Minute) // 01:05
@@ -299,7 +302,8 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 		if n := p.store.count(); n != 0 {
 			t.Errorf("%d commands", n)
 		}
-		wantErr(t, run(singleton.Slots{Schedule: timetable{w.started.Add(time.Hour)}}), singleton.ErrNeverFires)
+		wantErr(t, run(singleton.Slots{Schedule: timetable{w.started.Add(time.Hour)}}),
+			singleton.ErrNeverFires)
 		j.want(t, "01:00")
 	})
 }

@@ -50,7 +50,8 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	called(t, 2, []string{"pause", "more"}, "unexpected argument")
 	called(t, 2, []string{"pause", "--generation", "4.4"}, "1.8, 2.0, 3.2, ours")
 	called(t, 2, []string{"pause", "--html", "x.html"}, "all cases")
-	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")}, "not written", "no such file")
+	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")}, "not written",
+		"no such file")
 	called(t, 0, []string{"-h"}, "-generation NAME", "[CASE]")
 	if _, said := called(t, 2, []string{"\x1b[31m"}); strings.Contains(said, "\x1b") {
 		t.Errorf("a terminal could obey %q", said)
@@ -69,7 +70,8 @@ func TestRun_Interrupted_Ends(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"--json"}, {"--html", page}} {
 		var out, errOut bytes.Buffer
-		if code := run(ctx, args, &out, &errOut); code != 1 || out.Len() > 0 || !strings.Contains(errOut.String(), "canceled") {
+		if code := run(ctx, args, &out, &errOut); code != 1 || out.Len() > 0 ||
+			!strings.Contains(errOut.String(), "canceled") {
 			t.Errorf("%q: exit code %d: %s%s", args, code, &out, &errOut)
 		}
 	}

@@ -69,7 +69,8 @@ func wrapped(text string, limit int) (lines []string) {
 
 // table prints the cases by generations, in a terminal that is too narrow for that a line for each
 // play.
-func table(w io.Writer, cases []study.Case, generations []study.Generation, plays []study.Play, limit int) {
+func table(w io.Writer, cases []study.Case, generations []study.Generation, plays []study.Play,
+	limit int) {
 	rows := [][]string{{"CASE", "HOLE"}}
 	for _, g := range generations {
 		rows[0] = append(rows[0], strings.ToUpper(g.Name))

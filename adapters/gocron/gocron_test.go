@@ -48,7 +48,8 @@ func (w *world) manager() *distlock.Manager {
 }
 
 // schedule starts a scheduler with one job that is over at once, on process i.
-func (w *world) schedule(i int, job gocron.JobDefinition, opts ...gocron.SchedulerOption) gocron.Scheduler {
+func (w *world) schedule(i int, job gocron.JobDefinition,
+	opts ...gocron.SchedulerOption) gocron.Scheduler {
 	w.t.Helper()
 	s, err := gocron.NewScheduler(append(opts, gocron.WithLocation(time.UTC))...)
 	if err != nil {

@@ -55,7 +55,8 @@ func NewLocker(c Config) (*Locker, error) {
 	case (c.Schedule == nil) == (c.Gap == 0):
 		return nil, fmt.Errorf("%w: give either Schedule or Gap", ErrConfig)
 	case c.Gap < 0 || c.Early < 0 || c.Wait < 0:
-		return nil, fmt.Errorf("%w: Gap (%v), Early (%v) or Wait (%v) is negative", ErrConfig, c.Gap, c.Early, c.Wait)
+		return nil, fmt.Errorf("%w: Gap (%v), Early (%v) or Wait (%v) is negative", ErrConfig, c.Gap,
+			c.Early, c.Wait)
 	}
 	for field, def := range map[*time.Duration]time.Duration{&c.Early: time.Second, &c.Wait: time.Second} {
 		if *field == 0 {
@@ -108,7 +109,8 @@ func (l *Locker) choose(last, now time.Time) (time.Time, error) {
 		return singleton.LatestSlot(l.c.Schedule, last, now.Add(l.c.Early).In(l.c.Zone))
 	}
 	if !last.IsZero() && now.Sub(last) < l.c.Gap {
-		return now, fmt.Errorf("%w: it ran %v ago, less than %v", singleton.ErrNotDue, now.Sub(last), l.c.Gap)
+		return now, fmt.Errorf("%w: it ran %v ago, less than %v", singleton.ErrNotDue, now.Sub(last),
+			l.c.Gap)
 	}
 	return now, nil
 }

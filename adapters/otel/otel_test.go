@@ -126,14 +126,16 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
 		tracer.Observe(distlock.Event{Kind: distlock.EventRefused, At: time.Now(), Err: &distlock.HeldError{Name: "a"}})
-		if s := w.only("distlock acquire"); s.Status().Code != codes.Unset || attr(s.Attributes(), "distlock.cause") != "held" {
+		if s := w.only("distlock acquire"); s.Status().Code != codes.Unset ||
+			attr(s.Attributes(), "distlock.cause") != "held" {
 			t.Errorf("a held lock: %v, %v", s.Status(), s.Attributes())
 		}
 		w.recorder.Reset()
 		err := errors.Join(errors.New("acquire"), distlock.ErrNoHeartbeat)
 		tracer.Observe(distlock.Event{Kind: distlock.EventGaveUp, At: time.Now(), Waited: time.Second, Err: err})
 		s := w.only("distlock acquire")
-		if s.Status().Code != codes.Error || s.Status().Description != "no heartbeat" || len(s.Events()) != 1 || lasted(s) != time.Second {
+		if s.Status().Code != codes.Error || s.Status().Description != "no heartbeat" ||
+			len(s.Events()) != 1 || lasted(s) != time.Second {
 			t.Errorf("no heartbeat: %v, %v", s.Status(), s.Events())
 		}
 	})

@@ -105,7 +105,8 @@ func openMetadata(ctx context.Context, o opts) (*metadata, error) {
 		return nil, err
 	}
 	m := &metadata{client: client, db: client.Database(o.database)}
-	if m.catalog, err = mongocatalog.New(client, mongocatalog.Options{Database: o.database}); err != nil {
+	if m.catalog, err = mongocatalog.New(client,
+		mongocatalog.Options{Database: o.database}); err != nil {
 		return nil, err
 	}
 	server, err := m.catalog.Hello(ctx)

@@ -46,7 +46,8 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 		return false, err
 	}
 	whole := ctx
-	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, fmt.Errorf("not done within %v", demoLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit,
+		fmt.Errorf("not done within %v", demoLimit))
 	defer cancel()
 	d := &demo{
 		o: o, out: out, server: "the MongoDB given by --uri", clock: clock.System(),

@@ -27,7 +27,8 @@ func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	// A terminal that is closed sends SIGHUP, a reader that has gone SIGPIPE.
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGQUIT)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE,
+		syscall.SIGQUIT)
 	go func() { // ends with the process
 		cancel(interrupted{<-signals})
 		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // the second one ends it at once

@@ -125,7 +125,8 @@ func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 		"8087": "give a host and a port",
 	} {
 		_, err := parse("demo", []string{"--http", addr}, io.Discard)
-		if text == "" && err != nil || text != "" && (err == nil || !strings.Contains(err.Error(), text)) {
+		if text == "" && err != nil || text != "" &&
+			(err == nil || !strings.Contains(err.Error(), text)) {
 			t.Errorf("--http %s: %v, want %q", addr, err, text)
 		}
 	}

@@ -57,9 +57,12 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 			"file with the output of mongoexport of shards, collections and chunks; default: a sample")
 	}
 	if command != "load" {
-		f.DurationVar(&o.ping, "ping", demoPing, "time between two pings; shortened for the demo (mongos: 30s)")
-		f.DurationVar(&o.takeover, "takeover", demoTakeover, "takeover time; shortened for the demo (mongos: 15m)")
-		f.StringVar(&o.metrics, "metrics", "", scrape.Usage+". Of several balancers the next\nhas the next port")
+		f.DurationVar(&o.ping, "ping", demoPing,
+			"time between two pings; shortened for the demo (mongos: 30s)")
+		f.DurationVar(&o.takeover, "takeover", demoTakeover,
+			"takeover time; shortened for the demo (mongos: 15m)")
+		f.StringVar(&o.metrics, "metrics", "",
+			scrape.Usage+". Of several balancers the next\nhas the next port")
 	}
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return o, err

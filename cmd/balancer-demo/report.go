@@ -127,7 +127,8 @@ func (r report) addFaults(add func(string, ...any)) {
 			state = "not seen to its end"
 		}
 		happened++
-		fmt.Fprintf(&rest, "\n  %s: %s of %s at %v", state, f.kind, words.Shown(f.process, 80), short(f.at))
+		fmt.Fprintf(&rest, "\n  %s: %s of %s at %v", state, f.kind, words.Shown(f.process, 80),
+			short(f.at))
 	}
 	add("\nfaults survived %d of %d, writes of a stale holder refused %d%s", survived, happened,
 		r.told.refused, rest.String())

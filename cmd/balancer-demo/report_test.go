@@ -151,7 +151,8 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	}
 	want := member{number: 1, process: "host:1:1:a", rounds: 2, waited: 4 * time.Second, longest: 3 * time.Second}
 	if len(l.members) != 2 || *l.members[0] != want || l.rounds != 3 {
-		t.Errorf("%d members, %d rounds, want 2 and 3; want\n%+v\ngot\n%+v", len(l.members), l.rounds, want, l.members[0])
+		t.Errorf("%d members, %d rounds, want 2 and 3; want\n%+v\ngot\n%+v", len(l.members), l.rounds,
+			want, l.members[0])
 	}
 }
 

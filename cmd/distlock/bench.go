@@ -33,7 +33,8 @@ type bench struct {
 
 func (v *bench) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
-	f.DurationVar(&v.each, "for", time.Second, "how `long` each of the measurements takes, 100ms to 10m")
+	f.DurationVar(&v.each, "for", time.Second,
+		"how `long` each of the measurements takes, 100ms to 10m")
 	f.BoolVar(&v.json, "json", false, "print the figures as JSON")
 }
 

@@ -21,7 +21,8 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
-	r := cli(t, "bench", "--uri", server.URI(), "--for", "100ms", "--json").want(t, 0, "writes into the new database")
+	r := cli(t, "bench", "--uri", server.URI(), "--for", "100ms", "--json").want(t, 0,
+		"writes into the new database")
 	var got figures
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, r.out)
@@ -45,6 +46,7 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	if err != nil || strings.Contains(strings.Join(names, " "), "bench") {
 		t.Errorf("databases %q (%v)", names, err)
 	}
-	cli(t, "bench", "--uri", server.URI(), "--database", "mine").want(t, exitUsage, "a database of its own")
+	cli(t, "bench", "--uri", server.URI(), "--database", "mine").want(t, exitUsage,
+		"a database of its own")
 	cli(t, "bench", "--uri", server.URI(), "--for", "1ms").want(t, exitUsage, "--for")
 }

@@ -51,7 +51,8 @@ func TestCompletion_NamesFromTheServer(t *testing.T) {
 	b := newBase(t)
 	for _, name := range []string{"job", "job two", "job:a:b", "jab", "$(touch oops)", "it's", "job\ty", foreign,
 		"\u202ejob", "claim:" + b.name + ".rows:queue:1"} {
-		b.insert(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(0)}})
+		b.insert(catalog.LocksCollection,
+			bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(0)}})
 	}
 	for line, want := range map[string]string{
 		"locks jo":     "job job:a:b",

@@ -32,7 +32,8 @@ func (d *doctor) flags(f *pflag.FlagSet) {
 	d.logging.flags(f)
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
 	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
-	f.BoolVar(&d.createIndexes, "create-indexes", false, "create the indexes that are missing, and say which")
+	f.BoolVar(&d.createIndexes, "create-indexes", false,
+		"create the indexes that are missing, and say which")
 	d.queues.flags(f)
 	d.role.flags(f)
 	f.BoolVar(&d.json, "json", false, "print the report as JSON")

@@ -84,7 +84,8 @@ func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 		return got
 	}
 	r := examine()
-	if len(r.MissingPrivileges) > 0 || r.Race != nil || !r.Fit || len(r.Members) != 1 || r.Members[0].State != "primary" {
+	if len(r.MissingPrivileges) > 0 || r.Race != nil || !r.Fit || len(r.Members) != 1 ||
+		r.Members[0].State != "primary" {
 		t.Errorf("with the whole role: %+v", r)
 	}
 	if names, err := b.db.ListCollectionNames(t.Context(), bson.D{}); err != nil || len(names) > 0 {

@@ -70,7 +70,8 @@ func TestLocks_Name_EverySortOfLock(t *testing.T) {
 	b.happened(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC),
 		catalog.HistoryEntry{Kind: "taken over", Session: catalog.Session{Name: "alive"}, Process: "alive:1:1:a",
 			Previous: foreign, Rule: "watch", Evidence: foreign, Waited: time.Minute},
-		catalog.HistoryEntry{Kind: "released", Session: catalog.Session{Name: "other"}, Process: "alive:1:1:a"})
+		catalog.HistoryEntry{Kind: "released", Session: catalog.Session{Name: "other"},
+			Process: "alive:1:1:a"})
 	for _, name := range []string{"alive", "condemned", "foreign", "no-ping", "silent", "free", "bad-ping", "table", "pool"} {
 		golden(t, "show-"+name+".golden", cli(t, b.flags("locks", name)...).want(t, 0).out)
 	}
@@ -106,7 +107,8 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 // filled.
 func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
-	b.share("pool", catalog.Permit, 3, bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7))}, bson.A{})
+	b.share("pool", catalog.Permit, 3,
+		bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7))}, bson.A{})
 	b.share("table", catalog.Shared, 0,
 		bson.A{party("alive:1:1:a", foreign, catalog.Shared, 0, longAgo, fence(4)),
 			party("bad:5:1:e", "", catalog.Shared, 0, longAgo, fence(5))},

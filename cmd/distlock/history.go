@@ -30,8 +30,10 @@ type past struct {
 
 func (v *past) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
-	f.DurationVar(&v.since, "since", 0, "only what happened in the last `duration`, such as 90m or 48h, by the server's clock")
-	f.IntVar(&v.limit, "limit", defaultHistory, "the `number` of entries at most, the newest; 0 for all")
+	f.DurationVar(&v.since, "since", 0,
+		"only what happened in the last `duration`, such as 90m or 48h, by the server's clock")
+	f.IntVar(&v.limit, "limit", defaultHistory,
+		"the `number` of entries at most, the newest; 0 for all")
 	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
 	f.BoolVar(&v.wide, "wide", false, wideText)
 }

@@ -69,10 +69,12 @@ func TestHistory_Shown(t *testing.T) {
 	for _, e := range got.Events {
 		events = append(events, e.Event)
 	}
-	if want := []string{"evicted", "released", "taken over", "lost", "acquired"}; !slices.Equal(events, want) || got.Limited {
+	if want := []string{"evicted", "released", "taken over", "lost", "acquired"}; !slices.Equal(events,
+		want) || got.Limited {
 		t.Errorf("events %q, want %q", events, want)
 	}
-	if e := got.Events[2]; e.Previous != "alive:1:1:a" || e.Rule != "watch" || e.WaitedMS != 720_000 || e.Fence != 42 {
+	if e := got.Events[2]; e.Previous != "alive:1:1:a" || e.Rule != "watch" || e.WaitedMS != 720_000 ||
+		e.Fence != 42 {
 		t.Errorf("taken over: %+v", e)
 	}
 	cli(t, b.flags("history", "--limit", "3")...).want(t, 0, "the newest 3; --limit shows more", "7 not written",
@@ -86,13 +88,16 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	fill(b)
 	cli(t, b.flags("history")...).want(t, 0, "no history in database")
 	now := clock.System().Now().Wall
-	b.happened(now.Add(-3*time.Hour), catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "early"}})
-	b.happened(now.Add(-time.Hour), catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "late"}})
+	b.happened(now.Add(-3*time.Hour),
+		catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "early"}})
+	b.happened(now.Add(-time.Hour),
+		catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "late"}})
 	out := cli(t, b.flags("history", "--since", "2h")...).want(t, 0, "late").out
 	if strings.Contains(out, "early") {
 		t.Error(out)
 	}
-	cli(t, b.flags("history", "--since", "5m", "late")...).want(t, 0, `no history of lock "late" in the last 5m0s`)
+	cli(t, b.flags("history", "--since", "5m", "late")...).want(t, 0,
+		`no history of lock "late" in the last 5m0s`)
 	for _, wrong := range [][]string{{"--since", "-1h"}, {"--since", "0s"}, {"--limit", "-1"}, {"a", "b"}, {""}} {
 		cli(t, b.flags(append([]string{"history"}, wrong...)...)...).want(t, exitUsage)
 	}
@@ -109,7 +114,8 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 		night[i].Name, night[i].Process = foreign, foreign
 	}
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), night...)
-	b.insert(catalog.HistoryCollection, bson.D{{Key: "_id", Value: foreign}, {Key: "kind", Value: "lost"}})
+	b.insert(catalog.HistoryCollection,
+		bson.D{{Key: "_id", Value: foreign}, {Key: "kind", Value: "lost"}})
 	out := cli(t, b.flags("history")...).want(t, 0, "remedy: remove the document").out
 	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is as long as it is
 	narrow(t, whole, 10_000)
@@ -140,7 +146,8 @@ func collected(b *base) (found chronicle, err error) {
 func TestHistory_OfABreak(t *testing.T) {
 	b := newBase(t)
 	b.ours("balancer", 41)
-	cli(t, b.flags("break", "--yes", "--fence", "41", "balancer", "--why", "ticket 4711")...).want(t, 0)
+	cli(t, b.flags("break", "--yes", "--fence", "41", "balancer", "--why", "ticket 4711")...).want(t,
+		0)
 	out := cli(t, b.flags("history", "balancer")...).want(t, 0, "broken", "ticket 4711", operator()).out
 	if n := strings.Count(out, "\n"); n != 2 {
 		t.Error(fmt.Sprint(n, " lines:\n", out))

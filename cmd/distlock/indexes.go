@@ -24,8 +24,10 @@ type queueFlags struct{ collection, field, sort string }
 func (q *queueFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows package claim works on: look at its\n"+
 		"indexes; without, at those of the queues that have taken locks here")
-	f.StringVar(&q.field, "field", "claim", "the `name` of the field that says whose a row is, with --queue")
-	f.StringVar(&q.sort, "sort", "", "the `fields` of the queue's Config.Sort, as in \"urgent:-1,at:1\", with --queue")
+	f.StringVar(&q.field, "field", "claim",
+		"the `name` of the field that says whose a row is, with --queue")
+	f.StringVar(&q.sort, "sort", "",
+		"the `fields` of the queue's Config.Sort, as in \"urgent:-1,at:1\", with --queue")
 }
 
 func (q *queueFlags) accept() error {
@@ -65,7 +67,8 @@ func (s *store) primary(database string) *mongo.Database {
 }
 
 // missingIndexes notes which indexes on the locks are missing, and which nobody needs any more.
-func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatalog.Catalog, r *report) error {
+func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatalog.Catalog,
+	r *report) error {
 	missing := func() ([]string, error) { return asked.MissingIndexes(ctx) }
 	lacking := d.indexes(r, "the locks", missing, func() error {
 		_, err := asked.Prepare(ctx)
@@ -110,10 +113,12 @@ func (r *report) lacks(what string, commands []string) {
 }
 
 // queueIndexes notes which indexes the queues of package claim lack.
-func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog,
+	r *report) error {
 	if d.queues.collection != "" {
 		sort, _ := d.queues.order() // accept has checked it
-		return d.queue(ctx, st, d.database, claim.Config{Field: d.queues.field, Sort: sort}, d.queues.collection, r)
+		return d.queue(ctx, st, d.database, claim.Config{Field: d.queues.field, Sort: sort},
+			d.queues.collection, r)
 	}
 	found, err := queuesSeen(ctx, st.primary(d.database).Collection(catalog.LocksCollection))
 	if err != nil {
@@ -122,7 +127,8 @@ func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Ca
 	var errs []error
 	for _, namespace := range found {
 		database, collection, _ := strings.Cut(namespace, ".")
-		there, err := st.primary(database).ListCollectionNames(ctx, bson.D{{Key: "name", Value: collection}})
+		there, err := st.primary(database).ListCollectionNames(ctx,
+			bson.D{{Key: "name", Value: collection}})
 		if err == nil && len(there) > 0 { // else its rows are on another server
 			err = d.queue(ctx, st, database, claim.Config{}, collection, r)
 		}
@@ -155,7 +161,8 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 	for cursor.Next(ctx) {
 		name, _ := cursor.Current.Lookup("_id").StringValueOK()
 		namespace, _, whole := strings.Cut(strings.TrimPrefix(name, head), ":")
-		if whole && strings.Contains(namespace, ".") && !slices.Contains(found, namespace) && len(found) < mostQueues {
+		if whole && strings.Contains(namespace, ".") && !slices.Contains(found, namespace) &&
+			len(found) < mostQueues {
 			found = append(found, namespace)
 		}
 	}
@@ -166,7 +173,8 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 const codeNamespaceNotFound = 26
 
 // harmfulIndexes warns of indexes that delete documents by their age. It reads only.
-func (d *doctor) harmfulIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+func (d *doctor) harmfulIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog,
+	r *report) error {
 	db := st.primary(d.database)
 	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
 		found, err := expiring(ctx, db.Collection(name))

@@ -94,10 +94,12 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 		t.Errorf("nothing is missing, but %q is told", got)
 	}
 	got := missing(t, b, "--queue", "jobs", "--sort", "urgent:-1,at:1")
-	if len(got) != 1 || !strings.HasSuffix(got[0], `createIndex({"claim.state":1,"urgent":-1,"at":1})`) {
+	if len(got) != 1 || !strings.HasSuffix(got[0],
+		`createIndex({"claim.state":1,"urgent":-1,"at":1})`) {
 		t.Errorf("the index of the order: got %q", got)
 	}
-	if got = missing(t, b, "--queue", "jobs", "--field", "mine"); len(got) != 1 || !strings.Contains(got[0], "mine.state") {
+	if got = missing(t, b, "--queue", "jobs", "--field", "mine"); len(got) != 1 ||
+		!strings.Contains(got[0], "mine.state") {
 		t.Errorf("another field: got %q", got)
 	}
 }

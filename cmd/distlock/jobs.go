@@ -24,7 +24,8 @@ type jobs struct {
 
 func (v *jobs) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
-	f.StringVar(&v.field, "field", "claim", "the `name` of the field that says whose a row of COLLECTION is")
+	f.StringVar(&v.field, "field", "claim",
+		"the `name` of the field that says whose a row of COLLECTION is")
 	f.BoolVar(&v.json, "json", false, "print it as JSON")
 	f.BoolVar(&v.wide, "wide", false, wideText)
 }

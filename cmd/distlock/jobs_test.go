@@ -30,16 +30,20 @@ func TestJobs_RecordsAndSettings_AreShown(t *testing.T) {
 	b.insert(singleton.RecordsCollection, record("cleanup"))
 	b.insert(singleton.RecordsCollection, record("report", bson.E{Key: "failures", Value: int64(4)},
 		bson.E{Key: "lastError", Value: "disk \x1b[31mfull"}))
-	b.insert(singleton.RecordsCollection, bson.D{{Key: "_id", Value: "torn"}, {Key: "fence", Value: "seven"}})
-	b.insert(singleton.SettingsCollection, bson.D{{Key: "_id", Value: "cleanup"}, {Key: "stopped", Value: true}})
-	b.insert(singleton.SettingsCollection, bson.D{{Key: "_id", Value: "report"}, {Key: "activeWindow", Value: 5}})
+	b.insert(singleton.RecordsCollection,
+		bson.D{{Key: "_id", Value: "torn"}, {Key: "fence", Value: "seven"}})
+	b.insert(singleton.SettingsCollection,
+		bson.D{{Key: "_id", Value: "cleanup"}, {Key: "stopped", Value: true}})
+	b.insert(singleton.SettingsCollection,
+		bson.D{{Key: "_id", Value: "report"}, {Key: "activeWindow", Value: 5}})
 	r := cli(t, b.flags("jobs", "--wide")...).want(t, 0, "cleanup", "stopped", "2026-05-06T07:08:09Z",
 		"2026-05-06T07:09:09Z", "host:1:1:a", "report", "activeWindow", "torn", "fence")
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
 	var got rota
-	if err := json.Unmarshal([]byte(cli(t, b.flags("jobs", "--json")...).want(t, 0).out), &got); err != nil {
+	if err := json.Unmarshal([]byte(cli(t, b.flags("jobs", "--json")...).want(t, 0).out),
+		&got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got.Loops) != 3 || got.Loops[0].Stopped != "stopped" || got.Loops[1].Failures != 4 ||

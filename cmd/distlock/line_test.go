@@ -43,7 +43,8 @@ func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waite
 	doc := bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
 		{Key: "waiters", Value: waiters}}
 	if mode != catalog.Exclusive {
-		doc = append(doc, bson.E{Key: "mode", Value: string(mode)}, bson.E{Key: "sharers", Value: holders})
+		doc = append(doc, bson.E{Key: "mode", Value: string(mode)},
+			bson.E{Key: "sharers", Value: holders})
 	}
 	if limit > 0 {
 		doc = append(doc, bson.E{Key: "limit", Value: limit})
@@ -131,7 +132,8 @@ func TestBreak_WithALine_ShowsTheNextAndGrantsHimTheLock(t *testing.T) {
 	cli(t, append(args, "--yes")...).want(t, 0, "granted to whoever was next in line",
 		"  alive:1:1:a, fence ",
 		"\nA holder that lives learns of it only with its next ping")
-	if l := b.lock("one"); !l.Held || l.Process != "alive:1:1:a" || l.Fence <= 41 || len(l.Waiters) > 0 {
+	if l := b.lock("one"); !l.Held || l.Process != "alive:1:1:a" || l.Fence <= 41 ||
+		len(l.Waiters) > 0 {
 		t.Errorf("lock is %+v", l)
 	}
 }

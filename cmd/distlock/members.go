@@ -159,7 +159,8 @@ func (r *report) judgeMembers() {
 	apart := time.Duration(last.AheadMS-first.AheadMS) * time.Millisecond
 	if slack := time.Duration(last.RoundTripMS+first.RoundTripMS) * time.Millisecond / 2; apart-slack > allowed {
 		warn("the clocks of %s and %s differ by %v: an election between them would set the server's clock that far, and a "+
-			"dead holder is watched anew; run NTP on both", shown(last.Host, 100), shown(first.Host, 100), apart)
+			"dead holder is watched anew; run NTP on both", shown(last.Host, 100), shown(first.Host,
+			100), apart)
 	}
 }
 
@@ -176,7 +177,8 @@ func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 		return fmt.Errorf("ask for the configuration of the replica set: %w", err)
 	}
 	r.WriteConcern = "majority, journaled"
-	if journals, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok && !journals {
+	if journals, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok &&
+		!journals {
 		r.Warnings = append(r.Warnings, "the replica set has writeConcernMajorityJournalDefault: false: a majority that "+
 			"loses power at once may lose locks that it acknowledged; set it to true")
 	}
@@ -229,7 +231,8 @@ func (r *report) judgeParties(all census) {
 	}
 	for kind, n := range told {
 		if n > mostNamed {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%d more of these (%s): distlock ps lists them", n-mostNamed, kind))
+			r.Warnings = append(r.Warnings,
+				fmt.Sprintf("%d more of these (%s): distlock ps lists them", n-mostNamed, kind))
 		}
 	}
 	if stale > 0 {
@@ -237,6 +240,7 @@ func (r *report) judgeParties(all census) {
 			"them, so no process of ours lives, or its Takeover is longer", stale, age(staleAfter)))
 	}
 	if n := len(all.Malformed); n > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d documents cannot be understood: distlock locks names the remedy", n))
+		r.Warnings = append(r.Warnings,
+			fmt.Sprintf("%d documents cannot be understood: distlock locks names the remedy", n))
 	}
 }

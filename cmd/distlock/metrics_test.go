@@ -35,7 +35,8 @@ func scraped(t *testing.T, out *screen) string {
 func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
-	served, stopped := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", "0")
+	served, stopped := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0",
+		"--metrics", "0")
 	eventually(t, "the URI is printed", func() bool { return strings.Contains(served.String(), "\n") })
 	b := newBaseOf(t, strings.TrimSpace(served.String()))
 	out, ended := start(t.Context(), t, b.under("--metrics 0", "polite")...)
@@ -68,7 +69,8 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	addr := other.Addr().String()
 	b := newBase(t)
-	cli(t, b.under("--metrics "+addr, "env", "0")...).want(t, exitNotRun, "--metrics "+addr, "another program")
+	cli(t, b.under("--metrics "+addr, "env", "0")...).want(t, exitNotRun, "--metrics "+addr,
+		"another program")
 	cli(t, b.flags("locks")...).want(t, 0, "nothing was ever locked there")
 	r := cli(t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", addr)
 	if r.want(t, exitFailed, "--metrics "+addr, "another program"); r.out != "" {

@@ -140,7 +140,8 @@ func (o outlook) sayTimes(say func(what, format string, args ...any)) {
 	case o.age < 0:
 		evidence = "how old its ping is cannot be told without the server's clock"
 	}
-	say("evidence", "%s; %v is the takeover time", evidence, time.Duration(o.TakeoverMS)*time.Millisecond)
+	say("evidence", "%s; %v is the takeover time", evidence,
+		time.Duration(o.TakeoverMS)*time.Millisecond)
 	switch lost := duration(o.LostInMS); {
 	case lost == 0:
 		say("lost", "it trusts the lock no more, by the default margin")
@@ -153,5 +154,6 @@ func (o outlook) sayTimes(say func(what, format string, args ...any)) {
 		"watch":     "by a contender that has seen it silent for the whole takeover time",
 	}
 	say("taken", "in %s at the earliest, %s", age(duration(o.EarliestMS)), by[o.Rule])
-	say("", "in %s by one that looks for the first time now, whatever clocks say", age(duration(o.LatestMS)))
+	say("", "in %s by one that looks for the first time now, whatever clocks say",
+		age(duration(o.LatestMS)))
 }

@@ -60,7 +60,8 @@ func (d *doctor) printRole(w io.Writer) error {
 		words = append(words, string(f))
 	}
 	_, err = fmt.Fprintf(w, "// the least for %s in database %s; for the shell, as a user who may create roles\n"+
-		"db.getSiblingDB(\"admin\").runCommand(%s)\n", strings.Join(words, ", "), named(d.database), safe(string(text)))
+		"db.getSiblingDB(\"admin\").runCommand(%s)\n", strings.Join(words,
+		", "), named(d.database), safe(string(text)))
 	return err
 }
 
@@ -72,7 +73,8 @@ type lack struct {
 }
 
 // privileges tries each action that the features need, with commands that change nothing.
-func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog,
+	r *report) error {
 	if r.Kind == string(catalog.FerretDB) {
 		return nil // it has no users, and makes a collection for each command that writes nothing
 	}
@@ -99,7 +101,8 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		l := lack{d.database + "." + orElse(p.Collection, "*"), missing, d.needing(p.Collection, missing)}
 		r.MissingPrivileges = append(r.MissingPrivileges, l)
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the user of this connection lacks %s on %s, for %s; \"distlock doctor "+
-			"--role\" prints a role that has it", strings.Join(missing, ", "), named(l.Collection), strings.Join(l.Features, ", ")))
+			"--role\" prints a role that has it", strings.Join(missing,
+			", "), named(l.Collection), strings.Join(l.Features, ", ")))
 	}
 	return nil
 }

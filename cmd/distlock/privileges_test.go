@@ -146,7 +146,8 @@ func allowing(features ...role.Feature) map[string]bool {
 
 func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 	t.Helper()
-	m, err := distlock.New(t.Context(), distlock.Config{Client: client, PingClient: client, Database: b.name})
+	m, err := distlock.New(t.Context(),
+		distlock.Config{Client: client, PingClient: client, Database: b.name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +333,8 @@ func useLoops(t *testing.T, b *base, client *mongo.Client) {
 
 func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
-	q, err := claim.New[bson.M](t.Context(), m, client.Database(b.name).Collection("rows"), claim.Config{DeleteDone: true})
+	q, err := claim.New[bson.M](t.Context(), m, client.Database(b.name).Collection("rows"),
+		claim.Config{DeleteDone: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +388,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role").want(t, 0, `db.getSiblingDB("admin").runCommand({`, `"db": "distlock"`, "changeStream",
 		"lockhistory")
 	cli(t, "doctor", "--role", "--features", "claims").want(t, exitUsage, "--queue")
-	cli(t, "doctor", "--role", "--features", "claims", "--queue", "jobs").want(t, 0, `"collection": "jobs"`)
+	cli(t, "doctor", "--role", "--features", "claims", "--queue", "jobs").want(t, 0,
+		`"collection": "jobs"`)
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
@@ -395,7 +398,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")
-	args := b.flags("doctor", "--rounds", "1", "--contenders", "2", "--features", features, "--queue", "jobs", "--json")
+	args := b.flags("doctor", "--rounds", "1", "--contenders", "2", "--features", features, "--queue",
+		"jobs", "--json")
 	examine := func() report {
 		t.Helper()
 		var r report
@@ -467,7 +471,8 @@ func TestReport_JudgeMembers(t *testing.T) {
 	} {
 		r := report{Members: c.members}
 		r.judgeMembers()
-		if got := strings.Join(r.Warnings, "\n"); c.says == "" && got != "" || !strings.Contains(got, c.says) {
+		if got := strings.Join(r.Warnings, "\n"); c.says == "" && got != "" ||
+			!strings.Contains(got, c.says) {
 			t.Errorf("%s: want %q, got %q", name, c.says, got)
 		}
 	}

@@ -68,7 +68,8 @@ type processRow struct {
 func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 	found := census{Database: v.database, Processes: []processRow{}, Malformed: problemList{}}
 	all := map[string]*processRow{}
-	err := errors.Join(parties(st.Locks(ctx), all, &found.Malformed), parties(st.Waiters(ctx), all, &found.Malformed))
+	err := errors.Join(parties(st.Locks(ctx), all, &found.Malformed),
+		parties(st.Waiters(ctx), all, &found.Malformed))
 	if err == nil {
 		err = st.pings(ctx, all, &found.Malformed)
 	}
@@ -93,7 +94,8 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 }
 
 // parties adds the processes of a listing.
-func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow, malformed *problemList) error {
+func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
+	malformed *problemList) error {
 	for one, err := range listed {
 		var bad *distlock.MalformedError
 		switch {
@@ -132,7 +134,8 @@ func processMarks(one distlock.LockInfo) []string {
 }
 
 // pings adds what stands in the ping documents, also of processes that hold nothing.
-func (s *store) pings(ctx context.Context, into map[string]*processRow, malformed *problemList) error {
+func (s *store) pings(ctx context.Context, into map[string]*processRow,
+	malformed *problemList) error {
 	now, err := s.now(ctx)
 	if err != nil {
 		return err

@@ -39,7 +39,8 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	if len(alive.Holds) != 3 || len(alive.Waits) != 1 {
 		t.Errorf("holds %q and waits for %q", alive.Holds, alive.Waits)
 	}
-	if idle.AheadMS == nil || *idle.AheadMS < 80_000 || *idle.AheadMS > 100_000 || idle.TakeoverMS != 60_000 {
+	if idle.AheadMS == nil || *idle.AheadMS < 80_000 || *idle.AheadMS > 100_000 ||
+		idle.TakeoverMS != 60_000 {
 		t.Errorf("the idle one is %+v", idle)
 	}
 	if last := got.Processes[len(got.Processes)-1]; last.PingAgeMS != nil {

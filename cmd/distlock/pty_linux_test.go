@@ -174,7 +174,8 @@ func TestWatch_ControlZ_GivesTheTerminalBackMeanwhile(t *testing.T) {
 		strings.LastIndex(before, firstScreen) {
 		t.Errorf("the shell is not on its screen: %q", got)
 	}
-	if after := got[stopped:]; strings.Count(after, otherScreen) != 1 || strings.Count(after, firstScreen) != 1 {
+	if after := got[stopped:]; strings.Count(after, otherScreen) != 1 ||
+		strings.Count(after, firstScreen) != 1 {
 		t.Errorf("the screen is not taken again and given back: %q", got)
 	}
 }
@@ -205,7 +206,8 @@ func TestWatch_ControlC_RestoresTheTerminal(t *testing.T) {
 	eventually(t, "it ends", func() bool { return strings.Contains(p.out.String(), "code 0") })
 	types(t, person, "x\n")
 	got := p.wait().want(t, 0, "shell reads x").out
-	if n := strings.Count(got, firstScreen); n != 1 || strings.LastIndex(got, home) > strings.Index(got, firstScreen) {
+	if n := strings.Count(got, firstScreen); n != 1 ||
+		strings.LastIndex(got, home) > strings.Index(got, firstScreen) {
 		t.Errorf("the terminal is given back %d times: %q", n, got)
 	}
 }

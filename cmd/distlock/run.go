@@ -53,7 +53,8 @@ func (r *runner) flags(f *pflag.FlagSet) {
 	f.Var(&r.wait, "wait", "stand in line for the lock, for this `time`, or without a bound: --wait, "+
 		"--wait=forever;\ndefault: try once")
 	f.Lookup("wait").NoOptDefVal = forever
-	f.BoolVarP(&r.verbose, "verbose", "v", false, "say what is waited for, also where there is no terminal")
+	f.BoolVarP(&r.verbose, "verbose", "v", false,
+		"say what is waited for, also where there is no terminal")
 	f.BoolVar(&r.shared, "shared", false, "hold the lock with others who say the same")
 	f.IntVar(&r.permits, "permits", 0, "hold the lock with others, `N` at most; all must say the same")
 	f.DurationVar(&r.grace, "grace", defaultGrace,

@@ -199,7 +199,8 @@ func cutTo(s string, limit int) string {
 func wrap(w io.Writer, l layout, text, indent string) {
 	line, lead := "", ""
 	for i, word := range strings.SplitAfter(text, " ") {
-		if i > 0 && l.width > 0 && strings.TrimSpace(line) != "" && cells(line+strings.TrimRight(word, " ")) > l.width {
+		if i > 0 && l.width > 0 && strings.TrimSpace(line) != "" &&
+			cells(line+strings.TrimRight(word, " ")) > l.width {
 			fmt.Fprintln(w, strings.TrimRight(line, " "))
 			line = lead
 		}

@@ -230,7 +230,8 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b.hold("job", 3)
 	for _, uri := range []string{at(key), at(key, "authMechanism=MONGODB-X509", "authSource=$external")} {
 		cli(t, "locks", "--uri", uri, "--database", b.name).want(t, 0, "doing a balance round")
-		cli(t, "doctor", "--uri", uri, "--database", b.name, "--rounds", "1", "--contenders", "2").want(t, 0, "verdict: fit")
+		cli(t, "doctor", "--uri", uri, "--database", b.name, "--rounds", "1", "--contenders", "2").want(t,
+			0, "verdict: fit")
 		cli(t, append([]string{"run", "other", "--uri", uri, "--database", b.name, "--"}, self(t, "env", "0")...)...).want(t, 0)
 	}
 	if n := server.logins.Load(); n < 3 {
@@ -295,6 +296,7 @@ func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
 	uri := at(a.pair("operator"))
 	cli(t, append([]string{"run", "job", "--uri", uri, "--"}, self(t, "env", "0")...)...).want(t, 0)
 	cli(t, "locks", "--uri", uri).want(t, 0, "job", "free")
-	cli(t, "doctor", "--uri", uri, "--features", "locks,history,listings").want(t, 0, "verdict: fit", "races were not run")
+	cli(t, "doctor", "--uri", uri, "--features", "locks,history,listings").want(t, 0, "verdict: fit",
+		"races were not run")
 	cli(t, "locks", "--uri", at(a.pair("stranger"))).want(t, exitFailed)
 }

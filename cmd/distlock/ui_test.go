@@ -22,7 +22,8 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	for path, text := range map[string]string{"": "doing a balance round", "lock?name=balancer": stranger, "server": "standalone",
 		"loops": "No loop", "queues": "Nobody claims"} {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(out.String())+path, http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(out.String())+path,
+			http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,6 +53,7 @@ func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 		"at least":     {"--interval", "1ms"},
 		"unexpected":   {"extra"},
 	} {
-		cli(t, append([]string{"ui", "--uri", "mongodb://localhost"}, args...)...).want(t, exitUsage, text)
+		cli(t, append([]string{"ui", "--uri", "mongodb://localhost"}, args...)...).want(t, exitUsage,
+			text)
 	}
 }

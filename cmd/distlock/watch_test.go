@@ -94,7 +94,8 @@ func TestDiary_Failure_IsToldOnceAndItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := errOut.String(); strings.Count(got, "away") != 1 || strings.Count(got, "reads again") != 1 {
+	if got := errOut.String(); strings.Count(got, "away") != 1 ||
+		strings.Count(got, "reads again") != 1 {
 		t.Errorf("told:\n%s", got)
 	}
 }
@@ -105,7 +106,8 @@ func TestFrame_FitsTheTerminal(t *testing.T) {
 	r := newListing("db")
 	for i := range 30 {
 		r.Locks = append(r.Locks, row{Name: foreign, Held: true, Process: "host:1:2:3", Fence: int64(i), Why: foreign})
-		r.Line.Waiters = append(r.Line.Waiters, waiterRow{Name: foreign, Place: i, Process: foreign, Why: foreign})
+		r.Line.Waiters = append(r.Line.Waiters,
+			waiterRow{Name: foreign, Place: i, Process: foreign, Why: foreign})
 	}
 	for _, size := range [][2]int{{200, 100}, {80, 24}, {40, 10}, {40, 2}, {10, 1}} {
 		width, height := size[0], size[1]

@@ -42,7 +42,8 @@ func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	}
 	defer s.Close()
 	code, text := get(t, s.URL())
-	if code != 200 || !strings.Contains(text, "mine_total 0") || !strings.Contains(text, "go_goroutines") {
+	if code != 200 || !strings.Contains(text, "mine_total 0") ||
+		!strings.Contains(text, "go_goroutines") {
 		t.Errorf("%d: %s", code, text)
 	}
 	if code, _ := get(t, strings.TrimSuffix(s.URL(), "metrics")+"debug/pprof/"); code != 404 {

@@ -114,7 +114,8 @@ func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 		action, ticket := w.ask(foreign())
 		now := foreign()
 		rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"x"}}))
-		if lock, err := w.mem.Read(t.Context(), "job"); err != nil || !lock.Held || rec.Code != http.StatusConflict {
+		if lock, err := w.mem.Read(t.Context(), "job"); err != nil || !lock.Held ||
+			rec.Code != http.StatusConflict {
 			t.Errorf("%d, %+v, %v", rec.Code, lock, err)
 		}
 		action, ticket = w.ask(now)
@@ -150,11 +151,13 @@ func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 				t.Errorf("%s: %d, want %d\n%s", c.name, rec.Code, c.code, rec.Body)
 			}
 		}
-		if rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {strings.Repeat("x", 1<<20)}})); rec.Code != 400 {
+		if rec := w.request("POST", action,
+			form(url.Values{"ticket": {ticket}, "why": {strings.Repeat("x", 1<<20)}})); rec.Code != 400 {
 			t.Errorf("a form of a megabyte: %d", rec.Code)
 		}
 		time.Sleep(11 * time.Minute)
-		if rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {why}})); rec.Code != 403 {
+		if rec := w.request("POST", action,
+			form(url.Values{"ticket": {ticket}, "why": {why}})); rec.Code != 403 {
 			t.Errorf("an old ticket: %d", rec.Code)
 		}
 		if g.Err() != nil || h.Err() != nil {

@@ -205,7 +205,8 @@ func TestBrowser_Live(t *testing.T) {
 		t.Errorf("the search holds %q while the page is live", typed)
 	}
 	b.do(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("jj"), chromedp.KeyEvent(kb.Enter))
-	b.until("a row is opened by key", `document.querySelector("h1 bdi")?.innerText === '"nightly report"'`)
+	b.until("a row is opened by key",
+		`document.querySelector("h1 bdi")?.innerText === '"nightly report"'`)
 	b.live() // and hears keys
 	b.do(chromedp.KeyEvent("2"))
 	b.until("a page is opened by key", `document.title.startsWith("Timeline") && document.querySelectorAll("rect.bar").length === 3`)
@@ -219,13 +220,17 @@ func TestBrowser_Live(t *testing.T) {
 	other := b.another()
 	for _, one := range []*tab{b, other} {
 		one.visit("/lock?name=nightly+report")
-		one.do(chromedp.Click("a.danger"), chromedp.WaitVisible("form.ask"), chromedp.SendKeys("[name=why]", "it hangs"))
+		one.do(chromedp.Click("a.danger"), chromedp.WaitVisible("form.ask"),
+			chromedp.SendKeys("[name=why]", "it hangs"))
 	}
 	b.do(chromedp.Submit("form.ask"))
-	b.until("the first is told that it is free", `document.body.innerText.includes("The lock is free now")`)
+	b.until("the first is told that it is free",
+		`document.body.innerText.includes("The lock is free now")`)
 	other.do(chromedp.Submit("form.ask"))
-	other.until("the second is told that nothing was changed", `document.body.innerText.includes("Nothing was changed")`)
-	if lock, err := w.mem.Read(t.Context(), "nightly report"); err != nil || lock.Held || lock.Fence != g.Fence()+1 {
+	other.until("the second is told that nothing was changed",
+		`document.body.innerText.includes("Nothing was changed")`)
+	if lock, err := w.mem.Read(t.Context(), "nightly report"); err != nil || lock.Held ||
+		lock.Fence != g.Fence()+1 {
 		t.Errorf("%+v, %v", lock, err)
 	}
 	b.quiet()

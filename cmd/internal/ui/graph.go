@@ -232,7 +232,8 @@ func (g *waits) circle(back map[wait]bool) map[bson.ObjectID]bool {
 }
 
 // reach returns who can be reached from a caller, itself included.
-func reach(from bson.ObjectID, by map[bson.ObjectID][]wait, next func(wait) bson.ObjectID) map[bson.ObjectID]bool {
+func reach(from bson.ObjectID, by map[bson.ObjectID][]wait,
+	next func(wait) bson.ObjectID) map[bson.ObjectID]bool {
 	seen := map[bson.ObjectID]bool{from: true}
 	for todo := []bson.ObjectID{from}; len(todo) > 0; todo = todo[1:] {
 		for _, e := range by[todo[0]] {

@@ -40,7 +40,8 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	a.AddrFlag = "--listen"
 	f.StringVar(&a.Addr, "listen", DefaultAddr, "the `address` to show the page at; port 0 is one of the system's "+
 		"choice;\nother than loopback needs --token-file, --tls-cert and --tls-key, or both")
-	f.StringVar(&a.TokenFile, "token-file", "", "a `file` that holds the token that every browser is asked for")
+	f.StringVar(&a.TokenFile, "token-file", "",
+		"a `file` that holds the token that every browser is asked for")
 	f.StringVar(&a.CertFile, "tls-cert", "", "a `file` with the certificate, to speak TLS")
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
@@ -64,7 +65,8 @@ func (a Access) Check(allowBreak bool) error {
 		return fmt.Errorf("%s is %q, which other machines may reach: give --token-file, --tls-cert and "+
 			"--tls-key, or both; or listen on 127.0.0.1 and come by an SSH tunnel", a.AddrFlag, a.Addr)
 	case allowBreak && a.TokenFile == "":
-		return fmt.Errorf("--allow-break on %s, which other machines may reach, needs --token-file", a.Addr)
+		return fmt.Errorf("--allow-break on %s, which other machines may reach, needs --token-file",
+			a.Addr)
 	}
 	return nil
 }

@@ -51,7 +51,8 @@ func TestAccess_Check(t *testing.T) {
 	} {
 		c.access.AddrFlag = "--listen"
 		err := c.access.Check(c.breaks)
-		if c.text == "" && err != nil || c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)) {
+		if c.text == "" && err != nil || c.text != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.text)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.text)
 		}
 	}
@@ -61,7 +62,8 @@ func TestAccess_Check(t *testing.T) {
 func run(t *testing.T, access ui.Access) (url string, err error) {
 	t.Helper()
 	access.AddrFlag = "--listen"
-	inspector, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
+	inspector, err := distlock.NewInspector(t.Context(),
+		distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -248,7 +248,8 @@ func (s *Server) readQueues(ctx context.Context) ([]queueRow, error) {
 			continue
 		}
 		var err error
-		rows[i].Counts, err = claim.Count(ctx, s.cfg.Client.Database(database).Collection(collection), claim.Config{})
+		rows[i].Counts, err = claim.Count(ctx, s.cfg.Client.Database(database).Collection(collection),
+			claim.Config{})
 		if err != nil {
 			rows[i].Problem = s.problem(err)
 		}

@@ -42,7 +42,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		for _, path := range all {
 			page := w.get(path)
-			lack(t, page, "<script>alert", "<img src=x", "\x1b", "\x07", "\u202e", "\u2066", "\r", `href="javascript`)
+			lack(t, page, "<script>alert", "<img src=x", "\x1b", "\x07", "\u202e", "\u2066", "\r",
+				`href="javascript`)
 			if strings.Count(page, "<title>")+strings.Count(page, "<svg")-strings.Count(page, "</svg>") !=
 				strings.Count(page, "</title>") {
 				t.Errorf("%s: a text has ended an element", path)
@@ -52,7 +53,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 			b := w.open("/lock?name="+url.QueryEscape(name), nil)
 			time.Sleep(2 * time.Second)
 			n, text := b.seen()
-			if n == 0 || strings.ContainsAny(text, "\r\x1b\x07\u202e\u2066") || strings.Contains(text, "<script>alert") {
+			if n == 0 || strings.ContainsAny(text, "\r\x1b\x07\u202e\u2066") ||
+				strings.Contains(text, "<script>alert") {
 				t.Errorf("stream of %q: %d events, the last\n%s", name, n, text)
 			}
 			if strings.Count(text, "\n\n") != 1 || !strings.HasSuffix(text, "\n\n") {
@@ -108,7 +110,8 @@ func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 				h.Get("X-Content-Type-Options") != "nosniff" {
 				t.Errorf("%s: %v", path, h)
 			}
-			if found := inline.FindString(rec.Body.String()); found != "" && !strings.HasPrefix(path, "/static/") {
+			if found := inline.FindString(rec.Body.String()); found != "" &&
+				!strings.HasPrefix(path, "/static/") {
 				t.Errorf("%s has %q", path, found)
 			}
 		}
@@ -193,7 +196,8 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 			t.Fatalf("login: %d, %v", rec.Code, cookies)
 		}
 		c := cookies[0]
-		if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || strings.Contains(c.Value, token) {
+		if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode ||
+			strings.Contains(c.Value, token) {
 			t.Errorf("cookie %v", c)
 		}
 		if rec := w.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 200 {
@@ -240,7 +244,8 @@ func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 		w.wait(t.Context(), b, "job", distlock.Why("me too"))
 		w.hold(b, "crown", distlock.Label("election"), distlock.Why("10.0.0.1:80"))
 		time.Sleep(90 * time.Second)
-		want(t, w.get("/"), "nightly report", "1m30s", fmt.Sprint(g.Fence()), url.QueryEscape(a.Process()))
+		want(t, w.get("/"), "nightly report", "1m30s", fmt.Sprint(g.Fence()),
+			url.QueryEscape(a.Process()))
 		want(t, w.get("/lock?name=job"), "nightly report", "me too", g.Session().Hex(), b.Process())
 		want(t, w.get("/processes"), a.Process(), b.Process(), "waits for")
 		page := w.get("/elections")
@@ -269,7 +274,8 @@ func takeover(t *testing.T, written bool) {
 			{Key: "pingMS", Value: pingTime.Milliseconds()}})
 		_ = w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)},
 			{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: dead}, {Key: "fence", Value: int64(7)},
-			{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()}})
+			{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "takeoverMS",
+				Value: takeoverTime.Milliseconds()}})
 		w.open("/", nil)
 		time.Sleep(takeoverTime + time.Second)
 		want(t, w.get("/?show=silent"), "job", "silent", "1 to 1 of 1<")
@@ -351,10 +357,12 @@ func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 				time.Sleep(10 * time.Second)
 			}
 			page := main(w.get("/lock?name=job"))
-			if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 || n != 1 {
+			if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 ||
+				n != 1 {
 				t.Errorf("released %v: %d bars and %d acquisitions, want one", released, bars, n)
 			}
-			if strings.Contains(page, "fence 1\n") || strings.Contains(page, `>1</dd>`) || strings.Contains(page, "end is not known") {
+			if strings.Contains(page, "fence 1\n") || strings.Contains(page, `>1</dd>`) ||
+				strings.Contains(page, "end is not known") {
 				t.Errorf("released %v: a holding that nobody had:\n%s", released, page)
 			}
 		}
@@ -380,7 +388,8 @@ func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		page := main(w.get("/lock?name=job"))
 		want(t, page, "From the written history")
-		if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 || n != 1 {
+		if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 ||
+			n != 1 {
 			t.Errorf("%d bars and %d acquisitions, want one", bars, n)
 		}
 	})

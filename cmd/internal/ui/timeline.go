@@ -149,7 +149,8 @@ func draw(all []*holding, w window, byProcess bool) timeline {
 		if end.IsZero() || end.After(w.to) {
 			end = w.to
 		}
-		if h.from.IsZero() || !end.After(w.from) && !h.from.Equal(end) || h.from.After(w.to) || end.Before(w.from) {
+		if h.from.IsZero() || !end.After(w.from) && !h.from.Equal(end) || h.from.After(w.to) ||
+			end.Before(w.from) {
 			continue
 		}
 		name, href := h.lock, lockHref(h.lock)

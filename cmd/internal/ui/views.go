@@ -404,7 +404,8 @@ func (s *Server) timeline(r *http.Request, now *state, all []*holding, byProcess
 	}
 	end := cmp.Or(now.now, s.clock.Now().Wall)
 	live := true
-	if until, err := strconv.ParseInt(r.URL.Query().Get("until"), 10, 64); err == nil && until > 0 && until < end.Unix() {
+	if until, err := strconv.ParseInt(r.URL.Query().Get("until"), 10, 64); err == nil && until > 0 &&
+		until < end.Unix() {
 		end, live = time.Unix(until, 0).UTC(), false
 	}
 	d := spans[at].D
@@ -414,7 +415,8 @@ func (s *Server) timeline(r *http.Request, now *state, all []*holding, byProcess
 	}
 	t.Earlier = with(r, "until", strconv.FormatInt(end.Add(-d/2).Unix(), 10))
 	if !live {
-		t.Later, t.Live = with(r, "until", strconv.FormatInt(end.Add(d/2).Unix(), 10)), with(r, "until", "")
+		t.Later, t.Live = with(r, "until", strconv.FormatInt(end.Add(d/2).Unix(), 10)), with(r, "until",
+			"")
 	}
 	if at > 0 {
 		t.Closer = with(r, "span", spans[at-1].Word)

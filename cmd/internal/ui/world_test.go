@@ -124,7 +124,8 @@ func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 }
 
 // wait lets a caller stand in line, and hold the lock once it has it, until the test ends.
-func (w *world) wait(ctx context.Context, m *distlock.Manager, name string, opts ...distlock.Option) {
+func (w *world) wait(ctx context.Context, m *distlock.Manager, name string,
+	opts ...distlock.Option) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -159,7 +160,8 @@ func (w *world) circle(one, other string) {
 }
 
 // request asks the page for something.
-func (w *world) request(method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
+func (w *world) request(method, target string,
+	change func(*http.Request)) *httptest.ResponseRecorder {
 	w.t.Helper()
 	r := httptest.NewRequestWithContext(w.t.Context(), method, target, http.NoBody)
 	r.Host = "localhost:8087"

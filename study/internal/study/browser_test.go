@@ -47,7 +47,8 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(t.TempDir(), "study.html")
-	if err := os.WriteFile(page, []byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)), 0o600); err != nil {
+	if err := os.WriteFile(page, []byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

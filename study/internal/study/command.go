@@ -74,7 +74,8 @@ var accidentNames = map[accident]string{
 
 // send sends a command and waits for its answer. The goroutine of a process that dies meanwhile
 // ends here.
-func (p *process) send(kind Kind, op string, text func() string, apply func() error, answer func() string) error {
+func (p *process) send(kind Kind, op string, text func() string, apply func() error,
+	answer func() string) error {
 	c := &command{p: p, kind: kind, op: op, text: text, apply: apply, answer: answer, limit: 30 * time.Second}
 	c.submit()
 	select {

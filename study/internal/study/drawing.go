@@ -21,7 +21,8 @@ func (w *page) drawing(p Play) {
 	}
 	lanes := len(p.Processes)
 	tall := lanes*laneTall + 40
-	w.add(`<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, drawWidth, tall, esc(strings.Join(p.Outcome.Parts(), ", ")))
+	w.add(`<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, drawWidth, tall,
+		esc(strings.Join(p.Outcome.Parts(), ", ")))
 	for i, proc := range p.Processes {
 		top := i * laneTall
 		w.add(`<text x="2" y="%d">%s</text>`, top+14, esc(proc.Name))
@@ -111,7 +112,8 @@ func (p Play) running(process int, stretches []Bar) []Bar {
 
 // pings draws the pings of each process below its bar.
 func (w *page) pings(p Play, x func(time.Duration) float64) {
-	good, failed := make([]strings.Builder, len(p.Processes)), make([]strings.Builder, len(p.Processes))
+	good, failed := make([]strings.Builder, len(p.Processes)), make([]strings.Builder,
+		len(p.Processes))
 	last := make([]float64, len(p.Processes))
 	for _, v := range p.Versions {
 		if i := v.By; v.Collection == pings && i >= 0 && len(v.Fields) > 0 && x(v.At)-last[i] > 1.5 {

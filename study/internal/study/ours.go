@@ -125,7 +125,8 @@ func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
 	for {
 		left := end - o.p.w.Now()
 		h, err := o.guard(o.m.Lock(name).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...))
-		if err == nil || errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil || o.p.w.Now()+round > end {
+		if err == nil || errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil ||
+			o.p.w.Now()+round > end {
 			return h, err
 		}
 		o.p.sleep(round)

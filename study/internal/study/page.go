@@ -75,7 +75,8 @@ func (w *page) table(cases []Case, generations []Generation, plays []Play) {
 	}
 	w.add("</tr></thead>\n<tbody>\n")
 	for i, c := range cases {
-		w.add("<tr><th scope=\"row\"><a href=\"#%s\">%s</a></th><td>%s</td>", c.Name, esc(c.Title), esc(c.Hole))
+		w.add("<tr><th scope=\"row\"><a href=\"#%s\">%s</a></th><td>%s</td>", c.Name, esc(c.Title),
+			esc(c.Hole))
 		for j := range generations {
 			o := plays[i*len(generations)+j].Outcome
 			w.add("<td class=\"%s\">%s</td>", verdict(o), esc(strings.Join(o.Parts(), ", ")))
@@ -165,11 +166,13 @@ func anchor(c Case) string {
 
 func (w *page) figure(g Generation, p Play) {
 	o := p.Outcome
-	w.add("<figure class=\"%s\">\n<figcaption><b>%s</b> %s", verdict(o), esc(g.Name), esc(strings.Join(o.Parts(), ", ")))
+	w.add("<figure class=\"%s\">\n<figcaption><b>%s</b> %s", verdict(o), esc(g.Name),
+		esc(strings.Join(o.Parts(), ", ")))
 	for _, l := range o.Losses {
 		w.add("; %s", esc(l.Said()))
 	}
-	w.add("</figcaption>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"%s, %s\">", p.Case, esc(g.Name))
+	w.add("</figcaption>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"%s, %s\">",
+		p.Case, esc(g.Name))
 	w.drawing(p)
 	w.add("</div>\n<div class=\"docs\"><pre aria-label=\"the lock document\"></pre><pre aria-label=\"the ping of its process\"></pre></div>\n</figure>\n")
 }

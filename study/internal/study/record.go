@@ -108,7 +108,8 @@ func (r *record) mark(p *process, kind, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.same = nil
-	r.out.Marks = append(r.out.Marks, Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
+	r.out.Marks = append(r.out.Marks,
+		Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
 }
 
 func (r *record) span(p *process, kind string, from, until time.Duration) {
@@ -318,7 +319,8 @@ func (r *record) result() Record {
 		r.out.Bars = append(r.out.Bars, Bar{Process: t.p.Index, Kind: "holds", From: t.From, Until: t.Works,
 			Label: t.label()})
 		if t.Works < t.Until {
-			r.out.Bars = append(r.out.Bars, Bar{Process: t.p.Index, Kind: "hangs", From: t.Works, Until: t.Until})
+			r.out.Bars = append(r.out.Bars,
+				Bar{Process: t.p.Index, Kind: "hangs", From: t.Works, Until: t.Until})
 		}
 	}
 	order := []string{"holds", "hangs", "paused", "cut"} // as they are drawn

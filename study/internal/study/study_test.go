@@ -54,7 +54,8 @@ func outcomes(visit func(c study.Case, p study.Play)) {
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(_ study.Case, p study.Play) {
-		if o := p.Outcome; p.Generation == study.Ours && (o.TwoTrusted > 0 || o.Stale > 0 || o.GaveUp || o.Overtaken > 1) {
+		if o := p.Outcome; p.Generation == study.Ours &&
+			(o.TwoTrusted > 0 || o.Stale > 0 || o.GaveUp || o.Overtaken > 1) {
 			t.Errorf("%s: %+v", p.Case, o)
 		}
 	})
@@ -141,7 +142,8 @@ func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	c, _, _ := study.FindCase("cut-off")
 	plays, _ := study.Run(t.Context(), []study.Case{c}, study.Generations())
-	if took := plays[0].Outcome.Losses[0].At; took < 16*time.Minute+2*time.Minute || took > 18*time.Minute+time.Minute {
+	if took := plays[0].Outcome.Losses[0].At; took < 16*time.Minute+2*time.Minute ||
+		took > 18*time.Minute+time.Minute {
 		t.Errorf("1.8 took the lock at %v, and the last ping was at 2 min", took)
 	}
 	l := plays[3].Outcome.Losses[0]
@@ -163,7 +165,8 @@ func TestRun_Again_IsTheSame(t *testing.T) {
 	outcomes(func(_ study.Case, p study.Play) {
 		i := slices.IndexFunc(again, func(a study.Play) bool { return a.Case == p.Case && a.Generation == p.Generation })
 		if i >= 0 && !reflect.DeepEqual(again[i], p) {
-			t.Errorf("%s by %s came out in two ways: %v, %v", p.Case, p.Generation, p.Outcome, again[i].Outcome)
+			t.Errorf("%s by %s came out in two ways: %v, %v", p.Case, p.Generation, p.Outcome,
+				again[i].Outcome)
 		}
 	})
 }
@@ -237,7 +240,8 @@ func TestPage_InDocs_IsWhatIsPlayed(t *testing.T) {
 		t.Errorf("docs/study.html differs at byte %d from what is played now; make it again with "+
 			"go run ./study --html docs/study.html\n%.200s", at, page[at:])
 	}
-	if outside := regexp.MustCompile(`(src|href)="(https?:)?//`).FindString(page); outside != "" || len(page) > 1500_000 {
+	if outside := regexp.MustCompile(`(src|href)="(https?:)?//`).FindString(page); outside != "" ||
+		len(page) > 1500_000 {
 		t.Errorf("%d bytes, and %q", len(page), outside)
 	}
 }

@@ -67,7 +67,8 @@ const lockCollection = " lock"
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
-	return quiet && m.Kind == string(Clean) || m.Kind == string(Clock) && m.Answer != errUnreachable.Error()
+	return quiet && m.Kind == string(Clean) || m.Kind == string(Clock) &&
+		m.Answer != errUnreachable.Error()
 }
 
 // changes says which fields of a document are others than before. What an acquisition writes for

@@ -106,7 +106,8 @@ func (b *Balancer) Observe(e distlock.Event) {
 // Run does rounds until ctx ends, in turn with the other balancers. An error of a round is told and
 // the next round comes. manager must have the balancer for its observer. When to run,
 // config.settings says; locks is the database that has it.
-func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store, locks singleton.Store) error {
+func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store,
+	locks singleton.Store) error {
 	b.manager, b.store = manager, store
 	b.tell(Event{Kind: Started})
 	ctx, cancel := context.WithCancel(ctx)

@@ -65,17 +65,22 @@ func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 		t.Fatalf("moved at %v, %v", at, err)
 	}
 	back := cluster.Migration{Chunk: move.Chunk, From: move.To, To: move.From}
-	if _, err := s.Move(t.Context(), back, 4, bson.Timestamp{T: 99}); !errors.Is(err, balancer.ErrStale) {
+	if _, err := s.Move(t.Context(), back, 4, bson.Timestamp{T: 99}); !errors.Is(err,
+		balancer.ErrStale) {
 		t.Errorf("moved with an older fence: %v", err)
 	}
-	if _, err := s.Move(t.Context(), move, 6, bson.Timestamp{T: 99}); !errors.Is(err, balancer.ErrStale) {
+	if _, err := s.Move(t.Context(), move, 6, bson.Timestamp{T: 99}); !errors.Is(err,
+		balancer.ErrStale) {
 		t.Errorf("moved from a shard that the chunk has left: %v", err)
 	}
-	changed, round := move.Changed("p", 5, at, "host", 1, time.Unix(int64(at.T), 0)), cluster.NewRound("p", 5, at)
+	changed, round := move.Changed("p", 5, at, "host", 1,
+		time.Unix(int64(at.T), 0)), cluster.NewRound("p", 5, at)
 	foreign := client.Database("test").Collection("demo_changelog")
 	_, err = foreign.InsertMany(t.Context(), []any{
-		bson.M{"_id": "1", "what": "split", "ns": 5}, bson.M{"_id": "2", "what": cluster.Moved, "details": bson.M{"from": 7}}})
-	if err := errors.Join(err, s.Record(t.Context(), changed), s.Save(t.Context(), round)); err != nil {
+		bson.M{"_id": "1", "what": "split", "ns": 5}, bson.M{"_id": "2", "what": cluster.Moved,
+			"details": bson.M{"from": 7}}})
+	if err := errors.Join(err, s.Record(t.Context(), changed),
+		s.Save(t.Context(), round)); err != nil {
 		t.Fatal(err)
 	}
 	round.Moves = 1
@@ -83,7 +88,8 @@ func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds, changes, err := s.History(t.Context())
-	if err != nil || len(rounds) != 1 || rounds[0] != round || len(changes) != 1 || changes[0].Details != changed.Details {
+	if err != nil || len(rounds) != 1 || rounds[0] != round || len(changes) != 1 ||
+		changes[0].Details != changed.Details {
 		t.Errorf("want %+v and %+v, got %+v and %+v, %v", round, changed, rounds, changes, err)
 	}
 }

@@ -161,7 +161,8 @@ func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	begins := map[Text]Chunk{}
 	for _, chunk := range chunks {
 		if other, ok := begins[chunk.Min]; ok {
-			return nil, broken(chunk, "min", "is that of chunk %q, too", catalog.Printable(other.Name(), 200))
+			return nil, broken(chunk, "min", "is that of chunk %q, too",
+				catalog.Printable(other.Name(), 200))
 		}
 		begins[chunk.Min] = chunk
 	}
@@ -189,7 +190,8 @@ func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 func (n Collection) limits() (lowest, highest Text, err error) {
 	var key bson.D
 	if bson.UnmarshalExtJSON([]byte(n.Key), false, &key) != nil || len(key) == 0 {
-		return "", "", malformed(CollectionsCollection, n.NS, "key", "must be a document that is not empty")
+		return "", "", malformed(CollectionsCollection, n.NS, "key",
+			"must be a document that is not empty")
 	}
 	bound := func(v any) Text {
 		for i := range key {

@@ -46,7 +46,8 @@ func Load(name string, source io.Reader) (Cluster, error) {
 	for i, n := range []int{len(c.Shards), len(c.Collections), len(c.Chunks)} {
 		if n == 0 {
 			return Cluster{}, fmt.Errorf("load %s: there is no document of config.%s; export it too: mongoexport "+
-				"-d config -c %[2]s", name, []string{ShardsCollection, CollectionsCollection, ChunksCollection}[i])
+				"-d config -c %[2]s", name, []string{ShardsCollection, CollectionsCollection,
+				ChunksCollection}[i])
 		}
 	}
 	if c, err = Assemble(c); err != nil {
@@ -83,7 +84,8 @@ func (c *Cluster) read(all []byte) (line int, err error) {
 func (c *Cluster) add(document []byte) error {
 	var raw bson.Raw
 	if err := bson.UnmarshalExtJSON(document, false, &raw); err != nil {
-		return fmt.Errorf("not a document in extended JSON: %s; %w", catalog.Printable(err.Error(), 200), errExport)
+		return fmt.Errorf("not a document in extended JSON: %s; %w", catalog.Printable(err.Error(), 200),
+			errExport)
 	}
 	has := func(field string) bool { return raw.Lookup(field).Type != 0 }
 	switch {

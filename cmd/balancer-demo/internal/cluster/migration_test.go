@@ -27,7 +27,8 @@ func wantDocument(t *testing.T, doc any, want string) {
 	t.Helper()
 	var got, wanted any
 	text, err := bson.MarshalExtJSON(doc, false, false)
-	if err := errors.Join(err, json.Unmarshal(text, &got), json.Unmarshal([]byte(want), &wanted)); err != nil {
+	if err := errors.Join(err, json.Unmarshal(text, &got),
+		json.Unmarshal([]byte(want), &wanted)); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, wanted) {
@@ -87,7 +88,8 @@ func TestRound_Validate_NamesTheField(t *testing.T) {
 	wantDocument(t, good, `{"_id":"p/42","process":"p","fence":42,"moves":3,`+
 		`"entered":{"$timestamp":{"t":5,"i":1}},"left":{"$timestamp":{"t":5,"i":9}},"outcome":"done"}`)
 	var back cluster.Round
-	if err := bson.Unmarshal(marshal(t, good), &back); err != nil || back != good || good.Validate() != nil {
+	if err := bson.Unmarshal(marshal(t, good), &back); err != nil || back != good ||
+		good.Validate() != nil {
 		t.Errorf("want %+v, got %+v, %v, %v", good, back, err, good.Validate())
 	}
 	for field, spoil := range map[string]func(*cluster.Round){

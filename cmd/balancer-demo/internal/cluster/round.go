@@ -51,7 +51,8 @@ func (r Round) Validate() error {
 	case r.Outcome == Done && r.Left.Before(r.Entered):
 		return malformed(RoundsCollection, r.ID, "left", "lies before entered")
 	case r.Outcome != Done && r.Outcome != Lost && r.Outcome != Unfinished:
-		return malformed(RoundsCollection, r.ID, "outcome", "is %q; it must be done, lost or empty", r.Outcome)
+		return malformed(RoundsCollection, r.ID, "outcome", "is %q; it must be done, lost or empty",
+			r.Outcome)
 	}
 	return nil
 }
