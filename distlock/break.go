@@ -24,13 +24,12 @@ import (
 // or that what the lock protects checks the fence. A guard of the Inspector's own Manager is lost
 // before the command is sent.
 //
-// It returns a row with Name, Process, Session and Fence for each process that was granted the
-// lock; one row that is not Held when the lock is free now; none when others hold it still.
+// It returns a row for each process that was granted the lock; one row that is not Held when the
+// lock is free now; none when others hold it still.
 //
-// Errors: [ErrFenceMismatch] when the lock is not as given, or has a foreign holder and no session
-// was given; [ErrBadName]; [ErrBadOption] for a why that is empty or longer than 1,016 bytes, and
-// for two sessions; [ErrOutcomeUnknown]: list the lock again; *MalformedError; [ErrUnavailable];
-// [ErrClosed]; a text as from [New] when the server is not supported.
+// Errors: those of Locks and, for the server, of [New]; [ErrFenceMismatch]; [ErrBadName];
+// [ErrBadOption] for a why that is empty or longer than 1,016 bytes, and for two sessions;
+// [ErrOutcomeUnknown]: list the lock again; *MalformedError.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {

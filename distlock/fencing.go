@@ -117,13 +117,11 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 //
 // Transactions of one guard run one after the other. [TryGuard.Renew] with work's context counts
 // from when it was sent, if the transaction commits; with another context it waits for the end of
-// the transaction, up to Config.CommandTimeout. A release before the end ends the guard, and
-// nothing is committed.
+// the transaction, up to Config.CommandTimeout. A release ends the guard, and nothing is committed.
 //
-// Errors: work's as it is, joined with why the guard is over when it is; *LostError, and then the
-// guard is lost; [ErrNoTransactions], before work is called; [ErrBadOption] when work calls
-// InTransaction of the same guard; [ErrOutcomeUnknown] when the server did not tell whether it
-// committed.
+// Errors: work's, joined with why the guard is over when it is; *LostError, and then the guard is
+// lost; [ErrNoTransactions], before work is called; [ErrBadOption] when work calls InTransaction of
+// the same guard; [ErrOutcomeUnknown] of the commit.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -101,8 +101,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged, or the end of its [Lease] if that is earlier. It is for people and time-outs:
-// whether to trust the guard, Err says. No I/O.
+// acknowledged, or the end of its [Lease] if that is earlier. It is for people and time-outs: to
+// know whether to trust the guard, ask Err. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -113,8 +113,7 @@ func (g *TryGuard) Deadline() time.Time {
 
 // Verify asks the server whether this guard holds the lock, by one read, linearizable on a replica
 // set. Nil means that it did at some instant inside the call; a *LostError that it did not, and the
-// guard is lost then. Errors: those of Err; any other says that the server could not be asked, and
-// changes nothing.
+// guard is lost then. Any error that is not of Err means that the server could not be asked.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -84,8 +84,7 @@ func (m *Manager) Inspector() *Inspector {
 }
 
 // Close disconnects the clients that [NewInspector] made; the methods return [ErrClosed] from then
-// on. Closing again returns nil. The Inspector of a Manager ends with that, and its Close does
-// nothing.
+// on. It does nothing to the Inspector of a Manager, which ends with that.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -111,8 +110,8 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 	return ctx, done, nil
 }
 
-// A LockInfo is one who holds a lock, or waits for it, with what is known of its process. Texts are
-// as stored: escape them before showing them. Times and ages are by the server's clock.
+// A LockInfo is one who holds a lock, or waits for it. Texts are as stored: escape them before
+// showing them. Times and ages are by the server's clock.
 type LockInfo struct {
 	Name    string          // of the lock
 	Place   int             // 1 for the next in line, and so on; 0 for a holder
@@ -153,8 +152,8 @@ func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
 
-// Waiters lists who waits for which lock, by name and place, but not the callers that wait inside
-// their process because a line is full. Errors and cost: those of Locks.
+// Waiters lists who waits for which lock, by name and place, except callers that wait inside their
+// process because a line is full. Errors and cost: those of Locks.
 func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }

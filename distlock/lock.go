@@ -109,8 +109,8 @@ func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard
 }
 
 // Holder returns who holds the lock, the first of several, or nil when nobody does. The answer may
-// be out of date: do not decide by it whether to work. Errors and round trips: those of
-// [Inspector.Holder], which tells more. PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
+// be out of date. Errors and round trips: those of [Inspector.Holder], which tells more.
+// PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Guards are the guards of locks that were acquired together. Safe for concurrent use.
+// Guards are the guards of locks that were acquired together.
 type Guards struct{ guards []*TryGuard }
 
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does,
@@ -108,7 +108,7 @@ func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
 // Context returns a context that ends when any of the locks is lost or released.
 func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
 
-// Err returns nil while all guards may be trusted, else the first one's error. No I/O.
+// Err returns nil while all guards may be trusted, else the first one's error.
 func (g *Guards) Err() error {
 	for _, one := range g.guards {
 		if err := one.Err(); err != nil {

@@ -216,8 +216,7 @@ func (m *Manager) closing() bool {
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has
 // ended already it makes one try, within CommandTimeout. The error lists what may still be held,
-// until it is taken over. Closing again waits for the first Close, within its own ctx, and returns
-// nil.
+// until it is taken over. Closing again waits for the first Close and returns nil.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)

@@ -34,7 +34,7 @@ type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that tells all of them in turn, without the nil ones; nil of none.
+// Observers returns an Observer that tells all of them in turn; nil of none.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {

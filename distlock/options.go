@@ -76,8 +76,8 @@ func Permits(n int) Option {
 }
 
 // Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
-// search for deadlocks; without arguments: none. A context from [TryGuard.Context] says it, too;
-// Holding overrides that. Without either the search cannot find the caller's deadlocks.
+// search for deadlocks; without arguments: none. Without it the guards whose contexts Lock was
+// given count.
 func Holding(guards ...*TryGuard) Option {
 	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
 }
