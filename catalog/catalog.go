@@ -34,9 +34,9 @@ type Locks interface {
 	// granted the lock by it, and it may tell a grant of the same instant again. Nothing else that it
 	// returns beside an error counts. A document that ParseLock rejects is left unchanged:
 	// *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may leave what was
-	// damaged while it held it, and Break without a session does not look at the one that stands there.
-	// Only Enter makes a document; of the others one that is missing is ErrNoMatch. Errors: those of the
-	// transition, *MalformedError, ErrUnknownOutcome.
+	// damaged while it held it, and Break without a session does not look at the one that stands
+	// there. Only Enter makes a document; of the others one that is missing is ErrNoMatch. Errors:
+	// those of the transition, *MalformedError, ErrUnknownOutcome.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
 	// Read returns the lock document by the strongest read the server has (linearizable on a
@@ -60,7 +60,7 @@ type Pings interface {
 	// Witness leaves in the ping document of a silent process what a contender saw of it, in place
 	// of what watched shows of that: a compare-and-set on watched.Seq. The next ping takes it away.
 	// Errors: ErrNoMatch when the process has pinged, is condemned or foreign, or somebody else has
-	// left what he saw; ErrUnknownOutcome.
+	// left what it saw; ErrUnknownOutcome.
 	Witness(ctx context.Context, watched Ping, s Sight) error
 
 	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
@@ -99,7 +99,7 @@ type Pings interface {
 
 	// PruneLocks deletes lock documents that are free, have no line, were acquired the last time
 	// before an instant (by the server's clock), and whose fence is below that instant in
-	// milliseconds, so that whoever acquires the name next has a larger one. It looks at most
+	// milliseconds, so that the next holder of the name has a larger one. It looks at most
 	// documents behind the name after, in their order, and returns where to go on; "" at the end. A
 	// document that changes meanwhile stays.
 	PruneLocks(ctx context.Context, before time.Time, after string, most int) (pruned int, next string, err error)
@@ -120,7 +120,7 @@ type Transactions interface {
 	// s among the holders}. So either the transaction commits while s holds the lock, and a
 	// takeover waits for it; or the takeover came first, and nothing of the transaction remains.
 	// That write is the last one, so that nobody waits for run; but once there was a conflict it is
-	// the first one, so that who touches the lock document waits instead: however often that is,
+	// the first one, so that others who touch the lock document wait instead: however often that is,
 	// run is not called a third time for it. Its context carries the transaction, and Renew and
 	// PutFirst of s with that context are part of it. Everything is bounded by ctx. Errors: those
 	// of run as they are; ErrNoMatch when s does not hold the lock; ErrNoTransactions, before run
@@ -162,22 +162,22 @@ type Request struct {
 
 // Places returns how many places of a line there are for the request, whose process stands there
 // already or does not.
-func (g Request) Places(stands bool) int {
+func (r Request) Places(stands bool) int {
 	most := MaxWaiters
 	if stands {
 		most -= ReservedPlaces
 	}
-	if g.Behind > 0 {
-		most = min(most, g.Behind)
+	if r.Behind > 0 {
+		most = min(most, r.Behind)
 	}
 	return most
 }
 
 // Check refuses a grant that no document could keep: one for a permit without a limit of at least
 // 1.
-func (g Request) Check() error {
-	if g.Mode == Permit && g.Limit < 1 {
-		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", g.Mode, g.Limit)
+func (r Request) Check() error {
+	if r.Mode == Permit && r.Limit < 1 {
+		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", r.Mode, r.Limit)
 	}
 	return nil
 }
@@ -190,7 +190,8 @@ type Holder struct {
 	// Renewal is the number of its lease's last renewal that was watched: a renewal in between
 	// wins. Zero when the lease is none of the reasons.
 	Renewal int64
-	// Waits demands that it waits: who was granted the lock meanwhile stays. See package transition.
+	// Waits demands that it waits: a waiter that was granted the lock meanwhile stays. See package
+	// transition.
 	Waits bool
 }
 
@@ -243,7 +244,7 @@ func SummaryOf(sessions []HeldSession) HeldSummary {
 	return t
 }
 
-// SameHolders reports whether two tallies agree on the sessions that hold.
+// SameHolders reports whether two summaries agree on the sessions that hold.
 func (t HeldSummary) SameHolders(as HeldSummary) bool {
 	return t.Count == as.Count && t.FenceSum == as.FenceSum
 }
@@ -280,7 +281,7 @@ type Condemnation struct {
 }
 
 // A Sight is what a contender saw of a silent process: at an instant of the server's clock and of
-// his own the ping stood at a number. Those who come after it count from there, see package
+// its own the ping stood at a number. Those who come after it count from there, see package
 // takeover.
 type Sight struct {
 	Seq   int64

@@ -16,7 +16,7 @@ import (
 // ping interval that is not positive or larger than this is not believed.
 const MaxTakeover = 7 * 24 * time.Hour
 
-// stateOurs is the state of a lock that one of ours holds.
+// stateOurs is the state that this package writes for a held lock.
 const stateOurs = 1
 
 // A Lock is a document of the collection locks, understood.
@@ -277,7 +277,7 @@ func integral(v bson.RawValue) (n int64, problem string) {
 
 // MaxCount bounds the fence and the rev of a free lock: an acquisition raises both. Those of a held
 // one may be larger by MaxCountHeld-MaxCount, more than anybody could ever raise them by, so that
-// whoever took a lock can give it back.
+// a process that took a lock can give it back.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61

@@ -70,7 +70,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	}
 	for _, a := range slices.Concat(l.Grants, l.GrantsOf(l.Process)) {
 		if a.Name != l.Name {
-			t.Errorf("award %+v", a)
+			t.Errorf("grant %+v", a)
 		}
 	}
 }

@@ -262,9 +262,9 @@ func (i *intercepted) HeldOrFree(ctx context.Context, process string, names []st
 	return r.a, r.b, err
 }
 
-func (i *intercepted) EnterTransaction(ctx context.Context, g Request) (Lock, error) {
-	return through(ctx, i.hook, of(OpEnterTransaction, g.Name), func(ctx context.Context) (Lock, error) {
-		return i.inner.EnterTransaction(ctx, g)
+func (i *intercepted) EnterTransaction(ctx context.Context, r Request) (Lock, error) {
+	return through(ctx, i.hook, of(OpEnterTransaction, r.Name), func(ctx context.Context) (Lock, error) {
+		return i.inner.EnterTransaction(ctx, r)
 	})
 }
 

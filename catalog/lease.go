@@ -7,13 +7,13 @@ import (
 )
 
 // A Lease is the life that a holder has given its lock, as the document tells in its field leases.
-// It names the session that it belongs to, so that none of it is left to whoever holds the lock
+// It names the session that it belongs to, so that none of it is left to a later holder of the lock
 // next, whichever manager that is: a lease of a session that does not hold the lock is nobody's.
 type Lease struct {
 	TS   bson.ObjectID
 	Life time.Duration // written as ms; at most MaxTakeover
-	// Number rises with every renewal that is sent. Whoever has seen it stand still for Life has seen
-	// the lease run out.
+	// Number rises with every renewal that is sent. A contender that has seen it stand still for Life
+	// has seen the lease run out.
 	Number int64
 	At     time.Time // the server's clock at the last renewal; zero when unreadable
 	Local  time.Time // the holder's own clock when it was sent; zero when absent

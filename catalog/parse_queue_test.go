@@ -235,22 +235,22 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 	}
 }
 
-func TestParseLock_Grants_AreAwards(t *testing.T) {
+func TestParseLock_Grants_AreRead(t *testing.T) {
 	t.Parallel()
 	doc := lock("grants", catalog.GrantLine(ts, 7, "p")+catalog.GrantLine(ts2, 8, "q"))
 	doc = replace(doc, "evidence", "silent")
 	l, bad := catalog.ParseLock(marshal(t, doc))
-	award := func(ts bson.ObjectID, fence int64, process string) catalog.Grant {
+	grantOf := func(ts bson.ObjectID, fence int64, process string) catalog.Grant {
 		return catalog.Grant{
 			Session: catalog.Session{Name: "balancer", TS: ts}, Process: process, Fence: fence,
 			Evidence: "silent",
 		}
 	}
-	if want := []catalog.Grant{award(ts, 7, "p"), award(ts2, 8, "q")}; bad != nil ||
+	if want := []catalog.Grant{grantOf(ts, 7, "p"), grantOf(ts2, 8, "q")}; bad != nil ||
 		!slices.Equal(l.Grants, want) {
 		t.Errorf("grants\nwant %+v\ngot  %+v, %v", want, l.Grants, bad)
 	}
-	if got := l.GrantsOf("p"); !slices.Equal(got, []catalog.Grant{award(ts, 7, "p")}) {
+	if got := l.GrantsOf("p"); !slices.Equal(got, []catalog.Grant{grantOf(ts, 7, "p")}) {
 		t.Errorf("of the holder: %+v", got)
 	}
 	if got := l.GrantsOf("q"); len(got) > 0 {
@@ -263,7 +263,7 @@ func TestParseLock_Grants_AreAwards(t *testing.T) {
 	}
 }
 
-func TestParseAwards_LinesOfOthers_AreLeftOut(t *testing.T) {
+func TestParseGrants_LinesOfOthers_AreLeftOut(t *testing.T) {
 	t.Parallel()
 	hex := ts.Hex()
 	for _, c := range []struct {
@@ -287,7 +287,7 @@ func TestParseAwards_LinesOfOthers_AreLeftOut(t *testing.T) {
 	}
 }
 
-func TestAwardLine_RoundTrip(t *testing.T) {
+func TestGrantLine_RoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var want []catalog.Grant

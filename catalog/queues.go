@@ -173,16 +173,16 @@ func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermit
 // fewer by ReservedPlaces if its process stands there already; and as few as the request says. Who
 // stood there before and comes back before somebody who came later has a place of its own: fewer
 // than twice MaxWaiters wait, which bounds the document.
-func (l Lock) RoomFor(g Request) bool {
-	later := func(p Participant) bool { return p.Since.After(g.Since) }
-	if !g.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
+func (l Lock) RoomFor(r Request) bool {
+	later := func(p Participant) bool { return p.Since.After(r.Since) }
+	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
 		return len(l.Waiters) < 2*MaxWaiters
 	}
-	stands := slices.ContainsFunc(l.Waiters, func(p Participant) bool { return p.Process == g.Process })
-	return len(l.Waiters) < g.Places(stands)
+	stands := slices.ContainsFunc(l.Waiters, func(p Participant) bool { return p.Process == r.Process })
+	return len(l.Waiters) < r.Places(stands)
 }
 
-// Holders returns who holds the lock, in the order in which they were granted.
+// Holders returns the holders of the lock, in the order in which they got it.
 func (l Lock) Holders() []Participant {
 	switch {
 	case !l.Held:

@@ -73,7 +73,7 @@ const (
 	over
 )
 
-// reopen is deferred by who is about to end a claim: unless it is over its end is in doubt, or did
+// reopen is deferred by a call that ends a claim: unless it is over its end is in doubt, or did
 // not come because of a panic, and somebody else may end it.
 func (c *claimed) reopen() { c.stage.CompareAndSwap(ending, open) }
 

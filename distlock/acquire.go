@@ -147,7 +147,7 @@ func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene
 			return nil, s, acquiring(a.request.Name, err)
 		}
 		if s.Free() {
-			return nil, s, a.settle(ctx, s)
+			return nil, s, a.grantNext(ctx, s)
 		}
 		guard, err = a.clear(ctx, s)
 		if err == nil || !errors.Is(err, catalog.ErrNoMatch) {
@@ -159,9 +159,9 @@ func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene
 	}
 }
 
-// settle decides on a lock that nobody holds. A foreign release may have left a line in it: then it
-// is the first one's, and this attempt does not overtake.
-func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
+// grantNext decides on a lock that nobody holds. A foreign release may have left a line in it: then
+// it is the first one's, and this attempt does not overtake.
+func (a *attempt) grantNext(ctx context.Context, s contend.Scene) error {
 	if s.Lock == nil || len(s.Lock.Waiters) == 0 {
 		return errFree
 	}
@@ -170,7 +170,7 @@ func (a *attempt) settle(ctx context.Context, s contend.Scene) error {
 		a.m.queue.Deliver(grants)
 		return a.answer(s)
 	}
-	return fmt.Errorf("distlock: acquire %s: settle its line: %w", quoted(a.request.Name), err)
+	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.request.Name), err)
 }
 
 // clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an

@@ -74,7 +74,7 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 		wantErr(t, err, distlock.ErrHeld)
 		b.kill()
 		time.Sleep(time.Hour)
-		// It stands in the line itself, and is buried by the same rule.
+		// It stands in the line itself, and is evicted by the same rule.
 		if w.once(20*time.Second, nil) != nil {
 			time.Sleep(time.Minute)
 			if err := w.once(20*time.Second, nil); err != nil {

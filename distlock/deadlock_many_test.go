@@ -20,10 +20,10 @@ type caller struct {
 	waits []<-chan turn
 }
 
-// settle lets callers be told and go on until nobody waits: who is told of a deadlock releases what
-// it holds, and so does who gets what it waits for. It returns how many were told, and when the
-// last was.
-func (w *world) settle(callers []*caller) (told int, last time.Duration) {
+// resolve lets callers be told and go on until nobody waits: who is told of a deadlock releases
+// what it holds, and so does who gets what it waits for. It returns how many were told, and when
+// the last was.
+func (w *world) resolve(callers []*caller) (told int, last time.Duration) {
 	w.t.Helper()
 	start := time.Now()
 	for open := true; open; {
@@ -84,7 +84,7 @@ func TestDeadlock_OfMany_IsToldWithinFiveSeconds(t *testing.T) {
 							procs[i] = w.start(nil)
 						}
 						callers := c.build(w, n, func(i int) *proc { return procs[i%processes] })
-						told, last := w.settle(callers)
+						told, last := w.resolve(callers)
 						t.Logf("%d of %d told within %v", told, n, last)
 						if last > toldAtMost {
 							t.Errorf("the last was told after %v, want at most %v", last, toldAtMost)

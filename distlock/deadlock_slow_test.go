@@ -39,8 +39,8 @@ func (w *world) wake(procs ...*proc) {
 	time.Sleep(2 * time.Second)
 }
 
-// settleSlowly is settle where a release takes its time: callers release side by side.
-func (w *world) settleSlowly(callers []*caller) (told int, last time.Duration) {
+// resolveSlowly is resolve where a release takes its time: callers release side by side.
+func (w *world) resolveSlowly(callers []*caller) (told int, last time.Duration) {
 	w.t.Helper()
 	start := time.Now()
 	var mu sync.Mutex
@@ -85,7 +85,7 @@ func TestDeadlock_SlowServer_IsToldWithinFiveSeconds(t *testing.T) {
 						for i, p := range procs {
 							p.sluggish(uint64(i))
 						}
-						told, last := w.settleSlowly(callers)
+						told, last := w.resolveSlowly(callers)
 						w.wake(procs...)
 						t.Logf("%d told within %v", told, last)
 						if last > toldAtMost {

@@ -235,7 +235,7 @@ func (h *holding) endLost(cause error) bool {
 }
 
 // tellLoss tells of a loss, if there is one, once, after the acquisition and before the release. It
-// waits for whoever is about to tell of the one or the other, which must not be its caller.
+// blocks while another goroutine reports the acquisition or the release; never call it from those.
 func (h *holding) tellLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {

@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/contend"
 )
 
-// heldError tells the caller what is known of whoever is in the way: the first holder that lives as
-// far as anybody can tell, or the first in line.
+// heldError tells the caller what is known of the process in the way: the first holder that lives
+// as far as anybody can tell, or the first in line.
 func (m *Manager) heldError(s contend.Scene) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {

@@ -59,7 +59,7 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 const leaseTrips = 3
 
 // beginLease sends the first renewal of a lock that the server has granted to this attempt, and
-// returns its lease. Whoever was granted the lock by another process learns of it at an unknown
+// returns its lease. A waiter that another process granted the lock learns of it at an unknown
 // time, so the life counts from here.
 func (a *attempt) beginLease(ctx context.Context) (*lease, error) {
 	l := &lease{
@@ -117,7 +117,7 @@ func (l *lease) over(c clock.Clock) error {
 	return l.overAt(c.Now())
 }
 
-// overAt is over for who holds mu.
+// overAt is over for a caller that holds mu.
 func (l *lease) overAt(now clock.Reading) error {
 	if passed := clock.HolderElapsed(l.sent, now); passed >= l.hold {
 		return fmt.Errorf("%w: the last renewal was sent %v ago, and trusted for %v of its life of %v",

@@ -249,10 +249,10 @@ func (m *Manager) close(ctx context.Context) error {
 		}
 	}
 	m.releaseAll(ctx, holds)
-	settled := m.owned.settled(ctx) // attempts under way see closed and undo what they took
+	busy := m.owned.untilIdle(ctx) // attempts under way see closed and undo what they took
 	errs := []error{m.pinger.Close(ctx)}
-	if settled != nil {
-		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", settled))
+	if busy != nil {
+		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", busy))
 	}
 	m.waitForLoops(ctx)
 	return errors.Join(append(errs, m.hangUp(ctx))...)

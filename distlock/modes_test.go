@@ -49,7 +49,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 }
 
 // A reader that dies is taken over by the rule, and the reader that lives keeps its lock.
-func TestShared_OneReaderDies_OnlyItIsBuried(t *testing.T) {
+func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
 		lives := a.mustTry("a", distlock.Shared())

@@ -98,8 +98,8 @@ func (t *ownedSessions) all() []*holding {
 	return holds
 }
 
-// settled waits until no attempt is under way.
-func (t *ownedSessions) settled(ctx context.Context) error {
+// untilIdle waits until no attempt is under way.
+func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	t.mu.Lock()
 	if len(t.attempts) == 0 {
 		t.mu.Unlock()
@@ -156,7 +156,8 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 }
 
 // Owns reports whether a guard or an attempt names ts. A lost guard counts until its user has
-// released it: he may still be winding down, and its lock is freed by its release or by a takeover.
+// released it: the caller may still be winding down, and its lock is freed by its release or by a
+// takeover.
 func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -232,7 +232,7 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 
 // A waiter that dies in the line is taken out by the takeover rule, and never earlier; those who
 // live keep their places.
-func TestLock_FirstWaiterDies_BuriedByTheRule(t *testing.T) {
+func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
 		g := a.mustTry("a")
@@ -248,10 +248,10 @@ func TestLock_FirstWaiterDies_BuriedByTheRule(t *testing.T) {
 		g = w.wantTurn(second)
 		took := time.Since(died)
 		if took < takeoverTime-pingTime-time.Second || took > takeoverTime+2*pingTime {
-			t.Errorf("the dead one was buried after %v, want the takeover time", took)
+			t.Errorf("the dead one was evicted after %v, want the takeover time", took)
 		}
 		if g.TakeoverEvidence() == "" {
-			t.Error("the guard knows no evidence of the burial")
+			t.Error("the guard knows no evidence of the eviction")
 		}
 		w.wantWaiting(third)
 		w.release(g)
@@ -400,7 +400,7 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		if _, err := c.try("b"); !errors.Is(err, distlock.ErrHeld) {
 			t.Errorf("TryLock of a free lock with a line: %v", err)
 		}
-		got := w.wantTurn(done) // settled by the one that was refused
+		got := w.wantTurn(done) // granted by the one that was refused
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		w.release(got)
 	})

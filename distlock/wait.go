@@ -222,10 +222,10 @@ func (w *waiting) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 	}
 	w.leaveLocalLine()
 	if mine, got := lock.HeldBy(a.request.TS); got {
-		for _, award := range lock.Grants {
-			if award.TS == mine.TS && award.Evidence != "" { // in its turn, before a reply told of the line
-				award.Fence = mine.Fence
-				return a.granted(ctx, award)
+		for _, g := range lock.Grants {
+			if g.TS == mine.TS && g.Evidence != "" { // in its turn, before a reply told of the line
+				g.Fence = mine.Fence
+				return a.granted(ctx, g)
 			}
 		}
 		return a.newGuard(ctx, a.mine(lock), "")
@@ -247,7 +247,7 @@ func (w *waiting) over(me *waiter, g *TryGuard) {
 
 // The last places of a line are for those who have waited for longest: a process that had a turn
 // takes the last of them only turnsAPlace turns after it, one of them more for each so many turns.
-// The fence counts the turns. Otherwise who comes back at once would find the place that has just
+// The fence counts the turns. Otherwise a caller that comes back at once would find the place just
 // become free before those who look for one, for ever.
 const (
 	lastPlaces  = catalog.ReservedPlaces / 2
@@ -287,8 +287,8 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (lock catalog.Lock, g *
 // of the questions for grants, see package waitqueue. It returns a guard, errFree when there is
 // room, as a look or an event of this process tells, or why it does not go on.
 //
-// refusal is what the server said last. Whoever was refused twice without a pause, although looks
-// show room, pauses in any case: others are faster, or the server counts otherwise than we do.
+// refusal is what the server said last. After two refusals in a row it pauses even if the
+// look shows room.
 func (w *waiting) pollFullLine(ctx context.Context, me *waiter, refusal error) (*TryGuard, error) {
 	for {
 		sent := w.m.cfg.Clock.Now().Mono
@@ -378,8 +378,8 @@ func (w *waiting) tryToEnter(ctx context.Context, me *waiter) (catalog.Lock, err
 	}
 }
 
-// await waits for the grant. Who has stood there since an instant and loses its place enters again
-// with it.
+// await waits for the grant. A waiter that loses its place enters again as one that has stood there
+// since that instant.
 func (w *waiting) await(ctx context.Context, me *waiter, since time.Time) (*TryGuard, error) {
 	w.last = nil
 	select {

@@ -1,6 +1,6 @@
 // Package election lets one process of many lead: it runs a function in the process that holds a
 // lock of package distlock, and in the next one when that ends. An [Election] is the lock's name, a
-// candidate is who waits for it, a term is one holding of it.
+// candidate is a process that waits for it, a term is one holding of it.
 //
 // # What it does not promise
 //
@@ -30,12 +30,12 @@
 //
 // etcd's Election has the fence (its revision) and no loop, and its Observe never tells that nobody
 // leads. client-go's leaderelection releases while the old leader's function still runs, has no
-// fence, and calls OnStoppedLeading for who never led; every follower reads every two seconds, here
-// a waiting candidate is told.
+// fence, and calls OnStoppedLeading for candidates that never led; every follower reads every two
+// seconds, here a waiting candidate is told.
 //
 // # Names
 //
-// The name is a lock's name, in the same namespace. Who holds it as a plain lock is shown as a
+// The name is a lock's name, in the same namespace. A holder of it as a plain lock is shown as a
 // leader without metadata, and keeps candidates waiting. A name that is used [distlock.Shared] or
 // with [distlock.Permits] is refused with [ErrMode].
 package election

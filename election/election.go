@@ -55,10 +55,9 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 //
 // It returns the cause of ctx once that has ended and fn has returned, joined with what fn returned
 // if that is something else; with [Once] nil or what ended the term wrongly: the error of fn, a
-// *distlock.LostError, a
-// *distlock.ReleaseError. Other errors end it at once: [ErrMode], [ErrRunning], [distlock.ErrBadOption],
-// [distlock.ErrBadName], [distlock.ErrClosed], and what makes waiting hopeless, see
-// [distlock.DistributedLock.Lock].
+// *distlock.LostError, a *distlock.ReleaseError. Other errors end it at once: [ErrMode],
+// [ErrRunning], [distlock.ErrBadOption], [distlock.ErrBadName], [distlock.ErrClosed], and what
+// makes waiting hopeless, see [distlock.DistributedLock.Lock].
 //
 // Round trips: one at the beginning, then those of Lock and Release.
 func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
@@ -188,7 +187,7 @@ func (e *Election) Resign(ctx context.Context) error {
 // Handover ends the term that this Election is in as Resign does, but for the named candidate: the
 // one whose process id or metadata is to, the first in line of several. It puts the candidate at
 // the front of the line, before the function is told to end; then the command that ends this term
-// begins its one, so that there is no instant without a leader in the lock document, and none with
+// begins the next, so that there is no instant without a leader in the lock document, and none with
 // two. It returns nil when the candidate led at a look afterwards.
 //
 // A candidate that is not in line, or has not pinged for two ping intervals, is refused with

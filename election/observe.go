@@ -12,17 +12,17 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Candidate is one who stands in an election.
+// A Candidate is a process that stands in an election.
 type Candidate struct {
 	Process string // the process id
-	// Metadata is what the candidate gave by [Metadata]; empty for who wants the name as a plain lock.
+	// Metadata is what the candidate gave by [Metadata]; empty for a waiter for a plain lock.
 	Metadata string
 	// Session is the lock session: one place in the line, and the term that follows from it.
 	Session bson.ObjectID
 	Since   time.Time // when it came to stand, or to lead, by the server's clock; zero when unknown
 }
 
-// A Leader is who leads at a reading, or nobody.
+// A Leader is the process that leads at a reading, or nobody.
 type Leader struct {
 	Candidate
 	Fence  int64

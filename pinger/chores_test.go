@@ -126,14 +126,14 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 // plantPlace puts a waiter of a process into the line of a lock that stands there already.
 func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session {
 	t.Helper()
-	g := catalog.Request{
+	r := catalog.Request{
 		Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process,
 		Takeover: takeover,
 	}
-	if _, err := catalogtest.On(b.mem).Enter(t.Context(), g, catalog.Queue); err != nil {
+	if _, err := catalogtest.On(b.mem).Enter(t.Context(), r, catalog.Queue); err != nil {
 		t.Fatal(err)
 	}
-	return g.Session
+	return r.Session
 }
 
 // Tries to break: a place in a line that no attempt of the process owns, as a command leaves it
@@ -405,10 +405,10 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	}
 }
 
-// Tries to break: a doubt belongs to the process id under whose term the command was sent. An id that
-// was given up before Close takes its doubt along: what a late command takes under it Close cannot
-// look for, and says so; but what stands under a twin's id is the twin's. The next id has no share in
-// it, whatever becomes of that.
+// Tries to break: a doubt belongs to the process id under whose term the command was sent. An id
+// that was given up before Close takes its doubt along: what a late command takes under it Close
+// cannot look for, and says so; but what stands under a twin's id is the twin's. The next id has no
+// share in it, whatever becomes of that.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {

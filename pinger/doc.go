@@ -42,13 +42,13 @@
 // new id. Where a late ping or the copy of a ping came first and made the document, the removal is
 // not noticed. That is harmless:
 //
-//   - The document had no mark. Then no lock was taken from the process, since a holder is condemned
-//     before it is overtaken; whoever finds no document inserts a condemned one, and that no ping
-//     matches, neither a late one nor the next.
+//   - The document had no mark. Then no lock was taken from the process, since a holder is
+//     condemned before it is overtaken; whoever finds no document inserts a condemned one, and that
+//     no ping matches, neither a late one nor the next.
 //   - The document was condemned, and an operator removed it, or it was pruned after four days.
 //     Then the process had been silent for the takeover time, so the term of every guard it had is
 //     over by its own clock and is not revived. The next ping begins another term under the old id;
-//     its acquisitions have new sessions, and a burial names the old ones.
+//     its acquisitions have new sessions, and an eviction names the old ones.
 //   - The process has closed, or has taken a new id. Then the document stands for no guard. A
 //     contender that watches begins anew, once; then it is pruned.
 //

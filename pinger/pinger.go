@@ -35,8 +35,8 @@ type Owner interface {
 	// the store's answer does not show. The answer may have been stale: ask again before
 	// ending anything.
 	Vanished(ctx context.Context, s catalog.Session)
-	// ReleaseInStore takes a session out of its lock, holder or waiter, in one try, and tells
-	// whoever of this process is granted the lock by it. Errors: those of [catalog.Queues.Leave].
+	// ReleaseInStore takes a session out of its lock, holder or waiter, in one try, and tells the
+	// waiter of this process that is granted the lock by it. Errors: those of [catalog.Queues.Leave].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
@@ -192,7 +192,8 @@ func (p *LockPinger) Process() string {
 }
 
 // Steady returns since when pings are acknowledged without a failure, on the process's monotonic
-// clock; ok is false while they are not. Who judges others' pings asks whether the server took any.
+// clock; ok is false while they are not. A contender that judges others' pings asks whether the
+// server took any.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0

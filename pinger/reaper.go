@@ -157,13 +157,13 @@ func (p *LockPinger) standing(ctx context.Context, process string, guards []cata
 	[]catalog.HeldSession, error,
 ) {
 	if len(guards) > tallyAbove {
-		tally, err := p.cfg.Store.HeldSummary(ctx, process)
+		summary, err := p.cfg.Store.HeldSummary(ctx, process)
 		if err != nil {
 			return nil, err
 		}
-		if tally.SameHolders(catalog.SummaryOf(guards)) {
+		if summary.SameHolders(catalog.SummaryOf(guards)) {
 			sessions := slices.Clone(guards)
-			for _, s := range tally.Places {
+			for _, s := range summary.Places {
 				sessions = append(sessions, catalog.HeldSession{Session: s, Waits: true})
 			}
 			return sessions, nil

@@ -47,8 +47,9 @@ type Loop struct {
 // for the round that runs, releases and returns nil.
 //
 // At most one round of a name runs under a trusted guard at any instant; see package distlock for
-// what that rests on. The first round of a new holder is due when the one before left it, and Every
-// after the beginning of a round in which that one died: restarts do not make rounds more frequent.
+// what that rests on. The first round of a new holder is due when the holder before it recorded it,
+// or Every after the beginning of a round in which that holder died: restarts do not make rounds
+// more frequent.
 // Before each round the settings are read, see [ParseSettings]: those that stop it, and those that
 // cannot be understood, are looked at again after 10 s, or after Every if that is less. What went
 // on is in the record, see [List].

@@ -207,8 +207,8 @@ func TestNotices_Close_WakesOneThatWaits(t *testing.T) {
 	}
 }
 
-// The cost of a tally and of a release must not grow with the number of locks.
-func BenchmarkCatalog_AcquireTallyRelease(b *testing.B) {
+// The cost of a summary and of a release must not grow with the number of locks.
+func BenchmarkCatalog_AcquireSummaryRelease(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {
 			c := memcatalog.New(memcatalog.Options{})

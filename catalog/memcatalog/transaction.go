@@ -28,7 +28,7 @@ func (e conflictError) Is(target error) bool      { return target == ErrConflict
 func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
 
 // A Transaction sees the locks as they were when it began, and what it writes nobody else sees
-// before it commits. Whoever wants to write a document that it has written waits until it has
+// before it commits. Another writer of a document that it has written waits until it has
 // ended. Its methods belong to one goroutine.
 type Transaction struct {
 	c     *Catalog
@@ -279,42 +279,42 @@ func holdsIt(l catalog.Lock, s catalog.Session) bool {
 }
 
 // EnterTransaction is documented in [catalog.Queues].
-func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
+func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	const verb = "enter in a transaction"
 	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
+		return catalog.Lock{}, failed(verb, r.Name, err)
 	}
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	if t == nil {
-		return catalog.Lock{}, failed(verb, g.Name, fmt.Errorf("%w: the context carries no transaction",
+		return catalog.Lock{}, failed(verb, r.Name, fmt.Errorf("%w: the context carries no transaction",
 			catalog.ErrNoTransactions))
 	}
 	now := c.now()
-	key := stringKey(g.Name)
+	key := stringKey(r.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	doc, l := t.read(key), catalog.Lock{Name: g.Name}
+	doc, l := t.read(key), catalog.Lock{Name: r.Name}
 	if doc == nil {
-		doc = fields{{"_id", text(g.Name)}, {"state", int32Of(0)}}
+		doc = fields{{"_id", text(r.Name)}, {"state", int32Of(0)}}
 	} else {
 		var bad *catalog.MalformedError
 		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
-			return catalog.Lock{}, failed(verb, g.Name, bad)
+			return catalog.Lock{}, failed(verb, r.Name, bad)
 		}
 	}
 	if l.Held || len(l.Waiters) > 0 {
-		return catalog.Lock{}, failed(verb, g.Name, catalog.ErrNotFree)
+		return catalog.Lock{}, failed(verb, r.Name, catalog.ErrNotFree)
 	}
 	fence := transition.NextFence(l, now)
-	err := t.write(key, doc, set("fence", int64Of(fence)), set("process", text(g.Process)), inc("rev"),
-		set("takeoverMS", int64Of(g.Takeover.Milliseconds())), set("ts", objectIDOf(g.TS)),
-		set("when", dateOf(now)), set("who", text(g.Who)), set("why", text(g.Why)))
+	err := t.write(key, doc, set("fence", int64Of(fence)), set("process", text(r.Process)), inc("rev"),
+		set("takeoverMS", int64Of(r.Takeover.Milliseconds())), set("ts", objectIDOf(r.TS)),
+		set("when", dateOf(now)), set("who", text(r.Who)), set("why", text(r.Why)))
 	if err != nil {
-		return catalog.Lock{}, failed(verb, g.Name, err)
+		return catalog.Lock{}, failed(verb, r.Name, err)
 	}
 	l, bad := catalog.ParseLock(t.writes[key])
 	if bad != nil {
-		return catalog.Lock{}, failed(verb, g.Name, bad)
+		return catalog.Lock{}, failed(verb, r.Name, bad)
 	}
 	return l, nil
 }

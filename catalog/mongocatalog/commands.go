@@ -77,7 +77,7 @@ func deletion(collection string, filter bson.D, limit int32) bson.D {
 	}
 }
 
-// held is the filter for the lock that s holds, whoever wrote its state.
+// held is the filter for the lock that s holds, whichever program wrote its state.
 func held(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name},
@@ -87,15 +87,15 @@ func held(s catalog.Session) bson.D {
 }
 
 // granted is what an acquisition and a takeover write.
-func granted(g catalog.Request) bson.D {
+func granted(r catalog.Request) bson.D {
 	return bson.D{
 		{Key: "$set", Value: bson.D{
 			{Key: "state", Value: int32(1)},
-			{Key: "process", Value: g.Process},
-			{Key: "who", Value: g.Who},
-			{Key: "why", Value: g.Why},
-			{Key: "ts", Value: g.TS},
-			{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+			{Key: "process", Value: r.Process},
+			{Key: "who", Value: r.Who},
+			{Key: "why", Value: r.Why},
+			{Key: "ts", Value: r.TS},
+			{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
 		}},
 		{Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}}},
 		{Key: "$inc", Value: fenced},
@@ -114,10 +114,10 @@ var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 // acquisition takes a free lock for which nobody waits. Its filter is what [catalog.ParseLock] says
 // of such a document, in the words of every server: {state: 0} alone would match the Decimal128 0
 // and an array that holds a 0. What it does not match a look explains.
-func acquisition(g catalog.Request) modification {
+func acquisition(r catalog.Request) modification {
 	return modification{
 		filter: bson.D{
-			{Key: "_id", Value: g.Name},
+			{Key: "_id", Value: r.Name},
 			{Key: "state", Value: bson.D{
 				{Key: "$type", Value: bson.A{"int", "long", "double"}},
 				{Key: "$gte", Value: int32(0)}, {Key: "$lte", Value: int32(0)},
@@ -127,7 +127,7 @@ func acquisition(g catalog.Request) modification {
 			{Key: "sharers", Value: none}, unshared,
 			{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
 		},
-		update: granted(g),
+		update: granted(r),
 		upsert: true,
 	}
 }
@@ -149,12 +149,12 @@ func seeding(s catalog.Session, atLeast int64) modification {
 	}}
 }
 
-// takeover names the session and the process that were watched, of a lock that one has to himself
+// takeover names the session and the process that were watched, of a lock that one has to itself
 // and nobody waits for. What it does not match although it is to be had, such as a document with
 // sharers that a foreign holder left standing, a compare-and-set takes.
-func takeover(g catalog.Request, from catalog.Holder) modification {
+func takeover(r catalog.Request, from catalog.Holder) modification {
 	filter := bson.D{
-		{Key: "_id", Value: g.Name},
+		{Key: "_id", Value: r.Name},
 		{Key: "ts", Value: from.TS}, {Key: "ts.0", Value: absent},
 		{Key: "process", Value: from.Process}, {Key: "process.0", Value: absent},
 		stateHeld, {Key: "state.0", Value: absent},
@@ -162,7 +162,7 @@ func takeover(g catalog.Request, from catalog.Holder) modification {
 		{Key: "sharers", Value: none}, unshared,
 		{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
 	}
-	return modification{filter: append(filter, watched(from)...), update: granted(g)}
+	return modification{filter: append(filter, watched(from)...), update: granted(r)}
 }
 
 // freed is what a release writes: the last holder stays readable, the fence survives.

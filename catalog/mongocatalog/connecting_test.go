@@ -63,7 +63,7 @@ func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = catalogtest.On(store).Enter(t.Context(), grant(), catalog.TryPlain)
+			_, err = catalogtest.On(store).Enter(t.Context(), request(), catalog.TryPlain)
 			if got := verdict(err); err == nil || got != c.want {
 				t.Errorf("want %s, got %s: %v", c.want, got, err)
 			}

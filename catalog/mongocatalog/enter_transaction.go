@@ -18,8 +18,8 @@ import (
 // write that nobody else sees before the transaction ends is what keeps others away, and a write of
 // theirs waits for it or conflicts with it. What is refused is refused by a read, for a write that
 // fails would end the transaction.
-func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	o := onLock("enter in a transaction", g.Name)
+func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
+	o := onLock("enter in a transaction", r.Name)
 	server, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
@@ -34,14 +34,14 @@ func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (cata
 	}
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	raw, err := c.locks.FindOne(within, bson.D{{Key: "_id", Value: g.Name}}).Raw()
+	raw, err := c.locks.FindOne(within, bson.D{{Key: "_id", Value: r.Name}}).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		raw, err = nil, nil
 	}
 	if err != nil {
 		return catalog.Lock{}, o.inTransaction(err)
 	}
-	l := catalog.Lock{Name: g.Name}
+	l := catalog.Lock{Name: r.Name}
 	if raw != nil {
 		var bad *catalog.MalformedError
 		if l, bad = catalog.ParseLock(raw); bad != nil {
@@ -55,7 +55,7 @@ func (c *Catalog) EnterTransaction(ctx context.Context, g catalog.Request) (cata
 	if err != nil {
 		return catalog.Lock{}, err
 	}
-	reply, err := c.db.RunCommand(within, passage(g, raw, fence).inTransaction(o.collection)).Raw()
+	reply, err := c.db.RunCommand(within, passage(r, raw, fence).inTransaction(o.collection)).Raw()
 	if err != nil {
 		return catalog.Lock{}, o.inTransaction(err)
 	}
@@ -93,14 +93,14 @@ func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (i
 }
 
 // passage is the write of a session that holds the lock for its transaction only.
-func passage(g catalog.Request, read bson.Raw, fence int64) modification {
-	m := swap(g.Name, read, catalog.Change{Set: bson.D{
+func passage(r catalog.Request, read bson.Raw, fence int64) modification {
+	m := swap(r.Name, read, catalog.Change{Set: bson.D{
 		{Key: "fence", Value: fence},
-		{Key: "process", Value: g.Process},
-		{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
-		{Key: "ts", Value: g.TS},
-		{Key: "who", Value: g.Who},
-		{Key: "why", Value: g.Why},
+		{Key: "process", Value: r.Process},
+		{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
+		{Key: "ts", Value: r.TS},
+		{Key: "who", Value: r.Who},
+		{Key: "why", Value: r.Why},
 	}})
 	update, _ := m.update.(bson.D) // swap makes no pipeline
 	m.update = append(update, bson.E{

@@ -26,7 +26,7 @@ func Describe(info, hello bson.Raw, database string) catalog.Server {
 
 // Commands are all commands that write, as they are sent.
 func Commands(
-	g catalog.Request, from catalog.Holder, b catalog.Heartbeat, p catalog.Ping, ts bson.ObjectID,
+	r catalog.Request, from catalog.Holder, b catalog.Heartbeat, p catalog.Ping, ts bson.ObjectID,
 ) map[string]bson.D {
 	unnamed := from
 	unnamed.Process = ""
@@ -34,15 +34,15 @@ func Commands(
 	date := time.UnixMilli(5)
 	later := b
 	later.Mine = []time.Time{date, time.UnixMilli(6)}
-	damaged, _ := bson.Marshal(bson.D{{Key: "rev", Value: "x"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: g.TS}})
+	damaged, _ := bson.Marshal(bson.D{{Key: "rev", Value: "x"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: r.TS}})
 	left := catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
 	return map[string]bson.D{
-		"acquire":         acquisition(g).command("locks"),
-		"seed":            seeding(g.Session, 9).command("locks"),
-		"overtake":        takeover(g, from).command("locks"),
-		"overtakeUnnamed": takeover(g, unnamed).command("locks"),
-		"releaseDamaged":  rescue(g.Name, damaged, left),
-		"releasePlain":    plainRelease(g.Session),
+		"acquire":         acquisition(r).command("locks"),
+		"seed":            seeding(r.Session, 9).command("locks"),
+		"overtake":        takeover(r, from).command("locks"),
+		"overtakeUnnamed": takeover(r, unnamed).command("locks"),
+		"releaseDamaged":  rescue(r.Name, damaged, left),
+		"releasePlain":    plainRelease(r.Session),
 		"ping":            beating(b).command("lockpings"),
 		"pingAgain":       beating(later).command("lockpings"),
 		"condemn":         condemning(b.Process, &p, how, time.Time{}).command("lockpings"),
@@ -62,34 +62,34 @@ func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 }
 
 // Turns are the commands of the queue, as they are sent.
-func Turns(g catalog.Request, dead catalog.Holder) map[string]bson.D {
-	permit := g
+func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
+	permit := r
 	permit.Mode, permit.Limit, permit.Holds = catalog.Permit, 3, []bson.ObjectID{dead.TS}
 	change := catalog.Change{
 		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
 	}
 	read, _ := bson.Marshal(bson.D{
-		{Key: "_id", Value: g.Name}, {Key: "state", Value: int32(0)}, {Key: "rev", Value: int64(7)},
+		{Key: "_id", Value: r.Name}, {Key: "state", Value: int32(0)}, {Key: "rev", Value: int64(7)},
 	})
 	return map[string]bson.D{
-		"timed":       {{Key: "pipeline", Value: timed(g.Name)}},
-		"swap":        swap(g.Name, read, change).command("locks"),
-		"swapNone":    swap(g.Name, nil, change).command("locks"),
-		"passage":     passage(g, read, 9).inTransaction("locks"),
-		"awarded":     {{Key: "filter", Value: awarded(g.Process, []string{g.Name})}},
-		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{g.Process})}},
-		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{g.Process})}},
+		"timed":       {{Key: "pipeline", Value: timed(r.Name)}},
+		"swap":        swap(r.Name, read, change).command("locks"),
+		"swapNone":    swap(r.Name, nil, change).command("locks"),
+		"passage":     passage(r, read, 9).inTransaction("locks"),
+		"heldOrFree":  {{Key: "filter", Value: heldOrFree(r.Process, []string{r.Name})}},
+		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{r.Process})}},
+		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},
 		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},
-		"notices":     {{Key: "pipeline", Value: notable("$host.1:" + g.Process)}},
+		"notices":     {{Key: "pipeline", Value: notable("$host.1:" + r.Process)}},
 	}
 }
 
 // Acquisition is the condition of a plain acquisition.
-func Acquisition(g catalog.Request) bson.D { return acquisition(g).filter }
+func Acquisition(r catalog.Request) bson.D { return acquisition(r).filter }
 
 // ShortEntry and ShortDepartures are those of the common cases.
-func ShortEntry(g catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
-	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, g, how)
+func ShortEntry(r catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
+	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, r, how)
 	return parts(m)
 }
 

@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file is the common case of a lock that one holder has to himself, in a document as we write
+// This file is the common case of a lock that one holder has to itself, in a document as we write
 // it: one command with a pipeline of few words, since the server reads and weighs a pipeline anew
 // with every command. What the conditions here do not match is left to a compare-and-set, see
 // compare_and_set.go.
@@ -38,8 +38,8 @@ func setting(values bson.D) bson.D {
 }
 
 // entryOf is transition.Entry with the server's clock.
-func entryOf(g catalog.Request) bson.D {
-	entry := transition.Entry(g, time.Time{})
+func entryOf(r catalog.Request) bson.D {
+	entry := transition.Entry(r, time.Time{})
 	for i, e := range entry {
 		entry[i].Value = any(literal(e.Value))
 		if e.Key == "since" {
@@ -146,32 +146,32 @@ var (
 )
 
 // shortEntry lets g enter a lock that nobody shares: it is made, or free and nobody waits, or held.
-func shortEntry(g catalog.Request) modification {
+func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
-	filter := append(exclusive(g.Name, noRoom(g)...),
+	filter := append(exclusive(r.Name, noRoom(r)...),
 		bson.E{Key: "ts", Value: bson.D{
-			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{g.TS, bson.NilObjectID}},
+			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
 		}},
-		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}},
+		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}},
 		bson.E{Key: "$or", Value: bson.A{free, held(nobodyWaits), held(somebodyWaits)}},
 	)
-	return modification{filter: filter, update: enteringAlone(g), upsert: true}
+	return modification{filter: filter, update: enteringAlone(r), upsert: true}
 }
 
 // noRoom are the conditions of which none may hold where there is a place in line for g, see
 // [catalog.Lock.RoomFor].
-func noRoom(g catalog.Request) []any {
+func noRoom(r catalog.Request) []any {
 	wait := func(n int) bson.E { return bson.E{Key: fmt.Sprintf("waiters.%d", n-1), Value: there} }
 	return []any{
-		bson.D{wait(g.Places(false))},
-		bson.D{wait(g.Places(true)), {Key: "waiters.process", Value: g.Process}},
+		bson.D{wait(r.Places(false))},
+		bson.D{wait(r.Places(true)), {Key: "waiters.process", Value: r.Process}},
 	}
 }
 
 // enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line. It
 // changes nothing where a session stands in the line twice.
-func enteringAlone(g catalog.Request) bson.A {
+func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	take := func(field string, value any) bson.E {
 		return bson.E{Key: field, Value: choose(free, value, "$"+field)}
@@ -184,24 +184,24 @@ func enteringAlone(g catalog.Request) bson.A {
 		call("$set", bson.D{
 			take("evidence", "$$REMOVE"),
 			take("fence", fence),
-			take("grants", grantLine(literal(g.TS.Hex()), fence, literal(catalog.OneLine(g.Process)))),
-			take("process", literal(g.Process)),
+			take("grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
+			take("process", literal(r.Process)),
 			{Key: "rev", Value: choose(fine, call("$add", call("$ifNull", "$rev", int64(0)), int64(1)), "$rev")},
 			take("state", int32(1)),
-			take("takeoverMS", g.Takeover.Milliseconds()),
-			take("ts", g.TS),
+			take("takeoverMS", r.Takeover.Milliseconds()),
+			take("ts", r.TS),
 			{Key: "waiters", Value: choose(free, "$$REMOVE", choose(fine,
-				call("$concatArrays", call("$ifNull", "$waiters", bson.A{}), bson.A{entryOf(g)}), "$waiters"))},
+				call("$concatArrays", call("$ifNull", "$waiters", bson.A{}), bson.A{entryOf(r)}), "$waiters"))},
 			take("when", "$$NOW"),
-			take("who", literal(g.Who)),
-			take("why", literal(g.Why)),
+			take("who", literal(r.Who)),
+			take("why", literal(r.Why)),
 		}),
 		call("$unset", work),
 	}
 }
 
 // shortDeparture lets the one holder go. The first in line, if there is one, wants the lock for
-// himself; the evidence is written for him.
+// itself; the evidence is written for it.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsToldInOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{

@@ -16,9 +16,9 @@ import (
 // and 2.2 beside 14.6 and 3.1, with a permit for each 2 and 3.3 beside 16.4 and 7.4.
 
 // most is how many may hold a lock beside g.
-func most(g catalog.Request) int {
-	if g.Mode == catalog.Permit {
-		return min(int(g.Limit), catalog.MaxHolders)
+func most(r catalog.Request) int {
+	if r.Mode == catalog.Permit {
+		return min(int(r.Limit), catalog.MaxHolders)
 	}
 	return catalog.MaxHolders
 }
@@ -69,10 +69,10 @@ func standsOnce() bson.D {
 // sharedEntry lets g enter a lock that is made, is free and nobody waits for it, or is held in its
 // mode: with room for it and nobody before it, or, for a permit, with a line at whose end it may
 // stand.
-func sharedEntry(g catalog.Request, how catalog.EnterMode) modification {
-	last := fmt.Sprintf("sharers.%d", most(g)-1)
+func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
+	last := fmt.Sprintf("sharers.%d", most(r)-1)
 	alike := func(conditions ...bson.D) bson.D {
-		d := append(shared(g.Mode, g.Limit), bson.E{Key: "sharers.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}})
+		d := append(shared(r.Mode, r.Limit), bson.E{Key: "sharers.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}})
 		for _, c := range conditions {
 			d = append(d, c...)
 		}
@@ -81,23 +81,23 @@ func sharedEntry(g catalog.Request, how catalog.EnterMode) modification {
 	free := append(append(bson.D{stateFree}, noSharers...), nobodyWaits...)
 	full := bson.D{{Key: last, Value: there}}
 	ways := bson.A{free, alike(nobodyWaits, bson.D{{Key: last, Value: absent}})}
-	waits := g.Mode == catalog.Permit && how == catalog.Queue
+	waits := r.Mode == catalog.Permit && how == catalog.Queue
 	if waits {
 		ways = append(ways, alike(full, nobodyWaits), alike(full, somebodyWaits))
 	}
-	filter := append(sharing(g.Name, g.Mode, noRoom(g)...),
+	filter := append(sharing(r.Name, r.Mode, noRoom(r)...),
 		bson.E{Key: "ts", Value: bson.D{
-			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{g.TS, bson.NilObjectID}},
+			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
 		}},
-		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: g.TS}}},
+		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}},
 		bson.E{Key: "$or", Value: ways},
 	)
-	return modification{filter: filter, update: enteringShared(g, waits), upsert: true}
+	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
 // enteringShared makes g a holder if there is room, and else a waiter. It changes nothing where the
 // sharers do not count, or a session stands there twice.
-func enteringShared(g catalog.Request, waits bool) bson.A {
+func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	become := func(field string, value any) bson.E {
 		return bson.E{Key: field, Value: choose(free, value, "$"+field)}
@@ -108,32 +108,32 @@ func enteringShared(g catalog.Request, waits bool) bson.A {
 	set := bson.D{
 		get("evidence", "$$REMOVE"),
 		get("fence", fence),
-		get("grants", grantLine(literal(g.TS.Hex()), fence, literal(catalog.OneLine(g.Process)))),
-		become("mode", string(g.Mode)),
-		become("process", literal(g.Process)),
+		get("grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
+		become("mode", string(r.Mode)),
+		become("process", literal(r.Process)),
 		{Key: "rev", Value: choose(worked("fine"),
 			call("$add", call("$ifNull", "$rev", int64(0)), int64(1)), "$rev")},
 		get("sharers", call("$concatArrays", array("$sharers"), bson.A{bson.D{
-			{Key: "ts", Value: g.TS}, {Key: "process", Value: literal(g.Process)},
-			{Key: "who", Value: literal(g.Who)}, {Key: "why", Value: literal(g.Why)},
-			{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+			{Key: "ts", Value: r.TS}, {Key: "process", Value: literal(r.Process)},
+			{Key: "who", Value: literal(r.Who)}, {Key: "why", Value: literal(r.Why)},
+			{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
 			{Key: "when", Value: "$$NOW"}, {Key: "fence", Value: fence},
 		}})),
 		get("state", int32(1)),
-		become("takeoverMS", g.Takeover.Milliseconds()),
-		become("ts", g.TS),
+		become("takeoverMS", r.Takeover.Milliseconds()),
+		become("ts", r.TS),
 		become("when", "$$NOW"),
-		become("who", literal(g.Who)),
-		become("why", literal(g.Why)),
+		become("who", literal(r.Who)),
+		become("why", literal(r.Why)),
 	}
-	if g.Mode == catalog.Permit {
-		set = append(set, become("limit", g.Limit))
+	if r.Mode == catalog.Permit {
+		set = append(set, become("limit", r.Limit))
 	}
 	room := any(true)
 	if waits {
-		room = call("$lt", call("$size", array("$sharers")), int32(most(g)))
+		room = call("$lt", call("$size", array("$sharers")), int32(most(r)))
 		set = append(set, bson.E{Key: "waiters", Value: choose(every(worked("fine"), not(gets)),
-			call("$concatArrays", array("$waiters"), bson.A{entryOf(g)}), "$waiters")})
+			call("$concatArrays", array("$waiters"), bson.A{entryOf(r)}), "$waiters")})
 	}
 	return bson.A{
 		setting(bson.D{

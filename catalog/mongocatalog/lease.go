@@ -9,7 +9,7 @@ import (
 
 // This file builds what leases need of the commands.
 
-// watched is the condition that the lease of one who has the lock to himself has not been renewed
+// watched is the condition that the lease of one that has the lock to itself has not been renewed
 // since it was watched; none where the lease does not matter. Its renewal leaves no other lease
 // there.
 func watched(h catalog.Holder) bson.D {

@@ -56,7 +56,7 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			read := func(ctx context.Context) error {
-				_, err := catalogtest.On(c).Enter(ctx, grant(), catalog.TryPlain)
+				_, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain)
 				return err
 			}
 			if err := read(t.Context()); err != nil {
@@ -104,7 +104,7 @@ func TestCatalog_CallerGivesUp_NothingLingersForLong(t *testing.T) {
 	}))
 	for range 2 { // nothing lingers with a server that did not answer before
 		begun := time.Now()
-		_, err := catalogtest.On(c).Enter(ctx, grant(), catalog.TryPlain)
+		_, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain)
 		if took := time.Since(begun); !errors.Is(err, catalog.ErrUnknownOutcome) || took > 4*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -147,16 +147,16 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	}
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { // ends with the answer
-		_, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.TryPlain)
+		_, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
 		first <- err
 	}()
 	<-under
 	<-asked
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { // ends with its context
-		g := grant()
-		g.Name = "given up"
-		_, err := catalogtest.On(c).Enter(ctx, g, catalog.TryPlain)
+		r := request()
+		r.Name = "given up"
+		_, err := catalogtest.On(c).Enter(ctx, r, catalog.TryPlain)
 		second <- err
 	}()
 	<-asked
@@ -168,7 +168,7 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
-	if _, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.TryPlain); err != nil { // sent after all that came before
+	if _, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain); err != nil { // sent after all that came before
 		t.Error(err)
 	}
 	for _, command := range s.sent() {

@@ -74,8 +74,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 }
 
 // claim is Enter by [catalog.TryPlain]. One command.
-func (c *Catalog) claim(ctx context.Context, o operation, g catalog.Request) (catalog.Lock, error) {
-	doc, err := c.modify(ctx, o, acquisition(g))
+func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
+	doc, err := c.modify(ctx, o, acquisition(r))
 	// Where a foreign unique index refuses the document, waiting would not help; the server's
 	// error names the index.
 	if index, ok := duplicateKey(err); ok && index == idIndex {

@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func grant() catalog.Request {
+func request() catalog.Request {
 	return catalog.Request{
 		Session: catalog.Session{Name: "balancer", TS: bson.ObjectID{11: 1}},
 		Process: "host:27017:1700000000:uuid", Who: "host:27017:1700000000:uuid:main:42",
@@ -34,11 +34,11 @@ func grant() catalog.Request {
 	}
 }
 
-// held is the lock document after grant.
+// held is the lock document after request.
 func held() bson.D {
-	g := grant()
+	r := request()
 	return bson.D{
-		e("_id", g.Name), e("state", int32(1)), e("process", g.Process), e("ts", g.TS),
+		e("_id", r.Name), e("state", int32(1)), e("process", r.Process), e("ts", r.TS),
 		e("fence", int64(7)),
 	}
 }
@@ -83,16 +83,16 @@ func TestNew_Options(t *testing.T) {
 
 func TestCommands_AreAsRecorded(t *testing.T) {
 	t.Parallel()
-	g := grant()
+	r := request()
 	from := catalog.Holder{Process: "old"}
 	from.TS = bson.ObjectID{11: 2}
 	beat := catalog.Heartbeat{
-		Process: g.Process, Seq: 5, Local: time.UnixMilli(7), Takeover: 15 * time.Minute,
+		Process: r.Process, Seq: 5, Local: time.UnixMilli(7), Takeover: 15 * time.Minute,
 		Interval: 30 * time.Second,
 	}
-	ping := catalog.Ping{Process: g.Process, Seq: 4, HasSeq: true}
-	commands := mongocatalog.Commands(g, from, beat, ping, bson.ObjectID{11: 3})
-	maps.Copy(commands, mongocatalog.Turns(g, from))
+	ping := catalog.Ping{Process: r.Process, Seq: 4, HasSeq: true}
+	commands := mongocatalog.Commands(r, from, beat, ping, bson.ObjectID{11: 3})
+	maps.Copy(commands, mongocatalog.Turns(r, from))
 	for name, command := range commands {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +128,7 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	t.Parallel()
 	s := serve(t, found(held()))
 	c := store(t, s, 3*time.Second)
-	l, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.TryPlain)
+	l, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
 	if err != nil || l.Fence != 7 || !l.Held {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -165,7 +165,7 @@ func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
 		SetWriteConcern(writeconcern.Majority())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalogtest.On(c).Enter(mongo.NewSessionContext(t.Context(), session), grant(), catalog.TryPlain); err != nil {
+	if _, err := catalogtest.On(c).Enter(mongo.NewSessionContext(t.Context(), session), request(), catalog.TryPlain); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
@@ -198,8 +198,8 @@ func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D
 	}
 }
 
-// writing answers reads with a document for every purpose, held by grant or free for a waiter, and
-// writes by a script.
+// writing answers reads with a document for every purpose, held by request or free for a waiter,
+// and writes by a script.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {
@@ -207,7 +207,7 @@ func writing(reply bson.D) func(bson.Raw) bson.D {
 			doc := held()
 			if strings.Contains(command.Lookup("pipeline").String(), "line") {
 				doc = bson.D{e("_id", "line"), e("state", int32(0)), e("waiters", bson.A{
-					transition.Entry(grant(), time.UnixMilli(5))})}
+					transition.Entry(request(), time.UnixMilli(5))})}
 			}
 			return page(bson.D{e("lock", doc), e("now", bson.DateTime(6))})
 		case command.Lookup("find").Type != 0:
@@ -224,47 +224,47 @@ func page(docs ...any) bson.D {
 }
 
 func writes() map[string]func(context.Context, catalog.Catalog) error {
-	g := grant()
+	r := request()
 	ping := &catalog.Ping{Seq: 1, HasSeq: true}
 	type c = catalog.Catalog
 	return map[string]func(context.Context, c) error{
 		"Acquire": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Enter(ctx, g, catalog.TryPlain)
+			_, err := catalogtest.On(c).Enter(ctx, r, catalog.TryPlain)
 			return err
 		},
-		"Confirm": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Confirm(ctx, g); return err },
+		"Confirm": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Confirm(ctx, r); return err },
 		"SeedFence": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).SeedFence(ctx, g.Session, 1)
+			_, err := catalogtest.On(c).SeedFence(ctx, r.Session, 1)
 			return err
 		},
 		"Overtake": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Overtake(ctx, g, catalog.Holder{Session: g.Session})
+			_, err := catalogtest.On(c).Overtake(ctx, r, catalog.Holder{Session: r.Session})
 			return err
 		},
 		"Enter": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Enter(ctx, g, catalog.Queue)
+			_, err := catalogtest.On(c).Enter(ctx, r, catalog.Queue)
 			return err
 		},
-		"Leave": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Leave(ctx, g.Session); return err },
+		"Leave": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Leave(ctx, r.Session); return err },
 		"Evict": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Evict(ctx, catalog.Holder{Session: g.Session}, "silent")
+			_, err := catalogtest.On(c).Evict(ctx, catalog.Holder{Session: r.Session}, "silent")
 			return err
 		},
 		"GrantNext": func(ctx context.Context, c c) error {
 			_, err := catalogtest.On(c).GrantNext(ctx, "in line")
 			return err
 		},
-		"RequestYield": func(ctx context.Context, c c) error { return catalogtest.On(c).RequestYield(ctx, g.Name, "x", "y") },
+		"RequestYield": func(ctx context.Context, c c) error { return catalogtest.On(c).RequestYield(ctx, r.Name, "x", "y") },
 		"Condemn": func(ctx context.Context, c c) error {
-			return c.Condemn(ctx, g.Process, ping, catalog.Condemnation{})
+			return c.Condemn(ctx, r.Process, ping, catalog.Condemnation{})
 		},
 		"Ping": func(ctx context.Context, c c) error {
-			_, err := c.Ping(ctx, catalog.Heartbeat{Process: g.Process, Seq: 1})
+			_, err := c.Ping(ctx, catalog.Heartbeat{Process: r.Process, Seq: 1})
 			return err
 		},
-		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, g.Process) },
+		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, r.Process) },
 		"Break": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Break(ctx, catalog.Session{Name: g.Name}, 7, "x")
+			_, err := catalogtest.On(c).Break(ctx, catalog.Session{Name: r.Name}, 7, "x")
 			return err
 		},
 	}
@@ -355,7 +355,7 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := catalogtest.On(store(t, serve(t, c.answer), 0)).Enter(t.Context(), grant(), catalog.TryPlain)
+			_, err := catalogtest.On(store(t, serve(t, c.answer), 0)).Enter(t.Context(), request(), catalog.TryPlain)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
 			}
@@ -369,9 +369,9 @@ func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{10334, 17419, 17420} {
 		s := serve(t, failure(code, "Resulting document after update is larger than 16777216"))
-		g := grant()
-		g.Mode = catalog.Shared
-		_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), g, catalog.Queue)
+		r := request()
+		r.Mode = catalog.Shared
+		_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), r, catalog.Queue)
 		if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
 			!strings.Contains(err.Error(), "too many hold the lock") {
 			t.Errorf("%d: %v", code, err)
@@ -386,7 +386,7 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
 		`index: process_1 dup key: { process: "x" }`))
-	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.TryPlain)
+	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), request(), catalog.TryPlain)
 	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want an error that names the index, got %v", err)
@@ -425,7 +425,7 @@ func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = catalogtest.On(c).Enter(t.Context(), grant(), catalog.TryPlain)
+	_, err = catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
 	if !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want ErrUnavailable, got %v", err)
 	}

@@ -132,7 +132,7 @@ func (c *Catalog) HeldSummary(ctx context.Context, process string) (catalog.Held
 	var t catalog.HeldSummary
 	exact := true
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.locks.Aggregate(ctx, tally(process))
+		return c.locks.Aggregate(ctx, heldSummary(process))
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {

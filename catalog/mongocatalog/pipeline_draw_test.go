@@ -32,7 +32,7 @@ func drawStep(t *rapid.T) step {
 		return leave(n)
 	case 8, 9, 10:
 		process := rapid.SampledFrom([]string{fmt.Sprint("process-", n), "process-1", ""})
-		s := bury(n, process.Draw(t, "process"))
+		s := evict(n, process.Draw(t, "process"))
 		s.dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 0, 1}).Draw(t, "renewal")
 		return s
 	case 11, 12:

@@ -301,16 +301,16 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 			leave(1), writer(4), reader(5), with(reader(6), catalog.Barge)}},
 		{"BargingPermit", nil, []step{permit(1), permit(2), permit(3),
 			with(permit(4), catalog.Barge), leave(1), with(permit(5), catalog.Barge)}},
-		{"Buried", nil, []step{writer(1), reader(2), bury(1, "wrong"), bury(1, "process-1"),
-			reader(3), bury(2, "process-2"), bury(3, "process-3")}},
-		{"DollarsInTexts", nil, []step{writer(1), dollars(2), dollars(3), leave(1), bury(2, "$process")}},
+		{"Evicted", nil, []step{writer(1), reader(2), evict(1, "wrong"), evict(1, "process-1"),
+			reader(3), evict(2, "process-2"), evict(3, "process-3")}},
+		{"DollarsInTexts", nil, []step{writer(1), dollars(2), dollars(3), leave(1), evict(2, "$process")}},
 		{"ForeignRelease", bson.D{e("_id", "x"), state(0), e("fence", int64(5)),
 			e("waiters", bson.A{entry(reader(2)), entry(reader(3)), entry(writer(4))})},
 			[]step{with(writer(9), catalog.Try), {verb: "grant"}, leave(2), {verb: "grant"}}},
 		{"ForeignOvertake", bson.D{e("_id", "x"), state(2), e("ts", id(7)), e("process", "process-7"),
 			e("mode", "shared"), e("limit", int32(3)), e("sharers", bson.A{entry(reader(1))}),
 			e("waiters", bson.A{entry(reader(2))})},
-			[]step{reader(3), leave(1), bury(1, "process-1"), leave(7)}},
+			[]step{reader(3), leave(1), evict(1, "process-1"), leave(7)}},
 		{"StateAlone", bson.D{e("_id", "x"), state(0)}, []step{{verb: "grant"}, leave(1), permit(1)}},
 		{"HandMadeFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest)+1),
 			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), {verb: "grant"}, leave(2)}},
@@ -555,7 +555,7 @@ func leave(n byte) step {
 	return step{verb: "leave", dead: catalog.Holder{Session: catalog.Session{Name: "x", TS: id(n)}}}
 }
 
-func bury(n byte, process string) step {
+func evict(n byte, process string) step {
 	s := leave(n)
 	s.verb, s.dead.Process, s.evidence = "evict", process, "$silent since noon"
 	return s
@@ -585,8 +585,8 @@ func entry(s step) bson.D {
 	return transition.Entry(s.request, time.UnixMilli(1_700_000_000_000))
 }
 
-// The short burial by a lease is carried out for the renewal that was watched, and for no other.
-func TestPipeline_BurialByLease_NamesTheRenewal(t *testing.T) {
+// The short eviction by a lease is carried out for the renewal that was watched, and for no other.
+func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D
 	for _, s := range []step{enter(1, catalog.Exclusive, 0, catalog.Queue), renew(1, 1, false), renew(1, 2, false),
@@ -597,7 +597,7 @@ func TestPipeline_BurialByLease_NamesTheRenewal(t *testing.T) {
 		}
 	}
 	for renewal, want := range map[int64]int{1: 0, 2: 1, 3: 0} {
-		s := bury(1, "process-1")
+		s := evict(1, "process-1")
 		s.dead.Renewal = renewal
 		if _, short := check(t, evaluated, s, doc, true); short != want {
 			t.Errorf("of renewal %d: %d short forms, want %d", renewal, short, want)

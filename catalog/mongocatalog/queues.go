@@ -38,16 +38,16 @@ func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server,
 
 // fastEntry is the one command of the common case. What it does not match is not changed: the
 // upsert fails with DuplicateKey then, or brings a document in which g does not stand.
-func fastEntry(s catalog.Server, g catalog.Request, how catalog.EnterMode) (modification, bool) {
+func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
-	case g.Mode == catalog.Exclusive && how != catalog.Queue:
-		return acquisition(g), true
+	case r.Mode == catalog.Exclusive && how != catalog.Queue:
+		return acquisition(r), true
 	case !s.PipelineUpdates:
 		return modification{}, false
-	case g.Mode == catalog.Exclusive:
-		return shortEntry(g), true
+	case r.Mode == catalog.Exclusive:
+		return shortEntry(r), true
 	}
-	return sharedEntry(g, how), true
+	return sharedEntry(r, how), true
 }
 
 // standsIn reports whether a session holds the lock or waits for it.
@@ -57,21 +57,21 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised raises the fence of a lock that g has just got, if that was counted up from nothing, so
+// raised raises the fence of a lock that r has just got, if that was counted up from nothing, so
 // that the successor of a document that somebody deletes has a larger one. doc is the document as g
 // left it.
-func (c *Catalog) raised(ctx context.Context, o operation, g catalog.Request, doc bson.Raw, l catalog.Lock) (
+func (c *Catalog) raised(ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock) (
 	catalog.Lock, error,
 ) {
-	if _, holds := l.HeldBy(g.TS); !holds || l.Fence >= transition.Seeded {
+	if _, holds := l.HeldBy(r.TS); !holds || l.Fence >= transition.Seeded {
 		return l, nil
 	}
-	raise := transition.SeedFence{Session: g.Session, AtLeast: l.When.UnixMilli()}
+	raise := transition.SeedFence{Session: r.Session, AtLeast: l.When.UnixMilli()}
 	change, err := raise.Next(l, l.When)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
 	}
-	doc, err = c.trySwap(ctx, o, swap(g.Name, doc, change))
+	doc, err = c.trySwap(ctx, o, swap(r.Name, doc, change))
 	switch {
 	case err != nil:
 		return catalog.Lock{}, err
@@ -176,7 +176,7 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// HeldOrFree is documented in [catalog.Queues]. One command; what is awarded comes in the order of
+// HeldOrFree is documented in [catalog.Queues]. One command; what is held comes in the order of
 // the names.
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
 	grants []catalog.Grant, free []string, err error,
@@ -197,7 +197,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string
 	if s.Kind != catalog.FerretDB {
 		find = find.SetHint(byID).SetProjection(withoutWords)
 	}
-	err = c.find(ctx, o, c.locks, awarded(process, names), find, func(raw bson.Raw) {
+	err = c.find(ctx, o, c.locks, heldOrFree(process, names), find, func(raw bson.Raw) {
 		if l, bad := catalog.ParseLock(raw); bad == nil {
 			locks[l.Name] = l
 		}

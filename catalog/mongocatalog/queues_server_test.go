@@ -143,24 +143,24 @@ func needTransactions(t *testing.T) (*mongocatalog.Catalog, *mongo.Database) {
 func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)
-	g := grant()
+	r := request()
 	before := int64(0)
 	for _, planted := range []bool{false, true, true} { // no document, then ours
 		var inside catalog.Lock
 		err := transaction(t, db, func(ctx context.Context) (err error) {
-			inside, err = c.EnterTransaction(ctx, g)
+			inside, err = c.EnterTransaction(ctx, r)
 			return err
 		})
-		if err != nil || inside.Held || inside.Fence <= before || inside.Who != g.Who {
+		if err != nil || inside.Held || inside.Fence <= before || inside.Who != r.Who {
 			t.Fatalf("document there: %v: %+v, %v", planted, inside, err)
 		}
-		after, err := c.Read(t.Context(), g.Name)
-		if err != nil || after.Held || after.Fence != inside.Fence || after.TS != g.TS {
+		after, err := c.Read(t.Context(), r.Name)
+		if err != nil || after.Held || after.Fence != inside.Fence || after.TS != r.TS {
 			t.Fatalf("after the transaction: %+v, %v", after, err)
 		}
 		before = inside.Fence
 	}
-	if l, err := catalogtest.On(c).Enter(t.Context(), g, catalog.Try); err != nil || l.Fence <= before {
+	if l, err := catalogtest.On(c).Enter(t.Context(), r, catalog.Try); err != nil || l.Fence <= before {
 		t.Errorf("the next holder's fence must be above %d: %+v, %v", before, l, err)
 	}
 }
@@ -183,9 +183,9 @@ func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t 
 		for name, want := range map[string]error{
 			"x": catalog.ErrNotFree, "left": catalog.ErrNotFree, "damaged": catalog.ErrMalformed,
 		} {
-			g := grant()
-			g.Name = name
-			if _, err := c.EnterTransaction(ctx, g); !errors.Is(err, want) {
+			r := request()
+			r.Name = name
+			if _, err := c.EnterTransaction(ctx, r); !errors.Is(err, want) {
 				t.Errorf("%s: want %v, got %v", name, want, err)
 			}
 		}
@@ -215,10 +215,10 @@ func TestCatalog_OnServer_EnterTransaction_ManyAtOnce_OneAtATime(t *testing.T) {
 	for i := range loops {
 		looping.Go(func() {
 			for range each {
-				g := grant()
-				g.TS = bson.NewObjectID()
+				r := request()
+				r.TS = bson.NewObjectID()
 				errs[i] = errors.Join(errs[i], transaction(t, db, func(ctx context.Context) error {
-					if _, err := c.EnterTransaction(ctx, g); err != nil {
+					if _, err := c.EnterTransaction(ctx, r); err != nil {
 						return err
 					}
 					_, err := work.UpdateByID(ctx, "n", bson.D{e("$inc", bson.D{e("n", int32(1))})})
@@ -237,7 +237,7 @@ func TestCatalog_OnServer_EnterTransaction_ManyAtOnce_OneAtATime(t *testing.T) {
 func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)
-	inside, taken, fence := grant(), error(nil), int64(0)
+	inside, taken, fence := request(), error(nil), int64(0)
 	err := transaction(t, db, func(ctx context.Context) error {
 		l, err := c.EnterTransaction(ctx, inside)
 		if err != nil {
@@ -264,7 +264,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 func TestCatalog_OnServer_EnterTransaction_WithoutOne_SaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	c, _, s := serverStore(t)
-	_, err := c.EnterTransaction(t.Context(), grant())
+	_, err := c.EnterTransaction(t.Context(), request())
 	if !errors.Is(err, catalog.ErrNoTransactions) ||
 		s.Transactions && !strings.Contains(err.Error(), "WithTransaction") {
 		t.Errorf("%v", err)
@@ -305,7 +305,7 @@ func TestCatalog_OnServer_Notices_CancelledNextReturnsSoon(t *testing.T) {
 func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 	t.Parallel()
 	c, db, n := needNotices(t)
-	if _, err := catalogtest.On(c).Enter(t.Context(), grant(), catalog.Queue); err != nil {
+	if _, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.Queue); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Collection("locks").Drop(t.Context()); err != nil {
@@ -340,7 +340,7 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	for _, want := range []string{"x", "other"} {
 		grants, err := n.Next(t.Context())
 		if err != nil || len(grants) != 1 || grants[0].Name != want || grants[0].TS != id(2) {
-			t.Fatalf("want one award of %s, got %+v, %v", want, grants, err)
+			t.Fatalf("want one grant of %s, got %+v, %v", want, grants, err)
 		}
 	}
 }

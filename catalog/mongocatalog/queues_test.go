@@ -48,11 +48,11 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 				}
 				return page(bson.D{e("lock", c.doc), e("now", bson.DateTime(6))})
 			})
-			l, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.Queue)
+			l, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), request(), catalog.Queue)
 			if !errors.Is(err, c.want) || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 2 {
 				t.Errorf("%d commands, %v", len(s.sent()), err)
 			}
-			if _, holds := l.HeldBy(grant().TS); holds != (c.want == nil) {
+			if _, holds := l.HeldBy(request().TS); holds != (c.want == nil) {
 				t.Errorf("it holds: %v", holds)
 			}
 		})
@@ -75,7 +75,7 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 		}
 		return page()
 	})
-	_, err := catalogtest.On(store(t, s, 0)).Enter(ctx, grant(), catalog.Queue)
+	_, err := catalogtest.On(store(t, s, 0)).Enter(ctx, request(), catalog.Queue)
 	if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) || readings.Load() != 3 {
 		t.Errorf("want the end of the caller at the third reading, got %v at the %d.", err, readings.Load())
 	}
@@ -84,7 +84,7 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, strings.ReplaceAll(firstUpsert, "_id_", "process_1")))
-	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), grant(), catalog.Queue)
+	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), request(), catalog.Queue)
 	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 1 ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want one command and the index, got %d, %v", len(s.sent()), err)
@@ -95,7 +95,7 @@ func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 // waits costs a command more; from then on the line is expected.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
-	g := grant()
+	r := request()
 	waits := true
 	s := serve(t, func(command bson.Raw) bson.D {
 		switch {
@@ -103,7 +103,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 			return bson.D{e("ok", 1.0), e("n", map[bool]int32{false: 1}[waits])}
 		case waits:
 			return found(append(held(), e("when", bson.DateTime(5)), e("now", bson.DateTime(5)),
-				e("grants", catalog.GrantLine(g.TS, 7, g.Process))))(command)
+				e("grants", catalog.GrantLine(r.TS, 7, r.Process))))(command)
 		}
 		return found(bson.D{e("_id", "balancer"), e("state", int32(0))})(command)
 	})
@@ -120,7 +120,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	} {
 		waits = step.waits
 		before := len(s.sent())
-		if _, err := catalogtest.On(c).Leave(t.Context(), catalog.Session{Name: g.Name, TS: id(9)}); err != nil {
+		if _, err := catalogtest.On(c).Leave(t.Context(), catalog.Session{Name: r.Name, TS: id(9)}); err != nil {
 			t.Fatal(err)
 		}
 		var sent []string
@@ -141,9 +141,9 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	t.Parallel()
 	for _, now := range []bson.DateTime{5, 6} {
-		g := grant()
+		r := request()
 		answer := found(append(held(), e("when", bson.DateTime(5)), e("now", now),
-			e("grants", catalog.GrantLine(g.TS, 7, g.Process)), e("evidence", "silent")))
+			e("grants", catalog.GrantLine(r.TS, 7, r.Process)), e("evidence", "silent")))
 		s := serve(t, func(command bson.Raw) bson.D {
 			if command.Lookup("updates").Type != 0 {
 				return bson.D{e("ok", 1.0), e("n", int32(0))}
@@ -204,7 +204,7 @@ func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 			defer n.Close(t.Context())
 			for _, want := range []string{"2 9 silent, 3 10 silent", "4 11 "} {
 				grants, err := n.Next(t.Context())
-				if text := awardText(grants); err != nil || text != want {
+				if text := grantText(grants); err != nil || text != want {
 					t.Errorf("want %q, got %q, %v", want, text, err)
 				}
 			}
@@ -215,8 +215,8 @@ func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 	}
 }
 
-// awardText is the session's number, the fence and the evidence of each.
-func awardText(grants []catalog.Grant) string {
+// grantText is the session's number, the fence and the evidence of each.
+func grantText(grants []catalog.Grant) string {
 	var parts []string
 	for _, a := range grants {
 		parts = append(parts, fmt.Sprintf("%d %d %s", a.TS[11], a.Fence, a.Evidence))
@@ -270,7 +270,7 @@ func TestCatalog_EnterTransaction_WithoutATransaction_SendsNothing(t *testing.T)
 	for name, c := range map[string]*mongocatalog.Catalog{
 		"database config": store(t, s, 0), "no session": ownStore(t, s),
 	} {
-		_, err := c.EnterTransaction(context.Background(), grant())
+		_, err := c.EnterTransaction(context.Background(), request())
 		if !errors.Is(err, catalog.ErrNoTransactions) || len(s.sent()) != 0 {
 			t.Errorf("%s: %v, sent %v", name, err, s.sent())
 		}

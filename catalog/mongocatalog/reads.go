@@ -36,9 +36,9 @@ func standingIn(process string) bson.D {
 	return append(d, bson.E{Key: "waiters", Value: ownParties("$waiters", process)})
 }
 
-// tally counts the sessions of a process that hold locks and sums their fences, in a row without a
-// place, and brings a row for each session that waits.
-func tally(process string) bson.A {
+// heldSummary counts the sessions of a process that hold locks and sums their fences, in a row
+// without a place, and brings a row for each session that waits.
+func heldSummary(process string) bson.A {
 	alone := every(isHeld(), call("$eq", "$process", literal(process)))
 	fences := choose(isShared(),
 		each(ownParties("$sharers", process), "$$p.fence"),
@@ -101,8 +101,8 @@ func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
-// awarded is the filter for the locks of those named that process holds, or nobody.
-func awarded(process string, names []string) bson.D {
+// heldOrFree is the filter for the locks of those named that process holds, or nobody.
+func heldOrFree(process string, names []string) bson.D {
 	return append(among("_id", names), bson.E{Key: "$or", Value: bson.A{
 		bson.D{{Key: "process", Value: process}},
 		bson.D{{Key: "sharers.process", Value: process}},

@@ -151,12 +151,12 @@ func TestCatalog_OnServer_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { /
 	if s, err := c.Hello(t.Context()); err != nil || s.Kind == catalog.FerretDB {
 		t.Skipf("a FerretDB does not name the index: %v", err)
 	}
-	g := grant()
-	if _, err := catalogtest.On(c).Enter(t.Context(), g, catalog.TryPlain); err != nil {
+	r := request()
+	if _, err := catalogtest.On(c).Enter(t.Context(), r, catalog.TryPlain); err != nil {
 		t.Fatal(err)
 	}
-	g.Name = "other"
-	_, err = catalogtest.On(c).Enter(t.Context(), g, catalog.TryPlain)
+	r.Name = "other"
+	_, err = catalogtest.On(c).Enter(t.Context(), r, catalog.TryPlain)
 	if err == nil || errors.Is(err, catalog.ErrNotFree) ||
 		errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want an error that names the index, got %v", err)
@@ -176,7 +176,7 @@ func TestCatalog_OnServer_Acquire_Validator_IsCertainlyNotApplied(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = catalogtest.On(c).Enter(t.Context(), grant(), catalog.TryPlain)
+	_, err = catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
 	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "validation") {
 		t.Errorf("want the server's refusal, got %v", err)

@@ -140,8 +140,8 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 
 // catchUp lets a mongos know the latest write to a lock document, by a read of it. A transaction
 // behind a mongos sees what there was at the latest time that it knows, and it learns of a write
-// with the reply, which waits for a majority: whoever is busy there would make every write of ours
-// conflict. A replica set shows the latest state.
+// with the reply, which waits for a majority: a session that is busy there would make every write
+// of ours conflict. A replica set shows the latest state.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {

@@ -87,7 +87,7 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
 	runs := 0
-	err := c.Transact(t.Context(), grant().Session, func(context.Context) error {
+	err := c.Transact(t.Context(), request().Session, func(context.Context) error {
 		runs++
 		server.mu.Lock()
 		defer server.mu.Unlock()
@@ -139,7 +139,7 @@ func TestTransact_CommitOutcome(t *testing.T) {
 			}
 			defer cancel()
 			runs := 0
-			err := store.Transact(ctx, grant().Session, func(context.Context) error { runs++; return nil })
+			err := store.Transact(ctx, request().Session, func(context.Context) error { runs++; return nil })
 			if !errors.Is(err, c.want) || runs != c.runs {
 				t.Errorf("%d runs, %v, want %d and %v", runs, err, c.runs, c.want)
 			}
@@ -152,7 +152,7 @@ func TestTransact_CommitOutcome(t *testing.T) {
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)
-	s := grant().Session
+	s := request().Session
 	inside := func(t *testing.T, want bool, do func() error) {
 		t.Helper()
 		before := len(server.sent())
@@ -182,7 +182,7 @@ func TestTransact_InsideAndOutside(t *testing.T) {
 		other := s
 		other.TS = bson.NewObjectID()
 		inside(t, false, renew(other, ctx))
-		inside(t, false, func() error { _, err := catalogtest.On(c).Enter(ctx, grant(), catalog.TryPlain); return err })
+		inside(t, false, func() error { _, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain); return err })
 		return nil
 	})
 	if err != nil {

@@ -135,15 +135,15 @@ func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
 }
 
 // taken is what an acquisition and a takeover write.
-func taken(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
+func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 	return catalog.Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},
-		{Key: "process", Value: g.Process},
+		{Key: "process", Value: r.Process},
 		{Key: "state", Value: int32(1)},
-		{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
-		{Key: "ts", Value: g.TS},
+		{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
+		{Key: "ts", Value: r.TS},
 		{Key: "when", Value: bson.NewDateTimeFromTime(now)},
-		{Key: "who", Value: g.Who},
-		{Key: "why", Value: g.Why},
+		{Key: "who", Value: r.Who},
+		{Key: "why", Value: r.Why},
 	}}
 }

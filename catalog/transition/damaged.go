@@ -12,7 +12,7 @@ import (
 
 // LeaveDamaged is Leave of a document that [catalog.ParseLock] does not understand, since a hand or
 // a newer version has written it: the session's own entries are taken out, and the lock is free
-// only if nobody else can be seen to hold it. Nobody is granted it: who waits has it when the
+// only if nobody else can be seen to hold it. Nobody is granted it: the next waiter has it when the
 // document is repaired.
 //
 // Errors: why, which says what is wrong with the document, when nobody can tell who else holds the

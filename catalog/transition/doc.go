@@ -5,7 +5,7 @@
 //
 // A transition is always the same four steps, whatever called for it:
 //
-//  1. a session leaves: released, given up, or buried;
+//  1. a session leaves: released, given up, or evicted;
 //  2. a session enters at the end of the line, if it stands nowhere in the document yet;
 //  3. as many from the front of the line as the holders allow become holders, each with a fence of
 //     its own;

@@ -41,21 +41,21 @@ func entrant(f failer, text string) catalog.Request {
 	if err != nil {
 		f.Fatalf("%q: %v", text, err)
 	}
-	g := catalog.Request{
+	r := catalog.Request{
 		Session: catalog.Session{Name: "balancer", TS: session(n)}, Process: process(n),
 		Who: fmt.Sprint("who-", n), Why: fmt.Sprint("why-", n), Takeover: time.Minute,
 	}
 	switch {
 	case text[0] == 's':
-		g.Mode = catalog.Shared
+		r.Mode = catalog.Shared
 	case permit:
 		most, err := strconv.ParseInt(limit, 10, 32)
 		if err != nil {
 			f.Fatalf("%q: %v", text, err)
 		}
-		g.Mode, g.Limit = catalog.Permit, int32(most)
+		r.Mode, r.Limit = catalog.Permit, int32(most)
 	}
-	return g
+	return r
 }
 
 // document writes out the short form of a lock: its holders, a bar, its waiters. Foreign holders
@@ -201,10 +201,10 @@ func put(doc bson.D, key string, v any) bson.D {
 
 // entering, leaving and granting are what the transitions make of a lock; changed says whether
 // there is anything.
-func entering(l catalog.Lock, g catalog.Request, how catalog.EnterMode, now time.Time) (
+func entering(l catalog.Lock, r catalog.Request, how catalog.EnterMode, now time.Time) (
 	c catalog.Change, changed bool, err error,
 ) {
-	c, err = transition.Enter{Request: g, How: how}.Next(l, now)
+	c, err = transition.Enter{Request: r, How: how}.Next(l, now)
 	return c, err == nil && !c.Nothing(), err
 }
 

@@ -71,7 +71,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 }
 
 // Leave takes a session out of the lock: it frees the lock if the session holds it, or takes it out
-// of the line, and grants the lock to whoever is next. When nobody waits everything but the state
+// of the line, and grants the lock to the next in line. When nobody waits everything but the state
 // stays in the document. Of a document that was damaged the session is taken out as well, see
 // [LeaveDamaged]. Errors: ErrNoMatch when the session neither holds the lock nor waits.
 type Leave struct{ catalog.Session }
@@ -83,8 +83,8 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 
 // Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in the
 // document with that process, with that renewal of its lease if one was watched, and in the line if
-// the watched one did. The evidence is written for whoever is granted the lock by it. Errors:
-// ErrNoMatch.
+// the watched one did. The evidence is written for the waiter that is granted the lock by it.
+// Errors: ErrNoMatch.
 type Evict struct {
 	catalog.Holder
 	Evidence string
@@ -154,7 +154,7 @@ func stateOf(l catalog.Lock) state {
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
 // room returns how many parties like next the holders allow besides themselves. It is where their
-// number is bounded: who finds no room waits in line.
+// number is bounded: a contender that finds no room waits in line.
 func (s *state) room(next catalog.Participant) int {
 	held := len(s.holders)
 	switch {
@@ -306,10 +306,10 @@ func party(p catalog.Participant, holder bool) bson.D {
 }
 
 // Entry is the document of a waiter, as it stands in the line.
-func Entry(g catalog.Request, since time.Time) bson.D {
+func Entry(r catalog.Request, since time.Time) bson.D {
 	return party(catalog.Participant{
-		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
-		Takeover: g.Takeover, Since: since, Holds: g.Holds,
+		TS: r.TS, Process: r.Process, Who: r.Who, Why: r.Why, Mode: r.Mode, Limit: r.Limit,
+		Takeover: r.Takeover, Since: since, Holds: r.Holds,
 	}, false)
 }
 

@@ -22,7 +22,7 @@ type life struct {
 	sessions int
 	fences   map[int64]bool // of all grants so far
 	highest  int64
-	settled  bool // the last step was ours, so that the line has moved up
+	movedUp  bool // the last step was ours, so that the line has moved up
 }
 
 func TestQueue_AnyLife(t *testing.T) {
@@ -39,15 +39,15 @@ func TestQueue_AnyLife(t *testing.T) {
 			m.enters(t, g, catalog.Queue)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"":         m.invariants,
-			"enter":    m.enter,
-			"crowd":    m.enter, // more often than anybody leaves
-			"again":    m.enterAgain,
-			"leave":    m.leave,
-			"settle":   m.settle,
-			"release":  m.foreignRelease,
-			"overtake": m.foreignOvertake,
-			"clock":    m.clock,
+			"":           m.invariants,
+			"enter":      m.enter,
+			"crowd":      m.enter, // more often than anybody leaves
+			"again":      m.enterAgain,
+			"leave":      m.leave,
+			"grant next": m.grantNext,
+			"release":    m.foreignRelease,
+			"overtake":   m.foreignOvertake,
+			"clock":      m.clock,
 		})
 	})
 }
@@ -101,7 +101,7 @@ func (m *life) invariants(t *rapid.T) {
 	if len(l.Waiters) > catalog.MaxWaiters || l.Fence < m.highest {
 		t.Fatalf("%d waiters, fence %d after %d", len(l.Waiters), l.Fence, m.highest)
 	}
-	if m.settled && len(l.Waiters) > 0 && fits(holders, l.Waiters[0]) {
+	if m.movedUp && len(l.Waiters) > 0 && fits(holders, l.Waiters[0]) {
 		t.Fatalf("the line stands still: %s", short(l))
 	}
 }
@@ -127,7 +127,7 @@ func (m *life) step(t *rapid.T, c catalog.Change, holders, line []catalog.Partic
 		p, ok := l.HeldBy(granted[i].TS)
 		if a.TS != granted[i].TS || a.Process != granted[i].Process || a.Evidence != evidence || !ok ||
 			p.Fence != a.Fence || !p.Since.Equal(m.now) || p.Who != granted[i].Who {
-			t.Fatalf("award %+v for %+v, who holds as %+v", a, granted[i], p)
+			t.Fatalf("grant %+v for %+v, who holds as %+v", a, granted[i], p)
 		}
 		if m.fences[a.Fence] || a.Fence <= m.highest || a.Fence < transition.Seeded {
 			t.Fatalf("fence %d after %d", a.Fence, m.highest)
@@ -139,7 +139,7 @@ func (m *life) step(t *rapid.T, c catalog.Change, holders, line []catalog.Partic
 			t.Fatalf("fence of %d was %d and is %d", number(p.TS), p.Fence, now.Fence)
 		}
 	}
-	m.settled = true
+	m.movedUp = true
 }
 
 func (m *life) newGrant(t *rapid.T) catalog.Request {
@@ -164,30 +164,30 @@ func (m *life) enter(t *rapid.T) {
 	m.enters(t, g, rapid.SampledFrom(lines).Draw(t, "how"))
 }
 
-func (m *life) enters(t *rapid.T, g catalog.Request, how catalog.EnterMode) {
+func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	l := m.lock(t)
-	c, changed, err := entering(l, g, how, m.now)
+	c, changed, err := entering(l, r, how, m.now)
 	entry := catalog.Participant{
-		TS: g.TS, Process: g.Process, Who: g.Who, Mode: g.Mode, Limit: g.Limit,
+		TS: r.TS, Process: r.Process, Who: r.Who, Mode: r.Mode, Limit: r.Limit,
 	}
 	line := append(slices.Clone(l.Waiters), entry)
 	if how == catalog.Barge && fits(l.Holders(), entry) {
 		line = append([]catalog.Participant{entry}, l.Waiters...)
 	}
 	granted, rest := moveUp(l.Holders(), line)
-	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == g.TS })
+	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == r.TS })
 	most := catalog.MaxWaiters
 	for _, p := range rest {
-		if p.Process == g.Process && p.TS != g.TS {
+		if p.Process == r.Process && p.TS != r.TS {
 			most = 90
 		}
 	}
-	if g.Behind > 0 && g.Behind < most {
-		most = g.Behind
+	if r.Behind > 0 && r.Behind < most {
+		most = r.Behind
 	}
 	var want error
 	switch {
-	case (l.Held || len(l.Waiters) > 0) && l.Limit != g.Limit:
+	case (l.Held || len(l.Waiters) > 0) && l.Limit != r.Limit:
 		want = catalog.ErrPermitMismatch
 	case !in && how != catalog.Queue:
 		want = catalog.ErrNotFree
@@ -195,7 +195,7 @@ func (m *life) enters(t *rapid.T, g catalog.Request, how catalog.EnterMode) {
 		want = catalog.ErrQueueFull
 	}
 	if !errors.Is(err, want) || changed != (err == nil) {
-		t.Fatalf("enter of %s %d (%d) into %s: want %v, got %v", g.Mode, m.sessions, how, short(l),
+		t.Fatalf("enter of %s %d (%d) into %s: want %v, got %v", r.Mode, m.sessions, how, short(l),
 			want, err)
 	}
 	if err == nil {
@@ -240,17 +240,17 @@ func (m *life) leave(t *rapid.T) {
 	}
 }
 
-func (m *life) settle(t *rapid.T) {
+func (m *life) grantNext(t *rapid.T) {
 	l := m.lock(t)
 	c, err := granting(l, m.now)
 	if granted, _ := moveUp(l.Holders(), l.Waiters); len(granted) == 0 {
 		if !errors.Is(err, catalog.ErrNoMatch) {
-			t.Fatalf("settle of %s: %v", short(l), err)
+			t.Fatalf("grant next of %s: %v", short(l), err)
 		}
 		return
 	}
 	if err != nil {
-		t.Fatalf("settle of %s: %v", short(l), err)
+		t.Fatalf("grant next of %s: %v", short(l), err)
 	}
 	m.step(t, c, l.Holders(), l.Waiters, "")
 }
@@ -260,7 +260,7 @@ func (m *life) foreignRelease(t *rapid.T) {
 	if !m.lock(t).Held {
 		t.Skip("nobody holds it")
 	}
-	m.doc, m.settled = put(m.doc, "state", int32(0)), false
+	m.doc, m.movedUp = put(m.doc, "state", int32(0)), false
 }
 
 // foreignOvertake is what a config server's manager does: the fields that mongos had.
@@ -270,7 +270,7 @@ func (m *life) foreignOvertake(t *rapid.T) {
 	m.doc = put(m.doc, "ts", session(m.sessions))
 	m.doc = put(m.doc, "process", "ConfigServer")
 	m.doc = put(m.doc, "when", bson.DateTime(7))
-	m.settled = false
+	m.movedUp = false
 }
 
 func (m *life) clock(t *rapid.T) {

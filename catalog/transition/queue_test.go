@@ -31,7 +31,7 @@ func leave(n int) step {
 	}
 }
 
-func settle(_ failer, l catalog.Lock) (catalog.Change, bool, error) {
+func grantNext(_ failer, l catalog.Lock) (catalog.Change, bool, error) {
 	c, err := granting(l, noon)
 	return c, err == nil, err
 }
@@ -104,14 +104,14 @@ func TestTransitions(t *testing.T) {
 		{"Leave_Unknown", "x1 | x2", leave(3), "", "", catalog.ErrNoMatch},
 		{"Leave_Free", "|", leave(1), "", "", catalog.ErrNoMatch},
 
-		{"GrantNext_FreeLine", "| x1 x2", settle, "x1 | x2", "1", nil},
-		{"GrantNext_FreeReaders", "| s1 s2 x3", settle, "s1 s2 | x3", "1 2", nil},
-		{"GrantNext_FreePermits", "| p1/2 p2/2 p3/2", settle, "p1/2 p2/2 | p3/2", "1 2", nil},
-		{"GrantNext_Held", "x1 | x2", settle, "", "", catalog.ErrNoMatch},
-		{"GrantNext_Full", "p1/1 | p2/1", settle, "", "", catalog.ErrNoMatch},
-		{"GrantNext_Readers", "s1 | x2", settle, "", "", catalog.ErrNoMatch},
-		{"GrantNext_Free", "|", settle, "", "", catalog.ErrNoMatch},
-		{"GrantNext_HeldWithRoom", "p1/3 | p2/3 p3/3 p4/3", settle, "", "", catalog.ErrNoMatch},
+		{"GrantNext_FreeLine", "| x1 x2", grantNext, "x1 | x2", "1", nil},
+		{"GrantNext_FreeReaders", "| s1 s2 x3", grantNext, "s1 s2 | x3", "1 2", nil},
+		{"GrantNext_FreePermits", "| p1/2 p2/2 p3/2", grantNext, "p1/2 p2/2 | p3/2", "1 2", nil},
+		{"GrantNext_Held", "x1 | x2", grantNext, "", "", catalog.ErrNoMatch},
+		{"GrantNext_Full", "p1/1 | p2/1", grantNext, "", "", catalog.ErrNoMatch},
+		{"GrantNext_Readers", "s1 | x2", grantNext, "", "", catalog.ErrNoMatch},
+		{"GrantNext_Free", "|", grantNext, "", "", catalog.ErrNoMatch},
+		{"GrantNext_HeldWithRoom", "p1/3 | p2/3 p3/3 p4/3", grantNext, "", "", catalog.ErrNoMatch},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -130,15 +130,15 @@ func TestTransitions(t *testing.T) {
 			if got := short(l); strings.TrimSpace(got) != c.after {
 				t.Errorf("lock\nwant %s\ngot  %s", c.after, got)
 			}
-			var awarded []string
+			var granted []string
 			for i, a := range change.Grants {
-				awarded = append(awarded, fmt.Sprint(number(a.TS)))
+				granted = append(granted, fmt.Sprint(number(a.TS)))
 				if a.Name != "balancer" || a.Process != process(number(a.TS)) ||
 					a.Fence != parse(t, doc).Fence+int64(i)+1 {
-					t.Errorf("award %+v", a)
+					t.Errorf("grant %+v", a)
 				}
 			}
-			if got := strings.Join(awarded, " "); got != c.grants {
+			if got := strings.Join(granted, " "); got != c.grants {
 				t.Errorf("grants\nwant %s\ngot  %s", c.grants, got)
 			}
 			if len(change.Grants) > 0 && !slices.Equal(l.Grants, change.Grants) {
@@ -384,7 +384,7 @@ func TestEvidence_IsThatOfTheLastGrant(t *testing.T) {
 	}
 	for _, a := range c.Grants {
 		if a.Evidence != "silent for 15m" {
-			t.Errorf("award %+v", a)
+			t.Errorf("grant %+v", a)
 		}
 	}
 	doc = apply(t, doc, c)

@@ -115,7 +115,7 @@ func badName(name string) string {
 // maxName bounds the name of a lock, in bytes.
 const maxName = 1024
 
-// electionLabel is the label of package election: whoever has it and holds a lock leads.
+// electionLabel is the label of package election: a holder with that label leads.
 const electionLabel = "election"
 
 // leaseKind is the kind of the entry for a guard whose lease ran out.

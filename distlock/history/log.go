@@ -24,7 +24,7 @@ type Options struct {
 	// unusual: takeovers, evictions, losses, breaks, guards that were dropped, and releases that
 	// failed at first.
 	All bool
-	// Keep is the age at which entries are deleted, by an index of the server and by whoever
+	// Keep is the age at which entries are deleted, by an index of the server and by each process that
 	// writes: 1 min to 10 years, default 30 days. Of several processes the shortest counts; the
 	// index is as the first process made it.
 	Keep time.Duration
@@ -183,8 +183,8 @@ func (l *Log) Stats() Stats { return l.recorder.stats() }
 // Observe implements [distlock.Observer].
 func (l *Log) Observe(e distlock.Event) { l.ObserveContext(context.Background(), e) }
 
-// ObserveContext is told in place of Observe, see [distlock.Observer]. It blocks for a break by an Inspector
-// without a Manager only.
+// ObserveContext is told in place of Observe, see [distlock.Observer]. It blocks for a break by an
+// Inspector without a Manager only.
 func (l *Log) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventPing:
@@ -257,7 +257,7 @@ func (l *Log) flush(ctx context.Context) error {
 	return l.write(ctx)
 }
 
-// write is for who has put the element into flushes.
+// write is for the goroutine that has put the element into flushes.
 func (l *Log) write(ctx context.Context) (err error) {
 	ctx, done := context.WithTimeout(ctx, l.cfg.CommandTimeout)
 	defer done()

@@ -14,13 +14,13 @@ const maxPassed = 16
 
 // PassOver takes those waiters among the first n suspects out of the line whose processes have
 // missed two pings, so that no release grants the lock to somebody who has died meanwhile. It
-// condemns nobody and takes no lock: who lives finds its place gone and enters again, before those
-// who came later. It returns how many it has taken out, and how long to wait until another may have
-// missed two; zero when none has missed one.
+// condemns nobody and takes no lock: a live process finds its place gone and enters again, before
+// those who came later. It returns how many it has taken out, and how long to wait until another
+// may have missed two; zero when none has missed one.
 //
 // That a whole line is silent may be the server's doing, which was away and took no pings. So the
-// own watch must cover more than an interval, in which whoever lives pings, and the own pings must
-// have been acknowledged for as long.
+// own watch must cover more than an interval, in which every live process pings, and the own pings
+// must have been acknowledged for as long.
 func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again time.Duration) {
 	for _, one := range s.Judged[:n] {
 		left, silent := j.silent(&one)

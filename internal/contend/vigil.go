@@ -172,7 +172,8 @@ func (j *Judge) lookOn(ctx context.Context, names []string) (ok bool) {
 	return true
 }
 
-// goOn compares what those in the way do with what they did, and forgets who lives or has left.
+// goOn compares what those in the way do with what they did, and forgets those that live or have
+// left.
 func (v *vigil) goOn(name string, now map[bson.ObjectID]pulse) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 //     there are permits less one. Readers do not wait for readers;
 //   - a holder, that is what its caller does with the lock, waits for every waiting call whose
 //     caller says that it holds the lock meanwhile: its work ends when all of them have;
-//   - who waits outside of the document waits for all that stand in it. Those outside do not wait for
-//     one another: each is stuck if and only if the line is.
+//   - a caller outside of the document waits for all that stand in it. Those outside do not wait
+//     for one another: each is stuck if and only if the line is.
 //
 // Nobody else waits: a holder that no waiting call names may leave at any time.
 type lines struct {
@@ -149,8 +149,8 @@ func (l *lines) door(lock string, holders []*node, p catalog.Participant) *node 
 	return door
 }
 
-// left is the gate that opens when all of a group have left the line, and all before it: whoever
-// gives up lets nobody in who stands behind others.
+// left is the gate that opens when all of a group have left the line, and all before it: a member
+// that gives up lets nobody in who stands behind others.
 func (l *lines) left(lock string, before *node, group []*node) *node {
 	gate := &node{lock: lock}
 	gate.wait(len(group), group...)

@@ -61,8 +61,8 @@ func (p *Place) SetShut(shut bool) { p.line.shut.Store(shut) }
 // meanwhile.
 func (q *Queue) Join(name string, as catalog.Participant) *Place { return q.join(name, as, false) }
 
-// Aside takes a place of its own, for one who waits for a lock and stands in no line: those who
-// search for deadlocks see it.
+// Aside takes a place of its own, for a caller that waits for a lock and stands in no line: those
+// who search for deadlocks see it.
 func (q *Queue) Aside(name string, as catalog.Participant) *Place { return q.join(name, as, true) }
 
 func (q *Queue) join(name string, as catalog.Participant, single bool) *Place {

@@ -15,15 +15,17 @@ import (
 // A loop looks after all waiters of a process. There is one at most, and only while somebody waits
 // or did a ping interval ago. What it sends does not depend on how many wait:
 //
-//   - a change stream brings what is granted to the process, where there are change streams. What it is
-//     worth is measured, see worth.go. While it tells in time nobody asks, but when nothing was heard for
-//     PollMax and a quarter of the time in which nothing has moved: to know that it still does;
-//   - where there is none, or while it lags, one read asks for it. Its pauses are a small part of the time
-//     in which nothing has moved, a smaller one if somebody is near the front, so that asking adds the
-//     same share to every wait; at least two round trips, so that they follow the server; at most PollMax;
+//   - a change stream brings what is granted to the process, where there are change streams. What
+//     it is worth is measured, see worth.go. While it tells in time nobody asks, but when nothing
+//     was heard for PollMax and a quarter of the time in which nothing has moved: to know that it
+//     still does;
+//   - where there is none, or while it lags, one read asks for it. Its pauses are a small part of
+//     the time in which nothing has moved, a smaller one if somebody is near the front, so that
+//     asking adds the same share to every wait; at least two round trips, so that they follow the
+//     server; at most PollMax;
 //   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
-//     them and how their pings are. It starts and goes on with the watch of holders and waiters, and
-//     finds a grant that was not told.
+//     them and how their pings are. It starts and goes on with the watch of holders and waiters,
+//     and finds a grant that was not told.
 //
 // Deadlocks are looked for beside it, see search.
 type loop struct {
@@ -62,7 +64,7 @@ func newLoop(q *Queue) *loop {
 // late look would break the watch.
 func (l *loop) interval() time.Duration { return min(l.q.Ping, l.q.MaxWatchGap/2) }
 
-// patience is how long somebody has waited when his lock is looked at for the first time. Most
+// patience is how long a caller has waited when its lock is looked at for the first time. Most
 // waits are over by then, and cost nothing but entering.
 func (l *loop) patience() time.Duration { return max(l.q.Poll, l.interval()/6) }
 
@@ -178,8 +180,8 @@ func (q *Queue) AskPause(still, share, rtt time.Duration) time.Duration {
 	return q.Process.Jitter(min(max(still/share, q.leastPause(rtt)), q.PollMax), 0.2)
 }
 
-// OutsidePause is the pause before a caller outside of a full line looks again: a hundred stand before
-// it, so it looks for room and not for its turn.
+// OutsidePause is the pause before a caller outside of a full line looks again: a hundred stand
+// before it, so it looks for room and not for its turn.
 func (q *Queue) OutsidePause(still, rtt time.Duration) time.Duration {
 	return max(q.AskPause(still, farFromFront, rtt), q.Process.Jitter(q.Poll/outsideInPoll, 0.2))
 }
@@ -221,7 +223,7 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 	l.q.Deliver(grants) // before heard: the first question after the stream opened tells what may be older
 	l.heard(sent, l.asked-sent)
 	for _, name := range free {
-		l.settle(ctx, by[name], name)
+		l.grantNext(ctx, by[name], name)
 	}
 }
 
@@ -239,8 +241,8 @@ func (l *loop) heard(sent, took time.Duration) {
 	}
 }
 
-// settle grants a lock that somebody left free with a line to the first in it.
-func (l *loop) settle(ctx context.Context, ws []*Waiter, name string) {
+// grantNext grants a lock that somebody left free with a line to the first in it.
+func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
 	_, grants, err := l.q.Store.Apply(ctx, transition.GrantNext{Name: name})
 	l.stepped(ctx, ws, err)
 	l.q.Deliver(grants)
@@ -255,7 +257,8 @@ func (l *loop) stepped(ctx context.Context, ws []*Waiter, err error) {
 	l.refuse(ws, err)
 }
 
-// attend looks at all locks that somebody waits for: who stands before him, and do they live.
+// attend looks at all locks that are waited for: at those who stand before a waiter, and whether
+// they live.
 func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []string) {
 	sent := l.q.Clock.Now() // R2
 	looks, err := l.q.Store.Snapshots(ctx, names)
@@ -358,7 +361,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 		}
 	}
 	if s.Free() && len(s.Lock.Waiters) > 0 {
-		l.settle(ctx, ws, s.Name)
+		l.grantNext(ctx, ws, s.Name)
 		return
 	}
 	if last > 0 {

@@ -202,8 +202,8 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	}
 }
 
-// Deliver tells the waiters of this process what was granted to them. Whoever was granted a lock
-// left its line. What was granted to a session that waits no longer is being given back by its
+// Deliver tells the waiters of this process what was granted to them. A waiter that was granted a
+// lock left its line. What was granted to a session that waits no longer is being given back by its
 // caller, or is a ghost for the reaper.
 func (q *Queue) Deliver(grants []catalog.Grant) { q.deliver(grants, nil) }
 

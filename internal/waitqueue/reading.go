@@ -41,7 +41,7 @@ type reading struct {
 }
 
 // read reads what some wait for, with those who stand outside of the lines, as a graph. before is
-// an earlier reading: who does not stand in it is in nobody's way.
+// an earlier reading: a session that does not stand in it is in nobody's way.
 func (q *Queue) read(ctx context.Context, from []*nested, before *lines) (*lines, error) {
 	q.mu.Lock()
 	all := q.nested()
@@ -82,7 +82,7 @@ func (r *reading) collect(ctx context.Context, from []*nested, before *lines) (e
 }
 
 // elsewhere reports whether another Manager of this program has acquired a session: nothing leads
-// from there to whoever waits while he holds it.
+// from there to a waiter that holds it meanwhile.
 func (r *reading) elsewhere(ts bson.ObjectID) bool { return r.q.Owns != nil && !r.q.Owns(ts) }
 
 // follow reads the locks that some wait for, and goes on from their holders. It reports whether

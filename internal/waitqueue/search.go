@@ -18,8 +18,9 @@ import (
 // one at most, and only while there are such; nobody waits for it.
 //
 // Each of them is searched for after a second, and then after pauses that double up to the ping
-// interval, as long as it is not stuck. Whoever closes a circle is searched for a second later by
-// its own process. So only those have to break it whose process searches soon, see candidates.
+// interval, as long as it is not stuck. A caller that closes a circle is searched for a second
+// later by its own process. So only those have to break it whose process searches soon, see
+// candidates.
 //
 // Those who wait outside of the documents other processes know by a note in the ping document, see
 // [catalog.Note]. It is written when one of them has waited for a second, and anew each second, so
@@ -47,7 +48,7 @@ const (
 	noteEvery     = time.Second       // from note to note
 	noteLate      = 200 * time.Millisecond
 	// confirmFor is how long a second reading is tried beside the first one, which is as good as it
-	// was: whoever stands in both stood there all the while.
+	// was: a session that stands in both stood there all the while.
 	confirmFor = 10 * time.Second
 	// searchCost is by how much longer the pauses are for each who waits, so that searches once a
 	// second and more cost less than a hundredth of a core: one of 10,000 takes 150 ms.
@@ -57,7 +58,7 @@ const (
 	joins = 2
 )
 
-// A schedule is when one who waits is searched for.
+// A schedule says when a waiting caller is searched for.
 type schedule struct {
 	last  time.Duration // monotonic time of the last search
 	pause time.Duration // until the next one; zero before the first
@@ -90,7 +91,7 @@ func (s *search) pauseOf(n *nested, all int) time.Duration {
 	return s.q.Ping
 }
 
-// A nested is one who waits while it holds something: a waiter in a line, or a place outside.
+// A nested is a caller that waits while it holds something: a waiter in a line, or a place outside.
 type nested struct {
 	ts     bson.ObjectID
 	lock   string

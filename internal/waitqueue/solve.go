@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// This file says who of a graph has to give up. Whoever looks at the same picture finds the same
-// ones, and whoever sees only what its own waiters wait for finds the same ones among them.
+// This file says who of a graph has to give up. Processes that look at the same picture find the
+// same ones, and one that sees only what its own waiters wait for finds the same ones among them.
 
 // A circle is a largest set of those who are stuck and wait for one another, by whatever ways.
 type circle struct {
@@ -57,7 +57,7 @@ func (l *lines) stuckIn() (names []string) {
 	return slices.Compact(names)
 }
 
-// proceed lets those go on, and whoever waits for nobody any more then. All others are stuck,
+// proceed lets those go on, and all that wait for nobody any more then. All others are stuck,
 // whatever those who go on do. Linear.
 func proceed(next []*node) {
 	for len(next) > 0 {
@@ -116,12 +116,12 @@ func (n *node) needed(steps *int) bool {
 }
 
 // candidates are those who can break a circle, whoever is to do so first at first: the waiters in
-// it who hold something. There is one in every circle, for whoever stands behind another in line
+// it who hold something. There is one in every circle, for a waiter behind another in line
 // came later.
 //
-// It is whoever gives way to most: to those in its circle who wait for what it holds. Of equal ones
-// it is the youngest. Whose process looks at the circle seldom is not considered, as long as there
-// are others.
+// It is the one that gives way to most: to those in its circle who wait for what it holds. Of equal
+// ones it is the youngest. One whose process looks at the circle seldom is left out, as long as
+// there are others.
 func (l *lines) candidates() []*node {
 	l.findCircles()
 	var list []*node

@@ -4,7 +4,7 @@ import "time"
 
 // This file is how long a turn of a lock takes. Where grants are asked for, sixteen processes in
 // one line would all ask as often as the first of it, and what they ask would slow its hand-over
-// down: so whoever has others before him asks less while his turn is not to be expected.
+// down: so a waiter behind others asks less while its turn is not to be expected.
 
 // The pause between two questions is this part of the time until the expected turn, and at most
 // that part of the time in which nothing has moved, since a turn may be shorter than those before

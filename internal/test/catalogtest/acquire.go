@@ -31,21 +31,21 @@ var acquireCases = []testCase{
 	{"StateIsAnArrayOfZero_IsNotFree", func(b *bench) { // F2: the filter {state: 0} would match it
 		b.insert("locks", bson.D{field("_id", "balancer"), field("state", bson.A{int32(0)})})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
+			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"NewName_WritesTheWholeDocument", func(b *bench) {
-		g := grant("balancer", alice)
-		l := b.acquire(g)
-		b.wantDocument(b.document("locks", "balancer"), acquired(g, 1, 1))
+		r := request("balancer", alice)
+		l := b.acquire(r)
+		b.wantDocument(b.document("locks", "balancer"), acquired(r, 1, 1))
 		if !l.When.IsZero() && !b.near(l.When) {
 			b.Errorf("when is %v, not the server's clock", l.When)
 		}
 		l.When = time.Time{}
 		want := catalog.Lock{
-			Name: "balancer", Held: true, State: 1, Process: alice, Who: g.Who, Why: g.Why,
-			TS: g.TS, Fence: 1, Takeover: takeover,
+			Name: "balancer", Held: true, State: 1, Process: alice, Who: r.Who, Why: r.Why,
+			TS: r.TS, Fence: 1, Takeover: takeover,
 		}
 		if !reflect.DeepEqual(l, want) {
 			b.Errorf("lock\nwant %+v\ngot  %+v", want, l)
@@ -53,44 +53,44 @@ var acquireCases = []testCase{
 	}},
 	{"FreeDocument_KeepsForeignFieldsAndRaisesFence", func(b *bench) {
 		none := bson.A{}
-		g := grant("balancer", alice)
+		r := request("balancer", alice)
 		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
 			field("waiters", none), field("x", bson.D{field("y", "z")}), field("rev", int64(7)),
 			field("when", bson.DateTime(5)), field("who", "old")))
-		if l := b.acquire(g); l.Fence != 42 {
+		if l := b.acquire(r); l.Fence != 42 {
 			b.Errorf("fence: want 42, got %d", l.Fence)
 		}
-		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 42, 8),
+		b.wantDocument(b.document("locks", "balancer"), with(acquired(r, 42, 8),
 			field("waiters", none), field("x", bson.D{field("y", "z")})))
 	}},
 	{"FreeDocumentWithWaiters_IsNotFreeAndUntouched", func(b *bench) {
 		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
-			field("waiters", bson.A{waiting(grant("balancer", bob))})))
+			field("waiters", bson.A{waiting(request("balancer", bob))})))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
+			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"HeldDocument_IsNotFreeAndUntouched", func(b *bench) {
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", bob), catalog.TryPlain)
+			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", bob), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"SameGrantTwice_IsNotFree", func(b *bench) {
-		g := grant("balancer", alice)
-		b.acquire(g)
-		_, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain)
+		r := request("balancer", alice)
+		b.acquire(r)
+		_, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain)
 		b.wantErr(err, catalog.ErrNotFree)
 	}},
 	{"AfterRelease_FenceRises", func(b *bench) {
 		for want := int64(1); want <= 5; want++ {
-			g := grant("balancer", alice)
-			if l := b.acquire(g); l.Fence != want {
+			r := request("balancer", alice)
+			if l := b.acquire(r); l.Fence != want {
 				b.Fatalf("fence: want %d, got %d", want, l.Fence)
 			}
-			if err := b.release(g.Session); err != nil {
+			if err := b.release(r.Session); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -99,9 +99,9 @@ var acquireCases = []testCase{
 		for _, zero := range []any{int32(0), int64(0), 0.0, math.Copysign(0, -1)} {
 			name := label(zero)
 			b.insert("locks", bson.D{field("_id", name), field("state", zero)})
-			g := grant(name, alice)
-			b.acquire(g)
-			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
+			r := request(name, alice)
+			b.acquire(r)
+			b.wantDocument(b.document("locks", name), acquired(r, 1, 1))
 		}
 	}},
 	{"AnythingElse_IsNotFree", func(b *bench) { // F1, F2
@@ -121,7 +121,7 @@ var acquireCases = []testCase{
 				b.insert("locks", doc)
 			}
 			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Enter(b.ctx, grant(name, alice), catalog.TryPlain)
+				_, err := On(b.Catalog).Enter(b.ctx, request(name, alice), catalog.TryPlain)
 				b.wantErr(err, catalog.ErrNotFree)
 			})
 		}
@@ -129,7 +129,7 @@ var acquireCases = []testCase{
 	{"StateMissing_IsNotFree", func(b *bench) { // F1
 		b.insert("locks", bson.D{field("_id", "balancer"), field("fence", int64(3))})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
+			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 		_, err := b.Catalog.Read(b.ctx, "balancer")
@@ -137,7 +137,7 @@ var acquireCases = []testCase{
 	}},
 	{"FenceOfInt32_IsRaised", func(b *bench) { // F8
 		b.insert("locks", append(free("balancer"), field("fence", int32(6))))
-		if l := b.acquire(grant("balancer", alice)); l.Fence != 7 {
+		if l := b.acquire(request("balancer", alice)); l.Fence != 7 {
 			b.Errorf("fence: want 7, got %d", l.Fence)
 		}
 	}},
@@ -146,39 +146,39 @@ var acquireCases = []testCase{
 			"$set", "a.b", "$where.x", " ", "..", "../x", "config.locks", "🔒", "\u202eabc", "a\nb",
 			strings.Repeat("n", 1024), `{"$gt": ""}`, "'\"", "has the field 'rev' of",
 		} {
-			g := grant(name, "$"+alice)
-			g.Who, g.Why = "$who", "$$NOW"
-			b.acquire(g)
-			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))
-			_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.TryPlain)
+			r := request(name, "$"+alice)
+			r.Who, r.Why = "$who", "$$NOW"
+			b.acquire(r)
+			b.wantDocument(b.document("locks", name), acquired(r, 1, 1))
+			_, err := On(b.Catalog).Enter(b.ctx, request(name, bob), catalog.TryPlain)
 			b.wantErr(err, catalog.ErrNotFree)
-			if err := b.release(g.Session); err != nil {
+			if err := b.release(r.Session); err != nil {
 				b.Errorf("%q: release: %v", name, err)
 			}
 		}
 	}},
 	{"NamesThatLookAlike_AreDifferentLocks", func(b *bench) { // F13, G5
 		for _, name := range []string{"é", "e\u0301", "E\u0301", "lock", "Lock", "lock ", " lock"} {
-			b.acquire(grant(name, alice))
+			b.acquire(request(name, alice))
 		}
 	}},
 	{"EmptyAndLongTexts_AreKept", func(b *bench) { // G6
 		for _, why := range []string{"", strings.Repeat("w", 1024), "two\nlines \x1b[31m"} {
-			g := grant(label(len(why)), alice)
-			g.Why = why
-			if l := b.acquire(g); l.Why != why {
+			r := request(label(len(why)), alice)
+			r.Why = why
+			if l := b.acquire(r); l.Why != why {
 				b.Errorf("why: want %q, got %q", why, l.Why)
 			}
 		}
 	}},
 	{"DeletedWhileHeld_FenceStartsAnewUntilSeeded", func(b *bench) { // F12
-		g := grant("balancer", alice)
-		b.acquire(g)
+		r := request("balancer", alice)
+		b.acquire(r)
 		if err := b.Delete(b.ctx, "locks", "balancer"); err != nil {
 			b.Fatal(err)
 		}
-		b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
-		next := grant("balancer", bob)
+		b.wantErr(b.release(r.Session), catalog.ErrNoMatch)
+		next := request("balancer", bob)
 		if l := b.acquire(next); l.Fence != 1 {
 			b.Errorf("fence: want 1, got %d", l.Fence)
 		}
@@ -188,8 +188,8 @@ var acquireCases = []testCase{
 		}
 	}},
 	{"EndedContext_IsCertainlyNotApplied", func(b *bench) {
-		g := grant("balancer", alice)
-		for name, op := range everyOperation(b.Catalog, g) {
+		r := request("balancer", alice)
+		for name, op := range everyOperation(b.Catalog, r) {
 			b.Run(name, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
@@ -206,33 +206,33 @@ var acquireCases = []testCase{
 }
 
 // everyOperation calls each operation of a store with plain arguments.
-func everyOperation(c Kept, g catalog.Request) map[string]func(context.Context) error {
+func everyOperation(c Kept, r catalog.Request) map[string]func(context.Context) error {
 	all := ofHistory(c)
 	maps.Copy(all, map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := On(c).Enter(ctx, g, catalog.TryPlain); return err },
-		"Confirm": func(ctx context.Context) error { _, err := On(c).Confirm(ctx, g); return err },
+		"Acquire": func(ctx context.Context) error { _, err := On(c).Enter(ctx, r, catalog.TryPlain); return err },
+		"Confirm": func(ctx context.Context) error { _, err := On(c).Confirm(ctx, r); return err },
 		"SeedFence": func(ctx context.Context) error {
-			_, err := On(c).SeedFence(ctx, g.Session, 9)
+			_, err := On(c).SeedFence(ctx, r.Session, 9)
 			return err
 		},
-		"Look": func(ctx context.Context) error { _, err := catalog.LookAt(ctx, c, g.Name); return err },
+		"Look": func(ctx context.Context) error { _, err := catalog.LookAt(ctx, c, r.Name); return err },
 		"Condemn": func(ctx context.Context) error {
-			return c.Condemn(ctx, g.Process, nil, catalog.Condemnation{By: "x"})
+			return c.Condemn(ctx, r.Process, nil, catalog.Condemnation{By: "x"})
 		},
 		"Overtake": func(ctx context.Context) error {
-			_, err := On(c).Overtake(ctx, g, catalog.Holder{Session: g.Session})
+			_, err := On(c).Overtake(ctx, r, catalog.Holder{Session: r.Session})
 			return err
 		},
-		"PutFirst":     func(ctx context.Context) error { return On(c).PutFirst(ctx, g.Session, g.TS) },
-		"RequestYield": func(ctx context.Context) error { return On(c).RequestYield(ctx, g.Name, "x", "y") },
-		"Read":         func(ctx context.Context) error { _, err := c.Read(ctx, g.Name); return err },
+		"PutFirst":     func(ctx context.Context) error { return On(c).PutFirst(ctx, r.Session, r.TS) },
+		"RequestYield": func(ctx context.Context) error { return On(c).RequestYield(ctx, r.Name, "x", "y") },
+		"Read":         func(ctx context.Context) error { _, err := c.Read(ctx, r.Name); return err },
 		"Ping": func(ctx context.Context) error {
-			_, err := c.Ping(ctx, beat(g.Process, 1))
+			_, err := c.Ping(ctx, beat(r.Process, 1))
 			return err
 		},
-		"RemovePing":  func(ctx context.Context) error { return c.RemovePing(ctx, g.Process) },
-		"Held":        func(ctx context.Context) error { _, err := c.Held(ctx, g.Process); return err },
-		"HeldSummary": func(ctx context.Context) error { _, err := c.HeldSummary(ctx, g.Process); return err },
+		"RemovePing":  func(ctx context.Context) error { return c.RemovePing(ctx, r.Process) },
+		"Held":        func(ctx context.Context) error { _, err := c.Held(ctx, r.Process); return err },
+		"HeldSummary": func(ctx context.Context) error { _, err := c.HeldSummary(ctx, r.Process); return err },
 		"Prune": func(ctx context.Context) error {
 			_, err := c.Prune(ctx, time.UnixMilli(0))
 			return err
@@ -246,25 +246,25 @@ func everyOperation(c Kept, g catalog.Request) map[string]func(context.Context) 
 			return nil
 		},
 		"Break": func(ctx context.Context) error {
-			_, err := On(c).Break(ctx, catalog.Session{Name: g.Name}, 1, "x")
+			_, err := On(c).Break(ctx, catalog.Session{Name: r.Name}, 1, "x")
 			return err
 		},
 		"Enter": func(ctx context.Context) error {
-			_, err := On(c).Enter(ctx, g, catalog.Queue)
+			_, err := On(c).Enter(ctx, r, catalog.Queue)
 			return err
 		},
-		"Leave": func(ctx context.Context) error { _, err := On(c).Leave(ctx, g.Session); return err },
+		"Leave": func(ctx context.Context) error { _, err := On(c).Leave(ctx, r.Session); return err },
 		"Evict": func(ctx context.Context) error {
-			_, err := On(c).Evict(ctx, catalog.Holder{Session: g.Session, Process: g.Process}, "x")
+			_, err := On(c).Evict(ctx, catalog.Holder{Session: r.Session, Process: r.Process}, "x")
 			return err
 		},
-		"GrantNext": func(ctx context.Context) error { _, err := On(c).GrantNext(ctx, g.Name); return err },
+		"GrantNext": func(ctx context.Context) error { _, err := On(c).GrantNext(ctx, r.Name); return err },
 		"Snapshots": func(ctx context.Context) error {
-			_, err := c.Snapshots(ctx, []string{g.Name})
+			_, err := c.Snapshots(ctx, []string{r.Name})
 			return err
 		},
 		"HeldOrFree": func(ctx context.Context) error {
-			_, _, err := c.HeldOrFree(ctx, g.Process, []string{g.Name})
+			_, _, err := c.HeldOrFree(ctx, r.Process, []string{r.Name})
 			return err
 		},
 		"Waiting": func(ctx context.Context) error {

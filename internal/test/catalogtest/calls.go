@@ -30,20 +30,20 @@ func (c Calls) only(ctx context.Context, t catalog.Transition) error {
 	return err
 }
 
-func (c Calls) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (catalog.Lock, error) {
-	return c.lock(ctx, transition.Enter{Request: g, How: how})
+func (c Calls) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMode) (catalog.Lock, error) {
+	return c.lock(ctx, transition.Enter{Request: r, How: how})
 }
 
-func (c Calls) Confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	return c.lock(ctx, transition.Confirm{Request: g})
+func (c Calls) Confirm(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
+	return c.lock(ctx, transition.Confirm{Request: r})
 }
 
 func (c Calls) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (catalog.Lock, error) {
 	return c.lock(ctx, transition.SeedFence{Session: s, AtLeast: atLeast})
 }
 
-func (c Calls) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (catalog.Lock, error) {
-	return c.lock(ctx, transition.Overtake{Request: g, From: from})
+func (c Calls) Overtake(ctx context.Context, r catalog.Request, from catalog.Holder) (catalog.Lock, error) {
+	return c.lock(ctx, transition.Overtake{Request: r, From: from})
 }
 
 func (c Calls) Break(ctx context.Context, s catalog.Session, fence int64, why string) (catalog.Lock, error) {

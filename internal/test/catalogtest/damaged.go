@@ -58,15 +58,15 @@ var damagedCases = []testCase{
 				b.Errorf("%s: rev is %v, want it as it was: %v", name, got, rev)
 			}
 			b.leave(g[0].Session)
-			b.acquire(grant(name, alice))
+			b.acquire(request(name, alice))
 		}
 	}},
 	{"SessionStandsNowhere_IsNoMatch", func(b *bench) {
-		g := grant("a", alice)
+		g := request("a", alice)
 		b.acquire(g)
 		b.rewrite("a", field("fence", "x"))
 		b.wantUntouched("locks", "a", func() {
-			_, err := On(b.Catalog).Leave(b.ctx, grant("a", alice).Session)
+			_, err := On(b.Catalog).Leave(b.ctx, request("a", alice).Session)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},

@@ -92,14 +92,14 @@ func (m *machine) session() bson.ObjectID {
 }
 
 func (m *machine) newGrant(t *rapid.T) catalog.Request {
-	g := grant(m.name(t), m.process(t))
-	g.TS = m.session()
-	m.grants = append(m.grants, g)
-	return g
+	r := request(m.name(t), m.process(t))
+	r.TS = m.session()
+	m.grants = append(m.grants, r)
+	return r
 }
 
-// oldGrant draws one of the attempts so far, the latest ones more often.
-func (m *machine) oldGrant(t *rapid.T) catalog.Request {
+// oldRequest draws one of the attempts so far, the latest ones more often.
+func (m *machine) oldRequest(t *rapid.T) catalog.Request {
 	if len(m.grants) == 0 {
 		return m.newGrant(t)
 	}
@@ -177,26 +177,26 @@ func (m *machine) acquire(t *rapid.T) {
 }
 
 func (m *machine) confirm(t *rapid.T) {
-	g := m.oldGrant(t)
-	m.both(t, "confirm", func(s Store) string { return m.lock(On(s.Catalog).Confirm(m.ctx, g)) })
+	r := m.oldRequest(t)
+	m.both(t, "confirm", func(s Store) string { return m.lock(On(s.Catalog).Confirm(m.ctx, r)) })
 }
 
 func (m *machine) seed(t *rapid.T) {
-	g := m.oldGrant(t)
+	r := m.oldRequest(t)
 	n := rapid.Int64Range(0, 20).Draw(t, "at least")
 	m.both(t, "seed", func(s Store) string {
-		return m.lock(On(s.Catalog).SeedFence(m.ctx, g.Session, n))
+		return m.lock(On(s.Catalog).SeedFence(m.ctx, r.Session, n))
 	})
 }
 
 func (m *machine) renew(t *rapid.T) {
-	r := renewal(m.oldGrant(t), rapid.Int64Range(1, 3).Draw(t, "number"))
+	r := renewal(m.oldRequest(t), rapid.Int64Range(1, 3).Draw(t, "number"))
 	r.Local = r.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
 	m.both(t, "renew", func(s Store) string { return verdict(On(s.Catalog).Renew(m.ctx, r)) })
 }
 
 func (m *machine) overtake(t *rapid.T) {
-	from, g := m.oldGrant(t), m.newGrant(t)
+	from, g := m.oldRequest(t), m.newGrant(t)
 	g.Name = from.Name
 	holder := catalog.Holder{Session: from.Session, Process: from.Process}
 	if rapid.IntRange(0, 9).Draw(t, "without process") == 0 {
@@ -210,9 +210,9 @@ func (m *machine) overtake(t *rapid.T) {
 }
 
 func (m *machine) release(t *rapid.T) {
-	g := m.oldGrant(t)
-	m.lift(t, g.Name)
-	m.both(t, "release", func(s Store) string { return verdict(second(On(s.Catalog).Leave(m.ctx, g.Session))) })
+	r := m.oldRequest(t)
+	m.lift(t, r.Name)
+	m.both(t, "release", func(s Store) string { return verdict(second(On(s.Catalog).Leave(m.ctx, r.Session))) })
 }
 
 func (m *machine) breakLock(t *rapid.T) {
@@ -273,11 +273,11 @@ func (m *machine) observe(t *rapid.T) {
 		for _, h := range held {
 			text = append(text, fmt.Sprint(h.Name, " ", m.masked(h.TS), " ", h.Fence, h.Waits))
 		}
-		tally, tallyErr := s.Catalog.HeldSummary(m.ctx, process)
-		for _, s := range tally.Places {
+		summary, summaryErr := s.Catalog.HeldSummary(m.ctx, process)
+		for _, s := range summary.Places {
 			text = append(text, fmt.Sprint("place ", s.Name, " ", m.masked(s.TS)))
 		}
-		text = append(text, verdict(err), fmt.Sprint(tally.Count, tally.FenceSum), verdict(tallyErr))
+		text = append(text, verdict(err), fmt.Sprint(summary.Count, summary.FenceSum), verdict(summaryErr))
 		for row, err := range s.Catalog.List(m.ctx, false) {
 			if err == nil && strings.HasPrefix(row.Lock.Name, m.prefix) {
 				text = append(text, m.lock(*row.Lock, nil))

@@ -21,11 +21,11 @@ func (m *machine) queueSteps() map[string]func(*rapid.T) {
 		"enter":           m.enter,
 		"crowd":           m.enter, // more often than anybody leaves
 		"leave":           m.leave,
-		"bury":            m.bury,
-		"settle":          m.settle,
+		"evict":           m.evict,
+		"grant next":      m.grantNext,
 		"put first":       m.putFirst,
 		"request yield":   m.requestYield,
-		"awarded":         m.awarded,
+		"held or free":    m.heldOrFree,
 		"attend":          m.attend,
 		"waiting":         m.waiting,
 		"foreignRelease":  m.foreignRelease,
@@ -95,11 +95,11 @@ func (m *machine) plantLine(t *rapid.T) {
 	line, name := bson.A{}, m.name(t)
 	first, last := m.process(t), m.process(t)
 	for i := range rapid.IntRange(catalog.MaxWaiters-catalog.ReservedPlaces-1, catalog.MaxWaiters).Draw(t, "waiters") {
-		g := grant(name, first)
-		if g.TS = m.session(); i == 0 {
-			g.Process = last
+		r := request(name, first)
+		if r.TS = m.session(); i == 0 {
+			r.Process = last
 		}
-		line = append(line, plantedWaiter(g))
+		line = append(line, plantedWaiter(r))
 	}
 	m.rewrite(t, name, field("waiters", line))
 }
@@ -111,17 +111,17 @@ func (m *machine) foreignOvertake(t *rapid.T) {
 }
 
 // kind draws how a lock is wanted.
-func (m *machine) kind(t *rapid.T, g catalog.Request) catalog.Request {
+func (m *machine) kind(t *rapid.T, r catalog.Request) catalog.Request {
 	modes := []catalog.Mode{
 		catalog.Exclusive, catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit,
 	}
-	if g.Mode = rapid.SampledFrom(modes).Draw(t, "mode"); g.Mode == catalog.Permit {
-		g.Limit = rapid.SampledFrom([]int32{1, 2, 2}).Draw(t, "limit")
+	if r.Mode = rapid.SampledFrom(modes).Draw(t, "mode"); r.Mode == catalog.Permit {
+		r.Limit = rapid.SampledFrom([]int32{1, 2, 2}).Draw(t, "limit")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "holds others") == 0 {
-		g.Holds = []bson.ObjectID{historicalTS, g.TS}
+		r.Holds = []bson.ObjectID{historicalTS, r.TS}
 	}
-	return g
+	return r
 }
 
 // waiter is the entry of a new attempt, as a hand plants it, and sharer that of a holder.
@@ -132,11 +132,11 @@ func (m *machine) waiter(t *rapid.T, name string) bson.D {
 	return plantedWaiter(g)
 }
 
-func sharer(g catalog.Request, fence int64) bson.D {
-	return with(sharing(g, fence), field("when", bson.DateTime(5)))
+func sharer(r catalog.Request, fence int64) bson.D {
+	return with(sharing(r, fence), field("when", bson.DateTime(5)))
 }
 
-func awardsText(grants []catalog.Grant, err error) string {
+func grantsText(grants []catalog.Grant, err error) string {
 	if err != nil {
 		return verdict(err)
 	}
@@ -146,7 +146,7 @@ func awardsText(grants []catalog.Grant, err error) string {
 func (m *machine) enter(t *rapid.T) {
 	g := m.kind(t, m.newGrant(t))
 	if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
-		old := m.oldGrant(t)
+		old := m.oldRequest(t)
 		g.Session = old.Session
 	}
 	if rapid.IntRange(0, 4).Draw(t, "stood before") == 0 {
@@ -163,39 +163,39 @@ func (m *machine) enter(t *rapid.T) {
 }
 
 func (m *machine) leave(t *rapid.T) {
-	g := m.oldGrant(t)
-	m.lift(t, g.Name)
+	r := m.oldRequest(t)
+	m.lift(t, r.Name)
 	m.both(t, "leave", func(s Store) string {
-		return awardsText(On(s.Catalog).Leave(m.ctx, g.Session))
+		return grantsText(On(s.Catalog).Leave(m.ctx, r.Session))
 	})
 }
 
-func (m *machine) bury(t *rapid.T) {
-	g := m.oldGrant(t)
-	dead := catalog.Holder{Session: g.Session, Process: g.Process}
+func (m *machine) evict(t *rapid.T) {
+	r := m.oldRequest(t)
+	dead := catalog.Holder{Session: r.Session, Process: r.Process}
 	if rapid.IntRange(0, 4).Draw(t, "other process") == 0 {
 		dead.Process = rapid.SampledFrom([]string{"", m.prefix + "p"}).Draw(t, "process")
 	}
 	dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
 	dead.Waits = rapid.IntRange(0, 2).Draw(t, "waits") == 0
 	evidence := rapid.SampledFrom([]string{"silent", "$fence", ""}).Draw(t, "evidence")
-	m.lift(t, g.Name)
-	m.both(t, "bury", func(s Store) string {
-		return awardsText(On(s.Catalog).Evict(m.ctx, dead, evidence))
+	m.lift(t, r.Name)
+	m.both(t, "evict", func(s Store) string {
+		return grantsText(On(s.Catalog).Evict(m.ctx, dead, evidence))
 	})
 }
 
-func (m *machine) settle(t *rapid.T) {
+func (m *machine) grantNext(t *rapid.T) {
 	name := m.name(t)
 	m.lift(t, name)
-	m.both(t, "settle", func(s Store) string { return awardsText(On(s.Catalog).GrantNext(m.ctx, name)) })
+	m.both(t, "grant next", func(s Store) string { return grantsText(On(s.Catalog).GrantNext(m.ctx, name)) })
 }
 
 func (m *machine) putFirst(t *rapid.T) {
-	g, to := m.oldGrant(t), m.oldGrant(t)
-	m.lift(t, g.Name)
+	r, to := m.oldRequest(t), m.oldRequest(t)
+	m.lift(t, r.Name)
 	m.both(t, "put first", func(s Store) string {
-		return verdict(On(s.Catalog).PutFirst(m.ctx, g.Session, to.TS))
+		return verdict(On(s.Catalog).PutFirst(m.ctx, r.Session, to.TS))
 	})
 }
 
@@ -211,9 +211,9 @@ func (m *machine) names() []string {
 	return []string{m.prefix + "x", m.prefix + "$y.z", m.prefix + "missing"}
 }
 
-func (m *machine) awarded(t *rapid.T) {
+func (m *machine) heldOrFree(t *rapid.T) {
 	process := m.process(t)
-	m.both(t, "awarded", func(s Store) string {
+	m.both(t, "held or free", func(s Store) string {
 		grants, free, err := s.Catalog.HeldOrFree(m.ctx, process, m.names())
 		var lines []string
 		for _, a := range grants {

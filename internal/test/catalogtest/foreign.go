@@ -72,7 +72,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	b.insert("locks", g.held)
 	b.insert("lockpings", g.ping)
 	b.wantUntouched("locks", "balancer", func() {
-		_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
+		_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
 		b.wantErr(err, catalog.ErrNotFree)
 	})
 	look := b.look("balancer")
@@ -96,7 +96,7 @@ func foreignHeld(b *bench, g historical) { // F19
 func foreignOvertaken(b *bench, g historical) {
 	b.insert("locks", g.held)
 	from := b.look("balancer").Lock
-	mine := grant("balancer", alice)
+	mine := request("balancer", alice)
 	l, err := On(b.Catalog).Overtake(b.ctx, mine, from.Holder())
 	if err != nil || l.Fence != from.Fence+1 {
 		b.Fatalf("overtake: %+v, %v", l, err)
@@ -110,12 +110,12 @@ func foreignOvertaken(b *bench, g historical) {
 
 func foreignReleased(b *bench, g historical) {
 	b.insert("locks", with(g.held, field("state", int32(0))))
-	mine := grant("balancer", alice)
+	mine := request("balancer", alice)
 	l := b.acquire(mine)
 	if err := b.release(mine.Session); err != nil {
 		b.Fatal(err)
 	}
-	if next := b.acquire(grant("balancer", bob)); next.Fence != l.Fence+1 {
+	if next := b.acquire(request("balancer", bob)); next.Fence != l.Fence+1 {
 		b.Errorf("fence: want %d, got %d", l.Fence+1, next.Fence)
 	}
 }
@@ -128,12 +128,12 @@ func foreign2011(b *bench) { // F19
 	if look.LockErr == nil || look.LockErr.Field != "ts" {
 		b.Fatalf("want malformed ts, got %+v", look)
 	}
-	_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.TryPlain)
+	_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
 	b.wantErr(err, catalog.ErrNotFree)
 	if _, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"); err != nil {
 		b.Fatal(err)
 	}
-	if l := b.acquire(grant("balancer", alice)); l.Fence != 2 {
+	if l := b.acquire(request("balancer", alice)); l.Fence != 2 {
 		b.Errorf("fence: want 2, got %d", l.Fence)
 	}
 }

@@ -148,7 +148,7 @@ var historyCases = []testCase{
 	}},
 	{"LocksAndPings_StayAsTheyAre", func(b *bench) {
 		b.ping(alice)
-		b.acquire(grant("a", alice))
+		b.acquire(request("a", alice))
 		b.wantUntouched("locks", "a", func() {
 			b.wantUntouched("lockpings", alice, func() {
 				b.append(happened("a", 0))

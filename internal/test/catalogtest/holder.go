@@ -13,7 +13,7 @@ import (
 
 var holderCases = []testCase{
 	{"Release_ChangesStateAndRevOnly", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
@@ -41,7 +41,7 @@ var holderCases = []testCase{
 			with(doc, field("state", int32(0)), field("rev", int64(1))))
 	}},
 	{"ReleaseTwice_SecondMatchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
@@ -51,21 +51,21 @@ var holderCases = []testCase{
 		})
 	}},
 	{"ReleaseOfAnotherSession_TouchesNothing", func(b *bench) {
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(b.release(grant("balancer", alice).Session), catalog.ErrNoMatch)
+			b.wantErr(b.release(request("balancer", alice).Session), catalog.ErrNoMatch)
 		})
 	}},
 	{"ReleaseOfUnknownName_CreatesNothing", func(b *bench) {
-		b.wantErr(b.release(grant("balancer", alice).Session), catalog.ErrNoMatch)
+		b.wantErr(b.release(request("balancer", alice).Session), catalog.ErrNoMatch)
 		if raw := b.document("locks", "balancer"); raw != nil {
 			b.Errorf("created %v", raw)
 		}
 	}},
 	{"ReleaseAfterOvertake_LeavesNewHolderAlone", func(b *bench) { // B1
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		l := b.acquire(g)
-		if _, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), l.Holder()); err != nil {
+		if _, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), l.Holder()); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
@@ -73,18 +73,18 @@ var holderCases = []testCase{
 		})
 	}},
 	{"LateUndoAfterNextAcquire_MatchesNothing", func(b *bench) { // I5
-		first := grant("balancer", alice)
+		first := request("balancer", alice)
 		b.acquire(first)
 		if err := b.release(first.Session); err != nil {
 			b.Fatal(err)
 		}
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(b.release(first.Session), catalog.ErrNoMatch)
 		})
 	}},
 	{"Confirm_OfOwnLock_WritesAndReturnsIt", func(b *bench) { // I2
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		want := b.acquire(g)
 		got, err := On(b.Catalog).Confirm(b.ctx, g)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -93,7 +93,7 @@ var holderCases = []testCase{
 		b.wantDocument(b.document("locks", "balancer"), acquired(g, 1, 2))
 	}},
 	{"Confirm_OfAnybodyElses_MatchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		confirm := func() {
 			_, err := On(b.Catalog).Confirm(b.ctx, g)
 			b.wantErr(err, catalog.ErrNoMatch)
@@ -102,7 +102,7 @@ var holderCases = []testCase{
 		if raw := b.document("locks", "balancer"); raw != nil {
 			b.Fatalf("confirm created %v", raw)
 		}
-		other := grant("balancer", alice)
+		other := request("balancer", alice)
 		b.acquire(other)
 		b.wantUntouched("locks", "balancer", confirm)
 		if err := b.release(other.Session); err != nil {
@@ -111,7 +111,7 @@ var holderCases = []testCase{
 		b.wantUntouched("locks", "balancer", confirm)
 	}},
 	{"Confirm_AfterOwnRelease_MatchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
@@ -122,7 +122,7 @@ var holderCases = []testCase{
 		})
 	}},
 	{"SeedFence_RaisesAndNeverLowers", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		steps := []struct{ atLeast, want int64 }{{100, 100}, {50, 100}, {100, 100}, {101, 101}}
 		for _, step := range steps {
@@ -134,10 +134,10 @@ var holderCases = []testCase{
 		b.wantDocument(b.document("locks", "balancer"), acquired(g, 101, 5))
 	}},
 	{"SeedFence_OfAnotherSession_TouchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).SeedFence(b.ctx, grant("balancer", alice).Session, 1000)
+			_, err := On(b.Catalog).SeedFence(b.ctx, request("balancer", alice).Session, 1000)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -151,7 +151,7 @@ var holderCases = []testCase{
 		}
 	}},
 	{"Read_ReturnsWhatAcquireReturned", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		want := b.acquire(g)
 		got, err := b.Catalog.Read(b.ctx, "balancer")
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -168,12 +168,12 @@ var holderCases = []testCase{
 		b.wantMalformed(err, "locks", "balancer", "ts")
 	}},
 	{"Held_ReturnsTheSessionsOfOneProcess", func(b *bench) {
-		g := grant("b", alice)
+		g := request("b", alice)
 		b.acquire(g)
-		h := grant("a", alice)
+		h := request("a", alice)
 		b.acquire(h)
-		b.acquire(grant("c", bob))
-		gone := grant("d", alice)
+		b.acquire(request("c", bob))
+		gone := request("d", alice)
 		b.acquire(gone)
 		if err := b.release(gone.Session); err != nil {
 			b.Fatal(err)
@@ -183,8 +183,8 @@ var holderCases = []testCase{
 		b.wantHeld("nobody", nil)
 	}},
 	{"Held_FollowsOvertakeAndBreak", func(b *bench) {
-		l := b.acquire(grant("a", alice))
-		next := grant("a", bob)
+		l := b.acquire(request("a", alice))
+		next := request("a", bob)
 		if _, err := On(b.Catalog).Overtake(b.ctx, next, l.Holder()); err != nil {
 			b.Fatal(err)
 		}
@@ -196,7 +196,7 @@ var holderCases = []testCase{
 		b.wantHeld(bob, nil)
 	}},
 	{"Held_LeavesOutWhatCannotBeUnderstood", func(b *bench) {
-		g := grant("good", alice)
+		g := request("good", alice)
 		b.acquire(g)
 		for i, f := range []bson.E{
 			field("state", "1"), field("state", 2.7), field("ts", "x"), field("fence", "x"),
@@ -213,7 +213,7 @@ var holderCases = []testCase{
 		s := catalog.Session{Name: "foreign", TS: foreign[3].Value.(bson.ObjectID)}
 		b.wantHeld(alice, []catalog.HeldSession{{Session: s}, {Session: g.Session, Fence: 1}})
 	}},
-	{"Tally_WrapsAround", func(b *bench) {
+	{"HeldSummary_WrapsAround", func(b *bench) {
 		const huge = int64(1) << 62
 		var want []catalog.HeldSession
 		for _, name := range []string{"a", "b", "c"} {
@@ -225,7 +225,7 @@ var holderCases = []testCase{
 		b.wantHeld(alice, want)
 	}},
 	{"ErrorsNameOperationAndLock", func(b *bench) {
-		err := b.release(grant("bal\"ancer", alice).Session)
+		err := b.release(request("bal\"ancer", alice).Session)
 		const want = `leave "bal\"ancer": document is not as expected`
 		if err == nil || err.Error() != want {
 			b.Errorf("text\nwant %s\ngot  %v", want, err)
@@ -251,9 +251,9 @@ func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 			b.Errorf("held by %s\nwant %+v\ngot  %+v", process, s, got[i])
 		}
 	}
-	tally := catalog.SummaryOf(want)
-	if got, err := b.Catalog.HeldSummary(b.ctx, process); err != nil || !reflect.DeepEqual(got, tally) {
-		b.Errorf("tally of %s\nwant %+v\ngot  %+v, %v", process, tally, got, err)
+	summary := catalog.SummaryOf(want)
+	if got, err := b.Catalog.HeldSummary(b.ctx, process); err != nil || !reflect.DeepEqual(got, summary) {
+		b.Errorf("summary of %s\nwant %+v\ngot  %+v, %v", process, summary, got, err)
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // renewal returns the n-th renewal of a grant's lease.
-func renewal(g catalog.Request, n int64) catalog.Renewal {
+func renewal(r catalog.Request, n int64) catalog.Renewal {
 	return catalog.Renewal{
-		Session: g.Session, Number: n, Life: 40 * time.Second, Local: time.UnixMilli(1_700_000_123_456).UTC(),
+		Session: r.Session, Number: n, Life: 40 * time.Second, Local: time.UnixMilli(1_700_000_123_456).UTC(),
 	}
 }
 
@@ -35,7 +35,7 @@ func (b *bench) wantLease(r catalog.Renewal) {
 
 var leaseCases = []testCase{
 	{"Renew_WritesLeaseAndRevOnly", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		for n := range int64(3) {
 			b.renew(renewal(g, n+1))
@@ -52,14 +52,14 @@ var leaseCases = []testCase{
 		b.wantDocument(raw, acquired(g, 1, 4))
 	}},
 	{"Renew_TheSameTwice_IsAcknowledgedTwice", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		b.renew(renewal(g, 1))
 		b.renew(renewal(g, 1))
 		b.wantLease(renewal(g, 1))
 	}},
 	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a copy that comes late
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		b.renew(renewal(g, 2))
 		twin := renewal(g, 2)
@@ -71,19 +71,19 @@ var leaseCases = []testCase{
 		}
 	}},
 	{"Renew_OfWhoDoesNotHold_MatchesNothing", func(b *bench) {
-		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(grant("nobody's", alice), 1)), catalog.ErrNoMatch)
-		held, waits := grant("balancer", alice), grant("balancer", bob)
+		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(request("nobody's", alice), 1)), catalog.ErrNoMatch)
+		held, waits := request("balancer", alice), request("balancer", bob)
 		b.acquire(held)
 		if _, err := On(b.Catalog).Enter(b.ctx, waits, catalog.Queue); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(waits, 1)), catalog.ErrNoMatch)
-			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(grant("balancer", alice), 1)), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(request("balancer", alice), 1)), catalog.ErrNoMatch)
 		})
 	}},
 	{"Lease_OfTheLastHolder_IsNobodys", func(b *bench) {
-		first, second := grant("balancer", alice), grant("balancer", bob)
+		first, second := request("balancer", alice), request("balancer", bob)
 		b.acquire(first)
 		b.renew(renewal(first, 1))
 		if err := b.release(first.Session); err != nil {
@@ -99,7 +99,7 @@ var leaseCases = []testCase{
 		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(first, 2)), catalog.ErrNoMatch)
 	}},
 	{"Lease_OfSharers_EachHasItsOwn", func(b *bench) {
-		one, two, three := grant("balancer", alice), grant("balancer", bob), grant("balancer", bob)
+		one, two, three := request("balancer", alice), request("balancer", bob), request("balancer", bob)
 		for _, g := range []*catalog.Request{&one, &two, &three} {
 			g.Mode = catalog.Shared
 			if _, err := On(b.Catalog).Enter(b.ctx, *g, catalog.Queue); err != nil {
@@ -130,7 +130,7 @@ var leaseCases = []testCase{
 		}
 	}},
 	{"Lease_RenewedSinceItWasWatched_IsNotTaken", func(b *bench) {
-		g, next := grant("balancer", alice), grant("balancer", bob)
+		g, next := request("balancer", alice), request("balancer", bob)
 		b.acquire(g)
 		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
 		taken := func() error { return second(On(b.Catalog).Overtake(b.ctx, next, from)) }
@@ -147,7 +147,7 @@ var leaseCases = []testCase{
 			b.Fatal(err)
 		}
 		b.renew(renewal(next, 1))
-		if _, err := On(b.Catalog).Enter(b.ctx, grant("balancer", alice), catalog.Queue); err != nil {
+		if _, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.Queue); err != nil {
 			b.Fatal(err)
 		}
 		from = catalog.Holder{Session: next.Session, Process: bob, Renewal: 2}
@@ -158,7 +158,7 @@ var leaseCases = []testCase{
 		}
 	}},
 	{"Lease_OfAForeignHolder_IsNobodys", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		leases := bson.A{int32(5), bson.D{field("ts", g.TS), field("ms", int64(40_000)), field("n", int64(3)),
 			field("at", bson.DateTime(5)), field("local", bson.DateTime(5))}}
 		for state, want := range map[int32]int{1: 1, 2: 0} {
@@ -172,7 +172,7 @@ var leaseCases = []testCase{
 	}},
 	{"Renew_OfDamagedLeases_BeginsAnew", func(b *bench) {
 		for name, leases := range map[string]any{"text": "x", "null": nil, "numbers": bson.A{int32(1)}} {
-			g := grant(name, alice)
+			g := request(name, alice)
 			b.insert("locks", with(held(name, alice), field("ts", g.TS), field("leases", leases)))
 			b.renew(renewal(g, 1))
 			b.wantLease(renewal(g, 1))

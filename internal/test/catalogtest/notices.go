@@ -53,7 +53,7 @@ func (b *bench) wantNotices(n catalog.GrantStream, process string, want ...catal
 }
 
 var noticesCases = []testCase{
-	{"LeaveBuryAndSettle_AreTold", func(b *bench) {
+	{"LeaveEvictAndGrantNext_AreTold", func(b *bench) {
 		g := b.inLine("balancer", 4)
 		for i := range g {
 			n, ok := b.notices(process(i))
@@ -63,13 +63,13 @@ var noticesCases = []testCase{
 			fence := planted + int64(i) + 1
 			switch i {
 			case 1:
-				b.leave(g[0].Session, award(g[1], fence))
-				b.wantNotices(n, process(1), award(g[1], fence))
+				b.leave(g[0].Session, grant(g[1], fence))
+				b.wantNotices(n, process(1), grant(g[1], fence))
 			case 2:
 				if _, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent"); err != nil {
 					b.Fatal(err)
 				}
-				want := award(g[2], fence)
+				want := grant(g[2], fence)
 				want.Evidence = "silent"
 				b.wantNotices(n, process(2), want)
 			case 3:
@@ -77,7 +77,7 @@ var noticesCases = []testCase{
 				if _, err := On(b.Catalog).GrantNext(b.ctx, "balancer"); err != nil {
 					b.Fatal(err)
 				}
-				b.wantNotices(n, process(3), award(g[3], fence))
+				b.wantNotices(n, process(3), grant(g[3], fence))
 			}
 		}
 	}},
@@ -90,7 +90,7 @@ var noticesCases = []testCase{
 		if err := b.release(g[0].Session); err != nil {
 			b.Fatal(err)
 		}
-		b.wantNotices(n, process(1), award(g[1], planted+2))
+		b.wantNotices(n, process(1), grant(g[1], planted+2))
 	}},
 	{"OthersAreNotTold", func(b *bench) {
 		g := b.inLine("balancer", 4)
@@ -99,14 +99,14 @@ var noticesCases = []testCase{
 		if !ok {
 			return
 		}
-		b.leave(g[0].Session, award(g[1], planted+2))
-		b.leave(other[0].Session, award(other[1], planted+2))
-		b.leave(g[1].Session, award(g[2], planted+3))
-		b.leave(g[2].Session, award(g[3], planted+4))
-		b.leave(other[1].Session, award(other[2], planted+3))
-		b.wantNotices(n, process(2), award(g[2], planted+3), award(other[2], planted+3))
+		b.leave(g[0].Session, grant(g[1], planted+2))
+		b.leave(other[0].Session, grant(other[1], planted+2))
+		b.leave(g[1].Session, grant(g[2], planted+3))
+		b.leave(g[2].Session, grant(g[3], planted+4))
+		b.leave(other[1].Session, grant(other[2], planted+3))
+		b.wantNotices(n, process(2), grant(g[2], planted+3), grant(other[2], planted+3))
 	}},
-	{"SeveralAwardsInOneWrite_AreTold", func(b *bench) {
+	{"SeveralGrantsInOneWrite_AreTold", func(b *bench) {
 		g := b.party("balancer", 5)
 		for i := range g[1:] {
 			g[i+1].Mode, g[i+1].Process = catalog.Shared, process(i%2)
@@ -121,9 +121,9 @@ var noticesCases = []testCase{
 		second, _ := b.notices(process(1))
 		f := planted + 1
 		b.leave(g[0].Session,
-			award(g[1], f+1), award(g[2], f+2), award(g[3], f+3), award(g[4], f+4))
-		b.wantNotices(first, process(0), award(g[1], f+1), award(g[3], f+3))
-		b.wantNotices(second, process(1), award(g[2], f+2), award(g[4], f+4))
+			grant(g[1], f+1), grant(g[2], f+2), grant(g[3], f+3), grant(g[4], f+4))
+		b.wantNotices(first, process(0), grant(g[1], f+1), grant(g[3], f+3))
+		b.wantNotices(second, process(1), grant(g[2], f+2), grant(g[4], f+4))
 	}},
 	{"ProcessWithCharactersOfAPattern_IsData", func(b *bench) {
 		for i, id := range []string{
@@ -139,9 +139,9 @@ var noticesCases = []testCase{
 			if !ok {
 				return
 			}
-			b.leave(g[0].Session, award(g[1], planted+2)) // which the pattern would match
-			b.leave(g[1].Session, award(g[2], planted+3))
-			b.wantNotices(n, id, award(g[2], planted+3))
+			b.leave(g[0].Session, grant(g[1], planted+2)) // which the pattern would match
+			b.leave(g[1].Session, grant(g[2], planted+3))
+			b.wantNotices(n, id, grant(g[2], planted+3))
 			n.Close(b.ctx)
 		}
 	}},
@@ -156,9 +156,9 @@ var noticesCases = []testCase{
 			return
 		}
 		for i := range 3 {
-			b.leave(g[i].Session, award(g[i+1], planted+int64(i)+2))
+			b.leave(g[i].Session, grant(g[i+1], planted+int64(i)+2))
 		}
-		b.wantNotices(n, "p", award(g[3], planted+4))
+		b.wantNotices(n, "p", grant(g[3], planted+4))
 	}},
 	{"EndedContext_IsTheError", func(b *bench) {
 		n, ok := b.notices(alice)
@@ -195,7 +195,7 @@ var noticesCases = []testCase{
 		if grants, err := n.Next(ctx); err == nil || ctx.Err() != nil {
 			b.Errorf("want an error at once, got %+v, %v", grants, err)
 		}
-		b.leave(g[0].Session, award(g[1], planted+2))
+		b.leave(g[0].Session, grant(g[1], planted+2))
 	}},
 	{"ManyStreams_EachIsToldItsOwn", func(b *bench) {
 		const n = 4
@@ -220,7 +220,7 @@ var noticesCases = []testCase{
 				return nil
 			}
 			grants, err := streams[i].Next(ctx)
-			if want := award(g[i+1], planted+int64(i)+2); err == nil && !slices.Contains(grants, want) {
+			if want := grant(g[i+1], planted+int64(i)+2); err == nil && !slices.Contains(grants, want) {
 				return fmt.Errorf("want %+v, got %+v", want, grants)
 			}
 			return err

@@ -24,13 +24,13 @@ var oddCases = []testCase{
 	{"Informational", func(b *bench) { b.odd(oddInformation) }},
 	{"RevDamagedWhileHeld_ReleaseFrees", func(b *bench) {
 		for i, rev := range []any{"x", nil, bson.A{int64(1)}, int64(math.MaxInt64), 7.5, int64(-3)} {
-			g := grant(label(i), alice)
+			g := request(label(i), alice)
 			b.acquire(g)
 			b.rewrite(g.Name, field("rev", rev))
 			if err := b.release(g.Session); err != nil {
 				b.Errorf("rev %v: release: %v", rev, err)
 			}
-			next := grant(g.Name, bob)
+			next := request(g.Name, bob)
 			if _, err := On(b.Catalog).Enter(b.ctx, next, catalog.Try); err != nil {
 				b.Errorf("rev %v, released: enter: %v", rev, err)
 			}
@@ -104,7 +104,7 @@ var oddInformation = []oddity{
 }
 
 func oddWaiters() []oddity {
-	w, other := plantedWaiter(grant("x", bob)), plantedWaiter(grant("x", bob))
+	w, other := plantedWaiter(request("x", bob)), plantedWaiter(request("x", bob))
 	list := []oddity{
 		oddly("", "", field("waiters", nil)), oddly("", "", field("waiters", bson.A{})),
 		oddly("", "", field("waiters", bson.A{w, other})),
@@ -179,7 +179,7 @@ func oddSharers() []oddity {
 				field("mode", "shared")))
 		}
 	}
-	w := with(plantedWaiter(grant("x", bob)), field("ts", oddHolderTS)) // the holder waits for itself
+	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS)) // the holder waits for itself
 	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})))
 	return list
 }
@@ -270,9 +270,9 @@ func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
 	from := catalog.Holder{Session: s, Process: alice}
-	mine := grant(name, alice)
+	mine := request(name, alice)
 	mine.TS = oddHolderTS
-	other := grant(name, bob)
+	other := request(name, bob)
 	enter := func(how catalog.EnterMode) func() error {
 		return func() error { _, err := On(b.Catalog).Enter(b.ctx, other, how); return err }
 	}
@@ -311,9 +311,9 @@ func (b *bench) refusedByAll(name, bad string) {
 		_, err := On(b.Catalog).Enter(b.ctx, other, catalog.TryPlain)
 		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
-		grants, free := b.awarded(alice, name)
+		grants, free := b.heldOrFree(alice, name)
 		if len(grants)+len(free) > 0 {
-			b.Errorf("%s: awarded %v, free %v", name, grants, free)
+			b.Errorf("%s: holds %v, free %v", name, grants, free)
 		}
 		b.unseen(name)
 	})
@@ -393,29 +393,29 @@ type way struct {
 // ways are those in which a document that is understood can be taken.
 func (b *bench) ways(l catalog.Lock) []way {
 	enter := func(how catalog.EnterMode) func(g catalog.Request) error {
-		return func(g catalog.Request) error {
-			g.Limit = l.Limit
-			if g.Limit > 0 {
-				g.Mode = catalog.Permit
+		return func(r catalog.Request) error {
+			r.Limit = l.Limit
+			if r.Limit > 0 {
+				r.Mode = catalog.Permit
 			}
-			_, err := On(b.Catalog).Enter(b.ctx, g, how)
+			_, err := On(b.Catalog).Enter(b.ctx, r, how)
 			return err
 		}
 	}
 	ways := []way{
 		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
 		{"Enter, Barge", enter(catalog.Barge)},
-		{"Acquire", func(g catalog.Request) error { _, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain); return err }},
+		{"Acquire", func(r catalog.Request) error { _, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain); return err }},
 	}
 	if l.Held {
-		ways = append(ways, way{"Overtake", func(g catalog.Request) error {
+		ways = append(ways, way{"Overtake", func(r catalog.Request) error {
 			from := l.Holder()
-			from.Name = g.Name
-			_, err := On(b.Catalog).Overtake(b.ctx, g, from)
+			from.Name = r.Name
+			_, err := On(b.Catalog).Overtake(b.ctx, r, from)
 			return err
-		}}, way{"Evict", func(g catalog.Request) error {
+		}}, way{"Evict", func(r catalog.Request) error {
 			from := l.Holder()
-			from.Name = g.Name
+			from.Name = r.Name
 			_, err := On(b.Catalog).Evict(b.ctx, from, "silent")
 			return err
 		}})
@@ -427,32 +427,32 @@ func (b *bench) ways(l catalog.Lock) []way {
 // document can leave it, and nobody who does not can be said to.
 func (b *bench) oddLife(name string, doc bson.D, w way) {
 	b.Helper()
-	g := grant(name+" "+w.name, bob)
-	doc = with(doc, field("_id", g.Name))
+	r := request(name+" "+w.name, bob)
+	doc = with(doc, field("_id", r.Name))
 	b.insert("locks", doc)
-	err := w.take(g)
+	err := w.take(r)
 	refusals := []error{catalog.ErrNotFree, catalog.ErrNoMatch}
 	if err != nil && !errors.Is(err, refusals[0]) && !errors.Is(err, refusals[1]) {
 		b.Errorf("%s: %s: %v", name, w.name, err)
 	}
-	l := b.look(g.Name)
+	l := b.look(r.Name)
 	if l.Lock == nil { // a fence or a rev that came to its end when the lock became free
 		if w.name != "Evict" || l.LockErr == nil || l.LockErr.Field != "fence" && l.LockErr.Field != "rev" {
 			b.Errorf("%s: after %s: %v", name, w.name, l.LockErr)
 		}
 		return
 	}
-	_, holds := l.Lock.HeldBy(g.TS)
-	_, waits := l.Lock.WaitedBy(g.TS)
+	_, holds := l.Lock.HeldBy(r.TS)
+	_, waits := l.Lock.WaitedBy(r.TS)
 	if err == nil && w.name != "Evict" && !holds && !waits {
 		b.Errorf("%s: %s took nothing: %+v", name, w.name, l.Lock)
 	}
 	if holds || waits {
-		if err := b.release(g.Session); err != nil {
+		if err := b.release(r.Session); err != nil {
 			b.Errorf("%s: %s, then release: %v", name, w.name, err)
 		}
 	}
-	if err := b.Delete(b.ctx, "locks", g.Name); err != nil {
+	if err := b.Delete(b.ctx, "locks", r.Name); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -19,9 +19,9 @@ var operatorCases = []testCase{
 	{"List_IsInOrderWithPings", func(b *bench) {
 		p := b.ping(alice)
 		for _, name := range []string{"b", "é", "a", "B", "ab", "b c"} {
-			b.acquire(grant(name, alice))
+			b.acquire(request(name, alice))
 		}
-		b.acquire(grant("z", bob))
+		b.acquire(request("z", bob))
 		var names []string
 		for row, err := range b.Catalog.List(b.ctx, false) {
 			if err != nil {
@@ -46,7 +46,7 @@ var operatorCases = []testCase{
 		}
 		b.insert("locks", bson.D{field("_id", "a"), field("state", "1")})
 		b.insert("lockpings", bson.D{field("_id", alice), field("ping", "x")})
-		b.acquire(grant("b", alice))
+		b.acquire(request("b", alice))
 		var good, ids, fields []string
 		for row, err := range b.Catalog.List(b.ctx, false) {
 			var bad *catalog.MalformedError
@@ -70,7 +70,7 @@ var operatorCases = []testCase{
 	}},
 	{"List_StopsWhenAskedTo", func(b *bench) {
 		for _, name := range []string{"a", "b", "c"} {
-			b.acquire(grant(name, alice))
+			b.acquire(request(name, alice))
 		}
 		n := 0
 		for range b.Catalog.List(b.ctx, false) {
@@ -83,7 +83,7 @@ var operatorCases = []testCase{
 		}
 	}},
 	{"List_EndsWithTheContext", func(b *bench) {
-		b.acquire(grant("a", alice))
+		b.acquire(request("a", alice))
 		ctx, cancel := context.WithCancel(b.ctx)
 		cancel()
 		var errs []error
@@ -95,7 +95,7 @@ var operatorCases = []testCase{
 		}
 	}},
 	{"Break_FreesAndFencesOff", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		l, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "stuck since noon")
 		if err != nil || l.Held || l.Fence != 2 || l.TS == g.TS || l.TS.IsZero() {
@@ -108,12 +108,12 @@ var operatorCases = []testCase{
 			_, err := On(b.Catalog).Confirm(b.ctx, g)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
-		if next := b.acquire(grant("balancer", bob)); next.Fence != 3 {
+		if next := b.acquire(request("balancer", bob)); next.Fence != 3 {
 			b.Errorf("fence: want 3, got %d", next.Fence)
 		}
 	}},
 	{"Break_OfAnotherFence_TouchesNothing", func(b *bench) {
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
 			for _, fence := range []int64{0, 2, -1} {
 				_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, fence, "x")
@@ -122,10 +122,10 @@ var operatorCases = []testCase{
 		})
 	}},
 	{"Break_OfAnotherSession_TouchesNothing", func(b *bench) { // a foreign holder does not raise the fence
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Break(b.ctx, grant("balancer", alice).Session, 1, "x")
+			_, err := On(b.Catalog).Break(b.ctx, request("balancer", alice).Session, 1, "x")
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		if l, err := On(b.Catalog).Break(b.ctx, g.Session, 1, "x"); err != nil || l.Held {
@@ -133,7 +133,7 @@ var operatorCases = []testCase{
 		}
 	}},
 	{"Break_OfFreeOrMissing_TouchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
@@ -161,7 +161,7 @@ var operatorCases = []testCase{
 		}
 	}},
 	{"Break_WhereSomebodyWaitsOrShares_TouchesNothing", func(b *bench) {
-		waiter, sharer := grant("waited for", bob), grant("shared", alice)
+		waiter, sharer := request("waited for", bob), request("shared", alice)
 		b.insert("locks", append(held("waited for", alice), field("fence", int64(4)),
 			field("waiters", bson.A{waiting(waiter)})))
 		b.insert("locks", with(held("shared", alice), field("ts", sharer.TS),

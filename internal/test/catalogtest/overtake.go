@@ -10,8 +10,8 @@ import (
 
 var overtakeCases = []testCase{
 	{"AsWatched_WritesTheWholeDocument", func(b *bench) {
-		watched := b.acquire(grant("balancer", alice))
-		g := grant("balancer", bob)
+		watched := b.acquire(request("balancer", alice))
+		g := request("balancer", bob)
 		l, err := On(b.Catalog).Overtake(b.ctx, g, watched.Holder())
 		if err != nil || l.TS != g.TS || l.Fence != 2 || !l.Held || l.Process != bob {
 			b.Fatalf("overtake: %+v, %v", l, err)
@@ -22,14 +22,14 @@ var overtakeCases = []testCase{
 		doc := append(held("balancer", "ConfigServer"), field("x", 1.5))
 		doc[1].Value = int32(2)
 		b.insert("locks", doc)
-		g := grant("balancer", bob)
+		g := request("balancer", bob)
 		if _, err := On(b.Catalog).Overtake(b.ctx, g, b.look("balancer").Lock.Holder()); err != nil {
 			b.Fatal(err)
 		}
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 1), field("x", 1.5)))
 	}},
 	{"NotAsWatched_TouchesNothing", func(b *bench) {
-		watched := b.acquire(grant("balancer", alice)).Holder()
+		watched := b.acquire(request("balancer", alice)).Holder()
 		otherTS, otherProcess, noProcess, noTS := watched, watched, watched, watched
 		otherTS.TS = bson.NewObjectID()
 		otherProcess.Process = bob
@@ -37,40 +37,40 @@ var overtakeCases = []testCase{
 		noTS.TS = bson.NilObjectID
 		for _, from := range []catalog.Holder{otherTS, otherProcess, noProcess, noTS} {
 			b.wantUntouched("locks", "balancer", func() {
-				_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), from)
+				_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), from)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
 	}},
 	{"ReleasedMeanwhile_TouchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		watched := b.acquire(g)
 		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), watched.Holder())
+			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder())
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
 	{"DeletedMeanwhile_CreatesNothing", func(b *bench) {
-		watched := b.acquire(grant("balancer", alice))
+		watched := b.acquire(request("balancer", alice))
 		if err := b.Delete(b.ctx, "locks", "balancer"); err != nil {
 			b.Fatal(err)
 		}
-		_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), watched.Holder())
+		_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder())
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "balancer"); raw != nil {
 			b.Errorf("created %v", raw)
 		}
 	}},
 	{"AgainByTheFormerHolder_TouchesNothing", func(b *bench) {
-		watched := b.acquire(grant("balancer", alice))
-		if _, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob), watched.Holder()); err != nil {
+		watched := b.acquire(request("balancer", alice))
+		if _, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder()); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", alice), watched.Holder())
+			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", alice), watched.Holder())
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -85,7 +85,7 @@ var overtakeCases = []testCase{
 			if l == nil || l.Process != "" {
 				b.Fatalf("%s: look says %+v", name, l)
 			}
-			g := grant(name, bob)
+			g := request(name, bob)
 			if _, err := On(b.Catalog).Overtake(b.ctx, g, l.Holder()); err != nil {
 				b.Errorf("%s: %v", name, err)
 			}
@@ -100,7 +100,7 @@ var overtakeCases = []testCase{
 			b.insert("locks", doc)
 			from := catalog.Holder{Session: catalog.Session{Name: name}, Process: alice}
 			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Overtake(b.ctx, grant(name, bob), from)
+				_, err := On(b.Catalog).Overtake(b.ctx, request(name, bob), from)
 				b.wantMalformed(err, "locks", name, "ts")
 			})
 		}
@@ -111,7 +111,7 @@ var overtakeCases = []testCase{
 		b.insert("locks", with(doc, field("ts", ts.Hex())))
 		s := catalog.Session{Name: "balancer", TS: ts}
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Overtake(b.ctx, grant("balancer", bob),
+			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob),
 				catalog.Holder{Session: s, Process: alice})
 			b.wantMalformed(err, "locks", "balancer", "ts")
 			b.wantErr(b.release(s), catalog.ErrNoMatch)
@@ -129,7 +129,7 @@ var overtakeCases = []testCase{
 		for _, first := range []catalog.Request{g[0], s[0], s[1]} {
 			b.wantUntouched("locks", first.Name, func() {
 				from := catalog.Holder{Session: first.Session, Process: first.Process}
-				_, err := On(b.Catalog).Overtake(b.ctx, grant(first.Name, bob), from)
+				_, err := On(b.Catalog).Overtake(b.ctx, request(first.Name, bob), from)
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
@@ -138,7 +138,7 @@ var overtakeCases = []testCase{
 		s := b.readers("balancer", 2)
 		b.rewrite("balancer", field("state", int32(2)), field("ts", historicalTS),
 			field("process", "ConfigServer"))
-		g := grant("balancer", bob)
+		g := request("balancer", bob)
 		from := catalog.Holder{Session: catalog.Session{Name: "balancer", TS: historicalTS}}
 		from.Process = "ConfigServer"
 		l, err := On(b.Catalog).Overtake(b.ctx, g, from)
@@ -158,7 +158,7 @@ var lookCases = []testCase{
 	}},
 	{"HeldWithPing_BringsBothAndTheClock", func(b *bench) {
 		p := b.ping(alice)
-		l := b.acquire(grant("balancer", alice))
+		l := b.acquire(request("balancer", alice))
 		look := b.look("balancer")
 		if look.Lock == nil || !reflect.DeepEqual(*look.Lock, l) {
 			b.Errorf("lock\nwant %+v\ngot  %+v", l, look.Lock)
@@ -172,7 +172,7 @@ var lookCases = []testCase{
 	}},
 	{"Reading_WritesNothing", func(b *bench) {
 		b.ping(alice)
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantUntouched("lockpings", alice, func() {
 				b.look("balancer")
@@ -185,7 +185,7 @@ var lookCases = []testCase{
 	}},
 	{"NoPing_IsNil", func(b *bench) { // F14
 		b.ping(bob)
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		look := b.look("balancer")
 		if look.Lock == nil || look.Ping != nil || look.PingErr != nil {
 			b.Errorf("want a lock without ping, got %+v", look)
@@ -199,7 +199,7 @@ var lookCases = []testCase{
 		}
 	}},
 	{"FreeLock_IsFree", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		if err := b.release(g.Session); err != nil {
 			b.Fatal(err)
@@ -231,7 +231,7 @@ var lookCases = []testCase{
 			process := label(i)
 			b.insert("lockpings", with(
 				bson.D{field("_id", process), field("ping", bson.DateTime(5))}, c))
-			b.acquire(grant(process, process))
+			b.acquire(request(process, process))
 			look := b.look(process)
 			if look.Lock == nil || look.Ping != nil || look.PingErr == nil {
 				b.Errorf("%v: want PingErr, got %+v", c, look)
@@ -252,7 +252,7 @@ var lookCases = []testCase{
 	}},
 	{"CondemnedPing_SaysSo", func(b *bench) {
 		p := b.ping(alice)
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		how := catalog.Condemnation{By: bob, Evidence: "silent for 15m"}
 		if err := b.Catalog.Condemn(b.ctx, alice, &p, how); err != nil {
 			b.Fatal(err)

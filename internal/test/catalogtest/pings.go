@@ -368,7 +368,7 @@ var condemnCases = []testCase{
 			process := label(i)
 			b.insert("lockpings", bson.D{field("_id", process), field("ping", bson.DateTime(5)),
 				field("seq", seq)})
-			b.acquire(grant(process, process))
+			b.acquire(request(process, process))
 			watched := b.look(process).Ping
 			if err := b.Catalog.Condemn(b.ctx, process, watched, catalog.Condemnation{}); err != nil {
 				b.Errorf("seq %T: %v", seq, err)
@@ -426,7 +426,7 @@ var choreCases = []testCase{
 				b.Errorf("%q, %v", warnings, err)
 			}
 		}
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 	}},
 	{"Hello_SaysWhoItIs", func(b *bench) {
 		s, err := b.Catalog.Hello(b.ctx)

@@ -19,7 +19,7 @@ var pruneLocksCases = []testCase{
 		}
 		plant("old", 100*time.Hour)
 		plant("young", time.Hour)
-		plant("waited", 100*time.Hour, waiters(grant("waited", alice)))
+		plant("waited", 100*time.Hour, waiters(request("waited", alice)))
 		plant("high", 100*time.Hour, field("fence", now.UnixMilli()))
 		plant("old too", 100*time.Hour)
 		b.insert("locks", free("without anything"))

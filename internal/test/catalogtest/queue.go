@@ -25,15 +25,15 @@ func (b *bench) party(name string, n int) []catalog.Request {
 	b.insert("locks", append(free(name), field("fence", planted)))
 	grants := make([]catalog.Request, n)
 	for i := range grants {
-		grants[i] = grant(name, process(i))
+		grants[i] = request(name, process(i))
 		grants[i].Why = fmt.Sprint("round ", i)
 	}
 	return grants
 }
 
-func (b *bench) enter(g catalog.Request) catalog.Lock {
+func (b *bench) enter(r catalog.Request) catalog.Lock {
 	b.Helper()
-	l, err := On(b.Catalog).Enter(b.ctx, g, catalog.Queue)
+	l, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue)
 	if err != nil {
 		b.Fatalf("enter: %v", err)
 	}
@@ -44,57 +44,57 @@ func (b *bench) enter(g catalog.Request) catalog.Lock {
 func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()
 	grants, err := On(b.Catalog).Leave(b.ctx, s)
-	b.wantAwards(grants, err, want...)
+	b.wantGrants(grants, err, want...)
 }
 
-func (b *bench) wantAwards(got []catalog.Grant, err error, want ...catalog.Grant) {
+func (b *bench) wantGrants(got []catalog.Grant, err error, want ...catalog.Grant) {
 	b.Helper()
 	if err != nil || !slices.Equal(want, got) {
 		b.Errorf("grants\nwant %+v\ngot  %+v, %v", want, got, err)
 	}
 }
 
-// award is what g gets with that fence.
-func award(g catalog.Request, fence int64) catalog.Grant {
-	return catalog.Grant{Session: g.Session, Process: g.Process, Fence: fence}
+// grant is what r gets with that fence.
+func grant(r catalog.Request, fence int64) catalog.Grant {
+	return catalog.Grant{Session: r.Session, Process: r.Process, Fence: fence}
 }
 
-func line(g catalog.Request, fence int64) string {
-	return catalog.GrantLine(g.TS, fence, g.Process)
+func line(r catalog.Request, fence int64) string {
+	return catalog.GrantLine(r.TS, fence, r.Process)
 }
 
 // holding is the document in which g holds the lock alone since it was granted that fence.
-func holding(g catalog.Request, fence, rev int64) bson.D {
-	return with(acquired(g, fence, rev), field("grants", line(g, fence)))
+func holding(r catalog.Request, fence, rev int64) bson.D {
+	return with(acquired(r, fence, rev), field("grants", line(r, fence)))
 }
 
 // waiting is the entry of a waiter, and sharing that of a holder among others.
-func waiting(g catalog.Request) bson.D {
+func waiting(r catalog.Request) bson.D {
 	d := bson.D{
-		field("ts", g.TS), field("process", g.Process), field("who", g.Who), field("why", g.Why),
-		field("takeoverMS", g.Takeover.Milliseconds()), field("mode", string(g.Mode)),
+		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
+		field("takeoverMS", r.Takeover.Milliseconds()), field("mode", string(r.Mode)),
 		field("since", serverDate{}),
 	}
-	if g.Mode == catalog.Permit {
-		d = append(d, field("limit", g.Limit))
+	if r.Mode == catalog.Permit {
+		d = append(d, field("limit", r.Limit))
 	}
-	if len(g.Holds) > 0 {
-		d = append(d, field("holds", g.Holds))
+	if len(r.Holds) > 0 {
+		d = append(d, field("holds", r.Holds))
 	}
 	return d
 }
 
-func sharing(g catalog.Request, fence int64) bson.D {
+func sharing(r catalog.Request, fence int64) bson.D {
 	return bson.D{
-		field("ts", g.TS), field("process", g.Process), field("who", g.Who), field("why", g.Why),
-		field("takeoverMS", g.Takeover.Milliseconds()), field("when", serverDate{}),
+		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
+		field("takeoverMS", r.Takeover.Milliseconds()), field("when", serverDate{}),
 		field("fence", fence),
 	}
 }
 
 // plantedWaiter is the entry of a waiter as a hand can plant it.
-func plantedWaiter(g catalog.Request) bson.D {
-	return with(waiting(g), field("since", bson.DateTime(5)))
+func plantedWaiter(r catalog.Request) bson.D {
+	return with(waiting(r), field("since", bson.DateTime(5)))
 }
 
 // waiters are the line in a wanted document.
@@ -120,23 +120,23 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 }
 
 // refused enters in that way and checks that the document is untouched by it.
-func (b *bench) refused(g catalog.Request, how catalog.EnterMode, want error) {
+func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
-	b.wantUntouched("locks", g.Name, func() {
-		_, err := On(b.Catalog).Enter(b.ctx, g, how)
+	b.wantUntouched("locks", r.Name, func() {
+		_, err := On(b.Catalog).Enter(b.ctx, r, how)
 		b.wantErr(err, want)
 	})
 }
 
 // wantLimit enters and checks that the lock is in use with another limit.
-func (b *bench) wantLimit(g catalog.Request, recorded int32) {
+func (b *bench) wantLimit(r catalog.Request, recorded int32) {
 	b.Helper()
 	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
-		b.wantUntouched("locks", g.Name, func() {
-			_, err := On(b.Catalog).Enter(b.ctx, g, how)
+		b.wantUntouched("locks", r.Name, func() {
+			_, err := On(b.Catalog).Enter(b.ctx, r, how)
 			b.wantErr(err, catalog.ErrPermitMismatch)
 			var other *catalog.PermitMismatchError
-			want := catalog.PermitMismatchError{Name: g.Name, Recorded: recorded, Asked: g.Limit}
+			want := catalog.PermitMismatchError{Name: r.Name, Recorded: recorded, Asked: r.Limit}
 			if !errors.As(err, &other) || *other != want {
 				b.Errorf("limit\nwant %+v\ngot  %+v", want, other)
 			}
@@ -146,35 +146,35 @@ func (b *bench) wantLimit(g catalog.Request, recorded int32) {
 
 var enterCases = []testCase{
 	{"Enter_NewName_HoldsWithAFenceOfTheClock", func(b *bench) {
-		g := grant("balancer", alice)
-		l := b.enter(g)
-		p, ok := l.HeldBy(g.TS)
+		r := request("balancer", alice)
+		l := b.enter(r)
+		p, ok := l.HeldBy(r.TS)
 		if !ok || !l.Held || p.Fence != l.Fence || len(l.Waiters) > 0 || l.Mode != catalog.Exclusive {
 			b.Fatalf("lock: %+v", l)
 		}
 		b.wantClockFence(l.Fence)
-		b.wantAwards(l.GrantsOf(alice), nil, award(g, l.Fence))
-		b.wantDocument(b.document("locks", "balancer"), holding(g, l.Fence, 1))
+		b.wantGrants(l.GrantsOf(alice), nil, grant(r, l.Fence))
+		b.wantDocument(b.document("locks", "balancer"), holding(r, l.Fence, 1))
 	}},
 	{"Enter_SmallFence_IsRaisedToTheClock", func(b *bench) {
 		for _, fence := range []any{int32(41), int64(1)<<31 - 1, int32(0)} {
 			name := label(fence)
 			b.insert("locks", append(free(name), field("fence", fence)))
-			b.wantClockFence(b.enter(grant(name, alice)).Fence)
+			b.wantClockFence(b.enter(request(name, alice)).Fence)
 		}
 		b.insert("locks", append(free("large"), field("fence", int64(1)<<31)))
-		if l := b.enter(grant("large", alice)); l.Fence != 1<<31+1 {
+		if l := b.enter(request("large", alice)); l.Fence != 1<<31+1 {
 			b.Errorf("fence: want %d, got %d", int64(1)<<31+1, l.Fence)
 		}
 	}},
 	{"Enter_FreeDocument_KeepsForeignFields", func(b *bench) {
-		g := grant("balancer", alice)
+		r := request("balancer", alice)
 		b.insert("locks", append(free("balancer"), field("fence", planted), field("waiters", bson.A{}),
 			field("x", bson.D{field("y", "z")}), field("rev", int64(7)), field("who", "old"),
 			field("when", bson.DateTime(5))))
-		b.enter(g)
+		b.enter(r)
 		b.wantDocument(b.document("locks", "balancer"),
-			with(holding(g, planted+1, 8), field("x", bson.D{field("y", "z")})))
+			with(holding(r, planted+1, 8), field("x", bson.D{field("y", "z")})))
 	}},
 	{"Enter_Held_StandsAtTheEnd", func(b *bench) {
 		g := b.party("balancer", 3)
@@ -193,18 +193,18 @@ var enterCases = []testCase{
 			with(holding(g[0], planted+1, 3), waiters(g[1], g[2])))
 	}},
 	{"Enter_HeldByAnAcquisition_Waits", func(b *bench) {
-		g, h := grant("balancer", alice), grant("balancer", bob)
-		b.acquire(g)
-		if l := b.enter(h); l.TS != g.TS || len(l.Waiters) != 1 {
+		r, h := request("balancer", alice), request("balancer", bob)
+		b.acquire(r)
+		if l := b.enter(h); l.TS != r.TS || len(l.Waiters) != 1 {
 			b.Errorf("lock: %+v", l)
 		}
-		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 2), waiters(h)))
+		b.wantDocument(b.document("locks", "balancer"), with(acquired(r, 1, 2), waiters(h)))
 	}},
 	{"Enter_ForeignHolder_LeavesItsFieldsAlone", func(b *bench) {
 		for _, old := range generations() {
 			doc := with(old.held, field("_id", old.name))
 			b.insert("locks", doc)
-			h := grant(old.name, bob)
+			h := request(old.name, bob)
 			if l := b.enter(h); !l.Held || l.TS != historicalTS {
 				b.Errorf("%s: %+v", old.name, l)
 			}
@@ -234,29 +234,29 @@ var enterCases = []testCase{
 		}
 	}},
 	{"Enter_TheHundredAndFirstWaiter_IsErrQueueFull", func(b *bench) {
-		holder := grant("balancer", alice)
+		holder := request("balancer", alice)
 		list := bson.A{}
 		var first catalog.Request
 		for i := range catalog.MaxWaiters - 1 {
-			g := grant("balancer", process(i))
+			r := request("balancer", process(i))
 			if i == 0 {
-				first = g
+				first = r
 			}
-			list = append(list, plantedWaiter(g))
+			list = append(list, plantedWaiter(r))
 		}
 		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
 			field("fence", planted), field("waiters", list)))
-		last := grant("balancer", bob)
+		last := request("balancer", bob)
 		if l := b.enter(last); len(l.Waiters) != catalog.MaxWaiters {
 			b.Fatalf("want %d waiters, got %d", catalog.MaxWaiters, len(l.Waiters))
 		}
-		b.refused(grant("balancer", bob), catalog.Queue, catalog.ErrQueueFull)
-		b.refused(grant("balancer", bob), catalog.Try, catalog.ErrNotFree)
-		b.refused(grant("balancer", bob), catalog.Barge, catalog.ErrNotFree)
+		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull)
+		b.refused(request("balancer", bob), catalog.Try, catalog.ErrNotFree)
+		b.refused(request("balancer", bob), catalog.Barge, catalog.ErrNotFree)
 		b.wantUntouched("locks", "balancer", func() { b.enter(last) })
-		b.leave(holder.Session, award(first, planted+1))
-		b.refused(grant("balancer", bob), catalog.Queue, catalog.ErrQueueFull) // it has a place
-		b.enter(grant("balancer", process(catalog.MaxWaiters)))
+		b.leave(holder.Session, grant(first, planted+1))
+		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull) // it has a place
+		b.enter(request("balancer", process(catalog.MaxWaiters)))
 	}},
 	{"Enter_TheLastPlaces_AreForThoseWithoutOne", func(b *bench) {
 		const crowd = catalog.MaxWaiters - catalog.ReservedPlaces
@@ -265,9 +265,9 @@ var enterCases = []testCase{
 			limit int32
 		}{"exclusive": {}, "shared": {mode: catalog.Shared}, "permits": {catalog.Permit, 1}} {
 			of := func(process string) catalog.Request {
-				g := grant(name, process)
-				g.Mode, g.Limit = kind.mode, kind.limit
-				return g
+				r := request(name, process)
+				r.Mode, r.Limit = kind.mode, kind.limit
+				return r
 			}
 			holder := of(alice)
 			if kind.mode == catalog.Shared {
@@ -300,10 +300,10 @@ var enterCases = []testCase{
 	{"Enter_FreeWithAFullLine_TakesOneMore", func(b *bench) {
 		list := bson.A{}
 		for i := range catalog.MaxWaiters {
-			list = append(list, plantedWaiter(grant("balancer", process(i))))
+			list = append(list, plantedWaiter(request("balancer", process(i))))
 		}
 		b.insert("locks", append(free("balancer"), field("fence", planted), field("waiters", list)))
-		if l := b.enter(grant("balancer", bob)); !l.Held || len(l.Waiters) != catalog.MaxWaiters ||
+		if l := b.enter(request("balancer", bob)); !l.Held || len(l.Waiters) != catalog.MaxWaiters ||
 			l.Process != process(0) {
 			b.Errorf("%d waiters, held by %q", len(l.Waiters), l.Process)
 		}
@@ -315,7 +315,7 @@ var enterCases = []testCase{
 		if l.TS != g[0].TS || len(l.Waiters) != 2 || l.Waiters[1].TS != g[2].TS {
 			b.Errorf("lock: %+v", l)
 		}
-		b.wantAwards(l.GrantsOf(g[0].Process), nil, award(g[0], planted+1))
+		b.wantGrants(l.GrantsOf(g[0].Process), nil, grant(g[0], planted+1))
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+1, 1),
 			field("waiters", bson.A{plantedWaiter(g[1]), waiting(g[2])})))
 	}},
@@ -325,7 +325,7 @@ var enterCases = []testCase{
 			b.insert("locks", append(free(name), field("fence", fence)))
 			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
 				b.wantUntouched("locks", name, func() {
-					_, err := On(b.Catalog).Enter(b.ctx, grant(name, alice), how)
+					_, err := On(b.Catalog).Enter(b.ctx, request(name, alice), how)
 					b.wantMalformed(err, "locks", name, "fence")
 				})
 			}
@@ -341,7 +341,7 @@ var enterCases = []testCase{
 			name := label(i)
 			b.insert("locks", with(held(name, alice), f))
 			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.Queue)
+				_, err := On(b.Catalog).Enter(b.ctx, request(name, bob), catalog.Queue)
 				b.wantMalformed(err, "locks", name, f.Key)
 			})
 		}
@@ -354,7 +354,7 @@ var enterCases = []testCase{
 		}
 	}},
 	{"EnterTransaction_WithoutATransaction_IsErrNoTransactions", func(b *bench) {
-		_, err := b.Catalog.EnterTransaction(b.ctx, grant("balancer", alice))
+		_, err := b.Catalog.EnterTransaction(b.ctx, request("balancer", alice))
 		b.wantErr(err, catalog.ErrNoTransactions)
 		if raw := b.document("locks", "balancer"); raw != nil {
 			b.Errorf("created %v", raw)

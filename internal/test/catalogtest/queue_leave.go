@@ -22,7 +22,7 @@ var leaveCases = []testCase{
 		b.leave(g[0].Session)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 2), field("state", int32(0))))
-		if l := b.enter(grant("balancer", bob)); l.Fence != planted+2 {
+		if l := b.enter(request("balancer", bob)); l.Fence != planted+2 {
 			b.Errorf("fence: want %d, got %d", planted+2, l.Fence)
 		}
 	}},
@@ -31,14 +31,14 @@ var leaveCases = []testCase{
 		g[1].Takeover, g[1].Who, g[1].Holds = takeover/3, "another who", []bson.ObjectID{historicalTS}
 		b.enter(g[0])
 		b.enter(g[1])
-		b.leave(g[0].Session, award(g[1], planted+2))
+		b.leave(g[0].Session, grant(g[1], planted+2))
 		b.wantDocument(b.document("locks", "balancer"), holding(g[1], planted+2, 3))
 	}},
 	{"Leave_ManyWait_OneAfterTheOther", func(b *bench) {
 		g := b.inLine("balancer", 5)
 		for i := range g[1:] {
 			fence := planted + int64(i) + 2
-			b.leave(g[i].Session, award(g[i+1], fence))
+			b.leave(g[i].Session, grant(g[i+1], fence))
 			want := with(holding(g[i+1], fence, 6+int64(i)), waiters(g[i+2:]...))
 			if len(g[i+2:]) == 0 {
 				want = without(want, "waiters")
@@ -50,10 +50,10 @@ var leaveCases = []testCase{
 	{"Leave_ForeignHolder_GrantsAndReplacesItsFields", func(b *bench) {
 		for _, old := range generations() {
 			b.insert("locks", with(old.held, field("_id", old.name), field("fence", planted)))
-			h := grant(old.name, bob)
+			h := request(old.name, bob)
 			rev := b.revOf(old.name)
 			b.enter(h)
-			b.leave(catalog.Session{Name: old.name, TS: historicalTS}, award(h, planted+1))
+			b.leave(catalog.Session{Name: old.name, TS: historicalTS}, grant(h, planted+1))
 			b.wantDocument(b.document("locks", old.name), holding(h, planted+1, rev+2))
 		}
 	}},
@@ -72,7 +72,7 @@ var leaveCases = []testCase{
 	{"Leave_WaiterOfAFreeLock_GrantsToTheNext", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0))) // a foreign release
-		b.leave(g[1].Session, award(g[2], planted+2))
+		b.leave(g[1].Session, grant(g[2], planted+2))
 		b.wantDocument(b.document("locks", "balancer"), holding(g[2], planted+2, 4))
 	}},
 	{"Leave_OnlyWaiterOfAFreeLock_LeavesItFree", func(b *bench) {
@@ -85,7 +85,7 @@ var leaveCases = []testCase{
 	{"Leave_Unknown_TouchesNothing", func(b *bench) {
 		g := b.inLine("balancer", 2)
 		for _, s := range []catalog.Session{
-			grant("balancer", alice).Session, {Name: "balancer"}, {Name: "balancer", TS: historicalTS},
+			request("balancer", alice).Session, {Name: "balancer"}, {Name: "balancer", TS: historicalTS},
 		} {
 			b.wantUntouched("locks", "balancer", func() {
 				_, err := On(b.Catalog).Leave(b.ctx, s)
@@ -101,7 +101,7 @@ var leaveCases = []testCase{
 	{"LeaveTwice_SecondMatchesNothing", func(b *bench) {
 		g := b.inLine("balancer", 4)
 		b.leave(g[2].Session)
-		b.leave(g[0].Session, award(g[1], planted+2))
+		b.leave(g[0].Session, grant(g[1], planted+2))
 		for _, one := range []catalog.Request{g[0], g[2]} {
 			b.wantUntouched("locks", "balancer", func() {
 				_, err := On(b.Catalog).Leave(b.ctx, one.Session)
@@ -110,7 +110,7 @@ var leaveCases = []testCase{
 		}
 	}},
 	{"Leave_TooLargeAFence_GrantsNobody", func(b *bench) { // F8
-		holder, next := grant("balancer", alice), grant("balancer", bob)
+		holder, next := request("balancer", alice), request("balancer", bob)
 		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
 			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
 		b.leave(holder.Session)
@@ -147,13 +147,13 @@ var buryCases = []testCase{
 	{"Evict_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent for 15m")
-		want := award(g[1], planted+2)
+		want := grant(g[1], planted+2)
 		want.Evidence = "silent for 15m"
-		b.wantAwards(grants, err, want)
+		b.wantGrants(grants, err, want)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[1], planted+2, 4),
 			field("evidence", want.Evidence), waiters(g[2])))
-		b.wantAwards(b.look("balancer").Lock.GrantsOf(g[1].Process), nil, want)
-		b.leave(g[1].Session, award(g[2], planted+3))
+		b.wantGrants(b.look("balancer").Lock.GrantsOf(g[1].Process), nil, want)
+		b.leave(g[1].Session, grant(g[2], planted+3))
 		b.wantDocument(b.document("locks", "balancer"), holding(g[2], planted+3, 5))
 	}},
 	{"Evict_WhatIsNotAsWatched_TouchesNothing", func(b *bench) {
@@ -163,14 +163,14 @@ var buryCases = []testCase{
 			{Session: g[0].Session, Process: bob}, {Session: g[0].Session},
 			{Session: g[2].Session, Process: g[0].Process}, {Session: g[2].Session}, dead(g[1]),
 			{Session: catalog.Session{Name: "balancer"}, Process: g[0].Process},
-			dead(grant("balancer", g[0].Process)),
+			dead(request("balancer", g[0].Process)),
 		} {
 			b.wantUntouched("locks", "balancer", func() {
 				_, err := On(b.Catalog).Evict(b.ctx, one, "silent")
 				b.wantErr(err, catalog.ErrNoMatch)
 			})
 		}
-		_, err := On(b.Catalog).Evict(b.ctx, dead(grant("other", alice)), "silent")
+		_, err := On(b.Catalog).Evict(b.ctx, dead(request("other", alice)), "silent")
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "other"); raw != nil {
 			b.Errorf("created %v", raw)
@@ -187,14 +187,14 @@ var buryCases = []testCase{
 	{"Evict_DeadWaiter_ChangesTheLineOnly", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")
-		b.wantAwards(grants, err)
+		b.wantGrants(grants, err)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 4), waiters(g[2])))
 	}},
 	{"Evict_HolderWithoutWaiters_FreesTheLock", func(b *bench) {
 		g := b.inLine("balancer", 1)
 		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent")
-		b.wantAwards(grants, err)
+		b.wantGrants(grants, err)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 2), field("state", int32(0))))
 	}},
@@ -205,18 +205,18 @@ var buryCases = []testCase{
 			"empty":   held("empty", ""),
 		} {
 			b.insert("locks", append(doc, field("fence", planted)))
-			g := grant(name, bob)
-			l := b.enter(g)
+			r := request(name, bob)
+			l := b.enter(r)
 			grants, err := On(b.Catalog).Evict(b.ctx, l.Holder(), "silent")
-			want := award(g, planted+1)
+			want := grant(r, planted+1)
 			want.Evidence = "silent"
-			b.wantAwards(grants, err, want)
+			b.wantGrants(grants, err, want)
 		}
 	}},
 	{"Evict_OneSharerAmongSeveral_LeavesTheOthers", func(b *bench) {
 		g := b.readers("balancer", 3)
 		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")
-		b.wantAwards(grants, err)
+		b.wantGrants(grants, err)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+3, 4),
 			field("grants", line(g[2], planted+3)), field("mode", "shared"),
 			field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[2], planted+3)})))
@@ -228,14 +228,14 @@ var buryCases = []testCase{
 			b.enter(one)
 		}
 		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")
-		want := []catalog.Grant{award(g[2], planted+2), award(g[3], planted+3)}
+		want := []catalog.Grant{grant(g[2], planted+2), grant(g[3], planted+3)}
 		for i := range want {
 			want[i].Evidence = "silent"
 		}
-		b.wantAwards(grants, err, want...)
+		b.wantGrants(grants, err, want...)
 		l := b.look("balancer").Lock
-		b.wantAwards(l.Grants, nil, want...)
-		b.wantAwards(l.GrantsOf(g[0].Process), nil, award(g[0], planted+1))
+		b.wantGrants(l.Grants, nil, want...)
+		b.wantGrants(l.GrantsOf(g[0].Process), nil, grant(g[0], planted+1))
 	}},
 	{"PutFirst_OneOfTheLine_IsNext", func(b *bench) {
 		g := b.inLine("balancer", 4)
@@ -248,13 +248,13 @@ var buryCases = []testCase{
 				b.Errorf("the line is %+v", l.Waiters)
 			}
 		}
-		b.leave(g[0].Session, award(g[2], planted+2))
-		b.leave(g[2].Session, award(g[1], planted+3))
+		b.leave(g[0].Session, grant(g[2], planted+2))
+		b.leave(g[2].Session, grant(g[1], planted+3))
 	}},
 	{"PutFirst_NotTheHolderOrNobodyInLine_TouchesNothing", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		b.readers("shared", 2)
-		r := grant("shared", bob)
+		r := request("shared", bob)
 		b.enter(r)
 		shared := b.look("shared").Lock
 		for _, c := range []struct {
@@ -279,7 +279,7 @@ var buryCases = []testCase{
 			l.TS != g[0].TS || l.Fence != planted+1 || len(l.Waiters) != 1 {
 			b.Errorf("asked: %+v", l)
 		}
-		b.leave(g[0].Session, award(g[1], planted+2))
+		b.leave(g[0].Session, grant(g[1], planted+2))
 		if l := b.look("balancer").Lock; l.Yield.By != "" {
 			b.Errorf("the next holder is asked, too: %+v", l.Yield)
 		}
@@ -298,7 +298,7 @@ var buryCases = []testCase{
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0))) // a foreign release
 		grants, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
-		b.wantAwards(grants, err, award(g[1], planted+2))
+		b.wantGrants(grants, err, grant(g[1], planted+2))
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[1], planted+2, 4), waiters(g[2])))
 	}},
@@ -310,13 +310,13 @@ var buryCases = []testCase{
 		}
 		b.rewrite("balancer", field("state", int64(0)))
 		grants, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
-		b.wantAwards(grants, err, award(g[1], planted+2), award(g[2], planted+3))
+		b.wantGrants(grants, err, grant(g[1], planted+2), grant(g[2], planted+3))
 	}},
 	{"GrantNext_ForeignReleaseOfPermits_GrantsUpToTheLimit", func(b *bench) {
 		g := b.permits("balancer", 5, 2)
 		b.rewrite("balancer", field("state", int32(0)))
 		grants, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
-		b.wantAwards(grants, err, award(g[2], planted+3), award(g[3], planted+4))
+		b.wantGrants(grants, err, grant(g[2], planted+3), grant(g[3], planted+4))
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[2], planted+4, 6),
 			field("grants", line(g[2], planted+3)+line(g[3], planted+4)), field("mode", "permit"),
 			field("limit", int32(2)), waiters(g[4]),
@@ -327,7 +327,7 @@ var buryCases = []testCase{
 		g := b.inLine("free", 1)
 		b.leave(g[0].Session)
 		b.readers("shared", 2)
-		b.enter(grant("shared", bob))
+		b.enter(request("shared", bob))
 		b.permits("permits", 3, 2)
 		for _, name := range []string{"held", "free", "shared", "permits"} {
 			b.wantUntouched("locks", name, func() {

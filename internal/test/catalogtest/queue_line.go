@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-func dead(g catalog.Request) catalog.Holder {
-	return catalog.Holder{Session: g.Session, Process: g.Process}
+func dead(r catalog.Request) catalog.Holder {
+	return catalog.Holder{Session: r.Session, Process: r.Process}
 }
 
 // nearMillis reports whether n are milliseconds within a minute of the server's clock.
@@ -19,10 +19,10 @@ func (b *bench) nearMillis(n int64) bool {
 }
 
 // try enters in that way and wants to hold the lock at once.
-func (b *bench) try(g catalog.Request, how catalog.EnterMode) catalog.Lock {
+func (b *bench) try(r catalog.Request, how catalog.EnterMode) catalog.Lock {
 	b.Helper()
-	l, err := On(b.Catalog).Enter(b.ctx, g, how)
-	if _, ok := l.HeldBy(g.TS); err != nil || !ok {
+	l, err := On(b.Catalog).Enter(b.ctx, r, how)
+	if _, ok := l.HeldBy(r.TS); err != nil || !ok {
 		b.Fatalf("enter: %+v, %v", l, err)
 	}
 	return l
@@ -38,7 +38,7 @@ var lineCases = []testCase{
 			g := b.party(name, 1)[0]
 			b.try(g, how)
 			b.wantDocument(b.document("locks", name), acquired(g, planted+1, 1))
-			fresh := grant("new "+name, alice)
+			fresh := request("new "+name, alice)
 			b.wantClockFence(b.try(fresh, how).Fence)
 		}
 	}},
@@ -62,7 +62,7 @@ var lineCases = []testCase{
 		if l := b.try(g[2], catalog.Barge); len(l.Waiters) != 2 || l.Waiters[0].TS != g[0].TS {
 			b.Errorf("lock: %+v", l)
 		}
-		b.leave(g[2].Session, award(g[0], planted+2))
+		b.leave(g[2].Session, grant(g[0], planted+2))
 	}},
 	{"Barge_ReaderBesideReaders_OvertakesAWriter", func(b *bench) {
 		g := b.party("balancer", 4)
@@ -95,7 +95,7 @@ var lineCases = []testCase{
 		}
 	}},
 	{"Malformed_Queue_IsNamedAndUntouched", func(b *bench) {
-		good := plantedWaiter(grant("x", bob))
+		good := plantedWaiter(request("x", bob))
 		for i, c := range []struct {
 			key   string
 			value any
@@ -118,11 +118,11 @@ var lineCases = []testCase{
 	}},
 	{"AbsentQueue_IsEmpty", func(b *bench) {
 		for i, none := range []any{nil, bson.A{}} {
-			g := grant(label(i), alice)
-			b.insert("locks", append(free(g.Name), field("fence", planted), field("waiters", none),
+			r := request(label(i), alice)
+			b.insert("locks", append(free(r.Name), field("fence", planted), field("waiters", none),
 				field("sharers", none), field("mode", nil), field("limit", none)))
-			b.enter(g)
-			b.wantDocument(b.document("locks", g.Name), holding(g, planted+1, 1))
+			b.enter(r)
+			b.wantDocument(b.document("locks", r.Name), holding(r, planted+1, 1))
 		}
 	}},
 	{"StaleSharers_CountForNothing", func(b *bench) {
@@ -153,9 +153,9 @@ var lineCases = []testCase{
 		}
 		b.enter(g[3])
 		grants, err := On(b.Catalog).Evict(b.ctx, foreign, "silent")
-		granted := award(g[2], planted+3)
+		granted := grant(g[2], planted+3)
 		granted.Evidence = "silent"
-		b.wantAwards(grants, err, granted)
+		b.wantGrants(grants, err, granted)
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[2], planted+3, 5),
 			field("mode", "shared"), field("sharers", bson.A{sharing(g[2], planted+3)}),
 			field("evidence", "silent"), waiters(g[3])))
@@ -174,12 +174,12 @@ var lineCases = []testCase{
 			b.enter(one)
 			survived("enter")
 		}
-		b.leave(g[0].Session, award(g[1], planted+2))
+		b.leave(g[0].Session, grant(g[1], planted+2))
 		survived("leave")
 		if _, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent"); err != nil {
 			b.Error(err)
 		}
-		survived("bury")
+		survived("evict")
 		b.leave(g[2].Session)
 		b.leave(g[3].Session)
 		survived("leave of the last")
@@ -187,7 +187,7 @@ var lineCases = []testCase{
 		if _, err := On(b.Catalog).GrantNext(b.ctx, "balancer"); err != nil {
 			b.Error(err)
 		}
-		survived("settle")
+		survived("grant next")
 	}},
 }
 
@@ -201,7 +201,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 	b.insert("locks", append(free("free "+name), field(key, value)))
 	for _, name := range []string{name, "free " + name} {
 		b.wantUntouched("locks", name, func() {
-			_, err := On(b.Catalog).Enter(b.ctx, grant(name, bob), catalog.Queue)
+			_, err := On(b.Catalog).Enter(b.ctx, request(name, bob), catalog.Queue)
 			b.wantMalformed(err, "locks", name, where)
 			holder := holder
 			holder.Name = name
@@ -209,7 +209,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 			b.wantMalformed(err, "locks", name, where)
 			_, err = On(b.Catalog).GrantNext(b.ctx, name)
 			b.wantMalformed(err, "locks", name, where)
-			_, err = On(b.Catalog).Leave(b.ctx, grant(name, bob).Session)
+			_, err = On(b.Catalog).Leave(b.ctx, request(name, bob).Session)
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		look := b.look(name)
@@ -240,11 +240,11 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 	for _, one := range g {
 		b.enter(one)
 	}
-	b.leave(g[0].Session, award(g[1], planted+2))
+	b.leave(g[0].Session, grant(g[1], planted+2))
 	grants, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "$evidence.$x")
-	want := award(g[2], planted+3)
+	want := grant(g[2], planted+3)
 	want.Evidence = "$evidence.$x"
-	b.wantAwards(grants, err, want)
+	b.wantGrants(grants, err, want)
 	doc := with(holding(g[2], planted+3, 5), field("evidence", want.Evidence))
 	switch mode {
 	case catalog.Permit:

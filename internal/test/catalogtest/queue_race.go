@@ -50,7 +50,7 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	return told
 }
 
-// tell passes grants on. One session is awarded once, and may be told so again.
+// tell passes grants on. One session is granted the lock once, and may be told so again.
 func (r *relay) tell(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *relay) tell(grants []catalog.Grant) {
 			r.knows[a.TS] = a.Fence
 			told <- a.Fence
 		case r.knows[a.TS] != a.Fence:
-			r.b.Errorf("awarded twice, or to nobody: %+v", a)
+			r.b.Errorf("granted twice, or to nobody: %+v", a)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 		select {
 		case fence = <-told:
 		case <-ctx.Done():
-			return fmt.Errorf("never awarded: %w", ctx.Err())
+			return fmt.Errorf("never granted: %w", ctx.Err())
 		}
 	}
 	if n := r.holders.Add(1); n > r.limit {
@@ -116,7 +116,7 @@ func (b *bench) relayRace(mode catalog.Mode, limit int32) {
 	}
 	b.wantAllDone(together(8, func(i int) error {
 		for range rounds {
-			g := grant("balancer", process(i))
+			g := request("balancer", process(i))
 			g.Mode, g.Limit = mode, limit
 			if err := r.turn(ctx, g); err != nil {
 				return err
@@ -140,7 +140,7 @@ var queueRaceCases = []testCase{
 			name := fmt.Sprint("lock-", round)
 			grants := make([]catalog.Request, contenders)
 			for i := range grants {
-				grants[i] = grant(name, process(i))
+				grants[i] = request(name, process(i))
 			}
 			b.wantAllDone(together(contenders, func(i int) error {
 				l, err := On(b.Catalog).Enter(b.ctx, grants[i], catalog.Queue)
@@ -169,7 +169,7 @@ var queueRaceCases = []testCase{
 	}},
 	{"Race_OneSessionEnters_StandsThereOnce", func(b *bench) {
 		g := b.inLine("balancer", 1)
-		again := grant("balancer", bob)
+		again := request("balancer", bob)
 		b.wantAllDone(together(8, func(int) error {
 			_, err := On(b.Catalog).Enter(b.ctx, again, catalog.Queue)
 			return err
@@ -191,7 +191,7 @@ var queueRaceCases = []testCase{
 				grants = append(grants, got...)
 				return err
 			}), catalog.ErrNoMatch)
-			b.wantAwards(grants, nil, award(g[i+1], planted+int64(i)+2))
+			b.wantGrants(grants, nil, grant(g[i+1], planted+int64(i)+2))
 		}
 	}},
 	{"Race_BuryAndLeave_OneWins", func(b *bench) {
@@ -210,7 +210,7 @@ var queueRaceCases = []testCase{
 			}
 		}
 	}},
-	{"Race_Settles_OneWins", func(b *bench) {
+	{"Race_GrantNext_OneWins", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0)))
 		b.wantOneWinner(together(4, func(int) error {
@@ -223,7 +223,7 @@ var queueRaceCases = []testCase{
 	{"Race_Tries_OneWinsAndNobodyWaits", func(b *bench) {
 		b.party("balancer", 0)
 		b.wantOneWinner(together(contenders, func(i int) error {
-			_, err := On(b.Catalog).Enter(b.ctx, grant("balancer", process(i)), catalog.Try)
+			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", process(i)), catalog.Try)
 			return err
 		}), catalog.ErrNotFree)
 		if l := b.look("balancer").Lock; len(l.Waiters) > 0 || b.revOf("balancer") != 1 {

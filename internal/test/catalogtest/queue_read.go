@@ -43,12 +43,12 @@ func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 	return looks
 }
 
-// awarded asks what process holds, and sorts the answer.
-func (b *bench) awarded(process string, names ...string) ([]catalog.Grant, []string) {
+// heldOrFree asks what process holds, and sorts the answer.
+func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
 	grants, free, err := b.Catalog.HeldOrFree(b.ctx, process, names)
 	if err != nil {
-		b.Fatalf("awarded: %v", err)
+		b.Fatalf("held or free: %v", err)
 	}
 	slices.SortFunc(grants, func(a, b catalog.Grant) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
@@ -58,8 +58,8 @@ func (b *bench) awarded(process string, names ...string) ([]catalog.Grant, []str
 }
 
 // waits is what Held tells of g while it waits.
-func waits(g catalog.Request) catalog.HeldSession {
-	return catalog.HeldSession{Session: g.Session, Waits: true}
+func waits(r catalog.Request) catalog.HeldSession {
+	return catalog.HeldSession{Session: r.Session, Waits: true}
 }
 
 // rows collects a listing and the names of what is malformed in it.
@@ -83,9 +83,9 @@ var queueReadCases = []testCase{
 	{"WaitedUnder_ReadsWhatHoldersWaitFor", func(b *bench) {
 		b.ping(process(0))
 		enter := func(name, process string, holds ...bson.ObjectID) {
-			g := grant(name, process)
-			g.Holds = holds
-			if _, err := On(b.Catalog).Enter(b.ctx, g, catalog.Queue); err != nil {
+			r := request(name, process)
+			r.Holds = holds
+			if _, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -175,7 +175,7 @@ var queueReadCases = []testCase{
 		b.ping(process(2))
 		b.insert("lockpings", bson.D{field("_id", process(4)), field("ping", "x")})
 		g := b.readers("balancer", 3)
-		writer, last := grant("balancer", process(3)), grant("balancer", process(4))
+		writer, last := request("balancer", process(3)), request("balancer", process(4))
 		b.enter(writer)
 		b.enter(last)
 		var listed catalog.Snapshot
@@ -249,7 +249,7 @@ var queueReadCases = []testCase{
 			}
 		}
 	}},
-	{"Awarded_TellsMineAndFree", func(b *bench) {
+	{"HeldOrFree_TellsMineAndFree", func(b *bench) {
 		mine, other := b.inLine("mine", 2), b.inLine("other", 2)
 		next := b.party("next", 2)
 		next[0].Process, next[1].Process = process(1), process(0)
@@ -263,32 +263,32 @@ var queueReadCases = []testCase{
 		b.inLine("left", 2)
 		b.rewrite("left", field("state", int32(0)))
 		b.insert("locks", with(held("bad", process(0)), field("waiters", int32(5))))
-		b.acquire(grant("acquired", process(0)))
+		b.acquire(request("acquired", process(0)))
 		b.inLine("not asked for", 1)
-		grants, unheld := b.awarded(process(0), "mine", "next", "free", "left", "bad", "missing")
-		got := award(next[1], planted+2)
+		grants, unheld := b.heldOrFree(process(0), "mine", "next", "free", "left", "bad", "missing")
+		got := grant(next[1], planted+2)
 		got.Evidence = "silent"
-		b.wantAwards(grants, nil, award(mine[0], planted+1), got)
+		b.wantGrants(grants, nil, grant(mine[0], planted+1), got)
 		if want := []string{"free", "left"}; !slices.Equal(want, unheld) {
 			b.Errorf("free\nwant %q\ngot  %q", want, unheld)
 		}
-		grants, unheld = b.awarded(process(1), "mine", "other", "next")
-		b.wantAwards(grants, nil)
+		grants, unheld = b.heldOrFree(process(1), "mine", "other", "next")
+		b.wantGrants(grants, nil)
 		if len(unheld) > 0 {
 			b.Errorf("free: %q", unheld)
 		}
 	}},
-	{"Awarded_Sharers_EachOfMine", func(b *bench) {
+	{"HeldOrFree_Sharers_EachOfMine", func(b *bench) {
 		g := b.party("balancer", 3)
 		for i := range g {
 			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
 			b.enter(g[i])
 		}
-		grants, _ := b.awarded(process(0), "balancer")
-		b.wantAwards(grants, nil, award(g[0], planted+1), award(g[2], planted+3))
-		grants, _ = b.awarded(process(1), "balancer")
-		b.wantAwards(grants, nil, award(g[1], planted+2))
-		grants, unheld := b.awarded(process(0))
+		grants, _ := b.heldOrFree(process(0), "balancer")
+		b.wantGrants(grants, nil, grant(g[0], planted+1), grant(g[2], planted+3))
+		grants, _ = b.heldOrFree(process(1), "balancer")
+		b.wantGrants(grants, nil, grant(g[1], planted+2))
+		grants, unheld := b.heldOrFree(process(0))
 		if len(grants)+len(unheld) > 0 {
 			b.Errorf("asked for nothing, got %+v, %q", grants, unheld)
 		}
@@ -304,7 +304,7 @@ var queueReadCases = []testCase{
 		b.insert("locks", append(free("none"), field("waiters", bson.A{})))
 		b.rewrite("c", field("state", int32(0)))
 		b.insert("locks", with(held("bad", alice), field("waiters", bson.A{
-			plantedWaiter(grant("bad", alice)), bson.D{},
+			plantedWaiter(request("bad", alice)), bson.D{},
 		})))
 		b.insert("locks", with(held("bad and alone", alice), field("state", "1")))
 		rows, malformed := b.rows()
@@ -345,7 +345,7 @@ var queueReadCases = []testCase{
 			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
 			b.enter(g[i])
 		}
-		next := grant("balancer", process(0))
+		next := request("balancer", process(0))
 		b.enter(next)
 		session := func(i int) catalog.HeldSession {
 			return catalog.HeldSession{Session: g[i].Session, Fence: planted + int64(i) + 1}
@@ -359,7 +359,7 @@ var queueReadCases = []testCase{
 	{"Held_FollowsGrants", func(b *bench) {
 		g := b.inLine("balancer", 2)
 		b.wantHeld(process(1), []catalog.HeldSession{waits(g[1])})
-		b.leave(g[0].Session, award(g[1], planted+2))
+		b.leave(g[0].Session, grant(g[1], planted+2))
 		b.wantHeld(process(0), nil)
 		b.wantHeld(process(1), []catalog.HeldSession{{Session: g[1].Session, Fence: planted + 2}})
 	}},
@@ -367,9 +367,9 @@ var queueReadCases = []testCase{
 		first, second := b.inLine("b", 4), b.inLine("a", 2)
 		b.rewrite("a", field("state", int32(0))) // left free by a foreign manager
 		b.insert("locks", with(held("bad", process(1)), field("waiters", bson.A{
-			plantedWaiter(grant("bad", process(1))), bson.D{},
+			plantedWaiter(request("bad", process(1))), bson.D{},
 		})))
-		again := grant("b", process(1))
+		again := request("b", process(1))
 		b.enter(again)
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(first[1]), waits(again)})
 		b.leave(first[1].Session)
@@ -383,7 +383,7 @@ var queueReadCases = []testCase{
 	{"Prune_SparesWaitersAndSharers", func(b *bench) {
 		g := append(b.readers("shared", 3), b.inLine("line", 6)[3:]...)
 		old := bson.NewDateTimeFromTime(b.ago(100 * time.Hour))
-		for _, one := range append(g, grant("x", alice), grant("x", bob)) {
+		for _, one := range append(g, request("x", alice), request("x", bob)) {
 			b.insert("lockpings", bson.D{field("_id", one.Process), field("ping", old)})
 		}
 		if n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour)); err != nil || n != 2 {
@@ -396,7 +396,7 @@ var queueReadCases = []testCase{
 		}
 	}},
 	{"Prune_SparesWhomAMalformedDocumentNames", func(b *bench) {
-		good, nobody := plantedWaiter(grant("x", alice)), without(plantedWaiter(grant("x", bob)), "ts")
+		good, nobody := plantedWaiter(request("x", alice)), without(plantedWaiter(request("x", bob)), "ts")
 		b.insert("locks", append(free("x"), field("waiters", bson.A{good, nobody})))
 		for _, id := range []string{alice, bob, "other"} {
 			b.insert("lockpings", bson.D{field("_id", id), field("ping", bson.DateTime(5))})

@@ -7,12 +7,12 @@ import (
 )
 
 // sharedBy is the document of a lock that the first of the given holds, as the others do.
-func sharedBy(mode catalog.Mode, g catalog.Request, fence, rev int64, sharers ...bson.D) bson.D {
+func sharedBy(mode catalog.Mode, r catalog.Request, fence, rev int64, sharers ...bson.D) bson.D {
 	list := bson.A{}
 	for _, s := range sharers {
 		list = append(list, s)
 	}
-	return with(acquired(g, fence, rev), field("mode", string(mode)), field("sharers", list))
+	return with(acquired(r, fence, rev), field("mode", string(mode)), field("sharers", list))
 }
 
 var sharedCases = []testCase{
@@ -43,10 +43,10 @@ var sharedCases = []testCase{
 			b.Fatalf("lock: %+v", l)
 		}
 		b.leave(g[0].Session)
-		b.leave(g[1].Session, award(g[2], planted+3))
+		b.leave(g[1].Session, grant(g[2], planted+3))
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[2], planted+3, 7), waiters(g[3], g[4])))
-		b.leave(g[2].Session, award(g[3], planted+4), award(g[4], planted+5))
+		b.leave(g[2].Session, grant(g[3], planted+4), grant(g[4], planted+5))
 		b.wantDocument(b.document("locks", "balancer"), with(
 			sharedBy(catalog.Shared, g[3], planted+5, 8, sharing(g[3], planted+4),
 				sharing(g[4], planted+5)),
@@ -75,7 +75,7 @@ var sharedCases = []testCase{
 		b.leave(g[0].Session)
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g[0], planted+2, 4),
 			field("state", int32(0)), field("grants", line(g[1], planted+2))))
-		if l := b.acquire(grant("balancer", bob)); l.Mode != catalog.Exclusive || l.Fence != planted+3 {
+		if l := b.acquire(request("balancer", bob)); l.Mode != catalog.Exclusive || l.Fence != planted+3 {
 			b.Errorf("lock: %+v", l)
 		}
 	}},
@@ -87,7 +87,7 @@ var sharedCases = []testCase{
 		for _, one := range g {
 			b.enter(one)
 		}
-		b.leave(g[1].Session, award(g[2], planted+2), award(g[3], planted+3))
+		b.leave(g[1].Session, grant(g[2], planted+2), grant(g[3], planted+3))
 		b.wantDocument(b.document("locks", "balancer"), with(
 			sharedBy(catalog.Shared, g[0], planted+3, 5, sharing(g[0], planted+1),
 				sharing(g[2], planted+2), sharing(g[3], planted+3)),
@@ -101,10 +101,10 @@ var sharedCases = []testCase{
 		for _, one := range g {
 			b.enter(one)
 		}
-		b.leave(g[0].Session, award(g[1], planted+2), award(g[2], planted+3))
+		b.leave(g[0].Session, grant(g[1], planted+2), grant(g[2], planted+3))
 		b.leave(g[2].Session)
-		b.leave(g[1].Session, award(g[3], planted+4))
-		b.leave(g[3].Session, award(g[4], planted+5))
+		b.leave(g[1].Session, grant(g[3], planted+4))
+		b.leave(g[3].Session, grant(g[4], planted+5))
 	}},
 	{"ReleaseOfASharer_DoesAsLeave", func(b *bench) {
 		g := b.readers("balancer", 3)
@@ -125,7 +125,7 @@ var sharedCases = []testCase{
 			sharedBy(catalog.Permit, g[0], planted+2, 4, sharing(g[0], planted+1),
 				sharing(g[1], planted+2)),
 			field("grants", line(g[1], planted+2)), limit, waiters(g[2], g[3])))
-		b.leave(g[0].Session, award(g[2], planted+3))
+		b.leave(g[0].Session, grant(g[2], planted+3))
 		b.wantDocument(b.document("locks", "balancer"), with(
 			sharedBy(catalog.Permit, g[1], planted+3, 5, sharing(g[1], planted+2),
 				sharing(g[2], planted+3)),
@@ -138,13 +138,13 @@ var sharedCases = []testCase{
 	}},
 	{"OnePermit_IsHeldByOne", func(b *bench) {
 		g := b.permits("balancer", 3, 1)
-		b.leave(g[0].Session, award(g[1], planted+2))
-		b.leave(g[1].Session, award(g[2], planted+3))
+		b.leave(g[0].Session, grant(g[1], planted+2))
+		b.leave(g[1].Session, grant(g[2], planted+3))
 		b.leave(g[2].Session)
 	}},
 	{"Permits_InUse_AnotherLimitIsAnError", func(b *bench) {
 		g := b.permits("balancer", 3, 2)
-		other := grant("balancer", bob)
+		other := request("balancer", bob)
 		wantAll := func() {
 			b.Helper()
 			for _, limit := range []int32{0, 1, 3} {
@@ -158,7 +158,7 @@ var sharedCases = []testCase{
 			b.wantLimit(other, 2)
 		}
 		wantAll()
-		b.leave(g[0].Session, award(g[2], planted+3))
+		b.leave(g[0].Session, grant(g[2], planted+3))
 		b.leave(g[1].Session)
 		wantAll()
 		b.leave(g[2].Session)
@@ -170,7 +170,7 @@ var sharedCases = []testCase{
 	{"Permits_FreeWithWaiters_AnotherLimitIsAnError", func(b *bench) {
 		b.permits("balancer", 3, 2)
 		b.rewrite("balancer", field("state", int32(0)))
-		other := grant("balancer", bob)
+		other := request("balancer", bob)
 		b.wantLimit(other, 2)
 		other.Mode, other.Limit = catalog.Permit, 3
 		b.wantLimit(other, 2)
@@ -180,19 +180,19 @@ var sharedCases = []testCase{
 	{"InUseAsALock_APermitIsAnError", func(b *bench) {
 		b.inLine("exclusive", 2)
 		b.readers("shared", 2)
-		b.acquire(grant("acquired", alice))
+		b.acquire(request("acquired", alice))
 		b.insert("locks", held("foreign", alice))
 		for _, name := range []string{"exclusive", "shared", "acquired", "foreign"} {
-			g := grant(name, bob)
-			g.Mode, g.Limit = catalog.Permit, 2
-			b.wantLimit(g, 0)
+			r := request(name, bob)
+			r.Mode, r.Limit = catalog.Permit, 2
+			b.wantLimit(r, 0)
 		}
 	}},
 	{"Permits_ForeignReleaseWithoutWaiters_AnyModeMayEnter", func(b *bench) {
 		b.permits("balancer", 2, 2)
 		b.rewrite("balancer", field("state", int32(0)))
-		g := grant("balancer", bob)
-		b.enter(g)
-		b.wantDocument(b.document("locks", "balancer"), holding(g, planted+3, 3))
+		r := request("balancer", bob)
+		b.enter(r)
+		b.wantDocument(b.document("locks", "balancer"), holding(r, planted+3, 3))
 	}},
 }

@@ -52,7 +52,7 @@ var raceCases = []testCase{
 		for round := range 10 {
 			name := fmt.Sprintf("lock-%d", round)
 			b.wantOneWinner(together(2, func(i int) error {
-				_, err := On(b.Catalog).Enter(b.ctx, grant(name, process(i)), catalog.TryPlain)
+				_, err := On(b.Catalog).Enter(b.ctx, request(name, process(i)), catalog.TryPlain)
 				return err
 			}), catalog.ErrNotFree)
 		}
@@ -66,8 +66,8 @@ var raceCases = []testCase{
 			var winner catalog.Session
 			var mu sync.Mutex // guards winner
 			b.wantOneWinner(together(contenders, func(i int) error {
-				g := grant("balancer", process(i))
-				l, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain)
+				r := request("balancer", process(i))
+				l, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain)
 				if err == nil {
 					mu.Lock()
 					winner = l.Session()
@@ -85,12 +85,12 @@ var raceCases = []testCase{
 		}
 	}},
 	{"Overtakes_OneWins", func(b *bench) {
-		from := b.acquire(grant("balancer", alice))
+		from := b.acquire(request("balancer", alice))
 		for range 10 {
 			holders := make([]catalog.Lock, 4)
 			errs := together(len(holders), func(i int) (err error) {
-				g := grant("balancer", process(i))
-				holders[i], err = On(b.Catalog).Overtake(b.ctx, g, from.Holder())
+				r := request("balancer", process(i))
+				holders[i], err = On(b.Catalog).Overtake(b.ctx, r, from.Holder())
 				return err
 			})
 			b.wantOneWinner(errs, catalog.ErrNoMatch)
@@ -106,13 +106,13 @@ var raceCases = []testCase{
 	}},
 	{"OvertakeAndRelease_OneWins", func(b *bench) {
 		for round := range 10 {
-			g := grant(fmt.Sprintf("lock-%d", round), alice)
-			l := b.acquire(g)
+			r := request(fmt.Sprintf("lock-%d", round), alice)
+			l := b.acquire(r)
 			b.wantOneWinner(together(2, func(i int) error {
 				if i == 0 {
-					return b.release(g.Session)
+					return b.release(r.Session)
 				}
-				_, err := On(b.Catalog).Overtake(b.ctx, grant(g.Name, bob), l.Holder())
+				_, err := On(b.Catalog).Overtake(b.ctx, request(r.Name, bob), l.Holder())
 				return err
 			}), catalog.ErrNoMatch)
 		}
@@ -148,7 +148,7 @@ var raceCases = []testCase{
 		}), catalog.ErrNoMatch)
 	}},
 	{"Breaks_OneWins", func(b *bench) {
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		b.wantOneWinner(together(4, func(int) error {
 			_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
 			return err

@@ -27,7 +27,7 @@ var sightCases = []testCase{
 			b.Fatal(err)
 		}
 		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)), sightDocument(s)))
-		b.acquire(grant("balancer", alice))
+		b.acquire(request("balancer", alice))
 		if seen := b.look("balancer").Ping; seen == nil || seen.Sight != s {
 			b.Errorf("a look shows %+v, want %+v", seen, s)
 		}

@@ -94,7 +94,7 @@ const (
 )
 
 // grant returns a new attempt of process to acquire name.
-func grant(name, process string) catalog.Request {
+func request(name, process string) catalog.Request {
 	return catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
 		Process:  process,
@@ -140,9 +140,9 @@ func (b *bench) document(collection, id string) bson.Raw {
 	return raw
 }
 
-func (b *bench) acquire(g catalog.Request) catalog.Lock {
+func (b *bench) acquire(r catalog.Request) catalog.Lock {
 	b.Helper()
-	l, err := On(b.Catalog).Enter(b.ctx, g, catalog.TryPlain)
+	l, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain)
 	if err != nil {
 		b.Fatalf("acquire: %v", err)
 	}
@@ -355,16 +355,16 @@ func (b *bench) wantUntouched(collection, id string, op func()) {
 }
 
 // acquired is the document that g's acquisition leaves.
-func acquired(g catalog.Request, fence, rev int64) bson.D {
+func acquired(r catalog.Request, fence, rev int64) bson.D {
 	return bson.D{
-		{Key: "_id", Value: g.Name},
+		{Key: "_id", Value: r.Name},
 		{Key: "state", Value: int32(1)},
-		{Key: "process", Value: g.Process},
-		{Key: "who", Value: g.Who},
-		{Key: "why", Value: g.Why},
+		{Key: "process", Value: r.Process},
+		{Key: "who", Value: r.Who},
+		{Key: "why", Value: r.Why},
 		{Key: "when", Value: serverDate{}},
-		{Key: "ts", Value: g.TS},
-		{Key: "takeoverMS", Value: g.Takeover.Milliseconds()},
+		{Key: "ts", Value: r.TS},
+		{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
 		{Key: "fence", Value: fence},
 		{Key: "rev", Value: rev},
 	}

@@ -15,7 +15,7 @@ import (
 // while the session holds the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error { runs++; return nil })
@@ -28,8 +28,8 @@ var transactCases = []testCase{
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 2)))
 	}},
 	{"NotHeld_MatchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
-		b.acquire(grant("balancer", bob))
+		g := request("balancer", alice)
+		b.acquire(request("balancer", bob))
 		b.wantUntouched("locks", "balancer", func() {
 			runs := 0
 			err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error { runs++; return nil })
@@ -39,9 +39,9 @@ var transactCases = []testCase{
 		})
 	}},
 	{"TakenDuringTheRun_MatchesNothing", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
-		thief := grant("balancer", bob)
+		thief := request("balancer", bob)
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error {
 			if runs++; runs > 1 {
@@ -59,7 +59,7 @@ var transactCases = []testCase{
 		}
 	}},
 	{"RunFails_ItsErrorComesBack_NothingChanges", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		mine := errors.New("mine")
 		b.wantUntouched("locks", "balancer", func() {
@@ -72,7 +72,7 @@ var transactCases = []testCase{
 	}},
 	{"AnySharer_Commits_AndAWaiterDoesNot", func(b *bench) {
 		g := b.readers("balancer", 2)
-		writer := grant("balancer", bob)
+		writer := request("balancer", bob)
 		b.enter(writer)
 		run := func(s catalog.Session) (none bool, err error) {
 			runs := 0
@@ -91,7 +91,7 @@ var transactCases = []testCase{
 		})
 	}},
 	{"LockTouchedDuringTheRun_SecondRunKeepsOthersOff", func(b *bench) {
-		g := grant("balancer", alice)
+		g := request("balancer", alice)
 		b.acquire(g)
 		yield := func(limit time.Duration) error {
 			ctx, cancel := context.WithTimeout(b.ctx, limit)
@@ -155,7 +155,7 @@ var transactCases = []testCase{
 			}
 		}
 		b.wantLease(renewal(g[0], 3))
-		b.leave(s, award(g[2], planted+2))
+		b.leave(s, grant(g[2], planted+2))
 	}},
 	{"LockDocumentStaysAsItIs_ForeignFields", func(b *bench) {
 		ts := bson.NewObjectID()

@@ -94,8 +94,8 @@ var all = []Mistake{
 		Schedule: "a line", Rule: "I3"},
 	{Name: "newcomer overtakes the line", Store: simulation.NewcomerFirst,
 		Schedule: "a line", Rule: "order"},
-	{Name: "burial by process alone", Store: simulation.BuryByProcess,
-		Schedule: "two bury the same holder", Rule: "I6"},
+	{Name: "eviction by process alone", Store: simulation.EvictByProcess,
+		Schedule: "two evict the same holder", Rule: "I6"},
 	{Name: "a waiter that gave up stays in line", Store: simulation.QuitterStays,
 		Schedule: "waiter gives up", Rule: "I6"},
 	{Name: "grant used although the term ended", File: "distlock/acquire.go",
@@ -105,7 +105,7 @@ var all = []Mistake{
 		Old:      "return min(late, max(l.asked, heard, first)+pause)",
 		New:      "return max(late, heard, first, pause)",
 		Schedule: "a stream that lags", Rule: "I7"},
-	{Name: "waiter buried by age alone", File: "internal/contend/judge.go",
+	{Name: "waiter evicted by age alone", File: "internal/contend/judge.go",
 		Old: "	one.Participant, one.Waits = p, waits\n",
 		New: `	one.Participant, one.Waits = p, waits
 			if waits && seen.ServerTime.Sub(p.Since) >= j.Policy.Takeover {

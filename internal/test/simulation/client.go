@@ -81,12 +81,12 @@ func (o *port) Apply(ctx context.Context, t catalog.Transition) (l catalog.Lock,
 	return l, grants, err
 }
 
-func (o *port) confirm(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	g.Process = o.p.alias(g.Process)
-	c := o.write(fault.Confirm, g.Name, g.TS)
-	c.request = g
+func (o *port) confirm(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
+	r.Process = o.p.alias(r.Process)
+	c := o.write(fault.Confirm, r.Name, r.TS)
+	c.request = r
 	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
-		return o.store().Confirm(background, g)
+		return o.store().Confirm(background, r)
 	})
 }
 
@@ -115,13 +115,13 @@ func (o *port) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sigh
 	return c.submit(ctx)
 }
 
-func (o *port) overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
+func (o *port) overtake(ctx context.Context, r catalog.Request, from catalog.Holder) (
 	catalog.Lock, error) {
-	g.Process = o.p.alias(g.Process)
-	c := o.write(fault.Overtake, g.Name, g.TS)
-	c.request, c.from = g, from
+	r.Process = o.p.alias(r.Process)
+	c := o.write(fault.Overtake, r.Name, r.TS)
+	c.request, c.from = r, from
 	return sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
-		return o.store().Overtake(background, g, from)
+		return o.store().Overtake(background, r, from)
 	})
 }
 

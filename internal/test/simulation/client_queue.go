@@ -15,32 +15,32 @@ import (
 
 // This file is the part of the port that contenders in a line use.
 
-func (o *port) enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
+func (o *port) enter(ctx context.Context, r catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
-	if l, ok := o.wake(g); ok {
+	if l, ok := o.wake(r); ok {
 		return l, nil
 	}
-	g.Process = o.p.alias(g.Process)
+	r.Process = o.p.alias(r.Process)
 	op := fault.Enter
 	if how == catalog.TryPlain {
 		op = fault.Acquire
 	}
-	c := o.write(op, g.Name, g.TS)
-	c.request, c.how = g, how
+	c := o.write(op, r.Name, r.TS)
+	c.request, c.how = r, how
 	show := func(l catalog.Lock) string {
-		if p, ok := l.HeldBy(g.TS); ok {
+		if p, ok := l.HeldBy(r.TS); ok {
 			return fmt.Sprintf("held, fence %d", p.Fence)
 		}
-		return fmt.Sprintf("waits, place %d of %d", placeOf(l, g.TS)+1, len(l.Waiters))
+		return fmt.Sprintf("waits, place %d of %d", placeOf(l, r.TS)+1, len(l.Waiters))
 	}
 	return sendFor(ctx, c, show, func() (catalog.Lock, error) {
-		return o.store().Enter(background, g, how)
+		return o.store().Enter(background, r, how)
 	})
 }
 
 func (o *port) leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, error) {
 	s.TS = o.p.snapshot.stored(s.TS)
-	return sendFor(ctx, o.write(fault.Release, s.Name, s.TS), showAwards,
+	return sendFor(ctx, o.write(fault.Release, s.Name, s.TS), showGrants,
 		func() ([]catalog.Grant, error) { return o.store().Leave(background, s) })
 }
 
@@ -48,13 +48,13 @@ func (o *port) evict(ctx context.Context, dead catalog.Holder, evidence string) 
 	[]catalog.Grant, error) {
 	c := o.write(fault.Evict, dead.Name, dead.TS)
 	c.from = dead
-	return sendFor(ctx, c, showAwards, func() ([]catalog.Grant, error) {
+	return sendFor(ctx, c, showGrants, func() ([]catalog.Grant, error) {
 		return o.store().Evict(background, dead, evidence)
 	})
 }
 
 func (o *port) grantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
-	return sendFor(ctx, o.write(fault.GrantNext, name, bson.ObjectID{}), showAwards,
+	return sendFor(ctx, o.write(fault.GrantNext, name, bson.ObjectID{}), showGrants,
 		func() ([]catalog.Grant, error) { return o.store().GrantNext(background, name) })
 }
 
@@ -92,8 +92,8 @@ func (o *port) WaitedUnder(ctx context.Context, processes []string, held []bson.
 	})
 }
 
-// awarded is the result of HeldOrFree.
-type awarded struct {
+// heldOrFree is the result of HeldOrFree.
+type heldOrFree struct {
 	grants []catalog.Grant
 	free   []string
 }
@@ -105,11 +105,11 @@ func (o *port) HeldOrFree(ctx context.Context, process string, names []string) (
 	c := o.read(fault.HeldOrFree, strings.Join(names, " "))
 	var old *picture
 	c.old = func(at time.Duration, primary string) { old = &picture{at, primary} }
-	show := func(a awarded) string {
-		return fmt.Sprintf("%s, %d free", showAwards(a.grants), len(a.free))
+	show := func(a heldOrFree) string {
+		return fmt.Sprintf("%s, %d free", showGrants(a.grants), len(a.free))
 	}
-	a, err := sendFor(ctx, c, show, func() (awarded, error) {
-		return o.store().awarded(process, names, old), nil
+	a, err := sendFor(ctx, c, show, func() (heldOrFree, error) {
+		return o.store().heldOrFree(process, names, old), nil
 	})
 	return a.grants, a.free, err
 }
@@ -158,7 +158,7 @@ func (o *port) GrantStream(ctx context.Context, process string) (catalog.GrantSt
 	})
 }
 
-func showAwards(grants []catalog.Grant) string {
+func showGrants(grants []catalog.Grant) string {
 	if len(grants) == 0 {
 		return "nobody is granted"
 	}

@@ -21,7 +21,7 @@ func Lines() []Schedule {
 		named("a long turn before a line", line(2*minute)),
 		named("first in line dies", firstDies()),
 		named("holder and first in line die", bothDie()),
-		named("two bury the same holder", twoBury()),
+		named("two evict the same holder", twoEvict()),
 		named("release applied, reply lost", lostRelease(LoseReply)),
 		named("release vanishes", lostRelease(Drop)),
 		named("stream dies between check and watch", deadStream()),
@@ -78,7 +78,7 @@ func line(d time.Duration) Schedule {
 	return s
 }
 
-// firstDies: B dies while it is first in line, and C buries it while A still holds.
+// firstDies: B dies while it is first in line, and C evicts it while A still holds.
 func firstDies() Schedule {
 	s := line(2 * minute)
 	s.Faults = []Fault{{Kind: Crash, Process: 1, At: 12 * sec}}
@@ -94,9 +94,9 @@ func bothDie() Schedule {
 	return s
 }
 
-// twoBury: A dies, another user of it waits first in line; B and C bury both of them at one time:
-// C's burial of the holder arrives after B's, and before B's of the waiter.
-func twoBury() Schedule {
+// twoEvict: A dies, another user of it waits first in line; B and C evict both of them at one time:
+// C's eviction of the holder arrives after B's, and before B's of the waiter.
+func twoEvict() Schedule {
 	s := line(2 * minute)
 	s.Processes[0].Users = append(s.Processes[0].Users, from(2*sec, waitFor("a", minute)))
 	s.Faults = []Fault{

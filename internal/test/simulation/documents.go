@@ -110,13 +110,13 @@ func (o *oracle) overtaken(c *call, held catalog.Participant, holds bool) {
 		if holds {
 			o.violated("I4", "%s passed a holder of %q over", c.who(), c.subject)
 		}
-		o.w.done.Buried++
+		o.w.done.Evicted++
 		return
 	}
 	if holds {
 		o.w.done.Takeovers++
 	} else {
-		o.w.done.Buried++
+		o.w.done.Evicted++
 	}
 	if h := o.guardOf(held.TS); h != nil && o.trusted(h) {
 		o.violated("I4", "%s took %q, which %s trusts with fence %d, from before its deadline",

@@ -155,7 +155,7 @@ func (o *oracle) together(c *call, holders []catalog.Participant) {
 }
 
 // done judges that a session which was told that it has left does not stand there any more, nor one
-// that was buried.
+// that was evicted.
 func (o *oracle) done(c *call, after bson.Raw) {
 	if after == nil || c.op != fault.Release && c.op != fault.Evict {
 		return

@@ -34,8 +34,8 @@ func TestLines_FindNothing(t *testing.T) {
 		for _, streams := range []bool{false, true} {
 			s.Streams = streams
 			first := play(s)
-			t.Logf("%s, streams %v: %d guards, %d granted in line, %d takeovers, %d buried in line",
-				s.Name, streams, first.Guards, first.Granted, first.Takeovers, first.Buried)
+			t.Logf("%s, streams %v: %d guards, %d granted in line, %d takeovers, %d evicted in line",
+				s.Name, streams, first.Guards, first.Granted, first.Takeovers, first.Evicted)
 			for other := range simulation.Others(s, first, 0) {
 				if n++; n%(4*share()) == 0 {
 					play(other)
@@ -49,8 +49,8 @@ func TestLines_FindNothing(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d schedules, %d guards, %d granted in line, %d takeovers, %d buried in line",
-		played, n, sum.Guards, sum.Granted, sum.Takeovers, sum.Buried)
+	t.Logf("%d of %d schedules, %d guards, %d granted in line, %d takeovers, %d evicted in line",
+		played, n, sum.Guards, sum.Granted, sum.Takeovers, sum.Evicted)
 }
 
 // Each schedule of tries and at an edge of the protocol, with streams and without, in the first

@@ -156,11 +156,11 @@ func (o *oracle) expect(name string, open []*Held, contenders []*process) map[sl
 		case what == untold:
 			found[slowThing{name, what, h.TS}] = o.telling()
 		case what == deadHeld && !o.jobsAlone(l) && len(contenders) > 0 && o.inTheWay(l, h, contenders):
-			if limit := o.burial(h); limit > 0 {
+			if limit := o.eviction(h); limit > 0 {
 				found[slowThing{name, what, h.TS}] = limit
 			}
 		case what == deadHeld && o.tried(name) > 0 && o.foreign[h.Process] == 0 && o.jobsAlone(l):
-			if limit := o.burial(h); limit > 0 {
+			if limit := o.eviction(h); limit > 0 {
 				found[slowThing{name, deadTried, h.TS}] = limit + o.tried(name)
 			}
 		case what == hungHeld && len(contenders) > 0 && o.inTheWay(l, h, contenders):
@@ -225,7 +225,7 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 		case owner >= 0 && !o.shutting(o.w.slots[owner]):
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
 		case owner < 0 && i < alive:
-			if limit := o.burial(p); limit > 0 {
+			if limit := o.eviction(p); limit > 0 {
 				// It has missed two pings before it was to be evicted: a release passes it over. So it
 				// stands there for as long as nobody releases.
 				t := o.w.s.Timing
@@ -238,9 +238,9 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 
 func (o *oracle) shutting(p *process) bool { return p.closing != nil }
 
-// burial is how long it may take until a dead party is taken out of a lock; 0 while nothing is
+// eviction is how long it may take until a dead party is taken out of a lock; 0 while nothing is
 // promised, since it is a foreign manager that runs.
-func (o *oracle) burial(p catalog.Participant) time.Duration {
+func (o *oracle) eviction(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
 	if sign, foreign := o.foreign[p.Process]; foreign {

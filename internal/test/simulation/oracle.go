@@ -31,7 +31,7 @@ func (v Violation) String() string {
 type Stats struct {
 	Events, Calls        int
 	Guards, Takeovers    int
-	Granted, Buried      int // guards of a waiter that stood in line; dead waiters taken out of it
+	Granted, Evicted     int // guards of a waiter that stood in line; dead waiters taken out of it
 	Refused, StaleWrites int // fenced writes that were refused; unfenced ones that were not
 	Simulated            time.Duration
 	Faults               map[Kind]int
@@ -44,7 +44,7 @@ func (s *Stats) Add(o Stats) {
 	s.Guards += o.Guards
 	s.Takeovers += o.Takeovers
 	s.Granted += o.Granted
-	s.Buried += o.Buried
+	s.Evicted += o.Evicted
 	s.Refused += o.Refused
 	s.StaleWrites += o.StaleWrites
 	s.Simulated += o.Simulated

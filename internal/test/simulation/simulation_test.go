@@ -107,8 +107,8 @@ func TestWalk_FindsNothing(t *testing.T) {
 		}
 	}
 	t.Logf("%d walks in %v: %v simulated, %d commands, %d guards, %d of them granted in line, "+
-		"%d takeovers, %d waiters buried, %d fenced writes refused; faults: %v", n,
+		"%d takeovers, %d waiters evicted, %d fenced writes refused; faults: %v", n,
 		time.Since(start).Round(time.Millisecond),
 		sum.Simulated.Round(time.Minute), sum.Calls, sum.Guards, sum.Granted, sum.Takeovers,
-		sum.Buried, sum.Refused, sum.Faults)
+		sum.Evicted, sum.Refused, sum.Faults)
 }

@@ -170,9 +170,9 @@ func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapsho
 	return looks, nil
 }
 
-// awarded tells what a process holds of the locks named, and which of them are free.
-func (s *store) awarded(process string, names []string, old *picture) awarded {
-	var a awarded
+// heldOrFree tells what a process holds of the locks named, and which of them are free.
+func (s *store) heldOrFree(process string, names []string, old *picture) heldOrFree {
+	var a heldOrFree
 	for _, name := range names {
 		l, ok := s.lockAsOf(name, old)
 		if ok && !l.Held {

@@ -20,7 +20,7 @@ const (
 	WriteConcernOne                            // a write is acknowledged too early
 	ReleaseForgetsLine                         // a release frees the lock for nobody
 	NewcomerFirst                              // a newcomer stands before the others
-	BuryByProcess                              // a burial names only the process
+	EvictByProcess                             // an eviction names only the process
 	QuitterStays                               // who gives up stays in the line
 	LatePingCounts                             // the server counts the pings, late ones too
 )
@@ -28,14 +28,14 @@ const (
 func (s *store) makes(m StoreMistake) bool { return s.w.s.StoreMistake == m }
 
 // Overtake carries an overtake out. OvertakeByName takes the lock from whoever holds it.
-func (s *store) Overtake(ctx context.Context, g catalog.Request, from catalog.Holder) (
+func (s *store) Overtake(ctx context.Context, r catalog.Request, from catalog.Holder) (
 	catalog.Lock, error) {
 	if s.makes(OvertakeByName) {
-		if now, err := s.Catalog.Read(ctx, g.Name); err == nil && now.Held {
+		if now, err := s.Catalog.Read(ctx, r.Name); err == nil && now.Held {
 			from = now.Holder()
 		}
 	}
-	return s.Calls.Overtake(ctx, g, from)
+	return s.Calls.Overtake(ctx, r, from)
 }
 
 // Ping carries a ping out. UpsertingPing lets a condemned process live, LatePingCounts gives a ping

@@ -32,23 +32,23 @@ func (s *store) Leave(ctx context.Context, session catalog.Session) ([]catalog.G
 }
 
 // Enter lets a contender into the line. NewcomerFirst puts it before the others.
-func (s *store) Enter(ctx context.Context, g catalog.Request, how catalog.EnterMode) (
+func (s *store) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMode) (
 	catalog.Lock, error) {
 	if how == catalog.TryPlain {
-		if err := s.misread(g.Name); err != nil {
+		if err := s.misread(r.Name); err != nil {
 			return catalog.Lock{}, err
 		}
-		return s.Calls.Enter(ctx, g, how)
+		return s.Calls.Enter(ctx, r, how)
 	}
-	before, _ := s.lockAsOf(g.Name, nil)
-	l, err := s.Calls.Enter(ctx, g, how)
+	before, _ := s.lockAsOf(r.Name, nil)
+	l, err := s.Calls.Enter(ctx, r, how)
 	if err != nil || !s.makes(NewcomerFirst) {
 		return l, err
 	}
-	if _, stood := before.WaitedBy(g.TS); stood || placeOf(l, g.TS) < 1 {
+	if _, stood := before.WaitedBy(r.TS); stood || placeOf(l, r.TS) < 1 {
 		return l, nil
 	}
-	err = s.edit(g.Name, func(doc bson.D) bson.D {
+	err = s.edit(r.Name, func(doc bson.D) bson.D {
 		for i, e := range doc {
 			if line, ok := e.Value.(bson.A); ok && e.Key == "waiters" {
 				last := len(line) - 1
@@ -57,14 +57,14 @@ func (s *store) Enter(ctx context.Context, g catalog.Request, how catalog.EnterM
 		}
 		return doc
 	})
-	l, _ = s.lockAsOf(g.Name, nil)
+	l, _ = s.lockAsOf(r.Name, nil)
 	return l, err
 }
 
-// Evict takes a dead party out. BuryByProcess takes any session of its process.
+// Evict takes a dead party out. EvictByProcess takes any session of its process.
 func (s *store) Evict(ctx context.Context, dead catalog.Holder, evidence string) (
 	[]catalog.Grant, error) {
-	if s.makes(BuryByProcess) {
+	if s.makes(EvictByProcess) {
 		l, _ := s.lockAsOf(dead.Name, nil)
 		for _, p := range partiesOf(l) {
 			if p.Process == dead.Process {

@@ -113,7 +113,7 @@ func (w *world) send(st *stream, name string, grants []catalog.Grant) {
 	p.opCalls[c.op]++
 	c.n, c.opN = p.calls, p.opCalls[c.op]
 	k := w.course(c)
-	w.log.add("%s %-12s %q: %s [%s]", p, c.op, name, showAwards(grants), c.note)
+	w.log.add("%s %-12s %q: %s [%s]", p, c.op, name, showGrants(grants), c.note)
 	if k.crashBefore || k.crashAfter {
 		p.crash()
 		return
@@ -163,7 +163,7 @@ func (n notice) String() string {
 	if len(n.grants) == 0 {
 		return "the stream broke"
 	}
-	return showAwards(n.grants)
+	return showGrants(n.grants)
 }
 
 // breakStream ends a stream. What is under way is lost.

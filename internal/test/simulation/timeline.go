@@ -19,7 +19,7 @@ type timeline struct {
 	mu    sync.Mutex // guards what follows
 	lines []string
 	news  []string // of users since the last event
-	ended bool     // what the dead do when they are buried is of no interest
+	ended bool     // what the dead do when their play is over is of no interest
 }
 
 func (l *timeline) end() {

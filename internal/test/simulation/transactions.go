@@ -128,25 +128,25 @@ func (o *port) transactOnce(ctx context.Context, work func(ctx context.Context) 
 }
 
 // EnterTransaction implements [catalog.Queues].
-func (o *port) EnterTransaction(ctx context.Context, g catalog.Request) (catalog.Lock, error) {
-	g.Process = o.p.alias(g.Process)
-	c := o.write(fault.EnterTransaction, g.Name, g.TS)
-	c.request = g
+func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
+	r.Process = o.p.alias(r.Process)
+	c := o.write(fault.EnterTransaction, r.Name, r.TS)
+	c.request = r
 	in := insideOf(ctx)
 	if in == nil {
-		return catalog.Lock{}, fmt.Errorf("enter %q: %w", g.Name, catalog.ErrNoTransactions)
+		return catalog.Lock{}, fmt.Errorf("enter %q: %w", r.Name, catalog.ErrNoTransactions)
 	}
 	c.inside = in
 	within := context.WithoutCancel(ctx)
 	l, err := sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
-		return o.store().EnterTransaction(within, g)
+		return o.store().EnterTransaction(within, r)
 	})
 	switch {
 	case errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable):
 		return l, errTransient{err}
 	case err == nil:
-		in.locks = append(in.locks, g.Name)
-		in.passes[g.Name] = l
+		in.locks = append(in.locks, r.Name)
+		in.passes[r.Name] = l
 	}
 	return l, err
 }

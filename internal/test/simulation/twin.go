@@ -38,19 +38,19 @@ func (w *world) snapshotOf(id string) *snapshot {
 
 // wake gives an attempt the guard that it has from the snapshot: once for each lock, under the id
 // of the snapshot.
-func (o *port) wake(g catalog.Request) (catalog.Lock, bool) {
+func (o *port) wake(r catalog.Request) (catalog.Lock, bool) {
 	s := o.p.snapshot
-	if s == nil || o.p.local(o.p.twin) != g.Process {
+	if s == nil || o.p.local(o.p.twin) != r.Process {
 		return catalog.Lock{}, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, ok := s.locks[g.Name]
-	if _, woken := s.mine[g.Name]; !ok || woken {
+	l, ok := s.locks[r.Name]
+	if _, woken := s.mine[r.Name]; !ok || woken {
 		return l, false
 	}
-	s.mine[g.Name] = g.TS
-	l.TS, l.Process = g.TS, g.Process
+	s.mine[r.Name] = r.TS
+	l.TS, l.Process = r.TS, r.Process
 	return l, true
 }
 
