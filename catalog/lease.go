@@ -7,8 +7,8 @@ import (
 )
 
 // A Lease is the life that a holder has given its lock, as the document tells in its field leases.
-// It names the session that it belongs to, so that none of it is left to a later holder of the lock
-// next, whichever manager that is: a lease of a session that does not hold the lock is nobody's.
+// It names the session that it belongs to, so that none of it is left to the next holder of the
+// lock, whichever manager that is: a lease of a session that does not hold the lock is nobody's.
 type Lease struct {
 	TS   bson.ObjectID
 	Life time.Duration // written as ms; at most MaxTakeover

@@ -230,7 +230,7 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 
 // A12, F17, H2: a document that is not as the process left it means a twin, an edit or a removal;
 // the session is over and a new id is taken.
-func TestLockPinger_DocumentNotAsLeft_SessionOver(t *testing.T) {
+func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(b *bundle){
 		"a twin pinged": func(b *bundle) { b.twin(t, 4) },
@@ -272,7 +272,7 @@ func TestLockPinger_DocumentNotAsLeft_SessionOver(t *testing.T) {
 }
 
 // A condemned process learns it in the reply of its next ping and takes a new id.
-func TestLockPinger_Condemned_SessionOver(t *testing.T) {
+func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	if err := b.p.Ping(t.Context()); err != nil {
