@@ -145,7 +145,7 @@ var (
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry lets g enter a lock that nobody shares: it is made, or free and nobody waits, or held.
+// shortEntry lets r enter a lock that nobody shares: it is made, or free and nobody waits, or held.
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
@@ -159,7 +159,7 @@ func shortEntry(r catalog.Request) modification {
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
 }
 
-// noRoom are the conditions of which none may hold where there is a place in line for g, see
+// noRoom are the conditions of which none may hold where there is a place in line for r, see
 // [catalog.Lock.RoomFor].
 func noRoom(r catalog.Request) []any {
 	wait := func(n int) bson.E { return bson.E{Key: fmt.Sprintf("waiters.%d", n-1), Value: there} }
@@ -169,7 +169,7 @@ func noRoom(r catalog.Request) []any {
 	}
 }
 
-// enteringAlone gives g the lock if nobody holds it, and else a place at the end of the line. It
+// enteringAlone gives r the lock if nobody holds it, and else a place at the end of the line. It
 // changes nothing where a session stands in the line twice.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")

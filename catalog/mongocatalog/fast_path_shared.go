@@ -15,7 +15,7 @@ import (
 // and 2.4 least writes in this form, 17.6 and 3.2 by compare-and-set; of 16 who share 4 permits 2
 // and 2.2 beside 14.6 and 3.1, with a permit for each 2 and 3.3 beside 16.4 and 7.4.
 
-// most is how many may hold a lock beside g.
+// most is how many may hold a lock beside r.
 func most(r catalog.Request) int {
 	if r.Mode == catalog.Permit {
 		return min(int(r.Limit), catalog.MaxHolders)
@@ -66,7 +66,7 @@ func standsOnce() bson.D {
 	)
 }
 
-// sharedEntry lets g enter a lock that is made, is free and nobody waits for it, or is held in its
+// sharedEntry lets r enter a lock that is made, is free and nobody waits for it, or is held in its
 // mode: with room for it and nobody before it, or, for a permit, with a line at whose end it may
 // stand.
 func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
@@ -95,7 +95,7 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared makes g a holder if there is room, and else a waiter. It changes nothing where the
+// enteringShared makes r a holder if there is room, and else a waiter. It changes nothing where the
 // sharers do not count, or a session stands there twice.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")

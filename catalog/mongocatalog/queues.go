@@ -37,7 +37,7 @@ func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server,
 }
 
 // fastEntry is the one command of the common case. What it does not match is not changed: the
-// upsert fails with DuplicateKey then, or brings a document in which g does not stand.
+// upsert fails with DuplicateKey then, or brings a document in which r does not stand.
 func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case r.Mode == catalog.Exclusive && how != catalog.Queue:
@@ -58,7 +58,7 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 }
 
 // raised raises the fence of a lock that r has just got, if that was counted up from nothing, so
-// that the successor of a document that somebody deletes has a larger one. doc is the document as g
+// that the successor of a document that somebody deletes has a larger one. doc is the document as r
 // left it.
 func (c *Catalog) raised(ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock) (
 	catalog.Lock, error,

@@ -63,7 +63,7 @@ func line(r catalog.Request, fence int64) string {
 	return catalog.GrantLine(r.TS, fence, r.Process)
 }
 
-// holding is the document in which g holds the lock alone since it was granted that fence.
+// holding is the document in which r holds the lock alone since it was granted that fence.
 func holding(r catalog.Request, fence, rev int64) bson.D {
 	return with(acquired(r, fence, rev), field("grants", line(r, fence)))
 }

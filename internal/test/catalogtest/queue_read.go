@@ -57,7 +57,7 @@ func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []
 	return grants, free
 }
 
-// waits is what Held tells of g while it waits.
+// waits is what Held tells of r while it waits.
 func waits(r catalog.Request) catalog.HeldSession {
 	return catalog.HeldSession{Session: r.Session, Waits: true}
 }

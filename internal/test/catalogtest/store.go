@@ -354,7 +354,7 @@ func (b *bench) wantUntouched(collection, id string, op func()) {
 	}
 }
 
-// acquired is the document that g's acquisition leaves.
+// acquired is the document that r's acquisition leaves.
 func acquired(r catalog.Request, fence, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: r.Name},
