@@ -74,7 +74,7 @@ type Queues interface {
 	HeldOrFree(ctx context.Context, process string, names []string) (grants []Grant, free []string,
 		err error)
 
-	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoNotices where
+	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoGrantStream where
 	// the deployment or the database has none.
 	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
@@ -103,8 +103,6 @@ const (
 	Queue EnterMode = iota
 	// Try: do not queue, and do not overtake those who do.
 	Try
-	// Barge: do not queue, but overtake those who do if the holders allow it.
-	Barge
 	// TryPlain: take the lock for oneself if it is understood and free, and nobody waits for it or
 	// stands in it as a sharer, or if it has no document yet: one command, whatever the server.
 	// ErrNotFree stands for any other document, of which a Snapshot says what is in the way. The
@@ -142,9 +140,9 @@ var (
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrPermitMismatch is matched by *PermitMismatchError.
 	ErrPermitMismatch = errors.New("another limit")
-	// ErrNoNotices is returned by GrantStream where the deployment has no change streams, or the
+	// ErrNoGrantStream is returned by GrantStream where the deployment has no change streams, or the
 	// database has none.
-	ErrNoNotices = errors.New("no notices here")
+	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
 // A PermitMismatchError says that a lock is in use with another number of permits than asked for.

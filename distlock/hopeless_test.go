@@ -170,7 +170,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 						}
 					}
 					if call.Op == fault.GrantStream {
-						return catalog.ErrNoNotices
+						return catalog.ErrNoGrantStream
 					}
 					return apply()
 				}

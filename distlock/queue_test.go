@@ -24,7 +24,7 @@ import (
 func (p *proc) withoutNotices() *proc {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op == fault.GrantStream {
-			return catalog.ErrNoNotices
+			return catalog.ErrNoGrantStream
 		}
 		return apply()
 	})

@@ -156,7 +156,7 @@ func shared(doc fields) bool {
 }
 
 // errStreamOver is what Next says when the stream was ended by the store.
-var errStreamOver = errors.New("the stream of notices is over")
+var errStreamOver = errors.New("the stream of grants is over")
 
 // A stream tells one process what is granted to it.
 type stream struct {
@@ -170,7 +170,7 @@ type stream struct {
 // GrantStream is documented in [catalog.Queues].
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, failed("open notices for", process, err)
+		return nil, failed("open the stream of grants for", process, err)
 	}
 	s := &stream{c: c, process: process, wake: make(chan struct{}, 1)}
 	c.mu.Lock()
@@ -179,7 +179,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return s, nil
 }
 
-// BreakStreams ends every open stream of notices, as an election or an invalidation would.
+// BreakStreams ends every open stream of grants, as an election or an invalidation would.
 func (c *Catalog) BreakStreams() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,12 +220,12 @@ func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
 		case len(grants) > 0:
 			return grants, nil
 		case over:
-			return nil, failed("notices for", s.process, errStreamOver)
+			return nil, failed("the stream of grants for", s.process, errStreamOver)
 		}
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			return nil, failed("notices for", s.process, ctx.Err())
+			return nil, failed("the stream of grants for", s.process, ctx.Err())
 		}
 	}
 }

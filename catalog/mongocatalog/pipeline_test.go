@@ -295,12 +295,7 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 		{"WriterGivesUpAndReadersPass", nil, []step{reader(1), writer(2), reader(3), reader(4), leave(2)}},
 		{"Permits", nil, []step{permit(1), permit(2), permit(3), permit(4), leave(2), leave(1), leave(3)}},
 		{"OtherLimit", nil, []step{permit(1), writer(2), enter(3, catalog.Permit, 3, catalog.Queue), leave(1)}},
-		{"TryAndBarge", nil, []step{writer(1), with(writer(2), catalog.Try), writer(3),
-			with(writer(4), catalog.Barge), leave(1), with(reader(5), catalog.Barge)}},
-		{"BargingReaderTakesReadersAlong", nil, []step{writer(1), reader(2), with(reader(3), catalog.Barge),
-			leave(1), writer(4), reader(5), with(reader(6), catalog.Barge)}},
-		{"BargingPermit", nil, []step{permit(1), permit(2), permit(3),
-			with(permit(4), catalog.Barge), leave(1), with(permit(5), catalog.Barge)}},
+		{"Try", nil, []step{writer(1), with(writer(2), catalog.Try), writer(3), leave(1)}},
 		{"Evicted", nil, []step{writer(1), reader(2), evict(1, "wrong"), evict(1, "process-1"),
 			reader(3), evict(2, "process-2"), evict(3, "process-3")}},
 		{"DollarsInTexts", nil, []step{writer(1), dollars(2), dollars(3), leave(1), evict(2, "$process")}},
@@ -432,7 +427,7 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 		}
 		for _, s := range []step{
 			enter(1, mode, limit, catalog.Queue), enter(2, mode, limit, catalog.Try),
-			enter(2, mode, limit, catalog.Barge), enter(3, mode, limit, catalog.Queue), leave(1),
+			enter(3, mode, limit, catalog.Queue), leave(1),
 		} {
 			doc, _ = check(t, evaluated, s, doc, false)
 			if n := elements(doc, "sharers"); n > catalog.MaxHolders {

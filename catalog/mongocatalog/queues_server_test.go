@@ -276,8 +276,8 @@ func needNotices(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.
 	c, db, s := serverStore(t)
 	n, err := c.GrantStream(t.Context(), "process-2")
 	if !s.ChangeStreams {
-		if !errors.Is(err, catalog.ErrNoNotices) {
-			t.Errorf("want ErrNoNotices, got %v", err)
+		if !errors.Is(err, catalog.ErrNoGrantStream) {
+			t.Errorf("want ErrNoGrantStream, got %v", err)
 		}
 		t.Skip("this server has no change streams")
 	}

@@ -249,17 +249,17 @@ func TestNotices_WhereThereAreNone_SaysSo(t *testing.T) {
 	for _, code := range []int32{73, 40573, 20} {
 		s := serve(t, failure(code, "no change streams"))
 		_, err := ownStore(t, s).GrantStream(t.Context(), "p")
-		if !errors.Is(err, catalog.ErrNoNotices) || len(s.sent()) != 1 {
+		if !errors.Is(err, catalog.ErrNoGrantStream) || len(s.sent()) != 1 {
 			t.Errorf("code %d: %v", code, err)
 		}
 	}
 	s := serve(t, failure(1, "x"))
-	if _, err := store(t, s, 0).GrantStream(t.Context(), "p"); !errors.Is(err, catalog.ErrNoNotices) ||
+	if _, err := store(t, s, 0).GrantStream(t.Context(), "p"); !errors.Is(err, catalog.ErrNoGrantStream) ||
 		len(s.sent()) != 0 {
 		t.Errorf("database config: %v, sent %v", err, s.sent())
 	}
 	if _, err := ownStore(t, s).GrantStream(t.Context(), "p"); err == nil ||
-		errors.Is(err, catalog.ErrNoNotices) {
+		errors.Is(err, catalog.ErrNoGrantStream) {
 		t.Errorf("another error: %v", err)
 	}
 }

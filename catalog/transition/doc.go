@@ -11,8 +11,8 @@
 //     its own;
 //  4. one that only tried and was not granted leaves again, and nothing was changed.
 //
-// So the line never stands still while the lock is free, nobody is overtaken but by
-// [catalog.Barge], and a reader that comes after a waiting writer waits behind it.
+// So the line never stands still while the lock is free, nobody is overtaken, and a reader that
+// comes after a waiting writer waits behind it.
 //
 // An exclusive holder stands in the top-level fields alone, as mongos wrote them. Of shared holders
 // and holders of permits all stand in sharers, and the first of them in the top-level fields as

@@ -46,10 +46,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if !g.Since.Before(now) { // a clock went back
 		g.Since = time.Time{}
 	}
-	switch {
-	case t.How == catalog.Barge && s.room(entry) > 0:
-		place = 0
-	case !g.Since.IsZero():
+	if !g.Since.IsZero() {
 		entry.Since = g.Since
 		later := func(p catalog.Participant) bool { return p.Since.After(g.Since) }
 		if i := slices.IndexFunc(s.waiters, later); i >= 0 {

@@ -160,7 +160,7 @@ func (m *life) newGrant(t *rapid.T) catalog.Request {
 
 func (m *life) enter(t *rapid.T) {
 	g := m.newGrant(t)
-	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
+	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try}
 	m.enters(t, g, rapid.SampledFrom(lines).Draw(t, "how"))
 }
 
@@ -171,9 +171,6 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 		TS: r.TS, Process: r.Process, Who: r.Who, Mode: r.Mode, Limit: r.Limit,
 	}
 	line := append(slices.Clone(l.Waiters), entry)
-	if how == catalog.Barge && fits(l.Holders(), entry) {
-		line = append([]catalog.Participant{entry}, l.Waiters...)
-	}
 	granted, rest := moveUp(l.Holders(), line)
 	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == r.TS })
 	most := catalog.MaxWaiters

@@ -38,7 +38,7 @@ func grantNext(_ failer, l catalog.Lock) (catalog.Change, bool, error) {
 
 func TestTransitions(t *testing.T) {
 	t.Parallel()
-	const wait, try, barge = catalog.Queue, catalog.Try, catalog.Barge
+	const wait, try = catalog.Queue, catalog.Try
 	for _, c := range []struct {
 		name, before string
 		step         step
@@ -69,7 +69,7 @@ func TestTransitions(t *testing.T) {
 		{"FreeLine_ReadersHold", "| s1 s2 x3", enter("s4", wait), "s1 s2 | x3 s4", "1 2", nil},
 		{"Holder_Again", "x1 | x2", enter("x1", wait), "", "", nil},
 		{"Waiter_Again", "x1 | x2", enter("x2", try), "", "", nil},
-		{"Sharer_Again", "s1 s2 | x3", enter("p2/7", barge), "", "", nil},
+		{"Sharer_Again", "s1 s2 | x3", enter("p2/7", try), "", "", nil},
 		{"WaiterOfAFreeLock_Again", "| x1 x2", enter("x2", wait), "", "", nil},
 
 		{"Try_Free_Holds", "|", enter("x1", try), "x1 |", "1", nil},
@@ -80,12 +80,6 @@ func TestTransitions(t *testing.T) {
 		{"Try_ReaderBehindWriter", "s1 | x2", enter("s3", try), "", "", catalog.ErrNotFree},
 		{"Try_LastPermit_Holds", "p1/2 |", enter("p2/2", try), "p1/2 p2/2 |", "2", nil},
 		{"Try_NoPermit", "p1/1 |", enter("p2/1", try), "", "", catalog.ErrNotFree},
-		{"Barge_FreeLine_Holds", "| x1", enter("x2", barge), "x2 | x1", "2", nil},
-		{"Barge_Held", "x1 | x2", enter("x3", barge), "", "", catalog.ErrNotFree},
-		{"Barge_ReaderOverWriter", "s1 | x2", enter("s3", barge), "s1 s3 | x2", "3", nil},
-		{"Barge_WriterOverReaders", "s1 | x2", enter("x3", barge), "", "", catalog.ErrNotFree},
-		{"Barge_NoPermit", "p1/1 |", enter("p2/1", barge), "", "", catalog.ErrNotFree},
-		{"Barge_FreeLineOfReaders", "| s1 x2", enter("s3", barge), "s3 s1 | x2", "3 1", nil},
 
 		{"Leave_Alone_Frees", "x1 |", leave(1), "|", "", nil},
 		{"Leave_Foreign_Grants", "f1 | x2", leave(1), "x2 |", "2", nil},
@@ -231,7 +225,6 @@ func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
 	full := parse(t, document(t, "x1 |"+line))
 	for how, want := range map[catalog.EnterMode]error{
 		catalog.Queue: catalog.ErrQueueFull, catalog.Try: catalog.ErrNotFree,
-		catalog.Barge: catalog.ErrNotFree,
 	} {
 		if _, changed, err := entering(full, entrant(t, "x2"), how, noon); changed ||
 			!errors.Is(err, want) {
@@ -243,15 +236,13 @@ func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
 		t.Errorf("a waiter again: changed %v, %v", changed, err)
 	}
 	free := parse(t, document(t, "|"+line))
-	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Barge} {
-		doc := document(t, "|"+line)
-		c, _, err := entering(free, entrant(t, "x2"), how, noon)
-		if err != nil {
-			t.Fatalf("how %d: %v", how, err)
-		}
-		if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {
-			t.Errorf("how %d: %s", how, short(l))
-		}
+	doc := document(t, "|"+line)
+	c, _, err := entering(free, entrant(t, "x2"), catalog.Queue, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {
+		t.Error(short(l))
 	}
 }
 

@@ -37,7 +37,7 @@ func follow(q *Queue) *following {
 			err := f.once(ctx, q)
 			var denied *catalog.PrivilegeError
 			switch {
-			case errors.Is(err, catalog.ErrNoNotices):
+			case errors.Is(err, catalog.ErrNoGrantStream):
 				return
 			case errors.As(err, &denied): // asking again would only fill the server's log
 				q.Log.Warn().Err(err).Msg("no stream of grants; waiters ask for them")

@@ -153,7 +153,7 @@ func (m *machine) enter(t *rapid.T) {
 		g.Since = time.UnixMilli(rapid.Int64Range(1, 3).Draw(t, "since") * 1_000_000_000_000).UTC()
 	}
 	m.grants[len(m.grants)-1] = g
-	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try, catalog.Barge}
+	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try}
 	how := rapid.SampledFrom(lines).Draw(t, "how")
 	g.Behind = rapid.SampledFrom([]int{0, 0, 85, 95}).Draw(t, "behind")
 	m.lift(t, g.Name)

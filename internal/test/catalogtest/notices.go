@@ -22,7 +22,7 @@ func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	}
 	n, err = b.Catalog.GrantStream(b.ctx, process)
 	if !s.ChangeStreams {
-		b.wantErr(err, catalog.ErrNoNotices)
+		b.wantErr(err, catalog.ErrNoGrantStream)
 		return nil, false
 	}
 	if err != nil {

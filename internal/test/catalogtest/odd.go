@@ -278,7 +278,6 @@ func (b *bench) refusedByAll(name, bad string) {
 	}
 	for way, try := range map[string]func() error{
 		"Enter, Queue": enter(catalog.Queue), "Enter, Try": enter(catalog.Try),
-		"Enter, Barge": enter(catalog.Barge),
 		"Overtake":     func() error { _, err := On(b.Catalog).Overtake(b.ctx, other, from); return err },
 		"Confirm":      func() error { _, err := On(b.Catalog).Confirm(b.ctx, mine); return err },
 		"SeedFence":    func() error { _, err := On(b.Catalog).SeedFence(b.ctx, s, 1<<41); return err },
@@ -404,7 +403,6 @@ func (b *bench) ways(l catalog.Lock) []way {
 	}
 	ways := []way{
 		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
-		{"Enter, Barge", enter(catalog.Barge)},
 		{"Acquire", func(r catalog.Request) error { _, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain); return err }},
 	}
 	if l.Held {

@@ -131,7 +131,7 @@ func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 // wantLimit enters and checks that the lock is in use with another limit.
 func (b *bench) wantLimit(r catalog.Request, recorded int32) {
 	b.Helper()
-	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
+	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {
 		b.wantUntouched("locks", r.Name, func() {
 			_, err := On(b.Catalog).Enter(b.ctx, r, how)
 			b.wantErr(err, catalog.ErrPermitMismatch)
@@ -219,7 +219,7 @@ var enterCases = []testCase{
 			b.enter(one)
 		}
 		for i, one := range g {
-			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
+			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {
 				again := one
 				again.Why, again.Mode, again.Limit = "again", catalog.Permit, 5
 				b.wantUntouched("locks", "balancer", func() {
@@ -252,7 +252,6 @@ var enterCases = []testCase{
 		}
 		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull)
 		b.refused(request("balancer", bob), catalog.Try, catalog.ErrNotFree)
-		b.refused(request("balancer", bob), catalog.Barge, catalog.ErrNotFree)
 		b.wantUntouched("locks", "balancer", func() { b.enter(last) })
 		b.leave(holder.Session, grant(first, planted+1))
 		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull) // it has a place
@@ -323,7 +322,7 @@ var enterCases = []testCase{
 		for _, fence := range []int64{1<<62 + 1, 1<<63 - 1} {
 			name := label(fence)
 			b.insert("locks", append(free(name), field("fence", fence)))
-			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try, catalog.Barge} {
+			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {
 				b.wantUntouched("locks", name, func() {
 					_, err := On(b.Catalog).Enter(b.ctx, request(name, alice), how)
 					b.wantMalformed(err, "locks", name, "fence")

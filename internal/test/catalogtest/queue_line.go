@@ -33,48 +33,24 @@ var lineCases = []testCase{
 	// Who does not queue and wants the lock for itself takes one that is free by the plain
 	// acquisition.
 	{"Try_Free_Holds", func(b *bench) {
-		for _, how := range []catalog.EnterMode{catalog.Try, catalog.Barge} {
-			name := label(how)
-			g := b.party(name, 1)[0]
-			b.try(g, how)
-			b.wantDocument(b.document("locks", name), acquired(g, planted+1, 1))
-			fresh := request("new "+name, alice)
-			b.wantClockFence(b.try(fresh, how).Fence)
-		}
+		name := "x"
+		g := b.party(name, 1)[0]
+		b.try(g, catalog.Try)
+		b.wantDocument(b.document("locks", name), acquired(g, planted+1, 1))
+		fresh := request("new "+name, alice)
+		b.wantClockFence(b.try(fresh, catalog.Try).Fence)
 	}},
 	{"Try_Held_IsNotFreeAndLeavesNoWaiter", func(b *bench) {
 		g := b.party("balancer", 3)
 		b.enter(g[0])
 		b.refused(g[1], catalog.Try, catalog.ErrNotFree)
-		b.refused(g[1], catalog.Barge, catalog.ErrNotFree)
 		b.enter(g[2])
 		b.refused(g[1], catalog.Try, catalog.ErrNotFree)
-		b.refused(g[1], catalog.Barge, catalog.ErrNotFree)
 	}},
 	{"Try_FreeWithWaiters_OvertakesNobody", func(b *bench) {
 		g := b.party("balancer", 2)
 		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0])}))
 		b.refused(g[1], catalog.Try, catalog.ErrNotFree)
-	}},
-	{"Barge_FreeWithWaiters_OvertakesThem", func(b *bench) {
-		g := b.party("balancer", 3)
-		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0]), plantedWaiter(g[1])}))
-		if l := b.try(g[2], catalog.Barge); len(l.Waiters) != 2 || l.Waiters[0].TS != g[0].TS {
-			b.Errorf("lock: %+v", l)
-		}
-		b.leave(g[2].Session, grant(g[0], planted+2))
-	}},
-	{"Barge_ReaderBesideReaders_OvertakesAWriter", func(b *bench) {
-		g := b.party("balancer", 4)
-		g[0].Mode, g[2].Mode = catalog.Shared, catalog.Shared
-		b.enter(g[0])
-		b.enter(g[1])
-		b.refused(g[2], catalog.Try, catalog.ErrNotFree)
-		b.try(g[2], catalog.Barge)
-		b.refused(g[3], catalog.Barge, catalog.ErrNotFree)
-		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+2, 3),
-			field("grants", line(g[2], planted+2)), field("mode", "shared"), waiters(g[1]),
-			field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[2], planted+2)})))
 	}},
 	{"Try_ReaderBesideReaders_Holds", func(b *bench) {
 		g := b.party("balancer", 2)
@@ -91,7 +67,6 @@ var lineCases = []testCase{
 				continue
 			}
 			b.refused(one, catalog.Try, catalog.ErrNotFree)
-			b.refused(one, catalog.Barge, catalog.ErrNotFree)
 		}
 	}},
 	{"Malformed_Queue_IsNamedAndUntouched", func(b *bench) {

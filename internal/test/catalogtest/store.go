@@ -215,7 +215,7 @@ func sentinels(err error) []string {
 	for _, k := range []error{
 		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrNotFound, catalog.ErrUnknownOutcome,
 		catalog.ErrUnavailable, catalog.ErrCondemned, catalog.ErrTwin, catalog.ErrMalformed,
-		catalog.ErrQueueFull, catalog.ErrPermitMismatch, catalog.ErrNoNotices, catalog.ErrNoTransactions,
+		catalog.ErrQueueFull, catalog.ErrPermitMismatch, catalog.ErrNoGrantStream, catalog.ErrNoTransactions,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, k) {

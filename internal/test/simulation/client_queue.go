@@ -149,7 +149,7 @@ func (o *port) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 func (o *port) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	process = o.p.alias(process)
 	if !o.p.w.s.Streams {
-		return nil, fmt.Errorf("notices for %q: %w", process, catalog.ErrNoNotices)
+		return nil, fmt.Errorf("the stream of grants for %q: %w", process, catalog.ErrNoGrantStream)
 	}
 	s := newStream(o.p, process)
 	return sendFor(ctx, o.read(fault.GrantStream, process), nil, func() (catalog.GrantStream, error) {

@@ -49,7 +49,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 		return fmt.Errorf("not sent: %w", err)
 	}
 	if call.Op == fault.GrantStream {
-		return fmt.Errorf("notices: %w", catalog.ErrNoNotices)
+		return fmt.Errorf("the stream of grants: %w", catalog.ErrNoGrantStream)
 	}
 	kind, known := kinds[call.Op]
 	if !known {

@@ -24,8 +24,8 @@ const noticeAwait = time.Second
 // toldAtMost bounds what a stream remembers.
 const toldAtMost = 1000
 
-// A notices is a change stream on the locks.
-type notices struct {
+// A grantStream is a change stream on the locks.
+type grantStream struct {
 	c       *Catalog
 	o       operation
 	process string
@@ -35,14 +35,14 @@ type notices struct {
 	told map[string]string
 }
 
-var _ catalog.GrantStream = (*notices)(nil)
+var _ catalog.GrantStream = (*grantStream)(nil)
 
 // GrantStream is documented in [catalog.Queues]. One command. The stream keeps one connection busy
 // while Next waits. The driver opens it again by itself where it ended after a failure of the
 // network.
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	o := operation{
-		verb: "open notices for", name: process, quoted: true, database: c.database,
+		verb: "open the stream of grants for", name: process, quoted: true, database: c.database,
 		collection: catalog.LocksCollection, actions: "changeStream, find",
 	}
 	s, err := c.known(ctx)
@@ -51,7 +51,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	}
 	if !s.ChangeStreams {
 		return nil, o.wrap(fmt.Errorf("%w: database %s of a %s has no change streams; use a database of "+
-			"your own on a replica set", catalog.ErrNoNotices, c.database, s.Kind))
+			"your own on a replica set", catalog.ErrNoGrantStream, c.database, s.Kind))
 	}
 	ctx, cancel, err := c.begin(ctx)
 	if err != nil {
@@ -61,13 +61,13 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	stream, err := c.locks.Watch(ctx, notable(process),
 		options.ChangeStream().SetMaxAwaitTime(min(noticeAwait, c.timeout/2)))
 	if hasCode(err, codeNoNotices...) {
-		return nil, o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoNotices, catalog.Shown(err)))
+		return nil, o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoGrantStream, catalog.Shown(err)))
 	}
 	if err != nil {
 		return nil, o.failed(err)
 	}
-	o.verb = "wait for notices for"
-	return &notices{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
+	o.verb = "wait for grants to"
+	return &grantStream{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
 }
 
 // notable lets the server send what concerns a process: events of a grant to it. A change of a
@@ -111,7 +111,7 @@ func notable(process string) bson.A {
 var errStreamOver = errors.New("the change stream is over")
 
 // Next is documented in [catalog.GrantStream]. One command a second while there is nothing to tell.
-func (n *notices) Next(ctx context.Context) ([]catalog.Grant, error) {
+func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		found, err := n.step(ctx)
 		if err != nil {
@@ -131,7 +131,7 @@ func (n *notices) Next(ctx context.Context) ([]catalog.Grant, error) {
 }
 
 // step waits for an event for as long as one command may take.
-func (n *notices) step(ctx context.Context) (found bool, err error) {
+func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // who follows a stream ends it at once
 	defer cancel()
 	if n.stream.TryNext(ctx) {
@@ -147,7 +147,7 @@ func (n *notices) step(ctx context.Context) (found bool, err error) {
 }
 
 // grants are those of an event that are for the process of the stream and were not told yet.
-func (n *notices) grants(event bson.Raw) []catalog.Grant {
+func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}
 	if kind, _ := event.Lookup("operationType").StringValueOK(); kind == "update" {
@@ -172,7 +172,7 @@ func (n *notices) grants(event bson.Raw) []catalog.Grant {
 }
 
 // Close is documented in [catalog.GrantStream]. It takes as long as one command may.
-func (n *notices) Close(ctx context.Context) {
+func (n *grantStream) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.timeout)
 	defer cancel()
 	_ = n.stream.Close(ctx) // what stays open the server closes by itself
