@@ -28,10 +28,15 @@
 // A handler's context ends when the slot is lost, before anyone else may have its rows, under the
 // assumptions of package distlock.
 //
+// All processes of a queue keep their locks in one database, [distlock.Config].Database. What is
+// claimed under a slot in another one is left alone and logged: nothing is known here of its holder.
+// Rows of a dead process whose slot is named after another queue or collection, as before a renaming,
+// are rescued: the slot's own lock is the proof.
+//
 // # The field
 //
 //	state      absent or "ready", "claimed", "retrying", "dead", "done"
-//	slot, slotFence, session   the lock that the claim belongs to
+//	locks, slot, slotFence, session   the lock that the claim belongs to, locks being its database
 //	batch      new for every claim
 //	fence      int64, one more with every claim of this row
 //	attempts   int64, claims that were not given back

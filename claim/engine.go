@@ -24,6 +24,7 @@ type engine struct {
 	store  rows.Store
 	cfg    Config
 	prefix string // of the names of its locks
+	locks  string // the database that they are in
 	clock  clock.Clock
 	log    zerolog.Logger
 	limit  time.Duration // of one command
@@ -51,7 +52,7 @@ type engine struct {
 	dueNext  clock.Reading
 	due      bool // dueNext is set
 	bad      map[string]bson.RawValue
-	told     map[string]bool // odd rows that were logged
+	told     map[string]bool // odd rows and slots that were logged
 	streamed bool            // a change stream wakes
 }
 
@@ -79,14 +80,18 @@ func (c *claimed) reopen() { c.stage.CompareAndSwap(ending, open) }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
 	cfg Config) *engine {
-	e := &engine{m: m, store: store, cfg: cfg, prefix: "claim:" + namespace + ":" + cfg.Queue,
-		clock: clock.From(ctx), limit: m.Config().CommandTimeout, entering: make(chan struct{}, 1),
-		woken: make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, bad: map[string]bson.RawValue{},
+	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.Queue,
+		locks: m.Config().Database, clock: clock.From(ctx), limit: m.Config().CommandTimeout,
+		entering: make(chan struct{}, 1),
+		woken:    make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, bad: map[string]bson.RawValue{},
 		told: map[string]bool{}}
 	e.log = cfg.Logger.With().Str("queue", cfg.Queue).Logger()
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	return e
 }
+
+// prefix begins the names of all locks of this package.
+const prefix = "claim:"
 
 // command bounds one command.
 func (e *engine) command(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -223,16 +228,28 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int) ([]rows.Row
 // mostBad is how many malformed rows are left out of the questions for rows.
 const mostBad = 100
 
+// tellOnce reports whether something is to be told: it has not been yet.
+func (e *engine) tellOnce(what string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.told[what] || len(e.told) >= mostInFlight {
+		return false
+	}
+	e.told[what] = true
+	return true
+}
+
 // exclude leaves malformed rows out, and tells of each once.
 func (e *engine) exclude(bad []rows.Malformed) {
+	for _, one := range bad {
+		if e.tellOnce("row " + rows.Key(one.ID)) {
+			e.log.Warn().Err(&one).Msg("row is not understood and left alone")
+		}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, one := range bad {
 		key := rows.Key(one.ID)
-		if !e.told[key] && len(e.told) < mostInFlight {
-			e.log.Warn().Err(&one).Msg("row is not understood and left alone")
-			e.told[key] = true
-		}
 		if len(e.bad) < mostBad {
 			e.bad[key] = one.ID
 		}

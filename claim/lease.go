@@ -106,6 +106,9 @@ func (e *engine) watchLeases(ctx context.Context, seen leases) error {
 	there := map[string]bool{}
 	var errs []error
 	for _, row := range found {
+		if row.Mark.Locks != "" && row.Mark.Locks != e.locks {
+			continue // watchOnce tells
+		}
 		key := rows.Key(row.ID)
 		there[key] = true
 		last, known := seen[key]

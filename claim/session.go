@@ -17,7 +17,7 @@ import (
 // A session is the time for which a process holds a slot. All rows that it claims belong to it.
 type session struct {
 	guard *distlock.TryGuard
-	slot  string
+	slot  rows.Slot
 
 	mu      sync.Mutex            // guards the rest
 	batches map[bson.ObjectID]int // rows that are claimed, by batch; -1 while it is being claimed
@@ -29,7 +29,7 @@ func (s *session) err() error { return s.guard.Err() }
 
 // begin announces a batch before it is claimed, so that nobody takes it for a ghost.
 func (s *session) begin(at time.Time, lease time.Duration) rows.Claim {
-	c := rows.Claim{Slot: s.slot, SlotFence: s.guard.Fence(), Session: s.guard.Session(),
+	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(), Session: s.guard.Session(),
 		Batch: bson.NewObjectID(), At: at, Lease: lease}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (e *engine) session(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{guard: guard, slot: slot, batches: map[bson.ObjectID]int{}}
+	s := &session{guard: guard, slot: e.slot(slot), batches: map[bson.ObjectID]int{}}
 	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	e.now = s
@@ -115,6 +115,9 @@ func (e *engine) session(ctx context.Context) (*session, error) {
 	}
 	return s, nil
 }
+
+// slot is the lock of this name in the process's own database.
+func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
 // The slots are tried at random among the first few, and among more when those are held: so few
 // processes use few names, and a hundred that start at once are not in each other's way.
@@ -148,7 +151,7 @@ func (e *engine) try(ctx context.Context, name, why string) (*distlock.TryGuard,
 	guard, err := e.m.Lock(name).TryLock(life, distlock.Why(why))
 	if ctx.Err() != nil || !stop() {
 		if err == nil { // the guard's context ends with its life
-			e.retire(&session{guard: guard, slot: name})
+			e.retire(&session{guard: guard, slot: e.slot(name)})
 		}
 		end(nil)
 		return nil, context.Cause(ctx)
@@ -169,7 +172,7 @@ func (e *engine) retire(s *session) {
 	}
 	e.mu.Unlock()
 	if err := s.err(); first && err != nil {
-		e.log.Warn().Err(err).Str("slot", s.slot).Msg("slot lost")
+		e.log.Warn().Err(err).Str("slot", s.slot.Name).Msg("slot lost")
 	}
 	if first && over {
 		e.leave(s)
@@ -189,7 +192,7 @@ func (e *engine) leave(s *session) {
 
 func (e *engine) release(s *session) {
 	if err := s.guard.Release(); err != nil && !errors.Is(err, distlock.ErrLockLost) {
-		e.log.Warn().Err(err).Str("slot", s.slot).Msg("releasing a slot failed")
+		e.log.Warn().Err(err).Str("slot", s.slot.Name).Msg("releasing a slot failed")
 	}
 }
 

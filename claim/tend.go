@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -166,12 +167,40 @@ func (e *engine) watchOnce(ctx context.Context) error {
 	e.exclude(odd)
 	own := e.current()
 	for _, slot := range slots {
-		if own != nil && slot == own.slot || !strings.HasPrefix(slot, e.prefix+":") {
+		if own != nil && slot == own.slot || !e.mayTry(slot) {
 			continue
 		}
-		err = errors.Join(err, e.trySlot(ctx, slot))
+		err = errors.Join(err, e.trySlot(ctx, slot.Name))
 	}
 	return err
+}
+
+// mayTry reports whether a slot is a lock that this process can judge by. What lies in another
+// database of locks has a holder there of whom nothing is known here.
+func (e *engine) mayTry(slot rows.Slot) bool {
+	problem := ""
+	switch {
+	case slot.Locks != "" && slot.Locks != e.locks:
+		problem = "their locks are in another database: give all processes of a queue one Config.Database"
+	case !strings.HasPrefix(slot.Name, prefix):
+		problem = "their slot is no lock of a queue"
+	default:
+		return true
+	}
+	if e.tellOnce("slot " + slot.Locks + " " + slot.Name) {
+		e.log.Warn().Str("slot", slot.Name).Str("locks", slot.Locks).Str("own", e.locks).Str("problem", problem).
+			Msg("claimed rows are left alone")
+	}
+	return false
+}
+
+// most is how many attempts the rows of a slot have. How many those of another queue have is not
+// known: the process that claims them will tell.
+func (e *engine) most(slot string) int64 {
+	if !strings.HasPrefix(slot, e.prefix+":") {
+		return math.MaxInt64
+	}
+	return int64(e.cfg.MaxAttempts)
 }
 
 func (e *engine) trySlot(ctx context.Context, slot string) error {
@@ -185,8 +214,10 @@ func (e *engine) trySlot(ctx context.Context, slot string) error {
 	evidence := guard.TakeoverEvidence()
 	ctx, done := e.command(context.WithoutCancel(ctx))
 	defer done()
-	n, err := e.store.Tidy(ctx, e.clock.Now().Wall, slot, guard.Fence(), int64(e.cfg.MaxAttempts))
-	e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", evidence).Msg("rows were rescued")
+	n, err := e.store.Tidy(ctx, e.clock.Now().Wall, e.slot(slot), guard.Fence(), e.most(slot))
+	if n > 0 {
+		e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", evidence).Msg("rows were rescued")
+	}
 	return errors.Join(e.tidied(n, err), guard.Release())
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
@@ -28,16 +31,46 @@ type world struct {
 	*locktest.World
 	t    *testing.T
 	rows *rows.Memory
+	logs *logs
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, rows.NewMemory()}) })
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) {
+		test(t, &world{w, t, rows.NewMemory(), &logs{}})
+	})
 }
 
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, rows.NewMemory()}) })
+	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) {
+		test(t, &world{w, t, rows.NewMemory(), &logs{}})
+	})
+}
+
+// logs are the lines of all processes.
+type logs struct {
+	mu   sync.Mutex // guards text
+	text []string
+}
+
+func (l *logs) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, string(line))
+	return len(line), nil
+}
+
+// with is how many lines have all of these words.
+func (l *logs) with(words ...string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.text {
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // add adds n rows with the numbers from first on.
@@ -66,9 +99,16 @@ func (w *world) start(cfg Config) *proc { return w.startWrong(0, cfg) }
 // startWrong starts a process whose time of day is wrong by so much.
 func (w *world) startWrong(by time.Duration, cfg Config) *proc {
 	w.t.Helper()
+	return w.startAt(w.World, by, "", cfg)
+}
+
+// startAt starts a process whose locks are on this server, in this database.
+func (w *world) startAt(locks *locktest.World, by time.Duration, database string, cfg Config) *proc {
+	w.t.Helper()
 	c := locktest.WrongClock(by)
-	m := w.StartBy(c, nil)
+	m := locks.StartBy(c, func(cfg *distlock.Config) { cfg.Database = database })
 	g := &gate{Store: w.rows}
+	cfg.Logger = zerolog.New(w.logs)
 	cfg = cfg.withDefaults()
 	if list := cfg.problems(); list != nil {
 		w.t.Fatal(list)
@@ -181,11 +221,11 @@ func (g *gate) Current(ctx context.Context, ids []bson.RawValue) ([]rows.Row, er
 	return pass(ctx, g, "current", func() ([]rows.Row, error) { return g.Store.Current(ctx, ids) })
 }
 
-func (g *gate) Tidy(ctx context.Context, now time.Time, slot string, fence, most int64) (int, error) {
+func (g *gate) Tidy(ctx context.Context, now time.Time, slot rows.Slot, fence, most int64) (int, error) {
 	return pass(ctx, g, "tidy", func() (int, error) { return g.Store.Tidy(ctx, now, slot, fence, most) })
 }
 
-func (g *gate) Batches(ctx context.Context, slot string, s bson.ObjectID) ([]bson.ObjectID, error) {
+func (g *gate) Batches(ctx context.Context, slot rows.Slot, s bson.ObjectID) ([]bson.ObjectID, error) {
 	return pass(ctx, g, "batches", func() ([]bson.ObjectID, error) { return g.Store.Batches(ctx, slot, s) })
 }
 
@@ -222,8 +262,8 @@ func (g *gate) Transact(ctx context.Context, work func(context.Context) error) e
 	return err
 }
 
-func (g *gate) Slots(ctx context.Context) ([]string, error) {
-	return pass(ctx, g, "slots", func() ([]string, error) { return g.Store.Slots(ctx) })
+func (g *gate) Slots(ctx context.Context) ([]rows.Slot, error) {
+	return pass(ctx, g, "slots", func() ([]rows.Slot, error) { return g.Store.Slots(ctx) })
 }
 
 func (w *world) counts() Counts {

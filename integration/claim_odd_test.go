@@ -286,7 +286,7 @@ func TestClaim_NumbersTakenOutByHand_RowIsRescued(t *testing.T) {
 				}
 				continue
 			}
-			if n, err := store.Tidy(t.Context(), time.Now(), gone, 2, 3); err != nil || n != 1 {
+			if n, err := store.Tidy(t.Context(), time.Now(), rows.Slot{Name: gone}, 2, 3); err != nil || n != 1 {
 				t.Errorf("without %s: %d rows, %v", gone, n, err)
 			}
 			if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", id)},

@@ -67,7 +67,8 @@ func (m *Memory) take(these []*Row, c Claim) {
 	for _, r := range these {
 		m.counts[Ready]--
 		m.enter(r, Claimed)
-		r.Mark.Slot, r.Mark.SlotFence, r.Mark.Session, r.Mark.Batch = c.Slot, c.SlotFence, c.Session, c.Batch
+		r.Mark.Locks, r.Mark.Slot, r.Mark.SlotFence = c.Locks, c.Slot, c.SlotFence
+		r.Mark.Session, r.Mark.Batch = c.Session, c.Batch
 		r.Mark.Lease, r.Mark.Beat = c.Lease, 0
 		r.Mark.Fence++
 		r.Mark.Attempts++
@@ -156,7 +157,7 @@ func (m *Memory) Finish(_ context.Context, endings []Ending) (int, error) {
 		}
 		m.turn(r, e.To)
 		r.Mark.NotBefore, r.Mark.Error = e.NotBefore, e.Error
-		r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+		r.Mark.leave()
 		switch {
 		case e.To == Ready:
 			r.Mark.Attempts--
@@ -187,7 +188,7 @@ func (m *Memory) Current(_ context.Context, ids []bson.RawValue) ([]Row, error) 
 }
 
 // Tidy is documented in [Store].
-func (m *Memory) Tidy(_ context.Context, now time.Time, slot string, fence, most int64) (int, error) {
+func (m *Memory) Tidy(_ context.Context, now time.Time, slot Slot, fence, most int64) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
@@ -199,11 +200,11 @@ func (m *Memory) Tidy(_ context.Context, now time.Time, slot string, fence, most
 		}
 	}
 	for r := range m.claimed {
-		if r.Mark.Slot != slot || r.Mark.SlotFence >= fence {
+		if !r.Mark.of(slot) || r.Mark.SlotFence >= fence {
 			continue
 		}
 		n++
-		r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+		r.Mark.leave()
 		if r.Mark.Attempts < most {
 			m.turn(r, Ready)
 			continue
@@ -215,12 +216,12 @@ func (m *Memory) Tidy(_ context.Context, now time.Time, slot string, fence, most
 }
 
 // Batches is documented in [Store].
-func (m *Memory) Batches(_ context.Context, slot string, session bson.ObjectID) ([]bson.ObjectID, error) {
+func (m *Memory) Batches(_ context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found []bson.ObjectID
 	for r := range m.claimed {
-		if r.Mark.Slot == slot && r.Mark.Session == session && !slices.Contains(found, r.Mark.Batch) {
+		if r.Mark.of(slot) && r.Mark.Session == session && !slices.Contains(found, r.Mark.Batch) {
 			found = append(found, r.Mark.Batch)
 		}
 	}
@@ -236,11 +237,21 @@ func (m *Memory) GiveBack(_ context.Context, session bson.ObjectID, batches []bs
 		if r.Mark.Session == session && (batches == nil || slices.Contains(batches, r.Mark.Batch)) {
 			m.turn(r, Ready)
 			r.Mark.Attempts--
-			r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+			r.Mark.leave()
 			n++
 		}
 	}
 	return n, nil
+}
+
+// of reports whether a claim belongs to a slot.
+func (m *Mark) of(slot Slot) bool {
+	return m.Slot == slot.Name && (m.Locks == slot.Locks || m.Locks == "")
+}
+
+// leave takes a claim out of a row. Fence, attempts and batch stay.
+func (m *Mark) leave() {
+	m.Locks, m.Slot, m.Session, m.SlotFence = "", "", bson.NilObjectID, 0
 }
 
 // own returns the row of a claim that still is one, nil otherwise.
@@ -285,7 +296,7 @@ func (m *Memory) Expire(_ context.Context, row Row, most int64) (int, error) {
 	if r == nil || r.Mark.Beat != row.Mark.Beat {
 		return 0, nil
 	}
-	r.Mark.Slot, r.Mark.Session, r.Mark.SlotFence = "", bson.NilObjectID, 0
+	r.Mark.leave()
 	if r.Mark.Attempts < most {
 		m.turn(r, Ready)
 		return 1, nil
@@ -296,13 +307,13 @@ func (m *Memory) Expire(_ context.Context, row Row, most int64) (int, error) {
 }
 
 // Slots is documented in [Store].
-func (m *Memory) Slots(context.Context) ([]string, error) {
+func (m *Memory) Slots(context.Context) ([]Slot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var found []string
+	var found []Slot
 	for r := range m.claimed {
-		if !slices.Contains(found, r.Mark.Slot) {
-			found = append(found, r.Mark.Slot)
+		if slot := (Slot{r.Mark.Locks, r.Mark.Slot}); !slices.Contains(found, slot) {
+			found = append(found, slot)
 		}
 	}
 	return found, nil

@@ -71,7 +71,7 @@ func (m *Mongo) claiming(c Claim) bson.D {
 	}
 	return bson.D{
 		e("$set", append(set,
-			m.is(Claimed), e(m.at("slot"), c.Slot), e(m.at("slotFence"), c.SlotFence),
+			m.is(Claimed), e(m.at("locks"), c.Locks), e(m.at("slot"), c.Slot), e(m.at("slotFence"), c.SlotFence),
 			e(m.at("session"), c.Session), e(m.at("batch"), c.Batch),
 			e(m.at("at"), c.At),
 		)),
@@ -82,7 +82,7 @@ func (m *Mongo) claiming(c Claim) bson.D {
 
 // leaving takes a claim out of a row. Fence, attempts and batch stay.
 func (m *Mongo) leaving(to State, set bson.D, attempts int64, unset ...string) bson.D {
-	gone := bson.D{e(m.at("slot"), ""), e(m.at("slotFence"), ""), e(m.at("session"), "")}
+	gone := bson.D{e(m.at("locks"), ""), e(m.at("slot"), ""), e(m.at("slotFence"), ""), e(m.at("session"), "")}
 	for _, name := range unset {
 		gone = append(gone, e(m.at(name), ""))
 	}
@@ -163,6 +163,11 @@ func (m *Mongo) MarkOne(ctx context.Context, c Claim, without []bson.RawValue) (
 		return nil, malformed
 	}
 	return &row, nil
+}
+
+// of is what a slot has claimed.
+func (m *Mongo) of(slot Slot) bson.D {
+	return bson.D{m.is(Claimed), e(m.at("slot"), slot.Name), e(m.at("locks"), bson.D{e("$in", bson.A{slot.Locks, nil})})}
 }
 
 // claimedBy is what every ending names.
@@ -257,11 +262,10 @@ func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
 }
 
 // Tidy is documented in [Store].
-func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot string, fence, most int64) (int, error) {
+func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot Slot, fence, most int64) (int, error) {
 	last := bson.D{e("$gte", most)}
 	former := func(attempts bson.D) bson.D { // a number that a hand has taken out is a small one
-		return bson.D{m.is(Claimed), e(m.at("slot"), slot), e(m.at("slotFence"), not(bson.D{e("$gte", fence)})),
-			e(m.at("attempts"), attempts)}
+		return append(m.of(slot), e(m.at("slotFence"), not(bson.D{e("$gte", fence)})), e(m.at("attempts"), attempts))
 	}
 	due := bson.D{m.is(Retrying), e(m.at("notBefore"), bson.D{e("$lte", now)})}
 	set := bson.D{e(m.at("error"), GivenUp)}
@@ -274,9 +278,9 @@ func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot string, fence, mos
 }
 
 // Batches is documented in [Store].
-func (m *Mongo) Batches(ctx context.Context, slot string, session bson.ObjectID) ([]bson.ObjectID, error) {
+func (m *Mongo) Batches(ctx context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error) {
 	var found []bson.ObjectID
-	err := m.distinct(ctx, "batch", bson.D{m.is(Claimed), e(m.at("slot"), slot), e(m.at("session"), session)},
+	err := m.distinct(ctx, "$"+m.at("batch"), append(m.of(slot), e(m.at("session"), session)),
 		func(v bson.RawValue) {
 			if id, ok := v.ObjectIDOK(); ok {
 				found = append(found, id)
@@ -286,9 +290,9 @@ func (m *Mongo) Batches(ctx context.Context, slot string, session bson.ObjectID)
 }
 
 // distinct groups, since the embedded server takes no distinct with a limit of time.
-func (m *Mongo) distinct(ctx context.Context, name string, filter bson.D, each func(bson.RawValue)) error {
+func (m *Mongo) distinct(ctx context.Context, expression any, filter bson.D, each func(bson.RawValue)) error {
 	cursor, err := m.rows.Aggregate(ctx, bson.A{
-		bson.D{e("$match", filter)}, bson.D{e("$group", bson.D{e("_id", "$"+m.at(name))})},
+		bson.D{e("$match", filter)}, bson.D{e("$group", bson.D{e("_id", expression)})},
 	})
 	if err != nil {
 		return m.failed("find", err)
@@ -352,11 +356,14 @@ func (m *Mongo) Expire(ctx context.Context, row Row, most int64) (int, error) {
 }
 
 // Slots is documented in [Store].
-func (m *Mongo) Slots(ctx context.Context) ([]string, error) {
-	var found []string
-	err := m.distinct(ctx, "slot", bson.D{m.is(Claimed)}, func(v bson.RawValue) {
-		if slot, ok := v.StringValueOK(); ok {
-			found = append(found, slot)
+func (m *Mongo) Slots(ctx context.Context) ([]Slot, error) {
+	var found []Slot
+	both := bson.D{e("locks", "$"+m.at("locks")), e("slot", "$"+m.at("slot"))}
+	err := m.distinct(ctx, both, bson.D{m.is(Claimed)}, func(v bson.RawValue) {
+		group, _ := v.DocumentOK()
+		locks, _ := group.Lookup("locks").StringValueOK()
+		if slot, ok := group.Lookup("slot").StringValueOK(); ok {
+			found = append(found, Slot{locks, slot})
 		}
 	})
 	return found, err

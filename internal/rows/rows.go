@@ -23,6 +23,7 @@ const (
 // A Mark is the field of a row, as it is stored. Zero fields are absent.
 type Mark struct {
 	State     State
+	Locks     string        // the database in which that lock is; empty when it is not said
 	Slot      string        // name of the lock whose holder claimed it
 	SlotFence int64         // of that lock
 	Session   bson.ObjectID // of that lock
@@ -37,6 +38,7 @@ type Mark struct {
 
 // A Claim is what a claimed row is marked with.
 type Claim struct {
+	Locks     string
 	Slot      string
 	SlotFence int64
 	Session   bson.ObjectID
@@ -44,6 +46,9 @@ type Claim struct {
 	At        time.Time // for people
 	Lease     time.Duration
 }
+
+// A Slot is the lock whose holder has claimed rows: its name, and the database that it is in.
+type Slot struct{ Locks, Name string }
 
 // A Row is a document of the user with its field understood.
 type Row struct {
@@ -86,10 +91,11 @@ type Store interface {
 	// Current returns the rows that are there, without the document of the user.
 	Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
 	// Tidy makes rows ready that are due, and those that earlier holders of the slot have claimed:
-	// earlier than the fence. A row that was claimed most times already is dead.
-	Tidy(ctx context.Context, now time.Time, slot string, fence, most int64) (int, error)
+	// earlier than the fence. A row that was claimed most times already is dead. A claim that does not
+	// say in which database its slot is counts as one of this slot.
+	Tidy(ctx context.Context, now time.Time, slot Slot, fence, most int64) (int, error)
 	// Batches returns the batches of the rows that a session has claimed.
-	Batches(ctx context.Context, slot string, session bson.ObjectID) ([]bson.ObjectID, error)
+	Batches(ctx context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error)
 	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
 	GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error)
 	// Renew raises the counter of a claim's lease and returns how many rows there are of it.
@@ -100,7 +106,7 @@ type Store interface {
 	// claimed most times.
 	Expire(ctx context.Context, row Row, most int64) (int, error)
 	// Slots returns the slots that own claimed rows.
-	Slots(ctx context.Context) ([]string, error)
+	Slots(ctx context.Context) ([]Slot, error)
 	// Odd returns some rows whose state is none of those above, or that are claimed by nobody.
 	Odd(ctx context.Context) ([]Malformed, error)
 	// Count costs one command a state.
@@ -180,6 +186,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 	}
 	m.Lease = time.Duration(lease) * time.Millisecond
+	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
 	m.Session, _ = in.Lookup("session").ObjectIDOK()
 	m.Batch, _ = in.Lookup("batch").ObjectIDOK()

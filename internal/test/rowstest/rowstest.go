@@ -61,8 +61,10 @@ func (s *suite) add(n int) {
 }
 
 func newClaim(slot string, fence int64) rows.Claim {
-	return rows.Claim{Slot: slot, SlotFence: fence, Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
+	return rows.Claim{Locks: "locks", Slot: slot, SlotFence: fence, Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
 }
+
+func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: name} }
 
 // take claims up to n rows as package claim does.
 func (s *suite) take(c rows.Claim, n int) []rows.Row {
@@ -228,7 +230,7 @@ func tidyDue(s *suite) {
 	if n := check(s.Finish(s.ctx, ends))(s); n != 2 {
 		s.t.Fatalf("%d rows, want 2", n)
 	}
-	if n := check(s.Tidy(s.ctx, now, "a", 1, 10))(s); n != 1 {
+	if n := check(s.Tidy(s.ctx, now, slot("a"), 1, 10))(s); n != 1 {
 		s.t.Errorf("%d rows were due, want 1", n)
 	}
 	row := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s)
@@ -245,13 +247,16 @@ func tidySlot(s *suite) {
 	s.take(newClaim("a", 1), 1)
 	s.take(newClaim("a", 2), 1)
 	s.take(newClaim("b", 1), 2)
+	if n := check(s.Tidy(s.ctx, noon, rows.Slot{Locks: "others", Name: "a"}, 9, 10))(s); n != 0 {
+		s.t.Errorf("%d rows of a slot in another database", n)
+	}
 	for i, n := range []int{0, 1, 1, 0} {
-		if got := check(s.Tidy(s.ctx, noon, "a", int64(i+1), 10))(s); got != n {
+		if got := check(s.Tidy(s.ctx, noon, slot("a"), int64(i+1), 10))(s); got != n {
 			s.t.Errorf("fence %d: %d rows, want %d", i+1, got, n)
 		}
 	}
 	s.want(rows.Counts{Ready: 2, Claimed: 2})
-	if n := check(s.Tidy(s.ctx, noon, "b", 2, 1))(s); n != 2 {
+	if n := check(s.Tidy(s.ctx, noon, slot("b"), 2, 1))(s); n != 2 {
 		s.t.Errorf("%d rows, want 2", n)
 	}
 	s.want(rows.Counts{Ready: 2, Dead: 2})
@@ -299,7 +304,7 @@ func giveBack(s *suite) {
 	s.take(a, 2)
 	s.take(b, 2)
 	s.take(other, 1)
-	if got := check(s.Batches(s.ctx, "a", a.Session))(s); len(got) != 2 {
+	if got := check(s.Batches(s.ctx, slot("a"), a.Session))(s); len(got) != 2 {
 		s.t.Errorf("batches %v, want two", got)
 	}
 	if got := check(s.Slots(s.ctx))(s); len(got) != 2 {
