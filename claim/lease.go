@@ -46,7 +46,8 @@ func (e *engine) renew(ctx context.Context, c *claimed) error {
 		return fmt.Errorf("claim: renew row %s: %w", rows.Text(c.row.ID), err)
 	}
 	if n == 0 {
-		return &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence, Now: "it is not claimed by this worker any more"}
+		return &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence,
+			Now: "it is not claimed by this worker any more"}
 	}
 	if err := e.leaseErr(c); err != nil { // it was over before the reply came: one way
 		return err

@@ -33,7 +33,7 @@
 //
 // By default a takeover may rely on clock values, too, when all of them agree (see package
 // takeover): a common step of server and contender, together with a holder that is cut off for
-// three ping intervals, is two faults, and not covered. takeover.WatchOnly relies on no value.
+// two or three ping intervals, is two faults, and not covered. takeover.WatchOnly relies on no value.
 //
 // The lock is as durable as the store: w: majority on a replica set whose majority keeps its disks.
 // A standalone and the embedded server have one disk.

@@ -62,7 +62,8 @@ type Loop struct {
 // logger. Neither is a store that does not answer: Run tries again after pauses that double from 1
 // s to 30 s.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
-	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain, zone: l.Zone}
+	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain,
+		zone: l.Zone}
 	if err := r.check(ctx, m); err != nil {
 		return err
 	}

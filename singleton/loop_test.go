@@ -263,7 +263,8 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 			}
 		}
 		window := func(start, stop string) bson.E {
-			return bson.E{Key: "activeWindow", Value: bson.D{{Key: "start", Value: start}, {Key: "stop", Value: stop}}}
+			return bson.E{Key: "activeWindow",
+				Value: bson.D{{Key: "start", Value: start}, {Key: "stop", Value: stop}}}
 		}
 		time.Sleep(time.Second)
 		want("no settings", ran(10*time.Minute), 10)

@@ -66,7 +66,8 @@ func all(ctx context.Context, from *mongo.Collection, filter bson.D) (raws []bso
 
 func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	ctx = mongo.NewSessionContext(ctx, nil)
-	filter := bson.D{{Key: "_id", Value: c.Name}, {Key: "fence", Value: bson.D{{Key: "$lte", Value: c.Fence}}}}
+	filter := bson.D{{Key: "_id", Value: c.Name},
+		{Key: "fence", Value: bson.D{{Key: "$lte", Value: c.Fence}}}}
 	if c.Rev != 0 {
 		filter = append(filter, bson.E{Key: "rev", Value: c.Rev})
 	}

@@ -14,7 +14,8 @@ import (
 func TestParseSettings(t *testing.T) {
 	t.Parallel()
 	window := func(start, stop any) bson.E {
-		return bson.E{Key: "activeWindow", Value: bson.D{{Key: "start", Value: start}, {Key: "stop", Value: stop}}}
+		return bson.E{Key: "activeWindow",
+			Value: bson.D{{Key: "start", Value: start}, {Key: "stop", Value: stop}}}
 	}
 	field := func(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 	for name, c := range map[string]struct {

@@ -38,9 +38,9 @@ type Options struct {
 	Provider trace.TracerProvider
 }
 
-// A Tracer makes spans of events. It is a [distlock.Observer] that is told the context, too. Safe for concurrent use; what
-// it waits for is what the span processor of the program waits for, so let that be one that exports
-// in the background.
+// A Tracer makes spans of events. It is a [distlock.Observer] that is told the context, too. Safe
+// for concurrent use; what it waits for is what the span processor of the program waits for, so let
+// that be one that exports in the background.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)
@@ -72,7 +72,8 @@ func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 
 // span makes a span that is over. It began as long ago as the event says.
 func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
-	attributes := []attribute.KeyValue{attrProcess.String(clean(e.Process)), attrOutcome.String(e.Kind.String())}
+	attributes := []attribute.KeyValue{attrProcess.String(clean(e.Process)),
+		attrOutcome.String(e.Kind.String())}
 	text := func(key attribute.Key, value string) {
 		if value != "" {
 			attributes = append(attributes, key.String(clean(value)))

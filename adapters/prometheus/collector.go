@@ -51,13 +51,15 @@ var (
 // to.
 var (
 	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
-	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400}
+	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
+		900, 3600, 14400}
 )
 
 // The takeover rules and the causes of a loss, as labels.
 var (
 	rules      = []string{"watch", "witnesses", "at_once", "condemned", "lease"}
-	lossCauses = []string{"no_ping", "condemned", "ping_changed", "lease", "taken", "removed", "malformed"}
+	lossCauses = []string{"no_ping", "condemned", "ping_changed", "lease", "taken", "removed",
+		"malformed"}
 )
 
 // New makes a Collector. Its error says that there are too many names, or one that no lock can

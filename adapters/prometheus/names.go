@@ -29,14 +29,16 @@ var (
 		"Dead holders and waiters that this process took out of lines, by takeover rule."}
 	condemnations = description{"distlock_condemnations_total",
 		"Processes that this one declared dead, by takeover rule."}
-	breaks  = description{"distlock_breaks_total", "Locks broken by an operator by way of this process."}
+	breaks = description{"distlock_breaks_total",
+		"Locks broken by an operator by way of this process."}
 	dropped = description{"distlock_dropped_guards_total",
 		"Guards that nobody released: programming errors."}
 	waits = description{"distlock_wait_seconds",
 		"Time from the call that acquires to its outcome."}
 	holds        = description{"distlock_hold_seconds", "Time from acquiring a lock to its release."}
 	pingTimes    = description{"distlock_ping_seconds", "Round trips of acknowledged pings."}
-	releaseTimes = description{"distlock_release_seconds", "Time that releases took, tries again included."}
+	releaseTimes = description{"distlock_release_seconds",
+		"Time that releases took, tries again included."}
 )
 
 // A reading is a metric of how the process stands.

@@ -32,7 +32,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	if d.o.http == "" {
 		return play()
 	}
-	cfg := distlock.Config{Client: d.meta.client, Database: d.o.database, AllowConfigThroughMongos: true}
+	cfg := distlock.Config{Client: d.meta.client, Database: d.o.database,
+		AllowConfigThroughMongos: true}
 	past, err := history.New(ctx, cfg, history.Options{})
 	if err != nil {
 		return false, err

@@ -133,7 +133,8 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 	var command bson.D
 	switch action {
 	case "find":
-		command = bson.D{{Key: "find", Value: on}, {Key: "filter", Value: nothing}, {Key: "limit", Value: 1}}
+		command = bson.D{{Key: "find", Value: on}, {Key: "filter", Value: nothing},
+			{Key: "limit", Value: 1}}
 	case "insert": // an array is no _id
 		command = bson.D{{Key: "insert", Value: on},
 			{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.A{scratch}}}}}}

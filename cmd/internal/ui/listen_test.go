@@ -179,7 +179,8 @@ func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 		t.Fatal(err)
 	}
 	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0,
+			1)}, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

@@ -85,7 +85,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Redact == nil {
 		cfg.Redact = func(s string) string { return s }
 	}
-	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()), streams: make(chan struct{}, maxStreams)}
+	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
+		streams: make(chan struct{}, maxStreams)}
 	s.poller = newPoller(ctx, cfg.Interval, func(ctx context.Context) (*listing, error) {
 		return read(ctx, cfg.Inspector)
 	}, s.problem)

@@ -196,7 +196,8 @@ func (s *Server) showLocks(r *http.Request, now *state) any {
 	l := lockList{Query: echo, Show: q.Get("show"), Sort: q.Get("sort"), Total: len(now.locks)}
 	var found []lockRow
 	for _, k := range now.locks {
-		row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1, Marks: words.Marks(k.Holders[0])}
+		row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1,
+			Marks: words.Marks(k.Holders[0])}
 		suspect := k.Held() && dead(k.Holders)
 		count(&l.Held, k.Held())
 		count(&l.Waiting, len(k.Line) > 0)

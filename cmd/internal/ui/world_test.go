@@ -61,7 +61,8 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := ui.Config{Inspector: inspector, Past: past, Hosts: "memory", Database: "test", Loopback: true}
+	cfg := ui.Config{Inspector: inspector, Past: past, Hosts: "memory", Database: "test",
+		Loopback: true}
 	if change != nil {
 		change(&cfg)
 	}
@@ -88,7 +89,8 @@ func (w *world) past(cfg distlock.Config) *history.Log {
 // process starts a process, which ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
-	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime, Takeover: takeoverTime}
+	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime,
+		Takeover: takeoverTime}
 	past := w.past(cfg)
 	if !w.unwritten {
 		cfg.Observer = past
@@ -145,7 +147,8 @@ func (w *world) wait(ctx context.Context, m *distlock.Manager, name string,
 func (w *world) circle(one, other string) {
 	w.t.Helper()
 	type caller struct{ held, waits bson.ObjectID }
-	first, second := caller{bson.NewObjectID(), bson.NewObjectID()}, caller{bson.NewObjectID(), bson.NewObjectID()}
+	first, second := caller{bson.NewObjectID(), bson.NewObjectID()}, caller{bson.NewObjectID(),
+		bson.NewObjectID()}
 	put := func(name string, holder, waiter caller, process, waits string) {
 		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
 			{Key: "ts", Value: holder.held}, {Key: "process", Value: process}, {Key: "fence", Value: int64(1)},

@@ -76,7 +76,8 @@ var accidentNames = map[accident]string{
 // ends here.
 func (p *process) send(kind Kind, op string, text func() string, apply func() error,
 	answer func() string) error {
-	c := &command{p: p, kind: kind, op: op, text: text, apply: apply, answer: answer, limit: 30 * time.Second}
+	c := &command{p: p, kind: kind, op: op, text: text, apply: apply, answer: answer,
+		limit: 30 * time.Second}
 	c.submit()
 	select {
 	case <-c.done:

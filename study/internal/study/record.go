@@ -212,7 +212,8 @@ func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
-	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by), Fields: []Field{}}
+	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
+		Fields: []Field{}}
 	var d document
 	if raw != nil {
 		d = r.w.parse(raw)
