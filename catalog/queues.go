@@ -74,8 +74,8 @@ type Queues interface {
 	HeldOrFree(ctx context.Context, process string, names []string) (grants []Grant, free []string,
 		err error)
 
-	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoGrantStream where
-	// the deployment or the database has none.
+	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoGrantStream
+	// where the deployment or the database has none.
 	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
 	// EnterTransaction takes a free lock inside the transaction that ctx carries: until it ends

@@ -70,7 +70,8 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	})
 }
 
-// I2: the fence rises even if somebody deletes the document, for it is seeded from the server's clock.
+// I2: the fence rises even if somebody deletes the document, for it is seeded from the server's
+// clock.
 func TestFence_DocumentDeleted_StillRises(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

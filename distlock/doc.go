@@ -32,8 +32,8 @@
 // server of 3.2 to 5.0 whose clock steps by more than 15 minutes: it decides by one clock.
 //
 // By default a takeover may rely on clock values, too, when all of them agree (see package
-// takeover): a common step of server and contender, together with a holder that is cut off for
-// two or three ping intervals, is two faults, and not covered. takeover.WatchOnly relies on no value.
+// takeover): a common step of server and contender, together with a holder that is cut off for two
+// or three ping intervals, is two faults, and not covered. takeover.WatchOnly relies on no value.
 //
 // The lock is as durable as the store: w: majority on a replica set whose majority keeps its disks.
 // A standalone and the embedded server have one disk.

@@ -73,8 +73,8 @@ func same(t *testing.T, what string, got, want bson.D) {
 	}
 }
 
-// B2: the holder is stopped in the middle of a transaction, somebody takes the lock over, the holder
-// goes on: nothing is committed, the guard is lost.
+// B2: the holder is stopped in the middle of a transaction, somebody takes the lock over, the
+// holder goes on: nothing is committed, the guard is lost.
 func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

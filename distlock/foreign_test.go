@@ -173,9 +173,9 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	})
 }
 
-// R5: a foreign holder cannot be condemned, whether it has a ping or not. So between the look that would
-// take and the taking the look is made once more, then a linearizable read: what changes before
-// either is seen, and the lock is left alone.
+// R5: a foreign holder cannot be condemned, whether it has a ping or not. So between the look that
+// would take and the taking the look is made once more, then a linearizable read: what changes
+// before either is seen, and the lock is left alone.
 func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		before fault.Op // of the steps that follow the look

@@ -194,8 +194,8 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	}
 }
 
-// H7: tries to break the same when the release of a ghost is on the list already: its first try found no
-// server, and the next comes after the ping that finds the twin.
+// H7: tries to break the same when the release of a ghost is on the list already: its first try
+// found no server, and the next comes after the ping that finds the twin.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -219,8 +219,9 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	})
 }
 
-// A12: tries to break "one that wakes after its deadline frees nothing of its twin's": its guards are lost by
-// the clock, before a ping could tell it of the twin, and its users release them, or it is closed.
+// A12: tries to break "one that wakes after its deadline frees nothing of its twin's": its guards
+// are lost by the clock, before a ping could tell it of the twin, and its users release them, or it
+// is closed.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
@@ -253,8 +254,8 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	}
 }
 
-// A12: tries to break the same when the old one was cut off and has tried to ping more often than its twin
-// has pinged: its number is the larger one when its link heals.
+// A12: tries to break the same when the old one was cut off and has tried to ping more often than
+// its twin has pinged: its number is the larger one when its link heals.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		t.Run(cut.String(), func(t *testing.T) {

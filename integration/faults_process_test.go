@@ -16,8 +16,8 @@ import (
 // processed are the deployments on which real processes are harmed.
 var processed = named("embedded", "standalone", "replicaset")
 
-// C1: the holder is killed. Its lock is taken over, on evidence that names it, and not before it has
-// been watched.
+// C1: the holder is killed. Its lock is taken over, on evidence that names it, and not before it
+// has been watched.
 func TestFaults_HolderKilled_IsTakenOver(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

@@ -28,7 +28,8 @@ const (
 // missedKind is the kind of the entry that says how many events were not written.
 const missedKind = "missed"
 
-// recorderConfig is what a recorder needs. All of it is required but Least, Server and EmbeddedMost.
+// recorderConfig is what a recorder needs. All of it is required but Least, Server and
+// EmbeddedMost.
 type recorderConfig struct {
 	Store catalog.History
 	Clock clock.Clock
@@ -84,7 +85,8 @@ type beginning struct {
 	noted bool // it has an entry already
 }
 
-// newRecorder returns a recorder; now may have no time of the server, which then is as the machine's.
+// newRecorder returns a recorder; now may have no time of the server, which then is as the
+// machine's.
 func newRecorder(cfg recorderConfig, now instant) *recorder {
 	if now.Server.IsZero() {
 		now.Server = now.Here.Wall

@@ -43,7 +43,8 @@ func (s *server) Apply(_ context.Context, t catalog.Transition) (l catalog.Lock,
 	return l, []catalog.Grant{{Process: "next after " + dead.Process}}, nil
 }
 
-// I7: a grant is told before the next of the dead is evicted. That may take as long as the server likes.
+// I7: a grant is told before the next of the dead is evicted. That may take as long as the server
+// likes.
 func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	s := &server{}
@@ -100,8 +101,8 @@ func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	}
 }
 
-// Tries to break: of a holder whose ping cannot be understood nothing is concluded, though its lease
-// has stood still for its life: nobody is to be taken out of a lock by half of what he left.
+// Tries to break: of a holder whose ping cannot be understood nothing is concluded, though its
+// lease has stood still for its life: nobody is to be taken out of a lock by half of what he left.
 func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const life, second = time.Minute, time.Second

@@ -67,8 +67,8 @@ func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 	}
 }
 
-// I8: entering has an unknown outcome, is sent again and succeeds; the lock is had and released, and
-// only then the first copy is applied. Close must not leave the session in the line.
+// I8: entering has an unknown outcome, is sent again and succeeds; the lock is had and released,
+// and only then the first copy is applied. Close must not leave the session in the line.
 func TestClose_EnteredTwice_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{

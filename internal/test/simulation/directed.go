@@ -134,8 +134,8 @@ func slowFirstLook() Schedule {
 	return s
 }
 
-// slowLastLook: A dies, and the reply of B's last look is under way for long, as is that of the look
-// with which its vigil goes on. Nobody knows the server's clock.
+// slowLastLook: A dies, and the reply of B's last look is under way for long, as is that of the
+// look with which its vigil goes on. Nobody knows the server's clock.
 func slowLastLook() Schedule {
 	s := scene(holdFor("a", 2*minute), from(5*sec, holdFor("a", minute)))
 	s.NoServerTime = true
