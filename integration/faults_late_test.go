@@ -15,13 +15,13 @@ import (
 func TestFaults_PingsAppliedLate_CostNoLock(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
-		name, line := w.name("balancer"), newWire(t, w.d.through(t).target)
+		name, line := w.name("balancer"), w.d.through(t)
 		m := w.onWire(t, line, nil)
 		g := w.mustTry(t, m, name)
 		lose := func() {
 			t.Helper()
 			hits := line.hit("ping")
-			line.set(func(op string) mishap {
+			line.befall(func(op string) mishap {
 				if op == "ping" {
 					return held
 				}
@@ -33,7 +33,7 @@ func TestFaults_PingsAppliedLate_CostNoLock(t *testing.T) {
 		}
 		good := func(n int64) {
 			t.Helper()
-			line.set(nil)
+			line.befall(nil)
 			before := m.Stats().Pings
 			eventually(t, 30*time.Second, "pings go on", func() bool {
 				return m.Stats().Pings >= before+n

@@ -166,14 +166,14 @@ func TestFaults_OneMessage(t *testing.T) {
 	t.Parallel()
 	names := map[mishap]string{replyLost: "reply lost", requestCut: "request cut", twice: "twice"}
 	for what, called := range names {
-		for op, run := range map[string]func(*testing.T, *world, *wire, mishap){
+		for op, run := range map[string]func(*testing.T, *world, *link, mishap){
 			"acquire": mishapAtAcquire, "overtake": mishapAtOvertake, "ping": mishapAtPing,
 			"release": mishapAtRelease,
 		} {
 			t.Run(called+" at "+op, func(t *testing.T) {
 				t.Parallel()
 				forThese(t, wired, func(t *testing.T, w *world) {
-					line := newWire(t, w.d.through(t).target)
+					line := w.d.through(t)
 					w.besides(t, func() { run(t, w, line, what) })
 					if line.hit(op) == 0 {
 						t.Error("the mishap did not happen")
@@ -186,7 +186,7 @@ func TestFaults_OneMessage(t *testing.T) {
 }
 
 // onWire starts a process at the other end of a wire.
-func (w *world) onWire(t testing.TB, line *wire, change func(*distlock.Config)) *distlock.Manager {
+func (w *world) onWire(t testing.TB, line *link, change func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
 	return w.start(t, func(cfg *distlock.Config) {
 		cfg.Client, cfg.PingClient = nil, nil
@@ -198,7 +198,7 @@ func (w *world) onWire(t testing.TB, line *wire, change func(*distlock.Config)) 
 	})
 }
 
-func mishapAtAcquire(t *testing.T, w *world, line *wire, what mishap) {
+func mishapAtAcquire(t *testing.T, w *world, line *link, what mishap) {
 	name := w.name("balancer")
 	m := w.onWire(t, line, nil)
 	last := w.mustTry(t, m, name).Fence()
@@ -216,7 +216,7 @@ func mishapAtAcquire(t *testing.T, w *world, line *wire, what mishap) {
 	}
 }
 
-func mishapAtOvertake(t *testing.T, w *world, line *wire, what mishap) {
+func mishapAtOvertake(t *testing.T, w *world, line *link, what mishap) {
 	d := w.plantCondemned(t)
 	m := w.onWire(t, line, nil)
 	line.first("overtake", what)
@@ -234,7 +234,7 @@ func mishapAtOvertake(t *testing.T, w *world, line *wire, what mishap) {
 	}
 }
 
-func mishapAtPing(t *testing.T, w *world, line *wire, what mishap) {
+func mishapAtPing(t *testing.T, w *world, line *link, what mishap) {
 	m := w.onWire(t, line, nil)
 	g := w.mustTry(t, m, w.name("balancer"))
 	before := m.Stats()
@@ -251,7 +251,7 @@ func mishapAtPing(t *testing.T, w *world, line *wire, what mishap) {
 	}
 }
 
-func mishapAtRelease(t *testing.T, w *world, line *wire, what mishap) {
+func mishapAtRelease(t *testing.T, w *world, line *link, what mishap) {
 	name := w.name("balancer")
 	m := w.onWire(t, line, func(cfg *distlock.Config) { cfg.ReleasePause = time.Second })
 	g := w.mustTry(t, m, name)

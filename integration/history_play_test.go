@@ -29,8 +29,7 @@ type player struct {
 	h       *historyRun
 	client  int
 	m       *distlock.Manager
-	link    *proxy
-	line    *wire
+	link    *link
 	clings  atomic.Bool // it gives no lock back by itself
 	holding atomic.Bool
 }
@@ -40,10 +39,9 @@ func (w *world) cast(t *testing.T, names string) *historyRun {
 	h := &historyRun{recorder: recorder{start: time.Now()}, w: w, names: w.name(names)}
 	for client := range historyProcesses {
 		p := &player{h: h, client: client, link: w.d.through(t)}
-		p.line = newWire(t, p.link.listener.Addr().String())
 		cfg := w.config()
 		cfg.Client, cfg.PingClient = nil, nil
-		cfg.ClientOptions = options.Client().ApplyURI(p.line.uri())
+		cfg.ClientOptions = options.Client().ApplyURI(p.link.uri())
 		cfg.Ping, cfg.Takeover, cfg.Margin = historyTakeover/5, historyTakeover, historyTakeover/5
 		cfg.MaxWatchGap, cfg.CommandTimeout = historyTakeover*2/3, 2*time.Second
 		cfg.ReleaseTries = 1
@@ -107,15 +105,15 @@ func (p *player) spoil(ctx context.Context) {
 		if rand.IntN(2) == 0 {
 			what, called = requestCut, "request cut"
 		}
-		before := p.line.hit(op)
-		p.line.first(op, what)
+		before := p.link.hit(op)
+		p.link.first(op, what)
 		pause(80 * time.Millisecond)
-		if p.line.hit(op) > before {
+		if p.link.hit(op) > before {
 			p.h.faults.Add(1)
 			injected.add(p.h.w.d.name, called, "history")
 		}
 	}
-	p.line.set(nil)
+	p.link.befall(nil)
 	mode, called := cut, "cut"
 	switch p.client {
 	case 0:

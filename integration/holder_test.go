@@ -70,7 +70,7 @@ func unhurriedTakeover(cfg *distlock.Config) {
 
 // throughWire leads everything of a process through a proxy. Its commands end soon when the wire is
 // cut.
-func throughWire(cfg *distlock.Config, wire *proxy) {
+func throughWire(cfg *distlock.Config, wire *link) {
 	shortTakeover(cfg)
 	cfg.Client, cfg.PingClient = nil, nil
 	cfg.ClientOptions = options.Client().ApplyURI(wire.uri())

@@ -158,7 +158,7 @@ func TestLock_CutOffWhileGranted_GrantIsFound(t *testing.T) {
 			cfg.CommandTimeout = 2 * time.Second
 		})
 		g := w.mustTry(t, holder, name)
-		for _, mode := range []proxyMode{cut, stalling} {
+		for _, mode := range []linkState{cut, stalling} {
 			first, second := w.queue(t, m, name), w.queue(t, holder, name)
 			link.set(mode)
 			wantReleased(t, g)

@@ -1,15 +1,11 @@
 package integration_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -18,11 +14,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A toxic link leads a process to its server through a byte proxy. A fault comes over the link at
-// the very moment at which the process sends an operation, and stays until it is mended.
+// A toxic link leads a process to its server. A fault comes over the link at the very moment at
+// which the process sends an operation, and stays until it is mended.
 type toxicLink struct {
+	*link
 	t     testing.TB
-	proxy *toxiproxy.Proxy
 	store *fault.Catalog
 
 	mu    sync.Mutex // guards the fields below
@@ -37,44 +33,23 @@ type armed struct {
 	hit   int
 }
 
-// A toxicFault is a fault of the link, as toxics of toxiproxy. None of them is a cut.
+// A toxicFault is a bad state of the link.
 type toxicFault struct {
-	name   string
-	works  bool // the link still carries commands
-	toxics []string
+	name  string
+	works bool // the link still carries commands
+	state linkState
 }
 
-const slowBy = 200 * time.Millisecond
-
 var toxicFaults = []toxicFault{
-	{name: "cut"},
-	{name: "half-open", toxics: []string{ // connections stay, nothing arrives
-		`{"type": "timeout", "stream": "upstream", "attributes": {"timeout": 0}}`,
-		`{"type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`,
-	}},
-	{name: "replies lost", toxics: []string{ // requests arrive; the first byte back breaks the wire
-		`{"type": "limit_data", "stream": "downstream", "attributes": {"bytes": 0}}`,
-	}},
-	{name: "slowed", works: true, toxics: []string{
-		fmt.Sprintf(`{"type": "latency", "attributes": {"latency": %d}}`, slowBy.Milliseconds()),
-	}},
-	{name: "sliced", works: true, toxics: []string{ // D9: single bytes
-		`{"type": "slicer", "stream": "upstream", "attributes": {"average_size": 1, "delay": 5}}`,
-		`{"type": "slicer", "stream": "downstream", "attributes": {"average_size": 1, "delay": 5}}`,
-	}},
+	{"cut", false, cut}, {"half-open", false, silent}, {"replies lost", false, deaf},
+	{"slowed", true, slowed}, {"sliced", true, sliced}, // D9: single bytes
 }
 
 // toxic starts a process whose only way to the server is a toxic link.
 func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, *distlock.Manager) {
 	t.Helper()
-	api := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	l := &toxicLink{t: t,
-		proxy: toxiproxy.NewProxy(api, t.Name(), "127.0.0.1:0", w.d.through(t).target)}
-	if err := l.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.proxy.Stop)
-	opts := options.Client().ApplyURI("mongodb://" + l.proxy.Listen + "/?directConnection=true").
+	l := &toxicLink{link: w.d.through(t), t: t}
+	opts := options.Client().ApplyURI(l.uri()).
 		SetServerSelectionTimeout(time.Second).SetMonitor(l.commands()).SetPoolMonitor(l.connections())
 	inner, err := mongocatalog.New(privateClient(t, opts),
 		mongocatalog.Options{Database: w.db.Name(), CommandTimeout: commandLimit})
@@ -116,21 +91,9 @@ func (l *toxicLink) before(_ context.Context, call fault.Call, apply func() erro
 	}
 	l.mu.Unlock()
 	if strikes {
-		l.spoil(a.cause)
+		l.set(a.cause.state)
 	}
 	return apply()
-}
-
-func (l *toxicLink) spoil(f toxicFault) {
-	if len(f.toxics) == 0 {
-		l.proxy.Stop()
-		return
-	}
-	for _, toxic := range f.toxics {
-		if _, err := l.proxy.Toxics.AddToxicJson(bytes.NewBufferString(toxic)); err != nil {
-			l.t.Error(err)
-		}
-	}
 }
 
 // mend makes the link whole.
@@ -138,16 +101,7 @@ func (l *toxicLink) mend() {
 	l.mu.Lock()
 	l.armed = nil
 	l.mu.Unlock()
-	l.proxy.Toxics.ResetToxics(context.Background())
-	l.proxy.Lock()
-	stopped := !l.proxy.Enabled
-	l.proxy.Unlock()
-	if !stopped {
-		return
-	}
-	if err := l.proxy.Start(); err != nil {
-		l.t.Errorf("the link does not come back: %v", err)
-	}
+	l.set(passing)
 }
 
 // happened checks that the fault struck and was felt, and counts it.

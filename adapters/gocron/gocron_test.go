@@ -291,7 +291,7 @@ func TestCron_IsASchedule(t *testing.T) {
 		var wg sync.WaitGroup
 		var slots []string
 		for range 3 {
-			m := w.manager()
+			m := w.Start(func(cfg *distlock.Config) { cfg.Ping, cfg.Takeover = 10*time.Minute, 2*time.Hour }).Manager
 			wg.Go(func() {
 				err := singleton.RunSlots(ctx, m, singleton.Slots{Name: "report", Store: w.store, Schedule: schedule, Zone: zone,
 					Do: func(_ context.Context, s singleton.Slot) error {
