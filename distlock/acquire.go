@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,6 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/contend"
+	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
 )
 
@@ -20,54 +22,67 @@ import (
 // that somebody deleted is still larger.
 const unseeded = 1 << 31
 
-// maxRaces bounds how often one attempt starts again because the document changed between two of
+// maxRaces bounds how often one call starts again because the document changed between two of
 // its commands.
 const maxRaces = 3
 
-// An attempt is one try to acquire: one lock session, known to be owned before it is sent.
-type attempt struct {
-	m       *Manager
-	term    *pinger.Term
-	request catalog.Request
-	line    catalog.EnterMode
-	life    time.Duration   // of the lease; zero for none
-	parent  context.Context // of the guard; the contexts of the commands end earlier
+// A call is one call that acquires a lock: [DistributedLock.TryLock] looks once, see try, and
+// [DistributedLock.Lock] waits, see wait.
+type call struct {
+	m    *Manager
+	name string
+	o    acquireOptions
+	session
 
-	began    time.Duration // as in acquireOptions
-	inTurn   bool          // it was granted the lock out of the line
-	lastTurn int64         // the fence of the last turn that this process had; 0 for none
-	previous string        // the process from which it takes the lock
-	label    string
+	// What a call that waits knows, see wait.go.
+	pause    time.Duration     // before the next try after a failure
+	last     error             // why it waits
+	place    *waitqueue.Waiter // among those of this process who have yet to enter the document
+	stood    time.Time         // since when it stood in the line, if its place was taken out; the server's clock
+	refusals int               // since the last pause outside of the line
+	kept     bool              // its place in the line is kept for another call, see keptPlaces
 }
 
-// begin makes the session of an attempt and notes that this process owns it. The caller must call
-// leave.
-func (m *Manager) begin(name string, o acquireOptions) (*attempt, error) {
+// A session is a lock session of a call, as begin makes it: one in most calls, and another in one
+// that waits when the one before is over.
+type session struct {
+	term     *pinger.Term
+	request  catalog.Request
+	how      catalog.EnterMode
+	inTurn   bool              // it was granted the lock out of the line
+	previous string            // the process from which it takes the lock
+	lastTurn int64             // the fence of the last turn that this process had; 0 for none
+	doubtful bool              // the outcome of an entering is not known
+	waiter   *waitqueue.Waiter // nil but in a call that waits
+}
+
+// begin makes a session and notes that this process owns it before anything is sent. The caller
+// must call attemptEnded of the owned sessions.
+func (c *call) begin(how catalog.EnterMode) error {
+	m := c.m
 	if m.closing() {
-		return nil, acquiring(name, ErrClosed)
+		return acquiring(c.name, ErrClosed)
 	}
 	term := m.pinger.Term()
 	if term == nil {
-		return nil, m.noHeartbeat(name)
+		return m.noHeartbeat(c.name)
 	}
-	a := &attempt{m: m, term: term, request: catalog.Request{
-		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
+	c.session = session{term: term, how: how, request: catalog.Request{
+		Session:  catalog.Session{Name: c.name, TS: bson.NewObjectID()},
 		Process:  term.Process(),
-		Why:      o.why,
+		Who:      fmt.Sprintf("%s:%s:%08x", term.Process(), c.o.label, rand.Uint32()),
+		Why:      c.o.why,
 		Takeover: m.cfg.Takeover,
-		Mode:     o.mode,
-		Limit:    o.limit,
-	}, line: catalog.Try, life: o.life, parent: o.parent, began: o.began, label: o.label}
-	a.request.Who = fmt.Sprintf("%s:%s:%08x", a.request.Process, o.label, rand.Uint32())
-	m.owned.enter(a.request.TS)
+		Mode:     c.o.mode,
+		Limit:    c.o.limit,
+	}}
+	m.owned.enter(c.request.TS)
 	if m.closing() { // Close may have looked at what is owned before we were
-		a.ended()
-		return nil, acquiring(name, ErrClosed)
+		m.owned.attemptEnded(c.request.TS)
+		return acquiring(c.name, ErrClosed)
 	}
-	return a, nil
+	return nil
 }
-
-func (a *attempt) ended() { a.m.owned.attemptEnded(a.request.TS) }
 
 func (m *Manager) noHeartbeat(name string) error {
 	err := acquiring(name, ErrNoHeartbeat)
@@ -77,26 +92,37 @@ func (m *Manager) noHeartbeat(name string) error {
 	return err
 }
 
-// run is one whole try: take the lock, and if it is not to be had look, decide, and perhaps take it
+// try is one whole try: take the lock, and if it is not to be had look, decide, and perhaps take it
 // over. It returns a guard, a *HeldError, a *PermitMismatchError, or another error.
-func (a *attempt) run(ctx context.Context) (*TryGuard, error) {
+func (c *call) try(ctx context.Context) (g *TryGuard, err error) {
+	ctx, done := c.m.whileOpen(ctx)
+	defer done()
+	defer func() {
+		if err != nil {
+			c.notAcquired(EventRefused, err)
+		}
+	}()
+	if err := c.begin(catalog.Try); err != nil {
+		return nil, err
+	}
+	defer c.m.owned.attemptEnded(c.request.TS)
 	for race := 0; ; race++ {
-		lock, err := a.take(ctx, race == 0)
+		lock, err := c.take(ctx, race == 0)
 		if err == nil {
-			return a.newGuard(ctx, lock, "")
+			return c.newGuard(ctx, lock, "")
 		}
 		if !refused(err) {
-			return a.unresolved(ctx, err, "")
+			return c.unresolved(ctx, err, "")
 		}
-		guard, s, err := a.contend(ctx)
+		guard, s, err := c.contend(ctx)
 		if !errors.Is(err, errFree) {
 			if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
-				a.m.judge.Keep(s)
+				c.m.judge.Keep(s)
 			}
 			return guard, err
 		}
 		if race >= maxRaces {
-			e := a.m.heldError(s)
+			e := c.heldError(s)
 			e.Reason = "the server refused it as not free and showed it free, again and again"
 			return nil, e
 		}
@@ -113,21 +139,21 @@ func refused(err error) bool {
 
 // take acquires a lock that is to be had at once. What the plain acquisition refuses although it is
 // free, as one that a foreign manager left with its sharers, entering takes.
-func (a *attempt) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
-	if a.request.Mode == catalog.Exclusive && a.line == catalog.Try && plainly {
-		lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: catalog.TryPlain})
+func (c *call) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
+	enter := transition.Enter{Request: c.request, How: c.how}
+	if plainly && c.o.mode == catalog.Exclusive {
+		enter.How = catalog.TryPlain
+	}
+	lock, _, err := c.m.locks.Apply(ctx, enter)
+	if err != nil || enter.How == catalog.TryPlain {
 		return lock, err
 	}
-	lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: a.line})
-	if err != nil {
-		return lock, err
-	}
-	return a.mine(lock), nil
+	return c.mine(lock), nil
 }
 
-// mine shows a lock with the fence of this attempt, which is one of several holders perhaps.
-func (a *attempt) mine(lock catalog.Lock) catalog.Lock {
-	if p, ok := lock.HeldBy(a.request.TS); ok {
+// mine shows a lock with the fence of this call, which is one of several holders perhaps.
+func (c *call) mine(lock catalog.Lock) catalog.Lock {
+	if p, ok := lock.HeldBy(c.request.TS); ok {
 		lock.Fence, lock.When = p.Fence, p.Since
 	}
 	return lock
@@ -138,155 +164,173 @@ var errFree = errors.New("free")
 
 // contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a
 // guard, errFree, a *HeldError, a *PermitMismatchError, or another error, with the last picture.
-func (a *attempt) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
+func (c *call) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
 	for race := 0; ; race++ {
-		if s, err = a.m.judge.Look(ctx, a.request.Name); err != nil {
-			return nil, s, acquiring(a.request.Name, err)
+		if s, err = c.m.judge.Look(ctx, c.name); err != nil {
+			return nil, s, acquiring(c.name, err)
 		}
 		if err := s.Malformed(); err != nil {
-			return nil, s, acquiring(a.request.Name, err)
+			return nil, s, acquiring(c.name, err)
 		}
 		if s.Free() {
-			return nil, s, a.grantNext(ctx, s)
+			return nil, s, c.grantNext(ctx, s)
 		}
-		guard, err = a.clear(ctx, s)
+		guard, err = c.clear(ctx, s)
 		if err == nil || !errors.Is(err, catalog.ErrNoMatch) {
 			return guard, s, err
 		}
 		if race >= maxRaces {
-			return nil, s, a.m.heldError(s)
+			return nil, s, c.heldError(s)
 		}
 	}
 }
 
 // grantNext decides on a lock that nobody holds. A foreign release may have left a line in it: then
-// it is the first one's, and this attempt does not overtake.
-func (a *attempt) grantNext(ctx context.Context, s contend.Scene) error {
+// it is the first one's, and this call does not overtake.
+func (c *call) grantNext(ctx context.Context, s contend.Scene) error {
 	if s.Lock == nil || len(s.Lock.Waiters) == 0 {
 		return errFree
 	}
-	_, grants, err := a.m.locks.Apply(ctx, transition.GrantNext{Name: a.request.Name})
+	_, grants, err := c.m.locks.Apply(ctx, transition.GrantNext{Name: c.name})
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) || errors.Is(err, catalog.ErrUnknownOutcome) {
-		a.m.queue.Deliver(grants)
-		return a.answer(s)
+		c.m.queue.Deliver(grants)
+		return c.answer(s)
 	}
-	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.request.Name), err)
+	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(c.name), err)
 }
 
 // clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an
 // error that matches catalog.ErrNoMatch when the picture changed, or what answer says of the
 // living.
-func (a *attempt) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
-	if len(s.Judged) == 1 && len(s.Lock.Sharers) == 0 && a.request.Mode == catalog.Exclusive &&
+func (c *call) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
+	if len(s.Judged) == 1 && len(s.Lock.Sharers) == 0 && c.o.mode == catalog.Exclusive &&
 		s.Judged[0].Dead() {
-		return a.overtake(ctx, s, s.Judged[0])
+		return c.overtake(ctx, s, s.Judged[0])
 	}
-	if a.line == catalog.Queue {
-		if passed, _ := a.m.judge.PassOver(ctx, s, len(s.Judged)); passed > 0 {
+	if c.how == catalog.Queue {
+		if passed, _ := c.m.judge.PassOver(ctx, s, len(s.Judged)); passed > 0 {
 			return nil, errFree
 		}
 	}
-	evicted, err := a.m.judge.EvictDead(ctx, s, len(s.Judged))
+	evicted, err := c.m.judge.EvictDead(ctx, s, len(s.Judged))
 	switch {
 	case err != nil:
-		return nil, acquiring(a.request.Name, err)
+		return nil, acquiring(c.name, err)
 	case evicted > 0:
 		return nil, errFree
 	}
-	return nil, a.answer(s)
+	return nil, c.answer(s)
 }
 
 // answer is what a contender is told of a lock that nobody dead is in the way of: a
 // *PermitMismatchError if it is in use with another limit, errFree if there is a place in a line
 // that the contender would stand in, else a *HeldError.
-func (a *attempt) answer(s contend.Scene) error {
-	if a.lastTurn > 0 {
-		a.request.Behind = behind(s.Lock.Fence - a.lastTurn)
+func (c *call) answer(s contend.Scene) error {
+	if c.lastTurn > 0 {
+		c.request.Behind = behind(s.Lock.Fence - c.lastTurn)
 	}
-	_, waits := s.Lock.WaitedBy(a.request.TS) // a lost reply: to enter again tells it
-	_, holds := s.Lock.HeldBy(a.request.TS)
-	if limit := s.OtherLimit(a.request.Limit); limit != nil && !waits && !holds {
+	_, waits := s.Lock.WaitedBy(c.request.TS) // a lost reply: to enter again tells it
+	_, holds := s.Lock.HeldBy(c.request.TS)
+	if limit := s.OtherLimit(c.o.limit); limit != nil && !waits && !holds {
 		return &acquireError{
-			text:   "distlock: " + limit.Error() + "; " + a.m.heldError(s).facts(),
+			text:   "distlock: " + limit.Error() + "; " + c.heldError(s).facts(),
 			causes: []error{limit},
 		}
 	}
-	if waits || holds || a.line == catalog.Queue && s.Lock.RoomFor(a.request) {
+	if waits || holds || c.how == catalog.Queue && s.Lock.RoomFor(c.request) {
 		return errFree
 	}
-	return a.m.heldError(s)
+	return c.heldError(s)
+}
+
+// The last places of a line are for those who have waited for longest: a process that had a turn
+// takes the last of them only turnsAPlace turns after it, one of them more for each so many turns.
+// The fence counts the turns. Otherwise a caller that comes back at once would find the place just
+// become free before those who look for one, for ever.
+const (
+	lastPlaces  = catalog.ReservedPlaces / 2
+	turnsAPlace = catalog.MaxWaiters / 2
+)
+
+// behind is behind how many others a process may stand in line, so many turns after its own: fewer
+// than none when the document was made anew meanwhile.
+func behind(turns int64) int {
+	if turns < 0 {
+		return catalog.MaxWaiters
+	}
+	return catalog.MaxWaiters - lastPlaces + int(min(turns/turnsAPlace, lastPlaces))
 }
 
 // overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the
 // session that was watched. An error that matches catalog.ErrNoMatch says that somebody was faster
 // or the holder lives: look again.
-func (a *attempt) overtake(ctx context.Context, s contend.Scene, dead contend.Judged) (*TryGuard, error) {
-	evidence, err := a.m.judge.Condemn(ctx, s, dead)
+func (c *call) overtake(ctx context.Context, s contend.Scene, dead contend.Judged) (*TryGuard, error) {
+	evidence, err := c.m.judge.Condemn(ctx, s, dead)
 	if err != nil {
-		return nil, acquiring(a.request.Name, err)
+		return nil, acquiring(c.name, err)
 	}
-	a.previous = dead.Process
-	taken, _, err := a.m.locks.Apply(ctx, transition.Overtake{Request: a.request, From: dead.Watched(s.Name)})
+	c.previous = dead.Process
+	taken, _, err := c.m.locks.Apply(ctx, transition.Overtake{Request: c.request, From: dead.Watched(s.Name)})
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
-		a.previous = ""
+		c.previous = ""
 		return nil, err
 	case err != nil:
-		return a.unresolved(ctx, err, evidence)
+		return c.unresolved(ctx, err, evidence)
 	}
-	return a.newGuard(ctx, taken, evidence)
+	return c.newGuard(ctx, taken, evidence)
 }
 
 // unresolved judges a failed acquire or overtake. An unknown outcome is never guessed: the server
 // is asked for the session, by a write, for as long as the caller is there. Found: held. Not found:
 // not held, and the reaper frees it should it appear later. No answer: the late-release list frees
 // it.
-func (a *attempt) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
-	failed := acquiring(a.request.Name, err)
+func (c *call) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
+	failed := acquiring(c.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
 		return nil, failed
 	}
 	failed = doubtful(failed)
 	lock, err := catalog.Lock{}, ctx.Err()
 	if err == nil { // the caller is still there
-		ask, cancel := context.WithTimeout(ctx, a.m.cfg.CommandTimeout)
+		ask, cancel := context.WithTimeout(ctx, c.m.cfg.CommandTimeout)
 		defer cancel()
-		lock, err = a.confirm(ask)
+		lock, err = c.confirm(ask)
 	}
 	if err == nil {
-		return a.newGuard(ctx, lock, evidence)
+		return c.newGuard(ctx, lock, evidence)
 	}
-	a.m.pinger.Doubt(a.term)
+	c.m.pinger.Doubt(c.term)
 	if !errors.Is(err, catalog.ErrNoMatch) {
-		a.m.pinger.ReleaseLater(a.request.Session, a.term)
+		c.m.pinger.ReleaseLater(c.request.Session, c.term)
 	}
 	return nil, failed
 }
 
-// confirm asks, by a write, whether this attempt holds the lock. A shared holder may enter again:
+// confirm asks, by a write, whether this call holds the lock. A shared holder may enter again:
 // it finds itself, or gets what it wanted.
-func (a *attempt) confirm(ctx context.Context) (catalog.Lock, error) {
-	if a.request.Mode == catalog.Exclusive {
-		lock, _, err := a.m.locks.Apply(ctx, transition.Confirm{Request: a.request})
+func (c *call) confirm(ctx context.Context) (catalog.Lock, error) {
+	if c.o.mode == catalog.Exclusive {
+		lock, _, err := c.m.locks.Apply(ctx, transition.Confirm{Request: c.request})
 		return lock, err
 	}
-	lock, _, err := a.m.locks.Apply(ctx, transition.Enter{Request: a.request, How: a.line})
+	lock, _, err := c.m.locks.Apply(ctx, transition.Enter{Request: c.request, How: c.how})
 	if errors.Is(err, catalog.ErrNotFree) {
 		return lock, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
 	}
-	return a.mine(lock), err
+	return c.mine(lock), err
 }
 
-// newGuard makes a guard of a lock document that the server wrote for this attempt.
-func (a *attempt) newGuard(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
+// newGuard makes a guard of a lock document that the server wrote for this call.
+func (c *call) newGuard(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
 	fail := func(err error) (*TryGuard, error) {
-		a.undo()
-		return nil, acquiring(a.request.Name, err)
+		c.undo()
+		return nil, acquiring(c.name, err)
 	}
 	if lock.Fence < unseeded {
 		var err error
-		seed := transition.SeedFence{Session: a.request.Session, AtLeast: lock.When.UnixMilli()}
-		if lock, _, err = a.m.locks.Apply(ctx, seed); err != nil {
+		seed := transition.SeedFence{Session: c.request.Session, AtLeast: lock.When.UnixMilli()}
+		if lock, _, err = c.m.locks.Apply(ctx, seed); err != nil {
 			err = fmt.Errorf("raise the fence: %w", err)
 			if errors.Is(err, catalog.ErrUnknownOutcome) {
 				err = doubtful(err)
@@ -295,57 +339,127 @@ func (a *attempt) newGuard(ctx context.Context, lock catalog.Lock, evidence stri
 		}
 	}
 	var life *lease
-	if a.life > 0 {
+	if c.o.life > 0 {
 		var err error
-		if life, err = a.beginLease(ctx); err != nil {
-			return fail(leaseNotBegun(a.request.Name, lock.Fence, err))
+		if life, err = c.beginLease(ctx); err != nil {
+			return fail(leaseNotBegun(c.name, lock.Fence, err))
 		}
 	}
 	h := &holding{
-		m: a.m, session: a.request.Session, process: a.request.Process, why: a.request.Why,
-		mode: a.request.Mode, limit: a.request.Limit, fence: lock.Fence, evidence: evidence, term: a.term,
-		label: a.label, lease: life, guards: 1, since: a.m.events.start(),
+		m: c.m, session: c.request.Session, process: c.request.Process, why: c.o.why,
+		mode: c.o.mode, limit: c.o.limit, fence: lock.Fence, evidence: evidence, term: c.term,
+		label: c.o.label, lease: life, guards: 1, since: c.m.cfg.Clock.Now().Mono,
 		transacting: make(chan struct{}, 1), loss: make(chan struct{}, 1),
 	}
 	h.loss <- struct{}{}
-	h.ctx, h.cancel = context.WithCancelCause(a.lineage(h))
+	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
+	h.ctx, h.cancel = context.WithCancelCause(context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above}))
 	h.telling.Add(1) // whoever ends it from now on tells that after we have told of it
 	defer h.telling.Done()
-	a.m.owned.add(h) // before the term and the breaks are asked: whoever ends it from now on finds the guard
+	broken := c.m.owned.add(h) // before the term is asked: whoever ends it from now on finds the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
-		a.m.owned.remove(h)
+		c.m.owned.remove(h)
 		return fail(err)
 	}
-	if err := a.term.Err(); err != nil { // the reply came too late to be trusted
-		return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: err})
+	if err := h.lapsed(); err != nil { // the reply came too late to be trusted
+		return refuse(&LostError{Name: c.name, Fence: lock.Fence, Cause: err})
 	}
-	if a.m.owned.isBroken(h) {
-		return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: errBroken})
+	if broken {
+		return refuse(&LostError{Name: c.name, Fence: lock.Fence, Cause: errBroken})
 	}
-	if a.m.closing() {
+	if c.m.closing() {
 		return refuse(ErrClosed)
 	}
 	if life != nil {
-		if err := life.over(a.m.cfg.Clock); err != nil { // it ran out meanwhile
-			return refuse(&LostError{Name: a.request.Name, Fence: lock.Fence, Cause: err})
-		}
-		a.m.loops.Go(h.watchLease) // ends with the guard
+		c.m.loops.Go(h.watchLease) // ends with the guard
 	}
 	g := newGuard(h) // from here on the lock is given back, whatever panics
 	g.ctx = &guardContext{h.ctx, g}
-	event := a.m.log.Info().Str("lock", catalog.Printable(a.request.Name, 200)).
-		Stringer("ts", a.request.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(a.request.Why, 200))
+	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).
+		Stringer("ts", c.request.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(c.o.why, 200))
 	if evidence != "" {
 		event.Str("evidence", evidence).Msg("taken over")
 	} else {
 		event.Msg("acquired")
 	}
 	h.handed = true
-	a.acquired(h)
+	if c.m.events != nil {
+		c.tell(h)
+	}
 	return g, nil
 }
 
-// undo takes this attempt out of the lock, whether it holds or waits, in the background: its caller
+// tell tells of the guard that this call has got.
+func (c *call) tell(h *holding) {
+	kind := EventAcquired
+	switch {
+	case h.evidence != "" && !strings.HasPrefix(h.evidence, brokenWord):
+		kind = EventTakenOver
+	case c.inTurn:
+		kind = EventGranted
+	}
+	event := h.event(kind)
+	event.Waited, event.Previous = c.m.cfg.Clock.Now().Mono-c.o.began, c.previous
+	event.Rule, event.Evidence = ruleOf(h.evidence), h.evidence
+	c.m.events.emit(c.o.parent, event)
+}
+
+// notAcquired tells that a call ended without the lock.
+func (c *call) notAcquired(kind EventKind, err error) {
+	if c.m.events == nil {
+		return
+	}
+	c.m.events.emit(c.o.parent, Event{
+		Kind: kind, Name: c.name, Why: c.o.why, Mode: modeWord(c.o.mode), Process: c.m.Process(),
+		Waited: c.m.cfg.Clock.Now().Mono - c.o.began, Err: err,
+	})
+}
+
+// undo takes this call out of the lock, whether it holds or waits, in the background: its caller
 // does not wait for it.
-func (a *attempt) undo() { a.m.pinger.ReleaseSoon(a.request.Session, a.term) }
+func (c *call) undo() { c.m.pinger.ReleaseSoon(c.request.Session, c.term) }
+
+// heldError tells the caller what is known of the process in the way: the first holder that lives
+// as far as anybody can tell, or the first in line.
+func (c *call) heldError(s contend.Scene) *HeldError {
+	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
+	if s.Lock != nil {
+		e.Waiters, e.Mode = len(s.Lock.Waiters), modeWord(s.Lock.Mode)
+		e.Fence, e.Permits = s.Lock.Fence, int(s.Lock.Limit)
+	}
+	if len(s.Judged) == 0 {
+		e.Reason = "it was free a moment ago"
+		return e
+	}
+	in := s.Judged[0]
+	for _, h := range s.Holders() {
+		if !h.Dead() {
+			in = h
+			break
+		}
+	}
+	e.Process, e.Who, e.Why, e.Since = in.Process, in.Who, in.Why, in.Since
+	e.TakeoverIn, e.Reason = in.Decision.Remaining, ofIt(in.Decision.Reason, in.Process)
+	if !in.Waits {
+		e.Fence = in.Fence
+	}
+	if n := len(s.Holders()); n >= catalog.MaxHolders {
+		e.Reason = fmt.Sprintf("%d hold it, as many as may; %s", n, e.Reason)
+	}
+	last := c.m.pinger.Last()
+	e.Self = last != nil && in.Process == last.Process()
+	if in.PingState.Ping != nil && !s.ServerTime.IsZero() {
+		e.PingAge = max(0, s.ServerTime.Sub(in.PingState.Ping.At))
+	}
+	return e
+}
+
+// ofIt words a verdict for a text that has named the process before.
+func ofIt(reason, process string) string {
+	if process == "" {
+		return reason
+	}
+	id := `"` + strings.ReplaceAll(catalog.Printable(process, 200), `"`, `\"`) + `"`
+	return strings.NewReplacer("the ping of "+id, "its ping", "ping of "+id, "its ping", id, "it").Replace(reason)
+}

@@ -75,7 +75,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	i.log.Warn().Str("lock", catalog.Printable(name, 200)).Int64("fence", fence).
 		Str("process", catalog.Printable(broken.Process, 200)).Str("why", catalog.Printable(why, 200)).
 		Msg("broken by hand")
-	if i.events.on() {
+	if i.events != nil {
 		i.events.emit(ctx, Event{
 			Kind: EventBroken, Name: name, Why: why, Mode: modeWord(broken.Mode), Process: i.process(),
 			Session: broken.TS, Fence: fence, Previous: broken.Process,
@@ -83,9 +83,6 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	}
 	return now, nil
 }
-
-// brokenWord begins the evidence of a grant that an operator's break brought about.
-const brokenWord = "broken: "
 
 // errForeign says why a fence is not enough.
 var errForeign = errors.New("a foreign holder has it, which raises no fence; name the session that you saw")

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 )
 
@@ -20,12 +18,6 @@ type lineageKey struct{}
 type lineage struct {
 	h     *holding
 	above *lineage
-}
-
-// lineage returns the context under which a new holding lives.
-func (a *attempt) lineage(h *holding) context.Context {
-	above, _ := a.parent.Value(lineageKey{}).(*lineage)
-	return context.WithValue(a.parent, lineageKey{}, &lineage{h, above})
 }
 
 // maxHolds bounds how many sessions a waiter's entry names. An entry of so many has some 18 KB, and
@@ -54,15 +46,6 @@ func owned(ctx context.Context, o acquireOptions) []*holding {
 		add(line.h)
 	}
 	return own
-}
-
-// sessions are those of the holdings that a waiter's entry names.
-func sessions(own []*holding) []bson.ObjectID {
-	var named []bson.ObjectID
-	for _, h := range own[:min(len(own), maxHolds)] {
-		named = append(named, h.session.TS)
-	}
-	return named
 }
 
 // standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it
@@ -95,10 +78,12 @@ func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOpti
 	return nil
 }
 
-// modeWord is the mode of a lock for people.
-func modeWord(m catalog.Mode) string {
-	if m == catalog.Exclusive {
-		return "exclusive"
-	}
-	return string(m)
+// A guardContext is the context of a holding as its user has it. It keeps the guards that it stands
+// for, and so does every context derived from it: a caller that keeps only the context holds the
+// lock. One derived from it whose cancel is never called keeps them for as long as the holding
+// lasts: the context package knows no other way, and a lock that is held for too long is the safe
+// side.
+type guardContext struct {
+	context.Context     // of the holding, which ends when that does
+	keeps           any // the guard, or the guards
 }

@@ -215,3 +215,17 @@ func acquirePrefix(name string) string { return "distlock: acquire " + quoted(na
 func reasonText(name string, err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), acquirePrefix(name)), "distlock: ")
 }
+
+// modeWord is the mode of a lock for people.
+func modeWord(m catalog.Mode) string {
+	if m == catalog.Exclusive {
+		return "exclusive"
+	}
+	return string(m)
+}
+
+// Causes that callers do not see as they are.
+var (
+	errDocumentGone = errors.New("the lock document was removed")
+	errTimeUp       = errors.New("the time is up") // of WaitAtMost
+)

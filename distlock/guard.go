@@ -27,9 +27,9 @@ type TryGuard struct {
 	cleanup  runtime.Cleanup
 	released atomic.Bool
 
-	mu      sync.Mutex // guards the fields below
-	last    bool       // its release was that of the lock, which has the outcome
-	outcome error      // of its release where it was not
+	release sync.Once // sets the fields below
+	last    bool      // its release was that of the lock, which has the outcome
+	outcome error     // of its release where it was not
 }
 
 // holding is a guard without the handle that its user has.
@@ -44,7 +44,7 @@ type holding struct {
 	fence    int64
 	evidence string
 	term     *pinger.Term
-	since    time.Duration // monotonic time at which it was acquired, if somebody observes
+	since    time.Duration // monotonic time at which it was acquired
 	lease    *lease        // nil when it has none
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -126,45 +126,6 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 	return g.h.check(ctx)
 }
 
-// Release frees the lock if this guard still holds it, and touches nothing if another holder has
-// it: it names the lock session, where mongos 1.8 named only _id. Where [TryGuard.Reenter] was used
-// the last release frees it. It works although the context of the acquisition has ended. One
-// command; after a failure up to three, with pauses of 2 and 4 s, and not beyond the end of
-// [Manager.Close].
-//
-// Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
-// lost before, whether or not the document could be freed; the background frees it after an
-// acknowledged ping, unless a twin may have the lock. An error that matches [ErrClosed] when Close
-// freed the lock before. A *ReleaseError when every try failed. Releasing again waits for the first
-// release and returns the same. A nil guard returns nil, so Release may be deferred before the
-// error is looked at.
-func (g *TryGuard) Release() error {
-	if g == nil {
-		return nil
-	}
-	return g.releaseWithin(g.h.m.life)
-}
-
-func (g *TryGuard) releaseWithin(ctx context.Context) error {
-	defer runtime.KeepAlive(g)
-	if g.giveUp(g.h.broken()) {
-		return g.h.release(ctx, ErrReleased)
-	}
-	return g.outcome
-}
-
-// giveUp takes the guard off the count, once, and reports whether it was the last one of its lock.
-// broken is the outcome if it was not.
-func (g *TryGuard) giveUp(broken error) (last bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.released.Swap(true) {
-		g.cleanup.Stop()
-		g.last, g.outcome = g.h.lastGuard(), broken
-	}
-	return g.last
-}
-
 // Reenter acquires the lock once more for the caller that has this guard, and returns a guard of
 // its own: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence,
 // deadline and context are the same; the context ends with the last release. No I/O. Errors: those
@@ -211,15 +172,21 @@ func (h *holding) err() error {
 	if ended := h.ended.Load(); ended != nil {
 		return *ended
 	}
-	if err := h.term.Err(); err != nil {
-		h.lose(err)
-		return *h.ended.Load()
+	err := h.lapsed()
+	if err == nil {
+		return nil
 	}
-	if err := h.lease.over(h.m.cfg.Clock); err != nil {
-		h.lose(err)
-		return *h.ended.Load()
+	h.lose(err)
+	return *h.ended.Load()
+}
+
+// lapsed says which of the lives has ended on which the guard stands, that of its process or its
+// lease; nil when both last.
+func (h *holding) lapsed() error {
+	if err := h.term.Err(); err != nil || h.lease == nil {
+		return err
 	}
-	return nil
+	return h.lease.over(h.m.cfg.Clock)
 }
 
 // lose marks the guard as lost and ends its context. Loss is one way (I4).
@@ -247,7 +214,25 @@ func (h *holding) tellLoss() {
 	defer close(h.loss)
 	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
 		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
-	h.over(EventLost, 0, lost)
+	h.tell(EventLost, 0, lost)
+}
+
+// tell tells what became of a guard; took is how long its release took.
+func (h *holding) tell(kind EventKind, took time.Duration, err error) {
+	if h.m.events == nil {
+		return
+	}
+	event := h.event(kind)
+	event.Waited, event.Held, event.Err = took, h.m.cfg.Clock.Now().Mono-h.since, err
+	h.m.events.emit(h.ctx, event)
+}
+
+// event is one of a guard.
+func (h *holding) event(kind EventKind) Event {
+	return Event{
+		Kind: kind, Name: h.session.Name, Why: h.why, Mode: modeWord(h.mode), Process: h.process,
+		Session: h.session.TS, Fence: h.fence, Label: h.label,
+	}
 }
 
 // wasHanded reports whether the acquisition was told: nothing is told of a guard that nobody ever
@@ -261,7 +246,9 @@ func (h *holding) end(why error) bool {
 	first := h.ended.CompareAndSwap(nil, &why)
 	if first {
 		h.cancel(why)
-		h.lease.ended()
+		if h.lease != nil {
+			close(h.lease.gone)
+		}
 	}
 	return first
 }
@@ -292,142 +279,6 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// broken says why the lock was not held until now; nil when it was.
-func (h *holding) broken() error {
-	err := h.err()
-	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
-		return fmt.Errorf("distlock: release %s: %w before the guard was released",
-			quoted(h.session.Name), ErrClosed)
-	}
-	return err
-}
-
-// release ends the guard and frees the document, once, or waits for the release that is under way,
-// both within ctx. why becomes the cause of the context.
-func (h *holding) release(ctx context.Context, why error) error {
-	h.mu.Lock()
-	freed, first := h.freed, h.freed == nil
-	if first {
-		freed = make(chan struct{})
-		h.freed = freed
-	}
-	h.mu.Unlock()
-	if first {
-		defer close(freed)
-		start := h.m.events.start()
-		h.outcome = h.failed(0, errors.New("the release panicked"))
-		h.outcome = h.free(ctx, why)
-		h.released(start)
-		return h.outcome
-	}
-	select {
-	case <-freed:
-		return h.outcome
-	default:
-	}
-	select {
-	case <-freed:
-		return h.outcome
-	case <-ctx.Done():
-		h.m.pinger.ReleaseLater(h.session, h.term) // it may be held still
-		lost := h.broken()
-		if errors.Is(lost, ErrReleased) {
-			lost = nil // the other release did that
-		}
-		return errors.Join(lost, h.failed(0, context.Cause(ctx)))
-	}
-}
-
-func (h *holding) free(ctx context.Context, why error) error {
-	lost := h.broken() // before the first try is sent: afterwards it cannot be told (I6)
-	h.end(why)
-	h.tellLoss()
-	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
-	tries, err := h.tryRelease(ctx)
-	switch {
-	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found since
-		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err} // and nothing is left to release
-	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
-		h.m.pinger.ReleaseLater(h.session, h.term)
-		return lost
-	case err == nil || errors.Is(err, catalog.ErrNoMatch):
-		if err != nil && !errors.Is(lost, ErrLockLost) {
-			lost = &LostError{Name: h.session.Name, Fence: h.fence,
-				Cause: errors.New("somebody else holds the lock, nothing was changed")}
-		}
-		h.m.log.Info().Str("lock", catalog.Printable(h.session.Name, 200)).
-			Stringer("ts", h.session.TS).Int64("fence", h.fence).Bool("was_held", err == nil).
-			Msg("released")
-		return lost
-	default:
-		h.m.pinger.ReleaseLater(h.session, h.term)
-		return errors.Join(lost, h.failed(tries, err))
-	}
-}
-
-// failed is the error of a release after which the lock may be held still.
-func (h *holding) failed(tries int, err error) error {
-	if h.m.life.Err() != nil {
-		err = fmt.Errorf("%w: %w", ErrClosed, err)
-	}
-	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
-}
-
-// tryRelease frees the document by its session, three tries by default, as mongos. A try after one
-// of unknown outcome that matches nothing means that the unknown one was applied, as long as the
-// term and the lease last: nobody else may have taken the lock by then.
-func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
-	unknown := false
-	last := h.m.closing()
-	for pause := h.m.cfg.ReleasePause; ; pause *= 2 {
-		try, done, refused := h.m.pinger.Releasing(ctx, h.term)
-		if refused != nil {
-			return tries, errors.Join(err, refused)
-		}
-		tries++
-		err = h.releaseOnce(try)
-		done()
-		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) && h.intact() {
-			return tries, nil
-		}
-		if errors.Is(err, catalog.ErrNoMatch) {
-			return tries, err
-		}
-		unknown = unknown || errors.Is(err, catalog.ErrUnknownOutcome)
-		if last || tries >= h.m.cfg.ReleaseTries || ctx.Err() != nil {
-			return tries, err
-		}
-		if last = !h.rest(ctx, pause); ctx.Err() != nil {
-			return tries, err
-		}
-	}
-}
-
-// intact reports whether the guard would be trusted still if it had not been ended.
-func (h *holding) intact() bool {
-	return h.term.Err() == nil && h.lease.over(h.m.cfg.Clock) == nil
-}
-
-// rest pauses between two tries. It reports false when the Manager is being closed, which leaves
-// one last try, or ctx has ended.
-func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
-	timer := h.m.cfg.Clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-h.m.closed:
-	case <-ctx.Done():
-	}
-	return false
-}
-
-func (h *holding) releaseOnce(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
-	defer cancel()
-	return h.m.owned.ReleaseInStore(ctx, h.session)
-}
-
 // newGuard hands a holding out. From here on the owned sessions and the garbage collector watch it.
 func newGuard(h *holding) *TryGuard {
 	g := &TryGuard{h: h}
@@ -445,5 +296,3 @@ func dropped(h *holding) {
 	defer h.m.owned.mu.Unlock()
 	h.m.owned.dropped = append(h.m.owned.dropped, h)
 }
-
-var errDocumentGone = errors.New("the lock document was removed")

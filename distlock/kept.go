@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // keptPlaces are places in lines of documents whose callers' time was up a moment ago. Who comes
@@ -15,9 +17,9 @@ type keptPlaces struct {
 	places []*keptPlace // oldest first
 }
 
-// A keptPlace is that of an attempt without a caller. It is kept for a grace.
+// A keptPlace is that of a call whose caller has gone. It is kept for a grace.
 type keptPlace struct {
-	me    *waiter
+	*call
 	since time.Time     // see await
 	taken chan struct{} // closed when it is kept no longer
 }
@@ -25,9 +27,8 @@ type keptPlace struct {
 // suits reports whether a caller of a lock could stand there: what the document says of it would be
 // the same. It holds nothing else, and neither did the one before it.
 func (k *keptPlace) suits(name string, o acquireOptions) bool {
-	r := k.me.a.request
-	return r.Name == name && r.Mode == o.mode && r.Limit == o.limit && r.Why == o.why && k.me.a.label == o.label &&
-		k.me.a.term.Err() == nil
+	return k.name == name && k.o.mode == o.mode && k.o.limit == o.limit && k.o.why == o.why &&
+		k.o.label == o.label && k.term.Err() == nil
 }
 
 // take returns the oldest place that will do, which is kept no longer; nil if there is none.
@@ -45,39 +46,40 @@ func (p *keptPlaces) take(do func(*keptPlace) bool) *keptPlace {
 }
 
 // keep keeps the place of a caller whose time is up. Whatever ends that, if no other caller does,
-// takes the attempt out of the lock, granted or not. Until then it is one that is under way: Close
+// takes the session out of the lock, granted or not. Until then it is one that is under way: Close
 // waits for it.
-func (p *keptPlaces) keep(me *waiter, since time.Time) {
-	k := &keptPlace{me: me, since: since, taken: make(chan struct{})}
+func (p *keptPlaces) keep(c *call, since time.Time) {
+	k := &keptPlace{call: c, since: since, taken: make(chan struct{})}
 	p.mu.Lock()
 	p.places = append(p.places, k)
 	p.mu.Unlock()
 	go func() { // ends after a grace
-		timer := me.a.m.cfg.Clock.NewTimer(grace)
+		timer := c.m.cfg.Clock.NewTimer(grace)
 		defer timer.Stop()
 		select {
 		case <-k.taken:
 			return
 		case <-timer.C():
-		case <-me.a.m.closed:
-		case <-me.a.term.Done():
+		case <-c.m.closed:
+		case <-c.term.Done():
 		}
 		if p.take(func(one *keptPlace) bool { return one == k }) != nil {
-			me.a.undo()
-			me.end()
+			c.undo()
+			c.end()
 		}
 	}()
 }
 
-// goesOn takes over a place that a caller of this process has just given up, if there is one for
-// this call.
-func (w *waiting) goesOn(held int) *keptPlace {
-	if held > 0 {
-		return nil
+// goOn takes over the session of a caller of this process that has just given up, if there is one
+// for this call, and returns since when it stands in the line.
+func (c *call) goOn(holds []bson.ObjectID) (since time.Time, ok bool) {
+	if len(holds) > 0 {
+		return since, false
 	}
-	k := w.m.kept.take(func(k *keptPlace) bool { return k.suits(w.name, w.o) })
-	if k != nil {
-		k.me.a.parent, k.me.a.began, k.me.a.life = w.o.parent, w.o.began, w.o.life
+	k := c.m.kept.take(func(k *keptPlace) bool { return k.suits(c.name, c.o) })
+	if k == nil {
+		return since, false
 	}
-	return k
+	c.session = k.session
+	return k.since, true
 }

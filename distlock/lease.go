@@ -30,13 +30,6 @@ func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
 
-func (o *acquireOptions) checkLease() error {
-	if o.leased && (o.life < time.Millisecond || o.life > catalog.MaxTakeover) {
-		return fmt.Errorf("%w: Lease is %v; it must be 1ms to %v", ErrBadOption, o.life, catalog.MaxTakeover)
-	}
-	return nil
-}
-
 // A lease is the life of its own that a holding has. The zero life is none.
 type lease struct {
 	life     time.Duration
@@ -58,19 +51,19 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 // three pings must into that of a term.
 const leaseTrips = 3
 
-// beginLease sends the first renewal of a lock that the server has granted to this attempt, and
+// beginLease sends the first renewal of a lock that the server has granted to this call, and
 // returns its lease. A waiter that another process granted the lock learns of it at an unknown
 // time, so the life counts from here.
-func (a *attempt) beginLease(ctx context.Context) (*lease, error) {
+func (c *call) beginLease(ctx context.Context) (*lease, error) {
 	l := &lease{
-		life: a.life, hold: a.m.cfg.trustedFor(a.life), gone: make(chan struct{}), renewing: make(chan struct{}, 1),
+		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life), gone: make(chan struct{}), renewing: make(chan struct{}, 1),
 	}
 	for try := 1; ; try++ {
-		sent, err := a.m.renew(ctx, a.request.Session, l)
+		sent, err := c.m.renew(ctx, c.request.Session, l)
 		if err != nil {
 			return nil, err
 		}
-		took := clock.HolderElapsed(sent, a.m.cfg.Clock.Now())
+		took := clock.HolderElapsed(sent, c.m.cfg.Clock.Now())
 		if l.sent = sent; leaseTrips*took <= l.hold {
 			return l, nil
 		}
@@ -107,11 +100,8 @@ func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (sent 
 	return sent, err
 }
 
-// over says that the lease has run out; nil when it has not, or there is none.
+// over says that the lease has run out; nil when it has not.
 func (l *lease) over(c clock.Clock) error {
-	if l == nil {
-		return nil
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.overAt(c.Now())
@@ -231,13 +221,6 @@ func (h *holding) renew(ctx context.Context) error {
 		err = doubtful(err)
 	}
 	return err
-}
-
-// ended ends the watch of a lease, if there is one.
-func (l *lease) ended() {
-	if l != nil {
-		close(l.gone)
-	}
 }
 
 // watchLease ends the guard's context when its lease runs out, and tells of that, also if the

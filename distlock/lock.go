@@ -30,16 +30,11 @@ type DistributedLock struct {
 // more for the first try that finds the holder silent. A takeover adds three, a foreign holder
 // three reads, and the first acquisition of a name one, which raises the fence.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
-	o, err := l.prepare(ctx, opts)
+	c, err := l.prepare(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	o.bounded = false
-	ctx, done := l.m.calling(ctx, o)
-	defer done()
-	guard, err := l.try(ctx, o)
-	l.notAcquired(EventRefused, o, err)
-	return guard, err
+	return c.try(ctx)
 }
 
 // Lock acquires the lock and waits while others hold it, until ctx ends or as long as [WaitAtMost]
@@ -65,47 +60,14 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // embedded server. Releasing a shared lock or a permit costs two if this process has not entered
 // that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
-	o, err := l.prepare(ctx, opts)
+	c, err := l.prepare(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := l.m.calling(ctx, o)
-	defer done()
-	if o.bounded && o.wait == 0 {
-		guard, err := l.try(ctx, o)
-		l.notAcquired(EventRefused, o, err)
-		return guard, err
+	if c.o.bounded && c.o.wait == 0 {
+		return c.try(ctx)
 	}
-	guard, err := l.wait(ctx, o)
-	l.notAcquired(EventGaveUp, o, err)
-	return guard, err
-}
-
-// wait is Lock for a caller that has time.
-func (l *DistributedLock) wait(ctx context.Context, o acquireOptions) (*TryGuard, error) {
-	l.m.waits.Add(1)
-	defer l.m.waits.Add(-1)
-	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
-		return nil, err
-	}
-	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
-	defer w.leaveLocalLine()
-	for {
-		guard, err := w.queueOnce(ctx)
-		switch {
-		case guard != nil:
-			l.m.queue.HadTurn(l.name, guard.Fence())
-			return guard, nil
-		case ctx.Err() != nil:
-			return nil, w.ended(ctx, err)
-		case !worthWaiting(err):
-			return nil, err
-		}
-		w.last = err
-		if err := w.sleep(ctx); err != nil {
-			return nil, err
-		}
-	}
+	return c.wait(ctx)
 }
 
 // Holder returns who holds the lock, the first of several, or nil when nobody does. The answer may
@@ -119,57 +81,20 @@ func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	return &holders[0], nil
 }
 
-func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (acquireOptions, error) {
+// prepare makes a call, before any I/O.
+func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, error) {
 	if err := checkName(l.name); err != nil {
-		return acquireOptions{}, err
+		return nil, err
 	}
 	if err := usable(ctx); err != nil {
-		return acquireOptions{}, acquiring(l.name, err)
+		return nil, acquiring(l.name, err)
 	}
 	o, err := newAcquireOptions(opts)
-	o.parent, o.began = ctx, l.m.events.start()
-	return o, err
-}
-
-func (l *DistributedLock) try(ctx context.Context, o acquireOptions) (*TryGuard, error) {
-	a, err := l.m.begin(l.name, o)
 	if err != nil {
 		return nil, err
 	}
-	defer a.ended()
-	return a.run(ctx)
-}
-
-// worthWaiting reports whether an error may pass by itself.
-func worthWaiting(err error) bool {
-	var stopped *stoppedError
-	if errors.As(err, &stopped) {
-		return false
-	}
-	for _, passing := range []error{ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost} {
-		if errors.Is(err, passing) {
-			return true
-		}
-	}
-	return errors.Is(err, context.DeadlineExceeded) // of one command; the caller's is seen by sleep
-}
-
-// saysNothing reports whether an error of an acquisition says of neither the lock nor the server
-// anything, but only that the context of a command ended, in whatever words the store has for that.
-func saysNothing(err error) bool {
-	cause := Event{Err: err}.Cause()
-	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)
-}
-
-// usable refuses a context with which nothing could be done.
-func usable(ctx context.Context) error {
-	if ctx == nil {
-		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	o.parent, o.began = ctx, l.m.cfg.Clock.Now().Mono
+	return &call{m: l.m, name: l.name, o: o}, nil
 }
 
 // Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context,

@@ -30,9 +30,9 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	if err := usable(ctx); err != nil {
 		return nil, fmt.Errorf("distlock: acquire %d locks: %w", len(names), err)
 	}
-	o.parent, o.began = ctx, m.events.start()
+	o.parent, o.began = ctx, m.cfg.Clock.Now().Mono
 	fail := func(name string, err error) error {
-		m.Lock(name).notAcquired(EventGaveUp, o, err)
+		(&call{m: m, name: name, o: o}).notAcquired(EventGaveUp, err)
 		return err
 	}
 	for _, name := range names {
@@ -127,37 +127,4 @@ func (g *Guards) Release() error {
 	errs := make([]error, len(g.guards))
 	sideBySide(len(errs), func(i int) { errs[i] = g.guards[len(errs)-1-i].Release() })
 	return errors.Join(errs...)
-}
-
-// releaseParallel bounds how many locks are released at a time.
-const releaseParallel = 16
-
-// sideBySide calls do for the numbers below n, up to releaseParallel at a time. A panic of one is
-// the caller's, when the others are done.
-func sideBySide(n int, do func(i int)) {
-	var workers sync.WaitGroup
-	next, panics := make(chan int), make(chan any, n)
-	one := func(i int) {
-		defer func() {
-			if p := recover(); p != nil {
-				panics <- p
-			}
-		}()
-		do(i)
-	}
-	for range min(releaseParallel, n) {
-		workers.Go(func() {
-			for i := range next {
-				one(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
-	if len(panics) > 0 {
-		panic(<-panics)
-	}
 }

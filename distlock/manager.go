@@ -117,12 +117,18 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.life, m.end = context.WithCancel(context.Background())
 	m.owned = newOwned(m)
+	var pingerTold pinger.Told
+	var judgeTold contend.Told
+	if m.events != nil {
+		told := &background{m.events, m.Process, func() time.Duration { return m.pinger.Stats().Skew }}
+		pingerTold, judgeTold = told, told
+	}
 	m.pinger, err = pinger.New(ctx, pinger.Config{
 		Store: s.pings, Owner: m.owned,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
 		PruneAge: max(pruneAge, cfg.Takeover), PruneEvery: pruneEvery, PruneLocks: cfg.PruneLocks,
-		Logger: cfg.Logger, Told: m.pingerTold(),
+		Logger: cfg.Logger, Told: pingerTold,
 	})
 	if err != nil {
 		return nil, err
@@ -142,7 +148,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	})
 	m.watch = newWatch(m)
 	m.judge.Granted = m.queue.Deliver
-	m.judge.Told = m.judgeTold()
+	m.judge.Told = judgeTold
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -272,9 +278,6 @@ func (m *Manager) waitForLoops(ctx context.Context) {
 	}
 }
 
-// errTimeUp is the cause with which a context ends when the time of WaitAtMost is up.
-var errTimeUp = errors.New("the time is up")
-
 // calling returns the context of the commands of a call that acquires: it ends with ctx, when the
 // time of WaitAtMost is up, and when Close is done.
 func (m *Manager) calling(ctx context.Context, o acquireOptions) (context.Context, func()) {
@@ -300,15 +303,6 @@ func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// givingBack returns the context for giving locks back: ctx, and if that has ended already one that
-// lasts for one command.
-func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
-	if ctx.Err() == nil {
-		return ctx, func() {}
-	}
-	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
-}
-
 // within returns a context that ends with ctx, and when d has passed by the Manager's clock.
 func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -324,19 +318,27 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 	return ctx, func() { cancel(nil) }
 }
 
-// releaseAll releases the guards. What fails is on the late-release list afterwards, which the
-// pinger tries once more and reports.
-func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
-	sideBySide(len(holds), func(i int) { m.releaseAtClose(ctx, holds[i]) })
+// loops are the background loops of a Manager. None begins once they are waited for, so that
+// whatever was acquired too late for Close leaves nothing behind.
+type loops struct {
+	mu   sync.Mutex // guards over, and beginning against it
+	over bool
+	wg   sync.WaitGroup
 }
 
-func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
-	defer func() {
-		if recover() != nil { // a logger or a store that panics must not end the program
-			m.pinger.ReleaseLater(h.session, h.term)
-		}
-	}()
-	if err := h.release(ctx, ErrClosed); err != nil {
-		m.log.Debug().Err(err).Msg("release at close")
+// Go runs a loop in the background, unless the loops are waited for already.
+func (l *loops) Go(run func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.wg.Go(run)
 	}
+}
+
+// Wait lets no further loop begin, and waits until all have ended.
+func (l *loops) Wait() {
+	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
+	l.wg.Wait()
 }

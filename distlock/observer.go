@@ -2,15 +2,13 @@ package distlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/catalog"
-	"mongodlm/internal/clock"
+	"mongodlm/pinger"
 )
 
 // An Observer is told what happens to the locks of a Manager, for metrics, spans and histories. One
@@ -131,54 +129,53 @@ type Event struct {
 	Err      error
 }
 
-// An emitter is where every event passes.
-type emitter struct {
-	clock     clock.Clock
-	log       zerolog.Logger
-	observers []Observer
-	panicked  atomic.Bool // one was recovered, and logged
+// The words for the end of a context.
+const canceled, closed = "canceled", "closed"
+
+// causes are the words of [Event.Cause]. An error may match several: the first counts.
+var causes = []struct {
+	err  error
+	word string
+}{
+	{ErrDeadlock, "deadlock"},
+	{ErrPermitMismatch, "permits"},
+	{ErrNoHeartbeat, "no heartbeat"},
+	{ErrOutcomeUnknown, "unknown"},
+	{ErrMalformed, "malformed"},
+	{pinger.ErrCondemned, "condemned"},
+	{pinger.ErrForked, "ping changed"},
+	{pinger.ErrLapsed, "no ping"},
+	{ErrLeaseExpired, "lease"},
+	{errDocumentGone, "removed"},
+	{ErrLockLost, "taken"},
+	{ErrUnavailable, "unavailable"},
+	{ErrClosed, closed},
+	{context.Canceled, canceled},
+	{context.DeadlineExceeded, canceled},
+	{errTimeUp, canceled},
+	{ErrHeld, "held"},
 }
 
-func newEmitter(o Observer, c clock.Clock, log zerolog.Logger) *emitter {
-	all, _ := Observers(o).(observers)
-	return &emitter{clock: c, log: log, observers: all}
-}
-
-// on reports whether there is anybody to tell. What an event is made of is gathered only then.
-func (e *emitter) on() bool { return len(e.observers) > 0 }
-
-// start is the time from which an event's Waited or Held will be counted.
-func (e *emitter) start() time.Duration {
-	if !e.on() {
-		return 0
+// Cause returns what Err is in one word of a fixed few, for a label; "" when it is nil.
+//
+//   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
+//     heartbeat"
+//   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a
+//     twin, or by hand), "lease", "taken" (another has the lock), "removed"
+//   - of any command: "unavailable", "unknown" (its outcome), "denied" (a privilege), "malformed",
+//     "closed", "other"
+func (e Event) Cause() string {
+	if e.Err == nil {
+		return ""
 	}
-	return e.clock.Now().Mono
-}
-
-// emit tells all observers of an event that began at start.
-func (e *emitter) emit(ctx context.Context, event Event) {
-	event.At = e.clock.Now().Wall
-	for _, o := range e.observers {
-		e.tell(ctx, o, event)
-	}
-}
-
-func (e *emitter) tell(ctx context.Context, o Observer, event Event) {
-	defer func() {
-		r := recover()
-		if r == nil || e.panicked.Swap(true) {
-			return
+	for _, c := range causes {
+		if errors.Is(e.Err, c.err) {
+			return c.word
 		}
-		defer func() { _ = recover() }() // nor may a logger that panics break a lock
-		e.log.Error().Stringer("event", event.Kind).Str("panic", catalog.Printable(fmt.Sprint(r), 400)).
-			Msg("an observer panicked")
-	}()
-	if c, ok := o.(contextObserver); ok {
-		c.ObserveContext(ctx, event)
-		return
 	}
-	o.Observe(event)
+	var denied *PrivilegeError
+	if errors.As(e.Err, &denied) {
+		return "denied"
+	}
+	return "other"
 }
-
-// since returns how long ago start was.
-func (e *emitter) since(start time.Duration) time.Duration { return e.clock.Now().Mono - start }

@@ -33,7 +33,7 @@ type acquireOptions struct {
 	says    bool // the caller says what it holds
 	life    time.Duration
 	leased  bool
-	began   time.Duration // monotonic time of the call, if somebody observes
+	began   time.Duration // monotonic time of the call
 }
 
 type optionFunc func(*acquireOptions)
@@ -112,8 +112,8 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 		}
 		o.limit = int32(o.limits)
 	}
-	if err := o.checkLease(); err != nil {
-		return o, err
+	if o.leased && (o.life < time.Millisecond || o.life > catalog.MaxTakeover) {
+		return o, fmt.Errorf("%w: Lease is %v; it must be 1ms to %v", ErrBadOption, o.life, catalog.MaxTakeover)
 	}
 	for _, g := range o.holding {
 		if g == nil {
@@ -141,6 +141,17 @@ func checkName(name string) error {
 	}
 	if problem := badText(name, maxName); problem != "" {
 		return fmt.Errorf("%w: it %s", ErrBadName, problem)
+	}
+	return nil
+}
+
+// usable refuses a context with which nothing could be done.
+func usable(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/transition"
 	"mongodlm/pinger"
 )
 
@@ -25,7 +24,7 @@ type ownedSessions struct {
 	attempts map[bson.ObjectID]bool // entered before the command is sent
 	holds    map[bson.ObjectID]*holding
 	breaks   []lockBreak            // while attempts were under way
-	ended    map[bson.ObjectID]bool // since Sweep; nil outside of a sweep
+	ended    map[bson.ObjectID]bool // since Sweep: the store's answer may still show them; nil outside of a sweep
 	dropped  []*holding             // their guards were dropped without Release
 	idle     chan struct{}          // closed when attempts is empty; nil when nobody waits for that
 }
@@ -48,7 +47,9 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.attempts, ts)
-	t.note(ts)
+	if t.ended != nil {
+		t.ended[ts] = true
+	}
 	if len(t.attempts) > 0 {
 		return
 	}
@@ -59,24 +60,21 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	}
 }
 
-func (t *ownedSessions) add(h *holding) {
+// add enters what an attempt has acquired, and reports whether an operator broke it since the
+// attempt began.
+func (t *ownedSessions) add(h *holding) (broken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.holds[h.session.TS] = h
+	return slices.ContainsFunc(t.breaks, func(b lockBreak) bool { return b.of(h) })
 }
 
 func (t *ownedSessions) remove(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.holds, h.session.TS)
-	t.note(h.session.TS)
-}
-
-// note keeps a session that ended during a sweep: the store's answer may still show it. The caller
-// holds mu.
-func (t *ownedSessions) note(ts bson.ObjectID) {
 	if t.ended != nil {
-		t.ended[ts] = true
+		t.ended[h.session.TS] = true
 	}
 }
 
@@ -190,7 +188,7 @@ func (t *ownedSessions) Sweep() {
 			Msg("guard was dropped without Release")
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
 		h.tellLoss()
-		h.over(EventDropped, 0, nil)
+		h.tell(EventDropped, 0, nil)
 		t.m.pinger.ReleaseLater(h.session, h.term)
 		t.remove(h)
 	}
@@ -248,22 +246,4 @@ func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding)
 		}
 	}
 	return lost
-}
-
-// isBroken reports whether what an attempt has acquired was broken since the attempt began.
-func (t *ownedSessions) isBroken(h *holding) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.breaks, func(b lockBreak) bool { return b.of(h) })
-}
-
-// ReleaseInStore takes a session out of its lock and tells the waiters of this Manager what is
-// granted to them by it.
-func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
-	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
-	t.m.queue.Deliver(grants)
-	if err == nil && len(grants) == 0 { // else the grants say so
-		t.m.queue.Opened(s.Name)
-	}
-	return err
 }

@@ -25,44 +25,44 @@ import (
 //
 // Errors: those of Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits] and [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
-	o, err := l.prepare(ctx, opts)
+	c, err := l.prepare(ctx, opts)
 	if err != nil {
 		return err
 	}
-	if o.mode != catalog.Exclusive {
+	if c.o.mode != catalog.Exclusive {
 		return fmt.Errorf("%w: a lock of a transaction is exclusive; leave Shared and Permits out",
 			ErrBadOption)
 	}
-	if o.leased {
+	if c.o.leased {
 		return fmt.Errorf("%w: a lock of a transaction lives as long as that; leave Lease out", ErrBadOption)
 	}
-	if err := l.m.standsInOwnWay(ctx, l.name, o); err != nil {
+	if err := c.m.standsInOwnWay(ctx, c.name, c.o); err != nil {
 		return err
 	}
-	ctx, done := l.m.calling(ctx, o)
+	ctx, done := c.m.calling(ctx, c.o)
 	defer done()
-	w := &waiting{m: l.m, o: o, name: l.name, pause: l.m.cfg.Poll}
-	defer w.leaveLocalLine()
+	c.pause = c.m.cfg.Poll
+	defer c.leaveLocalLine()
 	for {
-		err := l.enterTransaction(ctx, o)
+		err := c.enterTransaction(ctx)
 		if err == nil {
 			return nil
 		}
 		var again *againError
 		switch {
-		case ctx.Err() != nil && o.parent.Err() == nil: // no label: the driver must not run it again
+		case ctx.Err() != nil && c.o.parent.Err() == nil: // no label: the driver must not run it again
 			if !errors.Is(err, ErrHeld) || errors.As(err, &again) {
 				err = withoutLabel(err)
 			}
-			return w.ended(ctx, err)
-		case !errors.Is(err, ErrHeld), errors.As(err, &again), o.bounded && o.wait == 0:
+			return c.stoppedBy(ctx, err)
+		case !errors.Is(err, ErrHeld), errors.As(err, &again), c.o.bounded && c.o.wait == 0:
 			return err
 		}
-		w.last = err
-		if w.place == nil {
-			w.place = l.m.queue.Aside(l.name, w.party(ctx))
+		c.last = err
+		if c.place == nil {
+			c.place = c.m.queue.Join(c.name, c.party(ctx), true)
 		}
-		if err := w.sleep(ctx); err != nil {
+		if err := c.sleep(ctx); err != nil {
 			return err
 		}
 	}
@@ -70,16 +70,15 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 
 // enterTransaction looks from outside of the transaction, and enters the lock inside of it if it is
 // free: a transaction reads one picture only, so waiting in it would be of no use.
-func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions) error {
-	a, err := l.m.begin(l.name, o)
-	if err != nil {
+func (c *call) enterTransaction(ctx context.Context) error {
+	if err := c.begin(catalog.Try); err != nil {
 		return err
 	}
-	defer a.ended()
+	defer c.m.owned.attemptEnded(c.request.TS)
 	fail := func(err error) error {
-		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(l.name), err)
+		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(c.name), err)
 	}
-	s, err := l.m.judge.Look(ctx, l.name)
+	s, err := c.m.judge.Look(ctx, c.name)
 	if err != nil {
 		return fail(err)
 	}
@@ -87,15 +86,15 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 		return fail(err)
 	}
 	if !s.Free() || s.Lock != nil && len(s.Lock.Waiters) > 0 {
-		if err := l.clearDead(ctx, s); err != nil {
+		if err := c.clearDead(ctx, s); err != nil {
 			return err
 		}
 	}
-	_, err = l.m.locks.EnterTransaction(ctx, a.request)
+	_, err = c.m.locks.EnterTransaction(ctx, c.request)
 	switch {
 	case errors.Is(err, catalog.ErrNotFree):
 		return &againError{fmt.Errorf("%w: the transaction began before the lock was free; run it "+
-			"again: %w", l.m.heldError(s), err)}
+			"again: %w", c.heldError(s), err)}
 	case err != nil:
 		return fail(err)
 	}
@@ -104,19 +103,19 @@ func (l *DistributedLock) enterTransaction(ctx context.Context, o acquireOptions
 
 // clearDead takes the dead out of the way, and returns a *HeldError when others are, or a
 // *PermitMismatchError when one of them lives and it is a semaphore.
-func (l *DistributedLock) clearDead(ctx context.Context, s contend.Scene) error {
-	_, err := l.m.judge.EvictDead(ctx, s, len(s.Judged))
+func (c *call) clearDead(ctx context.Context, s contend.Scene) error {
+	_, err := c.m.judge.EvictDead(ctx, s, len(s.Judged))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
-		return acquiring(l.name, err)
+		return acquiring(c.name, err)
 	}
 	if !slices.ContainsFunc(s.Judged, func(one contend.Judged) bool { return !one.Dead() }) {
 		return nil
 	}
-	l.m.judge.Keep(s)
+	c.m.judge.Keep(s)
 	if other := s.OtherLimit(0); other != nil && !s.Silent(0) {
-		return acquiring(l.name, other)
+		return acquiring(c.name, other)
 	}
-	return l.m.heldError(s)
+	return c.heldError(s)
 }
 
 // withoutLabel is an error that has no label of the driver's, and matches of our errors what it

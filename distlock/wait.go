@@ -12,271 +12,186 @@ import (
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/contend"
 	"mongodlm/internal/waitqueue"
+	"mongodlm/pinger"
 )
 
-// waiting is one call of Lock.
-type waiting struct {
-	m     *Manager
-	o     acquireOptions
-	name  string
-	pause time.Duration
-	last  error            // why it waits
-	place *waitqueue.Place // among those of this process who have yet to enter the document
-	stood time.Time        // since when it stood in the line, if its place was taken out; the server's clock
+// This file is one call of Lock that waits, in the order in which it happens: its turn among those
+// of this process, a place in the line of the document, the grant, and how it ends without.
 
-	refusals int  // since the last pause outside of the line
-	kept     bool // its place in the line is kept for another call, see keptPlaces
-}
-
-// A waiter is one session of a call: it waits for its turn, for room, and in a line.
-type waiter struct {
-	*waitqueue.Waiter
-	a        *attempt
-	doubtful bool // the outcome of an entering is not known
-}
-
-// end ends the session of a waiter, whatever became of it.
-func (w *waiter) end() {
-	w.a.m.queue.Exit(w.Waiter)
-	w.a.ended()
-}
-
-// held says who is in the way of a waiter, as far as it knows.
-func (w *waiter) held() *HeldError {
-	s := w.Scene()
-	if s == nil {
-		return &HeldError{Name: w.a.request.Name, PingAge: -1, Reason: "its line could not be entered"}
+// wait acquires the lock for a caller that has time.
+func (c *call) wait(ctx context.Context) (g *TryGuard, err error) {
+	ctx, done := c.m.calling(ctx, c.o)
+	defer done()
+	defer func() {
+		if err != nil {
+			c.notAcquired(EventGaveUp, err)
+		}
+	}()
+	c.m.waits.Add(1)
+	defer c.m.waits.Add(-1)
+	if err := c.m.standsInOwnWay(ctx, c.name, c.o); err != nil {
+		return nil, err
 	}
-	return w.a.m.heldError(*s)
-}
-
-// fateOf is the error of a waiter that must not stand in the line any longer.
-func (w *waiter) fateOf(f waitqueue.Fate) error {
-	switch {
-	case f.Circle != nil:
-		return &DeadlockError{Name: w.a.request.Name, Chain: f.Circle}
-	case f.Removed:
-		e := w.held()
-		e.Reason = "its place in the line was removed"
-		return e
-	}
-	return acquiring(w.a.request.Name, f.Err)
-}
-
-// note tells the log how a command of a wait went. What its caller is told is no failure, and of a
-// lost heartbeat the pinger tells.
-func (w *waiting) note(ctx context.Context, err error) {
-	if errors.Is(err, ErrNoHeartbeat) {
-		return
-	}
-	if errors.Is(err, ErrHeld) || refused(err) || waitqueue.Hopeless(err) {
-		err = nil
-	}
-	w.m.calls.Note(ctx, err)
-}
-
-// stand waits until the place is the first of its line, and returns why there will be no turn.
-func (w *waiting) stand(ctx context.Context) error {
-	select {
-	case <-w.place.Turn:
-		return nil
-	default:
-	}
-	select {
-	case <-w.place.Turn:
-		return nil
-	case circle := <-w.place.Circle:
-		return &DeadlockError{Name: w.name, Chain: circle}
-	case <-ctx.Done():
-		return w.stopped(context.Cause(ctx))
-	case <-w.m.closed:
-		return w.stopped(ErrClosed)
-	}
-}
-
-// stopped is the error of a wait that was ended from outside: it matches the cause and the last
-// reason for waiting. When the time of WaitAtMost was up the reason is all that is to be said.
-func (w *waiting) stopped(cause error) error {
-	last := w.reason()
-	switch {
-	case errors.Is(cause, errTimeUp) && last == nil:
-		return &HeldError{Name: w.name, PingAge: -1, Reason: "the time was up first"}
-	case errors.Is(cause, errTimeUp):
-		return last
-	case last == nil:
-		return &stoppedError{acquireError{text: acquirePrefix(w.name) + plain(cause), causes: []error{cause}}}
-	}
-	return &stoppedError{acquireError{
-		text:   acquirePrefix(w.name) + plain(cause) + " while waiting: " + reasonText(w.name, last),
-		causes: []error{cause, last},
-	}}
-}
-
-// A stoppedError ends the call.
-type stoppedError struct{ acquireError }
-
-// ended is the error of a call whose context has ended, and err what the last step said. What that
-// knows of the lock, or of an outcome, counts.
-func (w *waiting) ended(ctx context.Context, err error) error {
-	var stopped *stoppedError
-	switch {
-	case errors.As(err, &stopped):
-		return err
-	case saysNothing(err):
-	case w.last == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrOutcomeUnknown):
-		w.last = err
-	}
-	return w.stopped(context.Cause(ctx))
-}
-
-// reason is why it waits; nil when nothing is known of that yet.
-func (w *waiting) reason() error {
-	if w.last == nil && w.place != nil && !w.place.First() {
-		return &HeldError{Name: w.name, PingAge: -1, Reason: "others of this process stand before it"}
-	}
-	return w.last
-}
-
-// leaveLocalLine gives up the place before the document.
-func (w *waiting) leaveLocalLine() {
-	if w.place != nil {
-		w.m.queue.Leave(w.place)
-		w.place = nil
-	}
-}
-
-// sleep pauses after a failure, which is in last, and returns why there will be no other try. The
-// pauses grow.
-func (w *waiting) sleep(ctx context.Context) error {
-	w.note(ctx, w.last)
-	pause := w.m.pinger.Jitter(w.pause, 0.2)
-	w.pause = min(w.pause+w.pause/2, w.m.cfg.PollMax)
-	timer := w.m.cfg.Clock.NewTimer(pause)
-	defer timer.Stop()
-	var told <-chan []string
-	if w.place != nil {
-		told = w.place.Circle
-	}
-	select {
-	case <-timer.C():
-		return nil
-	case circle := <-told:
-		return &DeadlockError{Name: w.name, Chain: circle}
-	case <-ctx.Done():
-		return w.stopped(context.Cause(ctx))
-	case <-w.m.closed:
-		return w.stopped(ErrClosed)
-	}
-}
-
-// holds are the sessions that the caller holds while it waits.
-func (w *waiting) holds(ctx context.Context) []bson.ObjectID { return sessions(owned(ctx, w.o)) }
-
-// party is the caller as it would stand in a line.
-func (w *waiting) party(ctx context.Context) catalog.Participant {
-	return catalog.Participant{
-		Process: w.m.Process(), Who: w.m.Process() + ":" + w.o.label, Why: w.o.why,
-		Mode: w.o.mode, Limit: w.o.limit, Holds: w.holds(ctx),
+	c.pause = c.m.cfg.Poll
+	defer c.leaveLocalLine()
+	for {
+		guard, err := c.queueOnce(ctx)
+		switch {
+		case guard != nil:
+			c.m.queue.HadTurn(c.name, guard.Fence())
+			return guard, nil
+		case ctx.Err() != nil:
+			return nil, c.stoppedBy(ctx, err)
+		case !worthWaiting(err):
+			return nil, err
+		}
+		c.last = err
+		if err := c.sleep(ctx); err != nil {
+			return nil, err
+		}
 	}
 }
 
 // queueOnce is one stay in the line, from entering it to a guard or an error.
-func (w *waiting) queueOnce(ctx context.Context) (g *TryGuard, err error) {
-	if w.place == nil {
-		w.place = w.m.queue.Join(w.name, w.party(ctx))
+func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
+	if c.place == nil {
+		c.place = c.m.queue.Join(c.name, c.party(ctx), false)
 	}
-	if err := w.stand(ctx); err != nil {
-		return nil, err
-	}
-	holds := w.holds(ctx)
-	if k := w.goesOn(len(holds)); k != nil {
-		defer func() { w.over(k.me, g) }()
-		w.leaveLocalLine()
-		return w.await(ctx, k.me, k.since)
-	}
-	a, err := w.m.begin(w.name, w.o)
-	if err != nil {
-		return nil, err
-	}
-	a.line = catalog.Queue
-	a.request.Holds = holds
-	if a.lastTurn = w.m.queue.LastTurn(w.name); a.lastTurn > 0 {
-		a.request.Behind = behind(0)
-	}
-	a.request.Since, w.stood = w.stood, time.Time{}
-	me := &waiter{Waiter: waitqueue.NewWaiter(&a.request), a: a}
-	w.m.queue.Enter(me.Waiter)
-	defer func() { w.over(me, g) }()
-	lock, guard, err := w.enter(ctx, me)
-	if me.doubtful {
-		w.m.pinger.Doubt(a.term) // an earlier copy may be applied after all is over
-	}
-	switch {
-	case guard != nil:
-		return guard, nil
-	case err != nil:
-		if me.doubtful {
-			a.undo()
+	if !c.place.First() {
+		if _, err := c.idle(ctx, -1, c.place.Turn, nil); err != nil {
+			return nil, err
 		}
-		return nil, err
 	}
-	w.leaveLocalLine()
-	if mine, got := lock.HeldBy(a.request.TS); got {
-		for _, g := range lock.Grants {
-			if g.TS == mine.TS && g.Evidence != "" { // in its turn, before a reply told of the line
-				g.Fence = mine.Fence
-				return a.granted(ctx, g)
-			}
+	holds := c.holds(ctx)
+	since, stands := c.goOn(holds)
+	if !stands {
+		if err := c.begin(catalog.Queue); err != nil {
+			return nil, err
 		}
-		return a.newGuard(ctx, a.mine(lock), "")
+		c.request.Holds = holds
+		if c.lastTurn = c.m.queue.LastTurn(c.name); c.lastTurn > 0 {
+			c.request.Behind = behind(0)
+		}
+		c.request.Since, c.stood = c.stood, time.Time{}
+		c.waiter = c.m.queue.Enter(c.request)
 	}
-	w.m.queue.Stands(me.Waiter, lock)
-	mine, _ := lock.WaitedBy(a.request.TS)
-	return w.await(ctx, me, mine.Since)
+	defer func() {
+		if s := c.waiter.Scene(); g == nil && s != nil {
+			c.m.judge.Keep(*s)
+		}
+		if !c.kept {
+			c.end()
+		}
+	}()
+	if !stands {
+		if since, g, err = c.enter(ctx); g != nil || err != nil {
+			return g, err
+		}
+	}
+	c.leaveLocalLine()
+	return c.await(ctx, since)
 }
 
-// over ends a stay, which brought a guard or none.
-func (w *waiting) over(me *waiter, g *TryGuard) {
-	if s := me.Scene(); g == nil && s != nil {
-		w.m.judge.Keep(*s)
+// end ends the session of a call that waits, whatever became of it.
+func (c *call) end() {
+	c.m.queue.Exit(c.waiter)
+	c.m.owned.attemptEnded(c.request.TS)
+}
+
+// holds are the sessions that the caller holds while it waits, as far as a waiter's entry names
+// them.
+func (c *call) holds(ctx context.Context) (named []bson.ObjectID) {
+	own := owned(ctx, c.o)
+	for _, h := range own[:min(len(own), maxHolds)] {
+		named = append(named, h.session.TS)
 	}
-	if !w.kept {
-		me.end()
+	return named
+}
+
+// party is the caller as it would stand in a line.
+func (c *call) party(ctx context.Context) catalog.Participant {
+	return catalog.Participant{
+		Process: c.m.Process(), Who: c.m.Process() + ":" + c.o.label, Why: c.o.why,
+		Mode: c.o.mode, Limit: c.o.limit, Holds: c.holds(ctx),
 	}
 }
 
-// The last places of a line are for those who have waited for longest: a process that had a turn
-// takes the last of them only turnsAPlace turns after it, one of them more for each so many turns.
-// The fence counts the turns. Otherwise a caller that comes back at once would find the place just
-// become free before those who look for one, for ever.
-const (
-	lastPlaces  = catalog.ReservedPlaces / 2
-	turnsAPlace = catalog.MaxWaiters / 2
-)
-
-// behind is behind how many others a process may stand in line, so many turns after its own: fewer
-// than none when the document was made anew meanwhile.
-func behind(turns int64) int {
-	if turns < 0 {
-		return catalog.MaxWaiters
+// leaveLocalLine gives up the place before the document.
+func (c *call) leaveLocalLine() {
+	if c.place != nil {
+		c.m.queue.Leave(c.place)
+		c.place = nil
 	}
-	return catalog.MaxWaiters - lastPlaces + int(min(turns/turnsAPlace, lastPlaces))
 }
 
 // enter takes the lock or a place in its line, and waits outside of the document as long as there
-// is none. A guard is that of a lock which it took over from the dead.
-func (w *waiting) enter(ctx context.Context, me *waiter) (lock catalog.Lock, g *TryGuard, err error) {
-	for ; ; w.place.SetShut(false) {
-		if !w.place.Shut() {
-			lock, err = w.tryToEnter(ctx, me)
-			w.place.SetShut(refused(err) || !lock.RoomFor(me.a.request))
+// is none. It returns a guard, or since when the session stands in the line, by the server's clock.
+func (c *call) enter(ctx context.Context) (since time.Time, g *TryGuard, err error) {
+	var lock catalog.Lock
+	for {
+		if !c.place.Line.Shut.Load() {
+			lock, err = c.tryToEnter(ctx)
+			c.place.Line.Shut.Store(refused(err) || !lock.RoomFor(c.request))
 			if !refused(err) {
-				return lock, nil, err
+				break
 			}
-			w.refusals++
+			c.refusals++
 		}
-		if g, err = w.pollFullLine(ctx, me, err); !errors.Is(err, errFree) {
-			return lock, g, err
+		if g, err = c.pollFullLine(ctx, err); !errors.Is(err, errFree) {
+			break
+		}
+		c.place.Line.Shut.Store(false)
+	}
+	if c.doubtful {
+		c.m.pinger.Doubt(c.term) // an earlier copy may be applied after all is over
+	}
+	if err != nil && c.doubtful {
+		c.undo()
+	}
+	if err != nil || g != nil {
+		return since, g, err
+	}
+	c.leaveLocalLine()
+	mine, got := lock.HeldBy(c.request.TS)
+	if !got {
+		c.m.queue.Stands(c.waiter, lock)
+		mine, _ = lock.WaitedBy(c.request.TS)
+		return mine.Since, nil, nil
+	}
+	for _, grant := range lock.Grants {
+		if grant.TS == mine.TS && grant.Evidence != "" { // in its turn, before a reply told of the line
+			grant.Fence = mine.Fence
+			g, err = c.granted(ctx, grant)
+			return since, g, err
+		}
+	}
+	g, err = c.newGuard(ctx, c.mine(lock), "")
+	return since, g, err
+}
+
+// tryToEnter asks the server for the lock or a place in its line until it answers. Entering again
+// is harmless, so an unknown outcome is asked for by doing it again. Its errors are those with
+// which the server refused, see refused, and those of waiting.
+func (c *call) tryToEnter(ctx context.Context) (catalog.Lock, error) {
+	for {
+		lock, _, err := c.m.locks.Apply(ctx, transition.Enter{Request: c.request, How: c.how})
+		if err == nil || refused(err) {
+			c.note(ctx, nil)
+			return lock, err
+		}
+		c.doubtful = c.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
+		if c.doubtful {
+			err = doubtful(err)
+		}
+		failed := acquiring(c.name, err)
+		if ctx.Err() == nil || !saysNothing(err) {
+			c.last = failed
+		}
+		if !worthWaiting(err) || c.term.Err() != nil {
+			return lock, failed
+		}
+		if err := c.sleep(ctx); err != nil {
+			return lock, err
 		}
 	}
 }
@@ -289,138 +204,234 @@ func (w *waiting) enter(ctx context.Context, me *waiter) (lock catalog.Lock, g *
 //
 // refusal is what the server said last. After two refusals in a row it pauses even if the
 // look shows room.
-func (w *waiting) pollFullLine(ctx context.Context, me *waiter, refusal error) (*TryGuard, error) {
+func (c *call) pollFullLine(ctx context.Context, refusal error) (*TryGuard, error) {
 	for {
-		sent := w.m.cfg.Clock.Now().Mono
-		guard, s, err := me.a.contend(ctx)
+		sent := c.m.cfg.Clock.Now().Mono
+		guard, s, err := c.contend(ctx)
 		still := s.Still()
 		switch {
-		case errors.Is(err, errFree) && w.refusals > 1:
-			err, still = w.refusedAs(s, refusal), sent-w.place.Since
+		case errors.Is(err, errFree) && c.refusals > 1:
+			err, still = c.refusedAs(s, refusal), sent-c.place.Since()
 		case errors.Is(err, ErrHeld):
-		case errors.Is(err, ErrPermitMismatch) && s.Silent(w.o.limit):
+		case errors.Is(err, ErrPermitMismatch) && s.Silent(c.o.limit):
 		default:
 			return guard, err
 		}
-		w.last, w.refusals = err, 0
-		w.note(ctx, nil)
-		pause := w.m.queue.OutsidePause(still, w.m.cfg.Clock.Now().Mono-sent)
-		if err := w.linger(ctx, me, pause); err != nil {
-			if !errors.Is(err, errFree) {
-				w.m.judge.Keep(s)
-			}
+		c.last, c.refusals = err, 0
+		c.note(ctx, nil)
+		pause := c.m.queue.OutsidePause(still, c.m.cfg.Clock.Now().Mono-sent)
+		switch room, err := c.idle(ctx, pause, c.place.Line.Room, c.term); {
+		case err != nil:
+			c.m.judge.Keep(s)
 			return nil, err
+		case room: // a session of this process made it
+			return nil, errFree
 		}
 	}
 }
 
 // refusedAs words what the server refused, where a look shows no reason for it.
-func (w *waiting) refusedAs(s contend.Scene, refusal error) error {
+func (c *call) refusedAs(s contend.Scene, refusal error) error {
 	if errors.Is(refusal, ErrPermitMismatch) {
-		return acquiring(w.name, refusal)
+		return acquiring(c.name, refusal)
 	}
-	e := w.m.heldError(s)
+	e := c.heldError(s)
 	e.Reason = "its line is full"
 	return e
 }
 
-// linger pauses between two looks from outside. It returns nil for another look, errFree when a
-// session of this process made room, or why the wait is over.
-func (w *waiting) linger(ctx context.Context, me *waiter, pause time.Duration) error {
-	timer := w.m.cfg.Clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-w.place.Room():
-		return errFree
-	case circle := <-w.place.Circle:
-		return &DeadlockError{Name: w.name, Chain: circle}
-	case <-ctx.Done():
-		return w.stopped(context.Cause(ctx))
-	case <-w.m.closed:
-		return w.stopped(ErrClosed)
-	case <-me.a.term.Done():
-		return w.termOver(me)
+// sleep pauses after a failure, which is in last, and returns why there will be no other try. The
+// pauses grow.
+func (c *call) sleep(ctx context.Context) error {
+	c.note(ctx, c.last)
+	pause := c.m.pinger.Jitter(c.pause, 0.2)
+	c.pause = min(c.pause+c.pause/2, c.m.cfg.PollMax)
+	_, err := c.idle(ctx, pause, nil, nil)
+	return err
+}
+
+// idle waits outside of the document for a time, without end if it is negative, until it is woken,
+// or until the term that it stands under is over, and returns why the wait is over, if it is.
+func (c *call) idle(ctx context.Context, pause time.Duration, wake <-chan struct{}, term *pinger.Term) (
+	woken bool, err error,
+) {
+	var up <-chan time.Time
+	if pause >= 0 {
+		timer := c.m.cfg.Clock.NewTimer(pause)
+		defer timer.Stop()
+		up = timer.C()
 	}
-}
-
-// termOver is the error of a wait in which the process lost its heartbeat: others may take it for
-// dead, and its places with it. It goes to the end of the line.
-func (w *waiting) termOver(me *waiter) error {
-	return acquiring(w.name, fmt.Errorf("%w: %w", ErrNoHeartbeat, me.a.term.Err()))
-}
-
-// tryToEnter asks the server for the lock or a place in its line until it answers. Entering again
-// is harmless, so an unknown outcome is asked for by doing it again. Its errors are those with
-// which the server refused, see refused, and those of waiting.
-func (w *waiting) tryToEnter(ctx context.Context, me *waiter) (catalog.Lock, error) {
-	for {
-		lock, _, err := w.m.locks.Apply(ctx, transition.Enter{Request: me.a.request, How: catalog.Queue})
-		if err == nil || refused(err) {
-			w.note(ctx, nil)
-			return lock, err
-		}
-		me.doubtful = me.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
-		if me.doubtful {
-			err = doubtful(err)
-		}
-		failed := acquiring(w.name, err)
-		if ctx.Err() == nil || !saysNothing(err) {
-			w.last = failed
-		}
-		if !worthWaiting(err) || me.a.term.Err() != nil {
-			return lock, failed
-		}
-		if err := w.sleep(ctx); err != nil {
-			return lock, err
-		}
+	var over <-chan struct{}
+	if term != nil {
+		over = term.Done()
+	}
+	var told <-chan waitqueue.Fate
+	if c.place != nil {
+		told = c.place.Fate
+	}
+	select {
+	case <-up:
+		return false, nil
+	case <-wake:
+		return true, nil
+	case fate := <-told:
+		return false, c.fateOf(fate)
+	case <-ctx.Done():
+		return false, c.stopped(context.Cause(ctx))
+	case <-c.m.closed:
+		return false, c.stopped(ErrClosed)
+	case <-over:
+		return false, c.termOver()
 	}
 }
 
 // await waits for the grant. A waiter that loses its place enters again as one that has stood there
 // since that instant.
-func (w *waiting) await(ctx context.Context, me *waiter, since time.Time) (*TryGuard, error) {
-	w.last = nil
+func (c *call) await(ctx context.Context, since time.Time) (*TryGuard, error) {
+	c.last = nil
 	select {
-	case grant := <-me.Granted:
-		return me.a.granted(ctx, grant)
+	case grant := <-c.waiter.Granted:
+		return c.granted(ctx, grant)
 	case <-ctx.Done():
-		if len(me.Granted) > 0 && w.o.parent.Err() == nil { // at the same instant
-			return me.a.granted(ctx, <-me.Granted)
+		if len(c.waiter.Granted) > 0 && c.o.parent.Err() == nil { // at the same instant
+			return c.granted(ctx, <-c.waiter.Granted)
 		}
-		w.last = me.held()
-		if w.kept = errors.Is(context.Cause(ctx), errTimeUp) && len(me.a.request.Holds) == 0; w.kept {
-			w.m.kept.keep(me, since)
+		c.last = c.held()
+		if c.kept = errors.Is(context.Cause(ctx), errTimeUp) && len(c.request.Holds) == 0; c.kept {
+			c.m.kept.keep(c, since)
 		} else {
-			me.a.undo()
+			c.undo()
 		}
-		return nil, w.stopped(context.Cause(ctx))
-	case <-w.m.closed:
-		me.a.undo()
-		w.last = me.held()
-		return nil, w.stopped(ErrClosed)
-	case fate := <-me.Fate:
+		return nil, c.stopped(context.Cause(ctx))
+	case <-c.m.closed:
+		c.undo()
+		c.last = c.held()
+		return nil, c.stopped(ErrClosed)
+	case fate := <-c.waiter.Fate:
 		select {
-		case grant := <-me.Granted: // at the same instant
-			return me.a.granted(ctx, grant)
+		case grant := <-c.waiter.Granted: // at the same instant
+			return c.granted(ctx, grant)
 		default:
 		}
-		me.a.undo()
+		c.undo()
 		if fate.Removed {
-			w.stood = since
+			c.stood = since
 		}
-		return nil, me.fateOf(fate)
-	case <-me.a.term.Done():
-		me.a.undo()
-		return nil, w.termOver(me)
+		return nil, c.fateOf(fate)
+	case <-c.term.Done():
+		c.undo()
+		return nil, c.termOver()
 	}
 }
 
 // granted makes a guard of a grant. It is worth what the deadline of the last ping says.
-func (a *attempt) granted(ctx context.Context, grant catalog.Grant) (*TryGuard, error) {
-	a.inTurn = true
-	return a.newGuard(ctx, catalog.Lock{
+func (c *call) granted(ctx context.Context, grant catalog.Grant) (*TryGuard, error) {
+	c.inTurn = true
+	return c.newGuard(ctx, catalog.Lock{
 		Name: grant.Name, Held: true, TS: grant.TS, Process: grant.Process, Fence: grant.Fence,
 	}, grant.Evidence)
+}
+
+// held says who is in the way of a session in line, as far as it knows.
+func (c *call) held() *HeldError {
+	s := c.waiter.Scene()
+	if s == nil {
+		return &HeldError{Name: c.name, PingAge: -1, Reason: "its line could not be entered"}
+	}
+	return c.heldError(*s)
+}
+
+// fateOf is the error of one who must not wait any longer.
+func (c *call) fateOf(f waitqueue.Fate) error {
+	switch {
+	case f.Circle != nil:
+		return &DeadlockError{Name: c.name, Chain: f.Circle}
+	case f.Removed:
+		e := c.held()
+		e.Reason = "its place in the line was removed"
+		return e
+	}
+	return acquiring(c.name, f.Err)
+}
+
+// termOver is the error of a wait in which the process lost its heartbeat: others may take it for
+// dead, and its places with it. It goes to the end of the line.
+func (c *call) termOver() error {
+	return acquiring(c.name, fmt.Errorf("%w: %w", ErrNoHeartbeat, c.term.Err()))
+}
+
+// note tells the log how a command of a wait went. What its caller is told is no failure, and of a
+// lost heartbeat the pinger tells.
+func (c *call) note(ctx context.Context, err error) {
+	if errors.Is(err, ErrNoHeartbeat) {
+		return
+	}
+	if errors.Is(err, ErrHeld) || refused(err) || waitqueue.Hopeless(err) {
+		err = nil
+	}
+	c.m.calls.Note(ctx, err)
+}
+
+// reason is why it waits; nil when nothing is known of that yet.
+func (c *call) reason() error {
+	if c.last == nil && c.place != nil && !c.place.First() {
+		return &HeldError{Name: c.name, PingAge: -1, Reason: "others of this process stand before it"}
+	}
+	return c.last
+}
+
+// stopped is the error of a wait that was ended from outside: it matches the cause and the last
+// reason for waiting. When the time of WaitAtMost was up the reason is all that is to be said.
+func (c *call) stopped(cause error) error {
+	last := c.reason()
+	switch {
+	case errors.Is(cause, errTimeUp) && last == nil:
+		return &HeldError{Name: c.name, PingAge: -1, Reason: "the time was up first"}
+	case errors.Is(cause, errTimeUp):
+		return last
+	case last == nil:
+		return &stoppedError{acquireError{text: acquirePrefix(c.name) + plain(cause), causes: []error{cause}}}
+	}
+	return &stoppedError{acquireError{
+		text:   acquirePrefix(c.name) + plain(cause) + " while waiting: " + reasonText(c.name, last),
+		causes: []error{cause, last},
+	}}
+}
+
+// A stoppedError ends the call.
+type stoppedError struct{ acquireError }
+
+// stoppedBy is the error of a call whose context has ended, and err what the last step said. What that
+// knows of the lock, or of an outcome, counts.
+func (c *call) stoppedBy(ctx context.Context, err error) error {
+	var stopped *stoppedError
+	switch {
+	case errors.As(err, &stopped):
+		return err
+	case saysNothing(err):
+	case c.last == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrOutcomeUnknown):
+		c.last = err
+	}
+	return c.stopped(context.Cause(ctx))
+}
+
+// worthWaiting reports whether an error may pass by itself.
+func worthWaiting(err error) bool {
+	var stopped *stoppedError
+	if errors.As(err, &stopped) {
+		return false
+	}
+	for _, passing := range []error{ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return errors.Is(err, context.DeadlineExceeded) // of one command; the caller's is seen by sleep
+}
+
+// saysNothing reports whether an error of an acquisition says of neither the lock nor the server
+// anything, but only that the context of a command ended, in whatever words the store has for that.
+func saysNothing(err error) bool {
+	cause := Event{Err: err}.Cause()
+	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)
 }

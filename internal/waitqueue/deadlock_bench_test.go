@@ -73,9 +73,7 @@ func crowded(tb testing.TB, n int, waitsFor func(i, n int) []int) *waitqueue.Que
 			tb.Fatal(err)
 		}
 		if _, waits := lock.WaitedBy(r.TS); waits {
-			w := waitqueue.NewWaiter(&r)
-			q.Enter(w)
-			q.Stands(w, lock)
+			q.Stands(q.Enter(r), lock)
 		}
 		return r.TS
 	}

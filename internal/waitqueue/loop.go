@@ -16,7 +16,7 @@ import (
 // or did a ping interval ago. What it sends does not depend on how many wait:
 //
 //   - a change stream brings what is granted to the process, where there are change streams. What
-//     it is worth is measured, see worth.go. While it tells in time nobody asks, but when nothing
+//     it is worth is measured, see stream.go. While it tells in time nobody asks, but when nothing
 //     was heard for PollMax and a quarter of the time in which nothing has moved: to know that it
 //     still does;
 //   - where there is none, or while it lags, one read asks for it. Its pauses are a small part of
@@ -336,7 +336,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 	last := -1
 	var missing []*Waiter
 	for _, w := range ws {
-		ts, limit := w.Request.TS, w.Request.Limit
+		ts, limit := w.party.TS, w.party.Limit
 		at := slices.IndexFunc(s.Judged, func(p contend.Judged) bool { return p.TS == ts })
 		if at < 0 {
 			missing = append(missing, w)

@@ -67,7 +67,7 @@ type Queue struct {
 	Config
 
 	mu      sync.Mutex                // guards the fields below
-	lines   map[string][]*localLine   // one for each limit that is asked for
+	lines   map[string][]*LocalLine   // one for each limit that is asked for
 	inside  map[bson.ObjectID]*Waiter // known before the command is sent
 	attends bool                      // the loop is at work
 	moved   time.Duration             // monotonic time of the last progress
@@ -85,8 +85,11 @@ type Queue struct {
 
 // New makes a queue in which nobody waits. It starts no goroutine.
 func New(cfg Config) *Queue {
+	if cfg.Skew == nil {
+		cfg.Skew = func() time.Duration { return 0 }
+	}
 	return &Queue{
-		Config: cfg, lines: map[string][]*localLine{}, inside: map[bson.ObjectID]*Waiter{},
+		Config: cfg, lines: map[string][]*LocalLine{}, inside: map[bson.ObjectID]*Waiter{},
 		turns:     map[string]time.Duration{},
 		wake:      make(chan struct{}, 1),
 		rouse:     make(chan struct{}, 1),
@@ -100,145 +103,41 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// A Waiter is one session that stands in the line of a lock document, or is about to.
-type Waiter struct {
-	Request *catalog.Request
-	// Granted has room for one: a session is granted once. So has Fate: why the session must not
-	// stand in the line any longer.
-	Granted chan catalog.Grant
-	Fate    chan Fate
-
-	told   bool     // of its grant; the queue's mu guards it
-	search schedule // the search for deadlocks alone has it
-
-	mu     sync.Mutex    // guards the fields below
-	since  time.Duration // monotonic time of its entering
-	stands bool          // it stands in its line: the loop looks after it
-	behind int           // how many stood before it in the line when it entered
-	place  int           // and at the last look
-	seen   time.Duration // when that was, monotonic
-	looked bool          // scene is the loop's
-	scene  *contend.Scene
-}
-
-// A Fate is why a waiter must not stand in the line any longer: one of three.
-type Fate struct {
-	Err     error    // with which a new call would be refused as well
-	Circle  []string // a deadlock, in words, that it has to break
-	Removed bool     // its place is gone: it may enter again
-}
-
-// NewWaiter makes a waiter of a session that is about to enter a line. It does not stand there yet.
-func NewWaiter(request *catalog.Request) *Waiter {
-	return &Waiter{Request: request, Granted: make(chan catalog.Grant, 1), Fate: make(chan Fate, 1)}
-}
-
-// Scene returns the latest picture of the lock, nil before there is one.
-func (w *Waiter) Scene() *contend.Scene {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.scene
-}
-
-// standing reports whether it stands in its line.
-func (w *Waiter) standing() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stands
-}
-
-// enteredAt is the monotonic time of its entering; zero before it is known to stand.
-func (w *Waiter) enteredAt() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.since
-}
-
-// tell ends the stay of a waiter in the line. What was told first counts.
-func (w *Waiter) tell(f Fate) {
-	select {
-	case w.Fate <- f:
-	default:
-	}
-}
-
-// Enter makes a session known before it is sent, so that a grant is never missed.
-func (q *Queue) Enter(w *Waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.inside[w.Request.TS] = w
-}
-
-// Exit ends a waiter, whatever became of it.
-func (q *Queue) Exit(w *Waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.inside, w.Request.TS)
-}
-
-// Stands says that a session stands in its line now, as the lock document shows: from here on the
-// loop looks after it.
-func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
-	now := q.Clock.Now().Mono
-	w.mu.Lock()
-	w.stands, w.since, w.seen = true, now, now
-	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Participant) bool { return p.TS == w.Request.TS })
-	w.behind = max(w.place, 0)
-	w.scene = contend.Pictured(lock)
-	w.mu.Unlock()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.moved = now
-	if !q.attends && !q.closing() {
-		q.attends = true
-		q.Go(func() { newLoop(q).run() }) // ends when nobody waits, or with Closed
-	}
-	select {
-	case q.wake <- struct{}{}: // look at the list again
-	default: // it will
-	}
-	if len(w.Request.Holds) > 0 {
-		q.seek()
-	}
-}
-
 // Deliver tells the waiters of this process what was granted to them. A waiter that was granted a
 // lock left its line. What was granted to a session that waits no longer is being given back by its
 // caller, or is a ghost for the reaper.
-func (q *Queue) Deliver(grants []catalog.Grant) { q.deliver(grants, nil) }
-
-// deliver is Deliver; by is the stream that told of the grants, nil for other means.
-func (q *Queue) deliver(grants []catalog.Grant, by *following) {
-	if len(grants) == 0 {
-		return
-	}
-	own := q.Process.Process()
+func (q *Queue) Deliver(grants []catalog.Grant) {
 	for _, g := range grants {
-		q.mu.Lock()
-		w, now := q.inside[g.TS], q.Clock.Now().Mono
-		news := w != nil && !w.told && w.Request.Process == g.Process
-		since := time.Duration(0)
-		if news {
-			w.told, q.moved, since = true, now, w.enteredAt()
-			q.tookTurns(w, now)
-		}
-		changed, lag := false, error(nil)
-		switch {
-		case by != nil:
-			changed, lag = by.worth.tell(g.TS, news, since, now, q.bounds())
-		case news && q.stream != nil:
-			q.stream.worth.find(g, since, now)
-		}
-		q.mu.Unlock()
-		if changed {
-			q.thinks(by, lag)
-		}
-		if news {
-			w.Granted <- g
-		}
-		if news || g.Process != own { // a step of this process granted it to another: that is news, too
-			q.Opened(g.Name)
-		}
+		q.deliver(g, nil)
+	}
+}
+
+// deliver tells of one grant; by is the stream that told of it, nil for other means.
+func (q *Queue) deliver(g catalog.Grant, by *following) {
+	q.mu.Lock()
+	w, now := q.inside[g.TS], q.Clock.Now().Mono
+	news := w != nil && !w.told && w.party.Process == g.Process
+	since := time.Duration(0)
+	if news {
+		w.told, q.moved, since = true, now, w.Since()
+		q.tookTurns(w, now)
+	}
+	changed, lag := false, error(nil)
+	switch {
+	case by != nil:
+		changed, lag = by.worth.tell(g.TS, news, since, now, q.bounds())
+	case news && q.stream != nil:
+		q.stream.worth.find(g, since, now)
+	}
+	q.mu.Unlock()
+	if changed {
+		q.thinks(by, lag)
+	}
+	if news {
+		w.Granted <- g
+	}
+	if news || g.Process != q.Process.Process() { // a step of this process granted it to another: that is news, too
+		q.Opened(g.Name)
 	}
 }
 
@@ -290,7 +189,7 @@ func (q *Queue) waiters() (map[string][]*Waiter, []string) {
 	by := map[string][]*Waiter{}
 	for _, w := range q.inside {
 		if w.standing() {
-			by[w.Request.Name] = append(by[w.Request.Name], w)
+			by[w.Name] = append(by[w.Name], w)
 		}
 	}
 	names := make([]string, 0, len(by))
@@ -318,7 +217,7 @@ func (q *Queue) Oldest() time.Duration {
 	defer q.mu.Unlock()
 	for _, lines := range q.lines {
 		for _, l := range lines {
-			oldest = max(oldest, now-l.places[0].Since)
+			oldest = max(oldest, now-l.places[0].since)
 		}
 	}
 	for _, w := range q.inside {
@@ -350,5 +249,43 @@ func (q *Queue) closing() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// An Episode is a time in which something fails that waiting may mend. However often it fails
+// meanwhile, it is logged once when it begins and once when it ends.
+type Episode struct {
+	Log  zerolog.Logger
+	What string
+
+	mu       sync.Mutex // guards failures
+	failures int        // 0: all is well
+}
+
+// Lasts reports whether the episode goes on.
+func (e *Episode) Lasts() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failures > 0
+}
+
+// Note says how one command went: nil when it went well, or failed in a way that its caller is
+// told. What its caller gave up says nothing.
+func (e *Episode) Note(ctx context.Context, failure error) {
+	if ctx.Err() != nil {
+		return
+	}
+	e.mu.Lock()
+	before := e.failures
+	if e.failures++; failure == nil {
+		e.failures = 0
+	}
+	now := e.failures
+	e.mu.Unlock()
+	switch {
+	case before == 0 && now > 0:
+		e.Log.Warn().Err(failure).Msg(e.What + " failed")
+	case before > 0 && now == 0:
+		e.Log.Info().Int("failures", before).Msg(e.What + " succeeds again")
 	}
 }

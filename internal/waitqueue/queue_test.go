@@ -35,11 +35,9 @@ func TestQueue_StandsWhileTheLoopEnds_NoDataRace(t *testing.T) {
 			Closed: closed, Go: loops.Go,
 		})
 		enter := func() *waitqueue.Waiter {
-			w := waitqueue.NewWaiter(&catalog.Request{
+			return q.Enter(catalog.Request{
 				Session: catalog.Session{Name: "a", TS: bson.NewObjectID()}, Process: "p",
 			})
-			q.Enter(w)
-			return w
 		}
 		first, second := enter(), enter()
 		q.Stands(first, catalog.Lock{Name: "a"})

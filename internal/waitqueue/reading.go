@@ -42,7 +42,7 @@ type reading struct {
 
 // read reads what some wait for, with those who stand outside of the lines, as a graph. before is
 // an earlier reading: a session that does not stand in it is in nobody's way.
-func (q *Queue) read(ctx context.Context, from []*nested, before *lines) (*lines, error) {
+func (q *Queue) read(ctx context.Context, from []*Waiter, before *lines) (*lines, error) {
 	q.mu.Lock()
 	all := q.nested()
 	q.mu.Unlock()
@@ -51,8 +51,8 @@ func (q *Queue) read(ctx context.Context, from []*nested, before *lines) (*lines
 		under: map[bson.ObjectID][]string{}, asked: map[bson.ObjectID]bool{},
 	}
 	for _, n := range all {
-		for _, ts := range n.holds {
-			r.under[ts] = append(r.under[ts], n.lock)
+		for _, ts := range n.party.Holds {
+			r.under[ts] = append(r.under[ts], n.Name)
 		}
 	}
 	if err := r.collect(ctx, from, before); err != nil {
@@ -63,14 +63,14 @@ func (q *Queue) read(ctx context.Context, from []*nested, before *lines) (*lines
 
 // collect reads the locks of which the graph is made: at a second reading those of the first in
 // which somebody was stuck, by one command.
-func (r *reading) collect(ctx context.Context, from []*nested, before *lines) (err error) {
+func (r *reading) collect(ctx context.Context, from []*Waiter, before *lines) (err error) {
 	if before != nil {
 		r.rows, err = r.q.Store.Snapshots(ctx, before.stuckIn())
 		return err
 	}
 	whole := false
 	for _, n := range from {
-		whole = whole || slices.ContainsFunc(n.holds, r.elsewhere)
+		whole = whole || slices.ContainsFunc(n.party.Holds, r.elsewhere)
 	}
 	if !whole {
 		whole, err = r.follow(ctx, from)
@@ -87,10 +87,10 @@ func (r *reading) elsewhere(ts bson.ObjectID) bool { return r.q.Owns != nil && !
 
 // follow reads the locks that some wait for, and goes on from their holders. It reports whether
 // there is more.
-func (r *reading) follow(ctx context.Context, from []*nested) (more bool, err error) {
+func (r *reading) follow(ctx context.Context, from []*Waiter) (more bool, err error) {
 	var names []string
 	for _, n := range from {
-		names = append(names, n.lock)
+		names = append(names, n.Name)
 	}
 	var rows map[string]catalog.Snapshot // whose holders are to be followed
 	begun := r.q.Clock.Now().Mono
@@ -188,11 +188,11 @@ func (r *reading) list(ctx context.Context) error {
 }
 
 // graph makes a graph of what was read.
-func (r *reading) graph(all []*nested, before *lines) *lines {
+func (r *reading) graph(all []*Waiter, before *lines) *lines {
 	outside := map[string][]outsider{}
 	for _, n := range all {
-		if n.place != nil {
-			outside[n.lock] = append(outside[n.lock], outsider{Participant: n.place.party, alone: n.search.alone})
+		if n.Line != nil {
+			outside[n.Name] = append(outside[n.Name], outsider{Participant: n.party, alone: n.search.alone})
 		}
 	}
 	latest := map[string]catalog.Snapshot{} // by process: where its latest note was seen

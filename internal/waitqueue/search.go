@@ -34,7 +34,7 @@ type search struct {
 	sent    time.Duration // monotonic time of it
 	wrote   chan error    // how the one went that is under way; nil when none is
 	first   *lines        // a reading that has to be confirmed by another; nil when there is none
-	whose   []*nested     // who is to be told then
+	whose   []*Waiter     // who is to be told then
 	again   time.Duration // monotonic time of the second reading
 	until   time.Duration // and of the last time that it is tried
 }
@@ -84,58 +84,26 @@ func (s *schedule) after(now time.Duration, stuck bool, limit time.Duration) {
 
 // pauseOf is the longest pause between two searches for one of all who are searched for. Nobody
 // else searches for a circle of one who is alone.
-func (s *search) pauseOf(n *nested, all int) time.Duration {
+func (s *search) pauseOf(n *Waiter, all int) time.Duration {
 	if n.search.alone {
 		return min(deadlockAfter+time.Duration(all)*searchCost, s.q.Ping)
 	}
 	return s.q.Ping
 }
 
-// A nested is a caller that waits while it holds something: a waiter in a line, or a place outside.
-type nested struct {
-	ts     bson.ObjectID
-	lock   string
-	holds  []bson.ObjectID
-	since  time.Duration // monotonic
-	search *schedule
-	waiter *Waiter
-	place  *Place
-}
-
-// tell tells it of a circle. Told before, it hears nothing more.
-func (n *nested) tell(chain []string) {
-	if n.waiter != nil {
-		n.waiter.tell(Fate{Circle: chain})
-		return
-	}
-	select {
-	case n.place.Circle <- chain:
-	default:
-	}
-}
-
-// nested are those of this process who wait while they hold something. The caller holds mu.
-func (q *Queue) nested() []*nested {
-	var all []*nested
-	for ts, w := range q.inside {
-		if len(w.Request.Holds) == 0 {
-			continue
+// nested are those of this process who wait while they hold something: sessions in a line, and
+// places outside. The caller holds mu.
+func (q *Queue) nested() (all []*Waiter) {
+	for _, w := range q.inside {
+		if len(w.party.Holds) > 0 && w.standing() {
+			all = append(all, w)
 		}
-		w.mu.Lock()
-		if w.stands {
-			all = append(all, &nested{
-				ts: ts, lock: w.Request.Name, holds: w.Request.Holds, since: w.since, search: &w.search, waiter: w,
-			})
-		}
-		w.mu.Unlock()
 	}
-	for name, lines := range q.lines {
+	for _, lines := range q.lines {
 		for _, l := range lines {
-			for _, p := range l.places {
-				if len(p.party.Holds) > 0 {
-					all = append(all, &nested{
-						ts: p.party.TS, lock: name, holds: p.party.Holds, since: p.Since, search: &p.search, place: p,
-					})
+			for _, w := range l.places {
+				if len(w.party.Holds) > 0 {
+					all = append(all, w)
 				}
 			}
 		}
@@ -198,7 +166,7 @@ func (s *search) sleep(pause time.Duration) {
 }
 
 // due returns how long nothing is to be done; zero or less when something is.
-func (s *search) due(all []*nested) time.Duration {
+func (s *search) due(all []*Waiter) time.Duration {
 	now := s.q.Clock.Now().Mono
 	next, free := now+time.Hour, s.last+searchGap
 	for _, n := range all {
@@ -211,13 +179,13 @@ func (s *search) due(all []*nested) time.Duration {
 }
 
 // noteDue is the monotonic time of the next note.
-func (s *search) noteDue(all []*nested) time.Duration {
+func (s *search) noteDue(all []*Waiter) time.Duration {
 	due, outside := s.sent+time.Hour, false
 	if s.wrote != nil {
 		return due
 	}
 	for _, n := range all {
-		if n.place != nil {
+		if n.Line != nil {
 			due, outside = min(due, n.since+deadlockAfter), true
 		}
 	}
@@ -228,7 +196,7 @@ func (s *search) noteDue(all []*nested) time.Duration {
 }
 
 // work does what is due.
-func (s *search) work(ctx context.Context, all []*nested) {
+func (s *search) work(ctx context.Context, all []*Waiter) {
 	now := s.q.Clock.Now().Mono
 	switch {
 	case now >= s.noteDue(all):
@@ -242,7 +210,7 @@ func (s *search) work(ctx context.Context, all []*nested) {
 
 // note writes who waits outside into the ping document, or removes what was written. The search
 // goes on meanwhile.
-func (s *search) note(ctx context.Context, all []*nested) {
+func (s *search) note(ctx context.Context, all []*Waiter) {
 	s.sent = s.q.Clock.Now().Mono
 	s.number++
 	n := catalog.Note{Number: s.number, Outsiders: s.outsiders(all)}
@@ -271,13 +239,13 @@ func (s *search) written(ctx context.Context, err error) {
 
 // outsiders are those who wait outside, who have waited for longest first. For whom the note has no
 // room is alone.
-func (s *search) outsiders(all []*nested) (list []catalog.Outsider) {
-	slices.SortFunc(all, func(a, b *nested) int {
-		return cmp.Or(cmp.Compare(a.since, b.since), bytes.Compare(a.ts[:], b.ts[:]))
+func (s *search) outsiders(all []*Waiter) (list []catalog.Outsider) {
+	slices.SortFunc(all, func(a, b *Waiter) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), bytes.Compare(a.party.TS[:], b.party.TS[:]))
 	})
 	for _, one := range all {
-		if one.place != nil {
-			list = append(list, catalog.Outsider{Lock: one.lock, Participant: one.place.party})
+		if one.Line != nil {
+			list = append(list, catalog.Outsider{Lock: one.Name, Participant: one.party})
 		}
 	}
 	_, left := catalog.Noted(list)
@@ -286,7 +254,7 @@ func (s *search) outsiders(all []*nested) (list []catalog.Outsider) {
 		alone[o.TS] = true
 	}
 	for _, one := range all {
-		one.search.alone = alone[one.ts]
+		one.search.alone = alone[one.party.TS]
 	}
 	var cut error
 	if len(left) > 0 {
@@ -302,10 +270,10 @@ func (s *search) outsiders(all []*nested) (list []catalog.Outsider) {
 // and what stands in both stood there at the instant between them. Is somebody in it whom only
 // another's note tells of, the second one comes when that may have been written twice again, and is
 // repeated until it has been.
-func (s *search) look(ctx context.Context, all []*nested) {
+func (s *search) look(ctx context.Context, all []*Waiter) {
 	now := s.q.Clock.Now().Mono
 	s.last = now
-	var due []*nested
+	var due []*Waiter
 	for _, n := range all {
 		if at := n.search.due(n.since); at <= now || n.search.pause > 0 && at-n.search.pause/joins <= now {
 			due = append(due, n)
@@ -323,11 +291,11 @@ func (s *search) look(ctx context.Context, all []*nested) {
 		noted = noted || n.stuck && n.number > 0
 	}
 	for _, n := range due {
-		at := seen.waiters[n.ts]
+		at := seen.waiters[n.party.TS]
 		n.search.after(now, at != nil && at.stuck, s.pauseOf(n, len(all)))
 	}
 	for _, n := range all {
-		if at := seen.waiters[n.ts]; at != nil && at.gaveUp {
+		if at := seen.waiters[n.party.TS]; at != nil && at.gaveUp {
 			s.whose = append(s.whose, n)
 		}
 	}
@@ -352,11 +320,11 @@ func (s *search) confirm(ctx context.Context) {
 	if err == nil {
 		seen.solve()
 		early = seen.early
-		s.whose = slices.DeleteFunc(s.whose, func(n *nested) bool {
-			at := seen.waiters[n.ts]
+		s.whose = slices.DeleteFunc(s.whose, func(n *Waiter) bool {
+			at := seen.waiters[n.party.TS]
 			told := at != nil && at.gaveUp
 			if told {
-				n.tell(at.chain())
+				n.tell(Fate{Circle: at.chain()})
 			}
 			return told
 		})

@@ -3,6 +3,10 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
@@ -84,7 +88,9 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 		if err != nil {
 			return err
 		}
-		q.deliver(grants, f)
+		for _, g := range grants {
+			q.deliver(g, f)
+		}
 	}
 }
 
@@ -106,4 +112,110 @@ func (f *following) askAtOnce() {
 func (f *following) end() {
 	f.cancel()
 	<-f.done
+}
+
+// This file is what a stream of grants is worth. Behind a mongos it tells nothing before every
+// shard has advanced, and an idle shard does so every ten seconds; on a replica set it may wait for
+// a slow member. So it is measured: a grant that becomes known by other means (a question, a look,
+// the reply to a step of this process) is compared with the time at which the stream tells it. Who
+// waits asks, as long as the stream is not trusted.
+
+// worth is what one open stream has shown. The queue's mu guards it.
+type worth struct {
+	open    bool
+	trusted bool          // it tells in time
+	opened  time.Duration // monotonic; what was granted before is not told
+	heard   time.Duration // all that was granted before is known
+	untold  map[bson.ObjectID]found
+
+	// The trial of a stream that is not trusted: since when, and how many grants it told in time
+	// and slowly.
+	begun        time.Duration
+	prompt, slow int
+}
+
+// found is a grant that became known by other means than the stream, and when.
+type found struct {
+	name string
+	at   time.Duration
+}
+
+// A stream is trusted after a trial of PollMax and of so many grants, none of which was late, and
+// at most one of so many was told later than the next question would have told it. So one that was
+// late once, and is behind by a little more than the shortest pause ever after, is asked beside
+// where turns are short: a question tells some ms before it does, at each hand-over. Where turns
+// are long the pauses are, and it is as good as asking.
+const (
+	trialGrants = 3
+	trialShare  = 8
+)
+
+// bounds say what is in time, and how long a trial takes.
+type bounds struct{ prompt, late, trial time.Duration }
+
+// bounds follow the server's round trip. A stream that tells within the two shortest pauses between
+// questions is as good as asking. The caller holds mu.
+func (q *Queue) bounds() bounds {
+	prompt := 2 * q.leastPause(q.rtt)
+	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
+}
+
+// opens begins with a stream that has just been opened.
+func opens(now time.Duration, trusted bool) worth {
+	return worth{open: true, trusted: trusted, opened: now, begun: now, untold: map[bson.ObjectID]found{}}
+}
+
+// find notes a grant that became known by other means; since is when its waiter came to stand in
+// the line. What may have been granted before the stream was open proves nothing.
+func (s *worth) find(g catalog.Grant, since, now time.Duration) {
+	if s.open && max(since, s.heard) >= s.opened {
+		s.untold[g.TS] = found{g.Name, now}
+	}
+}
+
+// tell notes a grant that the stream told, as the first to do so if it is news. Streams tell in
+// order, so all that was granted before the waiter came is known. It reports whether that has
+// changed what is thought of the stream: with an error that it lags, without one that it is trusted
+// again.
+func (s *worth) tell(ts bson.ObjectID, news bool, since, now time.Duration, b bounds) (changed bool, lag error) {
+	s.heard = max(s.heard, since)
+	f, known := s.untold[ts]
+	delete(s.untold, ts)
+	switch after := now - f.at; {
+	case !news && !known: // told before, or found late
+	case news || after <= b.prompt:
+		s.prompt++
+	case after <= b.late:
+		s.slow++
+	default:
+		return true, s.lags(f, now)
+	}
+	if s.trusted || now-s.begun < b.trial || s.prompt+s.slow < trialGrants {
+		return false, nil
+	}
+	s.trusted = s.slow*trialShare <= s.prompt
+	s.begun, s.prompt, s.slow = now, 0, 0
+	return s.trusted, nil
+}
+
+// overdue returns when the next of the grants that the stream has yet to tell is late, and an error
+// if one is.
+func (s *worth) overdue(now time.Duration, b bounds) (next time.Duration, lag error) {
+	next = forEver
+	for ts, f := range s.untold {
+		if now-f.at > b.late {
+			delete(s.untold, ts)
+			lag = s.lags(f, now)
+			continue
+		}
+		next = min(next, f.at+b.late+1)
+	}
+	return next, lag
+}
+
+// lags ends the trust in a stream, and begins its trial anew.
+func (s *worth) lags(f found, now time.Duration) error {
+	s.trusted, s.begun, s.prompt, s.slow = false, now, 0, 0
+	return fmt.Errorf("it had not told a grant of %q %v after it was found; who waits asks as well",
+		catalog.Printable(f.name, 200), now-f.at)
 }

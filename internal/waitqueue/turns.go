@@ -25,7 +25,7 @@ func (q *Queue) tookTurns(w *Waiter, now time.Duration) {
 	if !stands {
 		return
 	}
-	name := w.Request.Name
+	name := w.Name
 	if last, known := q.turns[name]; known && turn > last {
 		turn = last + (turn-last)/4
 	}

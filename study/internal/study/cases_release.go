@@ -18,7 +18,7 @@ func releases() []Case {
 		Story: "A stands still for 20 minutes, loses its lock to B, wakes, finishes and releases; C wants the lock then.",
 		Wrong: "1.8 releases by _id alone: A's release frees B's lock, and C takes it while B works.",
 		Rule:  "Since 2.0 a release names its session and matches nothing here.",
-		Where: "distlock/guard.go release",
+		Where: "distlock/release.go release",
 		Play: func(st *Stage) {
 			a, b, c := st.Process("A"), st.Process("B"), st.Process("C")
 			a.Wants(1*s, no, 10*m)
@@ -31,7 +31,7 @@ func releases() []Case {
 		Story: "A's release is carried out, the reply never comes; B takes the lock; A releases once more.",
 		Wrong: "The second release of 1.8 frees B's lock, and C takes it.",
 		Rule:  "Since 2.0 a release names its session, so it may be repeated.",
-		Where: "distlock/guard.go tryRelease",
+		Where: "distlock/release.go tryRelease",
 		Play: func(st *Stage) {
 			a, b, c := st.Process("A"), st.Process("B"), st.Process("C")
 			a.Wants(1*s, no, 5*m)
@@ -44,7 +44,7 @@ func releases() []Case {
 		Story: "A releases, B takes the lock, and A's guard is released once more, as by a copy of it.",
 		Wrong: "In 1.8 nothing ties an unlock to a lock that is held: the second one frees B's, and C takes it.",
 		Rule:  "Since 2.0 a release names its session; in ours the second one is not even sent.",
-		Where: "distlock/guard.go Release",
+		Where: "distlock/release.go Release",
 		Play: func(st *Stage) {
 			a, b, c := st.Process("A"), st.Process("B"), st.Process("C")
 			a.Wants(1*s, no, 5*m).ReleasesTwice(1 * m)

@@ -1,0 +1,250 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+)
+
+// This file is what releases a lock: a caller, and Close for those that are left.
+
+// Release frees the lock if this guard still holds it, and touches nothing if another holder has
+// it: it names the lock session, where mongos 1.8 named only _id. Where [TryGuard.Reenter] was used
+// the last release frees it. It works although the context of the acquisition has ended. One
+// command; after a failure up to three, with pauses of 2 and 4 s, and not beyond the end of
+// [Manager.Close].
+//
+// Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
+// lost before, whether or not the document could be freed; the background frees it after an
+// acknowledged ping, unless a twin may have the lock. An error that matches [ErrClosed] when Close
+// freed the lock before. A *ReleaseError when every try failed. Releasing again waits for the first
+// release and returns the same. A nil guard returns nil, so Release may be deferred before the
+// error is looked at.
+func (g *TryGuard) Release() error {
+	if g == nil {
+		return nil
+	}
+	return g.releaseWithin(g.h.m.life)
+}
+
+// releaseWithin is Release within ctx.
+func (g *TryGuard) releaseWithin(ctx context.Context) error {
+	defer runtime.KeepAlive(g)
+	broken := g.h.broken()
+	g.release.Do(func() {
+		g.cleanup.Stop()
+		g.released.Store(true)
+		g.last, g.outcome = g.h.lastGuard(), broken
+	})
+	if g.last {
+		return g.h.release(ctx, ErrReleased)
+	}
+	return g.outcome
+}
+
+// broken says why the lock was not held until now; nil when it was.
+func (h *holding) broken() error {
+	err := h.err()
+	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
+		return fmt.Errorf("distlock: release %s: %w before the guard was released",
+			quoted(h.session.Name), ErrClosed)
+	}
+	return err
+}
+
+// release ends the guard and frees the document, once, or waits for the release that is under way,
+// both within ctx. why becomes the cause of the context.
+func (h *holding) release(ctx context.Context, why error) error {
+	h.mu.Lock()
+	freed, first := h.freed, h.freed == nil
+	if first {
+		freed = make(chan struct{})
+		h.freed = freed
+	}
+	h.mu.Unlock()
+	if first {
+		defer close(freed)
+		began := h.m.cfg.Clock.Now().Mono
+		h.outcome = h.failed(0, errors.New("the release panicked"))
+		h.outcome = h.free(ctx, why)
+		if h.m.events != nil && h.wasHanded() {
+			h.tell(EventReleased, h.m.cfg.Clock.Now().Mono-began, h.outcome)
+		}
+		return h.outcome
+	}
+	select {
+	case <-freed:
+		return h.outcome
+	default:
+	}
+	select {
+	case <-freed:
+		return h.outcome
+	case <-ctx.Done():
+		h.m.pinger.ReleaseLater(h.session, h.term) // it may be held still
+		lost := h.broken()
+		if errors.Is(lost, ErrReleased) {
+			lost = nil // the other release did that
+		}
+		return errors.Join(lost, h.failed(0, context.Cause(ctx)))
+	}
+}
+
+func (h *holding) free(ctx context.Context, why error) error {
+	lost := h.broken() // before the first try is sent: afterwards it cannot be told (I6)
+	if !h.end(why) {
+		h.tellLoss()
+	}
+	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
+	tries, err := h.tryRelease(ctx)
+	switch {
+	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found since
+		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err} // and nothing is left to release
+	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
+		h.m.pinger.ReleaseLater(h.session, h.term)
+		return lost
+	case err == nil || errors.Is(err, catalog.ErrNoMatch):
+		if err != nil && !errors.Is(lost, ErrLockLost) {
+			lost = &LostError{Name: h.session.Name, Fence: h.fence,
+				Cause: errors.New("somebody else holds the lock, nothing was changed")}
+		}
+		h.m.log.Info().Str("lock", catalog.Printable(h.session.Name, 200)).
+			Stringer("ts", h.session.TS).Int64("fence", h.fence).Bool("was_held", err == nil).
+			Msg("released")
+		return lost
+	default:
+		h.m.pinger.ReleaseLater(h.session, h.term)
+		return errors.Join(lost, h.failed(tries, err))
+	}
+}
+
+// failed is the error of a release after which the lock may be held still.
+func (h *holding) failed(tries int, err error) error {
+	if h.m.life.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
+}
+
+// tryRelease frees the document by its session, three tries by default, as mongos. A try after one
+// of unknown outcome that matches nothing means that the unknown one was applied, as long as the
+// term and the lease last: nobody else may have taken the lock by then.
+func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
+	unknown := false
+	last := h.m.closing()
+	for pause := h.m.cfg.ReleasePause; ; pause *= 2 {
+		try, done, refused := h.m.pinger.Releasing(ctx, h.term)
+		if refused != nil {
+			return tries, errors.Join(err, refused)
+		}
+		tries++
+		one, cancel := context.WithTimeout(try, h.m.cfg.CommandTimeout)
+		err = h.m.owned.ReleaseInStore(one, h.session)
+		cancel()
+		done()
+		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) && h.lapsed() == nil {
+			return tries, nil
+		}
+		if errors.Is(err, catalog.ErrNoMatch) {
+			return tries, err
+		}
+		unknown = unknown || errors.Is(err, catalog.ErrUnknownOutcome)
+		if last || tries >= h.m.cfg.ReleaseTries || ctx.Err() != nil {
+			return tries, err
+		}
+		if last = !h.rest(ctx, pause); ctx.Err() != nil {
+			return tries, err
+		}
+	}
+}
+
+// rest pauses between two tries. It reports false when the Manager is being closed, which leaves
+// one last try, or ctx has ended.
+func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
+	timer := h.m.cfg.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-h.m.closed:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// ReleaseInStore takes a session out of its lock and tells the waiters of this Manager what is
+// granted to them by it.
+func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
+	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
+	if len(grants) > 0 {
+		t.m.queue.Deliver(grants) // which says that the lock moved
+	} else if err == nil {
+		t.m.queue.Opened(s.Name)
+	}
+	return err
+}
+
+// givingBack returns the context for giving locks back: ctx, and if that has ended already one that
+// lasts for one command.
+func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
+}
+
+// releaseAll releases the guards. What fails is on the late-release list afterwards, which the
+// pinger tries once more and reports.
+func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
+	sideBySide(len(holds), func(i int) { m.releaseAtClose(ctx, holds[i]) })
+}
+
+func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
+	defer func() {
+		if recover() != nil { // a logger or a store that panics must not end the program
+			m.pinger.ReleaseLater(h.session, h.term)
+		}
+	}()
+	if err := h.release(ctx, ErrClosed); err != nil {
+		m.log.Debug().Err(err).Msg("release at close")
+	}
+}
+
+// releaseParallel bounds how many locks are released at a time.
+const releaseParallel = 16
+
+// sideBySide calls do for the numbers below n, up to releaseParallel at a time. A panic of one is
+// the caller's, when the others are done.
+func sideBySide(n int, do func(i int)) {
+	var workers sync.WaitGroup
+	next, panics := make(chan int), make(chan any, n)
+	one := func(i int) {
+		defer func() {
+			if p := recover(); p != nil {
+				panics <- p
+			}
+		}()
+		do(i)
+	}
+	for range min(releaseParallel, n) {
+		workers.Go(func() {
+			for i := range next {
+				one(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	if len(panics) > 0 {
+		panic(<-panics)
+	}
+}
