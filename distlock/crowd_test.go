@@ -139,3 +139,42 @@ func TestLock_HadItsTurn_LeavesTheLastPlaces(t *testing.T) {
 		w.release(w.wantTurn(waits))
 	})
 }
+
+// It tries to break: where grants are asked for, a lock that crowds of two processes wait for stands
+// free for a small part of a turn when it goes from one crowd to the other, although the other one
+// has waited for long and far from the front.
+func TestLock_CrowdsInTurn_GrantsAreAskedForInTime(t *testing.T) {
+	const many, hold, rounds = 24, 50 * time.Millisecond, 2
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil).withoutNotices(), w.start(nil).withoutNotices()
+		var free time.Time
+		turns := func(from, to int, waits []<-chan turn) (longest time.Duration) {
+			for _, next := range waits[from:to] {
+				g := w.wantTurn(next)
+				longest = max(longest, time.Since(free))
+				time.Sleep(hold)
+				w.release(g)
+				free = time.Now()
+			}
+			return longest
+		}
+		for round := range rounds {
+			var waits []<-chan turn
+			for i := range 2 * many {
+				p := a
+				if i >= many {
+					p = b
+				}
+				waits = append(waits, p.queue("a"))
+				synctest.Wait()
+			}
+			free = time.Now()
+			turns(0, many, waits)
+			longest := turns(many, 2*many, waits)
+			t.Logf("free for %v at most", longest)
+			if round > 0 && longest > hold/4 { // at first nobody knows how long a turn takes
+				t.Errorf("round %d: it stood free for %v", round, longest)
+			}
+		}
+	})
+}

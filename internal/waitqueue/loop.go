@@ -129,7 +129,7 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 	if len(by) > 0 {
 		l.idle = -1
 	}
-	near, first, left := false, forEver, forEver
+	near, first, soonest := false, forEver, expected{left: forEver}
 	for name, ws := range by {
 		turn := l.q.turn(name)
 		for _, w := range ws {
@@ -137,13 +137,16 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 			if !w.looked {
 				next = min(next, max(w.since, l.attended)+l.patience())
 			}
-			near, first = near || w.place < nearPlaces, min(first, w.since)
-			left = min(left, w.left(turn, now))
+			own := expected{w.left(turn, now), turn}
+			near, first = near || w.place < nearPlaces || own.near(), min(first, w.since)
+			if own.left < soonest.left {
+				soonest = own
+			}
 			w.mu.Unlock()
 		}
 	}
 	if len(by) > 0 {
-		next = min(next, l.question(near, first, left, now))
+		next = min(next, l.question(near, first, soonest, now))
 	}
 	if l.ask {
 		return 0
@@ -152,9 +155,8 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 }
 
 // question returns when the next question for grants is due, or something else has to be thought of
-// the stream. first is when the first of those who wait came, and left how long it is until the
-// next turn.
-func (l *loop) question(near bool, first, left, now time.Duration) time.Duration {
+// the stream. first is when the first of those who wait came, and next the next turn.
+func (l *loop) question(near bool, first time.Duration, next expected, now time.Duration) time.Duration {
 	l.q.mu.Lock()
 	is := &l.stream.worth
 	late, lag := is.overdue(now, l.q.bounds())
@@ -171,7 +173,8 @@ func (l *loop) question(near bool, first, left, now time.Duration) time.Duration
 	if near {
 		share = nearFront
 	}
-	return l.asked + max(l.q.AskPause(still, share, rtt), min(left/approach, still/unexpected, l.q.PollMax))
+	pause := l.q.AskPause(next.eager(still/share), 1, rtt)
+	return l.asked + max(pause, min(next.left/approach, still/unexpected, l.q.PollMax))
 }
 
 // AskPause is the pause before a question is repeated, where nothing has moved for a time: still

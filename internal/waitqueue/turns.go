@@ -9,10 +9,30 @@ import "time"
 // The pause between two questions is this part of the time until the expected turn, and at most
 // that part of the time in which nothing has moved, since a turn may be shorter than those before
 // it.
+//
+// Once a turn is to be expected, the pause is at most that part of what one takes, or of the time
+// for which this one is late: a lock that many wait for stands free for a small part of a turn, and
+// not of the long time that they have waited for it.
 const (
 	approach   = 3
 	unexpected = 8
+	whenDue    = 8
 )
+
+// expected is a turn: how long it is until then, less than 0 when it is late, and how long one takes,
+// 0 when that is not known.
+type expected struct{ left, turn time.Duration }
+
+// near reports whether it is to be expected within the turns of those who are near the front.
+func (e expected) near() bool { return e.turn > 0 && e.left < nearPlaces*e.turn }
+
+// eager is the pause between two questions, where it would be pause if nothing were expected.
+func (e expected) eager(pause time.Duration) time.Duration {
+	if e.turn == 0 {
+		return pause
+	}
+	return min(pause, max(e.turn, -e.left)/whenDue)
+}
 
 // mostTurns bounds what is remembered of locks.
 const mostTurns = 1000
