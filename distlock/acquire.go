@@ -165,6 +165,12 @@ var errFree = errors.New("free")
 // contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a
 // guard, errFree, a *HeldError, a *PermitMismatchError, or another error, with the last picture.
 func (c *call) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
+	defer func() {
+		if ctx.Err() != nil { // the time of the call is too short for a look, or for what follows
+			c.m.judge.Keep(contend.Scene{Name: c.name})
+			c.m.judge.Wanted(c.name)
+		}
+	}()
 	for race := 0; ; race++ {
 		if s, err = c.m.judge.Look(ctx, c.name); err != nil {
 			return nil, s, acquiring(c.name, err)

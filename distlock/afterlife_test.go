@@ -226,6 +226,63 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	})
 }
 
+// It tries to break: how shortly a living process tries, and how late its stream tells of grants,
+// is no reason why it never has the lock of the dead. Its time may be up before anybody would look
+// at a line, and be shorter than a look takes: then the next try has it.
+func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
+	const look = 300 * time.Millisecond
+	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
+		return b.Lock("a").Lock(context.Background(), distlock.WaitAtMost(d))
+	}
+	try := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), d)
+		defer cancel()
+		return b.Lock("a").TryLock(ctx)
+	}
+	for name, call := range map[string]func(*proc, time.Duration) (*distlock.TryGuard, error){
+		"Lock": wait, "TryLock": try,
+	} {
+		for _, every := range []time.Duration{time.Second, 20 * time.Second, 47 * time.Second, 10 * time.Minute} {
+			for _, d := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
+				t.Run(fmt.Sprint(name, " for ", d, " each ", every), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, w *world) {
+						a := w.start(nil)
+						b := w.startOn(catalog.ReplicaSet, func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
+						b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+							switch call.Op {
+							case fault.Notice:
+								defer time.Sleep(10 * time.Second)
+							case fault.Look:
+								time.Sleep(look / 2)
+								defer time.Sleep(look / 2)
+							}
+							return apply()
+						})
+						a.mustTry("a")
+						a.kill()
+						died := time.Now()
+						tick := time.NewTicker(every)
+						defer tick.Stop()
+						for {
+							g, err := call(b, d)
+							if err == nil {
+								w.release(g)
+								return
+							}
+							// A first look, the takeover time, an interval, a tick, and one more where the
+							// time was up before it was taken.
+							if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
+								t.Fatalf("not taken over %v after the death: %v", after, err)
+							}
+							<-tick.C
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 // What is left is void with the holder's next ping, and its document is clean again.
 func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -32,6 +32,7 @@ func (c *call) wait(ctx context.Context) (g *TryGuard, err error) {
 	if err := c.m.standsInOwnWay(ctx, c.name, c.o); err != nil {
 		return nil, err
 	}
+	c.m.judge.Wanted(c.name)
 	c.pause = c.m.cfg.Poll
 	defer c.leaveLocalLine()
 	for {

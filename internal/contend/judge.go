@@ -83,7 +83,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 		seen.Primary = j.Process.Server().Primary
 	}
 	s := Scene{Snapshot: seen, Name: name}
-	j.vigil.looked(name, sent.Mono)
+	defer func() { j.vigil.looked(name, sent.Mono, j.due(&s, received.Mono)) }()
 	if seen.Lock == nil {
 		return s
 	}

@@ -3,6 +3,7 @@ package contend
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ const maxSights = 16
 
 // A vigil goes on with the watch of those who were in the way of a call that was refused, so that
 // tries of any period are one observation. It reads: nobody is condemned or taken out whose lock
-// nobody wants now.
+// nobody wants now, see Wanted.
 type vigil struct {
 	mu      sync.Mutex // guards the fields below
 	kept    map[string]*keptLock
@@ -31,9 +32,13 @@ type vigil struct {
 }
 
 type keptLock struct {
-	asked, looked time.Duration // monotonic: the last call that was refused, the last look
-	inTheWay      map[bson.ObjectID]pulse
+	asked, looked time.Duration           // monotonic: the last call that was refused, the last look
+	again         time.Duration           // the dead are taken out for a call once more from then on
+	due           time.Duration           // one in the way may be dead from then on, by the last look
+	inTheWay      map[bson.ObjectID]pulse // nil before the first look
 }
+
+const never = time.Duration(math.MaxInt64)
 
 // A pulse is what a party in the way does while it lives: pings of its process, renewals of its
 // lease.
@@ -70,12 +75,15 @@ func (j *Judge) parties(s *Scene) map[bson.ObjectID]pulse {
 	return found
 }
 
-// Keep is told of the picture with which a call was refused. From then on the process looks at that
-// lock once an interval, by one command for all such locks together, until nobody of those is
-// silent in the way.
+// Keep is told of the picture with which a call was refused; one without a lock is of a call whose
+// time was up before it saw any. From then on the process looks at that lock once an interval, by
+// one command for all such locks together, until nobody of those is silent in the way.
 func (j *Judge) Keep(s Scene) {
-	parties := j.parties(&s)
-	if j.Go == nil || len(parties) == 0 {
+	var parties map[bson.ObjectID]pulse
+	if s.Lock != nil || s.LockErr != nil {
+		parties = j.parties(&s)
+	}
+	if j.Go == nil || parties != nil && len(parties) == 0 {
 		return
 	}
 	v, now := &j.vigil, j.Clock.Now().Mono
@@ -84,7 +92,22 @@ func (j *Judge) Keep(s Scene) {
 	if v.kept == nil {
 		v.kept = map[string]*keptLock{}
 	}
-	v.kept[s.Name] = &keptLock{asked: now, looked: now, inTheWay: parties}
+	k := v.kept[s.Name]
+	if k == nil {
+		k = &keptLock{looked: now - j.Interval, due: never}
+		v.kept[s.Name] = k
+	}
+	k.asked = now
+	for ts, p := range parties {
+		if p.known {
+			k.looked, k.due = now, j.due(&s, now)
+		} else if old, there := k.inTheWay[ts]; there {
+			parties[ts] = old // it was looked at, and this picture is of the lock alone
+		}
+	}
+	if parties != nil {
+		k.inTheWay = parties
+	}
 	if len(v.kept) > maxVigil {
 		v.dropOldest()
 	}
@@ -92,6 +115,46 @@ func (j *Judge) Keep(s Scene) {
 		v.running = true
 		j.Go(j.watchOn) // ends when there is nobody to watch, or with Closed
 	}
+}
+
+// due is from when on somebody may be taken out of a lock if nothing changes.
+func (j *Judge) due(s *Scene, received time.Duration) time.Duration {
+	due := never
+	for i := range s.Judged {
+		switch one := &s.Judged[i]; {
+		case one.Process == j.Process.Process() && one.Renewal == 0: // the reaper's
+		case one.Dead():
+			return received
+		case one.Decision.Remaining > 0:
+			due = min(due, received+one.Decision.Remaining)
+		}
+	}
+	return due
+}
+
+// Wanted is told that somebody has just asked for a lock. Where the vigil has it that one in the
+// way is dead by now, it looks and takes the dead out, beside the call and also when that ends
+// meanwhile: its time may be shorter than a look takes.
+func (j *Judge) Wanted(name string) {
+	v, now := &j.vigil, j.Clock.Now().Mono
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	k := v.kept[name]
+	if k == nil || now < max(k.due, k.again) {
+		return
+	}
+	k.again = now + j.Interval // what fails now is not tried by each call
+	j.Go(func() {              // ends with its commands, which end with Closed
+		ctx, cancel := j.untilClosed()
+		defer cancel()
+		s, err := j.Look(ctx, name)
+		if err == nil && s.Malformed() == nil {
+			_, err = j.EvictDead(ctx, s, len(s.Judged))
+		}
+		if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+			j.Log.Debug().Err(err).Str("lock", catalog.Printable(name, 200)).Msg("take the dead out")
+		}
+	})
 }
 
 // dropOldest drops the lock that nobody has asked for the longest time. The caller holds mu.
@@ -105,17 +168,18 @@ func (v *vigil) dropOldest() {
 	delete(v.kept, oldest)
 }
 
-// looked notes a look of a call, which the vigil need not repeat.
-func (v *vigil) looked(name string, sent time.Duration) {
+// looked notes a look, which the vigil need not repeat, and from when on one in the way may be
+// dead.
+func (v *vigil) looked(name string, sent, due time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if k := v.kept[name]; k != nil {
-		k.looked = sent
+		k.looked, k.due = sent, due
 	}
 }
 
-// due returns the locks that were not looked at lately; none and true when the vigil is over.
-func (v *vigil) due(since time.Duration) (names []string, over bool) {
+// unseen returns the locks that were not looked at lately; none and true when the vigil is over.
+func (v *vigil) unseen(since time.Duration) (names []string, over bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for name, k := range v.kept {
@@ -128,21 +192,25 @@ func (v *vigil) due(since time.Duration) (names []string, over bool) {
 	return names, !v.running
 }
 
-// watchOn is the goroutine of the vigil.
-func (j *Judge) watchOn() {
+// untilClosed returns a context that ends with Closed: a command under way is given up then.
+func (j *Judge) untilClosed() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() { // ends with watchOn: a command under way is given up at Close
+	go func() { // ends with ctx
 		select {
 		case <-j.Closed:
 			cancel()
-		case <-stop:
+		case <-ctx.Done():
 		}
 	}()
+	return ctx, cancel
+}
+
+// watchOn is the goroutine of the vigil.
+func (j *Judge) watchOn() {
+	ctx, cancel := j.untilClosed()
+	defer cancel()
 	for pause := j.Interval; clock.Sleep(j.Clock, pause, j.Closed); {
-		names, over := j.vigil.due(j.Clock.Now().Mono - j.Interval/2)
+		names, over := j.vigil.unseen(j.Clock.Now().Mono - j.Interval/2)
 		if over {
 			return
 		}
@@ -180,6 +248,9 @@ func (v *vigil) goOn(name string, now map[bson.ObjectID]pulse) {
 	k := v.kept[name]
 	if k == nil {
 		return
+	}
+	if k.inTheWay == nil {
+		k.inTheWay = now
 	}
 	for ts, before := range k.inTheWay {
 		if p, there := now[ts]; there && (!before.known || p == before) {

@@ -21,8 +21,8 @@ import (
 //     still does;
 //   - where there is none, or while it lags, one read asks for it. Its pauses are a small part of
 //     the time in which nothing has moved, a smaller one if somebody is near the front, so that
-//     asking adds the same share to every wait; at least two round trips, so that they follow the
-//     server; at most PollMax;
+//     asking adds the same share to every wait, and of a turn once one is to be expected, see
+//     turns.go; at least two round trips, so that they follow the server; at most PollMax;
 //   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
 //     them and how their pings are. It starts and goes on with the watch of holders and waiters,
 //     and finds a grant that was not told.

@@ -19,8 +19,8 @@ const (
 	whenDue    = 8
 )
 
-// expected is a turn: how long it is until then, less than 0 when it is late, and how long one takes,
-// 0 when that is not known.
+// expected is a turn: how long it is until then, less than 0 when it is late, and how long one
+// takes, 0 when that is not known.
 type expected struct{ left, turn time.Duration }
 
 // near reports whether it is to be expected within the turns of those who are near the front.
