@@ -83,11 +83,13 @@
 //
 // # One Lock through the files
 //
-// lock.go begins an attempt (acquire.go), which sends a transition of the lock document (package
-// catalog/transition). If the lock is free, the reply makes the guard (guard.go), which the process
-// then owns (owned.go). If it is held, internal/contend reads holder and ping and package takeover
-// judges them. If the holder is not dead, wait.go takes a place in the line and leaves the waiting
-// to internal/waitqueue: one reader of grants for all callers of the process. Release applies one
-// transition more, which grants the lock to the next. Package pinger keeps it all alive, and tells
-// the guards when the term is over.
+// lock.go makes a call (acquire.go), and wait.go is what it does, in this order. It has its turn in
+// a line of its process. It begins a session, noted in owned.go before anything is sent. It enters
+// by one transition of the lock document (catalog/transition), which brings the lock, a place in
+// its line, or neither. With a place it sends nothing: internal/waitqueue hears of grants for all
+// callers of the process, and has internal/contend take the dead out of the way, as package
+// takeover judges. Without one it looks, by internal/contend, until there is one. Whoever granted
+// the lock, newGuard (acquire.go) makes the guard (guard.go). release.go applies one transition
+// more, which grants the lock to the next. Package pinger keeps it all alive, and guards whose term
+// is over are lost; events.go tells the observer.
 package distlock
