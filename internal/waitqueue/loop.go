@@ -31,6 +31,11 @@ import (
 type loop struct {
 	q *Queue
 
+	// interval is the time between two looks at the locks: the ping interval, and never so long that
+	// a late look would break the watch. patience is how long a caller has waited when its lock is
+	// looked at for the first time: most waits are over by then, and cost nothing but entering.
+	interval, patience time.Duration
+
 	asked    time.Duration // monotonic time of the last question for grants
 	attended time.Duration // that of the last look at the locks, and when the next is due
 	next     time.Duration
@@ -55,18 +60,12 @@ const (
 
 func newLoop(q *Queue) *loop {
 	now := q.Clock.Now().Mono
-	l := &loop{q: q, asked: now, attended: now, idle: -1}
-	l.next = now + l.interval()
-	return l
+	interval := min(q.Ping, q.MaxWatchGap/2)
+	return &loop{
+		q: q, interval: interval, patience: max(q.Poll, interval/6),
+		asked: now, attended: now, next: now + interval, idle: -1,
+	}
 }
-
-// interval is the time between two looks at the locks: the ping interval, and never so long that a
-// late look would break the watch.
-func (l *loop) interval() time.Duration { return min(l.q.Ping, l.q.MaxWatchGap/2) }
-
-// patience is how long a caller has waited when its lock is looked at for the first time. Most
-// waits are over by then, and cost nothing but entering.
-func (l *loop) patience() time.Duration { return max(l.q.Poll, l.interval()/6) }
 
 func (l *loop) run() {
 	ctx, cancel := l.q.untilClosed()
@@ -75,15 +74,18 @@ func (l *loop) run() {
 	defer func() { l.stream.end() }()
 	for !l.q.closing() {
 		by, names := l.q.waiters()
-		pause := l.due(by)
+		pause, look := l.due(by)
 		switch {
 		case len(names) == 0:
 			if l.retire() {
 				return
 			}
 			pause = max(l.idle+l.q.Ping-l.q.Clock.Now().Mono, time.Millisecond)
+		case pause <= 0 && look:
+			l.attend(ctx, by, names)
+			continue
 		case pause <= 0:
-			l.work(ctx, by, names)
+			l.askFor(ctx, by, names)
 			continue
 		}
 		l.sleep(pause)
@@ -122,10 +124,11 @@ func (l *loop) sleep(pause time.Duration) {
 	}
 }
 
-// due returns how long nothing is to be done; zero or less when something is.
-func (l *loop) due(by map[string][]*Waiter) time.Duration {
+// due returns how long nothing is to be done, zero or less when something is, and whether that is a
+// look at the locks; else it is a question.
+func (l *loop) due(by map[string][]*Waiter) (pause time.Duration, look bool) {
 	now := l.q.Clock.Now().Mono
-	next := l.next
+	looks := l.next
 	if len(by) > 0 {
 		l.idle = -1
 	}
@@ -135,7 +138,7 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 		for _, w := range ws {
 			w.mu.Lock()
 			if !w.looked {
-				next = min(next, max(w.since, l.attended)+l.patience())
+				looks = min(looks, max(w.since, l.attended)+l.patience)
 			}
 			own := expected{w.left(turn, now), turn}
 			near, first = near || w.place < nearPlaces || own.near(), min(first, w.since)
@@ -145,13 +148,14 @@ func (l *loop) due(by map[string][]*Waiter) time.Duration {
 			w.mu.Unlock()
 		}
 	}
+	next := looks
 	if len(by) > 0 {
 		next = min(next, l.question(near, first, soonest, now))
 	}
 	if l.ask {
-		return 0
+		next = now
 	}
-	return next - now
+	return next - now, now >= looks
 }
 
 // question returns when the next question for grants is due, or something else has to be thought of
@@ -192,24 +196,6 @@ func (q *Queue) OutsidePause(still, rtt time.Duration) time.Duration {
 // leastPause is the shortest pause between two questions.
 func (q *Queue) leastPause(rtt time.Duration) time.Duration {
 	return max(roundTrips*rtt, q.Poll/pollsInPoll, time.Millisecond)
-}
-
-// work does what is due.
-func (l *loop) work(ctx context.Context, by map[string][]*Waiter, names []string) {
-	now := l.q.Clock.Now().Mono
-	attend := now >= l.next
-	for _, ws := range by {
-		for _, w := range ws {
-			w.mu.Lock()
-			attend = attend || !w.looked && now >= max(w.since, l.attended)+l.patience()
-			w.mu.Unlock()
-		}
-	}
-	if attend {
-		l.attend(ctx, by, names)
-	} else {
-		l.askFor(ctx, by, names)
-	}
 }
 
 // askFor asks which of the locks were granted to this process, and which were left free.
@@ -267,11 +253,11 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 	looks, err := l.q.Store.Snapshots(ctx, names)
 	received := l.q.Clock.Now() // R1
 	l.attended = received.Mono
-	l.next = received.Mono + l.interval()
+	l.next = received.Mono + l.interval
 	l.q.looks.Note(ctx, passing(err))
 	if err != nil {
 		l.failed(by, err)
-		l.next = received.Mono + l.q.Process.Jitter(min(l.q.PollMax, l.interval()/2), 0.2)
+		l.next = received.Mono + l.q.Process.Jitter(min(l.q.PollMax, l.interval/2), 0.2)
 		l.attended = l.next // newcomers wait for it as well
 		return
 	}
