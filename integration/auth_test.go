@@ -38,39 +38,55 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	return d
 }
 
-// withUsers starts a mongod that wants passwords, with three users in database admin: root, one
-// that may only read database distlock, and one that may only ping there.
-func withUsers(t *testing.T) (d *mongodtest.Deployment, uri func(user string) string) {
+// secured is a mongod that wants passwords, with a client of its root.
+type secured struct {
+	*mongodtest.Deployment
+	t    *testing.T
+	root *mongo.Client
+}
+
+func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	t.Helper()
-	d = private(t, mongodtest.Options{Auth: true})
-	uri = func(user string) string {
-		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
+	opts.Auth = true
+	s := &secured{Deployment: private(t, opts), t: t}
+	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // the first user may be made by anybody here
+	s.user("root", bson.D{field("role", "root"), field("db", "admin")})
+	s.root = privateClient(t, options.Client().ApplyURI(s.as("root")))
+	return s
+}
+
+// as is the connection string of a user.
+func (s *secured) as(user string) string {
+	return strings.Replace(s.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
+}
+
+func (s *secured) command(doc bson.D) {
+	s.t.Helper()
+	if err := s.root.Database("admin").RunCommand(s.t.Context(), doc).Err(); err != nil {
+		s.t.Fatal(err)
 	}
-	command := func(client *mongo.Client, doc bson.D) {
-		t.Helper()
-		if err := client.Database("admin").RunCommand(t.Context(), doc).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	user := func(name string, role bson.D) bson.D {
-		return bson.D{
-			field("createUser", name), field("pwd", plainPassword), field("roles", bson.A{role}),
-		}
-	}
-	// The first user may be made by anybody on the machine.
-	command(privateClient(t, options.Client().ApplyURI(d.URI())),
-		user("root", bson.D{field("role", "root"), field("db", "admin")}))
-	root := privateClient(t, options.Client().ApplyURI(uri("root")))
-	command(root, user("reader", bson.D{field("role", "read"), field("db", "distlock")}))
-	command(root, bson.D{
+}
+
+func (s *secured) user(name string, role bson.D) {
+	s.t.Helper()
+	s.command(bson.D{field("createUser", name), field("pwd", plainPassword), field("roles", bson.A{role})})
+}
+
+// withUsers starts a mongod with three users in database admin: root, one that may only read
+// database distlock, and one that may only ping there.
+func withUsers(t *testing.T) *secured {
+	t.Helper()
+	s := startSecured(t, mongodtest.Options{})
+	s.user("reader", bson.D{field("role", "read"), field("db", "distlock")})
+	s.command(bson.D{
 		field("createRole", "pings"), field("roles", bson.A{}),
 		field("privileges", bson.A{bson.D{
 			field("resource", bson.D{field("db", "distlock"), field("collection", "lockpings")}),
 			field("actions", bson.A{"find", "insert", "update", "remove"}),
 		}}),
 	})
-	command(root, user("pinger", bson.D{field("role", "pings"), field("db", "admin")}))
-	return d, uri
+	s.user("pinger", bson.D{field("role", "pings"), field("db", "admin")})
+	return s
 }
 
 func userConfig(uri string) distlock.Config {
@@ -82,11 +98,11 @@ func userConfig(uri string) distlock.Config {
 
 // Missing privileges: the error says which actions are missing on which collection.
 func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
-	_, uri := withUsers(t)
-	_, err := distlock.New(t.Context(), userConfig(uri("reader")))
+	d := withUsers(t)
+	_, err := distlock.New(t.Context(), userConfig(d.as("reader")))
 	wantPrivilege(t, err, "distlock.lockpings", "insert", "update")
 
-	m, err := distlock.New(t.Context(), userConfig(uri("pinger")))
+	m, err := distlock.New(t.Context(), userConfig(d.as("pinger")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,19 +133,19 @@ func wantPrivilege(t *testing.T, err error, namespace string, actions ...string)
 // G11: over a whole life with a password in the connection string, with a wrong one, a server that
 // dies and a lock that is lost, no error and no log line contains it.
 func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
-	d, uri := withUsers(t)
+	d := withUsers(t)
 	var written log
 	say := func(err error) {
 		if err != nil {
 			_, _ = written.Write([]byte(err.Error() + "\n")) // it cannot fail
 		}
 	}
-	_, err := distlock.New(t.Context(), userConfig(strings.Replace(uri("root"), "see", "sea", 1)))
+	_, err := distlock.New(t.Context(), userConfig(strings.Replace(d.as("root"), "see", "sea", 1)))
 	if err == nil {
 		t.Fatal("a wrong password was accepted")
 	}
 	say(err)
-	cfg := userConfig(uri("root"))
+	cfg := userConfig(d.as("root"))
 	cfg.Logger = zerolog.New(&written).Level(zerolog.TraceLevel)
 	cfg.Takeover, cfg.CommandTimeout = 4*time.Second, time.Second
 	m, err := distlock.New(t.Context(), cfg)

@@ -42,7 +42,7 @@ func BenchmarkTryLockRelease(b *testing.B) {
 
 // BenchmarkHeld1000 is one ping interval of a process that holds a thousand locks: one write, a few
 // small reads, and no goroutine for a lock.
-func BenchmarkHeld1000(b *testing.B) { benchmarkHeld(b, deployments, 1000) }
+func BenchmarkHeld1000(b *testing.B) { benchmarkHeld(b, large, 1000) }
 
 // BenchmarkHeld10000 is the same with ten thousand, where a command does not grow with the
 // collection.

@@ -179,8 +179,8 @@ func TestClaim_TenThousandDead_AreNotLookedAt(t *testing.T) {
 // Without the privilege for an index New names it, and the command for somebody who has it; without
 // that for the rows each call names what is missing. With the index there, nothing more is needed.
 func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
-	_, uri := withUsers(t)
-	m, err := distlock.New(t.Context(), userConfig(uri("root")))
+	d := withUsers(t)
+	m, err := distlock.New(t.Context(), userConfig(d.as("root")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +189,9 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	root := privateClient(t, options.Client().ApplyURI(uri("root"))).Database("distlock").Collection("rows")
-	reader := privateClient(t, options.Client().ApplyURI(uri("reader"))).Database("distlock").Collection("rows")
-	pinger := privateClient(t, options.Client().ApplyURI(uri("pinger"))).Database("distlock").Collection("rows")
+	root := privateClient(t, options.Client().ApplyURI(d.as("root"))).Database("distlock").Collection("rows")
+	reader := privateClient(t, options.Client().ApplyURI(d.as("reader"))).Database("distlock").Collection("rows")
+	pinger := privateClient(t, options.Client().ApplyURI(d.as("pinger"))).Database("distlock").Collection("rows")
 	_, err = claim.New[job](t.Context(), m, pinger, claim.Config{})
 	wantPrivilege(t, err, "distlock.rows", "listIndexes")
 	_, err = claim.New[job](t.Context(), m, reader, claim.Config{})

@@ -68,7 +68,7 @@ func (p *tape) take() []bson.D {
 // of them of the very process that asks (100,000 with -freenames) may cost it not one key and not
 // one document more. Only the listing of all locks reads them all.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
-	inTurn(t, named("standalone", "replicaset", "configsvr", "mongos", "sharded"), func(t *testing.T, w *world) {
+	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
 	})
 }
@@ -76,7 +76,7 @@ func TestQueries_FreeNames_CostNothing(t *testing.T) {
 // The same for a client that the Stable API binds: the server lets it use no sparse index and no
 // text index.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
-	inTurn(t, named("standalone", "replicaset", "configsvr", "mongos", "sharded"), func(t *testing.T, w *world) {
+	inTurn(t, large, func(t *testing.T, w *world) {
 		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
 			t.Skipf("MongoDB %s knows no Stable API", version)
 		}

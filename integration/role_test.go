@@ -10,7 +10,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
@@ -28,29 +27,16 @@ var leastFeatures = []role.Feature{role.Locks, role.Lines, role.Transactions, ro
 // and nothing more, and a function that changes what the role allows in database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
-	d := private(t, mongodtest.Options{Auth: true, ReplicaSet: 1})
-	as := func(user string) string {
-		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
-	}
-	command := func(client *mongo.Client, doc bson.D) {
-		t.Helper()
-		if err := client.Database("admin").RunCommand(t.Context(), doc).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	command(privateClient(t, options.Client().ApplyURI(d.URI())), bson.D{field("createUser", "root"),
-		field("pwd", plainPassword), field("roles", bson.A{bson.D{field("role", "root"), field("db", "admin")}})})
-	root := privateClient(t, options.Client().ApplyURI(as("root")))
-	command(root, role.Command("least", "distlock", role.Of("", leastFeatures...)))
-	command(root, bson.D{field("createUser", "least"), field("pwd", plainPassword),
-		field("roles", bson.A{bson.D{field("role", "least"), field("db", "admin")}})})
-	return as("least"), func(privileges []role.Privilege) {
+	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})
+	d.command(role.Command("least", "distlock", role.Of("", leastFeatures...)))
+	d.user("least", bson.D{field("role", "least"), field("db", "admin")})
+	return d.as("least"), func(privileges []role.Privilege) {
 		t.Helper()
 		doc := role.Command("least", "distlock", privileges)
 		doc[0].Key = "updateRole"
-		command(root, doc)
+		d.command(doc)
 		for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} { // so that they are asked for anew
-			if err := root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()); err != nil {
+			if err := d.root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

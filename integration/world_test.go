@@ -18,7 +18,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
+	"mongodlm/internal/test/locktest"
 )
 
 // A world is what one test sees of a deployment: a database of its own, or, where there can be only
@@ -87,13 +87,7 @@ func (w *world) config() distlock.Config {
 // start starts a process until the end of the test.
 func (w *world) start(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
-	return w.startBy(t, clock.System(), change)
-}
-
-// startBy starts a process that lives by a clock of its own.
-func (w *world) startBy(t testing.TB, c clock.Clock, change func(*distlock.Config)) *distlock.Manager {
-	t.Helper()
-	m := w.newManager(clock.With(t.Context(), c), t, change)
+	m := w.startUnclosed(t, change)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 60*time.Second)
 		defer cancel()
@@ -106,16 +100,11 @@ func (w *world) startBy(t testing.TB, c clock.Clock, change func(*distlock.Confi
 
 func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
-	return w.newManager(t.Context(), t, change)
-}
-
-func (w *world) newManager(ctx context.Context, t testing.TB, change func(*distlock.Config)) *distlock.Manager {
-	t.Helper()
 	cfg := w.config()
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := distlock.New(ctx, cfg)
+	m, err := distlock.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,12 +218,7 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
-func wantErr(t testing.TB, got, want error) {
-	t.Helper()
-	if !errors.Is(got, want) {
-		t.Fatalf("error is %v, want one that matches %v", got, want)
-	}
-}
+var wantErr, heldError = locktest.WantErr, locktest.WantHeld
 
 // privateClient is a client of one test, such as one whose commands are counted.
 func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
@@ -251,13 +235,4 @@ func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 		}
 	})
 	return client
-}
-
-func heldError(t testing.TB, err error) *distlock.HeldError {
-	t.Helper()
-	var h *distlock.HeldError
-	if !errors.As(err, &h) {
-		t.Fatalf("error is %v, want a *HeldError", err)
-	}
-	return h
 }
