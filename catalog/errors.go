@@ -8,8 +8,8 @@ import (
 
 // Outcomes of conditional writes and reads.
 var (
-	// ErrNotFree is returned by Enter when the lock is not to be had at once. By TryPlain it may be
-	// malformed as well: only a Snapshot can tell.
+	// ErrNotFree is returned by Enter when the lock is not to be had at once. TryPlain returns it for
+	// a malformed document as well: only a Snapshot can tell.
 	ErrNotFree = errors.New("lock is not free")
 	// ErrNoMatch is returned by a conditional write whose filter matched nothing: the document
 	// is not what the caller thought. Nothing was changed.

@@ -22,16 +22,17 @@
 // because the process gave it back, or because it is dead by the takeover rule. It does not matter
 // how old the claim is. One watch of one lock serves all rows of a process.
 //
-// What ends a claim names it: session and batch. The completion of a worker whose row was given to
-// another matches nothing and returns a [LostError]. So every row is marked done exactly once.
+// Every command that ends a claim names its session and batch. The completion of a worker whose row
+// was given to another matches nothing and returns a [LostError]. So every row is marked done
+// exactly once.
 //
 // A handler's context ends when the slot is lost, before anyone else may have its rows, under the
 // assumptions of package distlock.
 //
 // All processes of a queue keep their locks in one database, [distlock.Config].Database. What is
-// claimed under a slot in another one is left alone and logged: nothing is known here of its holder.
-// Rows of a dead process whose slot is named after another queue or collection, as before a renaming,
-// are rescued: the slot's own lock is the proof.
+// claimed under a slot in another one is left alone and logged: nothing is known here of its
+// holder. Rows of a dead process whose slot is named after another queue or collection, as before a
+// renaming, are rescued: the slot's own lock is the proof.
 //
 // # The field
 //

@@ -16,10 +16,9 @@
 //
 // A scheduler that takes a lock for each run has a quick job's lock free again before the next
 // process's timer fires, and the job runs once for each process (gocron issue 841). Here one
-// process has the lock for good, and the time of the latest slot that was begun stands in a
-// document: it is moved on before the slot runs, by a compare-and-set under the lock's fence. When
-// a slot is due the server's clock says, so it matters to nobody what the clocks of the processes
-// say.
+// process keeps the lock, and a document holds the time of the latest slot that was begun. The
+// holder moves it on before the slot runs, by a compare-and-set under the lock's fence. The
+// server's clock decides when a slot is due; the clocks of the processes do not matter.
 //
 // # The documents
 //

@@ -28,8 +28,8 @@ var (
 	ErrChanged = errors.New("singleton: the record is not as it was read")
 	// ErrPanic is matched by *PanicError.
 	ErrPanic = errors.New("singleton: panic")
-	// ErrShutdown is the cause with which the context of a round ends that was not over Drain after
-	// the context of Run had ended.
+	// ErrShutdown is the cause of a round's context when the round was not over within Drain after the
+	// end of Run's context.
 	ErrShutdown = errors.New("singleton: the time to drain is over")
 )
 

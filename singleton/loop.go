@@ -20,8 +20,8 @@ type Loop struct {
 	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms. A
 	// round that takes longer is followed by the next at once. Required.
 	Every time.Duration
-	// Jitter is by how much more than Every it is at most, a random part of it each time. Default
-	// none.
+	// Jitter is the most by which a pause is longer than Every; each takes a random part of it.
+	// Default none.
 	Jitter time.Duration
 	// Do is a round. Its context ends when the lock is lost, and at shutdown after Drain; the guard is
 	// there for its fence. Do must return then: this process does nothing else before. A round has
@@ -58,9 +58,9 @@ type Loop struct {
 //
 // Errors: [ErrBadArgument] before any I/O; what a call of Lock returns when waiting is hopeless,
 // such as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a
-// release that failed. A round's error is none of Run: it is recorded, and logged by the Manager's
-// logger. Neither is a store that does not answer: Run tries again after pauses that double from 1
-// s to 30 s.
+// release that failed. Run does not return a round's error, which is recorded and logged by the
+// Manager's logger. When a store does not answer, Run tries again after pauses that double from 1 s
+// to 30 s.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain,
 		zone: l.Zone}

@@ -67,9 +67,9 @@ type Slots struct {
 // What runs once is the slot and not the lock. The record has the time of the latest slot that was
 // begun. The holder moves it on, by a compare-and-set under its fence, before it calls Do. So no
 // slot is begun by two processes, whatever their clocks say and whoever holds the lock: a holder
-// that was taken over changes nothing. When a slot is due the server's clock says, that of the
-// primary where there is one. A server's clock that steps back delays slots and repeats none; one
-// that steps ahead makes them early.
+// that was taken over changes nothing. The server's clock says when a slot is due: the primary's,
+// where there is one. A server's clock that steps back delays slots and repeats none; one that
+// steps ahead makes them early.
 //
 // Without Rerun a slot is begun at most once: when the process dies in it, or is cut off until it
 // is taken over, the next holder records it as Interrupted, with an error, and goes on with the

@@ -41,21 +41,21 @@ var transactCases = []testCase{
 	{"TakenDuringTheRun_MatchesNothing", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
-		thief := request("balancer", bob)
+		next := request("balancer", bob)
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error {
 			if runs++; runs > 1 {
 				return nil // a store with snapshots runs again after the conflict
 			}
-			_, err := On(b.Catalog).Overtake(b.ctx, thief, catalog.Holder{Session: g.Session, Process: alice})
+			_, err := On(b.Catalog).Overtake(b.ctx, next, catalog.Holder{Session: g.Session, Process: alice})
 			return err
 		})
 		if b.noTransactions(err, runs) {
 			return
 		}
 		b.wantErr(err, catalog.ErrNoMatch)
-		if ts := b.document("locks", "balancer").Lookup("ts").ObjectID(); ts != thief.TS {
-			b.Errorf("ts is %v, want the thief's", ts)
+		if ts := b.document("locks", "balancer").Lookup("ts").ObjectID(); ts != next.TS {
+			b.Errorf("ts is %v, want that of the next holder", ts)
 		}
 	}},
 	{"RunFails_ItsErrorComesBack_NothingChanges", func(b *bench) {

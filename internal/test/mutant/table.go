@@ -6,7 +6,7 @@ import "mongodlm/internal/test/simulation"
 // to the end.
 var all = []Mistake{
 	{Name: "overtake by _id alone", Store: simulation.OvertakeByName,
-		Schedule: "two heirs", Rule: "I3"},
+		Schedule: "two contenders at one time", Rule: "I3"},
 	{Name: "release by _id alone", Store: simulation.ReleaseByName,
 		Schedule: "holder paused past the takeover time", Rule: "I3"},
 	{Name: "deadline from the reply", File: "pinger/ping.go",
@@ -130,7 +130,7 @@ var all = []Mistake{
 	{Name: "a semaphore is never stuck", File: "internal/waitqueue/graph.go",
 		Old: `max(0, len(holders)-limit+1)`, New: `0`,
 		Schedule: "circle of permits", Rule: "I7"},
-	{Name: "who gives up waits for the server", File: "distlock/acquire.go",
+	{Name: "a call that gives up waits for the server", File: "distlock/acquire.go",
 		Old:      `c.m.pinger.ReleaseSoon(c.request.Session, c.term)`,
 		New:      `_, _, _ = c.m.locks.Apply(context.Background(), transition.Leave{Session: c.request.Session})`,
 		Schedule: "context ends in line while the server hangs", Rule: "prompt"},
@@ -149,10 +149,10 @@ var all = []Mistake{
 	}
 	evicted, err := c.m.judge.EvictDead(`,
 		Schedule: "another limit of the dead, asked for", Rule: "I7"},
-	{Name: "what makes waiting hopeless is told to nobody", File: "internal/waitqueue/loop.go",
+	{Name: "waiters are not told what makes waiting hopeless", File: "internal/waitqueue/loop.go",
 		Old: ` || errors.Is(err, catalog.ErrMalformed) ||`, New: ` ||`,
 		Schedule: "a lock that is waited for becomes unreadable", Rule: "I7"},
-	{Name: "who is not known to be foreign is ours", File: "takeover/decide.go",
+	{Name: "a holder not known to be foreign counts as ours", File: "takeover/decide.go",
 		Old: `if now.Foreign() {`, New: `if now.Foreign() && now.HasPing {`,
 		Schedule: "a foreign manager that does not come back", Rule: "rule", Harm: "I4"},
 	{Name: "a foreign holder is condemned", File: "internal/contend/evict.go",
@@ -196,7 +196,7 @@ var all = []Mistake{
 	{Name: "a term begins although its context has ended", File: "election/term.go",
 		Old: "	if t.ctx.Err() != nil {\n		_ = inner.Release()", New: "	if false {\n		_ = inner.Release()",
 		Package: "election", Test: "TestRun_ContextEndsWhenElected_FunctionIsNotCalled", Rule: "called, after"},
-	{Name: "a request to yield reaches whoever leads", File: "catalog/parse_queue.go",
+	{Name: "a request to yield reaches any leader", File: "catalog/parse_queue.go",
 		Old: `!ok || ts != l.TS {`, New: `!ok || ts.IsZero() {`,
 		Package: "election", Test: "TestRequestYield_ReachesThisLeaderOnly", Rule: "election_test.go"},
 	{Name: "a hand-over goes to the first in line", File: "election/election.go",
@@ -261,7 +261,7 @@ var all = []Mistake{
 	{Name: "a sight is as old as the server says", File: "takeover/sight.go",
 		Old: `return min(byServer, byContenders), true`, New: `return max(byServer, byContenders), true`,
 		Schedule: "two jobs whose clocks differ by what is allowed", Rule: "rule"},
-	{Name: "nothing is left of what was seen", File: "internal/contend/vigil.go",
+	{Name: "a refused call leaves no sight", File: "internal/contend/vigil.go",
 		Old: `			if !ok {
 				continue
 			}
@@ -274,10 +274,10 @@ var all = []Mistake{
 	{Name: "a watch ends with the call", File: "internal/contend/vigil.go",
 		Old: `	if j.Go == nil || `, New: `	if true || `,
 		Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver", Rule: "not taken over"},
-	{Name: "the last places of a line are for whoever is first", File: "catalog/catalog.go",
+	{Name: "the last places of a line are not reserved", File: "catalog/catalog.go",
 		Old: "	most := MaxWaiters\n", New: "	most := MaxWaiters\n	if most > 0 {\n		return most\n	}\n",
 		Schedule: "single callers beside a crowd", Rule: "I7"},
-	{Name: "who had a turn takes the last place", File: "distlock/wait.go",
+	{Name: "a process that had a turn takes the last place", File: "distlock/wait.go",
 		Old: "			c.request.Behind = behind(0)\n", New: "			c.request.Behind = 0\n",
 		Package: "distlock", Test: "TestLock_HadItsTurn_LeavesTheLastPlaces", Rule: "it had its turn just now"},
 	{Name: "a renewal in a transaction counts before the commit", File: "distlock/lease.go",
@@ -302,13 +302,13 @@ var all = []Mistake{
 		Old: "&guardContext{h.ctx, g}", New: "&guardContext{h.ctx, nil}",
 		Package: "distlock", Test: "TestGuard_Dropped_IsReleased", Rule: "was given back"},
 	// Deadlocks.
-	{Name: "whoever gives up lets those behind him go on", File: "internal/waitqueue/graph.go",
+	{Name: "a victim lets those behind it go on", File: "internal/waitqueue/graph.go",
 		Old: "		gate.wait(1, before)\n", New: "",
 		Package: "internal/waitqueue", Test: "TestDeadlock_WhoGivesUp", Rule: "are told, want"},
 	{Name: "everybody is told who was chosen once", File: "internal/waitqueue/solve.go",
 		Old: "n.gaveUp = n.needed(&steps)", New: "_, n.gaveUp = n.needed(&steps), true",
 		Package: "internal/waitqueue", Test: "TestDeadlock_WhoGivesUp", Rule: "are told, want"},
-	{Name: "the youngest is told whoever gives way to more", File: "internal/waitqueue/solve.go",
+	{Name: "the youngest is told, not the one that gives way to most", File: "internal/waitqueue/solve.go",
 		Old: "cmp.Or(cmp.Compare(y.weight, x.weight), ", New: "cmp.Or(",
 		Package: "internal/waitqueue", Test: "TestDeadlock_WhoGivesUp", Rule: "are told, want"},
 	{Name: "an old note counts", File: "internal/waitqueue/graph.go",
@@ -319,7 +319,7 @@ var all = []Mistake{
 	{Name: "a release grants to the dead", File: "internal/contend/evict.go",
 		Old: `		case !silent, left > 0:`, New: `		case !silent, left >= 0:`,
 		Package: "distlock", Test: "TestLock_FirstWaiterDied_ReleaseGrantsToTheNext", Rule: "stands for the dead"},
-	{Name: "who was passed over stands at the end", File: "catalog/transition/enter_leave.go",
+	{Name: "a waiter that was passed over goes to the end", File: "catalog/transition/enter_leave.go",
 		Old: `			place = i
 `, New: `			place += 0 * i
 `,
@@ -330,7 +330,7 @@ var all = []Mistake{
 	{Name: "old pings alone pass over", File: "internal/contend/evict.go",
 		Old: `	if !steady || age < little {`, New: `	if !steady && age < little {`,
 		Package: "distlock", Test: "TestLock_ServerWasAway_NobodyIsPassedOver", Rule: "passed over"},
-	{Name: "what names itself otherwise passes for a MongoDB", File: "catalog/mongocatalog/server.go",
+	{Name: "a product that names itself otherwise passes for MongoDB", File: "catalog/mongocatalog/server.go",
 		Old: `	if err := supportedProduct(s); err != nil {`, New: `	if err := supportedProduct(s); false {`,
 		Package: "catalog/mongocatalog", Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
 	// Places that are kept for the next call.
@@ -357,7 +357,7 @@ var all = []Mistake{
 		Old: `return connecting && strings.HasPrefix(connect.Error(), handshake)`, New: `return connecting`,
 		Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError", Rule: "errors_test.go"},
 	// A lock that is broken while its acquisition is on its way.
-	{Name: "a break forgets who is on his way", File: "distlock/acquire.go",
+	{Name: "a break forgets acquisitions on their way", File: "distlock/acquire.go",
 		Old: "	if broken {\n", New: "	if false {\n",
 		Package: "distlock", Test: "TestBreak_OwnAttemptOnItsWay_HasNoGuard", Rule: "error is <nil>"},
 }

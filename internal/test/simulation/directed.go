@@ -20,7 +20,7 @@ func Tries() []Schedule {
 		return s
 	}
 	return []Schedule{
-		named("two heirs", twoHeirs()),
+		named("two contenders at one time", twoContenders()),
 		named("holder paused past the takeover time", outlived(Pause)),
 		named("holder cut off past the takeover time", outlived(Cut)),
 		named("last ping's reply slow", slowLastPing()),
@@ -97,11 +97,11 @@ func outlived(how Kind) Schedule {
 	return s
 }
 
-// twoHeirs: A dies; B and C both see that its lock may be taken, and C's overtake arrives after
+// twoContenders: A dies; B and C both see that its lock may be taken, and C's overtake arrives after
 // B's.
-func twoHeirs() Schedule {
-	heir := from(5*sec, holdFor("a", minute))
-	s := scene(holdFor("a", minute), heir, heir)
+func twoContenders() Schedule {
+	next := from(5*sec, holdFor("a", minute))
+	s := scene(holdFor("a", minute), next, next)
 	s.Faults = []Fault{
 		{Kind: Crash, Process: 0, At: 12 * sec},
 		{Kind: DelayRequest, Process: 2, Op: fault.Overtake, Nth: 1, For: sec},
