@@ -16,20 +16,20 @@ import (
 // Break frees a lock by force if its holder is still the one that the operator saw: it has that
 // fence and, if one is given, that session (LockInfo.Session). It writes why into the document,
 // raises the fence, changes the session, and grants the lock to the next in line. Of a shared lock
-// it takes out the one holder with that fence. A holder without a ping, or of a foreign manager,
-// which raises no fence, is broken by its session only.
+// it takes out the one holder with that fence. A holder without a ping, or of a foreign manager, is
+// broken by its session only.
 //
 // Break can let two holders in: a living holder learns of it with its next ping, at most Ping plus
 // one command later, and trusts its guard until then. Make sure that the holder is dead or stopped,
 // or that what the lock protects checks the fence. A guard of the Inspector's own Manager is lost
-// before the command is sent.
+// at once.
 //
 // It returns a row for each process that was granted the lock; one row that is not Held when the
 // lock is free now; none when others hold it still.
 //
 // Errors: those of Locks and, for the server, of [New]; [ErrFenceMismatch]; [ErrBadName];
-// [ErrBadOption] for a why that is empty or longer than 1,016 bytes, and for two sessions;
-// [ErrOutcomeUnknown]: list the lock again; *MalformedError.
+// [ErrBadOption] for two sessions, and for a why that is empty or longer than 1,016 bytes;
+// [ErrOutcomeUnknown]; *MalformedError.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {

@@ -109,7 +109,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns a *ConfigError that lists every contradiction, nil when there is none. No I/O.
+// Validate returns a *ConfigError that lists every contradiction, or nil.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var problems []string

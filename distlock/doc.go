@@ -1,6 +1,6 @@
 // Package distlock is a distributed lock on MongoDB: the one that mongos kept in config.locks and
 // config.lockpings, with what its generations lacked. A [Manager] is one process and its heartbeat,
-// a [DistributedLock] a name, a [TryGuard] a held lock; an [Inspector] only looks.
+// a [DistributedLock] a name, a [TryGuard] a held lock.
 //
 // Give it a database of its own (Config.Database: "distlock") unless you run a cluster: servers
 // refuse change streams on config always, and transactions mostly. Release by defer. Pass the
@@ -22,7 +22,7 @@
 //
 // A lock cannot stop a process. One that was paused in the middle of a statement goes on with that
 // statement when it wakes, although its guard is lost by then. What the lock protects must check
-// the fence, or be written inside MongoDB with a filter that does.
+// the fence, or be written with a filter that does.
 //
 // A heartbeat says that a process lives, and nothing of its work: a job that hangs keeps its lock,
 // unless that has a [Lease], which the work itself renews.

@@ -130,7 +130,7 @@ func (e *HeldError) facts() string {
 
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A LostError says that a guard is lost, and why. It matches [ErrLockLost] and its cause.
+// A LostError says why a guard is lost. It matches [ErrLockLost] and its cause.
 type LostError struct {
 	Name  string
 	Fence int64

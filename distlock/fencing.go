@@ -17,8 +17,8 @@ const fenceField = "_fence"
 // Fenced makes a filter and an update of one document fenced, for UpdateOne or FindOneAndUpdate of
 // any collection: the filter matches only a document that no newer holder has written, and the
 // update leaves this guard's fence in its field _fence. If nothing matches although the document
-// exists, a newer holder has written it; an upsert then fails with DuplicateKey. To compute from
-// what a document says, read it by a fenced FindOneAndUpdate, too. No I/O.
+// exists, a newer holder has written it; an upsert then fails with DuplicateKey. To compute from a
+// document, read it by a fenced FindOneAndUpdate. No I/O.
 //
 // A stale holder is stopped on documents that a newer holder has written, and on no others:
 // [TryGuard.InTransaction] stops it everywhere.

@@ -78,12 +78,12 @@ func (g *TryGuard) Process() string { return g.h.process }
 // of which several guards are valid at a time. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence that the holder before was dead, else "".
+// TakeoverEvidence returns why the holder before was dead, else "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
 // Context returns a context that ends when the guard is lost, released or closed, or when the
 // context given to the acquisition ends, with the lock still held. [context.Cause] matches
-// [ErrLockLost], [ErrReleased] or [ErrClosed], or is the parent's.
+// ErrLockLost, ErrReleased, ErrClosed or the parent's.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, [ErrReleased] or
@@ -101,8 +101,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged, or the end of its [Lease] if that is earlier. It is for people and time-outs: to
-// know whether to trust the guard, ask Err. No I/O.
+// acknowledged, or the end of its [Lease] if that is earlier. It is for people and time-outs: Err
+// says whether to trust. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {

@@ -84,7 +84,7 @@ func (m *Manager) Inspector() *Inspector {
 }
 
 // Close disconnects the clients that [NewInspector] made; the methods return [ErrClosed] from then
-// on. It does nothing to the Inspector of a Manager, which ends with that.
+// on. That of a Manager ends with the Manager.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -153,7 +153,7 @@ func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 }
 
 // Waiters lists who waits for which lock, by name and place, except callers that wait inside their
-// process because a line is full. Errors and cost: those of Locks.
+// process. Errors and cost: those of Locks.
 func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }

@@ -19,8 +19,8 @@ import (
 //
 // A contender takes the lock when it has watched the lease unchanged for d, or sees by the
 // witnesses of the takeover rule that it is older; the holder's process is not condemned. The lease
-// also ends with its process's heartbeat, so the lock of a dead process is taken over after d or
-// the takeover time, whichever is shorter.
+// also ends with its process's heartbeat, so the lock of a dead process is taken over after the
+// shorter of d and the takeover time.
 //
 // d is 1 ms to 7 days. The first renewal, one command more for every acquisition, measures the
 // round trip: three must fit into the time for which d is trusted, else the acquisition returns

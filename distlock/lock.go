@@ -19,12 +19,11 @@ type DistributedLock struct {
 //
 // After a refusal the background goes on looking at the processes in the way, by one read an
 // interval for up to 256 names, so the first call after the takeover time takes the lock. A new
-// process counts on from what the try of another left in the silent process's ping, if two ping
-// intervals lie between them.
+// process counts on from what another left in the silent process's ping two ping intervals before.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
-// when the reply came after the deadline.
+// if the reply came too late.
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server), one
 // more for the first try that finds the holder silent. A takeover adds three, a foreign holder
@@ -49,7 +48,7 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // have no other; more wait in order inside their process.
 //
 // What may pass, such as an unreachable server, is logged once and waited out. A malformed
-// document, a missing privilege, or another number of permits that a living process uses is not.
+// document, a missing privilege, or another number of permits is not.
 //
 // Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, after
 // one to five seconds when the circle goes through others. What the caller holds, up to 1,000
@@ -71,8 +70,7 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 }
 
 // Holder returns who holds the lock, the first of several, or nil when nobody does. The answer may
-// be out of date. Errors and round trips: those of [Inspector.Holder], which tells more.
-// PostgreSQL: pg_locks; MySQL: IS_USED_LOCK.
+// be out of date. Errors and round trips: those of [Inspector.Holder]. MySQL: IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {

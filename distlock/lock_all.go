@@ -17,7 +17,7 @@ type Guards struct{ guards []*TryGuard }
 // thirds of a [Lease] are left at the end: LockAll renews it while it waits.
 //
 // Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
-// given twice; *DeadlockError before any I/O when the caller holds one of them.
+// given twice; *DeadlockError when the caller holds one.
 func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
 	names = slices.Sorted(slices.Values(names))
 	if err := checkNames(names); err != nil {
@@ -105,7 +105,7 @@ func (g *Guards) giveBack() {
 // All returns the guards in the order of their names.
 func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
 
-// Context returns a context that ends when any of the locks is lost or released.
+// Context returns a context that ends when any lock is lost or released.
 func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
 
 // Err returns nil while all guards may be trusted, else the first one's error.

@@ -21,7 +21,7 @@ import (
 )
 
 // A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
-// of locks. Make it with [New], end it with [Manager.Close]. Safe for concurrent use.
+// of locks. Make it with [New]. Safe for concurrent use.
 type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
@@ -189,17 +189,16 @@ func processID(host string, pid int, now time.Time, id fmt.Stringer) string {
 	return fmt.Sprintf("%s:%d:%d:%s", host, pid, now.Unix(), id)
 }
 
-// Lock returns the lock of that name, which is checked when the lock is acquired. No I/O.
+// Lock returns the lock of that name, which is checked later. No I/O.
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
-// Config returns the effective configuration: with defaults, and without the user in the URI.
+// Config returns the effective configuration, without the user in the URI.
 func (m *Manager) Config() Config { return m.cfg.Config }
 
 // Process returns the process id under which this Manager acquires now.
 func (m *Manager) Process() string { return m.pinger.Process() }
 
-// Err returns nil while this process may acquire locks, else [ErrClosed] or [ErrNoHeartbeat]. No
-// I/O.
+// Err returns nil while this process may acquire, [ErrClosed] or [ErrNoHeartbeat].
 func (m *Manager) Err() error {
 	if m.closing() {
 		return ErrClosed

@@ -13,11 +13,11 @@ import (
 
 // An Observer is told what happens to the locks of a Manager, for metrics, spans and histories. One
 // that also has a method ObserveContext(context.Context, Event) is told by that instead, with the
-// context of the call that acquires, or acquired, the lock, which may have ended.
+// context of the call that acquires, or acquired, the lock.
 //
 // Observe is called by what acquires or releases, or by the heartbeat, several at a time: it must
 // return at once, since a slow one makes pings late, and must not call the Manager or its guards. A
-// panic in it is recovered and logged, once for a Manager.
+// panic in it is recovered.
 //
 // Of one lock session the acquisition is told first, once; then a loss, if any; then the release,
 // or that the guard was dropped. A guard that was lost before the caller got it is told as a failed
@@ -64,7 +64,7 @@ func (all observers) Observe(e Event) {
 // An EventKind says what happened.
 type EventKind int
 
-// What happens to a lock, as this process sees it, and the fields that say more.
+// What happens to a lock, and the fields that say more.
 const (
 	EventAcquired  EventKind = iota + 1 // at once; Waited
 	EventGranted                        // in its turn; Waited, Evidence after a break
@@ -105,8 +105,8 @@ var eventWords = map[EventKind]string{
 	EventPingFailed: "ping failed", EventProcessOver: "process over",
 }
 
-// An Event is one thing that happened; its kind says which fields are set. Texts are as the callers
-// and the documents have them: escape them before showing them.
+// An Event is one thing that happened; its kind says which fields are set. Texts are as the
+// documents have them: escape them.
 type Event struct {
 	Kind     EventKind
 	At       time.Time     // when it was over, by this machine's clock
@@ -156,7 +156,7 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns what Err is in one word of a fixed few, for a label; "" when it is nil.
+// Cause returns what Err is in one word, for a label; "" when it is nil.
 //
 //   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
 //     heartbeat"

@@ -69,8 +69,8 @@ func Shared() Option {
 }
 
 // Permits acquires one of n permits, 1 to 1,000: at most n guards of the name at a time, as with
-// Consul's semaphores. While a holder or waiter lives, whoever asks for another number, or without
-// Permits, gets a *PermitMismatchError.
+// Consul's semaphores. While a holder or waiter lives, a call with another number, or without
+// Permits, fails.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }

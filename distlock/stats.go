@@ -2,7 +2,7 @@ package distlock
 
 import "time"
 
-// Stats is what a Manager has counted since it was made, how it stands now, and its server.
+// Stats is what a Manager has counted, how it stands now, and its server.
 type Stats struct {
 	Pings       int64         // acknowledged pings
 	Failures    int64         // pings that were not acknowledged
@@ -28,7 +28,7 @@ type Stats struct {
 	Commands  map[string]int64 // sent to the store, by kind: "acquire", "release", "ping" and so on
 }
 
-// Server is what the server said of itself, and can do in the configured database.
+// Server is what the server said of itself, and can do.
 type Server struct {
 	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
 	Version         string // as the server reports it, "7.0.5"

@@ -12,8 +12,8 @@ import (
 
 // LockInTransaction acquires the lock inside the caller's transaction, which ctx carries as
 // Session.WithTransaction hands it on, and holds it until the commit or the abort: there is no
-// guard, no heartbeat, no fence, and nothing to release. Call it first in the transaction.
-// PostgreSQL: pg_advisory_xact_lock.
+// guard, no fence, and nothing to release. Call it first in the transaction. PostgreSQL:
+// pg_advisory_xact_lock.
 //
 // Others wait in the server for the uncommitted write to the lock document, each with a connection,
 // or meet a write conflict. No clock matters: what the transaction writes appears while the lock is
@@ -23,7 +23,7 @@ import (
 // line, and takes over a dead holder. A transaction that has read before sees an older state: then
 // the error has the driver's label for it, and WithTransaction runs the function again.
 //
-// Errors: those of Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits] and [Lease].
+// Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
