@@ -16,7 +16,8 @@ import (
 
 // Release frees the lock if this guard still holds it, and touches nothing if another holder has
 // it: it names the lock session, where mongos 1.8 named only _id. Where [TryGuard.Reenter] was used
-// the last release frees it. It works although the context of the acquisition has ended. One command; after a failure up to three, with pauses of 2 and 4 s.
+// the last release frees it. It works although the context of the acquisition has ended. One
+// command; after a failure up to three, with pauses of 2 and 4 s.
 //
 // Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
 // lost before, whether or not the document could be freed; the background frees it after an

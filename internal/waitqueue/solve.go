@@ -115,9 +115,9 @@ func (n *node) needed(steps *int) bool {
 	return true
 }
 
-// candidates are those who can break a circle, whoever is to do so first at first: the waiters in
-// it who hold something. There is one in every circle, for a waiter behind another in line
-// came later.
+// candidates are those who can break a circle, the one that is to do so first in front: the waiters
+// in it who hold something. There is one in every circle, for a waiter behind another in line came
+// later.
 //
 // It is the one that gives way to most: to those in its circle who wait for what it holds. Of equal
 // ones it is the youngest. One whose process looks at the circle seldom is left out, as long as
