@@ -88,8 +88,8 @@
 // by one transition of the lock document (catalog/transition), which brings the lock, a place in
 // its line, or neither. With a place it sends nothing: internal/waitqueue hears of grants for all
 // callers of the process, and has internal/contend take the dead out of the way, as package
-// takeover judges. Without one it looks, by internal/contend, until there is one. Whoever granted
-// the lock, newGuard (acquire.go) makes the guard (guard.go). release.go applies one transition
-// more, which grants the lock to the next. Package pinger keeps it all alive, and guards whose term
-// is over are lost; events.go tells the observer.
+// takeover judges. Without one it looks, by internal/contend, until there is one. Whichever process
+// granted the lock, newGuard (acquire.go) makes the guard (guard.go). release.go applies one
+// transition more, which grants the lock to the next. Package pinger keeps it all alive, and guards
+// whose term is over are lost; events.go tells the observer.
 package distlock

@@ -35,7 +35,7 @@ var (
 	ErrLeaseExpired  = errors.New("the lease was not renewed in time") // the cause of a *LostError
 	ErrReleased      = errors.New("distlock: lock released")           // of a guard
 	ErrReleaseFailed = errors.New("distlock: release failed")          // of *ReleaseError
-	ErrClosed        = errors.New("distlock: closed")                  // also of a guard that it freed
+	ErrClosed        = errors.New("distlock: closed")                  // by Close, which also frees guards
 	ErrConfig        = errors.New("distlock: bad configuration")       // of *ConfigError
 	// ErrFenceMismatch: Break found the lock not as the operator saw it.
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")

@@ -19,7 +19,8 @@ type DistributedLock struct {
 //
 // After a refusal the background goes on looking at the processes in the way, by one read an
 // interval for up to 256 names, so the first call after the takeover time takes the lock. A new
-// process counts on from what another left in the silent process's ping two ping intervals before.
+// process counts on from what another left in the silent process's ping, at least two intervals
+// before.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
@@ -48,7 +49,8 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // have no other; more wait in order inside their process.
 //
 // What may pass, such as an unreachable server, is logged once and waited out. A malformed
-// document, a missing privilege, or another number of permits is not.
+// document, a missing privilege, or another number of permits that a living process uses ends the
+// waiting.
 //
 // Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, after
 // one to five seconds when the circle goes through others. What the caller holds, up to 1,000

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Guards are the guards of locks that were acquired together.
+// Guards are the guards of locks that were acquired together. Safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does,

@@ -189,7 +189,7 @@ func processID(host string, pid int, now time.Time, id fmt.Stringer) string {
 	return fmt.Sprintf("%s:%d:%d:%s", host, pid, now.Unix(), id)
 }
 
-// Lock returns the lock of that name, which is checked later. No I/O.
+// Lock returns the lock of that name. No I/O; an acquisition checks the name.
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
 // Config returns the effective configuration, without the user in the URI.
@@ -221,7 +221,8 @@ func (m *Manager) closing() bool {
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has
 // ended already it makes one try, within CommandTimeout. The error lists what may still be held,
-// until it is taken over. Closing again waits for the first Close and returns nil.
+// until it is taken over. Calls under way return when it does. Closing again waits for the first
+// Close and returns nil.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)

@@ -70,14 +70,14 @@ func Shared() Option {
 
 // Permits acquires one of n permits, 1 to 1,000: at most n guards of the name at a time, as with
 // Consul's semaphores. While a holder or waiter lives, a call with another number, or without
-// Permits, fails.
+// Permits, gets a *PermitMismatchError.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
 
 // Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
-// search for deadlocks; without arguments: none. Without it the guards whose contexts Lock was
-// given count.
+// search for deadlocks; without arguments: none. Without it, the guards from which the context
+// given to Lock derives count.
 func Holding(guards ...*TryGuard) Option {
 	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
 }
