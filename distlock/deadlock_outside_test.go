@@ -240,3 +240,32 @@ func TestDeadlock_SearchFails_IsLoggedAndTriedAgain(t *testing.T) {
 		w.release(ga)
 	})
 }
+
+// Tries to break: the notes of who waits outside go on each second while a search reads for long:
+// others wait for two of them before they tell anybody of a circle.
+func TestDeadlock_SearchReadsForLong_NotesGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, l := w.start(nil), w.start(nil), w.start(nil)
+		ga, gb := a.mustTry("a"), b.mustTry("b")
+		left := w.fill(l, "a")
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Look || call.Op == fault.WaitedUnder {
+				time.Sleep(3 * time.Second)
+			}
+			return apply()
+		})
+		ctx, cancel := context.WithCancel(gb.Context())
+		outside := b.queueCtx(ctx, "a")
+		time.Sleep(20 * time.Second)
+		if n := b.store.Count(fault.PutNote); n < 17 || n > 20 {
+			t.Errorf("%d notes in twenty seconds", n)
+		}
+		b.store.Set(nil)
+		cancel()
+		wantErr(t, (<-outside).err, context.Canceled)
+		time.Sleep(5 * time.Second)
+		left()
+		w.release(ga)
+		w.release(gb)
+	})
+}

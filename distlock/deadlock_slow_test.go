@@ -126,7 +126,7 @@ func TestDeadlock_SlowServer_OutsidersAreTold(t *testing.T) {
 				took := time.Since(start)
 				w.wake(a, b)
 				t.Logf("told after %v", took)
-				if took > 2*toldAtMost {
+				if took > toldAtMost+toldAtMost/2 { // most are told within five seconds
 					t.Errorf("told after %v", took)
 				}
 			})

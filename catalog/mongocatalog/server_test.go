@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -61,7 +62,9 @@ func database(t *testing.T, client *mongo.Client) *mongo.Database {
 func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	t.Helper()
 	db := database(t, client)
-	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
+	c, err := mongocatalog.New(client, mongocatalog.Options{
+		Database: db.Name(), CommandTimeout: time.Minute, // a slow server is no difference
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,15 @@ type reading struct {
 // read reads what some wait for, with those who stand outside of the lines, as a graph. before is
 // an earlier reading: a session that does not stand in it is in nobody's way.
 func (q *Queue) read(ctx context.Context, from []*Waiter, before *lines) (*lines, error) {
+	r, all := q.reading()
+	if err := r.collect(ctx, from, before); err != nil {
+		return nil, err
+	}
+	return r.graph(all, before), nil
+}
+
+// reading begins with a reading: it returns who of this process waits while it holds something.
+func (q *Queue) reading() (*reading, []*Waiter) {
 	q.mu.Lock()
 	all := q.nested()
 	q.mu.Unlock()
@@ -55,10 +64,7 @@ func (q *Queue) read(ctx context.Context, from []*Waiter, before *lines) (*lines
 			r.under[ts] = append(r.under[ts], n.Name)
 		}
 	}
-	if err := r.collect(ctx, from, before); err != nil {
-		return nil, err
-	}
-	return r.graph(all, before), nil
+	return r, all
 }
 
 // collect reads the locks of which the graph is made: at a second reading those of the first in

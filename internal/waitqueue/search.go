@@ -279,7 +279,7 @@ func (s *search) look(ctx context.Context, all []*Waiter) {
 			due = append(due, n)
 		}
 	}
-	seen, err := s.q.read(ctx, due, nil)
+	seen, err := s.read(ctx, due, nil)
 	s.q.searches.Note(ctx, err)
 	if err != nil {
 		s.last = now + deadlockAfter
@@ -304,7 +304,7 @@ func (s *search) look(ctx context.Context, all []*Waiter) {
 	}
 	s.first, s.again, s.until = seen, now, now+confirmFor
 	if noted {
-		s.again = s.q.Clock.Now().Mono + noteEvery + noteLate
+		s.again = now + noteEvery + noteLate
 		return
 	}
 	s.confirm(ctx)
@@ -314,7 +314,8 @@ func (s *search) look(ctx context.Context, all []*Waiter) {
 // fails, or comes too early for the notes of those in the circle, the first one is kept for
 // another.
 func (s *search) confirm(ctx context.Context) {
-	seen, err := s.q.read(ctx, s.whose, s.first)
+	now := s.q.Clock.Now().Mono
+	seen, err := s.read(ctx, s.whose, s.first)
 	s.q.searches.Note(ctx, err)
 	early := err != nil
 	if err == nil {
@@ -329,8 +330,37 @@ func (s *search) confirm(ctx context.Context) {
 			return told
 		})
 	}
-	s.again = s.q.Clock.Now().Mono + searchGap
+	s.again = now + searchGap
 	if !early || len(s.whose) == 0 || s.again > s.until {
 		s.first, s.whose = nil, nil
+	}
+}
+
+// read reads as [Queue.read] does. The notes go on meanwhile: on a slow server others wait for them
+// longer than for the reading.
+func (s *search) read(ctx context.Context, from []*Waiter, before *lines) (*lines, error) {
+	r, all := s.q.reading()
+	done := make(chan error, 1)
+	go func() { done <- r.collect(ctx, from, before) }() // ends with its commands; waited for here
+	for {
+		if now := s.q.Clock.Now().Mono; now >= s.noteDue(all) {
+			s.q.mu.Lock()
+			waiting := s.q.nested()
+			s.q.mu.Unlock()
+			s.note(ctx, waiting)
+		}
+		timer := s.q.Clock.NewTimer(s.noteDue(all) - s.q.Clock.Now().Mono)
+		select {
+		case err := <-done:
+			timer.Stop()
+			if err != nil {
+				return nil, err
+			}
+			return r.graph(all, before), nil
+		case err := <-s.wrote:
+			s.written(ctx, err)
+		case <-timer.C():
+		}
+		timer.Stop()
 	}
 }
