@@ -27,24 +27,27 @@ type Config struct {
 
 	// Workers is how many handlers Run runs at a time. Default 1.
 	Workers int
-	// Batch is how many rows are claimed, and completed, by one round of commands; at most 1,000.
-	// Default 1.
+	// Batch is how many rows are claimed, and completed, by one round of commands; at most 1,000. Run
+	// claims fewer where its workers would not finish so many in about a Poll. Default 1.
 	Batch int
 	// InFlight bounds the rows that the process has claimed at a time, those that wait for a worker
 	// included; at most 10,000. Default Workers, and Batch more when Batch is larger than 1.
 	InFlight int
 
-	// MaxAttempts is how often a row is claimed until it is dead: it failed each time, or its
-	// process died. Default 10.
+	// MaxAttempts is how often a row is begun until it is dead: it failed each time, or its process
+	// died. Default 10.
 	MaxAttempts int
 	// Backoff is the pause before the first retry; it doubles with each, up to BackoffMax, give or
-	// take a fifth. Default 1 s, and 10 min.
+	// take a fifth. Without Backoff it is 1 s and five times as long with each: ten attempts reach over
+	// a day, and so over an outage. Default of BackoffMax: 16 h, or Backoff where that is longer.
 	Backoff, BackoffMax time.Duration
+	growth              time.Duration // of the pause, with each retry
 	// Lease bounds how long a row is worked on without [Row.Renew]: for work that hangs although
 	// its process lives. The handler's context ends when three quarters of it have passed since the
 	// claim or the last renewal was sent, by the process's own clock; the row is given to another
-	// when one process of the queue has watched its counter stand still for the whole of it. At
-	// least three times the Manager's CommandTimeout. Default: none.
+	// when one process of the queue has watched its counter stand still for the whole of it. A row
+	// that waits for a worker is given back at half of it; one that waited is renewed, one command,
+	// before its handler begins. At least three times the Manager's CommandTimeout. Default: none.
 	Lease time.Duration
 	// DeleteDone removes the document of a row that is done. By default it stays, with the state
 	// "done".
@@ -83,8 +86,14 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
+	if c.growth == 0 {
+		c.growth = 2
+		if c.Backoff == 0 {
+			c.growth = 5
+		}
+	}
 	c.Backoff = cmp.Or(c.Backoff, time.Second)
-	c.BackoffMax = cmp.Or(c.BackoffMax, max(10*time.Minute, c.Backoff))
+	c.BackoffMax = cmp.Or(c.BackoffMax, max(16*time.Hour, c.Backoff))
 	c.Poll = cmp.Or(c.Poll, time.Second)
 	c.Tend = cmp.Or(c.Tend, 5*time.Second)
 	return c

@@ -40,7 +40,9 @@
 //	locks, slot, slotFence, session   the lock that the claim belongs to, locks being its database
 //	batch      new for every claim
 //	fence      int64, one more with every claim of this row
-//	attempts   int64, claims that were not given back
+//	attempts   int64, how often it was begun; a claim counts until it is given back
+//	waiting    true while the row waits for a worker: a rescue gives its attempt back
+//	rescued    true once its process died, or its lease ended: it is claimed alone from then on
 //	at         when it was claimed, by the clock of the process that did, for people
 //	leaseMS, beat   with Config.Lease: how long a row may go without a renewal, and the renewals of this claim
 //	notBefore  of a row that is retrying, by the clock of the process where it failed
@@ -48,6 +50,13 @@
 //
 // An operator may set state to "ready", or remove the field, at any time: a worker that has the row
 // learns it from its completion.
+//
+// # Attempts
+//
+// What counts is that a handler began. Rows that wait for a worker when their process dies are rescued
+// uncounted, so a row that kills its process does not take its neighbours with it; from then on each of
+// them is claimed alone. The crash by which a row is found out may be one more than MaxAttempts. Rows
+// of [Queue.Claim] are begun when they are given.
 //
 // # Clocks
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,6 +113,13 @@ func (e *engine) reserve(n int) int {
 	return n
 }
 
+// unreserve gives room back that was not used, and wakes nobody.
+func (e *engine) unreserve(n int) {
+	e.mu.Lock()
+	e.inFlight -= n
+	e.mu.Unlock()
+}
+
 // vacate gives room back.
 func (e *engine) vacate(n int) {
 	e.mu.Lock()
@@ -127,11 +135,24 @@ func signal(c chan struct{}) {
 	}
 }
 
+// A manner is what becomes of rows when they are claimed.
+type manner int
+
+const (
+	given  manner = iota // to a caller of Claim
+	begins               // each with a worker that is idle
+	waits                // in the buffer, until a worker is idle: the attempt counts when it begins
+)
+
+// errAlone is returned instead of rows that would wait although the first one was rescued: its
+// process died with it, and such a row is claimed alone, by a worker that begins at once.
+var errAlone = errors.New("claim: the next row is one to be claimed alone")
+
 // claim claims up to n rows, for which there is room. What it does not claim is vacated.
-func (e *engine) claim(ctx context.Context, n int) (got []*claimed, err error) {
+func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, err error) {
 	defer func() {
 		if len(got) < n {
-			e.vacate(n - len(got))
+			e.unreserve(n - len(got))
 		}
 	}()
 	s, err := e.session(ctx)
@@ -140,7 +161,8 @@ func (e *engine) claim(ctx context.Context, n int) (got []*claimed, err error) {
 	}
 	sent := e.clock.Now()
 	c := s.begin(sent.Wall, e.cfg.Lease)
-	found, err := e.mark(ctx, c, n)
+	c.Waiting = as == waits
+	found, err := e.mark(ctx, c, n, as)
 	if err == nil {
 		// The slot was held when the reply was there: so it was when the rows were claimed, or they are
 		// claimed by a session that is over and will be rescued.
@@ -158,7 +180,7 @@ func (e *engine) claim(ctx context.Context, n int) (got []*claimed, err error) {
 	return got, err
 }
 
-func (e *engine) mark(ctx context.Context, c rows.Claim, n int) ([]rows.Row, error) {
+func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]rows.Row, error) {
 	if n == 1 {
 		found, err := e.markOne(ctx, c)
 		if found != nil {
@@ -172,7 +194,7 @@ func (e *engine) mark(ctx context.Context, c rows.Claim, n int) ([]rows.Row, err
 			return nil, err
 		}
 	}
-	return e.markBatch(ctx, c, n)
+	return e.markBatch(ctx, c, n, as)
 }
 
 func (e *engine) markOne(ctx context.Context, c rows.Claim) (*rows.Row, error) {
@@ -192,7 +214,7 @@ func (e *engine) sortOut(ctx context.Context) bool {
 
 // markBatch reads candidates, claims those that are still ready, and reads which those are: three
 // commands. Processes that meet at the same rows choose from more.
-func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int) ([]rows.Row, error) {
+func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) ([]rows.Row, error) {
 	ctx, done := context.WithTimeout(ctx, 3*e.limit)
 	defer done()
 	e.mu.Lock()
@@ -205,6 +227,12 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int) ([]rows.Row
 	e.exclude(bad)
 	if err != nil || len(found) == 0 {
 		return nil, err
+	}
+	if alone := slices.IndexFunc(found, rescued); as != given && alone >= 0 {
+		if alone == 0 && as == waits {
+			return nil, errAlone
+		}
+		found = found[:max(alone, 1)]
 	}
 	ids := make([]bson.RawValue, len(found))
 	for i, row := range found {
@@ -224,6 +252,8 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int) ([]rows.Row
 	}
 	return got, err
 }
+
+func rescued(row rows.Row) bool { return row.Mark.Rescued }
 
 // mostBad is how many malformed rows are left out of the questions for rows.
 const mostBad = 100
@@ -295,7 +325,7 @@ func (e *engine) failure(c *claimed, cause error) outcome {
 func (e *engine) backoff(n int64) time.Duration {
 	pause := e.cfg.Backoff
 	for i := int64(1); i < n && pause < e.cfg.BackoffMax; i++ {
-		pause *= 2
+		pause *= e.cfg.growth
 	}
 	return jittered(min(pause, e.cfg.BackoffMax))
 }

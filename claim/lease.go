@@ -60,6 +60,18 @@ func (e *engine) renew(ctx context.Context, c *claimed) error {
 	return nil
 }
 
+// beginLate is one command before the handler of a row that waited for a worker begins: where its
+// lease has run for a while, which begins anew, and where it was rescued before: its process may die
+// by it again, and the attempt has to count then.
+func (e *engine) beginLate(ctx context.Context, c *claimed) error {
+	const short = 20 // parts of a lease that a handler can do without
+	waited := e.cfg.Lease > 0 && clock.HolderElapsed(c.renewed, e.clock.Now()) > e.cfg.Lease/short
+	if !c.row.Mark.Waiting || !waited && !c.row.Mark.Rescued {
+		return nil
+	}
+	return e.renew(ctx, c)
+}
+
 // endWithLease ends the context of a handler with the lease of its row. The function that it
 // returns ends that.
 func (e *engine) endWithLease(ctx context.Context, c *claimed,

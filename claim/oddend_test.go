@@ -88,10 +88,13 @@ func TestRun_ServerHangsAtTheEnd_ReturnsSoon(t *testing.T) {
 		"one by one": {InFlight: 100}, "in batches": {InFlight: 100, Batch: 10},
 	} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
-			w.add(0, 100)
+			w.add(0, 300)
 			p := w.start(cfg)
+			quick := 50 // so that many are claimed ahead
 			stop := p.run(t, func(ctx context.Context, row *Row[item]) error {
-				<-ctx.Done()
+				if quick--; quick < 0 {
+					<-ctx.Done()
+				}
 				return nil
 			})
 			w.settle(time.Minute, func(c Counts) bool { return c.Claimed >= 90 })

@@ -116,7 +116,7 @@ func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
 	if n = q.e.reserve(min(n, mostBatch)); n <= 0 {
 		return nil, ErrInFlight
 	}
-	got, err := q.e.claim(ctx, n)
+	got, err := q.e.claim(ctx, n, given)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 10)
-		a, b := w.start(Config{Queue: "old", Batch: 5, InFlight: 5}), w.start(Config{Queue: "new", MaxAttempts: 1})
+		a, b := w.start(Config{Queue: "old", Batch: 5, InFlight: 5}), w.start(Config{Queue: "new"})
 		must2(a.Claim(t.Context(), 5))
 		a.cut()
 		stop := b.run(t, func(context.Context, *Row[item]) error { return nil })

@@ -28,7 +28,7 @@ type run struct {
 	ctx    context.Context // ends when no more rows are to be claimed
 	stop   context.CancelCauseFunc
 	handle func(context.Context, *claimed) error
-	todo   chan *claimed
+	todo   *buffer
 	ends   chan outcome  // what is to be completed in batches
 	more   chan struct{} // one element for a further feeder: there are rows
 	failed atomic.Int32  // tries to end claims that had no answer after ctx had ended
@@ -56,13 +56,13 @@ func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed)
 		e.mu.Unlock()
 		close(ended)
 	}()
-	r := &run{e: e, handle: handle, todo: make(chan *claimed, e.cfg.InFlight),
+	r := &run{e: e, handle: handle, todo: newBuffer(e),
 		ends: make(chan outcome, e.cfg.InFlight), more: make(chan struct{}, 1)}
 	r.ctx, r.stop = context.WithCancelCause(ctx)
 	defer r.stop(nil)
 	defer context.AfterFunc(e.life, func() { r.stop(nil) })()
 
-	var feeders, workers, completer sync.WaitGroup
+	var feeders, workers, completer, airing sync.WaitGroup
 	feeders.Go(func() { r.feed(true) })
 	if e.cfg.Batch == 1 {
 		for range min(mostFeeders, e.cfg.Workers) - 1 {
@@ -73,9 +73,11 @@ func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed)
 		workers.Go(r.work)
 	}
 	completer.Go(r.complete)
+	airing.Go(r.air)
 	feeders.Wait()
-	close(r.todo)
+	r.todo.close()
 	workers.Wait()
+	airing.Wait()
 	close(r.ends)
 	completer.Wait()
 	if cause := context.Cause(r.ctx); ctx.Err() == nil && hopeless(cause) {
@@ -90,7 +92,7 @@ func hopeless(err error) bool {
 	return errors.Is(err, distlock.ErrClosed) || errors.As(err, &denied)
 }
 
-// feed claims rows as long as there is room. The first of several looks for rows when there are
+// feed claims rows as long as they are wanted. The first of several looks for rows when there are
 // none.
 func (r *run) feed(first bool) {
 	e := r.e
@@ -98,21 +100,22 @@ func (r *run) feed(first bool) {
 		if !first && !r.wait(r.more, nil) {
 			return
 		}
-		n := e.reserve(e.cfg.Batch)
-		if n < min(e.cfg.Batch, e.cfg.InFlight) {
-			e.mu.Lock()
-			e.inFlight -= n // not by vacate, which would wake us
-			e.mu.Unlock()
+		n, begin := r.todo.reserve()
+		if n == 0 {
 			if first && !r.wait(e.room, nil) {
 				return
 			}
 			continue
 		}
-		got, err := e.claim(r.ctx, n)
-		for _, c := range got {
-			r.todo <- c
+		as := waits
+		if begin {
+			as = begins
 		}
+		got, err := e.claim(r.ctx, n, as)
+		r.todo.put(got, n)
 		switch {
+		case errors.Is(err, errAlone):
+			r.todo.keepAlone()
 		case len(got) > 0:
 			signal(r.more)
 		case err != nil:
@@ -166,38 +169,64 @@ func (r *run) goesOn(err error) bool {
 
 // work handles rows one after the other.
 func (r *run) work() {
-	for c := range r.todo {
-		o := r.handled(c)
-		if !c.stage.CompareAndSwap(open, ending) {
-			continue // the handler has ended it
-		}
-		if r.e.cfg.Batch > 1 {
+	for c := r.todo.next(); c != nil; c = r.todo.next() {
+		o, took := r.handled(c)
+		switch {
+		case !c.stage.CompareAndSwap(open, ending): // the handler has ended it
+		case r.e.cfg.Batch > 1:
+			r.todo.ends(1)
 			r.ends <- o
-			continue
+		default:
+			r.end([]outcome{o})
 		}
-		r.end([]outcome{o})
+		r.todo.idle(took)
 	}
 }
 
-// handled runs the handler and says how the claim ends.
-func (r *run) handled(c *claimed) outcome {
+// air gives back what has waited for a worker for half of its lease: the attempt does not count.
+func (r *run) air() {
+	e := r.e
+	for e.cfg.Lease > 0 && clock.Sleep(e.clock, e.cfg.Lease/airings, r.ctx.Done()) {
+		var back []outcome
+		for _, c := range r.todo.stale() {
+			if c.stage.CompareAndSwap(open, ending) {
+				back = append(back, outcome{c, rows.Ending{To: rows.Ready}})
+			}
+		}
+		if len(back) > 0 {
+			r.end(back)
+		}
+	}
+}
+
+// handled runs the handler and says how the claim ends, and how long the handler ran.
+func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	back := outcome{c, rows.Ending{To: rows.Ready}}
 	guard := c.s.guard
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
 	if r.ctx.Err() != nil || guard.Err() != nil || r.e.leaseErr(c) != nil {
-		return back
+		return back, 0
+	}
+	if c.row.Mark.Attempts > int64(r.e.cfg.MaxAttempts) { // it was rescued by another queue
+		return r.e.failure(c, errors.New(rows.GivenUp)), 0
+	}
+	if err := r.e.beginLate(ctx, c); err != nil {
+		r.e.log.Warn().Err(err).Msg("a row that waited was not begun")
+		return back, 0
 	}
 	defer r.e.endWithLease(ctx, c, cancel)()
+	begun := r.e.clock.Now().Mono
 	err := r.safely(ctx, c)
+	took = max(r.e.clock.Now().Mono-begun, 1)
 	switch {
 	case err == nil:
-		return outcome{c, rows.Ending{To: rows.Done}}
+		return outcome{c, rows.Ending{To: rows.Done}}, took
 	case (ctx.Err() != nil || guard.Err() != nil) && r.e.leaseErr(c) == nil:
-		return back
+		return back, took
 	}
-	return r.e.failure(c, err)
+	return r.e.failure(c, err), took
 }
 
 // safely turns what is not a return into an error: a panic, and runtime.Goexit, which would end the
@@ -241,6 +270,7 @@ func (r *run) complete() {
 		}
 		t.Stop()
 		r.end(batch)
+		r.todo.ends(-len(batch))
 	}
 }
 

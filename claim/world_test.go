@@ -233,6 +233,10 @@ func (g *gate) GiveBack(ctx context.Context, s bson.ObjectID, batches []bson.Obj
 	return pass(ctx, g, "give back", func() (int, error) { return g.Store.GiveBack(ctx, s, batches) })
 }
 
+func (g *gate) Renew(ctx context.Context, row rows.Row) (int, error) {
+	return pass(ctx, g, "renew", func() (int, error) { return g.Store.Renew(ctx, row) })
+}
+
 func (g *gate) Insert(ctx context.Context, docs []any) error {
 	_, err := pass(ctx, g, "insert", func() (int, error) { return 0, g.Store.Insert(ctx, docs) })
 	return err

@@ -69,7 +69,7 @@ func (m *Memory) take(these []*Row, c Claim) {
 		m.enter(r, Claimed)
 		r.Mark.Locks, r.Mark.Slot, r.Mark.SlotFence = c.Locks, c.Slot, c.SlotFence
 		r.Mark.Session, r.Mark.Batch = c.Session, c.Batch
-		r.Mark.Lease, r.Mark.Beat = c.Lease, 0
+		r.Mark.Lease, r.Mark.Beat, r.Mark.Waiting = c.Lease, 0, c.Waiting
 		r.Mark.Fence++
 		r.Mark.Attempts++
 	}
@@ -204,13 +204,7 @@ func (m *Memory) Tidy(_ context.Context, now time.Time, slot Slot, fence, most i
 			continue
 		}
 		n++
-		r.Mark.leave()
-		if r.Mark.Attempts < most {
-			m.turn(r, Ready)
-			continue
-		}
-		m.turn(r, Dead)
-		r.Mark.Error = GivenUp
+		m.rescue(r, most, GivenUp)
 	}
 	return n, nil
 }
@@ -244,6 +238,22 @@ func (m *Memory) GiveBack(_ context.Context, session bson.ObjectID, batches []bs
 	return n, nil
 }
 
+// rescue takes a row from who has claimed it.
+func (m *Memory) rescue(r *Row, most int64, text string) {
+	switch {
+	case r.Mark.Waiting:
+		r.Mark.Attempts--
+		m.turn(r, Ready)
+	case r.Mark.Attempts < most:
+		m.turn(r, Ready)
+	default:
+		m.turn(r, Dead)
+		r.Mark.Error = text
+	}
+	r.Mark.leave()
+	r.Mark.Rescued = true
+}
+
 // of reports whether a claim belongs to a slot.
 func (m *Mark) of(slot Slot) bool {
 	return m.Slot == slot.Name && (m.Locks == slot.Locks || m.Locks == "")
@@ -251,7 +261,7 @@ func (m *Mark) of(slot Slot) bool {
 
 // leave takes a claim out of a row. Fence, attempts and batch stay.
 func (m *Mark) leave() {
-	m.Locks, m.Slot, m.Session, m.SlotFence = "", "", bson.NilObjectID, 0
+	m.Locks, m.Slot, m.Session, m.SlotFence, m.Waiting = "", "", bson.NilObjectID, 0, false
 }
 
 // own returns the row of a claim that still is one, nil otherwise.
@@ -272,6 +282,7 @@ func (m *Memory) Renew(_ context.Context, row Row) (int, error) {
 		return 0, nil
 	}
 	r.Mark.Beat++
+	r.Mark.Waiting = false
 	return 1, nil
 }
 
@@ -296,13 +307,7 @@ func (m *Memory) Expire(_ context.Context, row Row, most int64) (int, error) {
 	if r == nil || r.Mark.Beat != row.Mark.Beat {
 		return 0, nil
 	}
-	r.Mark.leave()
-	if r.Mark.Attempts < most {
-		m.turn(r, Ready)
-		return 1, nil
-	}
-	m.turn(r, Dead)
-	r.Mark.Error = Expired
+	m.rescue(r, most, Expired)
 	return 1, nil
 }
 

@@ -69,6 +69,11 @@ func (m *Mongo) claiming(c Claim) bson.D {
 	} else {
 		unset = append(unset, e(m.at("leaseMS"), ""), e(m.at("beat"), ""))
 	}
+	if c.Waiting {
+		set = append(set, e(m.at("waiting"), true))
+	} else {
+		unset = append(unset, e(m.at("waiting"), ""))
+	}
 	return bson.D{
 		e("$set", append(set,
 			m.is(Claimed), e(m.at("locks"), c.Locks), e(m.at("slot"), c.Slot), e(m.at("slotFence"), c.SlotFence),
@@ -82,7 +87,8 @@ func (m *Mongo) claiming(c Claim) bson.D {
 
 // leaving takes a claim out of a row. Fence, attempts and batch stay.
 func (m *Mongo) leaving(to State, set bson.D, attempts int64, unset ...string) bson.D {
-	gone := bson.D{e(m.at("locks"), ""), e(m.at("slot"), ""), e(m.at("slotFence"), ""), e(m.at("session"), "")}
+	gone := bson.D{e(m.at("locks"), ""), e(m.at("slot"), ""), e(m.at("slotFence"), ""),
+		e(m.at("session"), ""), e(m.at("waiting"), "")}
 	for _, name := range unset {
 		gone = append(gone, e(m.at(name), ""))
 	}
@@ -261,19 +267,27 @@ func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
 	return found, err
 }
 
+// rescued is said of a row that is taken from who has claimed it.
+func (m *Mongo) rescued() bson.D { return bson.D{e(m.at("rescued"), true)} }
+
 // Tidy is documented in [Store].
 func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot Slot, fence, most int64) (int, error) {
 	last := bson.D{e("$gte", most)}
-	former := func(attempts bson.D) bson.D { // a number that a hand has taken out is a small one
-		return append(m.of(slot), e(m.at("slotFence"), not(bson.D{e("$gte", fence)})), e(m.at("attempts"), attempts))
+	former := func(more ...bson.E) bson.D { // a number that a hand has taken out is a small one
+		return append(append(m.of(slot), e(m.at("slotFence"), not(bson.D{e("$gte", fence)}))), more...)
 	}
+	begun := e(m.at("waiting"), bson.D{e("$ne", true)})
 	due := bson.D{m.is(Retrying), e(m.at("notBefore"), bson.D{e("$lte", now)})}
-	set := bson.D{e(m.at("error"), GivenUp)}
+	rescued := m.rescued()
 	return m.bulk(ctx, []mongo.WriteModel{
 		mongo.NewUpdateManyModel().SetFilter(due).SetUpdate(bson.D{
 			e("$set", bson.D{m.is(Ready)}), e("$unset", bson.D{e(m.at("notBefore"), "")})}),
-		mongo.NewUpdateManyModel().SetFilter(former(not(last))).SetUpdate(m.leaving(Ready, nil, 0)),
-		mongo.NewUpdateManyModel().SetFilter(former(last)).SetUpdate(m.leaving(Dead, set, 0)),
+		mongo.NewUpdateManyModel().SetFilter(former(begun, e(m.at("attempts"), not(last)))).
+			SetUpdate(m.leaving(Ready, rescued, 0)),
+		mongo.NewUpdateManyModel().SetFilter(former(begun, e(m.at("attempts"), last))).
+			SetUpdate(m.leaving(Dead, append(rescued, e(m.at("error"), GivenUp)), 0)),
+		mongo.NewUpdateManyModel().SetFilter(former(e(m.at("waiting"), true))).
+			SetUpdate(m.leaving(Ready, rescued, -1)),
 	})
 }
 
@@ -323,7 +337,7 @@ func (m *Mongo) GiveBack(ctx context.Context, session bson.ObjectID, batches []b
 // Renew is documented in [Store].
 func (m *Mongo) Renew(ctx context.Context, row Row) (int, error) {
 	result, err := m.rows.UpdateOne(ctx, m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID),
-		bson.D{e("$inc", bson.D{e(m.at("beat"), int64(1))})})
+		bson.D{e("$inc", bson.D{e(m.at("beat"), int64(1))}), e("$unset", bson.D{e(m.at("waiting"), "")})})
 	if err != nil {
 		return 0, m.failed("update", err)
 	}
@@ -344,9 +358,12 @@ func (m *Mongo) Expire(ctx context.Context, row Row, most int64) (int, error) {
 		beat = append(beat, nil) // a hand has taken it out
 	}
 	filter := append(m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), e(m.at("beat"), bson.D{e("$in", beat)}))
-	update := m.leaving(Ready, nil, 0)
-	if row.Mark.Attempts >= most {
-		update = m.leaving(Dead, bson.D{e(m.at("error"), Expired)}, 0)
+	update := m.leaving(Ready, m.rescued(), 0)
+	switch {
+	case row.Mark.Waiting:
+		update = m.leaving(Ready, m.rescued(), -1)
+	case row.Mark.Attempts >= most:
+		update = m.leaving(Dead, append(m.rescued(), e(m.at("error"), Expired)), 0)
 	}
 	result, err := m.rows.UpdateOne(ctx, filter, update)
 	if err != nil {

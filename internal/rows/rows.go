@@ -29,11 +29,13 @@ type Mark struct {
 	Session   bson.ObjectID // of that lock
 	Batch     bson.ObjectID // new for every claim
 	Fence     int64         // rises with every claim of this row
-	Attempts  int64         // claims that were not given back
+	Attempts  int64         // claims that were begun, the present one included
 	NotBefore time.Time
 	Error     string
 	Lease     time.Duration // zero: none
 	Beat      int64         // renewals of this claim
+	Waiting   bool          // claimed, and begun only when it is renewed: the attempt does not count yet
+	Rescued   bool          // once, at least
 }
 
 // A Claim is what a claimed row is marked with.
@@ -45,6 +47,7 @@ type Claim struct {
 	Batch     bson.ObjectID
 	At        time.Time // for people
 	Lease     time.Duration
+	Waiting   bool // for a worker that has time
 }
 
 // A Slot is the lock whose holder has claimed rows: its name, and the database that it is in.
@@ -91,19 +94,21 @@ type Store interface {
 	// Current returns the rows that are there, without the document of the user.
 	Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
 	// Tidy makes rows ready that are due, and those that earlier holders of the slot have claimed:
-	// earlier than the fence. A row that was claimed most times already is dead. A claim that does not
-	// say in which database its slot is counts as one of this slot.
+	// earlier than the fence. One that was waiting gets its attempt back; another one that was claimed
+	// most times already is dead. A claim that does not say in which database its slot is counts as one
+	// of this slot.
 	Tidy(ctx context.Context, now time.Time, slot Slot, fence, most int64) (int, error)
 	// Batches returns the batches of the rows that a session has claimed.
 	Batches(ctx context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error)
 	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
 	GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error)
-	// Renew raises the counter of a claim's lease and returns how many rows there are of it.
+	// Renew raises the counter of a claim's lease and returns how many rows there are of it. The row
+	// waits no more.
 	Renew(ctx context.Context, row Row) (int, error)
 	// Leased returns the rows that are claimed with a lease, without the document of the user.
 	Leased(ctx context.Context) ([]Row, error)
 	// Expire makes a row ready whose lease was not renewed since it was read, or dead when it was
-	// claimed most times.
+	// claimed most times. One that was waiting gets its attempt back.
 	Expire(ctx context.Context, row Row, most int64) (int, error)
 	// Slots returns the slots that own claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
@@ -188,6 +193,8 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.Lease = time.Duration(lease) * time.Millisecond
 	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
+	m.Waiting, _ = in.Lookup("waiting").BooleanOK()
+	m.Rescued, _ = in.Lookup("rescued").BooleanOK()
 	m.Session, _ = in.Lookup("session").ObjectIDOK()
 	m.Batch, _ = in.Lookup("batch").ObjectIDOK()
 	m.Error, _ = in.Lookup("error").StringValueOK()

@@ -22,6 +22,7 @@ func Run(t *testing.T, open func(t *testing.T) rows.Store) {
 		"Tidy_EarlierHoldersOfTheSlotOnly": tidySlot,
 		"Expire_RowsThatWereNotRenewed":    expire,
 		"GiveBack_BatchesOfASession":       giveBack,
+		"Rescue_RowsThatWaited_Uncounted":  waited,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -294,6 +295,48 @@ func expire(s *suite) {
 		s.t.Errorf("%d rows expired, want 1", n)
 	}
 	s.want(rows.Counts{Ready: 1, Claimed: 1, Dead: 1})
+}
+
+// A row that waited for a worker when its process died, or its lease ended, gets its attempt back and
+// does not die; one that was renewed is begun. Each is marked as rescued.
+func waited(s *suite) {
+	s.add(6)
+	c := newClaim("a", 1)
+	c.Waiting, c.Lease = true, time.Minute
+	got := s.take(c, 4)
+	other := newClaim("b", 1)
+	other.Waiting = true
+	s.take(other, 2)
+	if !got[0].Mark.Waiting || got[0].Mark.Attempts != 1 || got[0].Mark.Rescued {
+		s.t.Errorf("claimed as %+v", got[0].Mark)
+	}
+	for _, row := range got[:2] {
+		if n := check(s.Renew(s.ctx, row))(s); n != 1 {
+			s.t.Errorf("%d rows were renewed, want 1", n)
+		}
+	}
+	for _, row := range check(s.Current(s.ctx, ids(append(got[:1:1], got[3]))))(s) {
+		if n := check(s.Expire(s.ctx, row, 1))(s); n != 1 {
+			s.t.Errorf("%d rows expired, want 1", n)
+		}
+	}
+	if n := check(s.Tidy(s.ctx, noon, slot("a"), 2, 1))(s); n != 2 {
+		s.t.Errorf("%d rows were rescued, want 2", n)
+	}
+	for i, row := range check(s.Current(s.ctx, ids(got)))(s) {
+		want, attempts := rows.Ready, int64(0)
+		if id := row.ID.AsInt64(); id < 2 {
+			want, attempts = rows.Dead, 1
+		}
+		if m := row.Mark; m.State != want || m.Attempts != attempts || !m.Rescued || m.Waiting {
+			s.t.Errorf("row %d is %+v, want it %s", i, m, want)
+		}
+	}
+	s.want(rows.Counts{Ready: 2, Claimed: 2, Dead: 2})
+	again := s.take(newClaim("a", 3), 1)
+	if m := again[0].Mark; m.Waiting || !m.Rescued || m.Attempts != 1 {
+		s.t.Errorf("claimed again as %+v", m)
+	}
 }
 
 // What a session has claimed is found by batch, and given back by batch.

@@ -1,0 +1,224 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"mongodlm/internal/rows"
+)
+
+// It tries to break: rows that wait in their own process for a worker are not renewed. They are
+// given back before their lease ends, their attempt does not count, and no row dies unseen.
+func TestLease_RowsThatWait_GoBackUncounted(t *testing.T) {
+	for _, batch := range []int{1, 10, 30, 100} {
+		inBubbleSub(t, fmt.Sprint("batch ", batch), func(t *testing.T, w *world) {
+			const lease, n = time.Minute, 200
+			w.add(0, n)
+			cfg := Config{Lease: lease, Batch: batch, InFlight: batch + 10, Poll: 10 * time.Second}
+			var mu sync.Mutex // guards handled
+			handled := map[int]int{}
+			work := func(ctx context.Context, row *Row[item]) error {
+				mu.Lock()
+				handled[row.Doc.ID]++
+				mu.Unlock()
+				if row.Attempt() != 1 {
+					t.Errorf("row %d: attempt %d", row.Doc.ID, row.Attempt())
+				}
+				if row.Doc.ID < n/2 { // as fast as to claim the slow ones ahead
+					time.Sleep(time.Millisecond)
+					return nil
+				}
+				for range 3 * (row.Doc.ID % 4) {
+					time.Sleep(lease / 3)
+					if err := row.Renew(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				return ctx.Err()
+			}
+			stopA, stopB := w.start(cfg).run(t, work), w.start(cfg).run(t, work)
+			w.settle(5*time.Hour, allDone(n))
+			stopA()
+			stopB()
+			for id, times := range handled {
+				if times != 1 {
+					t.Errorf("row %d was handled %d times", id, times)
+				}
+			}
+			if n := w.logs.with("a lease ended"); n > 0 {
+				t.Errorf("%d leases of rows that waited ended", n)
+			}
+		})
+	}
+}
+
+// It tries to break: work that is shorter than its lease is cut because its row waited for a worker
+// before.
+func TestLease_WaitedBefore_HandlerHasItsTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 24)
+		p := w.start(Config{Lease: 15 * time.Second, InFlight: 2})
+		stop := p.run(t, func(ctx context.Context, row *Row[item]) error {
+			takes := time.Millisecond
+			if row.Doc.ID >= 20 {
+				takes = []time.Duration{5 * time.Second, 10 * time.Second}[row.Doc.ID%2]
+			}
+			select {
+			case <-time.After(takes):
+			case <-ctx.Done():
+				t.Errorf("row %d was cut: %v", row.Doc.ID, context.Cause(ctx))
+			}
+			return nil
+		})
+		w.settle(10*time.Minute, allDone(24))
+		stop()
+		if n := p.gate.count("renew"); n == 0 || n > 4 {
+			t.Errorf("%d renewals, want some, and only of rows that had waited", n)
+		}
+	})
+}
+
+// It tries to break: a row that kills its process takes others with it. What its process had claimed
+// beside it was not tried and does not die; the row itself is dead when it was tried so often.
+func TestRescue_RowThatKillsItsProcess_OnlyItDies(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"one batch":   {Batch: 50, MaxAttempts: 3, Poll: 10 * time.Second},
+		"one by one":  {InFlight: 50, MaxAttempts: 3},
+		"one at once": {MaxAttempts: 3},
+	} {
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			const n, poison = 50, 25
+			w.add(0, n)
+			over, crashes := make(chan struct{}), make(chan struct{}, 100)
+			end := sync.OnceFunc(func() { close(over) })
+			defer end()
+			var stops []func()
+			crashed := 0
+			next := func() {
+				p := w.start(cfg)
+				stops = append(stops, p.run(t, func(_ context.Context, row *Row[item]) error {
+					if row.Doc.ID != poison {
+						time.Sleep(time.Millisecond)
+						if row.Attempt() != 1 {
+							t.Errorf("row %d: attempt %d, it was never tried", row.Doc.ID, row.Attempt())
+						}
+						return nil
+					}
+					p.cut()
+					crashes <- struct{}{}
+					<-over
+					return errCut
+				}))
+			}
+			next()
+			w.settle(5*time.Hour, func(c Counts) bool {
+				for ; len(crashes) > 0; crashed++ {
+					<-crashes
+					next()
+				}
+				return c == Counts{Done: n - 1, Dead: 1}
+			})
+			if crashed < cfg.MaxAttempts || crashed > cfg.MaxAttempts+1 {
+				t.Errorf("it was tried %d times, want %d, or one more that nobody counted", crashed, cfg.MaxAttempts)
+			}
+			if m := w.row(poison).Mark; m.State != rows.Dead || m.Error != rows.GivenUp {
+				t.Errorf("the row is %+v", m)
+			}
+			end()
+			for _, stop := range stops {
+				stop()
+			}
+		})
+	}
+}
+
+// It tries to break: what fails while something else is away is dead before that is back.
+func TestBackoff_Defaults_OutlastAnOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const n = 200
+		w.add(0, n+1)
+		p := w.start(Config{Workers: 4, Tend: 10 * time.Minute, Poll: time.Minute})
+		begun := time.Now()
+		stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+			time.Sleep(100 * time.Millisecond)
+			if row.Doc.ID == n || time.Since(begun) < 10*time.Hour {
+				return errors.New("away")
+			}
+			return nil
+		})
+		for w.counts().Dead == 0 {
+			time.Sleep(time.Minute)
+		}
+		stop()
+		if took := time.Since(begun); took < 24*time.Hour || took > 48*time.Hour {
+			t.Errorf("the first row was dead after %v, want more than a day", took)
+		}
+		if c := w.counts(); c != (Counts{Done: n, Dead: 1}) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// It tries to break: one slow row keeps all other workers idle where InFlight is the size of a batch.
+func TestRun_InFlightIsABatch_SlowRowStallsNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const n = 1000
+		w.add(0, n)
+		p := w.start(Config{Workers: 8, Batch: 100, InFlight: 100})
+		slow := make(chan struct{})
+		stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+			if row.Doc.ID == 0 {
+				<-slow
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		w.settle(time.Minute, func(c Counts) bool { return c.Done == n-1 })
+		sent := p.gate.count("candidates", "mark", "marked", "mark one", "finish", "current")
+		if per := float64(sent) / n; per > 0.1 {
+			t.Errorf("%.3f commands an item, want at most a tenth: %v", per, p.gate.counts)
+		}
+		close(slow)
+		stop()
+	})
+}
+
+// It tries to break: a process claims rows that its own workers will not begin for long while
+// another one is idle.
+func TestRun_SlowRows_ProcessesShareThem(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const n = 104
+		w.add(0, n)
+		begun := [2]int{}
+		var mu sync.Mutex // guards begun
+		var stops []func()
+		for i := range begun {
+			p := w.start(Config{Workers: 4, Batch: 100})
+			stops = append(stops, p.run(t, func(context.Context, *Row[item]) error {
+				mu.Lock()
+				begun[i]++
+				mu.Unlock()
+				time.Sleep(10 * time.Minute)
+				return nil
+			}))
+		}
+		time.Sleep(9 * time.Minute)
+		if c := w.counts(); c.Claimed != 8 {
+			t.Errorf("%+v, want a row for each worker claimed", c)
+		}
+		time.Sleep(130 * time.Minute)
+		if c := w.counts(); c.Done != n {
+			t.Errorf("%+v, want all done: both work all the time", c)
+		}
+		for _, stop := range stops {
+			stop()
+		}
+		if begun[0] != n/2 {
+			t.Errorf("the processes began %v rows", begun)
+		}
+	})
+}
