@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 )
 
@@ -46,6 +48,16 @@ func owned(ctx context.Context, o acquireOptions) []*holding {
 		add(line.h)
 	}
 	return own
+}
+
+// holds are the sessions that the caller holds while it waits, as far as a waiter's entry names
+// them.
+func (c *call) holds(ctx context.Context) (named []bson.ObjectID) {
+	own := owned(ctx, c.o)
+	for _, h := range own[:min(len(own), maxHolds)] {
+		named = append(named, h.session.TS)
+	}
+	return named
 }
 
 // standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it

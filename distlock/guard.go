@@ -289,10 +289,7 @@ func newGuard(h *holding) *TryGuard {
 // dropped runs when the garbage collector finds a guard that was not released. It only takes note:
 // it runs on the collector's goroutine. The next Sweep does the rest.
 func dropped(h *holding) {
-	if !h.lastGuard() {
-		return
+	if h.lastGuard() {
+		h.m.owned.drop(h)
 	}
-	h.m.owned.mu.Lock()
-	defer h.m.owned.mu.Unlock()
-	h.m.owned.dropped = append(h.m.owned.dropped, h)
 }

@@ -175,6 +175,13 @@ func (t *ownedSessions) Guarded(term *pinger.Term) []catalog.HeldSession {
 	return sessions
 }
 
+// drop takes note of a guard that was dropped without Release, for the next Sweep.
+func (t *ownedSessions) drop(h *holding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dropped = append(t.dropped, h)
+}
+
 // Sweep ends and releases the guards that were dropped without Release since the last time.
 func (t *ownedSessions) Sweep() {
 	t.mu.Lock()

@@ -12,7 +12,9 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file is what releases a lock: a caller, and Close for those that are left.
+// This file is what releases a lock: a caller, and Close for those that are left. Both are told the
+// outcome, so they wait and try again. Where nobody waits for it, as after a call that gave up or a
+// guard that was dropped, the pinger does it in the background. All of them end in ReleaseInStore.
 
 // Release frees the lock if this guard still holds it, and touches nothing if another holder has
 // it: it names the lock session, where mongos 1.8 named only _id. Where [TryGuard.Reenter] was used

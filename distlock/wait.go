@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/contend"
@@ -97,16 +95,6 @@ func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 func (c *call) end() {
 	c.m.queue.Exit(c.waiter)
 	c.m.owned.attemptEnded(c.request.TS)
-}
-
-// holds are the sessions that the caller holds while it waits, as far as a waiter's entry names
-// them.
-func (c *call) holds(ctx context.Context) (named []bson.ObjectID) {
-	own := owned(ctx, c.o)
-	for _, h := range own[:min(len(own), maxHolds)] {
-		named = append(named, h.session.TS)
-	}
-	return named
 }
 
 // party is the caller as it would stand in a line.

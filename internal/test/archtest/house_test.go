@@ -4,6 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -138,6 +141,31 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 				t.Errorf("%s imports %s", pkg, imported)
 			}
 		}
+	}
+}
+
+// The rooms of package distlock know each other by name, not by their insides: what is told knows
+// no lock, what the process owns and what releases know no call, and a call knows no holding.
+func TestDistlock_RoomsAreApart(t *testing.T) {
+	t.Parallel()
+	for file, unknown := range map[string][]string{
+		"events.go":  {"call", "holding", "ownedSessions", "Manager", "TryGuard"},
+		"owned.go":   {"call", "TryGuard"},
+		"guard.go":   {"call", "attempts"},
+		"release.go": {"call", "attempts"},
+		"wait.go":    {"holding", "ownedSessions", "attempts", "emitter"},
+		"kept.go":    {"holding", "ownedSessions", "attempts", "emitter"},
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "distlock", file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && slices.Contains(unknown, id.Name) {
+				t.Errorf("distlock/%s knows of %s, which it must not", file, id.Name)
+			}
+			return true
+		})
 	}
 }
 

@@ -121,7 +121,7 @@ var all = []Mistake{
 	{Name: "a late ping counts", File: "catalog/memcatalog/pings.go",
 		Old: ` || !below(b.Seq)(doc.get("seq")) || !follows(b, doc.get("local")):`, New: `:`,
 		Schedule: "a ping applied late", Rule: "I3"},
-	{Name: "what a caller holds is presumed", File: "distlock/wait.go",
+	{Name: "what a caller holds is presumed", File: "distlock/context_locks.go",
 		Old: `own := owned(ctx, c.o)`, New: `own := c.m.owned.all()`,
 		Schedule: "holders who wait for one another and say nothing", Rule: "truth"},
 	{Name: "a semaphore is stuck when one of its holders is", File: "internal/waitqueue/graph.go",
