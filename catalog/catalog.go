@@ -51,18 +51,6 @@ type Locks interface {
 
 // Pings is what the heartbeat of a process needs, and those who judge it.
 type Pings interface {
-	// Condemn marks the ping document of a process as dead, if it still is as watched: a
-	// compare-and-set on watched.Seq, or the insertion of a condemned one when watched is nil
-	// and none exists. After it the process cannot renew. Errors: ErrNoMatch when the document
-	// changed, appeared, or is condemned already; ErrUnknownOutcome.
-	Condemn(ctx context.Context, process string, watched *Ping, c Condemnation) error
-
-	// Witness leaves in the ping document of a silent process what a contender saw of it, in place
-	// of what watched shows of that: a compare-and-set on watched.Seq. The next ping takes it away.
-	// Errors: ErrNoMatch when the process has pinged, is condemned or foreign, or somebody else has
-	// left what it saw; ErrUnknownOutcome.
-	Witness(ctx context.Context, watched Ping, s Sight) error
-
 	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
 	// if that is not empty}, server's clock into ping. The sender chooses the number, so a ping
 	// that was lost and is carried out later, however late, matches nothing. It returns the
@@ -73,15 +61,9 @@ type Pings interface {
 	// ping tells; ErrUnknownOutcome.
 	Ping(ctx context.Context, b Heartbeat) (Pinged, error)
 
-	// PutNote writes a [Note] into the ping document of a process, or removes the old one when
-	// nobody waits outside. It changes nothing else there: it is no ping, and renews nothing. One
-	// command. Errors: ErrNoMatch when the process has no ping document or is condemned;
-	// ErrUnknownOutcome.
-	PutNote(ctx context.Context, process string, n Note) error
-
-	// RemovePing deletes the ping document of a process that ends in an orderly way. It is no
-	// error when there is none. A condemned document stays.
-	RemovePing(ctx context.Context, process string) error
+	// ApplyPing carries out any other change of one ping document, in one command. Errors: those of
+	// the change; ErrUnknownOutcome.
+	ApplyPing(ctx context.Context, c PingChange) error
 
 	// Held returns every session with which process stands in a lock document: as a holder, or as
 	// a waiter in the line, of a lock that is held or was left free. They come in the order of

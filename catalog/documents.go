@@ -41,6 +41,9 @@ type Lock struct {
 	// Sharers are all holders of a lock in mode Shared or Permit, the first of which stands in the
 	// fields above as well; empty for an exclusive holder.
 	Sharers []Participant
+	// OldSharers says that the document has sharers who hold nothing: a manager that knows nothing of
+	// them has left them there.
+	OldSharers bool
 	// Waiters are those who queue, first come first.
 	Waiters []Participant
 	// Yield says whether this holder, who has the lock alone, is asked to give it up; By is empty

@@ -20,11 +20,8 @@ const (
 	OpRead             Op = "read"
 	OpList             Op = "list"
 	OpListWaited       Op = "list waited"
-	OpCondemn          Op = "condemn"
-	OpWitness          Op = "witness"
 	OpPing             Op = "ping"
-	OpPutNote          Op = "put note"
-	OpRemovePing       Op = "remove ping"
+	OpApplyPing        Op = "apply ping"
 	OpHeld             Op = "held"
 	OpHeldSummary      Op = "held summary"
 	OpPrune            Op = "prune"
@@ -49,6 +46,8 @@ type Call struct {
 	Op Op
 	// Transition is that of OpApply, else nil.
 	Transition Transition
+	// PingChange is that of OpApplyPing, else nil.
+	PingChange PingChange
 	// Names are the locks or the process that it is about; none where the operation has none.
 	Names []string
 	// Row is the number of the row, from 0, that a listing is asked for; its command is sent with
@@ -172,34 +171,17 @@ func (i *intercepted) List(ctx context.Context, waited bool) iter.Seq2[Snapshot,
 	})
 }
 
-func (i *intercepted) Condemn(ctx context.Context, process string, watched *Ping, how Condemnation) error {
-	return i.hook(ctx, of(OpCondemn, process), func(ctx context.Context) error {
-		return i.inner.Condemn(ctx, process, watched, how)
-	})
-}
-
-func (i *intercepted) Witness(ctx context.Context, watched Ping, s Sight) error {
-	return i.hook(ctx, of(OpWitness, watched.Process), func(ctx context.Context) error {
-		return i.inner.Witness(ctx, watched, s)
-	})
-}
-
 func (i *intercepted) Ping(ctx context.Context, b Heartbeat) (Pinged, error) {
 	return through(ctx, i.hook, of(OpPing, b.Process), func(ctx context.Context) (Pinged, error) {
 		return i.inner.Ping(ctx, b)
 	})
 }
 
-func (i *intercepted) PutNote(ctx context.Context, process string, n Note) error {
-	return i.hook(ctx, of(OpPutNote, process), func(ctx context.Context) error {
-		return i.inner.PutNote(ctx, process, n)
-	})
-}
-
-func (i *intercepted) RemovePing(ctx context.Context, process string) error {
-	return i.hook(ctx, of(OpRemovePing, process), func(ctx context.Context) error {
-		return i.inner.RemovePing(ctx, process)
-	})
+func (i *intercepted) ApplyPing(ctx context.Context, t PingChange) error {
+	_, process := t.Of()
+	c := of(OpApplyPing, process)
+	c.PingChange = t
+	return i.hook(ctx, c, func(ctx context.Context) error { return i.inner.ApplyPing(ctx, t) })
 }
 
 func (i *intercepted) Held(ctx context.Context, process string) ([]HeldSession, error) {

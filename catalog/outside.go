@@ -34,11 +34,11 @@ type Outsider struct {
 // noteKey is the field of a ping document.
 const noteKey = "outside"
 
-// NoteUpdate returns what writes a note into a ping document, or, if nobody waits outside, removes
-// the old one: the first outsiders, as many as there is room for.
-func NoteUpdate(n Note) bson.D {
+// Update is what writes a note into a ping document, or, if nobody waits outside, removes the old
+// one: the first outsiders, as many as there is room for.
+func (n Note) Update() PingUpdate {
 	if len(n.Outsiders) == 0 {
-		return bson.D{{Key: "$unset", Value: bson.D{{Key: noteKey, Value: ""}}}}
+		return PingUpdate{Unset: []string{noteKey}}
 	}
 	list := bson.A{}
 	noted, _ := Noted(n.Outsiders)
@@ -56,9 +56,9 @@ func NoteUpdate(n Note) bson.D {
 		}
 		list = append(list, d)
 	}
-	return bson.D{{Key: "$set", Value: bson.D{{Key: noteKey, Value: bson.D{
+	return PingUpdate{Set: bson.D{{Key: noteKey, Value: bson.D{
 		{Key: "number", Value: n.Number}, {Key: "waiters", Value: list},
-	}}}}}
+	}}}}
 }
 
 // Noted divides outsiders into those for whom a note has room, the first of them first, and the

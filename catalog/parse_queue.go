@@ -40,6 +40,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 			l.Sharers[i].Mode, l.Sharers[i].Limit = mode, limit
 		}
 	}
+	l.OldSharers = len(sharers) > len(l.Sharers)
 	if !l.Held && len(l.Waiters) > 0 { // left free by somebody who knows nothing of limits
 		l.Limit = l.Waiters[0].Limit
 	}

@@ -127,6 +127,38 @@ type GrantStream interface {
 	Close(ctx context.Context)
 }
 
+// SnapshotOf is what a lock document shows, with the pings of those who hold it and wait for it; ping
+// returns the document of a process, nil for none.
+func SnapshotOf(lock bson.Raw, ping func(process string) bson.Raw) (look Snapshot) {
+	l, bad := ParseLock(lock)
+	if look.LockErr = bad; bad != nil {
+		return look
+	}
+	look.Lock = &l
+	state := func(process string) (s PingState) {
+		raw := ping(process)
+		if process == "" || raw == nil {
+			return s
+		}
+		p, bad := ParsePing(raw)
+		if s.Err = bad; bad == nil {
+			s.Ping = &p
+		}
+		return s
+	}
+	holder := state(l.Process)
+	look.Ping, look.PingErr = holder.Ping, holder.Err
+	parties := slices.Concat(l.Holders(), l.Waiters)
+	if len(parties) == 0 {
+		return look
+	}
+	look.Pings = make(map[string]PingState, len(parties))
+	for _, p := range parties {
+		look.Pings[p.Process] = state(p.Process)
+	}
+	return look
+}
+
 // A PingState is the ping document of one process, or what is wrong with it; both are nil when
 // there is none.
 type PingState struct {

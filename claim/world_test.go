@@ -89,7 +89,7 @@ func (w *world) add(first, n int) {
 type proc struct {
 	*Queue[item]
 	m    *distlock.Manager
-	lock *fault.Catalog
+	lock *fault.Kept
 	gate *gate
 }
 

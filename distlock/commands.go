@@ -60,18 +60,27 @@ var commandKinds = [kindsOfCommands]struct {
 	toReorder: {"reorder", true},
 }
 
-// kindsOfOps are the kinds of the operations that are no transition.
+// kindsOfOps are the kinds of the operations that are no transition and no change of a ping.
 var kindsOfOps = map[catalog.Op]command{
 	catalog.OpRead: toLook, catalog.OpSnapshots: toLook, catalog.OpHeldOrFree: toAsk,
 	catalog.OpList: toList, catalog.OpListWaited: toList, catalog.OpWaitedUnder: toList,
 	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire, catalog.OpTransact: toTransact,
-	catalog.OpPing: toPing, catalog.OpCondemn: toCondemn, catalog.OpWitness: toWitness, catalog.OpPutNote: toNote,
-	catalog.OpRemovePing: toRemovePing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap, catalog.OpHello: toHello,
+	catalog.OpPing: toPing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap, catalog.OpHello: toHello,
 	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
 }
 
 // kindOf returns of what kind a call is; ok is false when it is no command.
 func kindOf(c catalog.Call) (kind command, ok bool) {
+	switch c.PingChange.(type) {
+	case transition.Condemn:
+		return toCondemn, true
+	case transition.Witness:
+		return toWitness, true
+	case transition.PutNote:
+		return toNote, true
+	case transition.RemovePing:
+		return toRemovePing, true
+	}
 	switch c.Transition.(type) {
 	case transition.Enter:
 		return toAcquire, true

@@ -241,7 +241,7 @@ func TestHistory_BreakNotWritten_Broken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.own()
 		g := p.mustTry("a")
-		store := fault.Wrap(w.mem)
+		store := fault.WrapKept(w.mem)
 		cfg := distlock.Config{Catalog: store}
 		cfg.Observer = logOf(t, cfg, history.Options{})
 		alone, err := distlock.NewInspector(t.Context(), cfg)

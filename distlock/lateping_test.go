@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/fault"
 )
 
@@ -113,7 +114,7 @@ func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 			t.Fatal(bad)
 		}
 		judge := catalog.Condemnation{By: "judge", Evidence: "on purpose"}
-		if err := w.mem.Condemn(t.Context(), lost.Process(), &ping, judge); err != nil {
+		if err := catalogtest.On(w.mem).Condemn(t.Context(), lost.Process(), &ping, judge); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

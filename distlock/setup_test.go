@@ -40,7 +40,7 @@ func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 // proc is one process: its Manager and the way to its store, where faults are put.
 type proc struct {
 	*locktest.Proc
-	store *fault.Catalog
+	store *fault.Kept
 	w     *world
 
 	fellows []*proc // which are killed with it

@@ -126,8 +126,11 @@ func (s *snapshot) Read(ctx context.Context, name string) (catalog.Lock, error) 
 	return l, err
 }
 
-func (s *snapshot) RemovePing(ctx context.Context, process string) error {
-	return s.Catalog.RemovePing(ctx, s.stored(process))
+func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
+	if remove, ok := c.(transition.RemovePing); ok {
+		c = transition.RemovePing{Process: s.stored(remove.Process)}
+	}
+	return s.Catalog.ApplyPing(ctx, c)
 }
 
 // nobodyBut fails when anybody else acquires a lock within d, or its holder loses it.

@@ -100,7 +100,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 		t.Run(way, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				var log bytes.Buffer
-				store := fault.Wrap(w.mem)
+				store := fault.WrapKept(w.mem)
 				m, err := distlock.New(t.Context(),
 					distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(zerolog.SyncWriter(&log))})
 				if err != nil {

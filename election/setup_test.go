@@ -42,7 +42,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 // proc is one process.
 type proc struct {
 	*distlock.Manager
-	store *fault.Catalog
+	store *fault.Kept
 	mem   *memcatalog.Catalog
 }
 

@@ -297,7 +297,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			return err
 		}},
 		{"Condemn", func(ctx context.Context) error {
-			return c.Condemn(ctx, w.name("dead"), &catalog.Ping{Seq: 1, HasSeq: true}, catalog.Condemnation{})
+			return catalogtest.On(c).Condemn(ctx, w.name("dead"), &catalog.Ping{Seq: 1, HasSeq: true}, catalog.Condemnation{})
 		}},
 		{"Prune", func(ctx context.Context) error {
 			_, err := c.Prune(ctx, time.UnixMilli(1_000_000))

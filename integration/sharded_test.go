@@ -56,7 +56,7 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 				_, err := c.Ping(ctx, catalog.Heartbeat{Process: process, Seq: 1, Takeover: time.Minute})
 				return err
 			}},
-			{"RemovePing", func(ctx context.Context) error { return c.RemovePing(ctx, process) }},
+			{"RemovePing", func(ctx context.Context) error { return catalogtest.On(c).RemovePing(ctx, process) }},
 		}
 		for _, one := range append(w.operations(t, c), more...) {
 			sent.take()

@@ -384,7 +384,7 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 		}, catalog.ErrUnknownOutcome},
 		"condemned": {func(t *testing.T, b *bundle) {
 			seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
-			err := b.mem.Condemn(t.Context(), "process-1", &seen, catalog.Condemnation{By: "other", Evidence: "silent"})
+			err := catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen, catalog.Condemnation{By: "other", Evidence: "silent"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 )
 
@@ -162,7 +163,7 @@ func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	if errors.Is(cause, errRemoved) {
 		// Our ping has just made the document anew, and nobody else will ever take it away. That of
 		// a twin is left alone: the twin goes on with it.
-		if err := p.cfg.Store.RemovePing(ctx, old.process); err != nil {
+		if err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: old.process}); err != nil {
 			p.log.Debug().Err(err).Str("process", old.process).Msg("old ping not removed")
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 )
 
@@ -258,9 +259,9 @@ func (p *LockPinger) Close(ctx context.Context) error {
 // removePing removes the ping of a process that has ended. To do it twice is harmless, so one of
 // unknown outcome, such as over a connection that had died unnoticed, is tried once more.
 func (p *LockPinger) removePing(ctx context.Context, process string) error {
-	err := p.cfg.Store.RemovePing(ctx, process)
+	err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: process})
 	if errors.Is(err, catalog.ErrUnknownOutcome) && ctx.Err() == nil {
-		err = p.cfg.Store.RemovePing(ctx, process)
+		err = p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: process})
 	}
 	return err
 }

@@ -281,7 +281,7 @@ func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	first := b.p.Last()
 	seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
 	why := catalog.Condemnation{By: "other", Evidence: "silent"}
-	if err := b.mem.Condemn(t.Context(), "process-1", &seen, why); err != nil {
+	if err := catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen, why); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.p.Ping(t.Context()); err != nil {

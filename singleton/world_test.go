@@ -39,7 +39,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 type process struct {
 	*distlock.Manager
 	w     *world
-	locks *fault.Catalog
+	locks *fault.Kept
 	store *way
 	clock clock.Clock
 	ended sync.WaitGroup

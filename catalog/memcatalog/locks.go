@@ -33,18 +33,17 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
-	if doc == nil && makes { // As an upsert does: what the filter says equals comes first.
-		doc = fields{{"_id", text(name)}, {"state", int32Of(0)}}
+	if doc == nil && makes {
+		doc = blank(name)
 	}
-	change, err := c.decide(doc, t, now)
+	l, change, err := c.decide(doc, t, now)
 	if err != nil {
 		return catalog.Lock{}, nil, failed(verb, name, err)
 	}
 	if change.Nothing() {
-		l, _ := catalog.ParseLock(doc.raw())
 		return l, nil, nil
 	}
-	l, err := c.turn(verb, name, doc, change)
+	l, err = c.turn(verb, name, doc, change)
 	if err == nil && makes && enter.How != catalog.TryPlain && l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded {
 		// A fence that was counted up from nothing is raised to the clock by a second write, as a
 		// server's plain update has to.
@@ -57,61 +56,37 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 	return l, change.Grants, err
 }
 
-// decide returns the change that a transition makes of a document, nil for none. The caller holds
-// mu.
-func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (change catalog.Change, err error) {
-	if doc == nil {
-		return change, catalog.ErrNoMatch
-	}
-	raw := doc.raw()
-	l, bad := catalog.ParseLock(raw)
-	switch t := t.(type) {
-	case transition.Enter:
-		plain := t.How == catalog.TryPlain
-		if plain && bad != nil {
-			return change, catalog.ErrNotFree
-		}
-		if plain || bad == nil && t.Mode == catalog.Exclusive && t.How != catalog.Queue && t.Since.IsZero() {
-			if change, err = t.Acquire(l, shared(doc), now); err == nil || plain {
-				return change, err
-			}
-		}
-	case transition.Leave:
-		if bad != nil {
-			return transition.LeaveDamaged(raw, t.TS, bad)
-		}
-		if heldBy(doc, t.Session) && len(l.Waiters) == 0 && !shared(doc) {
-			change.Set = bson.D{{Key: "state", Value: int32(0)}}
-			return change, nil
-		}
-	case transition.Break:
-		ts := c.newID()
-		if t.TS.IsZero() { // whatever is wrong with it, it is to go
-			l, bad = catalog.ParseLock(doc.with("ts", objectIDOf(ts)).raw())
-		}
-		if bad == nil {
-			return t.Free(l, shared(doc), ts)
-		}
-	}
-	if bad != nil {
-		return change, bad
-	}
-	return t.Next(l, now)
+// blank is a document that an upsert makes: what its filter says equals comes first.
+func blank(name string) fields {
+	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-func (c *Catalog) lookAt(name string) catalog.Snapshot {
-	look := catalog.Snapshot{ServerTime: serverDate(c.now()), Primary: c.primary}
-	raw := c.locks[stringKey(name)]
-	if raw == nil {
-		return look
+// decide is [transition.Decide]. One who only tries to have a lock for itself takes it as TryPlain
+// does where that is possible, as by the plain update of a server.
+func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (catalog.Lock, catalog.Change, error) {
+	var raw bson.Raw
+	if doc != nil {
+		raw = doc.raw()
 	}
-	l, bad := catalog.ParseLock(raw)
-	if look.LockErr = bad; bad != nil {
-		return look
+	switch this := t.(type) {
+	case transition.Enter:
+		if this.Mode == catalog.Exclusive && this.How != catalog.Queue && this.Since.IsZero() {
+			this.How = catalog.TryPlain
+			if l, change, err := transition.Decide(raw, this, now); err == nil {
+				return l, change, nil
+			}
+		}
+	case transition.Break:
+		this.New = c.newID()
+		t = this
 	}
-	look.Lock = &l
-	look.Pings = c.pulses(l)
-	look.Ping, look.PingErr = parsePing(l.Process, c.pings[stringKey(l.Process)])
+	return transition.Decide(raw, t, now)
+}
+
+// lookAt shows a lock and its pings. The caller holds mu.
+func (c *Catalog) lookAt(raw bson.Raw) catalog.Snapshot {
+	look := catalog.SnapshotOf(raw, func(process string) bson.Raw { return c.pings[stringKey(process)] })
+	look.ServerTime, look.Primary = serverDate(c.now()), c.primary
 	return look
 }
 
@@ -132,24 +107,6 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 		return catalog.Lock{}, failed(verb, name, bad)
 	}
 	return l, nil
-}
-
-// heldBy is the filter {ts, state: {$gt: 0}}.
-func heldBy(doc fields, s catalog.Session) bool {
-	return holds(doc.get("ts"), equals(objectIDOf(s.TS))) && holds(doc.get("state"), positive)
-}
-
-// parsePing understands the ping document of a process; nothing when the process has no name or
-// the document is missing.
-func parsePing(process string, raw bson.Raw) (*catalog.Ping, *catalog.MalformedError) {
-	if process == "" || raw == nil {
-		return nil, nil
-	}
-	p, bad := catalog.ParsePing(raw)
-	if bad != nil {
-		return nil, bad
-	}
-	return &p, nil
 }
 
 func failed(verb, name string, err error) error { return fmt.Errorf("%s %q: %w", verb, name, err) }

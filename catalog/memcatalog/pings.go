@@ -1,9 +1,11 @@
 package memcatalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -26,24 +28,19 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	switch {
 	case !there:
 		doc = fields{{"_id", text(b.Process)}}
-	case doc.at("condemned") >= 0 || !below(b.Seq)(doc.get("seq")) || !follows(b, doc.get("local")):
+	case doc.at("condemned") >= 0 || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):
 		p, err := b.Judge(raw)
 		if err != nil {
 			return catalog.Pinged{}, failed(verb, b.Process, err)
 		}
 		return catalog.Pinged{Ping: p}, nil
 	}
-	raw, bad := doc.apply(catalog.PingsCollection,
-		set("local", dateOf(b.Local)),
-		set("ping", dateOf(now)),
-		set("pingMS", int64Of(b.Interval.Milliseconds())),
-		set("seq", int64Of(b.Seq)),
-		set("takeoverMS", int64Of(b.Takeover.Milliseconds())),
-		unset("sight"),
-	)
-	if bad != nil {
-		return catalog.Pinged{}, failed(verb, b.Process, bad)
-	}
+	raw = doc.put("local", valueOf(b.Local)).
+		put("ping", valueOf(now)).
+		put("pingMS", valueOf(b.Interval.Milliseconds())).
+		put("seq", valueOf(b.Seq)).
+		put("takeoverMS", valueOf(b.Takeover.Milliseconds())).
+		without("sight").raw()
 	c.pings[key] = raw
 	p, bad := catalog.ParsePing(raw)
 	if bad != nil {
@@ -58,118 +55,63 @@ func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))
 }
 
-// PutNote is documented in [catalog.Pings].
-func (c *Catalog) PutNote(ctx context.Context, process string, n catalog.Note) error {
-	const verb = "note who waits outside, in the ping of"
-	if err := ctx.Err(); err != nil {
+// ApplyPing is documented in [catalog.Pings].
+func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
+	verb, process := t.Of()
+	u, err := t.Update()
+	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return failed(verb, process, err)
 	}
-	update := catalog.NoteUpdate(n)[0]
-	field := update.Value.(bson.D)[0]
-	change := unset(field.Key)
-	if update.Key == "$set" {
-		t, value, err := bson.MarshalValue(field.Value)
-		if err != nil {
-			return failed(verb, process, err)
-		}
-		change = set(field.Key, bson.RawValue{Type: t, Value: value})
+	now := bson.NewDateTimeFromTime(c.now())
+	for _, field := range u.Dates {
+		u.Set = append(u.Set, bson.E{Key: field, Value: now})
 	}
+	slices.SortFunc(u.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	key := stringKey(process)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	raw, there := c.pings[key]
 	doc := take(raw)
-	if !there || doc.at("condemned") >= 0 {
+	switch {
+	case u.Removes:
+		if doc.at("condemned") < 0 {
+			delete(c.pings, key)
+		}
+		return nil
+	case !there && u.Makes:
+		doc = fields{{"_id", text(process)}}
+	case !there || !matches(doc, u):
 		return failed(verb, process, catalog.ErrNoMatch)
 	}
-	raw, bad := doc.apply(catalog.PingsCollection, change)
-	if bad != nil {
-		return failed(verb, process, bad)
-	}
-	c.pings[key] = raw
-	return nil
-}
-
-// Condemn is documented in [catalog.Locks].
-func (c *Catalog) Condemn(
-	ctx context.Context, process string, watched *catalog.Ping, how catalog.Condemnation,
-) error {
-	const verb = "condemn"
-	if err := ctx.Err(); err != nil {
-		return failed(verb, process, err)
-	}
-	now := dateOf(c.now())
-	mark := documentOf(fields{
-		{"at", now}, {"by", text(how.By)}, {"evidence", text(how.Evidence)},
-	})
-	key := stringKey(process)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	doc := take(c.pings[key])
-	changes := []edit{set("condemned", mark)}
-	if watched == nil {
-		for _, taken := range []string{"seq", "ping", "condemned"} {
-			if doc.at(taken) >= 0 {
-				return failed(verb, process, catalog.ErrNoMatch)
-			}
+	for _, e := range u.Set {
+		if doc, err = doc.deep(e.Key, e.Value); err != nil {
+			return failed(verb, process, err)
 		}
-		if doc == nil {
-			doc = fields{{"_id", text(process)}}
+	}
+	for _, key := range u.Unset {
+		doc = doc.without(key)
+	}
+	c.pings[key] = doc.raw()
+	return nil
+}
+
+// matches reports whether a ping document is as a change of it needs.
+func matches(doc fields, u catalog.PingUpdate) bool {
+	for _, field := range append(u.Absent, "condemned") {
+		if doc.lookup(field).Type != 0 {
+			return false
 		}
-		changes = append(changes, set("ping", now))
-	} else if !watched.HasSeq || !holds(doc.get("seq"), equalsNumber(watched.Seq)) ||
-		doc.at("condemned") >= 0 {
-		return failed(verb, process, catalog.ErrNoMatch)
 	}
-	raw, bad := doc.apply(catalog.PingsCollection, changes...)
-	if bad != nil {
-		return failed(verb, process, bad)
+	for _, e := range u.Equal {
+		same := equals(valueOf(e.Value))
+		if n, ok := e.Value.(int64); ok {
+			same = equalsNumber(n)
+		}
+		if !holds(doc.lookup(e.Key), same) {
+			return false
+		}
 	}
-	c.pings[key] = raw
-	return nil
-}
-
-// Witness is documented in [catalog.Locks].
-func (c *Catalog) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
-	const verb = "leave a sight of"
-	if err := ctx.Err(); err != nil {
-		return failed(verb, watched.Process, err)
-	}
-	key := stringKey(watched.Process)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	doc := take(c.pings[key])
-	sight, _ := doc.get("sight").DocumentOK() // none is there in what is no document
-	before := take(sight).get("at")
-	asWatched := before.Type == 0
-	if watched.Sight.By != "" {
-		asWatched = holds(before, equals(dateOf(watched.Sight.At)))
-	}
-	if !watched.HasSeq || !holds(doc.get("seq"), equalsNumber(watched.Seq)) || doc.at("condemned") >= 0 || !asWatched {
-		return failed(verb, watched.Process, catalog.ErrNoMatch)
-	}
-	raw, bad := doc.apply(catalog.PingsCollection, set("sight", documentOf(fields{
-		{"seq", int64Of(s.Seq)}, {"at", dateOf(s.At)}, {"local", dateOf(s.Local)}, {"by", text(s.By)},
-	})))
-	if bad != nil {
-		return failed(verb, watched.Process, bad)
-	}
-	c.pings[key] = raw
-	return nil
-}
-
-// RemovePing is documented in [catalog.Pings].
-func (c *Catalog) RemovePing(ctx context.Context, process string) error {
-	if err := ctx.Err(); err != nil {
-		return failed("remove the ping of", process, err)
-	}
-	key := stringKey(process)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if take(c.pings[key]).at("condemned") < 0 {
-		delete(c.pings, key)
-	}
-	return nil
+	return true
 }
 
 // Held is documented in [catalog.Pings]. The cost is that of the sessions which the process has.

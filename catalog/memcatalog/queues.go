@@ -13,36 +13,13 @@ import (
 
 // turn writes a change and tells whom it granted the lock. The caller holds mu.
 func (c *Catalog) turn(verb, name string, doc fields, change catalog.Change) (catalog.Lock, error) {
-	changes, err := edits(doc, change)
+	raw, err := doc.changed(change)
 	if err != nil {
 		return catalog.Lock{}, failed(verb, name, err)
-	}
-	raw, bad := doc.apply(catalog.LocksCollection, changes...)
-	if bad != nil {
-		return catalog.Lock{}, failed(verb, name, bad)
 	}
 	l, _ := c.putLock(stringKey(name), raw) // malformed when its fence came to an end: nobody has it
 	c.tell(change.Grants)
 	return l, nil
-}
-
-// edits are a change, with rev.
-func edits(doc fields, change catalog.Change) ([]edit, error) {
-	var changes []edit
-	if next, ok := change.NextRev(doc.get("rev")); ok {
-		changes = append(changes, set("rev", int64Of(next)))
-	}
-	for _, e := range change.Set {
-		t, value, err := bson.MarshalValue(e.Value)
-		if err != nil {
-			return nil, err
-		}
-		changes = append(changes, set(e.Key, bson.RawValue{Type: t, Value: value}))
-	}
-	for _, key := range change.Unset {
-		changes = append(changes, unset(key))
-	}
-	return changes, nil
 }
 
 // Snapshots is documented in [catalog.Queues]. All is of one instant.
@@ -54,8 +31,8 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 	defer c.mu.Unlock()
 	looks := make(map[string]catalog.Snapshot, len(names))
 	for _, name := range names {
-		if c.locks[stringKey(name)] != nil {
-			looks[name] = c.lookAt(name)
+		if raw := c.locks[stringKey(name)]; raw != nil {
+			looks[name] = c.lookAt(raw)
 		}
 	}
 	return looks, nil
@@ -83,7 +60,7 @@ func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bs
 		}
 		for s, holds := range of.waits {
 			if slices.ContainsFunc(holds, func(ts bson.ObjectID) bool { return asked[ts] }) {
-				looks[s.Name] = c.lookAt(s.Name)
+				looks[s.Name] = c.lookAt(c.locks[stringKey(s.Name)])
 			}
 		}
 	}
@@ -113,20 +90,6 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string
 	return grants, free, nil
 }
 
-// pulses are the pings of all holders and waiters. The caller holds mu.
-func (c *Catalog) pulses(l catalog.Lock) map[string]catalog.PingState {
-	parties := slices.Concat(l.Holders(), l.Waiters)
-	if len(parties) == 0 {
-		return nil
-	}
-	pulses := make(map[string]catalog.PingState, len(parties))
-	for _, p := range parties {
-		ping, bad := parsePing(p.Process, c.pings[stringKey(p.Process)])
-		pulses[p.Process] = catalog.PingState{Ping: ping, Err: bad}
-	}
-	return pulses
-}
-
 // awaited is the filter {"waiters.process": {$exists: true}}.
 func awaited(doc fields) bool {
 	line := doc.get("waiters")
@@ -140,19 +103,6 @@ func awaited(doc fields) bool {
 	}
 	values, err := list.Values()
 	return err == nil && slices.ContainsFunc(values, named)
-}
-
-// shared is the filter {"sharers.0": {$exists: true}}: somebody shares the lock, or a manager that
-// knows nothing of sharers left them there.
-func shared(doc fields) bool {
-	v := doc.get("sharers")
-	list, ok := v.ArrayOK()
-	if !ok {
-		doc, isDocument := v.DocumentOK()
-		return isDocument && doc.Lookup("0").Type != 0
-	}
-	values, err := list.Values()
-	return err == nil && len(values) > 0
 }
 
 // errStreamOver is what Next says when the stream was ended by the store.

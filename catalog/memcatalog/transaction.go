@@ -112,7 +112,7 @@ func (t *Transaction) read(key string) fields {
 }
 
 // write writes a document, unless somebody has since the transaction began. The caller holds c.mu.
-func (t *Transaction) write(key string, doc fields, changes ...edit) error {
+func (t *Transaction) write(key string, doc fields, change catalog.Change) error {
 	switch other := t.c.locked[key]; {
 	case t.writes == nil:
 		return conflictError{"the transaction has ended"}
@@ -121,9 +121,9 @@ func (t *Transaction) write(key string, doc fields, changes ...edit) error {
 	case t.c.changed[key] > t.begun:
 		return conflictError{"the document was written after the transaction began"}
 	}
-	raw, bad := doc.apply(catalog.LocksCollection, changes...)
-	if bad != nil {
-		return bad
+	raw, err := doc.changed(change)
+	if err != nil {
+		return err
 	}
 	t.c.locked[key] = t
 	t.writes[key] = raw
@@ -238,13 +238,9 @@ func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := in.read(key)
-	var changes []edit
-	change, err := c.decide(doc, t, now)
+	_, change, err := c.decide(doc, t, now)
 	if err == nil {
-		changes, err = edits(doc, change)
-	}
-	if err == nil {
-		err = in.write(key, doc, changes...)
+		err = in.write(key, doc, change)
 	}
 	if err != nil {
 		return failed(transition.Of(t), t.On(), err)
@@ -270,7 +266,7 @@ func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	case doc == nil || !holdsIt(l, s):
 		return catalog.ErrNoMatch
 	}
-	return t.write(key, doc, inc("rev"))
+	return t.write(key, doc, catalog.Change{})
 }
 
 func holdsIt(l catalog.Lock, s catalog.Session) bool {
@@ -295,7 +291,7 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	defer c.mu.Unlock()
 	doc, l := t.read(key), catalog.Lock{Name: r.Name}
 	if doc == nil {
-		doc = fields{{"_id", text(r.Name)}, {"state", int32Of(0)}}
+		doc = blank(r.Name)
 	} else {
 		var bad *catalog.MalformedError
 		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
@@ -305,10 +301,7 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	if l.Held || len(l.Waiters) > 0 {
 		return catalog.Lock{}, failed(verb, r.Name, catalog.ErrNotFree)
 	}
-	fence := transition.NextFence(l, now)
-	err := t.write(key, doc, set("fence", int64Of(fence)), set("process", text(r.Process)), inc("rev"),
-		set("takeoverMS", int64Of(r.Takeover.Milliseconds())), set("ts", objectIDOf(r.TS)),
-		set("when", dateOf(now)), set("who", text(r.Who)), set("why", text(r.Why)))
+	err := t.write(key, doc, transition.Passage(l, r, now))
 	if err != nil {
 		return catalog.Lock{}, failed(verb, r.Name, err)
 	}

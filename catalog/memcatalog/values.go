@@ -1,19 +1,17 @@
 package memcatalog
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"math/big"
 	"slices"
-	"time"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 )
-
-// missing is the value of a field that is not there.
-var missing bson.RawValue
 
 func text(s string) bson.RawValue {
 	value := binary.LittleEndian.AppendUint32(nil, uint32(len(s)+1))
@@ -21,117 +19,48 @@ func text(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: value}
 }
 
-func int32Of(n int32) bson.RawValue {
-	value := binary.LittleEndian.AppendUint32(nil, uint32(n))
-	return bson.RawValue{Type: bson.TypeInt32, Value: value}
+// valueOf is a value of ours, which BSON can hold.
+func valueOf(v any) bson.RawValue {
+	t, value, _ := bson.MarshalValue(v)
+	return bson.RawValue{Type: t, Value: value}
 }
 
-func int64Of(n int64) bson.RawValue {
-	value := binary.LittleEndian.AppendUint64(nil, uint64(n))
-	return bson.RawValue{Type: bson.TypeInt64, Value: value}
-}
-
-func doubleOf(f float64) bson.RawValue {
-	value := binary.LittleEndian.AppendUint64(nil, math.Float64bits(f))
-	return bson.RawValue{Type: bson.TypeDouble, Value: value}
-}
-
-func dateOf(t time.Time) bson.RawValue {
-	v := int64Of(t.UnixMilli())
-	v.Type = bson.TypeDateTime
-	return v
-}
-
-func objectIDOf(id bson.ObjectID) bson.RawValue {
-	return bson.RawValue{Type: bson.TypeObjectID, Value: slices.Clone(id[:])}
-}
-
-func documentOf(f fields) bson.RawValue {
-	return bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: f.raw()}
-}
-
-// sign compares a number with zero, as the server does whatever its type. It is not ok for NaN
-// and for what is no number.
-func sign(v bson.RawValue) (n int, ok bool) {
+// compare compares a number with n by its value, as the server does whatever its type. It is not ok
+// for NaN and for what is no number.
+func compare(v bson.RawValue, n int64) (order int, ok bool) {
+	exact := new(big.Rat)
 	switch v.Type {
 	case bson.TypeInt32, bson.TypeInt64:
 		whole, _ := v.AsInt64OK()
-		return compareFloat(float64(whole), 0), true
+		return cmp.Compare(whole, n), true
 	case bson.TypeDouble:
-		f := v.Double()
-		return compareFloat(f, 0), !math.IsNaN(f)
+		if f := v.Double(); exact.SetFloat64(f) == nil {
+			return cmp.Compare(f, 0), !math.IsNaN(f)
+		}
 	case bson.TypeDecimal128:
 		d := v.Decimal128()
 		if d.IsInf() != 0 {
 			return d.IsInf(), true
 		}
-		whole, _, err := d.BigInt()
-		if err != nil {
+		if _, ok := exact.SetString(d.String()); !ok {
 			return 0, false
 		}
-		return whole.Sign(), true
 	default:
 		return 0, false
 	}
-}
-
-func compareFloat(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	default:
-		return 0
-	}
+	return exact.Cmp(new(big.Rat).SetInt64(n)), true
 }
 
 // equalsNumber is the filter {field: n}.
 func equalsNumber(n int64) func(bson.RawValue) bool {
-	return func(v bson.RawValue) bool {
-		switch v.Type {
-		case bson.TypeInt32, bson.TypeInt64:
-			whole, ok := v.AsInt64OK()
-			return ok && whole == n
-		case bson.TypeDouble:
-			f := v.Double()
-			return f == math.Trunc(f) && math.Abs(f) < 1<<63 && int64(f) == n
-		case bson.TypeDecimal128:
-			s, ok := sign(v)
-			return n == 0 && ok && s == 0
-		default:
-			return false
-		}
-	}
+	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
 }
 
 // below is the filter {field: {$lt: n}} for a field that is no array.
-func below(n int64) func(bson.RawValue) bool {
-	return func(v bson.RawValue) bool {
-		switch v.Type {
-		case bson.TypeInt32, bson.TypeInt64:
-			whole, ok := v.AsInt64OK()
-			return ok && whole < n
-		case bson.TypeDouble:
-			return v.Double() < float64(n)
-		case bson.TypeDecimal128:
-			d := v.Decimal128()
-			if d.IsInf() != 0 {
-				return d.IsInf() < 0
-			}
-			number, ok := new(big.Rat).SetString(d.String())
-			return ok && number.Cmp(new(big.Rat).SetInt64(n)) < 0
-		default:
-			return false
-		}
-	}
-}
+func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return ok && order < 0 }
 
 // positive is the filter {field: {$gt: 0}}.
-func positive(v bson.RawValue) bool {
-	s, ok := sign(v)
-	return ok && s > 0
-}
+func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
 
 // equals is the filter {field: want} for a value that is no number.
 func equals(want bson.RawValue) func(bson.RawValue) bool {
@@ -204,15 +133,21 @@ func (f fields) get(key string) bson.RawValue {
 	if i := f.at(key); i >= 0 {
 		return f[i].value
 	}
-	return missing
+	return bson.RawValue{} // missing
 }
 
-// with returns the document with one field set.
-func (f fields) with(key string, v bson.RawValue) fields {
-	return slices.Clone(f).put(key, v)
+// lookup is get for a path of up to two names; a name below what is no document is missing.
+func (f fields) lookup(path string) bson.RawValue {
+	key, below, deep := strings.Cut(path, ".")
+	v := f.get(key)
+	if !deep {
+		return v
+	}
+	doc, _ := v.DocumentOK()
+	return take(doc).get(below)
 }
 
-// put is with on a document that nobody else has.
+// put sets a field of a document that nobody else has.
 func (f fields) put(key string, v bson.RawValue) fields {
 	if i := f.at(key); i >= 0 {
 		f[i].value = v
@@ -221,56 +156,40 @@ func (f fields) put(key string, v bson.RawValue) fields {
 	return append(f, field{key, v})
 }
 
-// An edit writes one field: the value, or the value found plus inc.
-type edit struct {
-	key   string
-	value bson.RawValue
-	inc   int64
-	unset bool
+// deep is put for a path of up to two names.
+func (f fields) deep(path string, v any) (fields, error) {
+	t, value, err := bson.MarshalValue(v)
+	if err != nil {
+		return nil, err
+	}
+	set := bson.RawValue{Type: t, Value: value}
+	key, below, deep := strings.Cut(path, ".")
+	if deep {
+		doc, _ := f.get(key).DocumentOK()
+		set = bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: take(doc).put(below, set).raw()}
+	}
+	return f.put(key, set), nil
 }
 
-func unset(key string) edit                { return edit{key: key, unset: true} }
-func set(key string, v bson.RawValue) edit { return edit{key: key, value: v} }
-func inc(key string) edit                  { return edit{key: key, inc: 1} }
+// without removes a field of a document that nobody else has.
+func (f fields) without(key string) fields {
+	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
+}
 
-// apply returns the document with the changes made. New fields follow the old ones in the order of
-// the changes; a server appends them in the order of their names, and so do the callers.
-func (f fields) apply(collection string, changes ...edit) (bson.Raw, *catalog.MalformedError) {
-	out := slices.Clone(f)
-	for _, c := range changes {
-		if c.unset {
-			out = slices.DeleteFunc(out, func(f field) bool { return f.key == c.key })
-			continue
+// changed returns a lock document with a change made, and rev raised. New fields follow the old ones
+// in the order of their names, as a server appends them.
+func (f fields) changed(c catalog.Change) (bson.Raw, error) {
+	out, err := slices.Clone(f), error(nil)
+	if next, ok := c.NextRev(f.get("rev")); ok {
+		out = out.put("rev", valueOf(next))
+	}
+	for _, e := range c.Set {
+		if out, err = out.deep(e.Key, e.Value); err != nil {
+			return nil, err
 		}
-		v := c.value
-		if c.inc != 0 {
-			var problem string
-			if v, problem = raise(out.get(c.key), c.inc); problem != "" {
-				id, _ := f.get("_id").StringValueOK()
-				return nil, &catalog.MalformedError{
-					Collection: collection, ID: id, Field: c.key, Problem: problem,
-				}
-			}
-		}
-		out = out.put(c.key, v)
+	}
+	for _, key := range c.Unset {
+		out = out.without(key)
 	}
 	return out.raw(), nil
-}
-
-// raise is $inc with an int64.
-func raise(v bson.RawValue, by int64) (raised bson.RawValue, problem string) {
-	switch v.Type {
-	case 0:
-		return int64Of(by), ""
-	case bson.TypeInt32, bson.TypeInt64:
-		n, _ := v.AsInt64OK()
-		if n > math.MaxInt64-by {
-			return missing, "cannot be raised: it is the largest number there is"
-		}
-		return int64Of(n + by), ""
-	case bson.TypeDouble:
-		return doubleOf(v.Double() + float64(by)), ""
-	default:
-		return missing, "cannot be raised: it must be a number, not " + v.Type.String()
-	}
 }

@@ -1,6 +1,7 @@
 package mongocatalog
 
 import (
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -55,9 +56,12 @@ func (m modification) command(collection string) bson.D {
 	return append(d, bson.E{Key: "writeConcern", Value: majority})
 }
 
-// updateOne is one update of at most one document.
-func updateOne(collection string, filter bson.D, update any) bson.D {
+// updateOne is one update of at most one document, which is made if that is wanted.
+func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D {
 	statement := bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}}
+	if upsert {
+		statement = append(statement, bson.E{Key: "upsert", Value: true})
+	}
 	return bson.D{
 		{Key: "update", Value: collection},
 		{Key: "updates", Value: bson.A{statement}},
@@ -206,57 +210,47 @@ func beating(b catalog.Heartbeat) modification {
 	}
 }
 
-// witnessing leaves what was seen in a ping document that still is as watched.
-func witnessing(watched catalog.Ping, s catalog.Sight) (filter, update bson.D) {
-	before := any(absent)
-	if watched.Sight.By != "" {
-		before = bson.NewDateTimeFromTime(watched.Sight.At)
-	}
-	filter = append(alive(watched.Process),
-		bson.E{Key: "seq", Value: watched.Seq}, bson.E{Key: "sight.at", Value: before})
-	return filter, bson.D{{Key: "$set", Value: bson.D{{Key: "sight", Value: bson.D{
-		{Key: "seq", Value: s.Seq},
-		{Key: "at", Value: bson.NewDateTimeFromTime(s.At)},
-		{Key: "local", Value: bson.NewDateTimeFromTime(s.Local)},
-		{Key: "by", Value: s.By},
-	}}}}}
-}
-
 // alive is the filter for the ping document of a process that is not condemned.
 func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
 
-// condemning marks a ping document that still is as watched. With nothing watched it inserts a
-// condemned one, whose ping is there because MongoDB's own lock manager cannot do without. now is
-// for a FerretDB v1, which takes no dotted path in $currentDate; zero leaves the date to the
-// server.
-func condemning(
-	process string, watched *catalog.Ping, how catalog.Condemnation, now time.Time,
-) modification {
+// changingPing is a change of a ping document. now is for a FerretDB v1, which takes no dotted path in
+// $currentDate; zero leaves all dates to the server.
+func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
-	set := bson.D{
-		{Key: "condemned.by", Value: how.By},
-		{Key: "condemned.evidence", Value: how.Evidence},
+	if u.Removes {
+		return deletion(catalog.PingsCollection, filter, 1)
 	}
-	var dates bson.D
-	if now.IsZero() {
-		dates = append(dates, bson.E{Key: "condemned.at", Value: true})
-	} else {
-		set = append(set, bson.E{Key: "condemned.at", Value: bson.NewDateTimeFromTime(now)})
+	filter = append(filter, u.Equal...)
+	for _, field := range u.Absent {
+		filter = append(filter, bson.E{Key: field, Value: absent})
 	}
-	if watched != nil {
-		filter = append(filter, bson.E{Key: "seq", Value: watched.Seq})
-	} else {
-		filter = append(filter,
-			bson.E{Key: "seq", Value: absent}, bson.E{Key: "ping", Value: absent})
-		dates = append(dates, bson.E{Key: "ping", Value: true})
+	set, dates := u.Set, bson.D{}
+	for _, field := range u.Dates {
+		if !now.IsZero() && strings.Contains(field, ".") {
+			set = append(set, bson.E{Key: field, Value: bson.NewDateTimeFromTime(now)})
+		} else {
+			dates = append(dates, bson.E{Key: field, Value: true})
+		}
 	}
-	update := bson.D{{Key: "$set", Value: set}}
-	if len(dates) > 0 {
-		update = append(update, bson.E{Key: "$currentDate", Value: dates})
+	return updateOne(catalog.PingsCollection, filter, updating(set, u.Unset, dates), u.Makes)
+}
+
+// updating is an update of fields, of those that it sets, removes and dates by the server's clock.
+func updating(set bson.D, unset []string, dates bson.D) bson.D {
+	var update, removed bson.D
+	for _, field := range unset {
+		removed = append(removed, bson.E{Key: field, Value: ""})
 	}
-	return modification{filter: filter, update: update, upsert: watched == nil}
+	for _, part := range []bson.E{
+		{Key: "$set", Value: set}, {Key: "$unset", Value: removed}, {Key: "$currentDate", Value: dates},
+	} {
+		if len(part.Value.(bson.D)) > 0 {
+			update = append(update, part)
+		}
+	}
+	return update
 }
 
 // olderThan is the filter for pings before an instant of the server's clock.

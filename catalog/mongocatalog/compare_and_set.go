@@ -38,7 +38,6 @@ var errKeepsChanging = errors.New("others keep changing the document")
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	_, makes := t.(transition.Enter)
 	// What Confirm asks about may not be committed yet; the write that follows waits for the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
@@ -47,22 +46,8 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 		if err != nil {
 			return l, nil, err
 		}
-		seen := catalog.Lock{Name: o.name}
-		var change catalog.Change
-		changed := false
-		switch {
-		case raw != nil:
-			var bad *catalog.MalformedError
-			if seen, bad = catalog.ParseLock(raw); bad != nil {
-				err = bad
-			}
-		case !makes:
-			err = catalog.ErrNoMatch
-		}
-		if err == nil {
-			change, err = t.Next(seen, now)
-			changed = err == nil && !change.Nothing()
-		}
+		seen, change, err := transition.Decide(raw, t, now)
+		changed := err == nil && !change.Nothing()
 		if !changed && !committed {
 			committed = true
 			continue
@@ -109,7 +94,6 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	if !committed {
 		from = from.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	}
-	o.database = c.database
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return from.Aggregate(ctx, timed(o.name))
 	})
@@ -154,35 +138,5 @@ func swapAgain(ctx context.Context, try int) error {
 		return fmt.Errorf("%w: %w", ctx.Err(), errKeepsChanging)
 	case <-time.After(rand.N(swapPause)):
 		return nil
-	}
-}
-
-// leaveBySwap is Leave by compare-and-set.
-func (c *Catalog) leaveBySwap(ctx context.Context, o operation, t transition.Leave) (
-	[]catalog.Grant, error,
-) {
-	for try := 1; ; try++ {
-		_, grants, err := c.bySwap(ctx, o, t)
-		var bad *catalog.MalformedError
-		if !errors.As(err, &bad) {
-			return grants, err
-		}
-		raw, err := c.findOne(ctx, o, c.locks, t.Name)
-		if err != nil {
-			return nil, err
-		}
-		if raw == nil {
-			return nil, o.wrap(catalog.ErrNoMatch)
-		}
-		change, err := transition.LeaveDamaged(raw, t.TS, bad)
-		if err != nil {
-			return nil, o.wrap(err)
-		}
-		if freed, err := c.free(ctx, o, rescue(t.Name, raw, change)); freed || err != nil {
-			return nil, err
-		}
-		if err := swapAgain(ctx, try); err != nil {
-			return nil, o.wrap(err)
-		}
 	}
 }

@@ -19,6 +19,7 @@ type rows struct {
 
 // open prepares the reading of what start finds; the command is sent by the first next.
 func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
+	o.database = c.database
 	return &rows{c: c, o: o, start: start}
 }
 

@@ -8,7 +8,7 @@
 // report the last failure, although an earlier try may have been applied. An error therefore
 // speaks of the one and only try, and errors.go can say which of three it was: certainly not
 // applied, unknown, applied. It also saves the server the image that it keeps of every document
-// changed by a retryable findAndModify. To retry, call Confirm first.
+// changed by a retryable findAndModify. To retry an acquisition, ask first: transition.Confirm.
 //
 // # Concerns
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -51,57 +52,41 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	if l.Held || len(l.Waiters) > 0 {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
-	fence, err := c.nextFence(ctx, o, l)
+	now, err := c.fencing(ctx, o, l)
 	if err != nil {
 		return catalog.Lock{}, err
 	}
-	reply, err := c.db.RunCommand(within, passage(r, raw, fence).inTransaction(o.collection)).Raw()
+	reply, err := c.db.RunCommand(within, passage(r, l, raw, now).inTransaction(o.collection)).Raw()
 	if err != nil {
 		return catalog.Lock{}, o.inTransaction(err)
 	}
-	return passed(o, reply)
-}
-
-// passed understands the reply to a passage. Where nothing matched, the transaction saw a document
-// that its own client changed meanwhile.
-func passed(o operation, reply bson.Raw) (catalog.Lock, error) {
 	doc, ok := reply.Lookup("value").DocumentOK()
-	if !ok {
+	if !ok { // the transaction saw a document that its own client changed meanwhile
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
-	l, bad := catalog.ParseLock(doc)
-	if bad != nil {
-		return catalog.Lock{}, o.wrap(bad)
-	}
-	return l, nil
+	return o.understand(doc)
 }
 
-// nextFence is the fence that package transition gives. The server is asked for its clock where
-// that counts.
-func (c *Catalog) nextFence(ctx context.Context, o operation, l catalog.Lock) (int64, error) {
-	var now time.Time
-	if l.Fence < transition.Seeded {
-		s, err := c.Hello(ctx)
-		if err != nil {
-			return 0, o.wrap(err)
-		}
-		if now = s.Time; now.IsZero() {
-			now = c.pingTime.at()
-		}
+// fencing returns the server's clock where the next fence hangs on it, else zero.
+func (c *Catalog) fencing(ctx context.Context, o operation, l catalog.Lock) (time.Time, error) {
+	if l.Fence >= transition.Seeded {
+		return time.Time{}, nil
 	}
-	return transition.NextFence(l, now), nil
+	s, err := c.Hello(ctx)
+	if err != nil {
+		return time.Time{}, o.wrap(err)
+	}
+	if s.Time.IsZero() {
+		return c.pingTime.at(), nil
+	}
+	return s.Time, nil
 }
 
 // passage is the write of a session that holds the lock for its transaction only.
-func passage(r catalog.Request, read bson.Raw, fence int64) modification {
-	m := swap(r.Name, read, catalog.Change{Set: bson.D{
-		{Key: "fence", Value: fence},
-		{Key: "process", Value: r.Process},
-		{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
-		{Key: "ts", Value: r.TS},
-		{Key: "who", Value: r.Who},
-		{Key: "why", Value: r.Why},
-	}})
+func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) modification {
+	change := transition.Passage(l, r, now)
+	change.Set = slices.DeleteFunc(change.Set, func(e bson.E) bool { return e.Key == "when" })
+	m := swap(r.Name, read, change)
 	update, _ := m.update.(bson.D) // swap makes no pipeline
 	m.update = append(update, bson.E{
 		Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}},

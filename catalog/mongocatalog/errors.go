@@ -150,6 +150,20 @@ type operation struct {
 	session *mongo.Session // of the transaction of which it is a part; nil for none
 }
 
+// on is an operation on a collection, of a lock or a process if there is a name.
+func on(collection, actions, verb string, name ...string) operation {
+	o := operation{verb: verb, collection: collection, actions: actions}
+	if len(name) > 0 {
+		o.name, o.quoted = name[0], true
+	}
+	return o
+}
+
+// reading is an operation that reads locks.
+func reading(verb string, name ...string) operation {
+	return on(catalog.LocksCollection, "find", verb, name...)
+}
+
 // wrap puts the operation before an error that is classified already.
 func (o operation) wrap(err error) error {
 	if o.quoted {

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 )
 
 // Failed classifies an error of the driver as that of a write or of a read.
@@ -41,24 +42,30 @@ func Commands(
 		"seed":            seeding(r.Session, 9).command("locks"),
 		"overtake":        takeover(r, from).command("locks"),
 		"overtakeUnnamed": takeover(r, unnamed).command("locks"),
-		"releaseDamaged":  rescue(r.Name, damaged, left),
+		"releaseDamaged":  swap(r.Name, damaged, left).command("locks"),
 		"releasePlain":    plainRelease(r.Session),
 		"ping":            beating(b).command("lockpings"),
 		"pingAgain":       beating(later).command("lockpings"),
-		"condemn":         condemning(b.Process, &p, how, time.Time{}).command("lockpings"),
-		"condemnNone":     condemning(b.Process, nil, how, time.Time{}).command("lockpings"),
-		"condemnDated":    condemning(b.Process, &p, how, date).command("lockpings"),
+		"condemn":         ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, time.Time{}),
+		"condemnNone":     ping(transition.Condemn{Process: b.Process, How: how}, time.Time{}),
+		"condemnDated":    ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, date),
 		"witness":         sighting(p, catalog.Sight{}),
 		"witnessAgain":    sighting(p, catalog.Sight{Seq: p.Seq, At: date, By: "first"}),
-		"removePing":      deletion("lockpings", alive(b.Process), 1),
+		"removePing":      ping(transition.RemovePing{Process: b.Process}, time.Time{}),
 	}
 }
 
 // sighting is the command that leaves a sight in place of another.
 func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 	p.Sight = before
-	filter, update := witnessing(p, catalog.Sight{Seq: p.Seq, At: time.UnixMilli(6), Local: time.UnixMilli(7), By: "$me"})
-	return updateOne("lockpings", filter, update)
+	seen := catalog.Sight{Seq: p.Seq, At: time.UnixMilli(6), Local: time.UnixMilli(7), By: "$me"}
+	return ping(transition.Witness{Watched: p, Sight: seen}, time.Time{})
+}
+
+func ping(c catalog.PingChange, now time.Time) bson.D {
+	_, process := c.Of()
+	u, _ := c.Update()
+	return changingPing(process, u, now)
 }
 
 // Turns are the commands of the queue, as they are sent.
@@ -75,7 +82,7 @@ func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 		"timed":       {{Key: "pipeline", Value: timed(r.Name)}},
 		"swap":        swap(r.Name, read, change).command("locks"),
 		"swapNone":    swap(r.Name, nil, change).command("locks"),
-		"passage":     passage(r, read, 9).inTransaction("locks"),
+		"passage":     passage(r, catalog.Lock{Fence: transition.Seeded}, read, time.Time{}).inTransaction("locks"),
 		"heldOrFree":  {{Key: "filter", Value: heldOrFree(r.Process, []string{r.Name})}},
 		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{r.Process})}},
 		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},

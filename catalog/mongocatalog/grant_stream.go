@@ -41,10 +41,8 @@ var _ catalog.GrantStream = (*grantStream)(nil)
 // while Next waits. The driver opens it again by itself where it ended after a failure of the
 // network.
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
-	o := operation{
-		verb: "open the stream of grants for", name: process, quoted: true, database: c.database,
-		collection: catalog.LocksCollection, actions: "changeStream, find",
-	}
+	o := on(catalog.LocksCollection, "changeStream, find", "open the stream of grants for", process)
+	o.database = c.database
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)

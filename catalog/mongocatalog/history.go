@@ -18,8 +18,8 @@ import (
 // historyBatch is how many entries one command writes.
 const historyBatch = 1000
 
-func (c *Catalog) onHistory(verb, actions string) operation {
-	return operation{verb: verb, database: c.database, collection: catalog.HistoryCollection, actions: actions}
+func onHistory(verb, actions string) operation {
+	return on(catalog.HistoryCollection, actions, verb)
 }
 
 // latest is the order of a listing, and oldest that in which entries are deleted.
@@ -53,16 +53,10 @@ func (c *Catalog) PrepareHistory(ctx context.Context, keep time.Duration) ([]str
 }
 
 func (c *Catalog) historyIndex(ctx context.Context, model mongo.IndexModel) error {
-	o := c.onHistory("create an index of the history", "createIndex")
-	ctx, cancel, err := c.begin(ctx)
-	if err != nil {
-		return o.wrap(err)
-	}
-	defer cancel()
-	if _, err := c.history.Indexes().CreateOne(ctx, model); err != nil {
-		return o.failed(err)
-	}
-	return nil
+	return c.run(ctx, onHistory("create an index of the history", "createIndex"), func(ctx context.Context) error {
+		_, err := c.history.Indexes().CreateOne(ctx, model)
+		return err
+	})
 }
 
 // AppendHistory is documented in [catalog.History].
@@ -76,59 +70,54 @@ func (c *Catalog) AppendHistory(ctx context.Context, entries []catalog.HistoryEn
 }
 
 func (c *Catalog) insertHistory(ctx context.Context, entries []catalog.HistoryEntry) error {
-	o := c.onHistory("write history", "insert")
+	o := onHistory("write history", "insert")
 	o.writes = true
-	ctx, cancel, err := c.begin(ctx)
-	if err != nil {
-		return o.wrap(err)
-	}
-	defer cancel()
 	docs := make([]bson.D, len(entries))
 	for i, e := range entries {
 		docs[i] = e.Document()
 	}
-	_, err = c.history.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
-	var refused mongo.BulkWriteException
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &refused):
-		failed := o.failed(err)
-		var denied *catalog.PrivilegeError
-		if errors.As(failed, &denied) || errors.Is(failed, catalog.ErrUnknownOutcome) {
-			return failed
+	told := true
+	err := c.run(ctx, o, func(ctx context.Context) error {
+		_, err := c.history.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+		var refused mongo.BulkWriteException
+		other := func(e mongo.BulkWriteError) bool { return e.Code != codeDuplicateKey }
+		switch told = errors.As(err, &refused); {
+		case told && refused.WriteConcernError != nil: // whatever was refused, the rest may be rolled back
+			return mongo.WriteException{WriteConcernError: refused.WriteConcernError}
+		case told && !slices.ContainsFunc(refused.WriteErrors, other):
+			return nil // what was refused was written before
 		}
-		// The driver may have sent it before, and tells the last failure only.
-		return fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, failed)
-	case refused.WriteConcernError != nil: // whatever was refused, the rest may be rolled back
-		return o.failed(mongo.WriteException{WriteConcernError: refused.WriteConcernError})
-	case slices.ContainsFunc(refused.WriteErrors, func(e mongo.BulkWriteError) bool { return e.Code != codeDuplicateKey }):
-		return o.failed(err)
+		return err
+	})
+	var denied *catalog.PrivilegeError
+	if err == nil || told || errors.As(err, &denied) || errors.Is(err, catalog.ErrUnknownOutcome) {
+		return err
 	}
-	return nil // what was refused was written before
+	// The driver may have sent it before, and tells the last failure only.
+	return fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, err)
 }
 
 // PruneHistory is documented in [catalog.History]. Two reads, and a delete where there is something
 // to delete. The count is the one that the server keeps, which may be wrong after a crash of it.
 // What is no entry of ours, for want of a Date, stays.
 func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
-	n, err := c.countHistory(ctx)
+	there, err := c.countHistory(ctx)
 	if err != nil {
 		return 0, err
 	}
-	o := c.onHistory("find the oldest of the history", "find")
+	o := onHistory("find the oldest of the history", "find")
 	var first bson.Raw // of those that stay because of the number
 	err = c.find(ctx, o, c.history, since(time.UnixMilli(0)), options.Find().SetSort(oldest).
-		SetSkip(int64(max(0, n-most))).SetLimit(1).SetProjection(bson.D{{Key: "at", Value: int32(1)}}),
+		SetSkip(max(0, there-int64(most))).SetLimit(1).SetProjection(bson.D{{Key: "at", Value: int32(1)}}),
 		func(raw bson.Raw) { first = slices.Clone(raw) })
 	if err != nil || first == nil {
 		return 0, err
 	}
 	at, id := first.Lookup("at"), first.Lookup("_id")
-	if n <= most && !at.Time().Before(before) {
+	if there <= int64(most) && !at.Time().Before(before) {
 		return 0, nil
 	}
-	o = c.onHistory("prune the history", "remove")
+	o = onHistory("prune the history", "remove")
 	reply, err := c.write(ctx, o, deletion(o.collection, bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}},
 		bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: at}}}},
@@ -145,18 +134,12 @@ func since(t time.Time) bson.D {
 	return bson.D{{Key: "at", Value: bson.D{{Key: "$gte", Value: t}}}}
 }
 
-func (c *Catalog) countHistory(ctx context.Context) (int, error) {
-	o := c.onHistory("count the history", "find")
-	ctx, cancel, err := c.begin(ctx)
-	if err != nil {
-		return 0, o.wrap(err)
-	}
-	defer cancel()
-	n, err := c.history.EstimatedDocumentCount(ctx)
-	if err != nil {
-		return 0, o.failed(err)
-	}
-	return int(n), nil
+func (c *Catalog) countHistory(ctx context.Context) (n int64, err error) {
+	err = c.run(ctx, onHistory("count the history", "find"), func(ctx context.Context) (err error) {
+		n, err = c.history.EstimatedDocumentCount(ctx)
+		return err
+	})
+	return n, err
 }
 
 // ReadHistory is documented in [catalog.History]. One find.
@@ -173,7 +156,7 @@ func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.
 		how.SetLimit(int64(q.Limit))
 	}
 	return func(yield func(catalog.HistoryEntry, error) bool) {
-		o := c.onHistory("read the history", "find")
+		o := onHistory("read the history", "find")
 		r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 			return c.history.Find(ctx, filter, how)
 		})

@@ -81,12 +81,12 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	}
 	var warnings []string
 	var errs []error
-	for _, on := range []*mongo.Collection{c.locks, c.pings} {
-		found, err := c.indexes(ctx, on)
+	for _, from := range []*mongo.Collection{c.locks, c.pings} {
+		found, err := c.indexes(ctx, from)
 		errs = append(errs, err)
-		warnings = append(warnings, c.expiring(on, found)...)
-		for _, want := range indexesOn(on.Name(), s) {
-			warning, err := c.provide(ctx, on, want, found, s)
+		warnings = append(warnings, c.expiring(from, found)...)
+		for _, want := range indexesOn(from.Name(), s) {
+			warning, err := c.provide(ctx, from, want, found, s)
 			errs = append(errs, err)
 			if warning != "" {
 				warnings = append(warnings, warning)
@@ -105,17 +105,17 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("look for indexes: %w", err)
 	}
 	var commands []string
-	for _, on := range []*mongo.Collection{c.locks, c.pings} {
-		found, err := c.indexes(ctx, on)
+	for _, from := range []*mongo.Collection{c.locks, c.pings} {
+		found, err := c.indexes(ctx, from)
 		if err != nil {
 			return commands, err
 		}
 		if len(found) == 0 { // each collection has one on _id
 			continue
 		}
-		for _, want := range indexesOn(on.Name(), s) {
+		for _, want := range indexesOn(from.Name(), s) {
 			if !want.served(found, s) {
-				commands = append(commands, want.creating(c.database, on.Name()))
+				commands = append(commands, want.creating(c.database, from.Name()))
 			}
 		}
 	}
@@ -166,17 +166,17 @@ func (i index) creating(database, collection string) string {
 
 // provide creates an index unless one of those found serves.
 func (c *Catalog) provide(
-	ctx context.Context, on *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
+	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
 ) (warning string, err error) {
 	if want.served(found, s) {
 		return "", nil
 	}
 	if slices.ContainsFunc(found, want.outdated) {
-		if err := c.dropIndex(ctx, on, want.field+"_1"); err != nil {
+		if err := c.dropIndex(ctx, from, want.field+"_1"); err != nil {
 			return "", err
 		}
 	}
-	err = c.createIndex(ctx, on, want)
+	err = c.createIndex(ctx, from, want)
 	if !hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict) {
 		return "", err
 	}
@@ -185,7 +185,7 @@ func (c *Catalog) provide(
 			return fmt.Sprintf("index %q on %s.%s has the keys of one that is needed, but other "+
 				"options: reading it takes longer with every name that was ever locked; drop it, and "+
 				"the right one is made at the next start", catalog.Printable(text(spec, "name"), 200), c.database,
-				on.Name()), nil
+				from.Name()), nil
 		}
 	}
 	return "", nil // another process was faster
@@ -245,16 +245,8 @@ func plain(spec bson.Raw, but ...string) bool {
 	})
 }
 
-func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, want index) error {
-	o := operation{
-		verb: "create the index on " + want.field + " of", name: on.Name(), quoted: true,
-		database: c.database, collection: on.Name(), actions: "createIndex",
-	}
-	ctx, cancel, err := c.begin(ctx)
-	if err != nil {
-		return o.wrap(err)
-	}
-	defer cancel()
+func (c *Catalog) createIndex(ctx context.Context, from *mongo.Collection, want index) error {
+	o := on(from.Name(), "createIndex", "create the index on "+want.field+" of", from.Name())
 	how := options.Index()
 	if want.name != "" {
 		how.SetName(want.name)
@@ -263,40 +255,30 @@ func (c *Catalog) createIndex(ctx context.Context, on *mongo.Collection, want in
 		how.SetPartialFilterExpression(want.only)
 	}
 	keys := bson.D{{Key: want.field, Value: int32(1)}}
-	_, err = on.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: how})
-	if err != nil {
-		return o.failed(err)
-	}
-	return nil
+	return c.run(ctx, o, func(ctx context.Context) error {
+		_, err := from.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: how})
+		return err
+	})
 }
 
 // dropIndex drops an index of ours. It is no error when another process was faster.
-func (c *Catalog) dropIndex(ctx context.Context, on *mongo.Collection, name string) error {
-	o := operation{
-		verb: "drop the outdated index " + name + " of", name: on.Name(), quoted: true,
-		database: c.database, collection: on.Name(), actions: "dropIndex",
-	}
-	ctx, cancel, err := c.begin(ctx)
-	if err != nil {
-		return o.wrap(err)
-	}
-	defer cancel()
-	err = on.Indexes().DropOne(ctx, name)
-	if err != nil && !hasCode(err, codeIndexNotFound) {
-		return o.failed(err)
-	}
-	return nil
+func (c *Catalog) dropIndex(ctx context.Context, from *mongo.Collection, name string) error {
+	o := on(from.Name(), "dropIndex", "drop the outdated index "+name+" of", from.Name())
+	return c.run(ctx, o, func(ctx context.Context) error {
+		err := from.Indexes().DropOne(ctx, name)
+		if hasCode(err, codeIndexNotFound) {
+			return nil
+		}
+		return err
+	})
 }
 
 // indexes lists the indexes of a collection; none when there is no such collection.
-func (c *Catalog) indexes(ctx context.Context, on *mongo.Collection) ([]bson.Raw, error) {
-	o := operation{
-		verb: "list the indexes of", name: on.Name(), quoted: true,
-		database: c.database, collection: on.Name(), actions: "listIndexes",
-	}
+func (c *Catalog) indexes(ctx context.Context, from *mongo.Collection) ([]bson.Raw, error) {
+	o := on(from.Name(), "listIndexes", "list the indexes of", from.Name())
 	var found []bson.Raw
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return on.Indexes().List(ctx)
+		return from.Indexes().List(ctx)
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {
@@ -309,7 +291,7 @@ func (c *Catalog) indexes(ctx context.Context, on *mongo.Collection) ([]bson.Raw
 }
 
 // expiring warns of indexes that delete documents by their age.
-func (c *Catalog) expiring(on *mongo.Collection, found []bson.Raw) []string {
+func (c *Catalog) expiring(from *mongo.Collection, found []bson.Raw) []string {
 	var warnings []string
 	for _, spec := range found {
 		if spec.Lookup("expireAfterSeconds").Type == 0 {
@@ -317,7 +299,7 @@ func (c *Catalog) expiring(on *mongo.Collection, found []bson.Raw) []string {
 		}
 		warnings = append(warnings, fmt.Sprintf("index %q on %s.%s deletes documents by their "+
 			"age, and with them the locks of living processes; drop it",
-			catalog.Printable(text(spec, "name"), 200), c.database, on.Name()))
+			catalog.Printable(text(spec, "name"), 200), c.database, from.Name()))
 	}
 	return warnings
 }

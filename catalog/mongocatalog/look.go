@@ -23,9 +23,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 	if len(names) == 0 {
 		return map[string]catalog.Snapshot{}, ctx.Err()
 	}
-	return c.looks(ctx, operation{
-		verb: "look at " + fewOf(names), database: c.database, collection: catalog.LocksCollection, actions: "find",
-	}, among("_id", names))
+	return c.looks(ctx, reading("look at "+fewOf(names)), among("_id", names))
 }
 
 // WaitedUnder is documented in [catalog.Queues]. Its commands are those of Snapshots. An index
@@ -37,10 +35,7 @@ func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bs
 	if len(processes) == 0 || len(held) == 0 {
 		return map[string]catalog.Snapshot{}, ctx.Err()
 	}
-	o := operation{
-		verb: "read what holders wait for", database: c.database,
-		collection: catalog.LocksCollection, actions: "find",
-	}
+	o := reading("read what holders wait for")
 	s, err := c.known(ctx)
 	switch {
 	case err != nil:
@@ -59,18 +54,23 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (map[st
 		return nil, o.wrap(err)
 	}
 	looks := map[string]catalog.Snapshot{}
-	if joins(s) {
-		err := c.lookAtOnce(ctx, o, filter, looks)
-		return looks, err
+	note := func(raw bson.Raw, look catalog.Snapshot) bool {
+		if id, ok := raw.Lookup("_id").StringValueOK(); ok { // as every name is that is asked for
+			looks[id] = look
+		}
+		return true
 	}
-	nothing := catalog.Snapshot{ServerTime: c.pingTime.at()}
+	if joins(s) {
+		return looks, c.observe(ctx, o, filter, false, note)
+	}
+	now, primary := c.pingTime.at(), ""
 	if s.Kind != catalog.Mongos || c.viewer {
 		if s, err = c.Hello(ctx); err != nil {
 			return nil, o.wrap(err)
 		}
-		nothing.ServerTime, nothing.Primary = s.Time, s.Primary
+		now, primary = s.Time, s.Primary
 		if c.viewer {
-			nothing.ServerTime = c.ListingTime()
+			now = c.ListingTime()
 		}
 	}
 	var locks []bson.Raw
@@ -85,11 +85,9 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (map[st
 		return nil, err
 	}
 	for _, raw := range locks {
-		look := nothing
-		fill(&look, raw, pings)
-		if id, ok := raw.Lookup("_id").StringValueOK(); ok { // as every name is that is asked for
-			looks[id] = look
-		}
+		look := catalog.SnapshotOf(raw, pings.of)
+		look.ServerTime, look.Primary = now, primary
+		note(raw, look)
 	}
 	return looks, nil
 }
@@ -114,77 +112,47 @@ func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
 
-func (c *Catalog) lookAtOnce(
-	ctx context.Context, o operation, filter bson.D, looks map[string]catalog.Snapshot,
+// A pingDocs are ping documents by process.
+type pingDocs map[string]bson.Raw
+
+func (p pingDocs) of(process string) bson.Raw { return p[process] }
+
+func (p pingDocs) add(raw bson.Raw) {
+	if id, ok := raw.Lookup("_id").StringValueOK(); ok {
+		p[id] = raw
+	}
+}
+
+// observe passes on what each row of an observation shows, as long as it is wanted.
+func (c *Catalog) observe(
+	ctx context.Context, o operation, filter bson.D, sorted bool,
+	show func(lock bson.Raw, look catalog.Snapshot) bool,
 ) error {
+	which, how := bson.A{matching(filter)}, options.Aggregate()
+	if sorted {
+		which = append(which, bson.D{{Key: "$sort", Value: byID}})
+		how.SetAllowDiskUse(true) // 100 waiters each for thousands of locks
+	}
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.locks.Aggregate(ctx, observation(matching(filter)))
+		return c.locks.Aggregate(ctx, observation(which...), how)
 	})
 	defer r.close(ctx)
 	for r.next(ctx) {
-		lock, pings, now := observed(r.row())
-		look := catalog.Snapshot{ServerTime: now}
-		fill(&look, lock, pings)
-		if id, ok := lock.Lookup("_id").StringValueOK(); ok { // as every name is that is asked for
-			looks[id] = look
+		lock, _ := r.row().Lookup("lock").DocumentOK()
+		list, _ := r.row().Lookup("pings").ArrayOK()
+		values, _ := list.Values() // the server made the array
+		pings := pingDocs{}
+		for _, v := range values {
+			ping, _ := v.DocumentOK()
+			pings.add(ping)
+		}
+		look := catalog.SnapshotOf(lock, pings.of)
+		if ms, ok := r.row().Lookup("now").DateTimeOK(); ok {
+			look.ServerTime = time.UnixMilli(ms).UTC()
+		}
+		if !show(lock, look) {
+			return nil
 		}
 	}
 	return r.err
-}
-
-// observed takes a row of an observation apart: the lock, the pings by process, and the clock.
-func observed(row bson.Raw) (lock bson.Raw, pings map[string]bson.Raw, now time.Time) {
-	lock, _ = row.Lookup("lock").DocumentOK()
-	pings = map[string]bson.Raw{}
-	if list, ok := row.Lookup("pings").ArrayOK(); ok {
-		values, _ := list.Values() // the server made the array
-		for _, v := range values {
-			ping, _ := v.DocumentOK()
-			if id, ok := ping.Lookup("_id").StringValueOK(); ok {
-				pings[id] = ping
-			}
-		}
-	}
-	if ms, ok := row.Lookup("now").DateTimeOK(); ok {
-		now = time.UnixMilli(ms).UTC()
-	}
-	return lock, pings, now
-}
-
-func fill(look *catalog.Snapshot, lock bson.Raw, pings map[string]bson.Raw) {
-	l, bad := catalog.ParseLock(lock)
-	if bad != nil {
-		look.LockErr = bad
-		return
-	}
-	look.Lock = &l
-	look.Ping, look.PingErr = parsePing(l.Process, pings[l.Process])
-	look.Pings = pulses(l, pings)
-}
-
-// pulses are the pings of all holders and waiters.
-func pulses(l catalog.Lock, pings map[string]bson.Raw) map[string]catalog.PingState {
-	parties := slices.Concat(l.Holders(), l.Waiters)
-	if len(parties) == 0 {
-		return nil
-	}
-	found := make(map[string]catalog.PingState, len(parties))
-	for _, p := range parties {
-		ping, bad := parsePing(p.Process, pings[p.Process])
-		found[p.Process] = catalog.PingState{Ping: ping, Err: bad}
-	}
-	return found
-}
-
-// parsePing understands the ping document of a process; nothing when the process has no name or
-// the document is missing.
-func parsePing(process string, raw bson.Raw) (*catalog.Ping, *catalog.MalformedError) {
-	if process == "" || raw == nil {
-		return nil, nil
-	}
-	p, bad := catalog.ParsePing(raw)
-	if bad != nil {
-		return nil, bad
-	}
-	return &p, nil
 }

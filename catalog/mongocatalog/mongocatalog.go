@@ -147,18 +147,36 @@ func (c *Catalog) answered(err error) {
 	}
 }
 
-// write sends one writing command and returns the reply.
-func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.Raw, error) {
-	o.database, o.writes = c.database, true
+// run runs do as one command of an operation.
+func (c *Catalog) run(ctx context.Context, o operation, do func(ctx context.Context) error) error {
+	o.database = c.database
 	ctx, cancel, err := c.beginIn(ctx, o.session)
 	if err != nil {
-		return nil, o.wrap(err)
+		return o.wrap(err)
 	}
 	defer cancel()
-	reply, err := c.db.RunCommand(ctx, command).Raw()
+	err = do(ctx)
 	c.answered(err)
 	if err != nil {
-		return nil, o.failed(err)
+		return o.failed(err)
+	}
+	return nil
+}
+
+// write sends one writing command and returns the reply.
+func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.Raw, error) {
+	o.writes = true
+	return c.reply(ctx, o, command)
+}
+
+// reply sends one command and returns the reply.
+func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (reply bson.Raw, err error) {
+	err = c.run(ctx, o, func(ctx context.Context) (err error) {
+		reply, err = c.db.RunCommand(ctx, command).Raw()
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return reply, nil
 }

@@ -256,13 +256,13 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 		},
 		"RequestYield": func(ctx context.Context, c c) error { return catalogtest.On(c).RequestYield(ctx, r.Name, "x", "y") },
 		"Condemn": func(ctx context.Context, c c) error {
-			return c.Condemn(ctx, r.Process, ping, catalog.Condemnation{})
+			return catalogtest.On(c).Condemn(ctx, r.Process, ping, catalog.Condemnation{})
 		},
 		"Ping": func(ctx context.Context, c c) error {
 			_, err := c.Ping(ctx, catalog.Heartbeat{Process: r.Process, Seq: 1})
 			return err
 		},
-		"RemovePing": func(ctx context.Context, c c) error { return c.RemovePing(ctx, r.Process) },
+		"RemovePing": func(ctx context.Context, c c) error { return catalogtest.On(c).RemovePing(ctx, r.Process) },
 		"Break": func(ctx context.Context, c c) error {
 			_, err := catalogtest.On(c).Break(ctx, catalog.Session{Name: r.Name}, 7, "x")
 			return err

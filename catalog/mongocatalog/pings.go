@@ -3,6 +3,7 @@ package mongocatalog
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,10 +17,7 @@ import (
 const pruneBatch = 1000
 
 func onPing(verb, process string) operation {
-	return operation{
-		verb: verb, name: process, quoted: true,
-		collection: catalog.PingsCollection, actions: "find, insert, update, remove",
-	}
+	return on(catalog.PingsCollection, "find, insert, update, remove", verb, process)
 }
 
 // Ping is documented in [catalog.Pings].
@@ -56,29 +54,40 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 	return catalog.Pinged{Ping: p}, nil
 }
 
-// PutNote is documented in [catalog.Pings]. One command.
-func (c *Catalog) PutNote(ctx context.Context, process string, n catalog.Note) error {
-	o := onPing("note who waits outside, in the ping of", process)
-	reply, err := c.write(ctx, o, updateOne(o.collection, alive(process), catalog.NoteUpdate(n)))
-	if err == nil && matched(reply) == 0 {
-		err = o.wrap(catalog.ErrNoMatch)
+// ApplyPing is documented in [catalog.Pings]. One command; a FerretDB is asked for its clock before it
+// is to write that below another field.
+func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
+	verb, process := t.Of()
+	o := onPing(verb, process)
+	u, err := t.Update()
+	var now time.Time
+	if err == nil && slices.ContainsFunc(u.Dates, func(field string) bool { return strings.Contains(field, ".") }) {
+		now, err = c.dating(ctx)
+	}
+	if err != nil {
+		return o.wrap(err)
+	}
+	reply, err := c.write(ctx, o, changingPing(process, u, now))
+	if index, ok := duplicateKey(err); ok && index == idIndex || err == nil && matched(reply) == 0 && !u.Removes {
+		return o.wrap(catalog.ErrNoMatch)
 	}
 	return err
 }
 
-// RemovePing is documented in [catalog.Pings]. One command.
-func (c *Catalog) RemovePing(ctx context.Context, process string) error {
-	o := onPing("remove the ping of", process)
-	_, err := c.write(ctx, o, deletion(o.collection, alive(process), 1))
-	return err
+// dating returns the clock of a server that cannot write it below another field by itself, zero for
+// one that can.
+func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
+	s, err := c.known(ctx)
+	if err != nil || s.Kind != catalog.FerretDB {
+		return time.Time{}, err
+	}
+	s, err = c.Hello(ctx)
+	return s.Time, err
 }
 
 // Held is documented in [catalog.Pings]. One command, more for thousands of locks.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
-	o := operation{
-		verb: "read the locks of", name: process, quoted: true, database: c.database,
-		collection: catalog.LocksCollection, actions: "find",
-	}
+	o := reading("read the locks of", process)
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)
@@ -117,10 +126,7 @@ func (c *Catalog) find(
 
 // HeldSummary is documented in [catalog.Pings]. One command.
 func (c *Catalog) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
-	o := operation{
-		verb: "count the locks of", name: process, quoted: true, database: c.database,
-		collection: catalog.LocksCollection, actions: "find",
-	}
+	o := reading("count the locks of", process)
 	s, err := c.known(ctx)
 	if err != nil {
 		return catalog.HeldSummary{}, o.wrap(err)
@@ -164,10 +170,7 @@ func (c *Catalog) count(ctx context.Context, process string) (catalog.HeldSummar
 // Prune is documented in [catalog.Pings]. Four commands for each thousand old pings. The age is
 // asked for again in the delete, so a process that pings meanwhile keeps its document.
 func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
-	o := operation{
-		verb: "prune pings", database: c.database,
-		collection: catalog.PingsCollection, actions: "find, remove",
-	}
+	o := on(catalog.PingsCollection, "find, remove", "prune pings")
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.pings.Find(ctx, olderThan(before), options.Find().
 			SetProjection(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(pruneBatch))

@@ -15,10 +15,7 @@ import (
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 	pruned int, next string, err error,
 ) {
-	o := operation{
-		verb: "prune locks", database: c.database,
-		collection: catalog.LocksCollection, actions: "find, remove",
-	}
+	o := on(catalog.LocksCollection, "find, remove", "prune locks")
 	var statements bson.A
 	looked := 0
 	find := options.Find().SetSort(bson.D{{Key: "_id", Value: int32(1)}}).SetLimit(int64(most))

@@ -87,78 +87,35 @@ func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, line: len(l.Waiters) > 0})
 }
 
-// readUnderstood reads a lock document, nil when there is none. It fails for a malformed one.
-func (c *Catalog) readUnderstood(ctx context.Context, o operation, name string) (
-	bson.Raw, error,
-) {
-	raw, err := c.findOne(ctx, o, c.locks, name)
-	if err != nil || raw == nil {
-		return nil, err
-	}
-	if _, bad := catalog.ParseLock(raw); bad != nil {
-		return nil, o.wrap(bad)
-	}
-	return raw, nil
-}
-
 // leave is one command for a holder of a lock for which nobody waits, or somebody was seen to wait;
 // one more for the first who is seen, and a compare-and-set more for a waiter, for readers who let
 // others in, and for a document that is not as we write it.
 func (c *Catalog) leave(ctx context.Context, o operation, server catalog.Server, t transition.Leave) (
-	[]catalog.Grant, error,
-) {
-	s := t.Session
-	used := c.used.of(s.Name)
-	if used == (use{}) {
-		freed, err := c.free(ctx, o, plainRelease(s))
-		if freed || err != nil {
-			return nil, err
-		}
-	}
-	if server.PipelineUpdates {
-		m := shortDeparture(s, "")
-		if used.mode != catalog.Exclusive {
-			m = sharedDeparture(s, used.mode)
-		}
-		doc, err := c.modify(ctx, o, m)
-		if err != nil {
-			return nil, err
-		}
-		if doc != nil {
-			grants := fresh(doc)
-			if used.mode == catalog.Exclusive {
-				c.used.note(s.Name, use{line: len(grants) > 0})
-			}
-			return grants, nil
-		}
-	}
-	return c.leaveBySwap(ctx, o, t)
-}
-
-// free sends a plain release and reports whether it freed the lock.
-func (c *Catalog) free(ctx context.Context, o operation, command bson.D) (bool, error) {
-	reply, err := c.write(ctx, o, command)
-	if err != nil {
-		return false, err
-	}
-	return matched(reply) > 0, nil
-}
-
-// evict is one command for a holder who had the lock to itself and who is followed by one who wants
-// it so; else a compare-and-set more.
-func (c *Catalog) evict(ctx context.Context, o operation, server catalog.Server, t transition.Evict) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
-	if server.PipelineUpdates && !t.Waits {
-		doc, err := c.modify(ctx, o, shortEviction(t.Holder, t.Evidence))
-		if err != nil {
+	used := c.used.of(t.Name)
+	if used == (use{}) {
+		reply, err := c.write(ctx, o, plainRelease(t.Session))
+		if err != nil || matched(reply) > 0 {
 			return catalog.Lock{}, nil, err
 		}
-		if doc != nil {
-			return catalog.Lock{}, fresh(doc), nil
-		}
 	}
-	return c.bySwap(ctx, o, t)
+	switch {
+	case !server.PipelineUpdates:
+		return c.bySwap(ctx, o, t)
+	case used.mode != catalog.Exclusive:
+		return c.fast(ctx, o, sharedDeparture(t.Session, used.mode), t)
+	}
+	doc, err := c.modify(ctx, o, shortDeparture(t.Session, ""))
+	if err != nil {
+		return catalog.Lock{}, nil, err
+	}
+	if doc == nil {
+		return c.bySwap(ctx, o, t)
+	}
+	grants := fresh(doc)
+	c.used.note(t.Name, use{line: len(grants) > 0})
+	return catalog.Lock{}, grants, nil
 }
 
 // fresh returns whom the very command granted the lock that brought this document. It is malformed
@@ -184,10 +141,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string
 	if len(names) == 0 {
 		return nil, nil, ctx.Err()
 	}
-	o := operation{
-		verb: "ask for the grants of", name: process, quoted: true, database: c.database,
-		collection: catalog.LocksCollection, actions: "find",
-	}
+	o := reading("ask for the grants of", process)
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, nil, o.wrap(err)

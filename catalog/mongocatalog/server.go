@@ -30,7 +30,7 @@ type build struct {
 
 // Hello is documented in [catalog.Pings]. One command; the first time one or two more.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
-	o := operation{verb: "hello", database: c.database, actions: "find"}
+	o := on("", "find", "hello")
 	b := c.build.Load()
 	if b == nil {
 		info, err := c.ask(ctx, o, "buildInfo")
@@ -92,17 +92,7 @@ func (c *Catalog) sayHello(ctx context.Context, o operation) (bson.Raw, error) {
 }
 
 func (c *Catalog) ask(ctx context.Context, o operation, command string) (bson.Raw, error) {
-	ctx, cancel, err := c.begin(ctx)
-	if err != nil {
-		return nil, o.wrap(err)
-	}
-	defer cancel()
-	reply, err := c.db.RunCommand(ctx, bson.D{{Key: command, Value: int32(1)}}).Raw()
-	c.answered(err)
-	if err != nil {
-		return nil, o.failed(err)
-	}
-	return reply, nil
+	return c.reply(ctx, o, bson.D{{Key: command, Value: int32(1)}})
 }
 
 func parseBuild(info bson.Raw) build {

@@ -28,39 +28,17 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// rescue writes a change into a damaged document that still is as it was read. Where its rev stays,
-// that takes the lists of those who hold it and wait for it.
-func rescue(name string, read bson.Raw, change catalog.Change) bson.D {
-	filter := append(bson.D{{Key: "_id", Value: name}}, unchanged(read)...)
-	set, unset := change.Set, bson.D{}
-	if next, ok := change.NextRev(read.Lookup("rev")); ok {
-		set = append(bson.D{{Key: "rev", Value: next}}, set...)
-	} else {
-		filter = append(filter, as(read, "sharers"), as(read, "waiters"))
-	}
-	for _, field := range change.Unset {
-		unset = append(unset, bson.E{Key: field, Value: ""})
-	}
-	update := bson.D{}
-	if len(set) > 0 {
-		update = append(update, bson.E{Key: "$set", Value: set})
-	}
-	if len(unset) > 0 {
-		update = append(update, bson.E{Key: "$unset", Value: unset})
-	}
-	return updateOne(catalog.LocksCollection, filter, update)
-}
-
 // plainRelease is the release of a lock that one session holds and nobody waits for.
 func plainRelease(s catalog.Session) bson.D {
 	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
-	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared, countable), freed())
+	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared, countable), freed(), false)
 }
 
 // swap writes a change into a document that still is as it was read, nil for none. Foreign writers
-// change state and ts, ours rev.
+// change state and ts, ours rev. Where a damaged rev stays, that takes the lists of those who hold
+// the lock and wait for it.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
-	set, unset := change.Set, bson.D{}
+	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
 	if read != nil {
 		filter = append(filter, unchanged(read)...)
@@ -72,26 +50,18 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 			set = append(bson.D{{Key: "state", Value: int32(0)}}, set...)
 		}
 	}
-	for _, field := range change.Unset {
-		unset = append(unset, bson.E{Key: field, Value: ""})
+	if next, ok := change.NextRev(read.Lookup("rev")); ok {
+		set = append(bson.D{{Key: "rev", Value: next}}, set...)
+	} else {
+		filter = append(filter, as(read, "sharers"), as(read, "waiters"))
 	}
-	update := bson.D{{Key: "$inc", Value: revised}}
-	if len(set) > 0 {
-		update = append(update, bson.E{Key: "$set", Value: set})
-	}
-	if len(unset) > 0 {
-		update = append(update, bson.E{Key: "$unset", Value: unset})
-	}
-	return modification{filter: filter, update: update, upsert: read == nil}
+	return modification{filter: filter, update: updating(set, change.Unset, nil), upsert: read == nil}
 }
 
 // unchanged is the condition that nobody has written a document since it was read.
 func unchanged(read bson.Raw) bson.D {
-	return bson.D{as(read, "ts"), as(read, "state"), unrevised(read)}
+	return bson.D{as(read, "ts"), as(read, "state"), as(read, "rev")}
 }
-
-// unrevised is the condition that none of ours has.
-func unrevised(read bson.Raw) bson.E { return as(read, "rev") }
 
 // as is the condition that a field is as it was read.
 func as(read bson.Raw, field string) bson.E {

@@ -1,6 +1,7 @@
 package mongocatalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ const commitPause = 100 * time.Millisecond
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	o := onLock("transaction under", s.Name)
-	o.database, o.actions = c.database, "find, update"
+	o.actions = "find, update"
 	server, err := c.known(ctx)
 	if err != nil {
 		return o.wrap(err)
@@ -156,12 +157,16 @@ func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) error {
 	result, err := c.locks.UpdateOne(within, holdsWith(s), bson.D{{Key: "$inc", Value: revised}})
 	if err != nil {
-		return o.transacted(err)
+		return o.inTransaction(err)
 	}
-	if result.MatchedCount == 0 {
-		return c.unmatched(within, o)
+	if result.MatchedCount > 0 {
+		return nil
 	}
-	return nil
+	raw, err := c.findOne(within, o, c.locks, s.Name)
+	if err == nil && raw != nil {
+		_, err = o.understand(raw)
+	}
+	return cmp.Or(err, o.wrap(catalog.ErrNoMatch))
 }
 
 // commit commits, and tries again while that may tell more and ctx lasts. Committing again is
@@ -178,7 +183,7 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 		}
 		undone, gone := labeled(err, driver.TransientTransactionError), hasCode(err, codeNoSuchTransaction)
 		if undone && gone {
-			return o.transacted(err)
+			return o.inTransaction(err)
 		}
 		unknown := o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, withoutLabels{err}))
 		if !undone && !gone && !labeled(err, driver.UnknownTransactionCommitResult) && !neverSent(err) {
@@ -216,22 +221,6 @@ func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 		return
 	}
 	end()
-}
-
-// transacted words an error of a transaction.
-func (o operation) transacted(err error) error {
-	var server mongo.ServerError
-	if errors.As(err, &server) {
-		for _, code := range codeNoTransactions {
-			if server.HasErrorCode(code) {
-				return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, err))
-			}
-		}
-	}
-	if err == nil {
-		return nil
-	}
-	return o.wrap(err)
 }
 
 // transient reports whether everything was undone and a further run may succeed.

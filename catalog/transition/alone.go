@@ -12,16 +12,6 @@ import (
 // This file has the transitions of a lock that one session has to itself. Some have a command of
 // their own in mongocatalog, of which these say what its condition means.
 
-// Acquire is Enter by [catalog.TryPlain]: it takes a lock that is free, for which nobody waits, and
-// in which nobody stands as a sharer. One that somebody shared, and that a manager left free which
-// knows nothing of sharers, is taken by Enter alone. Errors: ErrNotFree.
-func (t Enter) Acquire(l catalog.Lock, sharers bool, now time.Time) (catalog.Change, error) {
-	if l.Held || len(l.Waiters) > 0 || sharers {
-		return catalog.Change{}, catalog.ErrNotFree
-	}
-	return taken(l, t.Request, now), nil
-}
-
 // Overtake takes a held lock away from exactly the session and process that were watched, and the
 // renewal if From names one, where nobody else holds the lock or waits for it; where somebody does
 // [Evict] is the way. Errors: ErrNoMatch when the document is not as watched any more.
@@ -109,23 +99,20 @@ type Break struct {
 	catalog.Session
 	Fence int64
 	Why   string
+	// New is the new session; zero for one that the store makes.
+	New bson.ObjectID
 }
 
-// Next implements [catalog.Transition], for a document without sharers.
+// Next implements [catalog.Transition].
 func (t Break) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
-	return t.Free(l, false, bson.NewObjectID())
-}
-
-// Free is Next with the new session. Of a document whose session nobody can name l has it already.
-func (t Break) Free(l catalog.Lock, sharers bool, ts bson.ObjectID) (catalog.Change, error) {
-	if !l.Held || l.Fence != t.Fence || len(l.Waiters) > 0 || sharers ||
+	if !l.Held || l.Fence != t.Fence || len(l.Waiters)+len(l.Sharers) > 0 || l.OldSharers ||
 		!t.TS.IsZero() && l.TS != t.TS {
 		return catalog.Change{}, catalog.ErrNoMatch
 	}
 	return catalog.Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},
 		{Key: "state", Value: int32(0)},
-		{Key: "ts", Value: ts},
+		{Key: "ts", Value: t.New},
 		{Key: "why", Value: "broken: " + t.Why},
 	}}, nil
 }

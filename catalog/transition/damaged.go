@@ -10,14 +10,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// LeaveDamaged is Leave of a document that [catalog.ParseLock] does not understand, since a hand or
+// leaveDamaged is Leave of a document that [catalog.ParseLock] does not understand, since a hand or
 // a newer version has written it: the session's own entries are taken out, and the lock is free
 // only if nobody else can be seen to hold it. Nobody is granted it: the next waiter has it when the
 // document is repaired.
 //
 // Errors: why, which says what is wrong with the document, when nobody can tell who else holds the
 // lock; ErrNoMatch when the session stands nowhere in the document.
-func LeaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
+func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
 	held := !isZero(raw.Lookup("state"))

@@ -70,11 +70,14 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 // Leave takes a session out of the lock: it frees the lock if the session holds it, or takes it out
 // of the line, and grants the lock to the next in line. When nobody waits everything but the state
 // stays in the document. Of a document that was damaged the session is taken out as well, see
-// [LeaveDamaged]. Errors: ErrNoMatch when the session neither holds the lock nor waits.
+// [Decide]. Errors: ErrNoMatch when the session neither holds the lock nor waits.
 type Leave struct{ catalog.Session }
 
 // Next implements [catalog.Transition].
 func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	if heldAlone(l, t.TS) && !l.OldSharers && len(l.Waiters) == 0 {
+		return catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}}, nil
+	}
 	return leave(l, t.TS, now, "")
 }
 
@@ -204,8 +207,14 @@ func lastFence(fence int64, now time.Time) int64 {
 	return fence
 }
 
-// NextFence is the fence of the next grant of a free lock.
-func NextFence(l catalog.Lock, now time.Time) int64 { return lastFence(l.Fence, now) + 1 }
+// Passage is what a session writes that holds a free lock for its transaction only: the document
+// stays free.
+func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
+	c := taken(l, g, now)
+	c.Set[0].Value = lastFence(l.Fence, now) + 1
+	c.Set = slices.DeleteFunc(c.Set, func(e bson.E) bool { return e.Key == "state" })
+	return c
+}
 
 // change says what to write, in the order of the names.
 func (s *state) change() catalog.Change {

@@ -24,7 +24,7 @@ type bench struct {
 	*recorder
 	t     *testing.T
 	clock clock.Clock
-	store *fault.Catalog
+	store *fault.Kept
 	log   *bytes.Buffer
 }
 
@@ -33,7 +33,7 @@ func inBubble(t *testing.T, change func(*recorderConfig), test func(b *bench)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{
-			t: t, clock: clock.System(), store: fault.Wrap(memcatalog.New(memcatalog.Options{})), log: &bytes.Buffer{},
+			t: t, clock: clock.System(), store: fault.WrapKept(memcatalog.New(memcatalog.Options{})), log: &bytes.Buffer{},
 		}
 		cfg := recorderConfig{
 			Store: b.store, Clock: b.clock, Log: zerolog.New(b.log), Least: time.Second,

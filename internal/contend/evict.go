@@ -90,8 +90,9 @@ func (j *Judge) condemn(ctx context.Context, s Scene, dead Judged, done condemne
 	if dead.Evidence.Foreign() || done[dead.Process] || ping != nil && ping.Condemned != nil {
 		return evidence, nil
 	}
-	err := j.Store.Condemn(ctx, dead.Process, ping, catalog.Condemnation{
-		By: j.Process.Process(), Evidence: evidence,
+	err := j.Store.ApplyPing(ctx, transition.Condemn{
+		Process: dead.Process, Watched: ping,
+		How: catalog.Condemnation{By: j.Process.Process(), Evidence: evidence},
 	})
 	if err != nil {
 		return "", before("condemn", inDoubt(err))

@@ -30,9 +30,7 @@ func (*server) SetServer(catalog.Server) {}
 
 func (*server) Hello(context.Context) (catalog.Server, error) { return catalog.Server{}, nil }
 
-func (*server) Condemn(context.Context, string, *catalog.Ping, catalog.Condemnation) error {
-	return nil
-}
+func (*server) ApplyPing(context.Context, catalog.PingChange) error { return nil }
 
 func (s *server) Apply(_ context.Context, t catalog.Transition) (l catalog.Lock, _ []catalog.Grant, err error) {
 	dead, ok := t.(transition.Evict)

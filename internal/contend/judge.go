@@ -51,8 +51,7 @@ type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	Read(ctx context.Context, name string) (catalog.Lock, error)
 	Hello(ctx context.Context) (catalog.Server, error)
-	Condemn(ctx context.Context, process string, watched *catalog.Ping, c catalog.Condemnation) error
-	Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error
+	ApplyPing(ctx context.Context, c catalog.PingChange) error
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 }
 

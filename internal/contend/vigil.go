@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 )
 
@@ -280,7 +281,7 @@ func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
 			if !ok {
 				continue
 			}
-			err := j.Store.Witness(ctx, *one.PingState.Ping, seen)
+			err := j.Store.ApplyPing(ctx, transition.Witness{Watched: *one.PingState.Ping, Sight: seen})
 			if err != nil {
 				j.Log.Debug().Err(err).Str("process", catalog.Printable(one.Process, 200)).Msg("sight not left")
 			}

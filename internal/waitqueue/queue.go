@@ -46,7 +46,7 @@ type Store interface {
 	HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error)
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]catalog.Snapshot, error)
-	PutNote(ctx context.Context, process string, n catalog.Note) error
+	ApplyPing(ctx context.Context, c catalog.PingChange) error
 	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 )
 
 // A search looks for deadlocks of those of a process who wait while they hold something. There is
@@ -221,7 +222,7 @@ func (s *search) note(ctx context.Context, all []*Waiter) {
 	} else if s.noted != process {
 		s.noted = "" // it was left in the document of a process id that is given up
 	}
-	go func() { wrote <- s.q.Store.PutNote(ctx, process, n) }() // ends with ctx; run waits for it
+	go func() { wrote <- s.q.Store.ApplyPing(ctx, transition.PutNote{Process: process, Note: n}) }() // ends with ctx; run waits for it
 }
 
 // written notes how a note went.

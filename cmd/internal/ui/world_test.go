@@ -35,8 +35,8 @@ const (
 type world struct {
 	t     *testing.T
 	mem   *memcatalog.Catalog
-	store *fault.Catalog // the page's way to the store
-	own   *fault.Catalog // the processes'
+	store *fault.Kept // the page's way to the store
+	own   *fault.Kept // the processes'
 	page  *ui.Server
 	kept  []*distlock.TryGuard
 
@@ -53,7 +53,7 @@ func inBubble(t *testing.T, change func(*ui.Config), test func(t *testing.T, w *
 func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	t.Helper()
 	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
-	w.store, w.own = fault.Wrap(w.mem), fault.Wrap(w.mem)
+	w.store, w.own = fault.WrapKept(w.mem), fault.WrapKept(w.mem)
 	access := distlock.Config{Catalog: w.store, Database: "test"}
 	past := w.past(access)
 	access.Observer = past

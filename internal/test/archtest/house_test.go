@@ -95,7 +95,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/transition":   {"catalog"},
 		"catalog/mongocatalog": {"catalog", "catalog/transition"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
-		"pinger":               {"catalog", "internal/clock"},
+		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
 		"internal/contend":     {"catalog", "catalog/transition", "takeover", "internal/clock"},                   // no queue, no guards
 		"internal/waitqueue":   {"catalog", "catalog/transition", "pinger", "internal/clock", "internal/contend"}, // no managers
 		"internal/leading":     {},

@@ -217,7 +217,7 @@ func everyOperation(c Kept, r catalog.Request) map[string]func(context.Context) 
 		},
 		"Look": func(ctx context.Context) error { _, err := catalog.LookAt(ctx, c, r.Name); return err },
 		"Condemn": func(ctx context.Context) error {
-			return c.Condemn(ctx, r.Process, nil, catalog.Condemnation{By: "x"})
+			return On(c).Condemn(ctx, r.Process, nil, catalog.Condemnation{By: "x"})
 		},
 		"Overtake": func(ctx context.Context) error {
 			_, err := On(c).Overtake(ctx, r, catalog.Holder{Session: r.Session})
@@ -230,7 +230,7 @@ func everyOperation(c Kept, r catalog.Request) map[string]func(context.Context) 
 			_, err := c.Ping(ctx, beat(r.Process, 1))
 			return err
 		},
-		"RemovePing":  func(ctx context.Context) error { return c.RemovePing(ctx, r.Process) },
+		"RemovePing":  func(ctx context.Context) error { return On(c).RemovePing(ctx, r.Process) },
 		"Held":        func(ctx context.Context) error { _, err := c.Held(ctx, r.Process); return err },
 		"HeldSummary": func(ctx context.Context) error { _, err := c.HeldSummary(ctx, r.Process); return err },
 		"Prune": func(ctx context.Context) error {

@@ -9,11 +9,17 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Calls are the transitions as calls of a store.
-type Calls struct{ catalog.Locks }
+// Changes is how a store changes its documents.
+type Changes interface {
+	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
+	ApplyPing(ctx context.Context, c catalog.PingChange) error
+}
 
-// On returns the transitions of a store as calls.
-func On(store catalog.Locks) Calls { return Calls{store} }
+// Calls are the transitions and the changes of pings as calls of a store.
+type Calls struct{ Changes }
+
+// On returns the changes of a store as calls.
+func On(store Changes) Calls { return Calls{store} }
 
 func (c Calls) lock(ctx context.Context, t catalog.Transition) (catalog.Lock, error) {
 	l, _, err := c.Apply(ctx, t)
@@ -72,4 +78,20 @@ func (c Calls) PutFirst(ctx context.Context, s catalog.Session, to bson.ObjectID
 
 func (c Calls) RequestYield(ctx context.Context, name, by, why string) error {
 	return c.only(ctx, transition.RequestYield{Name: name, By: by, Why: why})
+}
+
+func (c Calls) Condemn(ctx context.Context, process string, watched *catalog.Ping, how catalog.Condemnation) error {
+	return c.ApplyPing(ctx, transition.Condemn{Process: process, Watched: watched, How: how})
+}
+
+func (c Calls) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
+	return c.ApplyPing(ctx, transition.Witness{Watched: watched, Sight: s})
+}
+
+func (c Calls) PutNote(ctx context.Context, process string, n catalog.Note) error {
+	return c.ApplyPing(ctx, transition.PutNote{Process: process, Note: n})
+}
+
+func (c Calls) RemovePing(ctx context.Context, process string) error {
+	return c.ApplyPing(ctx, transition.RemovePing{Process: process})
 }

@@ -245,14 +245,14 @@ func (m *machine) condemn(t *rapid.T) {
 	}
 	how := catalog.Condemnation{By: m.prefix + "judge", Evidence: "drawn"}
 	m.both(t, "condemn", func(s Store) string {
-		return verdict(s.Catalog.Condemn(m.ctx, process, watched, how))
+		return verdict(On(s.Catalog).Condemn(m.ctx, process, watched, how))
 	})
 }
 
 func (m *machine) removePing(t *rapid.T) {
 	process := m.process(t)
 	m.both(t, "remove ping", func(s Store) string {
-		return verdict(s.Catalog.RemovePing(m.ctx, process))
+		return verdict(On(s.Catalog).RemovePing(m.ctx, process))
 	})
 }
 

@@ -88,8 +88,8 @@ func foreignHeld(b *bench, g historical) { // F19
 	// A foreign process looks at no mark, so it cannot be condemned.
 	b.wantUntouched("lockpings", look.Ping.Process, func() {
 		how := catalog.Condemnation{By: alice}
-		b.wantErr(b.Catalog.Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)
-		b.wantErr(b.Catalog.Condemn(b.ctx, look.Ping.Process, nil, how), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, nil, how), catalog.ErrNoMatch)
 	})
 }
 

@@ -254,7 +254,7 @@ var lookCases = []testCase{
 		p := b.ping(alice)
 		b.acquire(request("balancer", alice))
 		how := catalog.Condemnation{By: bob, Evidence: "silent for 15m"}
-		if err := b.Catalog.Condemn(b.ctx, alice, &p, how); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, how); err != nil {
 			b.Fatal(err)
 		}
 		c := b.look("balancer").Ping.Condemned

@@ -38,7 +38,7 @@ var pingCases = []testCase{
 				TS: tsOf(4), Process: alice, Since: time.UnixMilli(6).UTC(), Holds: []bson.ObjectID{tsOf(5)},
 			}},
 		}}
-		if err := b.Catalog.PutNote(b.ctx, alice, note); err != nil {
+		if err := On(b.Catalog).PutNote(b.ctx, alice, note); err != nil {
 			b.Fatal(err)
 		}
 		ping := func() catalog.Ping {
@@ -57,7 +57,7 @@ var pingCases = []testCase{
 		if next := b.ping(alice); next.Seq <= first.Seq || ping().Note == nil {
 			b.Errorf("a ping beside a note: %+v", ping())
 		}
-		if err := b.Catalog.PutNote(b.ctx, alice, catalog.Note{Number: 8}); err != nil || ping().Note != nil {
+		if err := On(b.Catalog).PutNote(b.ctx, alice, catalog.Note{Number: 8}); err != nil || ping().Note != nil {
 			b.Errorf("a note of nobody: %v, %+v", err, ping().Note)
 		}
 	}},
@@ -65,16 +65,16 @@ var pingCases = []testCase{
 		note := catalog.Note{Number: 1, Outsiders: []catalog.Outsider{
 			{Lock: "a", Participant: catalog.Participant{TS: tsOf(1), Holds: []bson.ObjectID{tsOf(2)}}},
 		}}
-		b.wantErr(b.Catalog.PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
 		if doc := b.document("lockpings", alice); doc != nil {
 			b.Errorf("it has made a ping: %v", doc)
 		}
 		p := b.ping(alice)
-		if err := b.Catalog.Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(b.Catalog.PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
 		})
 	}},
 	{"First_WritesTheWholeDocument", func(b *bench) {
@@ -123,7 +123,7 @@ var pingCases = []testCase{
 	{"AfterRemoval_IsInserted", func(b *bench) { // F12
 		b.ping(alice)
 		b.ping(alice)
-		if err := b.Catalog.RemovePing(b.ctx, alice); err != nil {
+		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
 			b.Fatal(err)
 		}
 		p, err := b.Catalog.Ping(b.ctx, beat(alice, 3))
@@ -257,7 +257,7 @@ var pingCases = []testCase{
 	{"Remove_TakesTheDocument", func(b *bench) {
 		b.ping(alice)
 		b.ping(bob)
-		if err := b.Catalog.RemovePing(b.ctx, alice); err != nil {
+		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
 			b.Fatal(err)
 		}
 		if raw := b.document("lockpings", alice); raw != nil {
@@ -268,16 +268,16 @@ var pingCases = []testCase{
 		}
 	}},
 	{"Remove_OfNone_IsNoError", func(b *bench) {
-		if err := b.Catalog.RemovePing(b.ctx, alice); err != nil {
+		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
 			b.Error(err)
 		}
 	}},
 	{"Remove_OfCondemned_LeavesIt", func(b *bench) {
-		if err := b.Catalog.Condemn(b.ctx, alice, nil, catalog.Condemnation{By: bob}); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: bob}); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("lockpings", alice, func() {
-			if err := b.Catalog.RemovePing(b.ctx, alice); err != nil {
+			if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
 				b.Error(err)
 			}
 		})
@@ -288,7 +288,7 @@ var condemnCases = []testCase{
 	{"AsWatched_MarksAndKeepsTheRest", func(b *bench) {
 		p := b.ping(alice)
 		how := catalog.Condemnation{By: bob, Evidence: "$silent.for 15m"}
-		if err := b.Catalog.Condemn(b.ctx, alice, &p, how); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, how); err != nil {
 			b.Fatal(err)
 		}
 		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)),
@@ -299,7 +299,7 @@ var condemnCases = []testCase{
 	{"Condemned_CannotPing", func(b *bench) {
 		p := b.ping(alice)
 		how := catalog.Condemnation{By: bob, Evidence: "silent"}
-		if err := b.Catalog.Condemn(b.ctx, alice, &p, how); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, how); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("lockpings", alice, func() {
@@ -316,28 +316,28 @@ var condemnCases = []testCase{
 		p := b.ping(alice)
 		b.ping(alice)
 		b.wantUntouched("lockpings", alice, func() {
-			err := b.Catalog.Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob})
+			err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob})
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
 	{"Twice_SecondMatchesNothing", func(b *bench) {
 		p := b.ping(alice)
-		if err := b.Catalog.Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("lockpings", alice, func() {
-			err := b.Catalog.Condemn(b.ctx, alice, &p, catalog.Condemnation{By: "third"})
+			err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: "third"})
 			b.wantErr(err, catalog.ErrNoMatch)
-			err = b.Catalog.Condemn(b.ctx, alice, nil, catalog.Condemnation{By: "third"})
+			err = On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: "third"})
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
 	{"RemovedMeanwhile_CreatesNothing", func(b *bench) {
 		p := b.ping(alice)
-		if err := b.Catalog.RemovePing(b.ctx, alice); err != nil {
+		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
 			b.Fatal(err)
 		}
-		err := b.Catalog.Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob})
+		err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob})
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("lockpings", alice); raw != nil {
 			b.Errorf("created %v", raw)
@@ -345,7 +345,7 @@ var condemnCases = []testCase{
 	}},
 	{"NoneThere_InsertsOneWithPing", func(b *bench) {
 		how := catalog.Condemnation{By: bob, Evidence: "no ping"}
-		if err := b.Catalog.Condemn(b.ctx, alice, nil, how); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, nil, how); err != nil {
 			b.Fatal(err)
 		}
 		b.wantDocument(b.document("lockpings", alice), bson.D{
@@ -359,7 +359,7 @@ var condemnCases = []testCase{
 	{"OneAppeared_MatchesNothing", func(b *bench) {
 		b.ping(alice)
 		b.wantUntouched("lockpings", alice, func() {
-			err := b.Catalog.Condemn(b.ctx, alice, nil, catalog.Condemnation{By: bob})
+			err := On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: bob})
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -370,7 +370,7 @@ var condemnCases = []testCase{
 				field("seq", seq)})
 			b.acquire(request(process, process))
 			watched := b.look(process).Ping
-			if err := b.Catalog.Condemn(b.ctx, process, watched, catalog.Condemnation{}); err != nil {
+			if err := On(b.Catalog).Condemn(b.ctx, process, watched, catalog.Condemnation{}); err != nil {
 				b.Errorf("seq %T: %v", seq, err)
 			}
 		}

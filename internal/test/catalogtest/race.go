@@ -124,7 +124,7 @@ var raceCases = []testCase{
 			var condemned atomic.Bool
 			together(2, func(i int) error {
 				if i == 0 {
-					err := b.Catalog.Condemn(b.ctx, id, &p, catalog.Condemnation{By: bob})
+					err := On(b.Catalog).Condemn(b.ctx, id, &p, catalog.Condemnation{By: bob})
 					condemned.Store(err == nil)
 					return err
 				}
@@ -144,7 +144,7 @@ var raceCases = []testCase{
 	}},
 	{"CondemnsOfNoPing_OneWins", func(b *bench) {
 		b.wantOneWinner(together(4, func(i int) error {
-			return b.Catalog.Condemn(b.ctx, alice, nil, catalog.Condemnation{By: process(i)})
+			return On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: process(i)})
 		}), catalog.ErrNoMatch)
 	}},
 	{"Breaks_OneWins", func(b *bench) {

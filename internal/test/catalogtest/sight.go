@@ -23,7 +23,7 @@ var sightCases = []testCase{
 	{"Witness_LeavesItBesideTheRest", func(b *bench) {
 		p := b.ping(alice)
 		s := sightBy("$bob.1", p, 5000)
-		if err := b.Catalog.Witness(b.ctx, p, s); err != nil {
+		if err := On(b.Catalog).Witness(b.ctx, p, s); err != nil {
 			b.Fatal(err)
 		}
 		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)), sightDocument(s)))
@@ -34,7 +34,7 @@ var sightCases = []testCase{
 	}},
 	{"Witness_TheNextPingTakesItAway", func(b *bench) {
 		p := b.ping(alice)
-		if err := b.Catalog.Witness(b.ctx, p, sightBy(bob, p, 5000)); err != nil {
+		if err := On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)); err != nil {
 			b.Fatal(err)
 		}
 		b.ping(alice)
@@ -44,40 +44,40 @@ var sightCases = []testCase{
 		p := b.ping(alice)
 		b.ping(alice)
 		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(b.Catalog.Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
 		})
 	}},
 	{"Witness_SecondOne_MatchesNothing_UnlessItSawTheFirst", func(b *bench) {
 		p := b.ping(alice)
 		first := sightBy(bob, p, 5000)
-		if err := b.Catalog.Witness(b.ctx, p, first); err != nil {
+		if err := On(b.Catalog).Witness(b.ctx, p, first); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(b.Catalog.Witness(b.ctx, p, sightBy("third", p, 6000)), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)), catalog.ErrNoMatch)
 		})
 		p.Sight = first
-		if err := b.Catalog.Witness(b.ctx, p, sightBy("third", p, 6000)); err != nil {
+		if err := On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)); err != nil {
 			b.Error(err)
 		}
 	}},
 	{"Witness_Condemned_MatchesNothing", func(b *bench) {
 		p := b.ping(alice)
-		if err := b.Catalog.Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
+		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
 			b.Fatal(err)
 		}
 		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(b.Catalog.Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
 		})
 	}},
 	{"Witness_ForeignOrNone_MatchesNothing", func(b *bench) {
 		b.insert("lockpings", bson.D{field("_id", "mongos"), field("ping", bson.DateTime(5))})
 		b.wantUntouched("lockpings", "mongos", func() {
 			p := catalog.Ping{Process: "mongos"}
-			b.wantErr(b.Catalog.Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
+			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
 		})
 		p := catalog.Ping{Process: "nobody", Seq: 1, HasSeq: true}
-		b.wantErr(b.Catalog.Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
 		if raw := b.document("lockpings", "nobody"); raw != nil {
 			b.Errorf("created %v", raw)
 		}

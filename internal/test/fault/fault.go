@@ -71,11 +71,9 @@ type Call struct {
 // whose hook returns an error has no result.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
-// Catalog passes every operation through a hook and counts it. It keeps a history if the store
-// under it does. Safe for concurrent use.
+// Catalog passes every operation through a hook and counts it. Safe for concurrent use.
 type Catalog struct {
 	catalog.Catalog
-	catalog.History
 
 	mu     sync.Mutex // guards hook and counts
 	hook   Hook
@@ -86,10 +84,22 @@ type Catalog struct {
 func Wrap(inner catalog.Catalog) *Catalog {
 	c := &Catalog{counts: map[Op]int{}}
 	c.Catalog = catalog.Intercept(inner, c.do)
-	if h, ok := inner.(catalog.History); ok {
-		c.History = catalog.InterceptHistory(h, c.do)
-	}
 	return c
+}
+
+// Kept is a Catalog that keeps a history.
+type Kept struct {
+	*Catalog
+	catalog.History
+}
+
+// WrapKept is Wrap of a store that keeps a history, which passes through the same hook.
+func WrapKept(inner interface {
+	catalog.Catalog
+	catalog.History
+}) *Kept {
+	c := Wrap(inner)
+	return &Kept{c, catalog.InterceptHistory(inner, c.do)}
 }
 
 // Set sets the hook; nil removes it.
@@ -146,8 +156,7 @@ var ops = map[catalog.Op]Op{
 	catalog.OpRead: Read, catalog.OpSnapshots: Look, catalog.OpHeldOrFree: HeldOrFree, catalog.OpList: List,
 	catalog.OpListWaited: Waiting, catalog.OpWaitedUnder: WaitedUnder, catalog.OpGrantStream: GrantStream,
 	catalog.OpNextGrants: Notice, catalog.OpEnterTransaction: EnterTransaction, catalog.OpTransact: Transact,
-	catalog.OpPing: Ping, catalog.OpCondemn: Condemn, catalog.OpWitness: Witness, catalog.OpPutNote: PutNote,
-	catalog.OpRemovePing: RemovePing, catalog.OpHeld: Held, catalog.OpHeldSummary: HeldSummary,
+	catalog.OpPing: Ping, catalog.OpHeld: Held, catalog.OpHeldSummary: HeldSummary,
 	catalog.OpHello: Hello, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks, catalog.OpPrepare: Prepare,
 	catalog.OpPrepareHistory: PrepareHistory, catalog.OpAppendHistory: AppendHistory,
 	catalog.OpPruneHistory: PruneHistory, catalog.OpReadHistory: ReadHistory,
@@ -155,6 +164,16 @@ var ops = map[catalog.Op]Op{
 
 // OpOf returns what a call is.
 func OpOf(call catalog.Call) Op {
+	switch call.PingChange.(type) {
+	case transition.Condemn:
+		return Condemn
+	case transition.Witness:
+		return Witness
+	case transition.PutNote:
+		return PutNote
+	case transition.RemovePing:
+		return RemovePing
+	}
 	switch t := call.Transition.(type) {
 	case nil:
 		return ops[call.Op]

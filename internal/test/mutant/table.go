@@ -119,7 +119,7 @@ var all = []Mistake{
 		Old: `case e.Process == "" || e.Recorded <= 0:`, New: `case e.Process == "":`,
 		Schedule: "foreign manager over the fields of ours", Rule: "I3"},
 	{Name: "a late ping counts", File: "catalog/memcatalog/pings.go",
-		Old: ` || !below(b.Seq)(doc.get("seq")) || !follows(b, doc.get("local")):`, New: `:`,
+		Old: ` || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):`, New: `:`,
 		Schedule: "a ping applied late", Rule: "I3"},
 	{Name: "what a caller holds is presumed", File: "distlock/context_locks.go",
 		Old: `own := owned(ctx, c.o)`, New: `own := c.m.owned.all()`,
@@ -265,11 +265,11 @@ var all = []Mistake{
 		Old: `			if !ok {
 				continue
 			}
-			err := j.Store.Witness(`,
+			err := j.Store.ApplyPing(`,
 		New: `			if !ok || true {
 				continue
 			}
-			err := j.Store.Witness(`,
+			err := j.Store.ApplyPing(`,
 		Schedule: "a job that cron starts", Rule: "I7"},
 	{Name: "a watch ends with the call", File: "internal/contend/vigil.go",
 		Old: `	if j.Go == nil || `, New: `	if true || `,

@@ -97,21 +97,27 @@ func (o *port) seedFence(ctx context.Context, s catalog.Session, n int64) (catal
 	})
 }
 
-// Condemn implements [catalog.Locks].
-func (o *port) Condemn(ctx context.Context, process string, watched *catalog.Ping,
-	why catalog.Condemnation) error {
-	c := o.write(fault.Condemn, process, bson.ObjectID{})
-	c.watched, c.why = watched, why
-	c.do = func() error { return o.store().Condemn(background, process, watched, why) }
-	return c.submit(ctx)
-}
-
-// Witness implements [catalog.Locks].
-func (o *port) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {
-	s.By = o.p.alias(s.By)
-	c := o.write(fault.Witness, watched.Process, bson.ObjectID{})
-	c.watched = &watched
-	c.do = func() error { return o.store().Witness(background, watched, s) }
+// ApplyPing implements [catalog.Pings].
+func (o *port) ApplyPing(ctx context.Context, t catalog.PingChange) error {
+	var c *call
+	switch change := t.(type) {
+	case transition.Condemn:
+		c = o.write(fault.Condemn, change.Process, bson.ObjectID{})
+		c.watched, c.why = change.Watched, change.How
+	case transition.Witness:
+		change.Sight.By = o.p.alias(change.Sight.By)
+		c = o.write(fault.Witness, change.Watched.Process, bson.ObjectID{})
+		c.watched, t = &change.Watched, change
+	case transition.PutNote:
+		change.Process = o.p.alias(change.Process)
+		c, t = o.write(fault.PutNote, change.Process, bson.ObjectID{}), change
+	case transition.RemovePing:
+		change.Process = o.p.alias(change.Process)
+		c, t = o.write(fault.RemovePing, change.Process, bson.ObjectID{}), change
+	default:
+		return o.Catalog.ApplyPing(ctx, t)
+	}
+	c.do = func() error { return o.store().ApplyPing(background, t) }
 	return c.submit(ctx)
 }
 
@@ -150,22 +156,6 @@ func (o *port) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, e
 	}
 	reply.Seq -= more
 	return reply, err
-}
-
-// PutNote implements [catalog.Pings].
-func (o *port) PutNote(ctx context.Context, process string, n catalog.Note) error {
-	process = o.p.alias(process)
-	c := o.write(fault.PutNote, process, bson.ObjectID{})
-	c.do = func() error { return o.store().PutNote(background, process, n) }
-	return c.submit(ctx)
-}
-
-// RemovePing implements [catalog.Pings].
-func (o *port) RemovePing(ctx context.Context, process string) error {
-	process = o.p.alias(process)
-	c := o.write(fault.RemovePing, process, bson.ObjectID{})
-	c.do = func() error { return o.store().RemovePing(background, process) }
-	return c.submit(ctx)
 }
 
 // Held implements [catalog.Pings].

@@ -1,0 +1,79 @@
+package transition
+
+import (
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// Decide returns what a transition makes of a lock document as it is stored, nil for none, and what
+// the document says: so much of [catalog.Locks] as does not hang on the store. Errors: those of the
+// transition; ErrNoMatch where there is no document, but for Enter; *MalformedError, but where
+// [catalog.Locks] has an exception.
+func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (catalog.Lock, catalog.Change, error) {
+	l := catalog.Lock{Name: t.On()}
+	if _, makes := t.(Enter); raw == nil && !makes {
+		return l, catalog.Change{}, catalog.ErrNoMatch
+	}
+	if b, ok := t.(Break); ok {
+		if b.New.IsZero() {
+			b.New = bson.NewObjectID()
+		}
+		if b.TS.IsZero() { // whatever is wrong with it, it is to go
+			raw = withSession(raw, b.New)
+		}
+		t = b
+	}
+	if raw != nil {
+		var bad *catalog.MalformedError
+		if l, bad = catalog.ParseLock(raw); bad != nil {
+			c, err := damaged(raw, t, bad)
+			return l, c, err
+		}
+	}
+	if e, ok := t.(Enter); ok && e.How == catalog.TryPlain {
+		c, err := e.plain(l, now)
+		return l, c, err
+	}
+	c, err := t.Next(l, now)
+	return l, c, err
+}
+
+// plain is Enter by [catalog.TryPlain], which looks at no session: a lock that is free, for which
+// nobody waits, and in which nobody stands as a sharer.
+func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	if l.Held || len(l.Waiters) > 0 || l.OldSharers {
+		return catalog.Change{}, catalog.ErrNotFree
+	}
+	return taken(l, t.Request, now), nil
+}
+
+// damaged is what a transition makes of a document that [catalog.ParseLock] rejects.
+func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, error) {
+	switch t := t.(type) {
+	case Leave:
+		return leaveDamaged(raw, t.TS, why)
+	case Enter:
+		if t.How == catalog.TryPlain {
+			return catalog.Change{}, catalog.ErrNotFree
+		}
+	}
+	return catalog.Change{}, why
+}
+
+// withSession returns a document with another session.
+func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
+	var doc bson.D
+	if bson.Unmarshal(raw, &doc) != nil {
+		return raw // it is malformed
+	}
+	doc = slices.DeleteFunc(doc, func(e bson.E) bool { return e.Key == "ts" })
+	changed, err := bson.Marshal(append(doc, bson.E{Key: "ts", Value: ts}))
+	if err != nil {
+		return raw
+	}
+	return changed
+}
