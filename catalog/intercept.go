@@ -238,7 +238,7 @@ func (i *intercepted) WaitedUnder(ctx context.Context, processes []string, held 
 }
 
 func (i *intercepted) HeldOrFree(ctx context.Context, process string, names []string) ([]Grant, []string, error) {
-	r, err := through(ctx, i.hook, of(OpHeldOrFree, process), func(ctx context.Context) (both[[]Grant, []string], error) {
+	r, err := through(ctx, i.hook, of(OpHeldOrFree, names...), func(ctx context.Context) (both[[]Grant, []string], error) {
 		return pair(i.inner.HeldOrFree(ctx, process, names))
 	})
 	return r.a, r.b, err

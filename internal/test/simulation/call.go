@@ -25,13 +25,13 @@ type call struct {
 	op      fault.Op
 	subject string // lock name or process id as the store sees it
 	writes  bool
-	ts      bson.ObjectID // session that it names, if it does
-	request catalog.Request
-	how     catalog.EnterMode
-	from    catalog.Holder
-	watched *catalog.Ping
-	why     catalog.Condemnation
-	renewal catalog.Renewal
+	// mayBeOld says that an old server may answer it.
+	mayBeOld bool
+	ts       bson.ObjectID // session that it names, if it does
+	request  catalog.Request
+	from     catalog.Holder
+	watched  *catalog.Ping
+	renewal  catalog.Renewal
 
 	n       int // it is the n-th command of its process
 	opN     int // and the n-th of its kind
@@ -40,8 +40,8 @@ type call struct {
 	reading clock.Reading               // of its clock when a ping or a renewal was sent
 	do      func() error                // carries it out on the store
 	looks   map[string]catalog.Snapshot // what it showed, by lock
-	old     func(at time.Duration, primary string)
-	show    func() string // what it answered, for the timeline
+	picture *picture                    // what an old server shows it; nil for what is there
+	show    func() string               // what it answered, for the timeline
 
 	inside   *inside // the transaction of which it is a part
 	blocked  bool    // it has waited for a transaction

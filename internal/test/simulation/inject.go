@@ -105,9 +105,9 @@ func (w *world) course(c *call) course {
 		w.judge.trouble(p)
 		p.struck++
 	}
-	if now < p.old && c.old != nil {
+	if now < p.old && c.mayBeOld {
 		p.misled = now
-		c.old(p.oldSince, p.oldName)
+		c.picture = &picture{p.oldSince, p.oldName}
 		c.note = "old primary"
 	}
 	for _, f := range w.strikes(c) {
@@ -139,9 +139,9 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	case Duplicate:
 		k.again = max(f.For, 1)
 	case StaleRead:
-		if c.old != nil {
+		if c.mayBeOld {
 			c.p.misled = w.Now()
-			c.old(max(0, w.Now()-f.For), "")
+			c.picture = &picture{max(0, w.Now()-f.For), ""}
 		}
 	case CrashBefore:
 		k.crashBefore = true

@@ -3,31 +3,15 @@ package simulation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/test/fault"
 )
 
 // This file is about locks with a lease: what users do with them, and how they are judged.
-
-func (o *port) renew(ctx context.Context, r catalog.Renewal) error {
-	c := o.write(fault.Renew, r.Name, r.TS)
-	c.renewal = r
-	c.show = func() string { return fmt.Sprintf("renewal %d", r.Number) }
-	in, _ := catalog.TransactionUnder(ctx, r.Session).(*inside)
-	if in == nil {
-		c.do = func() error { return o.store().Renew(background, r) }
-		return c.submit(ctx)
-	}
-	in.renews = c
-	within := catalog.WithTransaction(background, r.Session, in.Transaction)
-	return c.submitIn(ctx, in, func() error { return o.store().Renew(within, r) })
-}
 
 // Renew renews the lease of a lock.
 func (u *User) Renew(h *Held) error { return h.guard.Renew(u.p.ctx) }

@@ -66,7 +66,7 @@ func newProcess(w *world, i int) *process {
 	if w.s.Seed != 0 {
 		p.Clock.Chance = p.jitter
 	}
-	p.port = &port{Catalog: w.Server, p: p}
+	p.port = newPort(p)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if p.spec.Twin && p.life == 1 {
 		p.twin = w.slots[i-1].id()

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 )
 
 // A StoreMistake is one thing that the store of a run does wrong; 0 is none.
@@ -26,6 +27,23 @@ const (
 )
 
 func (s *store) makes(m StoreMistake) bool { return s.w.s.StoreMistake == m }
+
+// Apply carries a transition out, with the mistakes of the store.
+func (s *store) Apply(ctx context.Context, t catalog.Transition) (l catalog.Lock, grants []catalog.Grant, err error) {
+	switch t := t.(type) {
+	case transition.Enter:
+		l, err = s.Enter(ctx, t.Request, t.How)
+	case transition.Leave:
+		grants, err = s.Leave(ctx, t.Session)
+	case transition.Evict:
+		grants, err = s.Evict(ctx, t.Holder, t.Evidence)
+	case transition.Overtake:
+		l, err = s.Overtake(ctx, t.Request, t.From)
+	default:
+		return s.Catalog.Apply(ctx, t)
+	}
+	return l, grants, err
+}
 
 // Overtake carries an overtake out. OvertakeByName takes the lock from whoever holds it.
 func (s *store) Overtake(ctx context.Context, r catalog.Request, from catalog.Holder) (

@@ -138,17 +138,22 @@ func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog
 	}
 	c.inside = in
 	within := context.WithoutCancel(ctx)
-	l, err := sendFor(ctx, c, showLock, func() (catalog.Lock, error) {
-		return o.store().EnterTransaction(within, r)
-	})
+	var l catalog.Lock
+	c.do = func() (err error) {
+		l, err = o.store().EnterTransaction(within, r)
+		return err
+	}
+	c.show = func() string { return showLock(l) }
+	err := c.submit(ctx)
 	switch {
 	case errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable):
-		return l, errTransient{err}
-	case err == nil:
-		in.locks = append(in.locks, r.Name)
-		in.passes[r.Name] = l
+		return catalog.Lock{}, errTransient{err}
+	case err != nil:
+		return catalog.Lock{}, err
 	}
-	return l, err
+	in.locks = append(in.locks, r.Name)
+	in.passes[r.Name] = l
+	return l, nil
 }
 
 // commits judges a commit in the instant of it: it leaves a mark only while its lock is held, and

@@ -1,0 +1,164 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/fault"
+)
+
+// A port is one process's way to the store, under the process id and with the sessions that the
+// store knows. Every command through it is an event; what is not in asEvents goes to the store
+// unseen.
+type port struct {
+	catalog.Catalog // the process's view of the store, behind send
+	p               *process
+}
+
+func newPort(p *process) *port {
+	o := &port{p: p}
+	o.Catalog = catalog.Intercept(view{p.w.store, p}, o.send)
+	return o
+}
+
+func (o *port) store() *store { return o.p.w.store }
+
+// asEvents are the commands that are events, and whether one writes.
+var asEvents = map[fault.Op]bool{
+	fault.Acquire: true, fault.Enter: true, fault.Release: true, fault.Evict: true, fault.GrantNext: true,
+	fault.Confirm: true, fault.SeedFence: true, fault.Renew: true, fault.Overtake: true, fault.Break: true,
+	fault.Ping: true, fault.Condemn: true, fault.Witness: true, fault.PutNote: true,
+	fault.RemovePing: true, fault.Prune: true, fault.Prepare: true,
+	fault.Look: false, fault.Held: false, fault.HeldOrFree: false, fault.HeldSummary: false,
+	fault.Read: false, fault.Hello: false, fault.WaitedUnder: false, fault.Waiting: false,
+	fault.GrantStream: false,
+}
+
+// callKey is the key of the call that a context of the store belongs to.
+type callKey struct{}
+
+// send makes an event of a command. A listing is one command, sent when its rows are asked for.
+func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Context) error) error {
+	op := fault.OpOf(of)
+	writes, seen := asEvents[op]
+	if !seen || of.Row > 0 {
+		return do(ctx)
+	}
+	c := &call{p: o.p, op: op, subject: strings.Join(of.Names, " "), writes: writes}
+	c.mayBeOld = op == fault.Look || op == fault.Held || op == fault.HeldOrFree
+	within := background
+	c.do = func() error { return do(context.WithValue(within, callKey{}, c)) }
+	switch t := of.PingChange.(type) {
+	case transition.Condemn:
+		c.watched = t.Watched
+	case transition.Witness:
+		c.watched = &t.Watched
+	}
+	switch t := of.Transition.(type) {
+	case transition.Enter:
+		c.ts, c.request = t.TS, t.Request
+	case transition.Confirm:
+		c.ts, c.request = t.TS, t.Request
+	case transition.Overtake:
+		c.ts, c.request, c.from = t.TS, t.Request, t.From
+	case transition.SeedFence:
+		c.ts = t.TS
+	case transition.Leave:
+		c.ts = t.TS
+	case transition.Evict:
+		c.ts, c.from = t.TS, t.Holder
+	case transition.Renew:
+		c.ts, c.renewal = t.TS, t.Renewal
+		if in, _ := catalog.TransactionUnder(ctx, t.Session).(*inside); in != nil {
+			in.renews = c
+			within = catalog.WithTransaction(background, t.Session, in.Transaction)
+			return c.submitIn(ctx, in, c.do)
+		}
+	}
+	return c.submit(ctx)
+}
+
+func (o *port) write(op fault.Op, subject string, ts bson.ObjectID) *call {
+	return &call{p: o.p, op: op, subject: subject, writes: true, ts: ts}
+}
+
+// Apply implements [catalog.Locks].
+func (o *port) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+	switch as := t.(type) {
+	case transition.Enter:
+		if l, ok := o.wake(as.Request); ok {
+			return l, nil, nil
+		}
+		as.Process = o.p.alias(as.Process)
+		t = as
+	case transition.Confirm:
+		as.Process = o.p.alias(as.Process)
+		t = as
+	case transition.Overtake:
+		as.Process = o.p.alias(as.Process)
+		t = as
+	case transition.Leave:
+		as.TS = o.p.snapshot.stored(as.TS)
+		t = as
+	}
+	return o.Catalog.Apply(ctx, t)
+}
+
+// ApplyPing implements [catalog.Pings].
+func (o *port) ApplyPing(ctx context.Context, t catalog.PingChange) error {
+	switch as := t.(type) {
+	case transition.Witness:
+		as.Sight.By = o.p.alias(as.Sight.By)
+		t = as
+	case transition.PutNote:
+		as.Process = o.p.alias(as.Process)
+		t = as
+	case transition.RemovePing:
+		as.Process = o.p.alias(as.Process)
+		t = as
+	}
+	return o.Catalog.ApplyPing(ctx, t)
+}
+
+// Ping implements [catalog.Pings].
+func (o *port) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
+	b.Process = o.p.alias(b.Process)
+	more := o.number(b)
+	b.Seq += more
+	reply, err := o.Catalog.Ping(ctx, b)
+	if errors.Is(err, catalog.ErrTwin) {
+		o.p.metTwin()
+	}
+	reply.Seq -= more
+	return reply, err
+}
+
+// Held implements [catalog.Pings].
+func (o *port) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	return o.Catalog.Held(ctx, o.p.alias(process))
+}
+
+// HeldSummary implements [catalog.Pings].
+func (o *port) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
+	return o.Catalog.HeldSummary(ctx, o.p.alias(process))
+}
+
+// HeldOrFree implements [catalog.Queues].
+func (o *port) HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error) {
+	return o.Catalog.HeldOrFree(ctx, o.p.alias(process), names)
+}
+
+// GrantStream implements [catalog.Queues].
+func (o *port) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
+	process = o.p.alias(process)
+	if !o.p.w.s.Streams {
+		return nil, fmt.Errorf("the stream of grants for %q: %w", process, catalog.ErrNoGrantStream)
+	}
+	return o.Catalog.GrantStream(ctx, process)
+}
