@@ -99,19 +99,10 @@ func parseNote(process string, v bson.RawValue) *Note {
 		if !ok || o.Lock == "" {
 			continue
 		}
-		o.Who, _ = f.lookup("who").StringValueOK()
-		o.Why, _ = f.lookup("why").StringValueOK()
-		o.Since = date(f.lookup("since"))
 		mode, _ := f.lookup("mode").StringValueOK()
 		o.Mode = Mode(mode)
 		o.Limit, _ = f.lookup("limit").Int32OK()
-		holds, _ := f.lookup("holds").ArrayOK()
-		sessions, _ := holds.Values()
-		for _, s := range sessions {
-			if ts, ok := s.ObjectIDOK(); ok {
-				o.Holds = append(o.Holds, ts)
-			}
-		}
+		o.complete(f)
 		n.Outsiders = append(n.Outsiders, o)
 	}
 	return n

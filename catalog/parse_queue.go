@@ -152,6 +152,31 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	return "", ""
 }
 
+// ProcessesIn returns the processes that wait in a lock document, and if it is held those that hold
+// it, whether or not it is understood.
+func ProcessesIn(raw bson.Raw, held bool) (named []string) {
+	doc := fieldsOf(raw)
+	var values []bson.RawValue
+	lines := []string{"waiters"}
+	if held {
+		values, lines = append(values, doc.lookup("process")), append(lines, "sharers")
+	}
+	for _, line := range lines {
+		list, _ := doc.lookup(line).ArrayOK() // nobody stands in what is no array, or a damaged one
+		parties, _ := list.Values()
+		for _, p := range parties {
+			party, _ := p.DocumentOK()
+			values = append(values, party.Lookup("process"))
+		}
+	}
+	for _, v := range values {
+		if process, ok := v.StringValueOK(); ok {
+			named = append(named, process)
+		}
+	}
+	return named
+}
+
 // complete fills in what only informs.
 func (p *Participant) complete(in fields) {
 	p.Who, _ = in.lookup("who").StringValueOK()

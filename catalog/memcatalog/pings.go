@@ -164,7 +164,7 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 	defer c.mu.Unlock()
 	named := map[string]bool{}
 	for _, raw := range c.locks {
-		for _, process := range processesIn(take(raw)) {
+		for _, process := range catalog.ProcessesIn(raw, holds(take(raw).get("state"), positive)) {
 			named[process] = true
 		}
 	}
@@ -178,38 +178,6 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 		}
 	}
 	return pruned, nil
-}
-
-// processesIn returns the processes that hold or wait in a lock document, whether or not it is
-// understood.
-func processesIn(doc fields) []string {
-	var values []bson.RawValue
-	lines := []string{"waiters"}
-	if holds(doc.get("state"), positive) {
-		values, lines = append(values, doc.get("process")), append(lines, "sharers")
-	}
-	for _, line := range lines {
-		list, ok := doc.get(line).ArrayOK()
-		if !ok {
-			continue
-		}
-		parties, err := list.Values()
-		if err != nil {
-			continue // damaged: it names nobody
-		}
-		for _, p := range parties {
-			if party, ok := p.DocumentOK(); ok {
-				values = append(values, take(party).get("process"))
-			}
-		}
-	}
-	var named []string
-	for _, v := range values {
-		if process, ok := v.StringValueOK(); ok {
-			named = append(named, process)
-		}
-	}
-	return named
 }
 
 // olderThan is the filter {field: {$lt: before}}, which only Dates match.

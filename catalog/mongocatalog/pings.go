@@ -199,38 +199,23 @@ func (c *Catalog) pruneBatch(
 	ctx context.Context, o operation, batch []string, before time.Time,
 ) (int, error) {
 	named := map[string]bool{}
-	note := func(v bson.RawValue) {
-		if process, ok := v.StringValueOK(); ok {
-			named[process] = true
-		}
-	}
-	parties := func(v bson.RawValue) {
-		list, _ := v.ArrayOK() // nobody stands in what is no array
-		values, _ := list.Values()
-		for _, v := range values {
-			party, _ := v.DocumentOK()
-			note(party.Lookup("process"))
-		}
-	}
 	reading := o
 	reading.collection = catalog.LocksCollection
-	read := func(filter bson.D, collect func(bson.Raw), fields ...string) error {
+	read := func(filter bson.D, held bool, fields ...string) error {
 		only := bson.D{}
 		for _, field := range fields {
 			only = append(only, bson.E{Key: field, Value: int32(1)})
 		}
-		return c.find(ctx, reading, c.locks, filter, options.Find().SetProjection(only), collect)
+		return c.find(ctx, reading, c.locks, filter, options.Find().SetProjection(only), func(raw bson.Raw) {
+			for _, process := range catalog.ProcessesIn(raw, held) {
+				named[process] = true
+			}
+		})
 	}
-	err := read(heldByAny(batch), func(raw bson.Raw) {
-		note(raw.Lookup("process"))
-		parties(raw.Lookup("sharers"))
-	}, "process", "sharers.process")
-	if err != nil {
-		return 0, err
+	err := read(heldByAny(batch), true, "process", "sharers.process")
+	if err == nil {
+		err = read(awaitedByAny(batch), false, "waiters.process")
 	}
-	err = read(awaitedByAny(batch), func(raw bson.Raw) {
-		parties(raw.Lookup("waiters"))
-	}, "waiters.process")
 	if err != nil {
 		return 0, err
 	}
