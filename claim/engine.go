@@ -62,7 +62,8 @@ type claimed struct {
 	row   rows.Row
 	s     *session
 	stage atomic.Int32
-	tries int // to end it; by whoever is ending it
+	tries int    // to end it; by whoever is ending it
+	leave func() // Close of the Manager need not wait for it any more; nil while a handler has it
 
 	mu      sync.Mutex    // guards renewed
 	renewed clock.Reading // when the claim, or the last renewal that was acknowledged, was sent
@@ -411,6 +412,9 @@ func judge(endings []rows.Ending, ends []outcome, left []rows.Row, matched int, 
 // finished says that a row is claimed no more.
 func (e *engine) finished(c *claimed) {
 	c.stage.Store(over)
+	if c.leave != nil {
+		c.leave()
+	}
 	e.vacate(1)
 	if c.s.gone(c.row.Mark.Batch) {
 		e.leave(c.s)

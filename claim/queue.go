@@ -180,8 +180,9 @@ func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, err
 // them before. A ctx that has ended gives it one command's time for that.
 //
 // When ctx ends first its error is returned. What is being given back goes on in the background.
-// While handlers still run the slot is kept, and with it their rows, until Close is called again,
-// or the Manager is closed.
+// While handlers still run the slot is kept, and with it their rows, until Close is called again.
+// Close of the Manager waits for handlers, too, and leaves the rows of those that run on after its
+// context to the takeover.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 func (e *engine) close(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/leading"
 	"mongodlm/internal/rows"
 )
 
@@ -21,6 +22,9 @@ const failurePause = time.Second
 
 // linger is how long a completion waits for others of its batch.
 const linger = 5 * time.Millisecond
+
+// locks is what distlock does for those who run functions under its locks.
+var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
 
 // A run is one call of Run.
 type run struct {
@@ -170,9 +174,15 @@ func (r *run) goesOn(err error) bool {
 // work handles rows one after the other.
 func (r *run) work() {
 	for c := r.todo.next(); c != nil; c = r.todo.next() {
+		leave := locks.Use(c.s.guard) // until its claim is ended, so that the row is not done twice
 		o, took := r.handled(c)
+		if !c.stage.CompareAndSwap(open, ending) { // the handler has ended it
+			leave()
+			r.todo.idle(took)
+			continue
+		}
+		c.leave = leave
 		switch {
-		case !c.stage.CompareAndSwap(open, ending): // the handler has ended it
 		case r.e.cfg.Batch > 1:
 			r.todo.ends(1)
 			r.ends <- o
@@ -212,13 +222,17 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	if c.row.Mark.Attempts > int64(r.e.cfg.MaxAttempts) { // it was rescued by another queue
 		return r.e.failure(c, errors.New(rows.GivenUp)), 0
 	}
-	if err := r.e.beginLate(ctx, c); err != nil {
+	err := r.e.beginLate(ctx, c)
+	if err == nil {
+		err = guard.Err() // it may have stopped meanwhile
+	}
+	if err != nil {
 		r.e.log.Warn().Err(err).Msg("a row that waited was not begun")
 		return back, 0
 	}
 	defer r.e.endWithLease(ctx, c, cancel)()
 	begun := r.e.clock.Now().Mono
-	err := r.safely(ctx, c)
+	err = r.safely(ctx, c)
 	took = max(r.e.clock.Now().Mono-begun, 1)
 	switch {
 	case err == nil:

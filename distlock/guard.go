@@ -57,7 +57,10 @@ type holding struct {
 
 	transacting chan struct{} // one element while a transaction is under way
 
-	mu      sync.Mutex    // guards guards and freed
+	mu      sync.Mutex    // guards guards, freed, uses and unused
+	caller  atomic.Int64  // the goroutine in which a function of Do runs under it; 0 for none
+	uses    int           // functions that run under it, see use
+	unused  chan struct{} // closed when there are none; nil when nobody waits for that
 	guards  int           // how many guards there are of it, see Reenter
 	freed   chan struct{} // closed when the release is done; nil before it begins
 	outcome error         // of the release, once freed is closed

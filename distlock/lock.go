@@ -99,7 +99,8 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 
 // Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context,
 // and releases, also when work panics. It joins the errors of work and of [TryGuard.Release]: nil
-// means that the lock was held for the whole of work, unless work released it. The release is
+// means that the lock was held for the whole of work, unless work released it. Close of the Manager
+// ends work's context and waits for work; what was lost or closed before is not begun. The release is
 // bounded by ctx, and by one command if ctx has ended by then.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
@@ -117,5 +118,11 @@ func (m *Manager) Do(ctx context.Context, name string,
 		defer stop()
 		err = errors.Join(err, guard.releaseWithin(back))
 	}()
+	done := guard.h.use()
+	defer done()
+	guard.h.caller.Store(goroutine())
+	if guard.Err() != nil {
+		return nil // the release says so
+	}
 	return work(guard.Context(), guard)
 }

@@ -223,6 +223,12 @@ func (m *Manager) closing() bool {
 // ended already it makes one try, within CommandTimeout. The error lists what may still be held,
 // until it is taken over. Calls under way return when it does. Closing again waits for the first
 // Close and returns nil.
+//
+// A lock under which a function runs, of [Manager.Do], of an election, a loop, a schedule or a
+// queue, is released when that has returned: its context ends when Close begins, and pings go on.
+// What still runs when ctx ends is named in the error, and its lock is left to the takeover: give
+// Close as long as it may take. A function of Do that calls Close gives its lock up at once. Of any
+// other guard only the caller knows whether the work is over: release it before.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -254,9 +260,11 @@ func (m *Manager) close(ctx context.Context) error {
 			h.end(ErrClosed)
 		}
 	}
-	m.releaseAll(ctx, holds)
+	used, free := inUse(holds)
+	m.releaseAll(ctx, free)
+	running := m.releaseInUse(ctx, used)
 	busy := m.owned.untilIdle(ctx) // attempts under way see closed and undo what they took
-	errs := []error{m.pinger.Close(ctx)}
+	errs := []error{running, m.pinger.Close(ctx)}
 	if busy != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", busy))
 	}

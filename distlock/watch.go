@@ -19,6 +19,7 @@ func init() {
 		Watch:        func(ctx context.Context, l *DistributedLock) iter.Seq2[*LockInfo, error] { return l.watch(ctx) },
 		RequestYield: func(ctx context.Context, l *DistributedLock, why string) error { return l.requestYield(ctx, why) },
 		PutFirst:     func(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error { return g.putFirst(ctx, waiter) },
+		Use:          func(g *TryGuard) func() { return g.h.use() },
 	})
 }
 

@@ -14,8 +14,8 @@
 // At most one [Leadership] of a name is trusted at any instant, under the assumptions of package
 // distlock. The function is called with a fence that is larger than that of every term before. Its
 // context ends when leadership does. Leadership is not given up before the function has returned:
-// not by [Election.Resign], not by [Election.Handover], not when the context of Run ends. Nothing
-// is called after a term.
+// not by [Election.Resign], not by [Election.Handover], not when the context of Run ends, and not by
+// Close of the Manager, which waits for the function. Nothing is called after a term.
 //
 // After a resignation the next in line leads by the very command that ends the term; a leader that
 // dies is replaced after the takeover time, as with any lock. What the others see of it is at most

@@ -93,6 +93,7 @@ func (t *term) lead(fn Func, clk clock.Clock) (err error) {
 	}()
 	forget := context.AfterFunc(t.ctx, func() { t.complain(clk) })
 	defer forget()
+	defer locks.Use(t.guard)() // Close of the Manager does not give leadership up before fn returns
 	inner, err := t.guard.Reenter()
 	if err != nil {
 		return nil // lost before it began: Release says so

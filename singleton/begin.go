@@ -60,8 +60,8 @@ type BegunSlot struct {
 // last is not begun.
 //
 // It returns when ctx ends. Errors: that of choose as it is; [ErrNotDue]; those of [RunSlots].
-// After three tries that the store does not answer, or when ctx ends first, the slot may have been
-// begun; then it runs nowhere. Three commands.
+// After three tries that the store does not answer, when ctx ends first, or when the guard is lost,
+// the slot may have been begun; then it runs nowhere. Three commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -78,6 +78,9 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	var err error
 	for range beginTries {
 		if slot, err = r.begin(within, t, slot, choose); err == nil {
+			if err = guard.Err(); err != nil {
+				break // it stopped until another holder may have begun the next one
+			}
 			return &BegunSlot{Time: slot, r: r, t: t}, nil
 		}
 		if slot.IsZero() {

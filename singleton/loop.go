@@ -118,7 +118,10 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 		return 0, err
 	}
 	t.due = t.read.Mono + l.Every + jitter(l.Jitter)
-	err = r.work(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
+	began, err := r.work(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
+	if !began {
+		return 0, nil
+	}
 	t.rounds++
 	now := r.clock.Now().Mono
 	if err != nil {

@@ -13,7 +13,11 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/leading"
 )
+
+// locks is what distlock does for those who run functions under its locks.
+var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
 
 // Pauses.
 const (
@@ -271,8 +275,13 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 }
 
 // work runs a round. Its context ends when the lock is lost, and when ctx has ended for the time to
-// drain. It returns when do does. A panic is an error.
-func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (err error) {
+// drain. It returns when do does. A panic is an error. It has not begun if the lock was lost between
+// the answer that said so and here: then another holder may have begun the next one.
+func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (began bool, err error) {
+	defer locks.Use(t.guard)() // Close of the Manager does not give the lock away before do returns
+	if t.guard.Err() != nil {
+		return false, nil
+	}
 	round, cancel := context.WithCancelCause(t.guard.Context())
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
@@ -283,11 +292,11 @@ func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) e
 	defer stop()
 	defer func() {
 		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: string(debug.Stack())}
+			began, err = true, &PanicError{Value: value, Stack: string(debug.Stack())}
 			r.log.Error().Err(err).Msg("round panicked")
 		}
 	}()
-	return do(round)
+	return true, do(round)
 }
 
 // ending is what every round that ends writes.

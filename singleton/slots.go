@@ -205,7 +205,10 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 // run does the work of a slot that was begun, and records its end.
 func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
-	err := r.work(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })
+	began, err := r.work(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })
+	if !began {
+		return nil
+	}
 	if err != nil {
 		r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).Msg("round failed")
 	}

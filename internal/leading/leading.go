@@ -1,5 +1,6 @@
-// Package leading is the seam between distlock and election: what only elections ask of a lock, and
-// what distlock therefore does not export.
+// Package leading is the seam between distlock and the packages that run functions under its locks:
+// what only elections, loops, schedules and queues ask of a lock, and what distlock therefore does
+// not export.
 package leading
 
 import (
@@ -46,6 +47,10 @@ type Seam[Lock, Guard, Info any] struct {
 	// Errors: those of the guard's Err; ErrNotInLine; ErrBadOption for a guard that is shared or a
 	// permit; ErrOutcomeUnknown: put it first again; ErrUnavailable; *MalformedError; *LostError.
 	PutFirst func(ctx context.Context, guard Guard, waiter bson.ObjectID) error
+	// Use says that a function is about to run under a guard, until done is called: Close of the
+	// Manager ends the guard, waits for the function within its context, and does not release the
+	// lock before. Ask the guard's Err after Use, and begin nothing unless it is nil. No I/O.
+	Use func(guard Guard) (done func())
 }
 
 var provided any // a Seam; set while package distlock is initialized, and not changed

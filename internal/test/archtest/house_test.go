@@ -104,8 +104,8 @@ func TestImports_PointOneWay(t *testing.T) {
 		"distlock/history":    {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
 		"election":            {"catalog", "distlock", "internal/clock", "internal/leading"},
 		"internal/rows":       {"catalog"}, // no locks, no clocks
-		"claim":               {"distlock", "internal/clock", "internal/rows"},
-		"singleton":           {"catalog", "distlock", "internal/clock"},
+		"claim":               {"distlock", "internal/clock", "internal/leading", "internal/rows"},
+		"singleton":           {"catalog", "distlock", "internal/clock", "internal/leading"},
 		"adapters/gocron":     {"distlock", "singleton"},
 		"adapters/prometheus": {"catalog", "distlock"},
 		"adapters/otel":       {"distlock"},

@@ -255,7 +255,8 @@ func (u *User) ReleaseAll(held []*Held) {
 	}
 }
 
-// Do acquires a lock, works under it for d and releases it, all in one call.
+// Do acquires a lock, works under it for d and releases it, all in one call. Its function ends with
+// its context, since Close waits for it; the work of a plain guard minds no context.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -263,9 +264,14 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	u.p.w.judge.begin(u.p, u.label, a)
 	var h *Held
 	called := time.Duration(0)
-	err := u.m.Do(ctx, name, func(_ context.Context, g *distlock.TryGuard) error {
+	err := u.m.Do(ctx, name, func(ctx context.Context, g *distlock.TryGuard) error {
 		h = u.end(a, how, g, nil)
-		u.Work(h, d)
+		for range writes {
+			if !clock.Sleep(u.p.Clock, d/writes, ctx.Done()) || g.Err() != nil {
+				break
+			}
+			u.Write(h)
+		}
 		called = u.p.w.Now()
 		return nil
 	}, u.options(how)...)
@@ -289,10 +295,12 @@ func (u *User) Twice(h *Held) {
 	}
 }
 
+// writes is how often work writes to what its lock protects.
+const writes = 4
+
 // Work holds a lock for d and writes now and then to what it protects, as long as the guard is
 // trusted. It reports whether the guard was trusted to the end.
 func (u *User) Work(h *Held, d time.Duration) bool {
-	const writes = 4
 	for range writes {
 		if !u.Sleep(d/writes) || h.guard.Err() != nil {
 			return false

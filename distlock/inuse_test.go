@@ -1,0 +1,142 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/test/fault"
+)
+
+// whileClosing runs Do in a process that is closed after 2 s, with a context of so much, while
+// another process waits for the lock. Work ends so much later than its context.
+func whileClosing(t *testing.T, w *world, within, work time.Duration) (p *proc, told, closed, did, next time.Duration,
+	closing, doing error) {
+	t.Helper()
+	p, b := w.start(nil), w.start(nil)
+	plain := p.mustTry("plain")
+	start := time.Now()
+	began, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		doing = p.Do(context.Background(), "a", func(ctx context.Context, g *distlock.TryGuard) error {
+			close(began)
+			<-ctx.Done()
+			told = time.Since(start)
+			wantErr(t, context.Cause(ctx), distlock.ErrClosed)
+			wantErr(t, g.Err(), distlock.ErrClosed)
+			time.Sleep(work)
+			return nil
+		})
+		did = time.Since(start)
+	}()
+	<-began
+	got := make(chan struct{})
+	go func() {
+		defer close(got)
+		g, err := b.Lock("a").Lock(context.Background())
+		if next = time.Since(start); err != nil {
+			t.Error(err)
+		}
+		_ = g.Release()
+	}()
+	time.Sleep(2 * time.Second)
+	freed := make(chan time.Duration, 1)
+	go func() {
+		g, err := b.Lock("plain").Lock(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		freed <- time.Since(start)
+		_ = g.Release()
+	}()
+	synctest.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	closing = p.Close(ctx)
+	closed = time.Since(start)
+	<-over
+	<-got
+	if at := <-freed; at != 2*time.Second {
+		t.Errorf("a guard in whose hands nothing runs was freed after %v, want at once", at)
+	}
+	_ = plain.Release()
+	return p, told, closed, did, next, closing, doing
+}
+
+// It tries to break: Close gives nobody a lock under which a function of Do still runs. It waits,
+// the heartbeat goes on, and the lock is another's the moment at which the function has returned.
+func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const work = 40 * time.Minute
+		p, told, closed, did, next, closing, doing := whileClosing(t, w, time.Hour, work)
+		const end = 2*time.Second + work
+		if told != 2*time.Second || closed != end || did != end || next != end {
+			t.Errorf("told at %v, Close returned at %v, Do at %v, the next held it at %v; want 2s and three times %v",
+				told, closed, did, next, end)
+		}
+		if closing != nil {
+			t.Errorf("Close: %v", closing)
+		}
+		wantErr(t, doing, distlock.ErrClosed)
+		if n := p.store.Count(fault.Ping); n < 75 {
+			t.Errorf("%d pings while the function ran for %v", n, work)
+		}
+	})
+}
+
+// It tries to break: Close returns within its context although a function does not, says which lock
+// stays held, and leaves it to the takeover: nobody has it before the takeover time has passed since
+// the last ping, whether the function returns in between or not.
+func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
+	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				_, told, closed, did, next, closing, doing := whileClosing(t, w, 10*time.Second, work)
+				if told != 2*time.Second || closed != 12*time.Second || did != 2*time.Second+work {
+					t.Errorf("told at %v, Close returned at %v, Do at %v", told, closed, did)
+				}
+				if next < 15*time.Minute || next > 17*time.Minute {
+					t.Errorf("the next held it at %v, want the takeover time after the last ping", next)
+				}
+				wantErr(t, closing, context.DeadlineExceeded)
+				if text := fmt.Sprint(closing); !strings.Contains(text, `"a"`) || strings.Contains(text, `"plain"`) {
+					t.Errorf("Close says %q, want the lock named that stays held, and no other", text)
+				}
+				wantErr(t, doing, distlock.ErrClosed)
+			})
+		})
+	}
+}
+
+// It tries to break: a Do whose lock was freed by Close before its function began calls nothing.
+func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(func(c *distlock.Config) {
+			c.Observer = observerFunc(func(e distlock.Event) {
+				if e.Kind == distlock.EventAcquired { // the reply is there, the function has not begun
+					time.Sleep(time.Second)
+				}
+			})
+		})
+		done := make(chan error, 1)
+		go func() {
+			done <- p.Do(context.Background(), "a", func(context.Context, *distlock.TryGuard) error {
+				t.Error("called")
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, distlock.ErrClosed) {
+			t.Errorf("Do: %v", err)
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package election_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/distlock"
+)
+
+// It tries to break: a Manager that is closed while its leader's function still runs gives leadership
+// up when that has returned, and not before; if it does not return within the context of Close, the
+// lock stays held, Close says which, and it is the takeover's.
+func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
+	for how, c := range map[string]struct{ within, work, least, most time.Duration }{
+		"within its context": {time.Hour, 20 * time.Minute, 20 * time.Minute, 20 * time.Minute},
+		"beyond it":          {3 * time.Second, 10 * time.Second, takeoverTime, takeoverTime + 2*time.Minute},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, b := w.stand(w.start()), w.stand(w.start())
+				l := a.wantLeader()
+				time.Sleep(2 * time.Second)
+				closing := time.Now()
+				context.AfterFunc(l.ctx, func() {
+					if at := time.Since(closing); at != 0 {
+						t.Errorf("the function is told %v after Close began", at)
+					}
+					time.Sleep(c.work)
+					l.finish <- nil
+				})
+				ctx, cancel := context.WithTimeout(context.Background(), c.within)
+				defer cancel()
+				err := a.p.Close(ctx)
+				if took := time.Since(closing); took != min(c.within, c.work) || (err == nil) != (c.work < c.within) ||
+					err != nil && !strings.Contains(err.Error(), `"`+name+`"`) {
+					t.Errorf("Close took %v: %v", took, err)
+				}
+				next := b.wantLeader().obey()
+				if after := time.Since(closing); after < c.least || after > c.most {
+					t.Errorf("another leads %v after Close began, want %v", after, c.least)
+				}
+				if f := next.leader.Fence(); f != l.leader.Fence()+1 {
+					t.Errorf("fence %d after %d", f, l.leader.Fence())
+				}
+				wantErr(t, context.Cause(l.ctx), distlock.ErrClosed)
+				<-a.over
+				wantErr(t, a.err, distlock.ErrClosed)
+				synctest.Wait()
+			})
+		})
+	}
+}
