@@ -17,8 +17,9 @@
 // not by [Election.Resign], not by [Election.Handover], not when the context of Run ends, and not by
 // Close of the Manager, which waits for the function. Nothing is called after a term.
 //
-// After a resignation the next in line leads by the very command that ends the term; a leader that
-// dies is replaced after the takeover time, as with any lock. What the others see of it is at most
+// After a resignation the next in line leads by the very command that ends the term. A candidate
+// that has missed two pings is passed over; one that died later, and a leader that dies, are
+// replaced after the takeover time, as with any lock. What the others see of it is at most
 // one reading old, see [Election.Observe].
 //
 // # What the function must do

@@ -51,11 +51,12 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 // reached is waited for. It gives leadership up when fn has returned, and not before; a fn that
 // still runs half of Config.Margin after its context has ended is logged once. An error of fn is
 // logged, and the candidate stands again after a pause, see [Backoff]; a panic in fn is a
-// *[PanicError].
+// *[PanicError], whose stack is logged, too.
 //
-// It returns the cause of ctx once that has ended and fn has returned, joined with what fn returned
-// if that is something else; with [Once] nil or what ended the term wrongly: the error of fn, a
-// *distlock.LostError, a *distlock.ReleaseError. Other errors end it at once: [ErrMode],
+// It returns nil once ctx has ended and fn has returned, or the error of fn in the last term; that
+// it was told to end is none. With [Once] it returns what ended the term wrongly: the error of fn, a
+// *distlock.LostError, a *distlock.ReleaseError; and the cause of ctx when that ended before the
+// term. Other errors end it at once, joined with that of fn in the last term: [ErrMode],
 // [ErrRunning], [distlock.ErrBadOption], [distlock.ErrBadName], [distlock.ErrClosed], and what
 // makes waiting hopeless, see [distlock.DistributedLock.Lock].
 //
@@ -69,7 +70,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 		return fmt.Errorf("%w: the function given to Run is nil", distlock.ErrBadOption)
 	}
 	if err := e.usable(ctx); err != nil {
-		return err
+		return o.ending(ctx, err, nil)
 	}
 	if !e.begin() {
 		return e.failed("stand in", ErrRunning)
@@ -79,36 +80,46 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 		return err
 	}
 	clk := clock.From(ctx)
+	var last error // of fn in the last term
 	for failures := 0; ; {
 		guard, err := e.lock().Lock(ctx, distlock.Why(o.metadata), distlock.Label(label))
 		if err != nil {
-			return e.failed("stand in", err)
+			return o.ending(ctx, e.failed("stand in", errors.Join(err, last)), last)
 		}
 		t := newTerm(e, guard)
-		err = t.lead(fn, clk)
-		switch {
-		case o.once:
-			return err
-		case ctx.Err() != nil:
-			return e.failed("stand in", errors.Join(context.Cause(ctx), err))
-		case errors.Is(err, distlock.ErrClosed):
-			return err
-		case t.told != nil:
-			failures = 0
-			continue
-		case err != nil:
-			failures++
-		default:
+		failed, released := t.lead(fn, clk)
+		if err, last = errors.Join(failed, released), nil; failed != nil {
+			last = e.failed("lead", failed)
+		}
+		if failures++; err == nil || t.told != nil {
 			failures = 0
 		}
 		pause := o.pause(failures)
-		if err != nil {
+		if failed != nil || err != nil && t.told == nil {
 			e.log(err).Int("failures", failures).Dur("pause", pause).Msg("a term ended with an error")
 		}
-		if !clock.Sleep(clk, pause, ctx.Done()) {
-			return e.failed("stand in", errors.Join(context.Cause(ctx), err))
+		switch {
+		case o.once:
+			return err
+		case ctx.Err() != nil && errors.Is(released, distlock.ErrReleaseFailed):
+			return errors.Join(last, released)
+		case ctx.Err() != nil:
+			return last
+		case errors.Is(released, distlock.ErrClosed):
+			return errors.Join(last, released)
+		case t.told == nil && !clock.Sleep(clk, pause, ctx.Done()):
+			return last
 		}
 	}
+}
+
+// ending is what Run returns when it cannot go on because of err: where that is the end of ctx, the
+// error of the last term if any, but for who wants one term and had none.
+func (o options) ending(ctx context.Context, err, last error) error {
+	if ctx != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !o.once {
+		return last
+	}
+	return err
 }
 
 // worthStopping reports whether the first look says that there is no sense in standing. What may

@@ -79,8 +79,9 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 }
 
 // lead calls the function and gives leadership up when it has returned, or has ended its goroutine.
-// An error of the function that only says that it was told to end is none.
-func (t *term) lead(fn Func, clk clock.Clock) (err error) {
+// An error of the function that only says that it was told to end is none. released is that of
+// giving leadership up.
+func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.setTerm(t)
 	defer close(t.done)
 	defer func() { // whatever fn does, the lock is given back
@@ -89,26 +90,26 @@ func (t *term) lead(fn Func, clk clock.Clock) (err error) {
 		t.finish()
 		t.work.Wait()
 		t.outcome = t.guard.Release()
-		err = errors.Join(err, t.outcome)
+		released = t.outcome
 	}()
 	forget := context.AfterFunc(t.ctx, func() { t.complain(clk) })
 	defer forget()
 	defer locks.Use(t.guard)() // Close of the Manager does not give leadership up before fn returns
 	inner, err := t.guard.Reenter()
 	if err != nil {
-		return nil // lost before it began: Release says so
+		return nil, nil // lost before it began: Release says so
 	}
 	if t.ctx.Err() != nil {
 		_ = inner.Release() // no I/O, and Run's own says more
-		return nil
+		return nil, nil
 	}
 	defer inner.Release() // not the last one: no I/O
-	err = t.call(fn, &Leadership{TryGuard: inner, term: t})
-	if t.ctx.Err() != nil && (errors.Is(err, context.Canceled) ||
-		errors.Is(err, context.Cause(t.ctx))) {
-		return nil
+	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})
+	if t.ctx.Err() != nil && (errors.Is(failed, context.Canceled) ||
+		errors.Is(failed, context.Cause(t.ctx))) {
+		return nil, nil
 	}
-	return err
+	return failed, nil
 }
 
 // call calls the function in this goroutine.
@@ -182,5 +183,10 @@ func (t *term) heed() {
 
 func (e *Election) log(err error) *zerolog.Event {
 	log := e.manager.Config().Logger
-	return log.Warn().Str("election", e.printable()).AnErr("cause", err)
+	event := log.Warn().Str("election", e.printable()).AnErr("cause", err)
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		event = event.Str("stack", panicked.Stack)
+	}
+	return event
 }

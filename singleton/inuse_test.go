@@ -1,12 +1,16 @@
 package singleton_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/test/fault"
@@ -145,6 +149,25 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 				b.stop()
 				if err := errors.Join(<-one, <-other); err != nil {
 					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: whoever reads the log finds where a round panicked.
+func TestRound_Panics_TheStackIsLogged(t *testing.T) {
+	for _, kind := range []string{"loop", "slots"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var log bytes.Buffer
+				p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) })
+				ended := running(p, kind, func(context.Context, *distlock.TryGuard) error { panic("bang") })
+				time.Sleep(15 * time.Minute)
+				p.stop()
+				wantErr(t, <-ended, nil)
+				if text := log.String(); !strings.Contains(text, "bang") || !strings.Contains(text, "inuse_test.go") {
+					t.Errorf("the log says %s", text)
 				}
 			})
 		})

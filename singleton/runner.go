@@ -292,8 +292,9 @@ func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) e
 	defer stop()
 	defer func() {
 		if value := recover(); value != nil {
-			began, err = true, &PanicError{Value: value, Stack: string(debug.Stack())}
-			r.log.Error().Err(err).Msg("round panicked")
+			stack := string(debug.Stack())
+			began, err = true, &PanicError{Value: value, Stack: stack}
+			r.log.Error().Err(err).Str("stack", stack).Msg("round panicked")
 		}
 	}()
 	return true, do(round)

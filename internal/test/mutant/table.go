@@ -183,11 +183,11 @@ var all = []Mistake{
 		Schedule: "a job with a lease hangs", Rule: "I7"},
 	// From here on: what is built on the lock.
 	{Name: "leadership ends with the context, not with the function", File: "election/term.go",
-		Old: "	err = t.call(fn, &Leadership{TryGuard: inner, term: t})\n",
+		Old: "	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})\n",
 		New: `	done := make(chan error, 1)
 	go func() { done <- t.call(fn, &Leadership{TryGuard: inner, term: t}) }()
 	select {
-	case err = <-done:
+	case failed = <-done:
 	case <-t.ctx.Done():
 	}
 `,

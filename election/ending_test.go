@@ -1,0 +1,110 @@
+package election_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/distlock"
+	"mongodlm/election"
+)
+
+// It tries to break: who stops Run gets nil, at every stage of it, as from the Run of singleton and
+// of claim, and also when the function says that its context has ended.
+func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start()
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("enough"))
+		fn := func(ctx context.Context, _ *election.Leadership) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		wantErr(t, election.Run(ended, p.Manager, name, fn), nil)
+		if err := election.Run(ended, p.Manager, name, fn, election.Once()); err == nil {
+			t.Error("who wants one term and had none is told that all is well")
+		}
+		leads, waits := w.stand(p), w.stand(w.start())
+		leads.wantLeader().obey()
+		wantErr(t, waits.quit(), nil)
+		wantErr(t, leads.quit(), nil)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Hour, func() { cancel(errors.New("a signal")) })
+		wantErr(t, election.Run(ctx, p.Manager, name, fn), nil)
+		rests := w.stand(p, election.Backoff(time.Hour, time.Hour))
+		rests.wantLeader().finish <- nil
+		synctest.Wait()
+		wantErr(t, rests.quit(), nil)
+	})
+}
+
+// It tries to break: what went wrong in the function is in the log, with the stack of a panic, and
+// in what Run returns, however the term ended: by itself, by Resign, or with the context of Run. A
+// term without an error forgets it.
+func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
+	failure := errors.New("disk full")
+	for how, end := range map[string]func(r *run){
+		"by itself": func(*run) {},
+		"resigned": func(r *run) {
+			go func() { _ = r.e.Resign(context.Background()) }()
+			synctest.Wait()
+		},
+		"context": func(r *run) { r.cancel() },
+	} {
+		for _, panics := range []bool{false, true} {
+			t.Run(how, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					var log bytes.Buffer
+					p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) })
+					r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}), gone: make(chan struct{})}
+					ctx, cancel := context.WithCancel(t.Context())
+					r.cancel = cancel
+					began, go1 := make(chan struct{}, 10), make(chan error)
+					go func() {
+						defer close(r.over)
+						r.err = r.e.Run(ctx, func(context.Context, *election.Leadership) error {
+							began <- struct{}{}
+							err := <-go1
+							if err != nil && panics {
+								panic(err)
+							}
+							return err
+						}, election.Backoff(time.Minute, time.Minute))
+					}()
+					<-began
+					go1 <- nil
+					<-began
+					end(r)
+					go1 <- failure
+					time.Sleep(time.Second)
+					if text := log.String(); !strings.Contains(text, "disk full") ||
+						panics && !strings.Contains(text, "ending_test.go") {
+						t.Errorf("the log says %s", text)
+					}
+					if how == "resigned" { // it leads again
+						<-began
+						cancel()
+						go1 <- nil
+						if <-r.over; r.err != nil {
+							t.Errorf("after a good term: %v", r.err)
+						}
+						return
+					}
+					cancel()
+					<-r.over
+					var panicked *election.PanicError
+					if panics && (!errors.As(r.err, &panicked) || !strings.Contains(panicked.Stack, "ending_test.go")) ||
+						!panics && !errors.Is(r.err, failure) || errors.Is(r.err, context.Canceled) {
+						t.Errorf("Run returned %v", r.err)
+					}
+				})
+			})
+		}
+	}
+}
