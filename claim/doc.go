@@ -51,6 +51,9 @@
 // An operator may set state to "ready", or remove the field, at any time: a worker that has the row
 // learns it from its completion.
 //
+// A document in which it is something else than a document, null included, is no row. A row that the
+// server refuses to change is set aside, and the rest goes on, see [Counts].
+//
 // # Attempts
 //
 // What counts is that a handler began. Rows that wait for a worker when their process dies are rescued

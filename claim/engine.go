@@ -52,9 +52,13 @@ type engine struct {
 	spread   int // how many batches of rows to choose from
 	dueNext  clock.Reading
 	due      bool // dueNext is set
-	bad      map[string]bson.RawValue
+	asides   map[string]aside
+	owed     []outcome       // ends of claims that the server refuses
 	told     map[string]bool // odd rows and slots that were logged
 	streamed bool            // a change stream wakes
+
+	inBatches bool   // the server claims no single row here, until the next Tend
+	notice    notice // of the goroutine that tends, and of Close
 }
 
 // A claimed is a row and the claim of it.
@@ -63,6 +67,7 @@ type claimed struct {
 	s     *session
 	stage atomic.Int32
 	tries int    // to end it; by whoever is ending it
+	owed  bool   // its end is; by whoever is ending it
 	leave func() // Close of the Manager need not wait for it any more; nil while a handler has it
 
 	mu      sync.Mutex    // guards renewed
@@ -85,7 +90,7 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.Queue,
 		locks: m.Config().Database, clock: clock.From(ctx), limit: m.Config().CommandTimeout,
 		entering: make(chan struct{}, 1),
-		woken:    make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, bad: map[string]bson.RawValue{},
+		woken:    make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, asides: map[string]aside{},
 		told: map[string]bool{}}
 	e.log = cfg.Logger.With().Str("queue", cfg.Queue).Logger()
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -175,6 +180,7 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 	if s.got(c.Batch, len(found)) {
 		e.leave(s)
 	}
+	e.restore(found)
 	for _, row := range found {
 		got = append(got, &claimed{row: row, s: s, renewed: sent})
 	}
@@ -182,20 +188,38 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 }
 
 func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]rows.Row, error) {
-	if n == 1 {
+	e.mu.Lock()
+	one := n == 1 && !e.inBatches
+	e.mu.Unlock()
+	var refused *rows.RefusedError
+	if one {
 		found, err := e.markOne(ctx, c)
 		if found != nil {
 			return []rows.Row{*found}, err
 		}
-		var denied *distlock.PrivilegeError
-		if err == nil || ctx.Err() != nil || errors.As(err, &denied) {
-			return nil, err
-		}
-		if refused := e.sortOut(ctx); !refused { // it is not for a malformed row
+		if !errors.As(err, &refused) {
 			return nil, err
 		}
 	}
-	return e.markBatch(ctx, c, n, as)
+	var err error
+	for range mostBatch {
+		var got []rows.Row
+		got, err = e.markBatch(ctx, c, n, as)
+		if !errors.As(err, &refused) {
+			if one && len(got) > 0 { // a sharded collection: it is not a row that is refused
+				e.mu.Lock()
+				e.inBatches = true
+				e.mu.Unlock()
+			}
+			return got, err
+		}
+		one = false
+		e.setAside(refused.Rows)
+		if len(got) > 0 {
+			return got, nil
+		}
+	}
+	return nil, err
 }
 
 func (e *engine) markOne(ctx context.Context, c rows.Claim) (*rows.Row, error) {
@@ -204,17 +228,9 @@ func (e *engine) markOne(ctx context.Context, c rows.Claim) (*rows.Row, error) {
 	return e.store.MarkOne(ctx, c, e.without())
 }
 
-// sortOut looks for malformed rows among the first and reports whether there are any.
-func (e *engine) sortOut(ctx context.Context) bool {
-	ctx, done := e.command(ctx)
-	defer done()
-	_, bad, err := e.store.Candidates(ctx, firstSlots, 0, e.without())
-	e.exclude(bad)
-	return err == nil && len(bad) > 0
-}
-
 // markBatch reads candidates, claims those that are still ready, and reads which those are: three
-// commands. Processes that meet at the same rows choose from more.
+// commands. Processes that meet at the same rows choose from more. With a *rows.RefusedError it
+// returns what it has got of the others.
 func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) ([]rows.Row, error) {
 	ctx, done := context.WithTimeout(ctx, 3*e.limit)
 	defer done()
@@ -226,6 +242,9 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) 
 		found, bad, err = e.store.Candidates(ctx, n, 0, e.without())
 	}
 	e.exclude(bad)
+	if err == nil && len(found) == 0 && len(bad) > 0 {
+		return nil, &rows.RefusedError{} // there are others behind them
+	}
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -239,10 +258,15 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) 
 	for i, row := range found {
 		ids[i] = row.ID
 	}
-	if err := e.store.Mark(ctx, ids, c); err != nil {
-		return nil, err
+	var refused *rows.RefusedError
+	marking := e.store.Mark(ctx, ids, c)
+	if marking != nil && !errors.As(marking, &refused) {
+		return nil, marking
 	}
 	got, err := e.store.Marked(ctx, ids, c)
+	if err == nil {
+		err = marking
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	const most = 32
@@ -256,9 +280,6 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) 
 
 func rescued(row rows.Row) bool { return row.Mark.Rescued }
 
-// mostBad is how many malformed rows are left out of the questions for rows.
-const mostBad = 100
-
 // tellOnce reports whether something is to be told: it has not been yet.
 func (e *engine) tellOnce(what string) bool {
 	e.mu.Lock()
@@ -268,32 +289,6 @@ func (e *engine) tellOnce(what string) bool {
 	}
 	e.told[what] = true
 	return true
-}
-
-// exclude leaves malformed rows out, and tells of each once.
-func (e *engine) exclude(bad []rows.Malformed) {
-	for _, one := range bad {
-		if e.tellOnce("row " + rows.Key(one.ID)) {
-			e.log.Warn().Err(&one).Msg("row is not understood and left alone")
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, one := range bad {
-		key := rows.Key(one.ID)
-		if len(e.bad) < mostBad {
-			e.bad[key] = one.ID
-		}
-	}
-}
-
-func (e *engine) without() (ids []bson.RawValue) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, id := range e.bad {
-		ids = append(ids, id)
-	}
-	return ids
 }
 
 // An outcome is how a claim ends.
@@ -354,6 +349,7 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	ctx, done := context.WithTimeout(ctx, 2*e.limit)
 	defer done()
 	matched, err := e.store.Finish(ctx, endings)
+	refusals := e.refusals(ends, &err)
 	var left []rows.Row
 	if err == nil && matched < len(ends) {
 		ids := make([]bson.RawValue, len(ends))
@@ -373,12 +369,42 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 		judge(endings, ends, left, matched, errs)
 	}
 	for i, o := range ends {
+		if refusal := refusals[rows.Key(o.c.row.ID)]; refusal != nil && errs[i] != nil && still(left, endings[i]) {
+			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w: %w", rows.Text(o.c.row.ID), errRefused, refusal)
+			continue
+		}
 		if errs[i] == nil && endings[i].To == rows.Retrying {
 			e.dueAt(endings[i].NotBefore)
 		}
 		e.finished(o.c)
 	}
 	return errs
+}
+
+// refusals are the reasons for which the server did not end some of the claims. The others it may
+// have ended without counting them.
+func (e *engine) refusals(ends []outcome, err *error) map[string]error {
+	var refused *rows.RefusedError
+	if !errors.As(*err, &refused) {
+		return nil
+	}
+	*err = nil
+	e.setAside(refused.Rows)
+	reasons := map[string]error{}
+	for _, one := range refused.Rows {
+		reasons[rows.Key(one.ID)] = one.Err
+	}
+	for _, o := range ends {
+		o.c.tries++
+	}
+	return reasons
+}
+
+// still reports whether a row is claimed as before.
+func still(left []rows.Row, end rows.Ending) bool {
+	return slices.ContainsFunc(left, func(row rows.Row) bool {
+		return rows.Key(row.ID) == rows.Key(end.ID) && row.Mark.State == rows.Claimed && row.Mark.Batch == end.Batch
+	})
 }
 
 // judge says of each row whether its claim was ended by us. A document that is gone was removed by
@@ -415,7 +441,9 @@ func (e *engine) finished(c *claimed) {
 	if c.leave != nil {
 		c.leave()
 	}
-	e.vacate(1)
+	if !c.owed {
+		e.vacate(1)
+	}
 	if c.s.gone(c.row.Mark.Batch) {
 		e.leave(c.s)
 	}

@@ -42,6 +42,15 @@ func (e *ConfigError) Error() string {
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
+// badQuery marks the refusal of a query as one of the configuration.
+func badQuery(err error) error {
+	var query *rows.QueryError
+	if errors.As(err, &query) {
+		return fmt.Errorf("%w: Filter or Sort: %w", ErrConfig, err)
+	}
+	return err
+}
+
 const noContext = "the context is nil; pass context.Background()"
 
 // usable refuses a context with which nothing can be done.

@@ -17,10 +17,15 @@ type Queue[T any] struct{ e *engine }
 
 // Counts are the rows of a queue by state. One whose field cannot be understood may count as ready,
 // or not at all.
-type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
+type Counts struct {
+	Ready, Claimed, Retrying, Dead, Done int64
+	// Refused is how many of them this process has set aside because the server refuses to change
+	// them, by a validator or by their size. They are tried again after a minute, or up to an hour.
+	Refused int64
+}
 
 // New checks the configuration and makes sure of the indexes: {claim.state, claim.notBefore}, and,
-// with Sort, {claim.state, ...Sort}. Two commands when they are there. Documents that are no rows
+// with Sort, {claim.state, ...Sort}. Three commands when they are there. Documents that are no rows
 // are read past: with many of them give the collection an index of your own on Filter's fields and
 // claim.state. Nothing runs in the background before the first row is claimed. Close the queue
 // before the Manager.
@@ -28,7 +33,8 @@ type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
 // The Manager's database may be on another server than the collection.
 //
 // Errors: a *ConfigError with every contradiction; a *distlock.PrivilegeError that names the
-// missing privilege, with the command that creates the index for somebody who may.
+// missing privilege, with the command that creates the index for somebody who may; ErrConfig when
+// the server refuses Filter or Sort, which it is asked once.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	cfg = cfg.withDefaults()
@@ -59,12 +65,15 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	if err := store.Prepare(preparing); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
+	if _, _, err := store.Candidates(preparing, 1, 0, nil); err != nil {
+		return nil, fmt.Errorf("claim: %w", badQuery(err))
+	}
 	return q, nil
 }
 
 // Run claims rows and gives each to handle, Workers at a time, until ctx ends; then it gives back
 // what was not begun, and returns when all handlers have. It returns nil then, an error when going
-// on is hopeless: a missing privilege, a closed Manager. One Run at a time.
+// on is hopeless: a missing privilege, a closed Manager, a query that the server refuses. One Run at a time.
 //
 // The handler's context ends with ctx, and when the process loses its slot. What handle returns
 // ends the claim: nil is done, an error is a failure, as is a panic, and an error after its context
@@ -157,6 +166,7 @@ func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	ctx, done := context.WithTimeout(ctx, 5*q.e.limit)
 	defer done()
 	c, err := q.e.store.Count(ctx)
+	c.Refused, _ = q.e.refused()
 	return Counts(c), err
 }
 
@@ -248,9 +258,13 @@ func (e *engine) undo(ctx context.Context, u *undoing) {
 	}
 	e.now, e.retired = nil, map[*session]struct{}{}
 	e.mu.Unlock()
+	if e.notice.guard != nil {
+		e.release(&session{guard: e.notice.guard, slot: e.slot(e.prefix + ":refused")})
+	}
 	for _, s := range sessions {
 		limited, done := e.command(ctx)
-		if _, err := e.store.GiveBack(limited, s.guard.Session(), nil); err != nil && u.err == nil {
+		_, err := e.store.GiveBack(limited, s.guard.Session(), nil)
+		if err = e.tidied(0, err); err != nil && u.err == nil {
 			u.err = fmt.Errorf("claim: give rows back, others will rescue them: %w", err)
 		}
 		done()

@@ -85,7 +85,7 @@ func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed)
 	close(r.ends)
 	completer.Wait()
 	if cause := context.Cause(r.ctx); ctx.Err() == nil && hopeless(cause) {
-		return cause
+		return badQuery(cause)
 	}
 	return nil
 }
@@ -93,7 +93,8 @@ func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed)
 // hopeless reports whether an error will not go away by waiting.
 func hopeless(err error) bool {
 	var denied *distlock.PrivilegeError
-	return errors.Is(err, distlock.ErrClosed) || errors.As(err, &denied)
+	var query *rows.QueryError
+	return errors.Is(err, distlock.ErrClosed) || errors.As(err, &denied) || errors.As(err, &query)
 }
 
 // feed claims rows as long as they are wanted. The first of several looks for rows when there are
@@ -322,6 +323,8 @@ func (r *run) end(ends []outcome) {
 			case o.c.s.err() != nil:
 				e.log.Warn().Err(err).Msg("the end of a claim is left to those who rescue rows")
 				e.finished(o.c)
+			case errors.Is(err, errRefused):
+				e.owe(o)
 			default:
 				again = append(again, o)
 			}

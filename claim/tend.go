@@ -67,7 +67,7 @@ func (e *engine) tendOnce(ctx context.Context) error {
 		e.retire(s)
 	}
 	e.mu.Lock()
-	clear(e.bad) // an operator may have repaired them
+	e.inBatches = false
 	old := slices.Collect(maps.Keys(e.retired))
 	e.mu.Unlock()
 	var errs []error
@@ -77,7 +77,8 @@ func (e *engine) tendOnce(ctx context.Context) error {
 	if s := e.current(); s != nil && s.err() == nil { // else the next claim begins one
 		errs = append(errs, e.tidy(ctx, s), e.exorcise(ctx, s))
 	}
-	return errors.Join(errs...)
+	e.payOwed(ctx)
+	return errors.Join(append(errs, e.notify(ctx))...)
 }
 
 // tidy makes rows ready that are due or that earlier holders of the slot had.
@@ -88,6 +89,11 @@ func (e *engine) tidy(ctx context.Context, s *session) error {
 }
 
 func (e *engine) tidied(n int, err error) error {
+	var refused *rows.RefusedError
+	if errors.As(err, &refused) { // the others are as they should be
+		e.setAside(refused.Rows)
+		n, err = 1, nil
+	}
 	if n > 0 {
 		signal(e.woken)
 	}

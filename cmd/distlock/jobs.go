@@ -153,16 +153,30 @@ type backlog struct {
 	Retrying   int64  `json:"retrying"`
 	Dead       int64  `json:"dead"`
 	Done       int64  `json:"done"`
+	Refused    string `json:"refused,omitempty"` // what the processes say that the server refuses to change
 }
 
 func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
 	rows := st.client.Database(v.database).Collection(v.collection)
 	n, err := claim.Count(ctx, rows, claim.Config{Field: v.field})
-	return backlog{v.database, v.collection, n.Ready, n.Claimed, n.Retrying, n.Dead, n.Done}, err
+	q := backlog{v.database, v.collection, n.Ready, n.Claimed, n.Retrying, n.Dead, n.Done, ""}
+	for l, bad := range st.Locks(ctx) {
+		if bad != nil {
+			return q, errors.Join(err, bad)
+		}
+		of, is := strings.CutSuffix(l.Name, ":refused")
+		if is && l.Held && strings.HasPrefix(of, "claim:"+v.database+"."+v.collection+":") {
+			q.Refused = l.Why
+		}
+	}
+	return q, err
 }
 
 // print writes the counts for a person.
 func (q backlog) print(w io.Writer, _ layout) {
 	fmt.Fprintf(w, "%d ready, %d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, q.Claimed,
 		q.Retrying, q.Dead, q.Done, named(q.Database+"."+q.Collection))
+	if q.Refused != "" {
+		fmt.Fprintln(w, catalog.Printable(q.Refused, 400))
+	}
 }

@@ -22,6 +22,7 @@ type Memory struct {
 	wakes    map[*func()]struct{}
 	careless bool
 	done     map[string]int
+	refuses  func(Row) error
 }
 
 var _ Store = (*Memory)(nil)
@@ -87,14 +88,37 @@ func (m *Memory) take(these []*Row, c Claim) {
 }
 
 // Candidates is documented in [Store].
-func (m *Memory) Candidates(_ context.Context, n, skip int, _ []bson.RawValue) ([]Row, []Malformed, error) {
+func (m *Memory) Candidates(_ context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed,
+	error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found []Row
-	for _, r := range m.ready[min(skip, len(m.ready)):min(skip+n, len(m.ready))] {
+	ready := m.readyBut(without, n+skip)
+	for _, r := range ready[min(skip, len(ready)):] {
 		found = append(found, *r)
 	}
 	return found, nil, nil
+}
+
+// readyBut is the first n rows that are ready, without some.
+func (m *Memory) readyBut(without []bson.RawValue, n int) []*Row {
+	if len(without) == 0 {
+		return m.ready[:min(n, len(m.ready))]
+	}
+	out := map[string]bool{}
+	for _, id := range without {
+		out[Key(id)] = true
+	}
+	var found []*Row
+	for _, r := range m.ready {
+		if len(found) == n {
+			break
+		}
+		if !out[Key(r.ID)] {
+			found = append(found, r)
+		}
+	}
+	return found
 }
 
 // Mark is documented in [Store].
@@ -107,8 +131,10 @@ func (m *Memory) Mark(_ context.Context, ids []bson.RawValue, c Claim) error {
 			these = append(these, r)
 		}
 	}
+	var refused RefusedError
+	these = slices.DeleteFunc(these, func(r *Row) bool { return m.refusesOne(r, &refused) })
 	m.take(these, c)
-	return nil
+	return refused.orNil()
 }
 
 // Marked is documented in [Store].
@@ -125,13 +151,17 @@ func (m *Memory) Marked(_ context.Context, ids []bson.RawValue, c Claim) ([]Row,
 }
 
 // MarkOne is documented in [Store].
-func (m *Memory) MarkOne(_ context.Context, c Claim, _ []bson.RawValue) (*Row, error) {
+func (m *Memory) MarkOne(_ context.Context, c Claim, without []bson.RawValue) (*Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.ready) == 0 {
+	first := m.readyBut(without, 1)
+	if len(first) == 0 {
 		return nil, nil
 	}
-	r := m.ready[0]
+	if m.refusesOne(first[0], &RefusedError{}) {
+		return nil, &RefusedError{}
+	}
+	r := first[0]
 	m.take([]*Row{r}, c)
 	copied := *r
 	return &copied, nil
@@ -142,9 +172,13 @@ func (m *Memory) Finish(_ context.Context, endings []Ending) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
+	var refused RefusedError
 	for _, e := range endings {
 		r := m.rows[Key(e.ID)]
 		if r == nil {
+			continue
+		}
+		if m.refusesOne(r, &refused) {
 			continue
 		}
 		mine := r.Mark.State == Claimed && r.Mark.Session == e.Session && r.Mark.Batch == e.Batch
@@ -166,7 +200,7 @@ func (m *Memory) Finish(_ context.Context, endings []Ending) (int, error) {
 			delete(m.rows, Key(e.ID))
 		}
 	}
-	return n, nil
+	return n, refused.orNil()
 }
 
 // FinishIn is documented in [Store].
@@ -192,21 +226,22 @@ func (m *Memory) Tidy(_ context.Context, now time.Time, slot Slot, fence, most i
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
+	var refused RefusedError
 	for r := range m.waiting {
-		if !r.Mark.NotBefore.After(now) {
+		if !r.Mark.NotBefore.After(now) && !m.refusesOne(r, &refused) {
 			m.turn(r, Ready)
 			r.Mark.NotBefore = time.Time{}
 			n++
 		}
 	}
 	for r := range m.claimed {
-		if !r.Mark.of(slot) || r.Mark.SlotFence >= fence {
+		if !r.Mark.of(slot) || r.Mark.SlotFence >= fence || m.refusesOne(r, &refused) {
 			continue
 		}
 		n++
 		m.rescue(r, most, GivenUp)
 	}
-	return n, nil
+	return n, refused.orNil()
 }
 
 // Batches is documented in [Store].
@@ -227,15 +262,17 @@ func (m *Memory) GiveBack(_ context.Context, session bson.ObjectID, batches []bs
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
+	var refused RefusedError
 	for r := range m.claimed {
-		if r.Mark.Session == session && (batches == nil || slices.Contains(batches, r.Mark.Batch)) {
+		if r.Mark.Session == session && (batches == nil || slices.Contains(batches, r.Mark.Batch)) &&
+			!m.refusesOne(r, &refused) {
 			m.turn(r, Ready)
 			r.Mark.Attempts--
 			r.Mark.leave()
 			n++
 		}
 	}
-	return n, nil
+	return n, refused.orNil()
 }
 
 // rescue takes a row from who has claimed it.

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog"
 )
 
 // Mongo is a store over a collection of the user's. It uses plain operators, which the embedded
@@ -53,13 +56,19 @@ func (m *Mongo) mine(more ...bson.E) bson.D {
 
 func (m *Mongo) isReady() bson.E { return e(m.at("state"), bson.D{e("$in", bson.A{nil, Ready})}) }
 
+// isDocument is the field, or none: what else a user keeps there, null included, is no claim.
+func (m *Mongo) isDocument() bson.E {
+	return e("$or", bson.A{bson.D{e(m.field, bson.D{e("$exists", false)})},
+		bson.D{e(m.field, bson.D{e("$type", "object"), e("$not", bson.D{e("$type", "array")})})}})
+}
+
 func (m *Mongo) is(s State) bson.E { return e(m.at("state"), s) }
 
 func (m *Mongo) readyBut(without []bson.RawValue) bson.D {
 	if len(without) == 0 {
-		return m.mine(m.isReady())
+		return m.mine(m.isReady(), m.isDocument())
 	}
-	return m.mine(m.isReady(), e("_id", bson.D{e("$nin", without)}))
+	return m.mine(m.isReady(), m.isDocument(), e("_id", bson.D{e("$nin", without)}))
 }
 
 func (m *Mongo) claiming(c Claim) bson.D {
@@ -112,7 +121,11 @@ func (m *Mongo) Candidates(ctx context.Context, n, skip int, without []bson.RawV
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort)
 	}
-	return m.find(ctx, m.readyBut(without), opts)
+	found, bad, err := m.find(ctx, m.readyBut(without), opts)
+	if refuses(err) {
+		err = &QueryError{err}
+	}
+	return found, bad, err
 }
 
 func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
@@ -137,8 +150,8 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 
 // Mark is documented in [Store].
 func (m *Mongo) Mark(ctx context.Context, ids []bson.RawValue, c Claim) error {
-	_, err := m.rows.UpdateMany(ctx, m.mine(e("_id", in(ids)), m.isReady()), m.claiming(c))
-	return m.failed("update", err)
+	_, err := m.carryOut(ctx, change{m.mine(e("_id", in(ids)), m.isReady()), m.claiming(c)})
+	return err
 }
 
 // Marked is documented in [Store].
@@ -160,6 +173,9 @@ func (m *Mongo) MarkOne(ctx context.Context, c Claim, without []bson.RawValue) (
 	doc, err := m.rows.FindOneAndUpdate(ctx, m.readyBut(without), m.claiming(c), opts).Raw()
 	if err == mongo.ErrNoDocuments {
 		return nil, nil
+	}
+	if refuses(err) {
+		return nil, fmt.Errorf("%w: %w", &RefusedError{}, m.failed("find, update", err))
 	}
 	if err != nil {
 		return nil, m.failed("find, update", err)
@@ -218,7 +234,7 @@ func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
 		}
 		groups[k] = append(groups[k], end)
 	}
-	var models []mongo.WriteModel
+	var changes []change
 	for _, k := range order {
 		var ids []bson.RawValue
 		for _, end := range groups[k] {
@@ -226,38 +242,26 @@ func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
 		}
 		filter := m.claimedBy(k.session, k.batch, ids...)
 		if k.remove {
-			models = append(models, mongo.NewDeleteManyModel().SetFilter(filter))
+			changes = append(changes, change{filter: filter})
 			continue
 		}
-		models = append(models, mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(m.ending(groups[k][0])))
+		changes = append(changes, change{filter, m.ending(groups[k][0])})
 	}
-	return m.bulk(ctx, models)
-}
-
-// bulk sends all updates as one command.
-func (m *Mongo) bulk(ctx context.Context, models []mongo.WriteModel) (int, error) {
-	result, err := m.rows.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
-	if err != nil {
-		return 0, m.failed("update, remove", err)
-	}
-	return int(result.MatchedCount + result.DeletedCount), nil
+	return m.carryOut(ctx, changes...)
 }
 
 // FinishIn is documented in [Store].
 func (m *Mongo) FinishIn(ctx context.Context, end Ending) (int, error) {
 	filter := m.claimedBy(end.Session, end.Batch, end.ID)
 	if end.Delete {
-		result, err := m.rows.DeleteOne(ctx, filter)
-		if err != nil {
-			return 0, m.failed("remove", err)
-		}
-		return int(result.DeletedCount), nil
+		n, err := m.one(ctx, filter, nil)
+		return n, m.failed("remove", err)
 	}
-	result, err := m.rows.UpdateOne(ctx, filter, m.ending(end))
-	if err != nil {
-		return 0, m.failed("update", err)
+	n, err := m.one(ctx, filter, m.ending(end))
+	if refuses(err) {
+		err = &RefusedError{[]Refused{{end.ID, catalog.Shown(err)}}}
 	}
-	return int(result.MatchedCount), nil
+	return n, m.failed("update", err)
 }
 
 // Current is documented in [Store].
@@ -279,16 +283,13 @@ func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot Slot, fence, most 
 	begun := e(m.at("waiting"), bson.D{e("$ne", true)})
 	due := bson.D{m.is(Retrying), e(m.at("notBefore"), bson.D{e("$lte", now)})}
 	rescued := m.rescued()
-	return m.bulk(ctx, []mongo.WriteModel{
-		mongo.NewUpdateManyModel().SetFilter(due).SetUpdate(bson.D{
-			e("$set", bson.D{m.is(Ready)}), e("$unset", bson.D{e(m.at("notBefore"), "")})}),
-		mongo.NewUpdateManyModel().SetFilter(former(begun, e(m.at("attempts"), not(last)))).
-			SetUpdate(m.leaving(Ready, rescued, 0)),
-		mongo.NewUpdateManyModel().SetFilter(former(begun, e(m.at("attempts"), last))).
-			SetUpdate(m.leaving(Dead, append(rescued, e(m.at("error"), GivenUp)), 0)),
-		mongo.NewUpdateManyModel().SetFilter(former(e(m.at("waiting"), true))).
-			SetUpdate(m.leaving(Ready, rescued, -1)),
-	})
+	return m.carryOut(ctx,
+		change{due, bson.D{e("$set", bson.D{m.is(Ready)}), e("$unset", bson.D{e(m.at("notBefore"), "")})}},
+		change{former(begun, e(m.at("attempts"), not(last))), m.leaving(Ready, rescued, 0)},
+		change{former(begun, e(m.at("attempts"), last)),
+			m.leaving(Dead, append(rescued, e(m.at("error"), GivenUp)), 0)},
+		change{former(e(m.at("waiting"), true)), m.leaving(Ready, rescued, -1)},
+	)
 }
 
 // Batches is documented in [Store].
@@ -327,11 +328,7 @@ func (m *Mongo) GiveBack(ctx context.Context, session bson.ObjectID, batches []b
 	if batches != nil {
 		filter = append(filter, e(m.at("batch"), in(batches)))
 	}
-	result, err := m.rows.UpdateMany(ctx, filter, m.leaving(Ready, nil, -1))
-	if err != nil {
-		return 0, m.failed("update", err)
-	}
-	return int(result.MatchedCount), nil
+	return m.carryOut(ctx, change{filter, m.leaving(Ready, nil, -1)})
 }
 
 // Renew is documented in [Store].

@@ -72,13 +72,18 @@ type Ending struct {
 }
 
 // Counts are the rows by state.
-type Counts struct{ Ready, Claimed, Retrying, Dead, Done int64 }
+type Counts struct {
+	Ready, Claimed, Retrying, Dead, Done int64
+	Refused                              int64 // not of a store: who claims rows knows
+}
 
 // A Store keeps the rows of one queue. Each method is one command but where it says otherwise. A
-// method that returns an error may have been carried out, or may be later.
+// method that returns an error may have been carried out, or may be later. With a *RefusedError the
+// rest was carried out, each row by a command of its own.
 type Store interface {
 	// Candidates returns the first n ready rows after skip others, without the document of the
-	// user, and those among them that are malformed. Rows of without are left out.
+	// user, and those among them that are malformed. Rows of without are left out, and those whose
+	// field is no document. A *QueryError when the server does not understand the question.
 	Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed, error)
 	// Mark claims those of the rows that are still ready.
 	Mark(ctx context.Context, ids []bson.RawValue, c Claim) error

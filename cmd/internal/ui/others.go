@@ -238,7 +238,7 @@ func (s *Server) readQueues(ctx context.Context) ([]queueRow, error) {
 			at = len(rows)
 			rows = append(rows, queueRow{Namespace: namespace, Queue: queue})
 		}
-		if k.Held() && parts[len(parts)-1] != "rescue" {
+		if last := parts[len(parts)-1]; k.Held() && last != "rescue" && last != "refused" {
 			rows[at].Workers++
 		}
 	}
