@@ -84,6 +84,29 @@ func TestRun_RefusedCompletion_OthersGoOn(t *testing.T) {
 	}
 }
 
+// It tries to break: a row that is given back again and again keeps all others from their turn.
+func TestRun_GivenBackForEver_OthersHaveTheirTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 11)
+		p := w.start(Config{})
+		given := 0
+		stop := p.run(t, func(ctx context.Context, row *Row[item]) error {
+			if row.Doc.ID > 0 {
+				return nil
+			}
+			if given++; row.Attempt() != 1 {
+				t.Errorf("attempt %d", row.Attempt())
+			}
+			return row.GiveBack(ctx)
+		})
+		time.Sleep(time.Minute)
+		stop()
+		if c := w.counts(); c.Done != 10 || given < 10 || given > 100 {
+			t.Errorf("%+v, the other one was given %d times in a minute", c, given)
+		}
+	})
+}
+
 // It tries to break: a query that the server refuses is asked for ever.
 func TestRun_RefusedQuery_EndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

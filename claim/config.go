@@ -20,7 +20,8 @@ type Config struct {
 	Queue string
 	// Filter says which documents are rows. It must not name the field of this package. Default: all.
 	Filter bson.D
-	// Sort says which rows come first: fields with 1 or -1. Default: any order.
+	// Sort says which rows come first: fields with 1 or -1. Default: about by age, rows that are tried
+	// again among the others.
 	Sort bson.D
 	// Field is the field of this package in a document, without a dot. Default "claim".
 	Field string

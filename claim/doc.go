@@ -45,7 +45,7 @@
 //	rescued    true once its process died, or its lease ended: it is claimed alone from then on
 //	at         when it was claimed, by the clock of the process that did, for people
 //	leaseMS, beat   with Config.Lease: how long a row may go without a renewal, and the renewals of this claim
-//	notBefore  of a row that is retrying, by the clock of the process where it failed
+//	notBefore  of a row that is retrying, by the clock of the process where it failed or was given back
 //	error      of the last failure
 //
 // An operator may set state to "ready", or remove the field, at any time: a worker that has the row

@@ -309,12 +309,17 @@ func (e *engine) failure(c *claimed, cause error) outcome {
 	end := rows.Ending{To: rows.Dead, Error: text}
 	if c.row.Mark.Attempts < int64(e.cfg.MaxAttempts) {
 		pause := e.backoff(c.row.Mark.Attempts)
-		end = rows.Ending{To: rows.Retrying, Error: text, NotBefore: e.clock.Now().Wall.Add(pause).Truncate(time.Millisecond)}
+		end = rows.Ending{To: rows.Retrying, Error: text, NotBefore: e.after(pause)}
 	} else {
 		e.log.Error().Str("row", rows.Text(c.row.ID)).Str("error", text).Int64("attempts", c.row.Mark.Attempts).
 			Msg("row is dead")
 	}
 	return outcome{c, end}
+}
+
+// after is the time of day after a pause, as a document keeps it.
+func (e *engine) after(pause time.Duration) time.Time {
+	return e.clock.Now().Wall.Add(pause).Truncate(time.Millisecond)
 }
 
 // backoff is the pause after the n'th attempt.

@@ -67,9 +67,10 @@ func (r *Row[T]) Fail(ctx context.Context, cause error) error {
 	return r.e.endOne(ctx, r.e.failure(r.c, cause))
 }
 
-// GiveBack makes the row ready again, at once, for any worker. The attempt does not count.
+// GiveBack leaves the row to any worker, after the pause of a first retry: others have their turn.
+// The attempt does not count.
 func (r *Row[T]) GiveBack(ctx context.Context) error {
-	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Ready}})
+	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Retrying, Uncounted: true, NotBefore: r.e.after(r.e.backoff(1))}})
 }
 
 // DoneWith marks the row done in one transaction with what work does with the context that it is

@@ -94,6 +94,15 @@ func TestClaim_Rows_Conform(t *testing.T) {
 		rowstest.Run(t, func(t *testing.T) rows.Store {
 			return rows.NewMongo(w.rowsOf(t, w.d.app), "claim", nil, bson.D{field("_id", 1)})
 		})
+		t.Run("NoOrder", func(t *testing.T) {
+			rowstest.Run(t, func(t *testing.T) rows.Store {
+				store := rows.NewMongo(w.rowsOf(t, w.d.app), "claim", nil, nil)
+				if err := store.Prepare(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return store
+			})
+		})
 	})
 }
 

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -11,7 +12,8 @@ import (
 )
 
 // Memory is a store in memory, for tests. It knows neither filters nor orders: all rows belong to
-// the queue, those that came first are first. Safe for concurrent use.
+// the queue, and the oldest documents are first, as in the index of a server, however often they were
+// claimed. Safe for concurrent use.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*Row
@@ -22,6 +24,7 @@ type Memory struct {
 	wakes    map[*func()]struct{}
 	careless bool
 	done     map[string]int
+	came     int64
 	refuses  func(Row) error
 }
 
@@ -55,7 +58,8 @@ func (m *Memory) enter(r *Row, to State) {
 	m.counts[to]++
 	switch to {
 	case Ready:
-		m.ready = append(m.ready, r)
+		at, _ := slices.BinarySearchFunc(m.ready, r.age, func(one *Row, age int64) int { return cmp.Compare(one.age, age) })
+		m.ready = slices.Insert(m.ready, at, r)
 	case Claimed:
 		m.claimed[r] = struct{}{}
 	case Retrying:
@@ -190,7 +194,12 @@ func (m *Memory) Finish(_ context.Context, endings []Ending) (int, error) {
 			m.done[Key(e.ID)]++
 		}
 		m.turn(r, e.To)
-		r.Mark.NotBefore, r.Mark.Error = e.NotBefore, e.Error
+		r.Mark.NotBefore = e.NotBefore
+		if e.Uncounted {
+			r.Mark.Attempts--
+		} else {
+			r.Mark.Error = e.Error
+		}
 		r.Mark.leave()
 		switch {
 		case e.To == Ready:
@@ -381,7 +390,8 @@ func (m *Memory) Insert(_ context.Context, docs []any) error {
 		if err != nil {
 			return err
 		}
-		row := &Row{ID: bson.Raw(raw).Lookup("_id"), Doc: raw}
+		m.came++
+		row := &Row{ID: bson.Raw(raw).Lookup("_id"), Doc: raw, age: m.came}
 		if row.ID.IsZero() || m.rows[Key(row.ID)] != nil {
 			return errors.New("a row in memory needs an _id of its own")
 		}

@@ -101,9 +101,14 @@ func (m *Mongo) leaving(to State, set bson.D, attempts int64, unset ...string) b
 	for _, name := range unset {
 		gone = append(gone, e(m.at(name), ""))
 	}
-	update := bson.D{
-		e("$set", append(bson.D{m.is(to)}, set...)),
-		e("$unset", gone),
+	if to == Ready { // as a row that was never claimed: the index gives both by their age
+		gone = append(gone, e(m.at("state"), ""))
+	} else {
+		set = append(bson.D{m.is(to)}, set...)
+	}
+	update := bson.D{e("$unset", gone)}
+	if len(set) > 0 {
+		update = append(update, e("$set", set))
 	}
 	if attempts != 0 {
 		update = append(update, e("$inc", bson.D{e(m.at("attempts"), attempts)}))
@@ -206,6 +211,9 @@ func (m *Mongo) ending(end Ending) bson.D {
 	case Ready:
 		return m.leaving(Ready, nil, -1)
 	case Retrying:
+		if end.Uncounted {
+			return m.leaving(Retrying, bson.D{e(m.at("notBefore"), end.NotBefore)}, -1)
+		}
 		return m.leaving(Retrying, bson.D{e(m.at("notBefore"), end.NotBefore), e(m.at("error"), end.Error)}, 0)
 	case Dead:
 		return m.leaving(Dead, bson.D{e(m.at("error"), end.Error)}, 0)
@@ -224,11 +232,12 @@ func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
 		notBefore      time.Time
 		text           string
 		remove         bool
+		uncounted      bool
 	}
 	groups := map[kind][]Ending{}
 	var order []kind
 	for _, end := range endings {
-		k := kind{end.Session, end.Batch, end.To, end.NotBefore, end.Error, end.Delete}
+		k := kind{end.Session, end.Batch, end.To, end.NotBefore, end.Error, end.Delete, end.Uncounted}
 		if groups[k] == nil {
 			order = append(order, k)
 		}
@@ -284,7 +293,8 @@ func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot Slot, fence, most 
 	due := bson.D{m.is(Retrying), e(m.at("notBefore"), bson.D{e("$lte", now)})}
 	rescued := m.rescued()
 	return m.carryOut(ctx,
-		change{due, bson.D{e("$set", bson.D{m.is(Ready)}), e("$unset", bson.D{e(m.at("notBefore"), "")})}},
+		change{due, bson.D{e("$unset", bson.D{e(m.at("state"), ""), e(m.at("notBefore"), "")})}},
+		change{bson.D{m.is(Ready)}, bson.D{e("$unset", bson.D{e(m.at("state"), "")})}}, // by a hand
 		change{former(begun, e(m.at("attempts"), not(last))), m.leaving(Ready, rescued, 0)},
 		change{former(begun, e(m.at("attempts"), last)),
 			m.leaving(Dead, append(rescued, e(m.at("error"), GivenUp)), 0)},

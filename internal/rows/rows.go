@@ -58,6 +58,8 @@ type Row struct {
 	ID   bson.RawValue
 	Doc  bson.Raw
 	Mark Mark
+
+	age int64 // in memory: how many rows came before it
 }
 
 // An Ending is what becomes of a claimed row.
@@ -68,6 +70,7 @@ type Ending struct {
 	To        State     // Ready gives the attempt back
 	NotBefore time.Time // of Retrying
 	Error     string    // of Retrying and Dead
+	Uncounted bool      // of Retrying: the attempt is given back, and the error of the last one stays
 	Delete    bool      // of Done: remove the document
 }
 
@@ -81,7 +84,8 @@ type Counts struct {
 // method that returns an error may have been carried out, or may be later. With a *RefusedError the
 // rest was carried out, each row by a command of its own.
 type Store interface {
-	// Candidates returns the first n ready rows after skip others, without the document of the
+	// Candidates returns the first n ready rows after skip others, by the order that the user has given
+	// and else about by age, whether they were claimed before or not, without the document of the
 	// user, and those among them that are malformed. Rows of without are left out, and those whose
 	// field is no document. A *QueryError when the server does not understand the question.
 	Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed, error)

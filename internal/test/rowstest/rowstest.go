@@ -23,6 +23,7 @@ func Run(t *testing.T, open func(t *testing.T) rows.Store) {
 		"Expire_RowsThatWereNotRenewed":    expire,
 		"GiveBack_BatchesOfASession":       giveBack,
 		"Rescue_RowsThatWaited_Uncounted":  waited,
+		"Candidates_ByAge":                 byAge,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -295,6 +296,37 @@ func expire(s *suite) {
 		s.t.Errorf("%d rows expired, want 1", n)
 	}
 	s.want(rows.Counts{Ready: 1, Claimed: 1, Dead: 1})
+}
+
+// Rows that were given back, that are due again, or that were rescued come before those that were
+// added after them: new ones for ever do not keep them from their turn.
+func byAge(s *suite) {
+	s.add(3)
+	got := s.take(newClaim("a", 1), 2)
+	s.take(newClaim("b", 1), 1)
+	late := end(got[1], rows.Retrying)
+	late.NotBefore, late.Uncounted = noon, true
+	if n := check(s.Finish(s.ctx, []rows.Ending{end(got[0], rows.Ready), late}))(s); n != 2 {
+		s.t.Fatalf("%d rows, want 2", n)
+	}
+	if n := check(s.Tidy(s.ctx, noon, slot("b"), 2, 10))(s); n < 2 {
+		s.t.Fatalf("%d rows, want 2", n)
+	}
+	if err := s.Insert(s.ctx, []any{bson.D{{Key: "_id", Value: int32(9)}}}); err != nil {
+		s.t.Fatal(err)
+	}
+	found, _, err := s.Candidates(s.ctx, 4, 0, nil)
+	if err != nil || len(found) != 4 {
+		s.t.Fatalf("%d rows, %v, want 4", len(found), err)
+	}
+	if last := found[3]; last.ID.AsInt64() != 9 {
+		s.t.Errorf("the last one is %v, want the one that came last", last.ID)
+	}
+	for _, row := range found[:2] {
+		if row.Mark.Attempts != 0 {
+			s.t.Errorf("row %v was given back with %d attempts", row.ID, row.Mark.Attempts)
+		}
+	}
 }
 
 // A row that waited for a worker when its process died, or its lease ended, gets its attempt back and
