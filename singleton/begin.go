@@ -109,6 +109,7 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	} else if !ok {
 		return time.Time{}, fmt.Errorf("%w: %s", ErrNotDue, r.stopped)
 	}
+	r.noteAhead(t)
 	slot, err := choose(rec.Slot, r.now(t))
 	if err != nil {
 		return time.Time{}, err

@@ -52,6 +52,7 @@ type runner struct {
 	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
 
 	stopped string // what was logged of why rounds are stopped
+	ahead   bool   // it was logged that the latest slot is ahead of the server's clock
 }
 
 // check checks what both kinds have, and fills in the defaults.
@@ -89,7 +90,7 @@ type tenure struct {
 
 	ran *outcome // of slots: the last one that ran here
 
-	planned bool          // of a loop: due is known
+	planned bool          // of a loop: due is known; of slots: their schedule is that of the record
 	due     time.Duration // when the next round is, by the monotonic clock of this process
 	ending  bson.D        // what is to be recorded of the last round, while open
 	rounds  int           // those that it has done
@@ -252,6 +253,17 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 // round trip at most, and never ahead.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
+}
+
+// noteAhead warns, once an episode, of a slot that was begun while the server's clock was wrong.
+func (r *runner) noteAhead(t *tenure) {
+	ahead := t.rec.Slot.Sub(r.now(t))
+	if was := r.ahead; ahead > resync && !was {
+		r.log.Warn().Time("slot", t.rec.Slot).Dur("ahead", ahead).
+			Str("repair", "if the server's clock is right, set slot of the record to the present and raise rev").
+			Msg("the latest slot is ahead of the server's clock")
+	}
+	r.ahead = ahead > resync
 }
 
 // may reads the settings and says whether a round may begin.

@@ -56,8 +56,12 @@ type Slots struct {
 	Grace time.Duration
 	// MostMissed is how many RunAll runs, 1 to 10,000. Default 100.
 	MostMissed int
-	// Rerun runs a slot again in which a process died. Without it, it is recorded as Interrupted.
+	// Rerun runs a slot again in which a process died, until it was begun MaxAttempts times. Without
+	// it, and then, the slot is recorded as Interrupted.
 	Rerun bool
+	// MaxAttempts is how often Rerun begins a slot in all: one that kills its process is not to kill
+	// them all. Default 5.
+	MaxAttempts int
 	// Drain is how long a slot may go on after the context of RunSlots has ended. Default 30 s.
 	Drain time.Duration
 }
@@ -73,11 +77,19 @@ type Slots struct {
 //
 // Without Rerun a slot is begun at most once: when the process dies in it, or is cut off until it
 // is taken over, the next holder records it as Interrupted, with an error, and goes on with the
-// next. It may have been done. With Rerun it is begun again until one attempt ends: at least once,
-// and the fence tells the attempts apart. A slot whose Do returned an error, or panicked, was run:
+// next. It may have been done. With Rerun it is begun again until one attempt ends, or MaxAttempts
+// were begun, and the fence tells the attempts apart. A slot whose Do returned an error, or panicked, was run:
 // it is recorded as Failed, and not run again.
 //
-// The slots of a name count from the first time that it is run. Settings stop slots as they stop
+// The slots of a name count from the first time that it is run, and from the time at which a process
+// holds the lock first that has another schedule. A schedule of a zone with daylight saving is as it
+// says itself: one of robfig/cron has no slot in an hour that is left out, and two in one that comes
+// twice, so that a job of 02:30 is not run on one day of the year and runs twice on another.
+//
+// A slot that is ahead of the server's clock by more than a minute, as one that was begun while that
+// was wrong, is logged: no slot begins until then. docs/singleton.md says how to repair the record.
+//
+// Settings stop slots as they stop
 // rounds; what was stopped was missed. The store, the settings and errors are as with [Run].
 // Besides: [ErrNeverFires], and [ErrBadSchedule].
 //
@@ -94,6 +106,9 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	if s.MostMissed == 0 {
 		s.MostMissed = 100
 	}
+	if s.MaxAttempts == 0 {
+		s.MaxAttempts = 5
+	}
 	switch {
 	case s.Do == nil:
 		return bad("Do is nil")
@@ -101,6 +116,8 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 		return bad("Schedule is nil")
 	case s.Missed < RunOnce || s.Missed > RunAll:
 		return bad("Missed is %d, must be RunOnce, Skip or RunAll", s.Missed)
+	case s.MaxAttempts < 1:
+		return bad("MaxAttempts is negative (%d)", s.MaxAttempts)
 	case s.MostMissed < 1 || s.MostMissed > mostCounted:
 		return bad("MostMissed is %d, must be 1 to %d", s.MostMissed, mostCounted)
 	}
@@ -125,14 +142,22 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 			return 0, err
 		}
 	}
-	if t.rec.Slot.IsZero() { // slots count from now
-		_, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{{Key: "slot", Value: t.rec.seen}}})
-		return 0, err
+	if t.rec.Slot.IsZero() {
+		return 0, s.countFromNow(r, t)
 	}
 	if t.rec.State == Running {
 		return s.unfinished(ctx, r, t)
 	}
 	t.open = false
+	if !t.planned { // it may be that of another schedule
+		t.planned = true
+		next := s.Schedule.Next(t.rec.Slot.In(r.zone))
+		if !t.rec.Next.IsZero() && !t.rec.Next.Equal(next) && !t.rec.Slot.After(t.rec.seen) {
+			r.log.Info().Time("was", t.rec.Next).Time("next", next).Msg("the schedule is a new one")
+			return 0, s.countFromNow(r, t)
+		}
+	}
+	r.noteAhead(t)
 	slots, missed, err := due(s.Schedule, t.rec.Slot.In(r.zone), r.now(t).In(r.zone), s.most())
 	if err != nil {
 		return 0, err
@@ -148,6 +173,15 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 		return 0, s.skip(r, t, slots[0], missed+1)
 	}
 	return 0, s.begin(ctx, r, t, Slot{Time: slots[0], Attempt: 1, Missed: missed})
+}
+
+// countFromNow lets slots count from now: those of this schedule before now never were.
+func (s *Slots) countFromNow(r *runner, t *tenure) error {
+	from := t.rec.seen
+	_, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{
+		{Key: "slot", Value: from}, {Key: "next", Value: s.Schedule.Next(from.In(r.zone))},
+	}})
+	return err
 }
 
 // most is how many of the slots that are due may be run.
@@ -171,11 +205,13 @@ func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Dura
 			return 0, nil
 		}
 		return 0, s.run(ctx, r, t, slot)
-	case !s.Rerun:
-		r.log.Warn().Time("slot", rec.Slot).Int64("fence", rec.runFence).Msg("slot was interrupted")
+	case !s.Rerun || rec.Attempt >= int64(s.MaxAttempts):
+		r.log.Warn().Time("slot", rec.Slot).Int64("fence", rec.runFence).Int64("attempt", rec.Attempt).
+			Msg("slot was interrupted")
 		_, err := r.change(t, Change{Rev: rec.rev, Set: bson.D{
 			{Key: "state", Value: Interrupted}, {Key: "failures", Value: rec.Failures + 1},
 			{Key: "lastError", Value: "the process died in the slot, or could not record its end"},
+			{Key: "next", Value: s.Schedule.Next(rec.Slot.In(r.zone))},
 		}})
 		return 0, err
 	}

@@ -15,6 +15,10 @@
 // twice; but where the clocks of all processes are wrong, slots run late, and one that nobody asks
 // for is not run. singleton.RunSlots has neither limit.
 //
+// The name of a job is that of its lock and its record. Jobs that are one method value, or one
+// closure, have one name unless gocron.WithName gives each its own: then one of them runs, and the
+// other gets [ErrSameName], which gocron.AfterLockError hears and the Manager's logger tells.
+//
 // gocron does not tell a job that its lock is lost: a job that was paused goes on beside the next
 // one. It does not tell a Locker whether the job failed, so the record says that it is done. The
 // slot of a process that dies is not run again. gocron asks no Locker where there is an Elector.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -39,9 +40,20 @@ type Config struct {
 	Wait time.Duration
 }
 
+// ErrSameName is matched by an error of Lock, besides singleton.ErrNotDue, when this Locker was
+// asked for the same slot before: two jobs of the process share the name, as those of one method
+// value or closure do unless gocron.WithName tells them apart, and only one of them would run.
+var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
+	"give each job a name of its own by gocron.WithName")
+
 // A Locker is a gocron.Locker: for gocron.WithDistributedLocker, if Schedule or Gap holds for all
 // jobs, or one for each job with gocron.WithDistributedJobLocker. Safe for concurrent use.
-type Locker struct{ c Config }
+type Locker struct {
+	c Config
+
+	mu    sync.Mutex           // guards asked
+	asked map[string]time.Time // the slot for which a job of this name asked last
+}
 
 var _ gocron.Locker = (*Locker)(nil)
 
@@ -66,12 +78,13 @@ func NewLocker(c Config) (*Locker, error) {
 	if c.Zone == nil {
 		c.Zone = time.UTC
 	}
-	return &Locker{c}, nil
+	return &Locker{c: c, asked: map[string]time.Time{}}, nil
 }
 
 // Lock implements gocron.Locker: it acquires the lock of the job's name and begins the slot. The
 // job does not run when it returns an error, which gocron.AfterLockError gets: singleton.ErrNotDue
-// when the job has run, or is stopped in the settings; distlock.ErrHeld when it runs elsewhere;
+// when the job has run, or is stopped in the settings, with ErrSameName when another job of this
+// process has its name; distlock.ErrHeld when it runs elsewhere;
 // what else the lock and the store say. Five commands.
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {
 	if ctx == nil {
@@ -94,11 +107,32 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 			cancel(nil)
 		}
 	}()
-	slot, err = singleton.BeginSlot(ctx, l.c.Manager, guard, l.c.Store, l.choose)
+	var latest time.Time // slot that was begun
+	slot, err = singleton.BeginSlot(ctx, l.c.Manager, guard, l.c.Store, func(last, now time.Time) (time.Time, error) {
+		latest = last
+		return l.choose(last, now)
+	})
+	if err == nil {
+		latest = slot.Time
+	}
+	if l.again(job, latest) && errors.Is(err, singleton.ErrNotDue) {
+		err = fmt.Errorf("%w: %w", ErrSameName, err)
+		log := l.c.Manager.Config().Logger
+		log.Warn().Err(err).Str("job", job).Msg("two jobs share a name")
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &lock{guard, slot, cancel}, nil
+}
+
+// again notes that a job has asked for a slot, and reports whether one of its name had before.
+func (l *Locker) again(job string, slot time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, asked := l.asked[job]
+	l.asked[job] = slot
+	return asked && before.Equal(slot) && !slot.IsZero()
 }
 
 func (l *Locker) choose(last, now time.Time) (time.Time, error) {

@@ -374,4 +374,7 @@ var all = []Mistake{
 	{Name: "a handler's row is not in use", File: "claim/run.go",
 		Old: "leave := locks.Use(c.s.guard)", New: "leave := func() {}",
 		Package: "claim", Test: "TestClose_OfTheManager_HandlerRuns_KeepsItsRow", Rule: "inuse_test.go"},
+	{Name: "a slot that kills is begun for ever", File: "singleton/slots.go",
+		Old: " || rec.Attempt >= int64(s.MaxAttempts):", New: ":",
+		Package: "singleton", Test: "TestRunSlots_SlotKills_EndsAfterMaxAttempts", Rule: "schedules_test.go"},
 }

@@ -1,0 +1,82 @@
+package gocronlock_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"mongodlm/adapters/gocron"
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+)
+
+// A report is a job whose method value is a task.
+type report struct{ done func() }
+
+func (r *report) run() { r.done() }
+
+// It tries to break: of two jobs that are one method value, and so have one name, half of the runs go
+// missing and nobody says so. It is an error and in the log; jobs with names of their own both run.
+func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		t.Run(fmt.Sprint(named), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var log bytes.Buffer
+				m := w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }).Manager
+				l, err := gocronlock.NewLocker(gocronlock.Config{Manager: m, Store: w.store, Schedule: singleton.Every(time.Minute)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := gocron.NewScheduler(gocron.WithLocation(time.UTC), gocron.WithDistributedLocker(l))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.Shutdown() }()
+				var mu sync.Mutex
+				runs, same := map[string]int{}, 0
+				for _, of := range []string{"sales", "stock"} {
+					one := &report{func() {
+						mu.Lock()
+						defer mu.Unlock()
+						runs[of]++
+					}}
+					opts := []gocron.JobOption{gocron.WithEventListeners(gocron.AfterLockError(
+						func(_ uuid.UUID, _ string, err error) {
+							mu.Lock()
+							defer mu.Unlock()
+							if errors.Is(err, gocronlock.ErrSameName) && errors.Is(err, singleton.ErrNotDue) {
+								same++
+							}
+						}))}
+					if named {
+						opts = append(opts, gocron.WithName(of))
+					}
+					if _, err := s.NewJob(gocron.CronJob("* * * * *", false), gocron.NewTask(one.run), opts...); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.Start()
+				time.Sleep(10*time.Minute + time.Second)
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				logged := strings.Count(log.String(), "two jobs share a name")
+				switch {
+				case named && (runs["sales"] != 10 || runs["stock"] != 10 || same > 0 || logged > 0):
+					t.Errorf("runs %v, %d errors, %d in the log", runs, same, logged)
+				case !named && (runs["sales"]+runs["stock"] != 10 || same != 10 || logged != 10):
+					t.Errorf("of one name: runs %v, %d errors, %d in the log", runs, same, logged)
+				}
+			})
+		})
+	}
+}

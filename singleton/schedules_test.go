@@ -1,0 +1,141 @@
+package singleton_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+	"mongodlm/singleton"
+)
+
+// It tries to break: a server's clock that was a month ahead for two minutes stops a schedule in
+// silence. It is logged, once an episode, and what docs/singleton.md says repairs it.
+func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var step atomic.Int64
+		w.store = singleton.NewMemoryStore(func() time.Time { return time.Now().Add(time.Duration(step.Load())) })
+		var j journal
+		var log bytes.Buffer
+		p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) })
+		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
+		time.Sleep(25 * time.Minute)
+		step.Store(int64(30 * 24 * time.Hour))
+		time.Sleep(2 * time.Minute)
+		step.Store(0)
+		time.Sleep(5 * time.Hour)
+		const text = "the latest slot is ahead of the server's clock"
+		if n := strings.Count(log.String(), text); n != 1 || !strings.Contains(log.String(), "set slot of the record") {
+			t.Errorf("logged %d times: %s", n, log.String())
+		}
+		begun := len(j.all())
+		raws, err := w.store.Records(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc bson.D
+		if err := bson.Unmarshal(raws[0], &doc); err != nil {
+			t.Fatal(err)
+		}
+		var repaired bson.D
+		for _, e := range doc {
+			switch e.Key {
+			case "slot":
+				e.Value = time.Now()
+			case "rev":
+				e.Value = e.Value.(int64) + 1
+			case "next":
+				continue
+			}
+			repaired = append(repaired, e)
+		}
+		if err := w.store.Put(singleton.RecordsCollection, repaired); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if n := len(j.all()) - begun; n < 5 || n > 7 {
+			t.Errorf("%d slots in the hour after the repair", n)
+		}
+	})
+}
+
+// It tries to break: a slot that kills its process kills one after the other. After MaxAttempts, 5 by
+// default, it is recorded as interrupted, and the schedule goes on.
+func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
+	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
+		t.Run("", func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var attempts, later atomic.Int32
+				first := w.started.Add(2 * time.Hour)
+				for range 7 {
+					p := w.start(0)
+					p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(2 * time.Hour), Rerun: true, MaxAttempts: most,
+						Do: func(ctx context.Context, s singleton.Slot) error {
+							if s.Time.Equal(first) {
+								attempts.Add(1)
+								p.kill()
+								<-ctx.Done()
+							} else {
+								later.Add(1)
+							}
+							return nil
+						}})
+				}
+				time.Sleep(3*time.Hour + 50*time.Minute)
+				if s := w.status(); attempts.Load() != want || s.State != singleton.Interrupted || s.LastError == "" {
+					t.Errorf("MaxAttempts %d: begun %d times, %+v", most, attempts.Load(), s)
+				}
+				time.Sleep(time.Hour)
+				if later.Load() != 1 {
+					t.Errorf("MaxAttempts %d: the next slot was begun %d times", most, later.Load())
+				}
+			})
+		})
+	}
+	t.Run("negative", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			p := w.start(0)
+			err := singleton.RunSlots(t.Context(), p.Manager, singleton.Slots{Name: "a", Store: w.store, MaxAttempts: -1,
+				Schedule: singleton.Every(time.Hour), Do: func(context.Context, singleton.Slot) error { return nil }})
+			wantErr(t, err, singleton.ErrBadArgument)
+		})
+	})
+}
+
+// It tries to break: a schedule that is changed has missed the slots which the new one would have had.
+// What the same schedule missed in an outage is run as ever.
+func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
+	for _, c := range []struct {
+		then time.Duration
+		want string
+	}{
+		{10 * time.Minute, "01:00 02:00 03:00 05:40 05:50 06:00"},
+		{time.Hour, "01:00 02:00 03:00 04:00 05:00 06:00"},
+	} {
+		t.Run("", func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var j journal
+				s := singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Do: j.nothing, Missed: singleton.RunAll}
+				a := w.start(0)
+				a.slots(s)
+				time.Sleep(3*time.Hour + 5*time.Minute)
+				a.stop()
+				a.ended.Wait()
+				time.Sleep(2*time.Hour + 26*time.Minute)
+				s.Schedule = singleton.Every(c.then)
+				w.start(0).slots(s)
+				time.Sleep(30 * time.Minute)
+				j.want(t, c.want)
+				if n := w.status().Missed; n != 0 {
+					t.Errorf("%d slots missed", n)
+				}
+			})
+		})
+	}
+}
