@@ -65,12 +65,12 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 					r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}), gone: make(chan struct{})}
 					ctx, cancel := context.WithCancel(t.Context())
 					r.cancel = cancel
-					began, go1 := make(chan struct{}, 10), make(chan error)
+					began, result := make(chan struct{}, 10), make(chan error)
 					go func() {
 						defer close(r.over)
 						r.err = r.e.Run(ctx, func(context.Context, *election.Leadership) error {
 							began <- struct{}{}
-							err := <-go1
+							err := <-result
 							if err != nil && panics {
 								panic(err)
 							}
@@ -78,11 +78,12 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 						}, election.Backoff(time.Minute, time.Minute))
 					}()
 					<-began
-					go1 <- nil
+					result <- nil
 					<-began
 					end(r)
-					go1 <- failure
+					result <- failure
 					time.Sleep(time.Second)
+					synctest.Wait()
 					if text := log.String(); !strings.Contains(text, "disk full") ||
 						panics && !strings.Contains(text, "ending_test.go") {
 						t.Errorf("the log says %s", text)
@@ -90,7 +91,7 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 					if how == "resigned" { // it leads again
 						<-began
 						cancel()
-						go1 <- nil
+						result <- nil
 						if <-r.over; r.err != nil {
 							t.Errorf("after a good term: %v", r.err)
 						}

@@ -3,9 +3,11 @@ package singleton_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -30,6 +32,7 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		step.Store(0)
 		time.Sleep(5 * time.Hour)
+		synctest.Wait()
 		const text = "the latest slot is ahead of the server's clock"
 		if n := strings.Count(log.String(), text); n != 1 || !strings.Contains(log.String(), "set slot of the record") {
 			t.Errorf("logged %d times: %s", n, log.String())
@@ -69,7 +72,7 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 // default, it is recorded as interrupted, and the schedule goes on.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
-		t.Run("", func(t *testing.T) {
+		t.Run(fmt.Sprint("at most ", most), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				var attempts, later atomic.Int32
 				first := w.started.Add(2 * time.Hour)
@@ -118,7 +121,7 @@ func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 		{10 * time.Minute, "01:00 02:00 03:00 05:40 05:50 06:00"},
 		{time.Hour, "01:00 02:00 03:00 04:00 05:00 06:00"},
 	} {
-		t.Run("", func(t *testing.T) {
+		t.Run("every hour, then every "+c.then.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				var j journal
 				s := singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Do: j.nothing, Missed: singleton.RunAll}
