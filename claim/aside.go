@@ -47,7 +47,7 @@ func (e *engine) exclude(bad []rows.Malformed) {
 func (e *engine) setAside(refused []rows.Refused) {
 	for _, one := range refused {
 		if e.tellOnce("refused " + rows.Key(one.ID)) {
-			e.log.Error().Err(one.Err).Str("row", rows.Text(one.ID)).Msg("a row is refused by the server and set aside")
+			e.log.Error().Err(one.Err).Str("row", rows.Text(one.ID)).Msg("a row is set aside")
 		}
 	}
 	e.mu.Lock()

@@ -2,6 +2,11 @@
 // SKIP LOCKED of MongoDB. Any collection will do. A row is one of its documents; what this package
 // keeps of it is one field, see [Config.Field], and it writes no other.
 //
+// A handler must not replace its own document, as ReplaceOne with row.Doc does: the field goes with it,
+// and the row is as if it had never been claimed, for any worker. Change it with operators such as
+// $set. A handler whose row lost its mark is cancelled at the next Tend, and its process leaves the row
+// alone for a while; other processes cannot know.
+//
 // # What it does not promise
 //
 // Work is done at least once, not exactly once: a process that dies after the work and before the

@@ -53,7 +53,8 @@ type engine struct {
 	dueNext  clock.Reading
 	due      bool // dueNext is set
 	asides   map[string]aside
-	owed     []outcome       // ends of claims that the server refuses
+	owed     []outcome // ends of claims that the server refuses
+	flying   map[*claimed]struct{}
 	told     map[string]bool // odd rows and slots that were logged
 	streamed bool            // a change stream wakes
 
@@ -70,8 +71,10 @@ type claimed struct {
 	owed  bool   // its end is; by whoever is ending it
 	leave func() // Close of the Manager need not wait for it any more; nil while a handler has it
 
-	mu      sync.Mutex    // guards renewed
-	renewed clock.Reading // when the claim, or the last renewal that was acknowledged, was sent
+	mu      sync.Mutex              // guards the rest
+	cancel  context.CancelCauseFunc // of the handler; nil before it begins
+	lost    error                   // its mark was seen to be another one
+	renewed clock.Reading           // when the claim, or the last renewal that was acknowledged, was sent
 }
 
 // The stages of a claim in its process.
@@ -90,8 +93,9 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.Queue,
 		locks: m.Config().Database, clock: clock.From(ctx), limit: m.Config().CommandTimeout,
 		entering: make(chan struct{}, 1),
-		woken:    make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, asides: map[string]aside{},
-		told: map[string]bool{}}
+		woken:    make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, flying: map[*claimed]struct{}{},
+		asides: map[string]aside{},
+		told:   map[string]bool{}}
 	e.log = cfg.Logger.With().Str("queue", cfg.Queue).Logger()
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	return e
@@ -177,12 +181,17 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 	if err != nil {
 		found = nil // what was claimed nevertheless is a ghost
 	}
+	e.restore(found)
+	found = e.withoutFlying(found)
 	if s.got(c.Batch, len(found)) {
 		e.leave(s)
 	}
-	e.restore(found)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, row := range found {
-		got = append(got, &claimed{row: row, s: s, renewed: sent})
+		one := &claimed{row: row, s: s, renewed: sent}
+		got = append(got, one)
+		e.flying[one] = struct{}{}
 	}
 	return got, err
 }
@@ -372,6 +381,7 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	}
 	if matched < len(ends) {
 		judge(endings, ends, left, matched, errs)
+		e.unmarked(ends, left, errs)
 	}
 	for i, o := range ends {
 		if refusal := refusals[rows.Key(o.c.row.ID)]; refusal != nil && errs[i] != nil && still(left, endings[i]) {
@@ -443,6 +453,9 @@ func judge(endings []rows.Ending, ends []outcome, left []rows.Row, matched int, 
 // finished says that a row is claimed no more.
 func (e *engine) finished(c *claimed) {
 	c.stage.Store(over)
+	e.mu.Lock()
+	delete(e.flying, c)
+	e.mu.Unlock()
 	if c.leave != nil {
 		c.leave()
 	}

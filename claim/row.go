@@ -49,6 +49,9 @@ func (r *Row[T]) Err() error {
 	if err := r.c.s.err(); err != nil {
 		return err
 	}
+	if err := r.c.lostMark(); err != nil {
+		return err
+	}
 	return r.e.leaseErr(r.c)
 }
 

@@ -231,6 +231,7 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 		r.e.log.Warn().Err(err).Msg("a row that waited was not begun")
 		return back, 0
 	}
+	c.begun(cancel)
 	defer r.e.endWithLease(ctx, c, cancel)()
 	begun := r.e.clock.Now().Mono
 	err = r.safely(ctx, c)

@@ -78,6 +78,7 @@ func (e *engine) tendOnce(ctx context.Context) error {
 		errs = append(errs, e.tidy(ctx, s), e.exorcise(ctx, s))
 	}
 	e.payOwed(ctx)
+	errs = append(errs, e.checkMarks(ctx))
 	return errors.Join(append(errs, e.notify(ctx))...)
 }
 

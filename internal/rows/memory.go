@@ -424,6 +424,16 @@ func (m *Memory) Watch(ctx context.Context, wake func()) error {
 	return context.Cause(ctx)
 }
 
+// Strip takes the field out of a row, as a program does that replaces the document.
+func (m *Memory) Strip(id bson.RawValue) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.rows[Key(id)]; r != nil {
+		m.turn(r, Ready)
+		r.Mark = Mark{State: Ready}
+	}
+}
+
 // Dones tells how often a row was marked done.
 func (m *Memory) Dones(id bson.RawValue) int {
 	m.mu.Lock()

@@ -1,0 +1,111 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/rows"
+)
+
+// errUnmarked is why a row is set aside whose field was removed while it was worked on.
+var errUnmarked = errors.New("its field was removed while it was worked on: a handler must change its " +
+	"document, and not replace it")
+
+// begun notes how the handler of a row is ended.
+func (c *claimed) begun(cancel context.CancelCauseFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel = cancel
+	if c.lost != nil {
+		cancel(c.lost)
+	}
+}
+
+// lose says that a row's mark is another one, which ends the context of its handler.
+func (c *claimed) lose(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost = why; c.cancel != nil {
+		c.cancel(why)
+	}
+}
+
+func (c *claimed) lostMark() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+// checkMarks ends the handlers whose rows are marked by them no more. One command while rows are
+// worked on.
+func (e *engine) checkMarks(ctx context.Context) error {
+	var list []*claimed
+	var ids []bson.RawValue
+	e.mu.Lock()
+	for c := range e.flying {
+		if c.stage.Load() == open && c.s.err() == nil {
+			list, ids = append(list, c), append(ids, c.row.ID)
+		}
+	}
+	e.mu.Unlock()
+	if len(list) == 0 {
+		return nil
+	}
+	ctx, done := e.command(ctx)
+	defer done()
+	found, err := e.store.Current(ctx, ids)
+	if err != nil {
+		return err
+	}
+	there := map[string]*rows.Row{}
+	for i := range found {
+		there[rows.Key(found[i].ID)] = &found[i]
+	}
+	for _, c := range list {
+		row := there[rows.Key(c.row.ID)]
+		if c.stage.Load() != open || c.lostMark() != nil ||
+			row != nil && row.Mark.State == rows.Claimed && row.Mark.Batch == c.row.Mark.Batch {
+			continue
+		}
+		why := lost(c, row)
+		e.log.Warn().Err(why).Msg("a row was lost while it was worked on")
+		c.lose(why)
+		if row != nil && row.Mark.Batch.IsZero() {
+			e.setAside([]rows.Refused{{ID: row.ID, Err: errUnmarked}})
+		}
+	}
+	return nil
+}
+
+// withoutFlying leaves out the rows that are worked on here still: their field was removed meanwhile,
+// since their fences began anew. What is left out stays claimed until a Tend gives it back.
+func (e *engine) withoutFlying(found []rows.Row) []rows.Row {
+	fences := map[string]int64{}
+	e.mu.Lock()
+	for c := range e.flying {
+		fences[rows.Key(c.row.ID)] = max(fences[rows.Key(c.row.ID)], c.row.Mark.Fence)
+	}
+	e.mu.Unlock()
+	return slices.DeleteFunc(found, func(row rows.Row) bool {
+		again := row.Mark.Fence <= fences[rows.Key(row.ID)]
+		if again {
+			e.setAside([]rows.Refused{{ID: row.ID, Err: errUnmarked}})
+		}
+		return again
+	})
+}
+
+// unmarked sets the rows aside whose claims could not be ended because their field was removed: else
+// they would be handled again at once, for ever.
+func (e *engine) unmarked(ends []outcome, left []rows.Row, errs []error) {
+	for i, o := range ends {
+		for _, row := range left {
+			if errs[i] != nil && rows.Key(row.ID) == rows.Key(o.c.row.ID) && row.Mark.Batch.IsZero() {
+				e.setAside([]rows.Refused{{ID: row.ID, Err: errUnmarked}})
+			}
+		}
+	}
+}
