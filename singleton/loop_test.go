@@ -112,6 +112,9 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 		if n := p.store.count(); n < 3 {
 			t.Errorf("%d commands to the store, want the settings asked", n)
 		}
+		if s := w.status(); s.State == singleton.Running {
+			t.Error("a round is told as begun")
+		}
 	})
 }
 
