@@ -181,8 +181,8 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 	if err != nil {
 		found = nil // what was claimed nevertheless is a ghost
 	}
-	e.restore(found)
 	found = e.withoutFlying(found)
+	e.restore(found)
 	if s.got(c.Batch, len(found)) {
 		e.leave(s)
 	}

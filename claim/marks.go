@@ -90,11 +90,10 @@ func (e *engine) withoutFlying(found []rows.Row) []rows.Row {
 	}
 	e.mu.Unlock()
 	return slices.DeleteFunc(found, func(row rows.Row) bool {
-		again := row.Mark.Fence <= fences[rows.Key(row.ID)]
-		if again {
+		if row.Mark.Fence <= fences[rows.Key(row.ID)] {
 			e.setAside([]rows.Refused{{ID: row.ID, Err: errUnmarked}})
 		}
-		return again
+		return e.isAside(row.ID) // by us, or since the question was sent
 	})
 }
 
@@ -103,7 +102,9 @@ func (e *engine) withoutFlying(found []rows.Row) []rows.Row {
 func (e *engine) unmarked(ends []outcome, left []rows.Row, errs []error) {
 	for i, o := range ends {
 		for _, row := range left {
-			if errs[i] != nil && rows.Key(row.ID) == rows.Key(o.c.row.ID) && row.Mark.Batch.IsZero() {
+			mark, mine := row.Mark, o.c.row.Mark
+			anew := mark.Batch.IsZero() || mark.Batch != mine.Batch && mark.Fence <= mine.Fence
+			if errs[i] != nil && rows.Key(row.ID) == rows.Key(o.c.row.ID) && anew {
 				e.setAside([]rows.Refused{{ID: row.ID, Err: errUnmarked}})
 			}
 		}
