@@ -58,7 +58,7 @@ type holding struct {
 	transacting chan struct{} // one element while a transaction is under way
 
 	mu      sync.Mutex    // guards guards, freed, uses and unused
-	caller  atomic.Int64  // the goroutine in which a function of Do runs under it; 0 for none
+	caller  atomic.Int64  // the goroutine in which the last function began that runs under it
 	uses    int           // functions that run under it, see use
 	unused  chan struct{} // closed when there are none; nil when nobody waits for that
 	guards  int           // how many guards there are of it, see Reenter

@@ -13,10 +13,11 @@ import (
 // election, a loop, a schedule or a queue, see [leading.Seam]. Close ends it, as all others, but
 // does not release its lock before the function has returned.
 
-// use notes that a function is about to run under the guard, until done is called. Ask whether the
-// guard is trusted after it, not before: then either Close sees the function, or the function
-// never begins.
+// use notes that a function is about to run under the guard, in this goroutine, until done is
+// called. Ask whether the guard is trusted after it, not before: then either Close sees the
+// function, or the function never begins.
 func (h *holding) use() (done func()) {
+	h.caller.Store(goroutine())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.uses++
@@ -40,12 +41,19 @@ func (h *holding) idle() <-chan struct{} {
 	return h.unused
 }
 
-// inUse parts the guards under which a function runs from the others. A function of Do that closes
-// the Manager itself has given its lock up by that, as by Release: it could not be waited for.
+// runs reports whether a function runs under the guard that can be waited for. One that closes the
+// Manager itself has given its lock up by that, as by Release.
+func (h *holding) runs(self int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.uses > 1 || h.uses == 1 && h.caller.Load() != self
+}
+
+// inUse parts the guards under which a function runs from the others.
 func inUse(holds []*holding) (used, free []*holding) {
 	self := goroutine()
 	for _, h := range holds {
-		if h.idle() != nil && h.caller.Load() != self {
+		if h.runs(self) {
 			used = append(used, h)
 		} else {
 			free = append(free, h)

@@ -120,7 +120,6 @@ func (m *Manager) Do(ctx context.Context, name string,
 	}()
 	done := guard.h.use()
 	defer done()
-	guard.h.caller.Store(goroutine())
 	if guard.Err() != nil {
 		return nil // the release says so
 	}

@@ -227,7 +227,7 @@ func (m *Manager) closing() bool {
 // A lock under which a function runs, of [Manager.Do], of an election, a loop, a schedule or a
 // queue, is released when that has returned: its context ends when Close begins, and pings go on.
 // What still runs when ctx ends is named in the error, and its lock is left to the takeover: give
-// Close as long as it may take. A function of Do that calls Close gives its lock up at once. Of any
+// Close as long as it may take. A function that calls Close itself gives its lock up at once. Of any
 // other guard only the caller knows whether the work is over: release it before.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/election"
 )
 
 // It tries to break: a Manager that is closed while its leader's function still runs gives leadership
@@ -52,4 +53,20 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// It tries to break: a leader's function that closes the Manager itself waits for itself.
+func TestClose_ByTheLeader_ReturnsAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start()
+		err := election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
+			start := time.Now()
+			err := p.Close(context.Background())
+			if took := time.Since(start); took > 0 {
+				t.Errorf("Close took %v", took)
+			}
+			return err
+		})
+		wantErr(t, err, distlock.ErrClosed)
+	})
 }
