@@ -64,7 +64,9 @@ func life(t *testing.T, uri string) []string {
 	cfg.Observer = past
 	m, err := distlock.New(t.Context(), cfg)
 	if err != nil {
-		return []string{err.Error()}
+		say(err)
+		say(past.Close(context.WithoutCancel(t.Context())))
+		return said
 	}
 	for _, opt := range []distlock.Option{distlock.Why("alone"), distlock.Shared(), distlock.Permits(2), distlock.Lease(time.Minute)} {
 		guard, err := m.Lock("job "+bson.NewObjectID().Hex()).TryLock(t.Context(), opt)
