@@ -108,6 +108,7 @@ func TestRescue_RowThatKillsItsProcess_OnlyItDies(t *testing.T) {
 						}
 						return nil
 					}
+					time.Sleep(time.Second) // what was handled before it is recorded as done
 					p.cut()
 					crashes <- struct{}{}
 					<-over
