@@ -27,4 +27,36 @@
 // ([ParseLock], [ParsePing]). Unmarshalling into a struct is forbidden here: the Go decoder turns
 // a missing state into 0, which would read as free, and a string of 24 hex digits into an
 // ObjectID that no filter on the server will ever match.
+//
+// # Fields that only this module has
+//
+// In locks; mongos leaves them alone:
+//
+//	fence       int64, one more with every acquisition, takeover and break
+//	takeoverMS  int64, the holder's takeover time
+//	rev         int64, one more with every write of this module
+//	leases      array of {ts, ms, n, at, local}: session, life, number of the last renewal, the
+//	            server's and the holder's clock at it
+//	waiters     array, first come first, of {ts, process, who, why, takeoverMS, mode, since, limit,
+//	            holds}; absent when there is none; at most MaxWaiters
+//	mode        "shared" or "permit"; absent for an exclusive holder
+//	limit       int32, the permits there are, while the lock is used so
+//	sharers     array of all holders of a shared lock or of permits, {ts, process, who, why,
+//	            takeoverMS, when, fence}; the first stands in mongos' fields as well, so that any
+//	            reader sees a held lock
+//	yield       {ts, by, why, at}: who asked the holder with that ts to give the lock up
+//	grants      the sessions to which the last step granted the lock, a line each: ts fence process
+//	evidence    of an eviction, for these grants
+//
+// In lockpings:
+//
+//	local       Date by the pinging process's clock, a witness
+//	seq         int64, chosen by its process, larger with each ping; without it a ping is foreign
+//	takeoverMS, pingMS   int64, the holder's timing
+//	condemned   {by, at, evidence}, written by a contender before it takes over
+//	sight       {seq, at, local, by}, written once, by the first contender that sees the process
+//	            silent; the next ping removes it
+//	outside     {number, waiters}, written each second while a caller holds something and waits
+//	            outside of a full line or for a lock of a transaction: the 64 that wait longest, with
+//	            at most 1,000 sessions that they hold. No takeover looks at it.
 package catalog

@@ -141,8 +141,12 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	if bad := l.parseQueue(doc); bad != nil {
 		return Lock{}, bad
 	}
-	l.parseLeases(doc.lookup("leases"))
-	l.parseYield(doc.lookup("yield"))
+	if leases := doc.lookup("leases"); !absent(leases) {
+		l.parseLeases(leases)
+	}
+	if yield := doc.lookup("yield"); !absent(yield) {
+		l.parseYield(yield)
+	}
 	return l, nil
 }
 
@@ -220,6 +224,20 @@ func Printable(s string, limit int) string {
 		}
 	}
 	return b.String()
+}
+
+// BadText says what is wrong with a text that is to be stored, of so many bytes at most; empty when
+// nothing is.
+func BadText(s string, limit int) string {
+	switch {
+	case len(s) > limit:
+		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), limit)
+	case !utf8.ValidString(s):
+		return "is not valid UTF-8"
+	case strings.ContainsRune(s, 0):
+		return "contains a NUL byte"
+	}
+	return ""
 }
 
 func parseID(collection string, raw bson.Raw, doc fields) (string, *MalformedError) {

@@ -13,7 +13,7 @@ import (
 // An Op names an operation of a store.
 type Op string
 
-// The operations of a [Catalog] and of a [History]. To list those who wait is one of its own, and
+// The operations of a [Catalog]. To list those who wait is one of its own, and
 // so is each wait for the next of a [GrantStream].
 const (
 	OpApply            Op = "apply"
@@ -35,10 +35,6 @@ const (
 	OpGrantStream      Op = "grant stream"
 	OpNextGrants       Op = "next grants"
 	OpEnterTransaction Op = "enter transaction"
-	OpPrepareHistory   Op = "prepare history"
-	OpAppendHistory    Op = "append history"
-	OpPruneHistory     Op = "prune history"
-	OpReadHistory      Op = "read history"
 )
 
 // A Call is one operation of a store that is about to happen.
@@ -70,9 +66,9 @@ type intercepted struct {
 	hook  Hook
 }
 
-// through passes an operation with a result through the hook. The result of a do that outlives the
-// call is dropped.
-func through[T any](ctx context.Context, hook Hook, c Call, do func(ctx context.Context) (T, error)) (T, error) {
+// Through passes an operation with a result through a hook. The result of a do that outlives the call
+// is dropped.
+func Through[T any](ctx context.Context, hook Hook, c Call, do func(ctx context.Context) (T, error)) (T, error) {
 	var mu sync.Mutex // guards result and failure
 	var result, none T
 	var failure error
@@ -113,7 +109,7 @@ func rows[T any](ctx context.Context, hook Hook, c Call, list func(context.Conte
 		reading := make(chan struct{}, 1) // full while somebody reads; guards over
 		over := false
 		for ; ; c.Row++ {
-			r, err := through(ctx, hook, c, func(ctx context.Context) (r row, _ error) {
+			r, err := Through(ctx, hook, c, func(ctx context.Context) (r row, _ error) {
 				reading <- struct{}{}
 				defer func() { <-reading }()
 				if !over {
@@ -149,14 +145,14 @@ func of(op Op, names ...string) Call { return Call{Op: op, Names: names} }
 func (i *intercepted) Apply(ctx context.Context, t Transition) (Lock, []Grant, error) {
 	c := of(OpApply, t.On())
 	c.Transition = t
-	r, err := through(ctx, i.hook, c, func(ctx context.Context) (both[Lock, []Grant], error) {
+	r, err := Through(ctx, i.hook, c, func(ctx context.Context) (both[Lock, []Grant], error) {
 		return pair(i.inner.Apply(ctx, t))
 	})
 	return r.a, r.b, err
 }
 
 func (i *intercepted) Read(ctx context.Context, name string) (Lock, error) {
-	return through(ctx, i.hook, of(OpRead, name), func(ctx context.Context) (Lock, error) {
+	return Through(ctx, i.hook, of(OpRead, name), func(ctx context.Context) (Lock, error) {
 		return i.inner.Read(ctx, name)
 	})
 }
@@ -172,7 +168,7 @@ func (i *intercepted) List(ctx context.Context, waited bool) iter.Seq2[Snapshot,
 }
 
 func (i *intercepted) Ping(ctx context.Context, b Heartbeat) (Pinged, error) {
-	return through(ctx, i.hook, of(OpPing, b.Process), func(ctx context.Context) (Pinged, error) {
+	return Through(ctx, i.hook, of(OpPing, b.Process), func(ctx context.Context) (Pinged, error) {
 		return i.inner.Ping(ctx, b)
 	})
 }
@@ -185,36 +181,36 @@ func (i *intercepted) ApplyPing(ctx context.Context, t PingChange) error {
 }
 
 func (i *intercepted) Held(ctx context.Context, process string) ([]HeldSession, error) {
-	return through(ctx, i.hook, of(OpHeld, process), func(ctx context.Context) ([]HeldSession, error) {
+	return Through(ctx, i.hook, of(OpHeld, process), func(ctx context.Context) ([]HeldSession, error) {
 		return i.inner.Held(ctx, process)
 	})
 }
 
 func (i *intercepted) HeldSummary(ctx context.Context, process string) (HeldSummary, error) {
-	return through(ctx, i.hook, of(OpHeldSummary, process), func(ctx context.Context) (HeldSummary, error) {
+	return Through(ctx, i.hook, of(OpHeldSummary, process), func(ctx context.Context) (HeldSummary, error) {
 		return i.inner.HeldSummary(ctx, process)
 	})
 }
 
 func (i *intercepted) Prune(ctx context.Context, before time.Time) (int, error) {
-	return through(ctx, i.hook, of(OpPrune), func(ctx context.Context) (int, error) {
+	return Through(ctx, i.hook, of(OpPrune), func(ctx context.Context) (int, error) {
 		return i.inner.Prune(ctx, before)
 	})
 }
 
 func (i *intercepted) PruneLocks(ctx context.Context, before time.Time, after string, most int) (int, string, error) {
-	r, err := through(ctx, i.hook, of(OpPruneLocks, after), func(ctx context.Context) (both[int, string], error) {
+	r, err := Through(ctx, i.hook, of(OpPruneLocks, after), func(ctx context.Context) (both[int, string], error) {
 		return pair(i.inner.PruneLocks(ctx, before, after, most))
 	})
 	return r.a, r.b, err
 }
 
 func (i *intercepted) Prepare(ctx context.Context) ([]string, error) {
-	return through(ctx, i.hook, of(OpPrepare), i.inner.Prepare)
+	return Through(ctx, i.hook, of(OpPrepare), i.inner.Prepare)
 }
 
 func (i *intercepted) Hello(ctx context.Context) (Server, error) {
-	return through(ctx, i.hook, of(OpHello), i.inner.Hello)
+	return Through(ctx, i.hook, of(OpHello), i.inner.Hello)
 }
 
 func (i *intercepted) Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error {
@@ -224,7 +220,7 @@ func (i *intercepted) Transact(ctx context.Context, s Session, run func(ctx cont
 }
 
 func (i *intercepted) Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error) {
-	return through(ctx, i.hook, of(OpSnapshots, names...), func(ctx context.Context) (map[string]Snapshot, error) {
+	return Through(ctx, i.hook, of(OpSnapshots, names...), func(ctx context.Context) (map[string]Snapshot, error) {
 		return i.inner.Snapshots(ctx, names)
 	})
 }
@@ -232,27 +228,26 @@ func (i *intercepted) Snapshots(ctx context.Context, names []string) (map[string
 func (i *intercepted) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
 	map[string]Snapshot, error,
 ) {
-	return through(ctx, i.hook, of(OpWaitedUnder), func(ctx context.Context) (map[string]Snapshot, error) {
+	return Through(ctx, i.hook, of(OpWaitedUnder), func(ctx context.Context) (map[string]Snapshot, error) {
 		return i.inner.WaitedUnder(ctx, processes, held)
 	})
 }
 
-func (i *intercepted) HeldOrFree(ctx context.Context, process string, names []string) ([]Grant, []string, error) {
-	r, err := through(ctx, i.hook, of(OpHeldOrFree, names...), func(ctx context.Context) (both[[]Grant, []string], error) {
-		return pair(i.inner.HeldOrFree(ctx, process, names))
+func (i *intercepted) HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error) {
+	return Through(ctx, i.hook, of(OpHeldOrFree, names...), func(ctx context.Context) ([]Lock, error) {
+		return i.inner.HeldOrFree(ctx, process, names, lines)
 	})
-	return r.a, r.b, err
 }
 
 func (i *intercepted) EnterTransaction(ctx context.Context, r Request) (Lock, error) {
-	return through(ctx, i.hook, of(OpEnterTransaction, r.Name), func(ctx context.Context) (Lock, error) {
+	return Through(ctx, i.hook, of(OpEnterTransaction, r.Name), func(ctx context.Context) (Lock, error) {
 		return i.inner.EnterTransaction(ctx, r)
 	})
 }
 
 // GrantStream opens a stream, and passes each wait for its next grants through the hook as well.
 func (i *intercepted) GrantStream(ctx context.Context, process string) (GrantStream, error) {
-	s, err := through(ctx, i.hook, of(OpGrantStream, process), func(ctx context.Context) (GrantStream, error) {
+	s, err := Through(ctx, i.hook, of(OpGrantStream, process), func(ctx context.Context) (GrantStream, error) {
 		return i.inner.GrantStream(ctx, process)
 	})
 	if err != nil {
@@ -268,37 +263,5 @@ type interceptedStream struct {
 }
 
 func (s *interceptedStream) Next(ctx context.Context) ([]Grant, error) {
-	return through(ctx, s.hook, of(OpNextGrants, s.process), s.GrantStream.Next)
-}
-
-// InterceptHistory is Intercept of a history.
-func InterceptHistory(store History, hook Hook) History { return &interceptedHistory{store, hook} }
-
-type interceptedHistory struct {
-	inner History
-	hook  Hook
-}
-
-func (i *interceptedHistory) PrepareHistory(ctx context.Context, keep time.Duration) ([]string, error) {
-	return through(ctx, i.hook, of(OpPrepareHistory), func(ctx context.Context) ([]string, error) {
-		return i.inner.PrepareHistory(ctx, keep)
-	})
-}
-
-func (i *interceptedHistory) AppendHistory(ctx context.Context, entries []HistoryEntry) error {
-	return i.hook(ctx, of(OpAppendHistory), func(ctx context.Context) error {
-		return i.inner.AppendHistory(ctx, entries)
-	})
-}
-
-func (i *interceptedHistory) PruneHistory(ctx context.Context, before time.Time, most int) (int, error) {
-	return through(ctx, i.hook, of(OpPruneHistory), func(ctx context.Context) (int, error) {
-		return i.inner.PruneHistory(ctx, before, most)
-	})
-}
-
-func (i *interceptedHistory) ReadHistory(ctx context.Context, q HistoryQuery) iter.Seq2[HistoryEntry, error] {
-	return rows(ctx, i.hook, of(OpReadHistory, q.Name), func(ctx context.Context) iter.Seq2[HistoryEntry, error] {
-		return i.inner.ReadHistory(ctx, q)
-	})
+	return Through(ctx, s.hook, of(OpNextGrants, s.process), s.GrantStream.Next)
 }

@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -57,9 +58,7 @@ func TestIntercept_ListTwice(t *testing.T) {
 		for range list {
 		}
 	}
-	if first != 2 {
-		t.Errorf("the hook saw %d first rows, want 2", first)
-	}
+	assert.Equal(t, first, 2, "the hook saw %d first rows, want %d")
 }
 
 type eager struct {
@@ -78,9 +77,7 @@ func TestIntercept_EagerList(t *testing.T) {
 	refuse := errors.New("refused")
 	c := catalog.Intercept(eager{memcatalog.New(memcatalog.Options{}), in}, func(context.Context, catalog.Call, func(context.Context) error) error { return refuse })
 	for _, err := range c.List(t.Context(), false) {
-		if !errors.Is(err, refuse) {
-			t.Error(err)
-		}
+		assert.Is(t, err, refuse)
 	}
 	select {
 	case <-in:
@@ -91,7 +88,5 @@ func TestIntercept_EagerList(t *testing.T) {
 
 func put(t *testing.T, c catalog.Catalog, name string) {
 	_, err := catalogtest.On(c).Enter(t.Context(), catalog.Request{Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: "p", Takeover: 900e9}, catalog.Try)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 }

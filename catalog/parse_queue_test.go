@@ -235,6 +235,20 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 	}
 }
 
+// The ping of a process is read once, however many of its callers stand in a line: a hundred may.
+func TestSnapshotOf_CallersOfOneProcess_ItsPingIsReadOnce(t *testing.T) {
+	t.Parallel()
+	doc := lock("waiters", bson.A{party("x", 1), party("ts", bson.ObjectID{1}), party("ts", bson.ObjectID{2})})
+	asked := map[string]int{}
+	look := catalog.SnapshotOf(marshal(t, doc), func(process string) bson.Raw {
+		asked[process]++
+		return nil
+	})
+	if holder := look.Lock.Process; len(look.Pings) != 2 || len(asked) != 2 || asked["q"] != 1 || asked[holder] != 1 {
+		t.Errorf("asked for %v, and knows of %v", asked, look.Pings)
+	}
+}
+
 func TestParseLock_Grants_AreRead(t *testing.T) {
 	t.Parallel()
 	doc := lock("grants", catalog.GrantLine(ts, 7, "p")+catalog.GrantLine(ts2, 8, "q"))

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -21,11 +22,7 @@ func field(key string, value any) bson.E { return bson.E{Key: key, Value: value}
 
 func marshal(t testing.TB, doc bson.D) bson.Raw {
 	t.Helper()
-	raw, err := bson.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	return assert.Value(bson.Marshal(doc))(t)
 }
 
 // lock returns a held lock document with one field set, or left out for missing.
@@ -65,11 +62,7 @@ func replace(doc bson.D, key string, value any) bson.D {
 
 func decimal(t *testing.T, text string) bson.Decimal128 {
 	t.Helper()
-	d, err := bson.ParseDecimal128(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return assert.Value(bson.ParseDecimal128(text))(t)
 }
 
 func TestParseLock_State(t *testing.T) { // F1, F2

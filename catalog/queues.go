@@ -69,10 +69,10 @@ type Queues interface {
 	// processes waits. So those who search for deadlocks go from a holder to what it waits for.
 	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]Snapshot, error)
 
-	// HeldOrFree reads which of the named locks process holds, and which of them are free. It is the
-	// question of a process that waits for them.
-	HeldOrFree(ctx context.Context, process string, names []string) (grants []Grant, free []string,
-		err error)
+	// HeldOrFree reads those of the named locks that process holds, or nobody, and of those whose
+	// lines are asked for, too, all that there are; not what cannot be understood. It is the question
+	// of a process that waits for them. What waiters say of themselves may be missing.
+	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
 
 	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoGrantStream
 	// where the deployment or the database has none.
@@ -136,6 +136,9 @@ func SnapshotOf(lock bson.Raw, ping func(process string) bson.Raw) (look Snapsho
 	}
 	look.Lock = &l
 	state := func(process string) (s PingState) {
+		if s, known := look.Pings[process]; known {
+			return s // several of its callers may stand there
+		}
 		raw := ping(process)
 		if process == "" || raw == nil {
 			return s
@@ -146,16 +149,15 @@ func SnapshotOf(lock bson.Raw, ping func(process string) bson.Raw) (look Snapsho
 		}
 		return s
 	}
-	holder := state(l.Process)
-	look.Ping, look.PingErr = holder.Ping, holder.Err
 	parties := slices.Concat(l.Holders(), l.Waiters)
-	if len(parties) == 0 {
-		return look
+	if len(parties) > 0 {
+		look.Pings = make(map[string]PingState, len(parties))
 	}
-	look.Pings = make(map[string]PingState, len(parties))
 	for _, p := range parties {
 		look.Pings[p.Process] = state(p.Process)
 	}
+	holder := state(l.Process)
+	look.Ping, look.PingErr = holder.Ping, holder.Err
 	return look
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -26,7 +28,7 @@ const (
 	refusedMost  = time.Hour
 )
 
-// exclude leaves malformed rows out until the next Tend, and tells of each once.
+// exclude leaves malformed rows out for a while, and tells of each once.
 func (e *engine) exclude(bad []rows.Malformed) {
 	for _, one := range bad {
 		if e.tellOnce("row " + rows.Key(one.ID)) {
@@ -38,7 +40,7 @@ func (e *engine) exclude(bad []rows.Malformed) {
 	now := e.clock.Now().Mono
 	for _, one := range bad {
 		if len(e.asides) < mostInFlight {
-			e.asides[rows.Key(one.ID)] = aside{id: one.ID, until: now + e.cfg.Tend}
+			e.asides[rows.Key(one.ID)] = aside{id: one.ID, until: now + refusedPause}
 		}
 	}
 }
@@ -66,6 +68,16 @@ func (e *engine) setAside(refused []rows.Refused) {
 	}
 }
 
+// passOver leaves the first rows of a question out that found no room among those that are set aside: it
+// passed over so many, and more of these. They are asked for again when there is room.
+func (e *engine) passOver(base, more int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.asides) >= mostInFlight && more > 0 {
+		e.beyond = max(e.beyond, base+more)
+	}
+}
+
 // without are the rows that are left out.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
@@ -78,6 +90,9 @@ func (e *engine) without() (ids []bson.RawValue) {
 		case now-one.until > one.pause: // it was tried again, and is refused no more
 			delete(e.asides, key)
 		}
+	}
+	if len(e.asides) < mostInFlight {
+		e.beyond = 0
 	}
 	return ids
 }
@@ -115,6 +130,38 @@ func (e *engine) refused() (n int64, text string) {
 
 // errRefused is matched by the error of an end of a claim that the server refuses.
 var errRefused = errors.New("the server refuses to change the row")
+
+// refusals are the reasons for which the server did not end some of the claims. The others it may
+// have ended without counting them.
+func (e *engine) refusals(ends []outcome, err *error) map[string]error {
+	var refused *rows.RefusedError
+	if !errors.As(*err, &refused) {
+		return nil
+	}
+	*err = nil
+	e.setAside(refused.Rows)
+	reasons := map[string]error{}
+	for _, one := range refused.Rows {
+		reasons[rows.Key(one.ID)] = one.Err
+	}
+	for _, o := range ends {
+		o.c.tries++
+	}
+	return reasons
+}
+
+// shortened is an end that needs no more room than the claim did, so that the server cannot refuse it
+// by the size of the row: without the failure, and with the beginning of its text. False when it is
+// so.
+func (o outcome) shortened() (outcome, bool) {
+	const most = 100
+	had := o.c.row.Mark.Failures
+	if len(o.end.Error) <= most && slices.Equal(o.end.Failures, had) {
+		return o, false
+	}
+	o.end.Failures, o.end.Error = had, strings.ToValidUTF8(o.end.Error[:min(most, len(o.end.Error))], "")
+	return o, true
+}
 
 // owe keeps the end of a claim that the server refuses, to try it again later. The row is claimed
 // until then, and takes up no room.
@@ -159,18 +206,14 @@ func (e *engine) payOwed(ctx context.Context) {
 // distlock claims: one process of a queue has it.
 type notice struct {
 	guard *distlock.TryGuard
-	text  string
+	n     int64
 }
 
 // notify takes the lock of the notice when rows are refused, with the number as its reason, and
 // releases it when they are not. Two commands when that changes.
 func (e *engine) notify(ctx context.Context) error {
 	n, one := e.refused()
-	text := ""
-	if n > 0 {
-		text = fmt.Sprintf("refused by the server: %d rows, as %s", n, one)
-	}
-	if was := e.notice; was.guard != nil && (n == 0 || was.guard.Err() != nil || len(text) != len(was.text)) {
+	if was := e.notice; was.guard != nil && (n != was.n || was.guard.Err() != nil) {
 		e.notice = notice{}
 		if err := was.guard.Release(); err != nil && !errors.Is(err, distlock.ErrLockLost) {
 			return err
@@ -179,12 +222,13 @@ func (e *engine) notify(ctx context.Context) error {
 	if n == 0 || e.notice.guard != nil {
 		return nil
 	}
+	text := fmt.Sprintf("refused by the server: %d rows, as %s", n, one)
 	guard, err := e.try(ctx, e.prefix+":refused", text)
 	if errors.Is(err, distlock.ErrHeld) {
 		return nil
 	}
 	if err == nil {
-		e.notice = notice{guard, text}
+		e.notice = notice{guard, n}
 	}
 	return err
 }

@@ -2,12 +2,18 @@ package claim
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 )
 
 // number is the _id of a row of the tests.
@@ -29,12 +35,11 @@ func TestRun_RefusedRows_OthersGoOn(t *testing.T) {
 			p := w.start(cfg)
 			stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
 			w.settle(time.Minute, func(c Counts) bool { return c.Done == n-bad })
+			assert.MustEqual(t, w.logs.with("set aside", "failed validation"), bad,
+				"%d lines tell of refused rows, want %d")
 			time.Sleep(3 * time.Hour)
 			if c, err := p.Counts(t.Context()); err != nil || c.Refused != bad {
 				t.Errorf("%+v, %v, want %d refused", c, err, bad)
-			}
-			if told := w.logs.with("set aside", "failed validation"); told != bad {
-				t.Errorf("%d lines tell of refused rows, want %d", told, bad)
 			}
 			notice := false
 			for l, err := range p.m.Inspector().Locks(t.Context()) {
@@ -54,6 +59,78 @@ func TestRun_RefusedRows_OthersGoOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// It tries to break: the lock that tells how many rows are refused tells how many were at first.
+func TestRun_MoreRowsAreRefused_TheNoticeSaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 9)
+		var bad atomic.Int32
+		w.rows.Refuse(func(r rows.Row) error {
+			if number(r) <= int(bad.Load()) {
+				return errors.New("document failed validation")
+			}
+			return nil
+		})
+		p := w.start(Config{})
+		stop := p.run(t, func(context.Context, *Row[item]) error { time.Sleep(time.Minute); return nil })
+		time.Sleep(90 * time.Second)
+		bad.Store(5)
+		time.Sleep(10 * time.Minute)
+		stop()
+		why := ""
+		for l, err := range p.m.Inspector().Locks(t.Context()) {
+			if err == nil && l.Name == "claim:db.rows:queue:refused" {
+				why = l.Why
+			}
+		}
+		c, err := p.Counts(t.Context())
+		if err != nil || c.Refused < 2 || !strings.Contains(why, fmt.Sprint(c.Refused, " rows")) {
+			t.Errorf("%q, and there are %d, %v", why, c.Refused, err)
+		}
+	})
+}
+
+// It tries to break: more rows are refused than a process keeps in mind, and those behind them are never
+// claimed. When the server takes them all are done.
+func TestRun_MoreRefusedThanRemembered_OthersAreDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const bad, n = mostInFlight + 1500, 500
+		w.add(0, bad+n)
+		w.rows.Refuse(func(r rows.Row) error {
+			if number(r) < bad {
+				return errors.New("document failed validation")
+			}
+			return nil
+		})
+		stop := w.start(Config{Batch: mostBatch, Workers: mostBatch}).run(t, func(context.Context, *Row[item]) error { return nil })
+		w.settle(time.Minute, func(c Counts) bool { return c.Done == n })
+		w.rows.Refuse(nil)
+		w.settle(3*time.Hour, allDone(bad+n))
+		stop()
+	})
+}
+
+// It tries to break: thousands of rows that cannot be understood stand before the others, and are read
+// again before all of them were seen, or a few at a time.
+func TestRun_ManyMalformed_OthersAreDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 10)
+		p := w.start(Config{Batch: 10, Tend: 50 * time.Millisecond, Poll: 50 * time.Millisecond})
+		for i := range 6000 {
+			id := bson.RawValue{Type: bson.TypeInt32, Value: binary.LittleEndian.AppendUint32(nil, uint32(i+1000))}
+			p.gate.odd = append(p.gate.odd, rows.Malformed{ID: id, Field: "claim.fence", Problem: "is a string"})
+		}
+		p.gate.set(func(_ context.Context, command string, apply func() error) error {
+			if command == "candidates" {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return apply()
+		})
+		stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+		w.settle(10*time.Second, func(c Counts) bool { return c.Done == 10 })
+		stop()
+	})
 }
 
 // It tries to break: a completion that the server refuses keeps those of all other rows from being
@@ -77,9 +154,7 @@ func TestRun_RefusedCompletion_OthersGoOn(t *testing.T) {
 			w.rows.Refuse(nil)
 			w.settle(2*time.Hour, allDone(n))
 			stop()
-			if got := handled.Load(); got != n {
-				t.Errorf("%d rows were handled, want %d", got, n)
-			}
+			assert.Equal(t, handled.Load(), n, "%d rows were handled, want %d")
 		})
 	}
 }
@@ -94,6 +169,7 @@ func TestRun_GivenBackForEver_OthersHaveTheirTurn(t *testing.T) {
 			if row.Doc.ID > 0 {
 				return nil
 			}
+			time.Sleep(time.Millisecond) // else no time passes where there is no pause
 			if given++; row.Attempt() != 1 {
 				t.Errorf("attempt %d", row.Attempt())
 			}
@@ -121,6 +197,8 @@ func TestRun_RefusedQuery_EndsIt(t *testing.T) {
 			}
 			return apply()
 		})
-		wantErr(t, p.Run(t.Context(), func(context.Context, *Row[item]) error { return nil }), ErrConfig)
+		ctx, done := context.WithTimeout(t.Context(), time.Minute)
+		defer done()
+		wantErr(t, p.Run(ctx, func(context.Context, *Row[item]) error { return nil }), ErrConfig)
 	})
 }

@@ -128,11 +128,14 @@ func (b *buffer) keepAlone() {
 	b.mu.Unlock()
 }
 
-func (b *buffer) close() {
+// close lets no worker wait any more, and takes out the rows that none has begun.
+func (b *buffer) close() (left []*claimed) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 	b.more.Broadcast()
+	left, b.rows = b.rows, nil
+	return left
 }
 
 // stale takes the rows out that have waited here for nearly half of their lease.

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -23,7 +24,21 @@ type Config struct {
 	// Sort says which rows come first: fields with 1 or -1. Default: about by age, rows that are tried
 	// again among the others.
 	Sort bson.D
-	// Field is the field of this package in a document, without a dot. Default "claim".
+	// Due is the field of a document, dotted where it lies deeper, that says when the row is due: it
+	// is given when the clock of the collection's server has passed this date. The earliest come
+	// first, then by Sort. A row without a date there is never due. Default: all are at once.
+	Due string
+	// Key is the field of a document, dotted where it lies deeper, whose value makes rows a chain: of
+	// those that have the same one only one is worked on at a time, by Due and Sort or else by _id. A
+	// row holds its key from its first claim until it is done or dead, also while it waits for a retry;
+	// other keys go on. A row without the field is in no chain, and null is a value as any other. One
+	// that has a list there is never given: Add and Insert refuse it, others are logged, and told by
+	// distlock claims. Default: no chains.
+	Key string
+	// KeyLetsGo lets the next row of a chain go while one waits for a retry, or was given back.
+	KeyLetsGo bool
+	// Field is the field of this package in a document, without a dot. Queues of one collection with two
+	// fields are two, whatever their names. Default "claim".
 	Field string
 
 	// Workers is how many handlers Run runs at a time. Default 1.
@@ -32,15 +47,17 @@ type Config struct {
 	// claims fewer where its workers would not finish so many in about a Poll. Default 1.
 	Batch int
 	// InFlight bounds the rows that the process has claimed at a time, those that wait for a worker
-	// included; at most 10,000. Default Workers, and Batch more when Batch is larger than 1.
+	// included; at most 10,000. Default Workers, and as far as that allows Batch more when Batch is larger
+	// than 1.
 	InFlight int
 
 	// MaxAttempts is how often a row is begun until it is dead: it failed each time, or its process
-	// died. Default 10.
+	// died. The first death of a process does not count, so a row may be begun once more than that: with
+	// 1 it is begun again, once, when its process has died. Default 10.
 	MaxAttempts int
 	// Backoff is the pause before the first retry; it doubles with each, up to BackoffMax, give or
-	// take a fifth. Without Backoff it is 1 s and five times as long with each: ten attempts reach over
-	// a day, and so over an outage. Default of BackoffMax: 16 h, or Backoff where that is longer.
+	// take a fifth. Without Backoff it is 1 s and five times as long with each: ten attempts reach
+	// over a day, and so over an outage. Default of BackoffMax: 16 h, or Backoff where that is longer.
 	Backoff, BackoffMax time.Duration
 	growth              time.Duration // of the pause, with each retry
 	// Lease bounds how long a row is worked on without [Row.Renew]: for work that hangs although
@@ -50,21 +67,42 @@ type Config struct {
 	// that waits for a worker is given back at half of it; one that waited is renewed, one command,
 	// before its handler begins. At least three times the Manager's CommandTimeout. Default: none.
 	Lease time.Duration
+	// Timeout ends a handler's context so long after the handler began, with a cause that matches
+	// [ErrTimeout]. An error of the handler is a failure then; nil is done, however late. A handler
+	// that does not mind its context goes on, and its row stays claimed; see Lease. Default: none.
+	Timeout time.Duration
+	// OnDead is told of a row that is dead, in the process that has recorded it and after that:
+	// because it failed too often, was discarded or cancelled, or because its process died, or its
+	// lease ended, at its last attempt. At most once a row: not when the process ends before, or
+	// cannot learn that its command was carried out; what may not be missed is found by [List]. Its
+	// calls come one after the other and hold up no row; a panic is logged. Close of the queue waits
+	// for them, and ends ctx when its own ends. Costs one command more each Tend, and two more for
+	// rows that died with their process.
+	OnDead func(ctx context.Context, row Info)
 	// DeleteDone removes the document of a row that is done. By default it stays, with the state
 	// "done".
 	DeleteDone bool
+	// KeepDone removes the document of a row that has been done for so long, by the server's clock:
+	// one process of the queue does so, about each half minute, 20,000 rows at most. Rows that were
+	// done before it knew when stay. It needs an index of its own. Default: they stay for ever.
+	KeepDone time.Duration
 
 	// Poll is the time between two looks at a queue that has no row ready, give or take a fifth.
-	// Where there are change streams one of them wakes the process, and it looks ten times less
-	// often. Default 1 s.
+	// Where there are change streams they tell the process of rows, which it asks for within a Poll
+	// unless another has them by then; it looks ten times less often, and a hundred times after looks
+	// that have found nothing that it was not told of. Such a row is one that a program has changed so
+	// that it matches Filter. Default 1 s.
 	Poll time.Duration
-	// Tend is the time between two looks for rows that are due, and for what lost replies have left.
+	// Tend is the time between two looks for retries that others have left, and for what lost replies
+	// have left.
 	// Default 5 s.
 	Tend time.Duration
 
 	// Logger gets the events. Default silent.
 	Logger zerolog.Logger
 }
+
+const defaultField = "claim"
 
 // Bounds of a Config.
 const (
@@ -77,14 +115,15 @@ const (
 // withDefaults fills in what is zero.
 func (c Config) withDefaults() Config {
 	c.Queue = cmp.Or(c.Queue, "queue")
-	c.Field = cmp.Or(c.Field, "claim")
+	c.Field = cmp.Or(c.Field, defaultField)
 	c.Workers = cmp.Or(c.Workers, 1)
 	c.Batch = cmp.Or(c.Batch, 1)
 	if c.InFlight == 0 {
-		c.InFlight = c.Workers
+		c.InFlight = max(c.Workers, 1)
 		if c.Batch > 1 {
 			c.InFlight += c.Batch
 		}
+		c.InFlight = min(c.InFlight, mostInFlight)
 	}
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
 	if c.growth == 0 {
@@ -100,6 +139,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// name is what the locks of a queue are named after: queues of one collection with two fields are two.
+func (c Config) name() string {
+	if c.Field == defaultField {
+		return c.Queue
+	}
+	return c.Queue + "/" + c.Field
+}
+
 // problems lists every contradiction of a Config with its defaults.
 func (c Config) problems() (list []string) {
 	bad := func(wrong bool, format string, args ...any) {
@@ -111,32 +158,43 @@ func (c Config) problems() (list []string) {
 		"Queue must be valid UTF-8 of at most %d bytes without NUL", mostQueue)
 	bad(strings.ContainsAny(c.Field, ".$\x00") || c.Field == "_id",
 		"Field %q must be the name of one field, without a dot or a dollar", c.Field)
-	bad(c.Workers < 1, "Workers is %d, must be at least 1", c.Workers)
-	bad(c.Batch < 1 || c.Batch > mostBatch, "Batch is %d, must be 1 to %d", c.Batch, mostBatch)
-	bad(c.InFlight < c.Workers || c.InFlight < c.Batch || c.InFlight > mostInFlight,
+	list = append(list, c.dueProblems()...)
+	list = append(list, c.keyProblems()...)
+	workers, batch := c.Workers < 1 || c.Workers > mostInFlight, c.Batch < 1 || c.Batch > mostBatch
+	bad(workers, "Workers is %d, must be 1 to %d", c.Workers, mostInFlight)
+	bad(batch, "Batch is %d, must be 1 to %d", c.Batch, mostBatch)
+	bad(c.InFlight < 1 || c.InFlight > mostInFlight || !workers && !batch && c.InFlight < max(c.Workers, c.Batch),
 		"InFlight is %d, must be at least Workers (%d) and Batch (%d), and at most %d", c.InFlight, c.Workers,
 		c.Batch, mostInFlight)
 	bad(c.MaxAttempts < 1, "MaxAttempts is %d, must be at least 1", c.MaxAttempts)
 	bad(c.Backoff < 0 || c.BackoffMax < c.Backoff, "Backoff is %v and BackoffMax %v: neither may be negative, "+
 		"nor BackoffMax the smaller one", c.Backoff, c.BackoffMax)
 	bad(c.Lease < 0, "Lease is %v, must not be negative", c.Lease)
+	bad(c.KeepDone < 0, "KeepDone is %v, must not be negative", c.KeepDone)
+	bad(c.KeepDone > 0 && c.DeleteDone, "KeepDone is %v although DeleteDone keeps none", c.KeepDone)
+	bad(c.Timeout < 0, "Timeout is %v, must not be negative", c.Timeout)
 	bad(c.Poll < time.Millisecond, "Poll is %v, must be at least 1 ms", c.Poll)
 	bad(c.Tend < time.Millisecond, "Tend is %v, must be at least 1 ms", c.Tend)
 	for _, one := range []struct {
 		name string
 		time.Duration
-	}{{"BackoffMax", c.BackoffMax}, {"Lease", c.Lease}, {"Poll", c.Poll}, {"Tend", c.Tend}} {
+	}{{"BackoffMax", c.BackoffMax}, {"Lease", c.Lease}, {"Timeout", c.Timeout}, {"KeepDone", c.KeepDone}, {"Poll", c.Poll}, {"Tend", c.Tend}} {
 		bad(one.Duration > mostTime, "%s is %v, must be at most ten years", one.name, one.Duration)
 	}
-	if name := names(c.Filter, c.Field); name != "" {
-		list = append(list, fmt.Sprintf("Filter names %q, which belongs to this package: leave it out, only rows "+
-			"that are ready are claimed", name))
+	switch name := names(c.Filter, c.Field); name {
+	case "":
+	case "$where", "$jsonSchema":
+		bad(true, "Filter has %s, which may name %q, the field of this package: say it by other operators", name, c.Field)
+	default:
+		bad(true, "Filter names %q, which belongs to this package: leave it out, only rows that are ready are claimed", name)
 	}
-	for _, key := range c.Sort {
-		bad(key.Key == c.Field || strings.HasPrefix(key.Key, c.Field+"."),
-			"Sort names %q, which belongs to this package", key.Key)
-		bad(!slices.Contains([]string{"1", "-1"}, fmt.Sprint(key.Value)), "Sort of %q is %v, must be 1 or -1",
+	for i, key := range c.Sort {
+		list = append(list, c.pathProblems("Sort", key.Key)...)
+		_, text := key.Value.(string)
+		bad(text || !slices.Contains([]string{"1", "-1"}, fmt.Sprint(key.Value)), "Sort of %q is %#v, must be 1 or -1",
 			key.Key, key.Value)
+		bad(slices.ContainsFunc(c.Sort[:i], func(one bson.E) bool { return one.Key == key.Key }),
+			"Sort names %q twice", key.Key)
 	}
 	if _, err := bson.Marshal(c.Filter); err != nil && c.Filter != nil {
 		list = append(list, fmt.Sprintf("Filter cannot be sent: %v", err))
@@ -161,9 +219,11 @@ func namesIn(filter bson.Raw, field string) string {
 		case "$where", "$jsonSchema":
 			return key
 		case "$expr":
-			if said := one.Value().String(); strings.Contains(said, "$"+field) ||
-				strings.Contains(said, "."+field) {
-				return "$" + field
+			said := one.Value().String()
+			for _, name := range []string{"$" + field, "." + field} {
+				if strings.Contains(said, name+`"`) || strings.Contains(said, name+".") {
+					return "$" + field
+				}
 			}
 		case "$and", "$or", "$nor":
 			parts, _ := one.Value().ArrayOK()

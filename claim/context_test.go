@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -30,9 +31,7 @@ func (p *proc) hang() (heal func()) {
 func (p *proc) held(t *testing.T) (n int) {
 	t.Helper()
 	for l, err := range p.m.Inspector().Locks(context.Background()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if l.Held && l.Process == p.m.Process() {
 			n++
 		}
@@ -98,9 +97,7 @@ func TestClaim_SlotLostBeforeTheReply_NoRowIsGiven(t *testing.T) {
 			return apply()
 		})
 		rows, err := p.Claim(t.Context(), 1)
-		if len(rows) != 0 {
-			t.Errorf("%d rows were given", len(rows))
-		}
+		assert.Equal(t, len(rows), 0, "%d rows were given, want %d")
 		wantErr(t, err, distlock.ErrLockLost)
 		if c := w.counts(); c.Claimed != 1 {
 			t.Errorf("%+v: nothing was claimed, the test tests nothing", c)
@@ -118,8 +115,7 @@ func TestClaim_ContextEndsWithTheGrant_SlotIsReleased(t *testing.T) {
 			cancel()
 			return err
 		})
-		_, err := p.Claim(ctx, 1)
-		wantErr(t, err, context.Canceled)
+		wantErr(t, assert.Err(p.Claim(ctx, 1)), context.Canceled)
 		p.lock.Set(nil)
 		time.Sleep(time.Minute)
 		if n := p.held(t); n != 1 { // the rescuer's
@@ -143,14 +139,11 @@ func TestClose_HangingServer_EndsWithItsContext(t *testing.T) {
 			time.Sleep(time.Second)
 			heal()
 		}()
-		if err := p.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, p.Close(ctx))
 		if c := w.counts(); c != (Counts{Ready: 1}) {
 			t.Errorf("%+v, want the row ready", c)
 		}
-		_, err := p.Claim(t.Context(), 1)
-		wantErr(t, err, ErrClosed)
+		wantErr(t, assert.Err(p.Claim(t.Context(), 1)), ErrClosed)
 	})
 }
 
@@ -176,14 +169,10 @@ func TestClose_EndedContext_GivesRowsBack(t *testing.T) {
 		must2(p.Claim(t.Context(), 1))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := p.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, p.Close(ctx))
 		if c := w.counts(); c != (Counts{Ready: 1}) {
 			t.Errorf("%+v, want the row ready", c)
 		}
-		if n := p.held(t); n != 0 {
-			t.Errorf("%d locks are held", n)
-		}
+		assert.Equal(t, p.held(t), 0, "%d locks are held, want %d")
 	})
 }

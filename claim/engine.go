@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,19 +19,25 @@ import (
 
 // An engine is a queue without the type of its rows.
 type engine struct {
-	m      *distlock.Manager
-	store  rows.Store
-	cfg    Config
-	prefix string // of the names of its locks
-	locks  string // the database that they are in
-	clock  clock.Clock
-	log    zerolog.Logger
-	limit  time.Duration // of one command
+	m       *distlock.Manager
+	store   rows.Store
+	cfg     Config
+	prefix  string // of the names of its locks
+	locks   string // the database that they are in
+	clock   clock.Clock
+	log     zerolog.Logger
+	limit   time.Duration // of one command
+	server  serverClock
+	retries retries
+	deaths  deaths
 
 	life  context.Context // until Close
 	end   context.CancelFunc
 	woken chan struct{} // one element when there may be rows
 	room  chan struct{} // one element when rows were finished
+
+	arrivals *arrivals
+	stats    *stats
 
 	entering chan struct{} // one element while a slot is taken
 
@@ -44,19 +48,20 @@ type engine struct {
 	mu       sync.Mutex // guards the rest
 	begun    bool       // the background runs
 	closed   bool
-	undone   *undoing      // the end of Close; nil before
-	running  chan struct{} // closed when Run ends; nil when none is under way
+	undone   *undoing // the end of Close; nil before
+	running  *run     // nil when none is under way
+	stopped  bool     // Stop was called
 	now      *session
 	retired  map[*session]struct{}
 	inFlight int
 	spread   int // how many batches of rows to choose from
-	dueNext  clock.Reading
-	due      bool // dueNext is set
 	asides   map[string]aside
+	beyond   int       // so many of the first rows are passed over: asides has no room for them
 	owed     []outcome // ends of claims that the server refuses
 	flying   map[*claimed]struct{}
+	learnt   *learning       // nil: all held keys are told by one command
+	behind   []bson.RawValue // keys for which rows were claimed in vain, since the last question
 	told     map[string]bool // odd rows and slots that were logged
-	streamed bool            // a change stream wakes
 
 	inBatches bool   // the server claims no single row here, until the next Tend
 	notice    notice // of the goroutine that tends, and of Close
@@ -66,6 +71,7 @@ type engine struct {
 type claimed struct {
 	row   rows.Row
 	s     *session
+	since time.Duration // monotonic time at which it was claimed
 	stage atomic.Int32
 	tries int    // to end it; by whoever is ending it
 	owed  bool   // its end is; by whoever is ending it
@@ -90,14 +96,23 @@ func (c *claimed) reopen() { c.stage.CompareAndSwap(ending, open) }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
 	cfg Config) *engine {
-	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.Queue,
+	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.name(),
 		locks: m.Config().Database, clock: clock.From(ctx), limit: m.Config().CommandTimeout,
 		entering: make(chan struct{}, 1),
 		woken:    make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, flying: map[*claimed]struct{}{},
 		asides: map[string]aside{},
 		told:   map[string]bool{}}
+	e.arrivals = newArrivals(e.clock, cfg.Poll)
+	e.server = serverClock{own: e.clock, read: store.Now, asking: make(chan struct{}, 1)}
+	if cfg.Due != "" {
+		e.server.jumped = e.arrivals.plansAnew
+		e.arrivals.later.now = func() time.Time { now, _ := e.server.last(); return now }
+	}
+	e.retries.sooner = make(chan struct{}, 1)
 	e.log = cfg.Logger.With().Str("queue", cfg.Queue).Logger()
+	e.stats = e.observed()
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
+	e.deaths.ctx, e.deaths.end = context.WithCancel(context.WithoutCancel(ctx))
 	return e
 }
 
@@ -107,11 +122,6 @@ const prefix = "claim:"
 // command bounds one command.
 func (e *engine) command(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, e.limit)
-}
-
-// jittered is a pause give or take a fifth.
-func jittered(d time.Duration) time.Duration {
-	return d - d/5 + rand.N(2*d/5+1)
 }
 
 // reserve takes room for up to n rows and returns for how many there is, 0 for none.
@@ -151,7 +161,7 @@ type manner int
 const (
 	given  manner = iota // to a caller of Claim
 	begins               // each with a worker that is idle
-	waits                // in the buffer, until a worker is idle: the attempt counts when it begins
+	waits                // in the buffer, until a worker is idle
 )
 
 // errAlone is returned instead of rows that would wait although the first one was rescued: its
@@ -171,7 +181,7 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 	}
 	sent := e.clock.Now()
 	c := s.begin(sent.Wall, e.cfg.Lease)
-	c.Waiting = as == waits
+	c.Waiting = as != given
 	found, err := e.mark(ctx, c, n, as)
 	if err == nil {
 		// The slot was held when the reply was there: so it was when the rows were claimed, or they are
@@ -181,7 +191,8 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 	if err != nil {
 		found = nil // what was claimed nevertheless is a ghost
 	}
-	found = e.withoutFlying(found)
+	found, out := e.withoutFlying(found)
+	e.putAside(ctx, out)
 	e.restore(found)
 	if s.got(c.Batch, len(found)) {
 		e.leave(s)
@@ -189,7 +200,10 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, row := range found {
-		one := &claimed{row: row, s: s, renewed: sent}
+		one := &claimed{row: row, s: s, since: sent.Mono, renewed: sent}
+		if row.Mark.Cancelled { // its last worker did not come to end it
+			one.lost = lost(one, &row)
+		}
 		got = append(got, one)
 		e.flying[one] = struct{}{}
 	}
@@ -198,22 +212,29 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 
 func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]rows.Row, error) {
 	e.mu.Lock()
-	one := n == 1 && !e.inBatches
+	one, wide := n == 1 && !e.inBatches && e.beyond == 0, 1
 	e.mu.Unlock()
 	var refused *rows.RefusedError
-	if one {
+	for tries := 0; one && refused == nil && tries < fewRaces; tries++ {
 		found, err := e.markOne(ctx, c)
 		if found != nil {
 			return []rows.Row{*found}, err
 		}
-		if !errors.As(err, &refused) {
+		if !e.isBehind(err) && !errors.As(err, &refused) {
 			return nil, err
 		}
+		if e.learns() > 0 {
+			break
+		}
 	}
+	one = refused != nil
 	var err error
-	for range mostBatch {
+	for tries := 0; tries < mostBatch; tries++ {
 		var got []rows.Row
-		got, err = e.markBatch(ctx, c, n, as)
+		if got, err = e.markBatch(ctx, c, n, wide, as); errors.Is(err, errRace) {
+			tries, err = tries+mostBatch/mostRaces, nil
+			continue
+		}
 		if !errors.As(err, &refused) {
 			if one && len(got) > 0 { // a sharded collection: it is not a row that is refused
 				e.mu.Lock()
@@ -224,6 +245,9 @@ func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]ro
 		}
 		one = false
 		e.setAside(refused.Rows)
+		if len(refused.Rows) == 0 {
+			wide = min(2*wide, mostBatch)
+		}
 		if len(got) > 0 {
 			return got, nil
 		}
@@ -232,35 +256,89 @@ func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]ro
 }
 
 func (e *engine) markOne(ctx context.Context, c rows.Claim) (*rows.Row, error) {
+	ask, asked, err := e.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ctx, done := e.command(ctx)
 	defer done()
-	return e.store.MarkOne(ctx, c, e.without())
+	found, err := e.store.MarkOne(ctx, c, ask)
+	if found == nil {
+		e.arrivals.answered(asked, nil, err == nil)
+	} else {
+		e.arrivals.answered(asked, []rows.Row{*found}, false)
+	}
+	return found, err
 }
+
+// errRace is returned instead of rows that all went to other processes although there may be others.
+var errRace = errors.New("claim: other processes were faster")
+
+// mostRaces is how many are lost one after the other until the process pauses, and fewRaces how many
+// until it reads candidates to choose from.
+const (
+	mostRaces = 64
+	fewRaces  = 3
+)
 
 // markBatch reads candidates, claims those that are still ready, and reads which those are: three
 // commands. Processes that meet at the same rows choose from more. With a *rows.RefusedError it
-// returns what it has got of the others.
-func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) ([]rows.Row, error) {
+// returns what it has got of the others; without rows it means that all of those were malformed, and the
+// next one is to read more: so many times as many.
+func (e *engine) markBatch(ctx context.Context, c rows.Claim, n, wide int, as manner) (
+	got []rows.Row, err error) {
+	ask, asked, err := e.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ctx, done := context.WithTimeout(ctx, 3*e.limit)
 	defer done()
 	e.mu.Lock()
-	skip := rand.IntN(e.spread+1) * n
+	spread, base := e.spread, e.beyond
+	skip := base + upTo(e.clock, spread)*n
 	e.mu.Unlock()
-	found, bad, err := e.store.Candidates(ctx, n, skip, e.without())
-	if err == nil && skip > 0 && len(found)+len(bad) < n {
-		found, bad, err = e.store.Candidates(ctx, n, 0, e.without())
+	all := false // there are no other rows
+	defer func() { e.arrivals.answered(asked, got, all && err == nil) }()
+	limit := min(n*wide, mostBatch)
+	if e.cfg.Key != "" { // no row is skipped before another one of its key
+		if limit, skip = max(limit, crowd*n*(spread+1)), base; asked.short {
+			limit = max(limit, e.learns())
+		}
+	}
+	found, bad, err := e.store.Candidates(ctx, limit, skip, ask)
+	if err == nil && skip > base && len(found)+len(bad) < n {
+		e.arrivals.answered(asked, nil, false)
+		asked, skip = e.arrivals.asks(), base
+		asked.due = ask.Due
+		found, bad, err = e.store.Candidates(ctx, limit, skip, ask)
 	}
 	e.exclude(bad)
+	e.passOver(base, len(bad))
 	if err == nil && len(found) == 0 && len(bad) > 0 {
 		return nil, &rows.RefusedError{} // there are others behind them
+	}
+	all = skip == base && len(found)+len(bad) < limit
+	if asked.short && len(found)+len(ask.Behind) > 0 {
+		var full bool
+		if found, full, err = e.free(ctx, found, ask.Behind); err == nil && len(found) == 0 && !all && !full {
+			e.lookOn()
+			return nil, errRace // there may be some behind them
+		}
+		all = all || full
+	}
+	if e.cfg.Key != "" {
+		found, all = e.firsts(found, n, spread), all && len(found) == 0
+	} else if len(found) > n {
+		found, all = found[:n], false
 	}
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	if alone := slices.IndexFunc(found, rescued); as != given && alone >= 0 {
+	if alone := slices.IndexFunc(found, rescued); alone >= 0 {
 		if alone == 0 && as == waits {
 			return nil, errAlone
 		}
+		all = all && len(found) == max(alone, 1)
 		found = found[:max(alone, 1)]
 	}
 	ids := make([]bson.RawValue, len(found))
@@ -272,10 +350,14 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) 
 	if marking != nil && !errors.As(marking, &refused) {
 		return nil, marking
 	}
-	got, err := e.store.Marked(ctx, ids, c)
+	if refused != nil {
+		e.passOver(base, len(refused.Rows))
+	}
+	got, err = e.store.Marked(ctx, ids, c)
 	if err == nil {
 		err = marking
 	}
+	e.lostTo(found, got)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	const most = 32
@@ -283,6 +365,9 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n int, as manner) 
 		e.spread = min(2*e.spread+1, most)
 	} else {
 		e.spread = max(e.spread-1, 0)
+	}
+	if err == nil && len(got) == 0 && !all {
+		err = errRace
 	}
 	return got, err
 }
@@ -306,62 +391,31 @@ type outcome struct {
 	end rows.Ending
 }
 
-// mostError bounds the text of an error in a row.
-const mostError = 2000
-
-// failure is the outcome of a row that failed.
-func (e *engine) failure(c *claimed, cause error) outcome {
-	text := "failed without a reason"
-	if cause != nil {
-		text = printable(cause.Error())
-	}
-	end := rows.Ending{To: rows.Dead, Error: text}
-	if c.row.Mark.Attempts < int64(e.cfg.MaxAttempts) {
-		pause := e.backoff(c.row.Mark.Attempts)
-		end = rows.Ending{To: rows.Retrying, Error: text, NotBefore: e.after(pause)}
-	} else {
-		e.log.Error().Str("row", rows.Text(c.row.ID)).Str("error", text).Int64("attempts", c.row.Mark.Attempts).
-			Msg("row is dead")
-	}
-	return outcome{c, end}
-}
-
-// after is the time of day after a pause, as a document keeps it.
-func (e *engine) after(pause time.Duration) time.Time {
-	return e.clock.Now().Wall.Add(pause).Truncate(time.Millisecond)
-}
-
-// backoff is the pause after the n'th attempt.
-func (e *engine) backoff(n int64) time.Duration {
-	pause := e.cfg.Backoff
-	for i := int64(1); i < n && pause < e.cfg.BackoffMax; i++ {
-		pause *= e.cfg.growth
-	}
-	return jittered(min(pause, e.cfg.BackoffMax))
-}
-
-// printable bounds a text that goes into a document.
-func printable(text string) string {
-	if text = strings.ToValidUTF8(text, "?"); len(text) > mostError {
-		text = strings.ToValidUTF8(text[:mostError], "") + "..."
-	}
-	return text
-}
-
 // finish ends claims, which are at the stage ending, with one command, and returns an error for
 // each, nil for those that are ended. The error of one whose end is in doubt does not match
 // ErrLost; it is at the same stage still.
 func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	errs := make([]error, len(ends))
 	endings := make([]rows.Ending, len(ends))
+	now := e.wall() // one for all: those that end alike are one statement
 	for i, o := range ends {
-		end := o.end
+		end := o.c.unlessCancelled(o.end)
+		end.At = now
 		end.ID, end.Session, end.Batch = o.c.row.ID, o.c.row.Mark.Session, o.c.row.Mark.Batch
 		end.Delete = end.To == rows.Done && e.cfg.DeleteDone
 		endings[i] = end
 	}
 	ctx, done := context.WithTimeout(ctx, 2*e.limit)
 	defer done()
+	undone := func(err error) []error {
+		for i, o := range ends {
+			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(o.c.row.ID), err)
+		}
+		return errs
+	}
+	if err := e.putOff(ctx, endings); err != nil {
+		return undone(err) // nothing was sent
+	}
 	matched, err := e.store.Finish(ctx, endings)
 	refusals := e.refusals(ends, &err)
 	var left []rows.Row
@@ -373,81 +427,47 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 		left, err = e.store.Current(ctx, ids)
 	}
 	if err != nil {
-		for i, o := range ends {
+		for _, o := range ends {
 			o.c.tries++
-			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(o.c.row.ID), err)
 		}
-		return errs
+		return undone(err)
 	}
 	if matched < len(ends) {
 		judge(endings, ends, left, matched, errs)
 		e.unmarked(ends, left, errs)
 	}
 	for i, o := range ends {
-		if refusal := refusals[rows.Key(o.c.row.ID)]; refusal != nil && errs[i] != nil && still(left, endings[i]) {
+		if row := cancelledNow(left, endings[i]); row != nil {
+			o.c.lose(lost(o.c, row))
+			if err := e.finish(ctx, []outcome{o})[0]; errors.Is(err, ErrCancelled) {
+				errs[i] = nil // the claim has ended, and its worker did not know
+			} else {
+				errs[i] = err
+			}
+			continue
+		}
+		if refusal := refusals[rows.Key(o.c.row.ID)]; refusal != nil && errs[i] != nil && still(left, endings[i]) != nil {
 			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w: %w", rows.Text(o.c.row.ID), errRefused, refusal)
+			if short, is := o.shortened(); is {
+				if errs[i] = e.finish(ctx, []outcome{short})[0]; errs[i] == nil {
+					e.restore([]rows.Row{o.c.row})
+				}
+			}
 			continue
 		}
 		if errs[i] == nil && endings[i].To == rows.Retrying {
-			e.dueAt(endings[i].NotBefore)
+			e.retries.add(endings[i].NotBefore)
+		}
+		if errs[i] == nil && wasDead(endings[i], left) {
+			e.died(deadBy(o.c, endings[i]))
+		}
+		e.stats.ended(endings[i], errs[i])
+		if errs[i] == nil && endings[i].Error == rows.Cancelled {
+			errs[i] = o.c.lostMark()
 		}
 		e.finished(o.c)
 	}
 	return errs
-}
-
-// refusals are the reasons for which the server did not end some of the claims. The others it may
-// have ended without counting them.
-func (e *engine) refusals(ends []outcome, err *error) map[string]error {
-	var refused *rows.RefusedError
-	if !errors.As(*err, &refused) {
-		return nil
-	}
-	*err = nil
-	e.setAside(refused.Rows)
-	reasons := map[string]error{}
-	for _, one := range refused.Rows {
-		reasons[rows.Key(one.ID)] = one.Err
-	}
-	for _, o := range ends {
-		o.c.tries++
-	}
-	return reasons
-}
-
-// still reports whether a row is claimed as before.
-func still(left []rows.Row, end rows.Ending) bool {
-	return slices.ContainsFunc(left, func(row rows.Row) bool {
-		return rows.Key(row.ID) == rows.Key(end.ID) && row.Mark.State == rows.Claimed && row.Mark.Batch == end.Batch
-	})
-}
-
-// judge says of each row whether its claim was ended by us. A document that is gone was removed by
-// us if as many are gone as the server counts.
-func judge(endings []rows.Ending, ends []outcome, left []rows.Row, matched int, errs []error) {
-	there := map[string]*rows.Row{}
-	for i := range left {
-		there[rows.Key(left[i].ID)] = &left[i]
-	}
-	gone, ours := 0, 0
-	for _, end := range endings {
-		row := there[rows.Key(end.ID)]
-		switch {
-		case row == nil:
-			gone++
-		case row.Mark.State == end.To && row.Mark.Batch == end.Batch:
-			ours++
-		}
-	}
-	for i, end := range endings {
-		row := there[rows.Key(end.ID)]
-		switch {
-		case row != nil && row.Mark.State == end.To && row.Mark.Batch == end.Batch:
-		case row == nil && end.Delete && (ends[i].c.tries > 0 || matched-ours >= gone):
-		default:
-			errs[i] = lost(ends[i].c, row)
-		}
-	}
 }
 
 // finished says that a row is claimed no more.
@@ -455,7 +475,11 @@ func (e *engine) finished(c *claimed) {
 	c.stage.Store(over)
 	e.mu.Lock()
 	delete(e.flying, c)
+	e.unlearn(c)
 	e.mu.Unlock()
+	if e.arrivals.isWaited() {
+		signal(e.woken)
+	}
 	if c.leave != nil {
 		c.leave()
 	}
@@ -464,16 +488,5 @@ func (e *engine) finished(c *claimed) {
 	}
 	if c.s.gone(c.row.Mark.Batch) {
 		e.leave(c.s)
-	}
-}
-
-// dueAt remembers when a row that failed here is due.
-func (e *engine) dueAt(at time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.clock.Now()
-	in := clock.Reading{Wall: at, Mono: now.Mono + at.Sub(now.Wall)}
-	if !e.due || in.Mono < e.dueNext.Mono {
-		e.dueNext, e.due = in, true
 	}
 }

@@ -67,20 +67,28 @@ type LostError struct {
 	ID    string
 	Fence int64 // of the claim that was lost
 	Now   string
+
+	cancelled bool
 }
 
 func (e *LostError) Error() string {
 	return fmt.Sprintf("claim: row %s (fence %d) is lost: %s", e.ID, e.Fence, e.Now)
 }
 
-// Is reports whether target is ErrLost.
-func (e *LostError) Is(target error) bool { return target == ErrLost }
+// Is reports whether target is ErrLost, or ErrCancelled for a row that was.
+func (e *LostError) Is(target error) bool {
+	return target == ErrLost || target == ErrCancelled && e.cancelled
+}
 
 // lost words what became of a row; nil when there is none any more.
 func lost(c *claimed, found *rows.Row) error {
 	e := &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence, Now: "its document is gone"}
 	if found != nil {
 		e.Now = fmt.Sprintf("it is %s, with fence %d", found.Mark.State, found.Mark.Fence)
+		m := found.Mark
+		if e.cancelled = m.Cancelled || m.State == rows.Dead && m.Error == rows.Cancelled; e.cancelled {
+			e.Now = "it was cancelled"
+		}
 	}
 	return e
 }

@@ -10,7 +10,7 @@ import (
 
 // MissingIndexes returns, for each index that a queue asks for and that is missing, the command
 // that creates it, for the shell; see [New]. It changes nothing and needs no Manager; of cfg it
-// uses Field and Sort. One command; no bound but ctx.
+// uses Field, Due, Sort, Key and KeepDone. Two commands at most; no bound but ctx.
 //
 // Errors: a *ConfigError; a *distlock.PrivilegeError; those of the driver.
 func MissingIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) ([]string, error) {
@@ -21,8 +21,8 @@ func MissingIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) ([]
 	return queue.Missing(ctx)
 }
 
-// CreateIndexes creates the indexes that MissingIndexes tells of. It needs no Manager. One command,
-// and one for each index; no bound but ctx, and a collection of many rows takes its time.
+// CreateIndexes creates the indexes that MissingIndexes tells of. It needs no Manager. Two commands
+// at most, and one for each index; no bound but ctx, and a collection of many rows takes its time.
 //
 // Errors: as MissingIndexes, with the command that creates what is still missing.
 func CreateIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) error {
@@ -43,5 +43,6 @@ func indexed(coll *mongo.Collection, cfg Config) (*rows.Mongo, error) {
 	if list != nil {
 		return nil, &ConfigError{Problems: list}
 	}
-	return rows.NewMongo(coll, cfg.Field, nil, cfg.Sort), nil
+	return rows.NewMongo(coll, cfg.Field, nil, cfg.Sort).Due(cfg.Due).Keeps(cfg.KeepDone > 0).
+		Keyed(cfg.Key, cfg.KeyLetsGo), nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: a Manager that is closed while a handler runs gives the row to nobody else before
@@ -48,9 +49,7 @@ func TestClose_OfTheManager_HandlerRuns_KeepsItsRow(t *testing.T) {
 				other := make(chan error, 1)
 				go func() { other <- b.Run(ctx, handle(0)) }()
 				time.Sleep(time.Minute)
-				if calls.Load() != 1 {
-					t.Fatalf("%d calls", calls.Load())
-				}
+				assert.MustEqual(t, calls.Load(), 1, "%d calls, want %d")
 				closing := time.Now()
 				within, cancel := context.WithTimeout(context.Background(), c.within)
 				defer cancel()
@@ -65,9 +64,7 @@ func TestClose_OfTheManager_HandlerRuns_KeepsItsRow(t *testing.T) {
 					t.Errorf("%d calls, %d at a time", calls.Load(), most.Load())
 				}
 				stop()
-				if err := <-other; err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, <-other)
 			})
 		})
 	}

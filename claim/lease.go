@@ -60,9 +60,9 @@ func (e *engine) renew(ctx context.Context, c *claimed) error {
 	return nil
 }
 
-// beginLate is one command before the handler of a row that waited for a worker begins: where its
-// lease has run for a while, which begins anew, and where it was rescued before: its process may die
-// by it again, and the attempt has to count then.
+// beginLate is one command before a handler begins: where the row waited and its lease has run for a
+// while, which begins anew, and where it was rescued before: its process may die by it again, and the
+// attempt has to count then. Until then it is not known that the row was begun.
 func (e *engine) beginLate(ctx context.Context, c *claimed) error {
 	const short = 20 // parts of a lease that a handler can do without
 	waited := e.cfg.Lease > 0 && clock.HolderElapsed(c.renewed, e.clock.Now()) > e.cfg.Lease/short
@@ -132,9 +132,10 @@ func (e *engine) watchLeases(ctx context.Context, seen leases) error {
 		if sent-last.since < row.Mark.Lease {
 			continue
 		}
-		n, err := e.store.Expire(ctx, row, int64(e.cfg.MaxAttempts))
+		n, err := e.store.Expire(ctx, e.wall(), row, int64(e.cfg.MaxAttempts))
 		if n > 0 {
 			e.log.Warn().Str("row", rows.Text(row.ID)).Dur("lease", row.Mark.Lease).Msg("a lease ended, its row was rescued")
+			e.diedByLease(ctx, row)
 		}
 		errs = append(errs, e.tidied(n, err))
 	}

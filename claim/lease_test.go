@@ -2,9 +2,13 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 )
 
 // Work hangs although its process lives: its context ends before anyone has the row, another
@@ -47,9 +51,25 @@ func TestLease_HangingHandler_RowIsRescued(t *testing.T) {
 		time.Sleep(time.Minute)
 		stopA()
 		stopB()
-		if n := w.rows.Dones(w.row(0).ID); n != 1 {
-			t.Errorf("the row was marked done %d times", n)
+		assert.Equal(t, w.rows.Dones(w.row(0).ID), 1, "the row was marked done %d times, want %d")
+	})
+}
+
+// It tries to break: a row that the server refuses to change when its lease has ended is tried at every
+// look, and logged each time as if the look had failed. It is set aside, told of once, and counted.
+func TestLease_RefusedAtItsEnd_IsSetAside(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		a := w.start(Config{Lease: time.Minute})
+		must2(a.Claim(t.Context(), 1))
+		w.rows.Refuse(func(rows.Row) error { return errors.New("document failed validation") })
+		time.Sleep(time.Hour)
+		c, err := a.Counts(t.Context())
+		if err != nil || c != (Counts{Claimed: 1, Refused: 1}) || w.logs.with("set aside") != 1 || w.logs.with("failed validation") != 1 {
+			t.Errorf("%+v, %v, %v", c, err, w.logs.text)
 		}
+		w.rows.Refuse(nil)
+		w.settle(time.Hour, func(c Counts) bool { return c == Counts{Ready: 1} })
 	})
 }
 
@@ -64,9 +84,7 @@ func TestLease_Renewed_KeepsTheRow(t *testing.T) {
 			defer close(handled) // twice would panic
 			for range 100 {
 				time.Sleep(lease / 2)
-				if err := row.Renew(ctx); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, row.Renew(ctx))
 			}
 			return ctx.Err()
 		}
@@ -74,8 +92,6 @@ func TestLease_Renewed_KeepsTheRow(t *testing.T) {
 		w.settle(2*time.Hour, allDone(1))
 		stopA()
 		stopB()
-		if got := w.row(0).Mark.Fence; got != 1 {
-			t.Errorf("fence %d, want 1", got)
-		}
+		assert.Equal(t, w.row(0).Mark.Fence, 1, "fence %d, want %d")
 	})
 }

@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -67,7 +66,7 @@ func (e *engine) checkMarks(ctx context.Context) error {
 	for _, c := range list {
 		row := there[rows.Key(c.row.ID)]
 		if c.stage.Load() != open || c.lostMark() != nil ||
-			row != nil && row.Mark.State == rows.Claimed && row.Mark.Batch == c.row.Mark.Batch {
+			row != nil && row.Mark.State == rows.Claimed && row.Mark.Batch == c.row.Mark.Batch && !row.Mark.Cancelled {
 			continue
 		}
 		why := lost(c, row)
@@ -81,20 +80,47 @@ func (e *engine) checkMarks(ctx context.Context) error {
 }
 
 // withoutFlying leaves out the rows that are worked on here still: their field was removed meanwhile,
-// since their fences began anew. What is left out stays claimed until a Tend gives it back.
-func (e *engine) withoutFlying(found []rows.Row) []rows.Row {
+// since their fences began anew.
+func (e *engine) withoutFlying(found []rows.Row) (left, out []rows.Row) {
 	fences := map[string]int64{}
 	e.mu.Lock()
 	for c := range e.flying {
 		fences[rows.Key(c.row.ID)] = max(fences[rows.Key(c.row.ID)], c.row.Mark.Fence)
 	}
 	e.mu.Unlock()
-	return slices.DeleteFunc(found, func(row rows.Row) bool {
+	for _, row := range found {
 		if row.Mark.Fence <= fences[rows.Key(row.ID)] {
 			e.setAside([]rows.Refused{{ID: row.ID, Err: errUnmarked}})
 		}
-		return e.isAside(row.ID) // by us, or since the question was sent
-	})
+		if e.isAside(row.ID) { // by us, or since the question was sent
+			out = append(out, row)
+		} else {
+			left = append(left, row)
+		}
+	}
+	return left, out
+}
+
+// putAside ends the claims of rows that are left out, for all processes to leave them alone as long:
+// a Tend would give them back only when the others of their batch are over. One command, or none.
+func (e *engine) putAside(ctx context.Context, out []rows.Row) {
+	if len(out) == 0 {
+		return
+	}
+	ends := make([]rows.Ending, len(out))
+	for i, row := range out {
+		ends[i] = rows.Ending{ID: row.ID, Session: row.Mark.Session, Batch: row.Mark.Batch, To: rows.Retrying,
+			Uncounted: true, Pause: refusedPause}
+	}
+	err := e.putOff(ctx, ends)
+	if err == nil {
+		ctx, done := e.command(ctx)
+		defer done()
+		_, err = e.store.Finish(ctx, ends)
+	}
+	if err != nil {
+		e.log.Warn().Err(err).Int("rows", len(out)).Msg("rows that are set aside stay claimed for a while")
+	}
 }
 
 // unmarked sets the rows aside whose claims could not be ended because their field was removed: else

@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: a handler that panics, or ends its goroutine, while it ends its claim is one
@@ -75,9 +77,7 @@ func TestDoneWith_StateNotReadable_IsInDoubt(t *testing.T) {
 			t.Error(err)
 		}
 		p.gate.set(nil)
-		if err := row.DoneWith(t.Context(), committed); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, row.DoneWith(t.Context(), committed))
 	})
 }
 
@@ -142,9 +142,7 @@ func TestClose_AtEveryInstant_NoRowIsLeft(t *testing.T) {
 						_, _ = p.Claim(t.Context(), 3)
 					}()
 					time.Sleep(time.Duration(at) * time.Millisecond)
-					if err := p.Close(t.Context()); err != nil {
-						t.Error(err)
-					}
+					assert.NoErr(t, p.Close(t.Context()))
 					if c := w.counts(); c.Claimed != 0 {
 						t.Errorf("after %d ms, running %v: %+v", at, running, c)
 					}
@@ -202,9 +200,7 @@ func TestQueue_NilContext_IsAnError(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if err := row.Done(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, row.Done(t.Context()))
 	})
 }
 
@@ -222,8 +218,7 @@ func TestClaim_ReplyLostBeforeALongOutage_IsGivenBack(t *testing.T) {
 			_ = apply()
 			return errCut
 		})
-		_, err := a.Claim(t.Context(), 1)
-		wantErr(t, err, errCut)
+		wantErr(t, assert.Err(a.Claim(t.Context(), 1)), errCut)
 		a.cut()
 		b.cut()
 		time.Sleep(2 * takeoverTime)
@@ -233,4 +228,31 @@ func TestClaim_ReplyLostBeforeALongOutage_IsGivenBack(t *testing.T) {
 		}
 		w.settle(5*time.Minute, func(c Counts) bool { return c.Ready == 1 })
 	})
+}
+
+// A bomb is a row whose type panics.
+type bomb struct{}
+
+func (*bomb) UnmarshalBSON([]byte) error { panic("boom") }
+
+// It tries to break: a row that Claim cannot decode, because its type panics, stays claimed for ever, and
+// takes up room, when its end is in doubt, too.
+func TestClaim_DecodingPanics_TheRowFails(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		inBubbleSub(t, fmt.Sprint("cut ", cut), func(t *testing.T, w *world) {
+			w.add(0, 2)
+			p := w.start(Config{MaxAttempts: 1})
+			p.gate.set(func(_ context.Context, command string, apply func() error) error {
+				if cut && command == "finish" {
+					return errCut
+				}
+				return apply()
+			})
+			bombs := &Queue[bomb]{p.e}
+			for range 2 {
+				assert.Equal(t, len(must2(bombs.Claim(t.Context(), 1))), 0, "%d rows, want %d")
+			}
+			w.settle(time.Minute, func(c Counts) bool { return cut && c.Ready == 2 || c.Dead == 2 })
+		})
+	}
 }

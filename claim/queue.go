@@ -1,8 +1,12 @@
 package claim
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
+	"runtime/debug"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -22,17 +26,21 @@ type Counts struct {
 	// Refused is how many of them this process has set aside because the server refuses to change
 	// them, by a validator or by their size. They are tried again after a minute, or up to an hour.
 	Refused int64
+	// Later are ready and not due yet, or without a date, see [Config.Due]. Ready leaves them out.
+	Later int64
 }
 
 // New checks the configuration and makes sure of the indexes: {claim.state, claim.notBefore}, and,
-// with Sort, {claim.state, ...Sort}. Three commands when they are there. Documents that are no rows
-// are read past: with many of them give the collection an index of your own on Filter's fields and
-// claim.state. Nothing runs in the background before the first row is claimed. Close the queue
-// before the Manager.
+// with Due or Sort, {claim.state, Due, ...Sort}, and with KeepDone {claim.doneAt}; with Key that of Due
+// and Sort with _id at its end, and of the rows that hold their key the unique {Key, claim.holds} and
+// {claim.holds, claim.state, Key}; and a partial one of the claimed rows, by slot. Three commands when
+// they are there. Documents that are no rows are read past: with many of them give the collection an
+// index of your own on Filter's fields and claim.state. Nothing runs in the background before the
+// first row is claimed. Close the queue before the Manager.
 //
 // The Manager's database may be on another server than the collection.
 //
-// Errors: a *ConfigError with every contradiction; a *distlock.PrivilegeError that names the
+// Errors: a *ConfigError with every contradiction, or because the server cannot have chains; a *distlock.PrivilegeError that names the
 // missing privilege, with the command that creates the index for somebody who may; ErrConfig when
 // the server refuses Filter or Sort, which it is asked once.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
@@ -45,7 +53,7 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	if m == nil {
 		list = append(list, "the Manager is nil")
 	}
-	if m != nil && cfg.Lease != 0 && cfg.Lease < 3*m.Config().CommandTimeout {
+	if m != nil && cfg.Lease > 0 && cfg.Lease < 3*m.Config().CommandTimeout {
 		list = append(list, fmt.Sprintf("Lease is %v, shorter than three commands may take (CommandTimeout %v): a row "+
 			"could not be renewed in time", cfg.Lease, m.Config().CommandTimeout))
 	}
@@ -53,32 +61,38 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 		list = append(list, "the collection is nil")
 	}
 	if !structured[T]() {
-		list = append(list, "rows must be structs, maps or documents")
+		list = append(list, fmt.Sprintf("rows are %v, must be structs, maps or documents", reflect.TypeFor[T]()))
 	}
 	if list != nil {
 		return nil, &ConfigError{Problems: list}
 	}
-	store := rows.NewMongo(coll, cfg.Field, cfg.Filter, cfg.Sort)
+	store := rows.NewMongo(coll, cfg.Field, cfg.Filter, cfg.Sort).Due(cfg.Due).Keeps(cfg.KeepDone > 0).
+		Keyed(cfg.Key, cfg.KeyLetsGo)
 	q := onStore[T](ctx, m, store, coll.Database().Name()+"."+coll.Name(), cfg)
 	preparing, done := context.WithTimeout(ctx, 4*q.e.limit)
 	defer done()
 	if err := store.Prepare(preparing); err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return nil, badKey(err)
 	}
 	if _, _, err := store.Candidates(preparing, 1, 0, nil); err != nil {
-		return nil, fmt.Errorf("claim: %w", badQuery(err))
+		if refused := badQuery(err); errors.Is(refused, ErrConfig) {
+			return nil, refused
+		}
+		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return q, nil
 }
 
 // Run claims rows and gives each to handle, Workers at a time, until ctx ends; then it gives back
-// what was not begun, and returns when all handlers have. It returns nil then, an error when going
-// on is hopeless: a missing privilege, a closed Manager, a query that the server refuses. One Run at a time.
+// what was not begun, and returns when all handlers have. That is the hard stop, [Queue.Stop] a
+// soft one. It returns nil then, an error when going on is hopeless: a missing privilege, a closed
+// Manager, a query that the server refuses. One Run at a time.
 //
-// The handler's context ends with ctx, and when the process loses its slot. What handle returns
-// ends the claim: nil is done, an error is a failure, as is a panic, and an error after its context
-// has ended gives the row back. A handler may end the claim itself before. Return from it when its
-// context ends: Run waits.
+// The handler's context ends with ctx, after Config.Timeout, and when the process loses its slot.
+// What handle returns ends the claim: nil is done, an error is a failure, as is a panic, and an
+// error after its context has ended gives the row back, but for Config.Timeout, which is a failure.
+// [Snooze], [Discard] and [RetryAfter] are errors that say more. A handler may end the claim itself
+// before. Return from it when its context ends: Run waits.
 func (q *Queue[T]) Run(ctx context.Context,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -96,8 +110,14 @@ func (q *Queue[T]) Run(ctx context.Context,
 	})
 }
 
-func (q *Queue[T]) decode(c *claimed) (*Row[T], error) {
-	row := &Row[T]{e: q.e, c: c}
+// decode survives what the type of the rows does.
+func (q *Queue[T]) decode(c *claimed) (row *Row[T], err error) {
+	row = &Row[T]{e: q.e, c: c}
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("decode the document: %w", &PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
 	if err := bson.Unmarshal(c.row.Doc, &row.Doc); err != nil {
 		return nil, fmt.Errorf("decode the document: %w", err)
 	}
@@ -106,7 +126,8 @@ func (q *Queue[T]) decode(c *claimed) (*Row[T], error) {
 
 // Claim claims up to n rows and returns those it got, none when none is ready. It claims no more
 // than InFlight at a time: rows count until their claim is ended. A document that does not decode
-// into T fails and is left out. One command for one row; three, or four, for several.
+// into T fails and is left out. A row that was rescued comes alone, so that one with which processes
+// die takes no others along. One command for one row; three, or four, for several.
 //
 // Errors: ErrInFlight when there is no room for any; what TryLock returns when the process cannot
 // have a slot; a *distlock.LostError when it lost it meanwhile; *distlock.PrivilegeError;
@@ -132,8 +153,10 @@ func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
 	var list []*Row[T]
 	for _, c := range got {
 		row, err := q.decode(c)
-		if err != nil {
-			_ = q.e.endOne(ctx, q.e.failure(c, err)) // it would be found claimed by Close
+		if err = cmp.Or(err, c.lostMark()); err != nil { // a row that was cancelled is dead by that
+			if err := q.e.endOne(ctx, q.e.failure(c, err)); err != nil && !errors.Is(err, ErrLost) {
+				q.e.finished(c) // the background gives it back
+			}
 			continue
 		}
 		list = append(list, row)
@@ -141,8 +164,9 @@ func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
 	return list, nil
 }
 
-// Add inserts documents, one command, and wakes this process. Called with the context of DoneWith
-// it belongs to that transaction.
+// Add inserts documents, one command, and wakes this process when they are due. Called with the
+// context of DoneWith it belongs to that transaction. With Config.Key it refuses all of them when one
+// has a list in that field.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if len(docs) == 0 {
 		return nil
@@ -151,27 +175,30 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	for i, doc := range docs {
 		list[i] = doc
 	}
+	if err := q.e.oneKey(list...); err != nil {
+		return fmt.Errorf("claim: add rows: %w", err)
+	}
 	err := q.e.store.Insert(ctx, list)
 	if err == nil {
-		signal(q.e.woken)
+		q.e.added(list)
 	}
 	return err
 }
 
-// Counts counts the rows. Five commands, each by an index.
+// Counts counts the rows. Five commands, each by an index; with Due two more.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err
 	}
-	ctx, done := context.WithTimeout(ctx, 5*q.e.limit)
+	ctx, done := context.WithTimeout(ctx, 7*q.e.limit)
 	defer done()
 	c, err := q.e.store.Count(ctx)
 	c.Refused, _ = q.e.refused()
 	return Counts(c), err
 }
 
-// Count counts the rows of a queue without a Manager, as Counts does; of cfg it uses Filter and
-// Field. No bound but ctx.
+// Count counts the rows of a queue without a Manager, as Counts does; of cfg it uses Filter,
+// Due and Field. No bound but ctx.
 func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, error) {
 	cfg = cfg.withDefaults()
 	list := cfg.problems()
@@ -181,7 +208,7 @@ func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, err
 	if list != nil {
 		return Counts{}, &ConfigError{Problems: list}
 	}
-	c, err := rows.NewMongo(coll, cfg.Field, cfg.Filter, nil).Count(ctx)
+	c, err := rows.NewMongo(coll, cfg.Field, cfg.Filter, nil).Due(cfg.Due).Count(ctx)
 	return Counts(c), err
 }
 
@@ -192,7 +219,7 @@ func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, err
 // When ctx ends first its error is returned. What is being given back goes on in the background.
 // While handlers still run the slot is kept, and with it their rows, until Close is called again.
 // Close of the Manager waits for handlers, too, and leaves the rows of those that run on after its
-// context to the takeover.
+// context to the takeover. A handler, or OnDead, that waits for either waits for itself.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 func (e *engine) close(ctx context.Context) error {
@@ -206,7 +233,7 @@ func (e *engine) close(ctx context.Context) error {
 	e.end()
 	if running != nil {
 		select {
-		case <-running:
+		case <-running.ended:
 		case <-ctx.Done():
 			return fmt.Errorf("claim: handlers still run: %w", context.Cause(ctx))
 		}
@@ -224,6 +251,7 @@ func (e *engine) close(ctx context.Context) error {
 	case <-u.done:
 		return u.err
 	case <-ctx.Done():
+		e.deaths.end()
 		return fmt.Errorf("claim: rows are still being given back: %w", context.Cause(ctx))
 	}
 }
@@ -246,6 +274,7 @@ type undoing struct {
 
 func (e *engine) undo(ctx context.Context, u *undoing) {
 	defer close(u.done)
+	e.stats.stop()
 	e.background.Wait()
 	e.claims.Wait()
 	e.mu.Lock()
@@ -270,6 +299,8 @@ func (e *engine) undo(ctx context.Context, u *undoing) {
 		done()
 		e.release(s)
 	}
+	e.deaths.told()
+	e.deaths.end()
 }
 
 // onStore is a queue over any store.

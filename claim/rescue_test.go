@@ -3,13 +3,16 @@ package claim
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
+	"mongodlm/internal/test/memrows"
 )
 
 // It tries to break: processes of one queue whose locks are in two databases do not know of each
@@ -81,5 +84,58 @@ func TestRescue_SlotThatIsNoQueues_IsNotTried(t *testing.T) {
 				t.Errorf("lock %v, %v", l, err)
 			}
 		}
+	})
+}
+
+// With one attempt a row is begun twice at most: once more when its process has died.
+func TestRescue_OneAttempt_BegunOnceMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		var begun atomic.Int32
+		for range 4 {
+			p := w.start(Config{MaxAttempts: 1})
+			defer p.run(t, func(ctx context.Context, _ *Row[item]) error {
+				begun.Add(1)
+				p.cut()
+				<-ctx.Done()
+				return errCut
+			})()
+			time.Sleep(3 * takeoverTime)
+		}
+		if c := w.counts(); begun.Load() != 2 || c != (Counts{Dead: 1}) {
+			t.Errorf("begun %d times, %+v", begun.Load(), c)
+		}
+	})
+}
+
+// It tries to break: queues of one collection with two fields have one rescuer, which sees the rows of
+// one of them.
+func TestRescue_TwoFieldsOfOneCollection_EachHasItsRescuer(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		other := &world{w.World, t, memrows.New(), w.logs} // the same documents, by the other field
+		w.add(0, 1)
+		other.add(0, 1)
+		work := func(context.Context, *Row[item]) error { return nil }
+		defer w.start(Config{}).run(t, work)()
+		w.settle(time.Minute, allDone(1))
+		dying := other.start(Config{Field: "thumbnail"})
+		must2(dying.Claim(t.Context(), 1))
+		dying.cut()
+		defer other.start(Config{Field: "thumbnail"}).run(t, work)()
+		other.settle(2*time.Hour, allDone(1))
+	})
+}
+
+// It tries to break: a queue counts the attempts of another one whose name begins as its own.
+func TestRescue_NameOfAnotherQueueBeginsAlike_ItsAttemptsAreItsOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		dying := w.start(Config{Queue: "a:b"})
+		must2(dying.Claim(t.Context(), 1))
+		dying.cut()
+		rescuer := w.start(Config{Queue: "a", MaxAttempts: 1})
+		must2(rescuer.Claim(t.Context(), 1))
+		time.Sleep(2 * time.Hour)
+		assert.Equal(t, w.counts(), (Counts{Ready: 1}), "%+v, want %+v")
 	})
 }

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -65,7 +66,8 @@ func (r *Row[T]) Done(ctx context.Context) error {
 }
 
 // Fail records a failure: the row is retried after a pause, or is dead when this was its last
-// attempt. The text of cause is kept, at most 2,000 bytes of it.
+// attempt. The text of cause is kept, at most 2,000 bytes of it. [Snooze], [Discard] and [RetryAfter]
+// mean here what they mean when a handler returns them.
 func (r *Row[T]) Fail(ctx context.Context, cause error) error {
 	return r.e.endOne(ctx, r.e.failure(r.c, cause))
 }
@@ -73,7 +75,7 @@ func (r *Row[T]) Fail(ctx context.Context, cause error) error {
 // GiveBack leaves the row to any worker, after the pause of a first retry: others have their turn.
 // The attempt does not count.
 func (r *Row[T]) GiveBack(ctx context.Context) error {
-	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Retrying, Uncounted: true, NotBefore: r.e.after(r.e.backoff(1))}})
+	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Retrying, Uncounted: true, Pause: r.e.backoff(1)}})
 }
 
 // DoneWith marks the row done in one transaction with what work does with the context that it is
@@ -111,6 +113,9 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 	if work == nil {
 		return fmt.Errorf("claim: DoneWith: the function is nil")
 	}
+	if errors.Is(c.lostMark(), ErrCancelled) {
+		return e.endOne(ctx, outcome{c, rows.Ending{To: rows.Done}}) // which makes it dead, and says so
+	}
 	if !c.stage.CompareAndSwap(open, ending) {
 		return ErrFinished
 	}
@@ -119,7 +124,7 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 	defer stop(nil)
 	defer context.AfterFunc(c.s.guard.Context(), func() { stop(context.Cause(c.s.guard.Context())) })()
 	end := rows.Ending{ID: c.row.ID, Session: c.row.Mark.Session, Batch: c.row.Mark.Batch, To: rows.Done,
-		Delete: e.cfg.DeleteDone}
+		Delete: e.cfg.DeleteDone, At: e.wall()}
 	gone := false
 	err := e.store.Transact(ctx, func(ctx context.Context) error {
 		n, err := e.store.FinishIn(ctx, end) // first, so that another's write to the row is a conflict
@@ -133,6 +138,7 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 	})
 	switch {
 	case err == nil:
+		e.stats.ended(end, nil)
 		e.finished(c)
 		signal(e.woken)
 		return nil
@@ -143,13 +149,16 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 			break
 		}
 		e.finished(c)
-		if len(found) == 0 {
-			return lost(c, nil)
+		var now *rows.Row
+		if len(found) > 0 {
+			now = &found[0]
 		}
-		if found[0].Mark.State == rows.Done && found[0].Mark.Batch == end.Batch {
-			return nil // an earlier run of the transaction was committed after all
+		if err = lost(c, now); now != nil && now.Mark.State == rows.Done && now.Mark.Batch == end.Batch {
+			err = nil // an earlier run of the transaction was committed after all
 		}
-		return lost(c, &found[0])
+		e.unmarked([]outcome{{c, end}}, found, []error{err})
+		e.stats.ended(end, err)
+		return err
 	}
 	return fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err)
 }

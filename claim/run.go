@@ -28,14 +28,18 @@ var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.
 
 // A run is one call of Run.
 type run struct {
-	e      *engine
-	ctx    context.Context // ends when no more rows are to be claimed
-	stop   context.CancelCauseFunc
-	handle func(context.Context, *claimed) error
-	todo   *buffer
-	ends   chan outcome  // what is to be completed in batches
-	more   chan struct{} // one element for a further feeder: there are rows
-	failed atomic.Int32  // tries to end claims that had no answer after ctx had ended
+	e        *engine
+	ctx      context.Context // ends when no more rows are to be claimed, by Stop or with hard
+	soft     context.CancelFunc
+	hard     context.Context // ends when handlers are to end
+	stop     context.CancelCauseFunc
+	ended    chan struct{} // closed when Run ends
+	handle   func(context.Context, *claimed) error
+	todo     *buffer
+	ends     chan outcome  // what is to be completed in batches
+	more     chan struct{} // one element for a further feeder: there are rows
+	failed   atomic.Int32  // tries to end claims that had no answer after hard had ended
+	suspects chan struct{} // one element while one of them is worked on
 }
 
 // mostFailed is how many of them there may be until the rest is left to the background.
@@ -43,12 +47,21 @@ const mostFailed = 4
 
 // run runs handlers until ctx ends.
 func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed) error) error {
-	ended := make(chan struct{})
+	r := &run{e: e, handle: handle, todo: newBuffer(e), ended: make(chan struct{}),
+		ends: make(chan outcome, e.cfg.InFlight), more: make(chan struct{}, 1),
+		suspects: make(chan struct{}, 1)}
+	r.hard, r.stop = context.WithCancelCause(ctx)
+	defer r.stop(nil)
+	r.ctx, r.soft = context.WithCancel(r.hard)
+	defer r.soft()
 	err := e.begin(func() error {
 		if e.running != nil {
 			return ErrRunning
 		}
-		e.running = ended
+		e.running = r
+		if e.stopped {
+			r.soft()
+		}
 		return nil
 	})
 	if err != nil {
@@ -58,17 +71,13 @@ func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed)
 		e.mu.Lock()
 		e.running = nil
 		e.mu.Unlock()
-		close(ended)
+		close(r.ended)
 	}()
-	r := &run{e: e, handle: handle, todo: newBuffer(e),
-		ends: make(chan outcome, e.cfg.InFlight), more: make(chan struct{}, 1)}
-	r.ctx, r.stop = context.WithCancelCause(ctx)
-	defer r.stop(nil)
 	defer context.AfterFunc(e.life, func() { r.stop(nil) })()
 
 	var feeders, workers, completer, airing sync.WaitGroup
 	feeders.Go(func() { r.feed(true) })
-	if e.cfg.Batch == 1 {
+	if e.cfg.Batch == 1 && e.cfg.Key == "" { // several of one process would meet at the same key
 		for range min(mostFeeders, e.cfg.Workers) - 1 {
 			feeders.Go(func() { r.feed(false) })
 		}
@@ -79,12 +88,12 @@ func (e *engine) run(ctx context.Context, handle func(context.Context, *claimed)
 	completer.Go(r.complete)
 	airing.Go(r.air)
 	feeders.Wait()
-	r.todo.close()
+	r.giveBack(r.todo.close())
 	workers.Wait()
 	airing.Wait()
 	close(r.ends)
 	completer.Wait()
-	if cause := context.Cause(r.ctx); ctx.Err() == nil && hopeless(cause) {
+	if cause := context.Cause(r.hard); ctx.Err() == nil && hopeless(cause) {
 		return badQuery(cause)
 	}
 	return nil
@@ -97,19 +106,26 @@ func hopeless(err error) bool {
 	return errors.Is(err, distlock.ErrClosed) || errors.As(err, &denied) || errors.As(err, &query)
 }
 
-// feed claims rows as long as they are wanted. The first of several looks for rows when there are
-// none.
+// feed claims rows as long as they are wanted and there may be some. The first of several looks for
+// rows when there are none.
 func (r *run) feed(first bool) {
-	e := r.e
+	e, why := r.e, working
 	for r.ctx.Err() == nil {
-		if !first && !r.wait(r.more, nil) {
+		if !first && !r.wait(r.more) {
 			return
+		}
+		if why == working && e.arrivals.nothing() {
+			if !first {
+				continue
+			}
+			why = e.await(r.ctx)
 		}
 		n, begin := r.todo.reserve()
 		if n == 0 {
-			if first && !r.wait(e.room, nil) {
+			if first && !r.wait(e.room) {
 				return
 			}
+			why = working
 			continue
 		}
 		as := waits
@@ -118,6 +134,10 @@ func (r *run) feed(first bool) {
 		}
 		got, err := e.claim(r.ctx, n, as)
 		r.todo.put(got, n)
+		if err == nil {
+			e.arrivals.learned(why, len(got) > 0)
+		}
+		why = working
 		switch {
 		case errors.Is(err, errAlone):
 			r.todo.keepAlone()
@@ -128,35 +148,19 @@ func (r *run) feed(first bool) {
 				return
 			}
 		case first:
-			r.idle()
+			why = e.await(r.ctx)
 		}
 	}
 }
 
-// wait waits for a signal, for a time that is over, or for the end.
-func (r *run) wait(c <-chan struct{}, timer <-chan time.Time) bool {
+// wait waits for a signal, or for the end.
+func (r *run) wait(c <-chan struct{}) bool {
 	select {
 	case <-c:
-		return true
-	case <-timer:
 		return true
 	case <-r.ctx.Done():
 		return false
 	}
-}
-
-// idle waits until there may be rows again.
-func (r *run) idle() {
-	e := r.e
-	pause := e.cfg.Poll
-	e.mu.Lock()
-	if e.streamed {
-		pause *= 10
-	}
-	e.mu.Unlock()
-	t := e.clock.NewTimer(jittered(pause))
-	defer t.Stop()
-	r.wait(e.woken, t.C())
 }
 
 // goesOn tells of an error of claiming, and waits. False when the error is hopeless.
@@ -169,28 +173,13 @@ func (r *run) goesOn(err error) bool {
 		return false
 	}
 	r.e.log.Warn().Err(err).Msg("claiming rows failed")
-	return clock.Sleep(r.e.clock, jittered(min(r.e.cfg.Poll, failurePause)), r.ctx.Done())
+	return clock.Sleep(r.e.clock, jittered(r.e.clock, min(r.e.cfg.Poll, failurePause)), r.ctx.Done())
 }
 
 // work handles rows one after the other.
 func (r *run) work() {
 	for c := r.todo.next(); c != nil; c = r.todo.next() {
-		leave := locks.Use(c.s.guard) // until its claim is ended, so that the row is not done twice
-		o, took := r.handled(c)
-		if !c.stage.CompareAndSwap(open, ending) { // the handler has ended it
-			leave()
-			r.todo.idle(took)
-			continue
-		}
-		c.leave = leave
-		switch {
-		case r.e.cfg.Batch > 1:
-			r.todo.ends(1)
-			r.ends <- o
-		default:
-			r.end([]outcome{o})
-		}
-		r.todo.idle(took)
+		r.todo.idle(r.workOn(c))
 	}
 }
 
@@ -198,15 +187,20 @@ func (r *run) work() {
 func (r *run) air() {
 	e := r.e
 	for e.cfg.Lease > 0 && clock.Sleep(e.clock, e.cfg.Lease/airings, r.ctx.Done()) {
-		var back []outcome
-		for _, c := range r.todo.stale() {
-			if c.stage.CompareAndSwap(open, ending) {
-				back = append(back, outcome{c, rows.Ending{To: rows.Ready}})
-			}
+		r.giveBack(r.todo.stale())
+	}
+}
+
+// giveBack gives rows back that no handler has begun.
+func (r *run) giveBack(these []*claimed) {
+	var back []outcome
+	for _, c := range these {
+		if c.stage.CompareAndSwap(open, ending) {
+			back = append(back, outcome{c, rows.Ending{To: rows.Ready}})
 		}
-		if len(back) > 0 {
-			r.end(back)
-		}
+	}
+	if len(back) > 0 {
+		r.end(back)
 	}
 }
 
@@ -214,10 +208,10 @@ func (r *run) air() {
 func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	back := outcome{c, rows.Ending{To: rows.Ready}}
 	guard := c.s.guard
-	ctx, cancel := context.WithCancelCause(r.ctx)
+	ctx, cancel := context.WithCancelCause(r.hard)
 	defer cancel(nil)
 	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
-	if r.ctx.Err() != nil || guard.Err() != nil || r.e.leaseErr(c) != nil {
+	if r.ctx.Err() != nil || guard.Err() != nil || r.e.leaseErr(c) != nil || c.lostMark() != nil {
 		return back, 0
 	}
 	if c.row.Mark.Attempts > int64(r.e.cfg.MaxAttempts) { // it was rescued by another queue
@@ -234,12 +228,17 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	c.begun(cancel)
 	defer r.e.endWithLease(ctx, c, cancel)()
 	begun := r.e.clock.Now().Mono
-	err = r.safely(ctx, c)
+	handling, end := r.e.timed(ctx)
+	defer end()
+	err = r.safely(handling, c)
 	took = max(r.e.clock.Now().Mono-begun, 1)
+	late := timedOut(handling, err)
 	switch {
 	case err == nil:
 		return outcome{c, rows.Ending{To: rows.Done}}, took
-	case (ctx.Err() != nil || guard.Err() != nil) && r.e.leaseErr(c) == nil:
+	case late != nil:
+		err = late
+	case (ctx.Err() != nil || guard.Err() != nil) && r.e.leaseErr(c) == nil && !wished(err).free:
 		return back, took
 	}
 	return r.e.failure(c, err), took
@@ -260,7 +259,7 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 			}
 			done <- err
 		}()
-		err = r.handle(ctx, c)
+		err = leading.Asked(r.handle(ctx, c))
 	}()
 	return <-done
 }
@@ -301,10 +300,10 @@ func (r *run) alone(n int) bool {
 // any more is given back in the background.
 func (r *run) end(ends []outcome) {
 	e := r.e
-	ctx := context.WithoutCancel(r.ctx)
+	ctx := context.WithoutCancel(r.hard)
 	pause := 100 * time.Millisecond
 	for {
-		if r.ctx.Err() != nil && r.failed.Load() >= mostFailed {
+		if r.hard.Err() != nil && r.failed.Load() >= mostFailed {
 			e.log.Warn().Int("rows", len(ends)).Msg("the end of claims is left to the background")
 			for _, o := range ends {
 				e.finished(o.c)
@@ -333,11 +332,11 @@ func (r *run) end(ends []outcome) {
 		if len(again) == 0 {
 			return
 		}
-		if r.ctx.Err() != nil {
+		if r.hard.Err() != nil {
 			r.failed.Add(1)
 		}
 		ends = again
-		clock.Sleep(e.clock, jittered(pause), nil)
+		clock.Sleep(e.clock, jittered(e.clock, pause), nil)
 		pause = min(2*pause, e.limit)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -131,8 +130,8 @@ const (
 func (e *engine) enter(ctx context.Context) (*distlock.TryGuard, string, error) {
 	for among := firstSlots; among <= mostSlots; among *= 2 {
 		for range triesEach {
-			name := fmt.Sprintf("%s:%d", e.prefix, rand.IntN(among))
-			guard, err := e.try(ctx, name, "claims rows")
+			name := fmt.Sprintf("%s:%d", e.prefix, upTo(e.clock, among-1))
+			guard, err := e.try(ctx, name, e.cfg.reason())
 			if err == nil {
 				return guard, name, nil
 			}

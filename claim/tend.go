@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -34,32 +33,19 @@ func (e *engine) begin(note func() error) error {
 }
 
 // tend looks after the rows of this process: what is due, what earlier holders of its slot have
-// left, and what lost replies have left. Two commands an interval.
+// left, and what lost replies have left. Two commands an interval, and one when rows are due that it
+// has put off.
 func (e *engine) tend() {
-	for e.sleepUntilDue() {
-		if err := e.tendOnce(e.life); err != nil && e.life.Err() == nil {
+	next := e.clock.Now().Mono + jittered(e.clock, e.cfg.Tend)
+	for e.sleepUntil(next) {
+		look := e.tidyDue
+		if now := e.clock.Now().Mono; now >= next {
+			look, next = e.tendOnce, now+jittered(e.clock, e.cfg.Tend)
+		}
+		if err := look(e.life); err != nil && e.life.Err() == nil {
 			e.log.Warn().Err(err).Msg("tending the queue failed")
 		}
 	}
-}
-
-// sleepUntilDue waits for an interval, or until a row of this process is due.
-func (e *engine) sleepUntilDue() bool {
-	pause := jittered(e.cfg.Tend)
-	e.mu.Lock()
-	if e.due {
-		pause = min(pause, max(e.dueNext.Mono-e.clock.Now().Mono, time.Millisecond))
-	}
-	e.mu.Unlock()
-	if !clock.Sleep(e.clock, pause, e.life.Done()) {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.due && e.dueNext.Mono <= e.clock.Now().Mono {
-		e.due = false
-	}
-	return true
 }
 
 func (e *engine) tendOnce(ctx context.Context) error {
@@ -82,11 +68,9 @@ func (e *engine) tendOnce(ctx context.Context) error {
 	return errors.Join(append(errs, e.notify(ctx))...)
 }
 
-// tidy makes rows ready that are due or that earlier holders of the slot had.
+// tidy makes rows ready whose pause is over or that earlier holders of the slot had.
 func (e *engine) tidy(ctx context.Context, s *session) error {
-	ctx, done := e.command(ctx)
-	defer done()
-	return e.tidied(e.store.Tidy(ctx, e.clock.Now().Wall, s.slot, s.guard.Fence(), int64(e.cfg.MaxAttempts)))
+	return e.tidied(e.tidyUp(ctx, s.slot, s.guard, int64(e.cfg.MaxAttempts)))
 }
 
 func (e *engine) tidied(n int, err error) error {
@@ -125,10 +109,12 @@ func (e *engine) exorcise(ctx context.Context, s *session) error {
 // this lock.
 func (e *engine) rescue() {
 	for e.life.Err() == nil {
-		guard, err := e.m.Lock(e.prefix+":rescue").Lock(e.life,
+		guard, err := locks.Standby(e.m.Lock(e.prefix+":rescue")).Lock(e.life,
 			distlock.Why("watches those who claim rows"))
 		if err == nil {
+			e.stats.rescues.Store(true)
 			e.watch(guard)
+			e.stats.rescues.Store(false)
 			err = guard.Release()
 		}
 		if e.life.Err() != nil {
@@ -136,7 +122,7 @@ func (e *engine) rescue() {
 		}
 		e.log.Warn().Err(err).Msg("the rescuer's lock was lost")
 		if errors.Is(err, distlock.ErrClosed) ||
-			!clock.Sleep(e.clock, jittered(e.cfg.Tend), e.life.Done()) {
+			!clock.Sleep(e.clock, jittered(e.clock, e.cfg.Tend), e.life.Done()) {
 			return
 		}
 	}
@@ -153,11 +139,12 @@ func (e *engine) watch(guard *distlock.TryGuard) {
 	}
 	leases := leases{}
 	for guard.Err() == nil {
-		err := errors.Join(e.watchOnce(guard.Context()), e.watchLeases(guard.Context(), leases))
+		err := errors.Join(e.watchOnce(guard.Context()), e.watchLeases(guard.Context(), leases),
+			e.purgeDone(guard.Context()))
 		if err != nil && guard.Err() == nil && e.life.Err() == nil {
 			e.log.Warn().Err(err).Msg("watching those who claim rows failed")
 		}
-		if !clock.Sleep(e.clock, jittered(every), guard.Context().Done()) {
+		if !clock.Sleep(e.clock, jittered(e.clock, every), guard.Context().Done()) {
 			return
 		}
 	}
@@ -204,7 +191,7 @@ func (e *engine) mayTry(slot rows.Slot) bool {
 // most is how many attempts the rows of a slot have. How many those of another queue have is not
 // known: the process that claims them will tell.
 func (e *engine) most(slot string) int64 {
-	if !strings.HasPrefix(slot, e.prefix+":") {
+	if slot[:strings.LastIndexByte(slot, ':')] != e.prefix {
 		return math.MaxInt64
 	}
 	return int64(e.cfg.MaxAttempts)
@@ -219,23 +206,18 @@ func (e *engine) trySlot(ctx context.Context, slot string) error {
 		return err
 	}
 	evidence := guard.TakeoverEvidence()
-	ctx, done := e.command(context.WithoutCancel(ctx))
-	defer done()
-	n, err := e.store.Tidy(ctx, e.clock.Now().Wall, e.slot(slot), guard.Fence(), e.most(slot))
+	n, err := e.tidyUp(context.WithoutCancel(ctx), e.slot(slot), guard, e.most(slot))
 	if n > 0 {
 		e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", evidence).Msg("rows were rescued")
 	}
 	return errors.Join(e.tidied(n, err), guard.Release())
 }
 
-// listen wakes the process by a change stream where there is one.
+// listen hears of rows by a change stream where there is one.
 func (e *engine) listen() {
 	for {
-		err := e.store.Watch(e.life, func() {
-			e.streams(true)
-			signal(e.woken)
-		})
-		e.streams(false)
+		err := e.store.Watch(e.life, e.arrivals.hear)
+		e.arrivals.ended()
 		if e.life.Err() != nil {
 			return
 		}
@@ -245,14 +227,8 @@ func (e *engine) listen() {
 		}
 		e.log.Warn().Err(err).Msg("the change stream of the queue ended")
 		var denied *distlock.PrivilegeError
-		if errors.As(err, &denied) || !clock.Sleep(e.clock, jittered(e.cfg.Tend), e.life.Done()) {
+		if errors.As(err, &denied) || !clock.Sleep(e.clock, jittered(e.clock, e.cfg.Tend), e.life.Done()) {
 			return
 		}
 	}
-}
-
-func (e *engine) streams(is bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.streamed = is
 }

@@ -7,15 +7,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 // Reads at 16 clients pass in parallel, writes one after the other.
 func BenchmarkFront_16Clients(b *testing.B) {
 	locks := connect(b, start(b, configserver.Config{}).URI()).Database("config").Collection("locks")
 	document := bson.D{{Key: "_id", Value: "balancer"}, {Key: "fence", Value: int64(0)}}
-	if _, err := locks.InsertOne(b.Context(), document); err != nil {
-		b.Fatal(err)
-	}
+	assert.Value(locks.InsertOne(b.Context(), document))(b)
 	b.Run("finds", func(b *testing.B) {
 		spread(b, func() error { return locks.FindOne(b.Context(), byID("balancer")).Err() })
 	})
@@ -35,9 +34,7 @@ func spread(b *testing.B, command func() error) {
 	for range 16 {
 		clients.Go(func() {
 			for range work {
-				if err := command(); err != nil {
-					b.Error(err)
-				}
+				assert.NoErr(b, command())
 			}
 		})
 	}

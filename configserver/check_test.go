@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -30,9 +31,7 @@ func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	}
 	client := connect(t, start(t, configserver.Config{}).URI())
 	report, err := configserver.Check(t.Context(), client, configserver.CheckOptions{Rounds: rounds})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Log(report)
 	want := configserver.Tally{Rounds: rounds, One: rounds}
 	if !report.Atomic || report.Acquire != want || report.CompareAndSet != want {
@@ -64,13 +63,9 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 		t.Skip("on one processor its commands hardly ever meet")
 	}
 	socket, stop, err := configserver.StartBare(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, stop())
 	})
 	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")
 	var report configserver.Report
@@ -95,10 +90,7 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 
 func noScratchLeft(t *testing.T, client *mongo.Client) {
 	t.Helper()
-	names, err := client.Database("config").ListCollectionNames(t.Context(), bson.D{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := assert.Value(client.Database("config").ListCollectionNames(t.Context(), bson.D{}))(t)
 	for _, name := range names {
 		if strings.HasPrefix(name, "distlock_check_") {
 			t.Errorf("scratch collection %q is left", name)
@@ -129,13 +121,9 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	// The context ends in the middle of a round.
 	counted := &countdown{left: 40, do: cancel}
 	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetMonitor(counted.monitor()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer func() {
-		if err := client.Disconnect(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, client.Disconnect(context.WithoutCancel(ctx)))
 	}()
 	if r, err := configserver.Check(ctx, client, configserver.CheckOptions{}); err == nil {
 		t.Errorf("a check whose context ended gives %v", r)
@@ -161,9 +149,7 @@ func TestFront_ReadsBesideWrites_SeeWholeDocumentsInOrder(t *testing.T) {
 		write.Go(func() {
 			for range each {
 				update := d("$inc", bson.D{{Key: "fence", Value: 1}, {Key: "copy", Value: 1}})
-				if err := locks.FindOneAndUpdate(t.Context(), byID("balancer"), update).Err(); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, locks.FindOneAndUpdate(t.Context(), byID("balancer"), update).Err())
 			}
 		})
 	}

@@ -57,7 +57,7 @@ func Example_claim() {
 		return
 	}
 
-	ctx, stop := context.WithCancel(ctx) // the program's: it ends with a signal
+	stop := func() { go mails.Stop(ctx) } // as a program does with a signal
 	err = mails.Run(ctx, func(ctx context.Context, row *claim.Row[Mail]) error {
 		if row.Doc.ID == "3" {
 			stop()

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 // A stage is a front between clients and a backend that are played by the test, all of them pipes
@@ -189,10 +190,7 @@ func (a arrival) answer(t *testing.T, document bson.D) {
 // message makes an opMsg; with the flag of a checksum it carries a right one.
 func message(t testing.TB, id int32, command bson.D, flags uint32) []byte {
 	t.Helper()
-	document, err := bson.Marshal(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := assert.Value(bson.Marshal(command))(t)
 	return withFlags(configserver.NewMsg(id, document), flags)
 }
 

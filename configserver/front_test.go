@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 const (
@@ -72,9 +73,7 @@ func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 		if a.reply() == nil || c.reply() == nil {
 			t.Error("a reply went astray")
 		}
-		if n := s.front.OpenGates(); n != 0 {
-			t.Errorf("%d gates are kept although nobody writes", n)
-		}
+		assert.Equal(t, s.front.OpenGates(), 0, "%d gates are kept although nobody writes, want %d")
 	})
 }
 
@@ -114,9 +113,8 @@ func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
 		a, b := s.connect(false), s.connect(false)
 		a.send(insertOne, flagMoreToCome|flagChecksum)
 		first := s.expect("insert")
-		if flags := binary.LittleEndian.Uint32(first.frame[16:]); flags != 0 {
-			t.Errorf("the backend got the flags %#x", flags)
-		}
+		assert.Equal(t, binary.LittleEndian.Uint32(first.frame[16:]), 0,
+			"the backend got the flags %#x, want %#x")
 		b.send(insertOne, 0)
 		s.nothing()
 		first.answer(t, okay)
@@ -208,9 +206,7 @@ func TestFront_DamagedMessage_ClosesTheClient(t *testing.T) {
 			}
 			c.Close()
 			s.nothing()
-			if n := s.front.Clients(); n != 0 {
-				t.Errorf("%d clients are left", n)
-			}
+			assert.Equal(t, s.front.Clients(), 0, "%d clients are left, want %d")
 		})
 	})
 }
@@ -269,9 +265,7 @@ func TestFront_Close_PipelinedCommand_IsNotCarriedOut(t *testing.T) {
 	play(t, 10, func(s *stage) {
 		a := s.connect(false)
 		both := append(message(t, 1, findOne, 0), message(t, 2, findOne, 0)...)
-		if _, err := a.Write(both); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(a.Write(both))(t)
 		first := s.expect("find")
 		ended := make(chan struct{})
 		go func() {
@@ -310,9 +304,7 @@ func TestFront_BuildInfo_CarriesTheFront(t *testing.T) {
 			s.expect(command).answer(t, info)
 			reply := c.reply()
 			var got bson.M
-			if err := bson.Unmarshal(reply[21:], &got); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, bson.Unmarshal(reply[21:], &got))
 			marked, _ := got["mongodlmFront"].(bool)
 			if marked != (command == "buildInfo") || got["version"] != "7" || got["ok"] != 1.0 {
 				t.Errorf("%s: %v", command, got)

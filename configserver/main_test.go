@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -18,14 +19,9 @@ func TestMain(m *testing.M) { effort.Main(m) }
 // start runs a server until the end of the test.
 func start(t testing.TB, cfg configserver.Config) *configserver.Server {
 	t.Helper()
-	s, err := configserver.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Value(configserver.Start(t.Context(), cfg))(t)
 	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, s.Close(context.WithoutCancel(t.Context())))
 	})
 	return s
 }
@@ -33,14 +29,9 @@ func start(t testing.TB, cfg configserver.Config) *configserver.Server {
 // connect returns a client until the end of the test.
 func connect(t testing.TB, uri string) *mongo.Client {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
 	t.Cleanup(func() {
-		if err := client.Disconnect(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, client.Disconnect(context.WithoutCancel(t.Context())))
 	})
 	return client
 }

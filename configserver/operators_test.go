@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 // A countdown calls do when the given number of commands has been started.
@@ -114,9 +115,7 @@ func testSilent(t *testing.T, db *mongo.Database) {
 
 func insert(t *testing.T, c *mongo.Collection, documents ...bson.D) {
 	t.Helper()
-	if _, err := c.InsertMany(t.Context(), documents); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(c.InsertMany(t.Context(), documents))(t)
 }
 
 func testFilters(t *testing.T, c *mongo.Collection) {
@@ -177,13 +176,9 @@ func testGroup(t *testing.T, c *mongo.Collection) {
 			{Key: "fences", Value: d("$sum", "$fence")},
 		}),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var got []struct{ Fences int64 }
-	if err := cursor.All(t.Context(), &got); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cursor.All(t.Context(), &got))
 	if len(got) != 1 || got[0].Fences != 10<<33 {
 		t.Errorf("got %+v", got)
 	}
@@ -195,10 +190,7 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 	c := connect(t, start(t, configserver.Config{}).URI()).Database("config").Collection("locks")
 	insert(t, c, bson.D{{Key: "fence", Value: 7}}, bson.D{{Key: "fence", Value: 8}})
 	one := func(stage bson.D) bson.Raw {
-		cursor, err := c.Aggregate(t.Context(), mongo.Pipeline{stage})
-		if err != nil {
-			t.Fatal(err)
-		}
+		cursor := assert.Value(c.Aggregate(t.Context(), mongo.Pipeline{stage}))(t)
 		var got []bson.Raw
 		if err := cursor.All(t.Context(), &got); err != nil || len(got) == 0 {
 			t.Fatal(got, err)
@@ -223,10 +215,7 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 func testIndexes(t *testing.T, c *mongo.Collection) {
 	t.Helper()
 	for range 2 { // the second time it is there already
-		_, err := c.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: d("ping", 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(c.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: d("ping", 1)}))(t)
 	}
 	specs, err := c.Indexes().ListSpecifications(t.Context())
 	if err != nil || len(specs) != 2 {

@@ -15,19 +15,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 func TestServer_Restart_SameDir_KeepsDocuments(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made by the server")
 	for run := range 3 {
-		s, err := configserver.Start(t.Context(), configserver.Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Dir() != dir {
-			t.Errorf("Dir() = %q, want %q", s.Dir(), dir)
-		}
+		s := assert.Value(configserver.Start(t.Context(), configserver.Config{Dir: dir}))(t)
+		assert.Equal(t, s.Dir(), dir, "Dir() = %q, want %q")
 		client := connect(t, s.URI())
 		locks := client.Database("config").Collection("locks")
 		if n, err := locks.CountDocuments(t.Context(), bson.D{}); err != nil || n != int64(run) {
@@ -36,9 +32,7 @@ func TestServer_Restart_SameDir_KeepsDocuments(t *testing.T) {
 		if _, err := locks.InsertOne(t.Context(), d("_id", run)); err != nil {
 			t.Error(err)
 		}
-		if err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.Close(t.Context()))
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("folder is %v, %v, want mode 0700", info.Mode(), err)
@@ -64,12 +58,8 @@ func TestServer_Start_DirInUse_Refused(t *testing.T) {
 	t.Parallel()
 	first := start(t, configserver.Config{Dir: t.TempDir()})
 	_, err := configserver.Start(t.Context(), configserver.Config{Dir: first.Dir()})
-	if !errors.Is(err, configserver.ErrDirInUse) {
-		t.Fatalf("got %v, want ErrDirInUse", err)
-	}
-	if err := first.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.MustBe(t, err, configserver.ErrDirInUse)
+	assert.Must(t, first.Close(t.Context()))
 	start(t, configserver.Config{Dir: first.Dir()})
 }
 
@@ -121,22 +111,15 @@ func TestServer_Close_ConnectedClients_EndsThem(t *testing.T) {
 	clients := make([]*mongo.Client, 3)
 	for i := range clients {
 		clients[i] = connect(t, s.URI())
-		if err := clients[i].Ping(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, clients[i].Ping(t.Context(), nil))
 	}
-	idle, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	idle := assert.Value(net.Dial("tcp", s.Addr()))(t)
 	defer idle.Close()
 
 	var closers sync.WaitGroup
 	for range 4 {
 		closers.Go(func() {
-			if err := s.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, s.Close(t.Context()))
 		})
 	}
 	closers.Wait()
@@ -147,9 +130,7 @@ func TestServer_Close_ConnectedClients_EndsThem(t *testing.T) {
 		conn.Close()
 		t.Error("somebody still listens")
 	}
-	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the temporary folder is left: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(s.Dir())), os.ErrNotExist)
 }
 
 func TestServer_BuildInfo_TellsTheFront(t *testing.T) {
@@ -158,9 +139,7 @@ func TestServer_BuildInfo_TellsTheFront(t *testing.T) {
 	for _, command := range []string{"buildInfo", "buildinfo"} {
 		var info bson.M
 		err := client.Database("admin").RunCommand(t.Context(), d(command, 1)).Decode(&info)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if info["mongodlmFront"] != true || info["ferretdbVersion"] == nil || info["ok"] != 1.0 {
 			t.Errorf("%s: %v", command, info)
 		}
@@ -179,9 +158,7 @@ func TestServer_Log_IsQuiet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Close(t.Context()))
 	if log.Len() > 0 {
 		t.Errorf("logged:\n%s", log.String())
 	}

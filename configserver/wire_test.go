@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 func TestParse_Command_ReadOrWrite(t *testing.T) {
@@ -64,10 +65,7 @@ func section(frame []byte, name string, documents ...[]byte) []byte {
 
 func TestParse_Sections(t *testing.T) {
 	t.Parallel()
-	document, err := bson.Marshal(okay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := assert.Value(bson.Marshal(okay))(t)
 	plain := message(t, 1, insertOne, 0)
 	aggregate := message(t, 1, d("aggregate", "x"), 0)
 	for _, row := range []struct {
@@ -125,10 +123,7 @@ func nested(levels int) []byte {
 
 func query(t testing.TB, command bson.D) []byte {
 	t.Helper()
-	document, err := bson.Marshal(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := assert.Value(bson.Marshal(command))(t)
 	b := make([]byte, 20)
 	b = append(b, "admin.$cmd\x00"...)
 	b = append(b, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff)
@@ -191,9 +186,7 @@ func FuzzParse(f *testing.F) {
 			}
 			name, write, _, forwarded, err := configserver.Parse(frame)
 			if err != nil {
-				if !errors.Is(err, configserver.ErrDamaged) {
-					t.Fatalf("%v is not of the kind", err)
-				}
+				assert.MustBe(t, err, configserver.ErrDamaged)
 				break
 			}
 			if int(binary.LittleEndian.Uint32(forwarded)) != len(forwarded) {

@@ -407,6 +407,9 @@ func (c *call) tell(h *holding) {
 	}
 	event := h.event(kind)
 	event.Waited, event.Previous = c.m.cfg.Clock.Now().Mono-c.o.began, c.previous
+	if kind == EventTakenOver && event.Previous == "" { // by another process, which took the dead one out
+		event.Previous = subjectOf(h.evidence)
+	}
 	event.Rule, event.Evidence = ruleOf(h.evidence), h.evidence
 	c.m.events.emit(c.o.parent, event)
 }

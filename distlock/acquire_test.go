@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -51,9 +52,7 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 		p := w.start(nil)
 		g := p.mustTry("a", distlock.Why("first"))
 		before := w.lock("a")
-		if err := g.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.Release())
 		after := w.lock("a")
 		if after.Held || after.TS != before.TS || after.Who != before.Who || after.Why != "first" ||
 			after.Fence != before.Fence {
@@ -61,9 +60,7 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 		}
 		wantErr(t, g.Err(), distlock.ErrReleased)
 		wantErr(t, context.Cause(g.Context()), distlock.ErrReleased)
-		if err := g.Release(); err != nil {
-			t.Errorf("second release: %v", err)
-		}
+		assert.NoErr(t, g.Release(), "second release")
 		if g2 := p.mustTry("a"); g2.Fence() <= g.Fence() {
 			t.Errorf("fence %d after %d", g2.Fence(), g.Fence())
 		}
@@ -77,9 +74,7 @@ func TestFence_DocumentDeleted_StillRises(t *testing.T) {
 		p := w.start(nil)
 		g := p.mustTry("a")
 		for range 5 {
-			if err := g.Release(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, g.Release())
 			time.Sleep(time.Second)
 			w.mem.Remove(catalog.LocksCollection, "a")
 			next := p.mustTry("a")
@@ -166,9 +161,7 @@ func TestTryLock_BadInput_NoIO(t *testing.T) {
 			}
 		}
 		var none *distlock.TryGuard
-		if err := none.Release(); err != nil {
-			t.Errorf("releasing a nil guard: %v", err)
-		}
+		assert.NoErr(t, none.Release(), "releasing a nil guard")
 		if got := p.store.Total(); got != before {
 			t.Errorf("%d commands were sent", got-before)
 		}
@@ -214,9 +207,7 @@ func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				p := w.start(nil)
-				if err := w.mem.Put(catalog.LocksCollection, c.doc); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, w.mem.Put(catalog.LocksCollection, c.doc))
 				before := w.doc("a").String()
 				for range 5 {
 					_, err := p.try("a")
@@ -226,9 +217,7 @@ func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
 					}
 					time.Sleep(takeoverTime / 2)
 				}
-				if after := w.doc("a").String(); after != before {
-					t.Errorf("document changed to %s", after)
-				}
+				assert.Equal(t, w.doc("a").String(), before, "document changed to %s, want %s")
 			})
 		})
 	}
@@ -244,9 +233,7 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 		if l := w.lock("a"); !l.Held || l.TS != g.Session() || l.Fence != g.Fence() {
 			t.Errorf("document is %v", w.doc("a"))
 		}
-		if err := g.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.Release())
 	})
 }
 
@@ -279,9 +266,7 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 			t.Fatal("a guard was returned for an acquire that had not happened")
 		}
 		wantErr(t, err, distlock.ErrOutcomeUnknown)
-		if err := late(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, late())
 		if !w.lock("a").Held {
 			t.Fatal("the late acquire was not applied: the test proves nothing")
 		}
@@ -290,9 +275,7 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 		if w.lock("a").Held {
 			t.Error("the ghost is still held one ping interval later")
 		}
-		if p.Stats().Ghosts != 1 {
-			t.Errorf("%d ghosts counted, want 1", p.Stats().Ghosts)
-		}
+		assert.Equal(t, p.Stats().Ghosts, 1, "%d ghosts counted, want %d")
 	})
 }
 
@@ -307,8 +290,7 @@ func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 			}
 			return fault.Refused(call.Op)
 		})
-		_, err := p.try("a")
-		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		wantErr(t, assert.Err(p.try("a")), distlock.ErrOutcomeUnknown)
 		if !w.lock("a").Held {
 			t.Fatal("the acquire was not applied: the test proves nothing")
 		}

@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
 	"mongodlm/takeover"
@@ -56,6 +57,83 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	}
 }
 
+// Tries to break: runs that end without Close, as by log.Fatal, leave their places in the line, and
+// none of them is in the way of the next ones.
+func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
+	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
+		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
+			t.Run(every.String()+name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a, b := w.start(nil), w.start(nil)
+					a.mustTry("a", opts...)
+					if opts != nil {
+						b.mustTry("a", opts...)
+					}
+					a.kill()
+					b.kill()
+					time.Sleep(takeoverTime + pingTime)
+					for run := 1; ; run++ {
+						began, p := time.Now(), w.start(nil)
+						g, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+						if err == nil {
+							w.release(g)
+							return
+						}
+						if wantErr(t, err, distlock.ErrHeld); run == 2 {
+							t.Fatalf("not taken over: %s", w.doc("a"))
+						}
+						p.kill()
+						time.Sleep(every - time.Since(began))
+					}
+				})
+			})
+		}
+	}
+}
+
+// Tries to break: a job may wait for less time than a line is left alone, by WaitAtMost or by its
+// context, for one lock after the other, and exit with Close or without it: its second run has them.
+func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
+	for _, wait := range []time.Duration{20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
+		for _, how := range []string{"WaitAtMost", "context", "WaitAtMost, no Close"} {
+			t.Run(fmt.Sprint(wait, " ", how), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					names := []string{"a", "b"}
+					for _, name := range names {
+						dead := w.start(nil)
+						dead.mustTry(name, distlock.Shared())
+						dead.kill()
+					}
+					time.Sleep(takeoverTime + pingTime)
+					for run := range 2 {
+						p := w.start(nil)
+						for _, name := range names {
+							ctx, opts := context.Background(), []distlock.Option{distlock.WaitAtMost(wait)}
+							if how == "context" {
+								var cancel context.CancelFunc
+								ctx, cancel = context.WithTimeout(ctx, wait)
+								defer cancel()
+								opts = nil
+							}
+							g, err := p.Lock(name).Lock(ctx, opts...)
+							if held := errors.Is(err, distlock.ErrHeld); held != (run == 0) {
+								t.Fatalf("run %d: %v", run, err)
+							}
+							_ = g.Release()
+						}
+						if how == "WaitAtMost, no Close" {
+							p.kill()
+						} else {
+							assert.NoErr(t, p.Close(context.Background()))
+						}
+						time.Sleep(90 * time.Second)
+					}
+				})
+			})
+		}
+	}
+}
+
 // A contender that is killed in its try leaves what it saw as well.
 func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -77,9 +155,7 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 		// It stands in the line itself, and is evicted by the same rule.
 		if w.once(20*time.Second, nil) != nil {
 			time.Sleep(time.Minute)
-			if err := w.once(20*time.Second, nil); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, w.once(20*time.Second, nil))
 		}
 	})
 }
@@ -183,6 +259,36 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
+// And where it wants several locks, of processes that died apart.
+func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
+	for _, wait := range []time.Duration{0, 20 * time.Second} {
+		t.Run(wait.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				b := w.start(nil)
+				names := []string{"a", "b", "c"}
+				for _, name := range names {
+					dead := w.start(nil)
+					dead.mustTry(name)
+					dead.kill()
+				}
+				died := time.Now()
+				for {
+					all, err := b.LockAll(t.Context(), names, distlock.WaitAtMost(wait))
+					if err == nil {
+						_ = all.Release()
+						return
+					}
+					wantErr(t, err, distlock.ErrHeld)
+					if after := time.Since(died); after > takeoverTime+pingTime {
+						t.Fatalf("not taken over %v after the death: %v", after, err)
+					}
+					time.Sleep(5 * time.Minute)
+				}
+			})
+		})
+	}
+}
+
 // The background sends one command an interval for all that is silent, and none once the holder is
 // alive or the lock is free. It condemns nobody.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
@@ -192,8 +298,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		for i := range 20 {
 			a.mustTry(fmt.Sprint(i))
 		}
-		_, err := b.try("alive")
-		wantErr(t, err, distlock.ErrHeld)
+		wantErr(t, assert.Err(b.try("alive")), distlock.ErrHeld)
 		time.Sleep(10 * time.Minute)
 		if n := b.store.Count(fault.Look); n > 3 {
 			t.Errorf("%d looks at a lock whose holder lives, for one try", n)
@@ -201,8 +306,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		a.kill()
 		time.Sleep(3 * pingTime)
 		for i := range 20 {
-			_, err := b.try(fmt.Sprint(i))
-			wantErr(t, err, distlock.ErrHeld)
+			wantErr(t, assert.Err(b.try(fmt.Sprint(i))), distlock.ErrHeld)
 		}
 		before := b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
@@ -300,9 +404,7 @@ func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 		if _, err := w.mem.Document(catalog.PingsCollection, a.Process()).LookupErr("sight"); err == nil {
 			t.Error("the ping after it keeps what was seen")
 		}
-		if err := g.Err(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.Err())
 	})
 }
 
@@ -334,9 +436,7 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 				}
 				a.store.Set(nil)
 				time.Sleep(2 * pingTime)
-				if err := g.Err(); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, g.Err())
 			})
 		})
 	}
@@ -349,17 +449,14 @@ func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 			w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(2)},
 				{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()}}),
 			w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		before := w.mem.Document(catalog.PingsCollection, "mongos:1").String()
 		for range 3 {
 			wantErr(t, w.once(20*time.Second, nil), distlock.ErrHeld)
 			time.Sleep(time.Hour)
 		}
-		if after := w.mem.Document(catalog.PingsCollection, "mongos:1").String(); after != before {
-			t.Errorf("it is %s, and was %s", after, before)
-		}
+		assert.Equal(t, w.mem.Document(catalog.PingsCollection, "mongos:1").String(), before,
+			"it is %s, and was %s")
 	})
 }
 
@@ -399,15 +496,12 @@ func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 				dead.kill()
 				other.kill()
 				time.Sleep(5 * time.Minute)
-				if most.Load() != 1 {
-					t.Errorf("%d sights in one look that the server did not take, want 1", most.Load())
-				}
+				assert.Equal(t, most.Load(), 1, "%d sights in one look that the server did not take, want %d")
 				took.Store(true)
 				before := b.store.Count(fault.Witness)
 				time.Sleep(3 * time.Minute)
-				if sent := b.store.Count(fault.Witness) - before; sent != 2 {
-					t.Errorf("%d sights of 2 silent processes", sent)
-				}
+				assert.Equal(t, b.store.Count(fault.Witness)-before, 2,
+					"%d sights of 2 silent processes, want %d")
 			})
 		})
 	}

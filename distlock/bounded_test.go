@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -43,10 +44,11 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 // It tries to break: whenever the time of WaitAtMost is up, the error is one of those that it
 // promises. Nobody cancels anything here.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
+	const inTransaction = "in a transaction"
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}
 	for name, opts := range map[string][]distlock.Option{
 		"exclusive": nil, "shared": {distlock.Shared()}, "permits": {distlock.Permits(2)},
-		"lease": {distlock.Lease(time.Minute)},
+		"lease": {distlock.Lease(time.Minute)}, inTransaction: nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -68,13 +70,19 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 								if name == "shared" && caller%2 == 0 {
 									mine = mine[:1]
 								}
-								g, err := p.Lock("a").Lock(context.Background(), mine...)
+								var g *distlock.TryGuard
+								var err error
+								if name == inTransaction {
+									err = w.mem.WithTransaction(t.Context(), func(ctx context.Context) error {
+										return p.Lock("a").LockInTransaction(ctx, mine...)
+									})
+								} else {
+									g, err = p.Lock("a").Lock(context.Background(), mine...)
+								}
 								if err == nil {
 									time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Millisecond))))
 									err = g.Release()
-									if err != nil {
-										t.Errorf("Release: %v", err)
-									}
+									assert.NoErr(t, err, "Release")
 									continue
 								}
 								of := "none of them"

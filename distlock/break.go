@@ -15,9 +15,10 @@ import (
 
 // Break frees a lock by force if its holder is still the one that the operator saw: it has that
 // fence and, if one is given, that session (LockInfo.Session). It writes why into the document,
-// raises the fence, changes the session, and grants the lock to the next in line. Of a shared lock
-// it takes out the one holder with that fence. A holder without a ping, or of a foreign manager, is
-// broken by its session only.
+// raises the fence, changes the session, and grants the lock to the next in line; those in it who
+// are dead, or have missed two pings by the server's clock, are taken out of it first, and who lives
+// among them enters it again in its place. Of a shared lock it takes out the one holder with that
+// fence. A holder without a ping, or of a foreign manager, is broken by its session only.
 //
 // Break can let two holders in: a living holder learns of it with its next ping, at most Ping plus
 // one command later, and trusts its guard until then. Make sure that the holder is dead or stopped,
@@ -38,7 +39,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	if why == "" {
 		return nil, fmt.Errorf("%w: say why the lock is broken", ErrBadOption)
 	}
-	if problem := badText(why, maxWhy-len(brokenWord)); problem != "" {
+	if problem := catalog.BadText(why, maxWhy-len(brokenWord)); problem != "" {
 		return nil, fmt.Errorf("%w: why %s", ErrBadOption, problem)
 	}
 	if len(session) > 1 {
@@ -63,14 +64,14 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	}
 	switch {
 	case errors.Is(err, errForeign):
-		return nil, fmt.Errorf("distlock: break %s: %w: %w", quoted(name), ErrFenceMismatch, errForeign)
+		return nil, failedTo("break", name, fmt.Errorf("%w: %w", ErrFenceMismatch, errForeign))
 	case errors.Is(err, catalog.ErrNoMatch):
-		return nil, fmt.Errorf("distlock: break %s: %w: it is not held with fence %d; list it again",
-			quoted(name), ErrFenceMismatch, fence)
+		return nil, failedTo("break", name,
+			fmt.Errorf("%w: it is not held with fence %d; list it again", ErrFenceMismatch, fence))
 	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return nil, fmt.Errorf("distlock: break %s: %w", quoted(name), doubtful(err))
+		return nil, failedTo("break", name, doubtful(err))
 	case err != nil:
-		return nil, fmt.Errorf("distlock: break %s: %w", quoted(name), err)
+		return nil, failedTo("break", name, err)
 	}
 	i.log.Warn().Str("lock", catalog.Printable(name, 200)).Int64("fence", fence).
 		Str("process", catalog.Printable(broken.Process, 200)).Str("why", catalog.Printable(why, 200)).
@@ -117,24 +118,55 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	if len(session) == 0 && !fenced(seen, pulseOf(look, seen)) {
 		return seen, nil, errForeign
 	}
-	if len(l.Waiters) == 0 && len(l.Sharers) == 0 {
+	waiters, now := i.leaveOut(ctx, look, len(holders) == 1)
+	if waiters == 0 && len(l.Sharers) == 0 {
 		end(l.Session())
-		freed, now, err := i.free(ctx, l.Session(), fence, why)
+		freed, free, err := i.free(ctx, l.Session(), fence, why)
 		if !errors.Is(err, catalog.ErrNoMatch) {
-			return freed, now, err
+			return freed, free, err
 		} // else somebody came to wait, or it changed
 	}
 	end(catalog.Session{Name: name, TS: seen.TS})
-	_, grants, err := i.store.Apply(ctx, transition.Evict{Holder: contend.HolderOf(name, seen), Evidence: brokenWord + why})
-	i.granted(grants)
-	var now []LockInfo
-	for _, a := range grants {
-		now = append(now, LockInfo{Name: name, Held: true, Process: a.Process, Session: a.TS, Fence: a.Fence})
-	}
-	if len(grants) == 0 && len(holders) == 1 {
+	granted, err := i.evict(ctx, contend.HolderOf(name, seen), brokenWord+why)
+	if now = append(now, granted...); len(now) == 0 && len(holders) == 1 {
 		now = append(now, LockInfo{Name: name})
 	}
 	return seen, now, err
+}
+
+// leaveOut takes those out of a line who are gone, as a living waiter does before a release, so that
+// the break grants the lock to none of them; where others go on holding it, one who wants it alone
+// is not granted it. It returns how many are left, and who holds the lock since then. One command for
+// each; what fails is left to the break, which says who has the lock.
+func (i *Inspector) leaveOut(ctx context.Context, look catalog.Snapshot, alone bool) (waiters int, now []LockInfo) {
+	for _, w := range i.waiters(look) {
+		waiters++
+		if !w.Gone() || !alone && w.Mode == modeWord(catalog.Exclusive) {
+			continue
+		}
+		const evidence = "rule silent: its process is dead, or has missed two pings, and the lock is to be broken"
+		gone := catalog.Holder{Session: catalog.Session{Name: w.Name, TS: w.Session}, Process: w.Process, Waits: true}
+		granted, err := i.evict(ctx, gone, evidence)
+		now = append(now, granted...)
+		if err == nil && i.events != nil {
+			i.events.emit(ctx, Event{Kind: EventEvicted, Name: w.Name, Why: w.Why, Mode: w.Mode, Process: i.process(),
+				Session: w.Session, Previous: w.Process, Rule: "silent", Evidence: evidence})
+		}
+		if err == nil || errors.Is(err, catalog.ErrNoMatch) { // else it has left, or was granted the lock
+			waiters--
+		}
+	}
+	return waiters, now
+}
+
+// evict takes one out of a lock or its line, and returns who was granted the lock by it.
+func (i *Inspector) evict(ctx context.Context, gone catalog.Holder, evidence string) (now []LockInfo, err error) {
+	_, grants, err := i.store.Apply(ctx, transition.Evict{Holder: gone, Evidence: evidence})
+	i.granted(grants)
+	for _, a := range grants {
+		now = append(now, LockInfo{Name: gone.Name, Held: true, Process: a.Process, Session: a.TS, Fence: a.Fence})
+	}
+	return now, err
 }
 
 // free breaks a lock that one holder has to itself.

@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -19,9 +20,7 @@ import (
 func (w *world) foreignTurn(name string) {
 	w.t.Helper()
 	var doc bson.D
-	if err := bson.Unmarshal(w.doc(name), &doc); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, bson.Unmarshal(w.doc(name), &doc))
 	for i := range doc {
 		switch doc[i].Key {
 		case "state":
@@ -32,18 +31,14 @@ func (w *world) foreignTurn(name string) {
 			doc[i].Value = bson.NewObjectID()
 		}
 	}
-	if err := w.mem.Put(catalog.LocksCollection, doc); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
 }
 
 // seen is the row of the listing that shows the first holder of a lock.
 func (p *proc) seen(name string) distlock.LockInfo {
 	p.w.t.Helper()
 	for info, err := range p.Inspector().Locks(p.w.t.Context()) {
-		if err != nil {
-			p.w.t.Fatal(err)
-		}
+		assert.Must(p.w.t, err)
 		if info.Name == name {
 			return info
 		}
@@ -115,13 +110,9 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 					}
 					return apply()
 				})
-				if err := p.Break(t.Context(), "a", g.Fence(), "stuck"); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, p.Break(t.Context(), "a", g.Fence(), "stuck"))
 				wantErr(t, g.Release(), distlock.ErrLockLost)
-				if err := unbroken.Err(); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, unbroken.Err())
 				if waits {
 					w.release(w.wantTurn(next))
 				} else if w.lock("a").Held {
@@ -167,9 +158,7 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 					if named {
 						session = append(session, saw.Session)
 					}
-					if err := p.Break(t.Context(), "a", saw.Fence, "stuck", session...); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, p.Break(t.Context(), "a", saw.Fence, "stuck", session...))
 					wantErr(t, <-tried, distlock.ErrLockLost)
 					if waits {
 						w.release(w.wantTurn(next))
@@ -179,5 +168,41 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Tries to break: a break grants the lock to nobody who is dead. Only the dead stand in line, or
+// somebody has just come to wait behind them and has not passed them over yet.
+func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
+	for name, lives := range map[string]bool{"nobody else waits": false, "one lives": true, "their ping was removed": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p, dead, other := w.start(nil), w.start(nil), w.start(nil)
+				g := p.mustTry("a")
+				dead.queue("a")
+				dead.queue("a")
+				time.Sleep(time.Minute)
+				dead.kill()
+				time.Sleep(70 * time.Second)
+				if name == "their ping was removed" {
+					w.mem.Remove(catalog.PingsCollection, dead.Process())
+					time.Sleep(takeoverTime)
+				}
+				var next <-chan turn
+				if lives {
+					next = other.queue("a")
+				}
+				if n := len(w.lock("a").Waiters); n < 2 {
+					t.Fatalf("%d wait: the scene is wrong", n)
+				}
+				assert.Must(t, other.Break(t.Context(), "a", g.Fence(), "stuck"))
+				if l := w.lock("a"); l.Held != lives || l.Process == dead.Process() || len(l.Waiters) > 0 {
+					t.Errorf("it is granted to %+v", l)
+				}
+				if lives {
+					w.release(w.wantTurn(next))
+				}
+			})
+		})
 	}
 }

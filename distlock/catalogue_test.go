@@ -21,6 +21,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/takeover"
 )
@@ -69,9 +70,7 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 				clk.step(c.by)
 				if !c.lost {
 					time.Sleep(time.Hour)
-					if err := errors.Join(g.Err(), g.Context().Err()); err != nil {
-						t.Error(err)
-					}
+					assert.NoErr(t, errors.Join(g.Err(), g.Context().Err()))
 					return
 				}
 				wantErr(t, g.Err(), distlock.ErrLockLost)
@@ -129,8 +128,7 @@ func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				a, b := w.startRated(c.holder), w.startRated(c.contender)
 				lost := a.mustTry("a")
-				_, err := b.try("a")
-				wantErr(t, err, distlock.ErrHeld)
+				wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
 				a.kill()
 				b.until("a", 5*time.Second, 2*takeoverTime)
 				if overlap := lost.Err() == nil; overlap != c.overlap {
@@ -158,8 +156,7 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 			return apply()
 		})
 		for start := time.Now(); !stopped.Load() && time.Since(start) < 2*takeoverTime; time.Sleep(10 * time.Second) {
-			_, err := b.try("a")
-			wantErr(t, err, distlock.ErrHeld)
+			wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
 		}
 		if !stopped.Load() || !bytes.Equal(before, w.doc("a")) {
 			t.Errorf("stopped: %v, document %v", stopped.Load(), w.doc("a"))
@@ -206,9 +203,7 @@ func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 		}
-		if err := g.Err(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.Err())
 		b.until("dead", 10*time.Second, takeoverTime+time.Minute)
 	})
 }
@@ -246,9 +241,7 @@ func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
 				t.Errorf("process %d sent %d commands in %v", i, n, after)
 			}
 		}
-		if len(got) != 1 {
-			t.Fatalf("%d guards, want 1", len(got))
-		}
+		assert.MustEqual(t, len(got), 1, "%d guards, want %d")
 		if g := <-got; g.Err() != nil || w.lock("a").TS != g.Session() {
 			t.Errorf("guard: %v, document %v", g.Err(), w.doc("a"))
 		}
@@ -281,9 +274,7 @@ func TestNew_SameHostAndPid_IdsDiffer(t *testing.T) {
 		}
 		g, h := a.mustTry("a"), b.mustTry("b")
 		time.Sleep(time.Hour)
-		if err := errors.Join(g.Err(), h.Err()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, errors.Join(g.Err(), h.Err()))
 	})
 }
 
@@ -295,9 +286,7 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 		err := w.mem.Put(catalog.LocksCollection, bson.D{
 			{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)}, {Key: "process", Value: "other"},
 			{Key: "ts", Value: g.Session()}, {Key: "fence", Value: g.Fence() + 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
 	})
 }
@@ -330,8 +319,7 @@ func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 			}
 			return fault.Refused(call.Op)
 		})
-		_, err := a.try("a")
-		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		wantErr(t, assert.Err(a.try("a")), distlock.ErrOutcomeUnknown)
 		a.kill()
 		if err := late(); err != nil || !w.lock("a").Held {
 			t.Fatalf("not applied: %v", err)
@@ -409,9 +397,9 @@ func (panicking) Write([]byte) (int, error) { panic("on purpose") }
 // A15, F7: whatever stands in the documents, the log lines stay JSON and the texts escaped.
 func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var lines bytes.Buffer
+		var lines assert.Log
 		p := w.start(func(cfg *distlock.Config) {
-			cfg.Logger, cfg.TakeoverRule = zerolog.New(zerolog.SyncWriter(&lines)).Level(zerolog.DebugLevel), takeover.WatchOnly
+			cfg.Logger, cfg.TakeoverRule = zerolog.New(&lines).Level(zerolog.DebugLevel), takeover.WatchOnly
 		})
 		far := bson.DateTime(1<<63 - 1)
 		err := errors.Join(
@@ -421,17 +409,13 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 				{Key: "ts", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(1 << 40)}}),
 			w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: "dead\n\x1b[2J"},
 				{Key: "ping", Value: far}, {Key: "local", Value: far}, {Key: "seq", Value: int64(7)}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		_, err = p.try("a")
 		if text := held(t, err).Error(); strings.ContainsAny(text, "\n\x1b") || len(text) > 3000 {
 			t.Errorf("%d bytes: %.200q", len(text), text)
 		}
 		p.until("a", 10*time.Second, takeoverTime+time.Minute)
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, p.Close(t.Context()))
 		if !strings.Contains(lines.String(), "taken over") {
 			t.Errorf("nothing was logged:\n%s", &lines)
 		}
@@ -454,9 +438,7 @@ func TestLocks_NamesThatLookAlike_AreListedApart(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for info, err := range p.Inspector().Locks(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			seen[info.Name] = info.Held
 		}
 		for _, name := range names {

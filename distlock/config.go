@@ -30,15 +30,13 @@ const configServerTakeover = 15 * time.Minute
 
 // Config says where the store is and how a Manager behaves. The zero value of every field but the
 // connection means its default, where possible that of mongos. Nothing is corrected silently: New
-// refuses contradictions. [Manager.Config] returns the effective values.
+// refuses contradictions.
 type Config struct {
 	// One of URI, ClientOptions, Client or Catalog says where the documents are.
 
-	URI string // a connection string; its concerns, read preference and retries do not matter
-	// ClientOptions make one client for acquiring and releasing, and one of two connections for the
-	// heartbeat.
-	ClientOptions *options.ClientOptions
-	Client        *mongo.Client // of the application, for acquiring and releasing; not closed
+	URI           string                 // its concerns, read preference and retries do not matter
+	ClientOptions *options.ClientOptions // of a client for locks, and one of 2 connections for pings
+	Client        *mongo.Client          // of the application, for acquiring and releasing; not closed
 	// PingClient goes with Client, for the heartbeat. Without it, a URI and ClientOptions the
 	// heartbeat shares Client, and an application that uses up its pool can lose its locks.
 	PingClient *mongo.Client
@@ -73,9 +71,7 @@ type Config struct {
 
 // Tuning is what a Config has for tests and for unusual deployments.
 type Tuning struct {
-	// MaxClockSkew is how far the server's and the contender's clocks may differ for the shorter
-	// takeover rule; default Takeover/30. mongos: LOCK_SKEW_FACTOR.
-	MaxClockSkew    time.Duration
+	MaxClockSkew    time.Duration // of server and contender, for the shorter rule; default Takeover/30
 	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
@@ -186,7 +182,7 @@ func (c Config) checkStore(say func(string, ...any)) {
 }
 
 func badDatabase(name string) string {
-	if problem := badText(name, 63); problem != "" {
+	if problem := catalog.BadText(name, 63); problem != "" {
 		return problem
 	}
 	for _, r := range name {
@@ -204,7 +200,7 @@ func badDatabase(name string) string {
 // badHost says what is wrong with the first part of a process id, which is one line wherever it
 // stands.
 func badHost(host string) string {
-	if problem := badText(host, 255); problem != "" {
+	if problem := catalog.BadText(host, 255); problem != "" {
 		return problem
 	}
 	if i := strings.IndexFunc(host, unicode.IsControl); i >= 0 {

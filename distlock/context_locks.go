@@ -50,14 +50,14 @@ func owned(ctx context.Context, o acquireOptions) []*holding {
 	return own
 }
 
-// holds are the sessions that the caller holds while it waits, as far as a waiter's entry names
-// them.
+// holds are the sessions that the caller holds while it waits, or others until it has ended, as far
+// as a waiter's entry names them.
 func (c *call) holds(ctx context.Context) (named []bson.ObjectID) {
-	own := owned(ctx, c.o)
-	for _, h := range own[:min(len(own), maxHolds)] {
+	for _, h := range owned(ctx, c.o) {
 		named = append(named, h.session.TS)
 	}
-	return named
+	named = append(named, c.o.outer...)
+	return named[:min(len(named), maxHolds)]
 }
 
 // standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it

@@ -1,7 +1,6 @@
 package distlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // Tries to break: a process has more callers outside of full lines than its note has room for, and
@@ -22,8 +22,8 @@ func TestDeadlock_MoreOutsidersThanANoteHolds_OneIsTold(t *testing.T) {
 	for _, order := range []string{"one many other", "many one other", "many one long ago other"} {
 		t.Run(order, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				var log bytes.Buffer
-				a := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.WarnLevel) })
+				var log assert.Log
+				a := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.WarnLevel) })
 				b, l := w.start(nil), w.start(nil)
 				ga, gb := a.mustTry("a"), b.mustTry("b")
 				many := make([]*distlock.TryGuard, 80)

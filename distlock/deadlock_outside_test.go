@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -96,21 +97,24 @@ func TestDeadlock_ThroughLockInTransaction_IsTold(t *testing.T) {
 	})
 }
 
+// transact lets a process wait for a lock of a transaction until that ends, under what ctx says
+// that it holds: it stands in no line.
+func (p *proc) transact(ctx context.Context, name string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		tx := p.w.mem.Begin()
+		defer tx.Abort()
+		done <- p.Lock(name).LockInTransaction(tx.Context(ctx))
+	}()
+	return done
+}
+
 // Tries to break: two processes wait for each other by transactions alone.
 func TestDeadlock_TwoTransactionsOfDifferentProcesses_OneIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		ga, gb := a.mustTry("a"), b.mustTry("b")
-		enter := func(p *proc, g *distlock.TryGuard, name string) <-chan error {
-			done := make(chan error, 1)
-			go func() {
-				tx := w.mem.Begin()
-				defer tx.Abort()
-				done <- p.Lock(name).LockInTransaction(tx.Context(g.Context()))
-			}()
-			return done
-		}
-		one, two := enter(a, ga, "b"), enter(b, gb, "a")
+		one, two := a.transact(ga.Context(), "b"), b.transact(gb.Context(), "a")
 		start := time.Now()
 		select {
 		case err := <-one:
@@ -130,6 +134,113 @@ func TestDeadlock_TwoTransactionsOfDifferentProcesses_OneIsTold(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	})
+}
+
+// Tries to break: however long somebody has waited of whom a note alone tells, or its own process
+// alone since it holds what another Manager has acquired: who closes a circle is told in time, or
+// it is.
+func TestDeadlock_ClosedLater_OneIsToldInTime(t *testing.T) {
+	for _, apart := range []time.Duration{0, 400 * time.Millisecond, 3 * time.Second, 20 * time.Second, 40 * time.Second, 10 * time.Minute} {
+		for _, abroad := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, by another Manager %v", apart, abroad), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a, b := w.start(nil), w.start(nil)
+					ga, gb := a.mustTry("a"), b.mustTry("b")
+					ctx, leave := context.WithCancel(context.Background())
+					var outside <-chan error
+					var inside <-chan turn
+					if abroad {
+						inside = w.start(nil).queueCtx(ctx, "b", distlock.Holding(ga))
+					} else {
+						held, end := context.WithCancel(ga.Context())
+						context.AfterFunc(ctx, end)
+						outside = a.transact(held, "b")
+					}
+					time.Sleep(apart)
+					last := b.queueCtx(ctx, "a", distlock.Holding(gb))
+					start := time.Now()
+					select {
+					case err := <-outside:
+						wantDeadlock(t, err)
+						outside = nil
+					case got := <-inside:
+						wantDeadlock(t, got.err)
+						inside = nil
+					case got := <-last:
+						wantDeadlock(t, got.err)
+						last = nil
+					}
+					if took := time.Since(start); took > toldAtMost {
+						t.Errorf("told after %v, want at most %v", took, toldAtMost)
+					}
+					time.Sleep(time.Minute)
+					leave()
+					for _, other := range []<-chan turn{inside, last} {
+						if other != nil {
+							wantErr(t, (<-other).err, context.Canceled)
+						}
+					}
+					if outside != nil {
+						wantErr(t, <-outside, context.Canceled)
+					}
+					w.release(ga)
+					w.release(gb)
+				})
+			})
+		}
+	}
+}
+
+// Tries to break: a circle of many is found, of whom all or every second wait for a lock of a
+// transaction: no line shows them.
+func TestDeadlock_LongCircleOfTransactions_OneIsTold(t *testing.T) {
+	const many = 12
+	for every := range 3 {
+		t.Run(fmt.Sprintf("%d of 3 in line", every), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				ctx, leave := context.WithCancel(context.Background())
+				var procs []*proc
+				var held []*distlock.TryGuard
+				for i := range many {
+					procs = append(procs, w.start(nil))
+					held = append(held, procs[i].mustTry(fmt.Sprint("own ", i)))
+				}
+				told := make(chan error, many)
+				for i, g := range held {
+					p, next := procs[i], fmt.Sprint("own ", (i+1)%many)
+					if i%3 < every {
+						turns := p.queueCtx(ctx, next, distlock.Holding(g))
+						go func() { told <- (<-turns).err }()
+					} else {
+						under, end := context.WithCancel(g.Context())
+						context.AfterFunc(ctx, end)
+						done := p.transact(under, next)
+						go func() { told <- <-done }()
+					}
+					time.Sleep(400 * time.Millisecond)
+				}
+				start := time.Now()
+				select {
+				case err := <-told:
+					wantDeadlock(t, err)
+				case <-time.After(30 * time.Second):
+					leave()
+					t.Fatal("nobody is told")
+				}
+				if took := time.Since(start); took > toldAtMost {
+					t.Errorf("told after %v, want at most %v", took, toldAtMost)
+				}
+				time.Sleep(30 * time.Second)
+				leave()
+				for range many - 1 {
+					wantErr(t, <-told, context.Canceled)
+				}
+				for _, g := range held {
+					w.release(g)
+				}
+			})
+		})
+	}
 }
 
 // Tries to break: nobody is told of a circle through somebody who has left it and whose process
@@ -172,9 +283,7 @@ func TestDeadlock_Notes_AreFew(t *testing.T) {
 		left := w.fill(l, "a")
 		plain := b.queue("a")
 		time.Sleep(10 * time.Minute)
-		if n := b.store.Count(fault.PutNote); n != 0 {
-			t.Errorf("%d notes of one who holds nothing", n)
-		}
+		assert.Equal(t, b.store.Count(fault.PutNote), 0, "%d notes of one who holds nothing, want %d")
 		ctx, cancel := context.WithCancel(context.Background())
 		var outside []<-chan turn
 		for i := range 80 {
@@ -196,9 +305,8 @@ func TestDeadlock_Notes_AreFew(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		before := b.store.Count(fault.PutNote)
 		time.Sleep(time.Minute)
-		if n := b.store.Count(fault.PutNote) - before; n != 0 {
-			t.Errorf("%d notes when nobody waits outside", n)
-		}
+		assert.Equal(t, b.store.Count(fault.PutNote)-before, 0,
+			"%d notes when nobody waits outside, want %d")
 		w.release(g)
 		left()
 		w.release(w.wantTurn(plain))
@@ -209,7 +317,7 @@ func TestDeadlock_Notes_AreFew(t *testing.T) {
 // tried again.
 func TestDeadlock_SearchFails_IsLoggedAndTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var log safeBuffer
+		var log assert.Log
 		a := w.start(nil)
 		b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
 		ga, gb := a.mustTry("a"), b.mustTry("b")

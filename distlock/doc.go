@@ -38,38 +38,36 @@
 // The lock is as durable as the store: w: majority on a replica set whose majority keeps its disks.
 // A standalone and the embedded server have one disk.
 //
-// # Words
-//
-// Each word has one meaning, here, in the errors and in the events.
+// # Words, each with one meaning
 //
 //   - Process: one Manager, known by its process id, <host>:<pid>:<unix seconds>:<uuid>. It takes a
-//     new id at every start, and when it was condemned or found a twin: another process with the
-//     same id, as after the restore of a machine's snapshot.
-//   - Holder: a process that has the lock, or a caller inside it. Contender: one that wants it.
-//   - Line: the waiters of a lock, in its document. Waiter: a contender with a place there.
+//     new id at every start, and when it was condemned or found a twin: one with the same id, as
+//     after a snapshot's restore.
+//   - Holder: a process or caller that has the lock. Contender: one that wants it.
+//   - Line: the waiters of a lock, in its document. Waiter: a contender in a line.
 //   - Grant: giving a lock to the next in line, by the very command that frees it.
 //   - Guard: a held lock as its caller has it. Trusted: its Err is nil. Lost: trusted no more,
 //     although it was not released.
-//   - Lock session: one acquisition, the field ts; every conditional write names it.
+//   - Lock session: one acquisition, the field ts. Conditional writes name it.
 //   - Fence: a number that rises with every acquisition of a name.
 //   - Ping: the command by which a process says, every Config.Ping, that it lives, and the document
 //     that it leaves in lockpings. Heartbeat: all of them.
 //   - Term: the time for which pings are acknowledged without a gap. Deadline: its end by the
-//     process's own clock, Takeover - Margin after the last acknowledged ping was sent. All guards
-//     of the term are lost then, whatever arrives later.
-//   - Silent: a process whose ping a contender sees unchanged. Takeover time: how long, before its
-//     locks may be taken. Margin: how long before that its guards are lost.
-//   - Dead: silent by the takeover rule, see package takeover. Takeover: acquiring the lock of a
-//     dead holder. Evidence: the figures that the rule decided on, in words.
-//   - Condemned: declared dead by a contender, in its ping document: the process's pings fail.
+//     process's own clock, Takeover - Margin after the last acknowledged ping was sent: its guards
+//     are lost then.
+//   - Silent: a process whose ping stays as it was. Takeover time: how long, before its locks may
+//     be taken. Margin: how long before that guards are lost.
+//   - Dead: silent by the rule of package takeover. Takeover: acquiring the lock of a dead holder.
+//     Evidence: the figures that decided.
+//   - Condemned: declared dead by a contender, in the ping document: pings fail.
 //   - Foreign: a program that is not this package and works on the same documents: a mongos, or
 //     MongoDB's own lock manager.
-//   - Ghost: a lock that the store says a process holds and none of its callers has, left by a
-//     command whose reply was lost. The process frees it within a ping interval.
-//   - Background: what a Manager does after a call has returned, such as freeing ghosts.
-//   - Malformed: a document of the store that cannot be understood.
-//
-// # How a lock lives
+//   - Ghost: a lock that a process has in the store and none of its callers has, as after a lost
+//     reply. The process frees it within a ping interval.
+//   - Background: what a Manager does beside its calls, such as freeing ghosts.
+package distlock
+
+// How a lock lives:
 //
 //	              TryLock: one command
 //	free  ------------------------------------>  held
@@ -81,7 +79,7 @@
 //	 |                                              |
 //	 +-- the new holder's Release --  held  <-------+  overtake, by the session that was watched
 //
-// # One Lock through the files
+// One Lock through the files:
 //
 // lock.go makes a call (acquire.go), and wait.go is what it does, in this order. It has its turn in
 // a line of its process. It begins a session, noted in owned.go before anything is sent. It enters
@@ -92,4 +90,3 @@
 // granted the lock, newGuard (acquire.go) makes the guard (guard.go). release.go applies one
 // transition more, which grants the lock to the next. Package pinger keeps it all alive, and guards
 // whose term is over are lost; events.go tells the observer.
-package distlock

@@ -9,7 +9,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// Errors of acquiring, for [errors.Is].
+// Errors for [errors.Is], first those of acquiring.
 var (
 	ErrHeld           = errors.New("distlock: lock is held") // of *HeldError
 	ErrDeadlock       = errors.New("distlock: deadlock")     // of *DeadlockError
@@ -19,26 +19,19 @@ var (
 	// ErrOutcomeUnknown: the server may or may not have done what was asked. The background undoes an
 	// acquisition, within a ping interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
-	// ErrNoHeartbeat: no ping is acknowledged in time, so no guard could be trusted. TryLock and
-	// Manager.Err return it, and all that wait, when their time is up.
-	ErrNoHeartbeat = errors.New("distlock: no heartbeat")
-	// ErrBadName: a name is empty, over 1,024 bytes, not valid UTF-8, or has a NUL byte. Before I/O.
-	ErrBadName = errors.New("distlock: bad lock name")
-	// ErrBadOption: an argument or option is out of its bounds; before I/O, but for a [Lease] that is
-	// too short for the round trips.
-	ErrBadOption = errors.New("distlock: bad option")
-)
+	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping is acknowledged in time
+	ErrBadName        = errors.New("distlock: bad lock name") // empty, over 1,024 bytes, no UTF-8, NUL
+	ErrBadOption      = errors.New("distlock: bad option")    // an argument or option is out of bounds
 
-// Errors of holding, releasing and breaking, and of a Manager.
-var (
-	ErrLockLost      = errors.New("distlock: lock lost")               // of *LostError
-	ErrLeaseExpired  = errors.New("the lease was not renewed in time") // the cause of a *LostError
-	ErrReleased      = errors.New("distlock: lock released")           // of a guard
-	ErrReleaseFailed = errors.New("distlock: release failed")          // of *ReleaseError
-	ErrClosed        = errors.New("distlock: closed")                  // by Close, which also frees guards
-	ErrConfig        = errors.New("distlock: bad configuration")       // of *ConfigError
-	// ErrFenceMismatch: Break found the lock not as the operator saw it.
-	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it")
+	// Of holding, releasing and breaking, and of a Manager.
+
+	ErrLockLost      = errors.New("distlock: lock lost")                 // of *LostError
+	ErrLeaseExpired  = errors.New("the lease was not renewed in time")   // the cause of a *LostError
+	ErrReleased      = errors.New("distlock: lock released")             // of a guard
+	ErrReleaseFailed = errors.New("distlock: release failed")            // of *ReleaseError
+	ErrClosed        = errors.New("distlock: closed")                    // by Close, which also frees guards
+	ErrConfig        = errors.New("distlock: bad configuration")         // of *ConfigError
+	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // by Break
 	// ErrNoTransactions: there are none on a standalone, on the embedded server, in database config
 	// of a replica set; or the context of LockInTransaction carries none.
 	ErrNoTransactions = catalog.ErrNoTransactions
@@ -57,8 +50,8 @@ type PrivilegeError = catalog.PrivilegeError
 type PermitMismatchError = catalog.PermitMismatchError
 
 // A DeadlockError says that waiting for Name would never end, because who is in the way waits,
-// directly or by others, for what this caller holds. The waiter of the circle that most others wait
-// for gets it; the others go on once it gives up what it holds.
+// directly or by others, for what this caller holds. The one that most wait for gets it; others go
+// on when it gives up.
 type DeadlockError struct {
 	Name  string
 	Chain []string // the circle in words, one step each, from this waiter back to itself
@@ -70,21 +63,19 @@ func (e *DeadlockError) Error() string {
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError tells who is in the way: a holder that lives as far as the takeover rule can tell,
-// or, where the lock is free, the first waiter. Times are by the server's clock.
+// A HeldError tells who is in the way: a holder that lives by the takeover rule, or the first
+// waiter of a free lock. Times are by the server's clock.
 type HeldError struct {
-	Name    string
-	Process string    // the holder's process id; "" when unknown
-	Who     string    // its process id, label and random part
-	Why     string    // its reason
-	Since   time.Time // zero when unknown
-	Fence   int64
-	PingAge time.Duration // of its ping, by the server's clock; negative when unknown
-	Self    bool          // the holder is this very process
-	// TakeoverIn is for how much longer the holder must be seen silent before a takeover; all of the
-	// takeover time while it is alive.
-	TakeoverIn time.Duration
-	Mode       string // "exclusive", "shared" or "permit"
+	Name       string
+	Process    string    // the holder's process id; "" when unknown
+	Who        string    // its process id, label and random part
+	Why        string    // its reason
+	Since      time.Time // zero when unknown
+	Fence      int64
+	PingAge    time.Duration // of its ping, by the server's clock; negative when unknown
+	Self       bool          // the holder is this very process
+	TakeoverIn time.Duration // how long it must yet be seen silent; all of it while it is alive
+	Mode       string        // "exclusive", "shared" or "permit"
 	Holders    int
 	Permits    int // how many there are; 0 but in mode permit
 	Waiters    int
@@ -158,14 +149,13 @@ func (e *ReleaseError) Error() string {
 	if errors.Is(e.Err, ErrClosed) {
 		then = "it stays held until it is taken over"
 	}
-	return fmt.Sprintf("distlock: release %q (fence %d): %d tries failed, %s: %v", e.Name, e.Fence,
-		e.Tries, then, e.Err)
+	return fmt.Sprintf("distlock: release %q (fence %d): %d tries failed, %s: %s", e.Name, e.Fence,
+		e.Tries, then, plain(e.Err))
 }
 
 func (e *ReleaseError) Unwrap() []error { return []error{ErrReleaseFailed, e.Err} }
 
-// A ConfigError lists every contradiction of a Config, or what is wrong with its connection string
-// or client options.
+// A ConfigError lists all that is wrong with a Config, its URI or ClientOptions.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -198,6 +188,11 @@ func (e *acquireError) Unwrap() []error { return e.causes }
 
 // plain is the text of an error for the middle of another one of this package.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
+
+// failedTo words an error of what was to be done.
+func failedTo(do, name string, err error) error {
+	return &acquireError{text: "distlock: " + do + " " + quoted(name) + ": " + plain(err), causes: []error{err}}
+}
 
 // doubtful is an error after which the outcome is not known: it matches ErrOutcomeUnknown, and says
 // so once.

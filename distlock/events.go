@@ -3,11 +3,13 @@ package distlock
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
@@ -74,11 +76,27 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
+// subjectOf reads out of evidence, as packages contend and takeover word it, whose death it is of;
+// "" where that is not told whole.
+func subjectOf(evidence string) string {
+	at := strings.IndexByte(evidence, '"')
+	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {
+		return ""
+	}
+	quoted, _ := strconv.QuotedPrefix(evidence[at:])
+	process, err := strconv.Unquote(quoted)
+	if err != nil || strings.HasSuffix(process, "...") {
+		return ""
+	}
+	return process
+}
+
 // A background tells of what the heartbeat and the judge do.
 type background struct {
 	*emitter
 	process func() string
 	skew    func() time.Duration
+	late    func(ts bson.ObjectID) (fence int64) // of a guard whose release had failed; else 0
 }
 
 func (b *background) tell(e Event) { b.emit(context.Background(), e) }
@@ -99,7 +117,7 @@ func (b *background) Over(process string, cause error) {
 
 // ReleasedLate implements [pinger.Told].
 func (b *background) ReleasedLate(s catalog.Session) {
-	b.tell(Event{Kind: EventReleasedLate, Name: s.Name, Process: b.process(), Session: s.TS})
+	b.tell(Event{Kind: EventReleasedLate, Name: s.Name, Process: b.process(), Session: s.TS, Fence: b.late(s.TS)})
 }
 
 // Condemned implements [contend.Told].

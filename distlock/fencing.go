@@ -23,9 +23,8 @@ const fenceField = "_fence"
 // A stale holder is stopped on documents that a newer holder has written, and on no others:
 // [TryGuard.InTransaction] stops it everywhere.
 //
-// Errors: [ErrBadOption] when the update is a replacement or a pipeline, or writes _fence itself,
-// and for guards of [Shared] or of more than one permit; *LostError when the guard is no longer
-// trusted.
+// Errors: [ErrBadOption] for a replacement, a pipeline or an update of _fence, and for guards of
+// [Shared] or of more than one permit; *LostError of a guard that is lost.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
@@ -84,12 +83,23 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
+// inWork reports whether the caller is the work of a transaction of this guard, whatever context it
+// uses: it would wait for itself.
+func (h *holding) inWork() bool {
+	at := h.working.Load()
+	return at != 0 && at == goroutine()
+}
+
 // apart waits until no transaction of the guard is under way, and keeps the next one off until done
 // is called: they write the same document. It waits no longer than the server would make a command
 // wait. With the context of the transaction itself there is nothing to wait for.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
+	}
+	if h.inWork() {
+		return nil, fmt.Errorf("%w: it was called inside of a transaction of this guard: use the context that "+
+			"work was given", ErrBadOption)
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
 	defer cancel()
@@ -105,8 +115,6 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held: it
 // changes the lock document, filtered by the lock session. A takeover that comes first makes it
 // fail with [ErrLockLost] and leaves nothing of it; one that comes second waits for its end.
-// [DistributedLock.LockInTransaction] is the reverse: a lock that lives as long as a transaction of
-// the caller.
 //
 // work passes its context to every operation, of the same client: Config.Client, or
 // mongo.SessionFromContext(ctx).Client(). It returns the error of an operation that fails. It may
@@ -116,12 +124,12 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 // takeover waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
 // Transactions of one guard run one after the other. [TryGuard.Renew] with work's context counts
-// from when it was sent, if the transaction commits; with another context it waits for the end of
-// the transaction, up to Config.CommandTimeout. A release ends the guard, and nothing is committed.
+// from when it was sent, if the transaction commits; with another context work itself is refused,
+// others wait for its end, up to Config.CommandTimeout. After a release nothing is committed.
 //
 // Errors: work's, joined with why the guard is over when it is; *LostError, and then the guard is
-// lost; [ErrNoTransactions], before work is called; [ErrBadOption] when work calls InTransaction of
-// the same guard; [ErrOutcomeUnknown] of the commit.
+// lost; [ErrNoTransactions], before work is called; [ErrBadOption] when work calls it again;
+// [ErrOutcomeUnknown] of the commit.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -132,7 +140,7 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	if err := g.Err(); err != nil {
 		return err
 	}
-	if g.h.transaction(ctx) != nil {
+	if g.h.transaction(ctx) != nil || g.h.inWork() {
 		return fmt.Errorf("%w: InTransaction of %s was called inside of itself: its transactions run one "+
 			"after the other; use the context of the outer one", ErrBadOption, quoted(g.Name()))
 	}
@@ -160,6 +168,8 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 			return err
 		}
 		t.renewed = false
+		g.h.working.Store(goroutine())
+		defer g.h.working.Store(0)
 		fromWork = work(ctx)
 		return fromWork
 	})

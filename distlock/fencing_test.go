@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -21,9 +22,7 @@ func TestFenced_Shapes(t *testing.T) {
 		g := p.mustTry("a")
 		set := bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}
 		filter, update, err := g.Fenced(bson.D{{Key: "_id", Value: 7}}, set)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		notNewer := bson.D{{Key: "$or", Value: bson.A{
 			bson.D{{Key: "_fence", Value: bson.D{{Key: "$exists", Value: false}}}},
 			bson.D{{Key: "_fence", Value: bson.D{{Key: "$lte", Value: g.Fence()}}}}}}}
@@ -33,9 +32,7 @@ func TestFenced_Shapes(t *testing.T) {
 
 		most := bson.D{{Key: "$max", Value: bson.D{{Key: "best", Value: 3}}}}
 		filter, update, err = g.Fenced(nil, most)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		same(t, "empty filter", filter, notNewer)
 		same(t, "update with $max", update, bson.D{{Key: "$max", Value: bson.D{
 			{Key: "best", Value: 3}, {Key: "_fence", Value: g.Fence()}}}})
@@ -60,14 +57,8 @@ func TestFenced_Shapes(t *testing.T) {
 
 func same(t *testing.T, what string, got, want bson.D) {
 	t.Helper()
-	a, err := bson.MarshalExtJSON(got, true, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := bson.MarshalExtJSON(want, true, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := assert.Value(bson.MarshalExtJSON(got, true, false))(t)
+	b := assert.Value(bson.MarshalExtJSON(want, true, false))(t)
 	if string(a) != string(b) {
 		t.Errorf("%s is\n%s, want\n%s", what, a, b)
 	}
@@ -100,9 +91,7 @@ func TestInTransaction_WaysOut(t *testing.T) {
 		p := w.start(nil)
 		g := p.mustTry("a")
 		ok := func(context.Context) error { return nil }
-		if err := g.InTransaction(t.Context(), ok); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.InTransaction(t.Context(), ok))
 		mine := errors.New("mine")
 		if err := g.InTransaction(t.Context(), func(context.Context) error { return mine }); err != mine {
 			t.Errorf("error is %v, want work's own as it is", err)
@@ -111,9 +100,7 @@ func TestInTransaction_WaysOut(t *testing.T) {
 		p.store.Set(loseReply(fault.Transact))
 		wantErr(t, g.InTransaction(t.Context(), ok), distlock.ErrOutcomeUnknown)
 		p.store.Set(nil)
-		if err := g.Err(); err != nil {
-			t.Errorf("the guard suffered: %v", err)
-		}
+		assert.NoErr(t, g.Err(), "the guard suffered")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := g.InTransaction(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
@@ -165,9 +152,8 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		wantErr(t, g.InTransaction(ctx, never), context.DeadlineExceeded)
-		if took := time.Since(start); took != 100*time.Millisecond {
-			t.Errorf("it waited %v for a context of 100 ms", took)
-		}
+		assert.Equal(t, time.Since(start), 100*time.Millisecond,
+			"it waited %v for a context of 100 ms, want %v")
 		second := make(chan error, 1)
 		go func() { second <- g.InTransaction(t.Context(), never) }()
 		synctest.Wait()
@@ -185,14 +171,13 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 		p := w.start(nil)
 		g, other := p.mustTry("a"), p.mustTry("b")
 		again, err := g.Reenter()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		never := func(context.Context) error { t.Error("it ran"); return nil }
 		start, runs := time.Now(), 0
 		err = g.InTransaction(t.Context(), func(ctx context.Context) error {
 			wantErr(t, g.InTransaction(ctx, never), distlock.ErrBadOption)
 			wantErr(t, again.InTransaction(ctx, never), distlock.ErrBadOption)
+			wantErr(t, again.InTransaction(t.Context(), never), distlock.ErrBadOption)
 			return other.InTransaction(ctx, func(ctx context.Context) error {
 				wantErr(t, g.InTransaction(ctx, never), distlock.ErrBadOption)
 				runs++
@@ -267,9 +252,7 @@ func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 			err := w.mem.WithTransaction(t.Context(), func(ctx context.Context) error {
 				return errors.Join(p.Lock("a").LockInTransaction(ctx), end)
 			})
-			if !errors.Is(err, end) {
-				t.Fatal(err)
-			}
+			assert.MustBe(t, err, end)
 			if same := bytes.Equal(before, w.doc("a")); same != (end != nil) {
 				t.Errorf("ended with %v: the document is the same: %v", end, same)
 			}
@@ -303,19 +286,21 @@ func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	})
 }
 
-// Tries to break: one that work begins with a context that is not its own cannot be told from one
-// of another goroutine. It waits for its turn in vain, but not for ever.
-func TestInTransaction_NestedByAnotherContext_Ends(t *testing.T) {
+// Tries to break: one that work begins in another goroutine, with a context that is not its own,
+// cannot be told from one of somebody else. It waits for its turn in vain, but not for ever.
+func TestInTransaction_NestedInAnotherGoroutine_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
 		start := time.Now()
 		never := func(context.Context) error { t.Error("it ran"); return nil }
-		err := g.InTransaction(g.Context(), func(context.Context) error { return g.InTransaction(g.Context(), never) })
+		err := g.InTransaction(g.Context(), func(context.Context) error {
+			inner := make(chan error)
+			go func() { inner <- g.InTransaction(g.Context(), never) }()
+			return <-inner
+		})
 		wantErr(t, err, context.DeadlineExceeded)
-		if took := time.Since(start); took != holdTime {
-			t.Errorf("it took %v, want %v", took, holdTime)
-		}
+		assert.Equal(t, time.Since(start), holdTime, "it took %v, want %v")
 		if err := g.InTransaction(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -27,18 +28,14 @@ func (m manager) put(collection, id string, change func(bson.M)) {
 	m.w.t.Helper()
 	doc := bson.M{"_id": id}
 	if raw := m.w.mem.Document(collection, id); raw != nil {
-		if err := bson.Unmarshal(raw, &doc); err != nil {
-			m.w.t.Fatal(err)
-		}
+		assert.Must(m.w.t, bson.Unmarshal(raw, &doc))
 	}
 	change(doc)
 	var whole bson.D
 	for key, value := range doc {
 		whole = append(whole, bson.E{Key: key, Value: value})
 	}
-	if err := m.w.mem.Put(collection, whole); err != nil {
-		m.w.t.Fatal(err)
-	}
+	assert.Must(m.w.t, m.w.mem.Put(collection, whole))
 }
 
 func (m manager) take(name string) {
@@ -90,9 +87,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				p, own := w.start(aMinute), manager{w}
 				if c.ours {
-					if err := p.mustTry("a").Release(); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, p.mustTry("a").Release())
 				}
 				own.take("a")
 				c.begin(own)
@@ -109,9 +104,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 					t.Errorf("its ping was written: %v", now)
 				}
 				// It comes back to life with its old id: nothing is held against it.
-				if err := g.Release(); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, g.Release())
 				own.take("a")
 				own.ping()
 				for range 240 {
@@ -237,11 +230,7 @@ func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 		if waiters := w.lock("a").Waiters; len(waiters) != 1 || waiters[0].Process != c.Process() {
 			t.Errorf("waiters: %+v", waiters)
 		}
-		if err := g.Release(); err != nil {
-			t.Error(err)
-		}
-		if err := <-got; err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.Release())
+		assert.NoErr(t, <-got)
 	})
 }

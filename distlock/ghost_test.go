@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -35,9 +36,7 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 		}
 		time.Sleep(10 * pingTime) // whatever looks for it at once has looked
 		b.store.Set(nil)
-		if err := late(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, late())
 		next := c.queue("a")
 		if n := len(w.lock("a").Waiters); n != 2 {
 			t.Fatalf("%d wait, want the ghost and the next", n)

@@ -15,15 +15,15 @@ import (
 	"mongodlm/pinger"
 )
 
-// A TryGuard is a held lock. It is trusted until its [TryGuard.Deadline], which every acknowledged
-// ping of the process moves on; a lost guard stays lost. mongos: dist_lock_try.
+// A TryGuard is a held lock (mongos: dist_lock_try), trusted until its [TryGuard.Deadline], which
+// every acknowledged ping of the process moves on; a lost guard stays lost.
 //
 // Safe for concurrent use, and any goroutine may release it; it must not be copied. If it is
 // dropped without Release, and so are its contexts, the garbage collector finds it: it is logged
 // and released after the next ping. A goroutine that only waits for Done does not keep it.
 type TryGuard struct {
 	h        *holding
-	ctx      *guardContext // of all guards of an acquisition the same
+	ctx      *guardContext
 	cleanup  runtime.Cleanup
 	released atomic.Bool
 
@@ -56,6 +56,7 @@ type holding struct {
 	loss    chan struct{}  // one element, which is gone when its loss is told
 
 	transacting chan struct{} // one element while a transaction is under way
+	working     atomic.Int64  // the goroutine in which its work runs; 0 while that does not
 
 	mu      sync.Mutex    // guards guards, freed, uses and unused
 	caller  atomic.Int64  // the goroutine in which the last function began that runs under it
@@ -76,17 +77,17 @@ func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
 func (g *TryGuard) Process() string { return g.h.process }
 
 // Fence returns the fencing token: larger than that of every earlier guard of the name, across
-// releases, takeovers, breaks and a deletion of the document. A foreign holder does not raise it.
-// Give it to what the lock protects, which refuses a smaller one; not with [Shared] and [Permits],
-// of which several guards are valid at a time. No I/O.
+// releases, takeovers, breaks and deletions. A foreign holder does not raise it. Give it to what
+// the lock protects, which refuses a smaller one; not with [Shared] and [Permits]: several are
+// valid. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
 // TakeoverEvidence returns why the holder before was dead, else "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
-// Context returns a context that ends when the guard is lost, released or closed, or when the
-// context given to the acquisition ends, with the lock still held. [context.Cause] matches
-// ErrLockLost, ErrReleased, ErrClosed or the parent's.
+// Context returns a context that ends when the guard is lost, released or closed, or when that of
+// the acquisition ends, with the lock still held. [context.Cause] matches ErrLockLost, ErrReleased,
+// ErrClosed or the parent's.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, [ErrReleased] or
@@ -130,8 +131,8 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 }
 
 // Reenter acquires the lock once more for the caller that has this guard, and returns a guard of
-// its own: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence,
-// deadline and context are the same; the context ends with the last release. No I/O. Errors: those
+// its own: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence
+// and deadline are the same; the contexts of all end with the last release. No I/O. Errors: those
 // of Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
@@ -141,7 +142,7 @@ func (g *TryGuard) Reenter() (*TryGuard, error) {
 		return nil, ErrReleased
 	}
 	again := newGuard(g.h)
-	again.ctx = g.ctx
+	again.ctx = &guardContext{g.ctx, again} // who has no more than that holds the lock
 	return again, nil
 }
 
@@ -267,7 +268,7 @@ func (h *holding) check(ctx context.Context) error {
 	case errors.Is(err, catalog.ErrMalformed):
 		h.lose(err)
 	case err != nil && h.err() == nil:
-		return fmt.Errorf("distlock: check %s: %w", quoted(h.session.Name), err)
+		return failedTo("check", h.session.Name, err)
 	case err != nil: // it is over meanwhile
 	case !lock.Held || !lock.HeldAs(h.session.TS, h.process):
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))

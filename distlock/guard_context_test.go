@@ -10,6 +10,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // collected is a Manager in real time, since the garbage collector does not know virtual time.
@@ -19,9 +20,7 @@ func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	m, err := distlock.New(t.Context(), distlock.Config{
 		Catalog: mem, Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = m.Close(context.Background()) })
 	return m, func(name string) bool {
 		l, bad := catalog.ParseLock(mem.Document(catalog.LocksCollection, name))
@@ -43,9 +42,7 @@ func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 			close(told)
 		}
 	}()
-	if err := <-acquired; err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, <-acquired)
 	for held("a") {
 		runtime.GC()
 		runtime.Gosched()
@@ -59,10 +56,7 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	m, held := collected(t)
 	ended := make(chan struct{})
 	func() {
-		g, err := m.Lock("a").TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(m.Lock("a").TryLock(t.Context()))(t)
 		context.AfterFunc(g.Context(), func() { close(ended) })
 	}()
 	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
@@ -76,15 +70,38 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	<-ended
 }
 
+// It tries to break: the context of a guard that was acquired once more keeps the lock when the
+// first guard is released, and nobody has the second.
+func TestGuardContext_OfReenter_KeepsTheLock(t *testing.T) {
+	t.Parallel()
+	m, held := collected(t)
+	ctx := func() context.Context {
+		g := assert.Value(m.Lock("a").TryLock(t.Context()))(t)
+		again := assert.Value(g.Reenter())(t)
+		_ = g.Release()
+		return again.Context()
+	}()
+	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
+		runtime.GC()
+		runtime.Gosched()
+	}
+	if err := context.Cause(ctx); err != nil || !held("a") {
+		t.Errorf("given back although its context is used: %v", err)
+	}
+	runtime.KeepAlive(ctx)
+	for held("a") {
+		runtime.GC()
+		runtime.Gosched()
+	}
+}
+
 // It tries to break: locks that were acquired together and dropped together are given back
 // together.
 func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
 	func() {
-		if _, err := m.LockAll(t.Context(), []string{"a", "b", "c"}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(m.LockAll(t.Context(), []string{"a", "b", "c"}))(t)
 	}()
 	for held("a") || held("b") || held("c") {
 		runtime.GC()
@@ -92,10 +109,7 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	}
 	var last context.Context
 	func() {
-		all, err := m.LockAll(t.Context(), []string{"a", "b", "c"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := assert.Value(m.LockAll(t.Context(), []string{"a", "b", "c"}))(t)
 		last = all.All()[2].Context()
 	}()
 	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
@@ -114,10 +128,7 @@ func TestGuardContext_Err_IsThatOfTheAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		g, err := w.start(nil).Lock("a").TryLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(w.start(nil).Lock("a").TryLock(ctx))(t)
 		child, forget := context.WithTimeout(g.Context(), time.Hour)
 		defer forget()
 		<-child.Done()

@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -27,9 +28,7 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 		g := p.mustTry("a")
 		p.kill()
 		time.Sleep(time.Until(g.Deadline()) - time.Millisecond)
-		if err := g.Err(); err != nil {
-			t.Fatalf("lost before the deadline: %v", err)
-		}
+		assert.Must(t, g.Err(), "lost before the deadline")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		wantErr(t, g.Err(), distlock.ErrLockLost)
@@ -53,10 +52,7 @@ func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		ctx, cancel := context.WithCancel(context.Background())
-		g, err := p.Lock("a").TryLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(p.Lock("a").TryLock(ctx))(t)
 		cancel()
 		synctest.Wait()
 		wantErr(t, g.Context().Err(), context.Canceled)
@@ -121,9 +117,7 @@ func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
 		if err := g.Release(); err != nil {
 			t.Errorf("release: %v, want nil: it can only have been us", err)
 		}
-		if err := next.Verify(t.Context()); err != nil {
-			t.Errorf("new holder: %v", err)
-		}
+		assert.NoErr(t, next.Verify(t.Context()), "new holder")
 	})
 }
 
@@ -158,9 +152,7 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 		p, op := w.start(nil), w.start(nil)
 		g := p.mustTry("a")
 		wantErr(t, op.Break(t.Context(), "a", g.Fence()-1, "wrong fence"), distlock.ErrFenceMismatch)
-		if err := op.Break(t.Context(), "a", g.Fence(), "stuck since noon"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, op.Break(t.Context(), "a", g.Fence(), "stuck since noon"))
 		wantErr(t, op.Break(t.Context(), "a", g.Fence(), "twice"), distlock.ErrFenceMismatch)
 		time.Sleep(pingTime*11/10 + time.Second)
 		synctest.Wait()
@@ -170,9 +162,7 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 			t.Errorf("fence %d after a break of %d", next.Fence(), g.Fence())
 		}
 		wantErr(t, g.Release(), distlock.ErrLockLost)
-		if err := next.Verify(t.Context()); err != nil {
-			t.Errorf("the new holder: %v", err)
-		}
+		assert.NoErr(t, next.Verify(t.Context()), "the new holder")
 	})
 }
 
@@ -200,9 +190,7 @@ func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 		g := p.mustTry("a")
 		p.kill()
 		wantErr(t, g.Verify(t.Context()), distlock.ErrUnavailable)
-		if err := g.Err(); err != nil {
-			t.Errorf("guard: %v", err)
-		}
+		assert.NoErr(t, g.Err(), "guard")
 	})
 }
 
@@ -215,9 +203,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	m, err := distlock.New(t.Context(), distlock.Config{
 		Catalog: mem, Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer func() { _ = m.Close(context.Background()) }()
 	for _, keep := range []func(g *distlock.TryGuard) (context.Context, context.CancelFunc){
 		func(*distlock.TryGuard) (context.Context, context.CancelFunc) { return nil, func() {} },
@@ -234,10 +220,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 		},
 	} {
 		func() {
-			g, err := m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := assert.Value(m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")))(t)
 			ctx, cancel := keep(g)
 			defer cancel()
 			for pings := m.Stats().Pings + 3; ctx != nil && m.Stats().Pings < pings; {
@@ -321,13 +304,9 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 		})
 		wantErr(t, err, distlock.ErrReleaseFailed)
 		wantErr(t, err, context.DeadlineExceeded)
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("Do took %v for a context of 1s", took)
-		}
+		assert.Equal(t, time.Since(start), time.Second, "Do took %v for a context of 1s, want %v")
 		for range cap(ended) {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, <-ended)
 		}
 		if took := time.Since(start); took != 4*time.Second {
 			t.Errorf("the releases took %v, want 4s", took)

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"mongodlm/catalog"
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -43,15 +40,12 @@ func (w *world) telling(o history.Options, change func(*distlock.Config)) *telle
 
 // own is telling with the defaults, and all writes everything.
 func (w *world) own() *teller { return w.telling(history.Options{}, nil) }
+
 func (w *world) all() *teller { return w.telling(history.Options{All: true}, nil) }
 
 func logOf(t *testing.T, cfg distlock.Config, o history.Options) *history.Log {
 	t.Helper()
-	log, err := history.New(t.Context(), cfg, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return log
+	return assert.Value(history.New(t.Context(), cfg, o))(t)
 }
 
 // Close closes the Manager and the history.
@@ -64,9 +58,7 @@ func (p *teller) past(name string) []history.Entry {
 	p.w.t.Helper()
 	var entries []history.Entry
 	for e, err := range p.log.Read(p.w.t.Context(), history.Query{Name: name}) {
-		if err != nil {
-			p.w.t.Fatal(err)
-		}
+		assert.Must(p.w.t, err)
 		entries = append(entries, e)
 	}
 	slices.Reverse(entries)
@@ -97,9 +89,7 @@ func TestHistory_AcquiredAndReleased(t *testing.T) {
 		begun := time.Now()
 		g := p.mustTry("a", distlock.Why("nightly"), distlock.Shared())
 		time.Sleep(10 * time.Second)
-		if err := g.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.Release())
 		past := p.wantPast("a", "acquired", "released")
 		for i, e := range past {
 			if e.Name != "a" || e.Process != p.Process() || e.Session != g.Session() || e.Fence != g.Fence() ||
@@ -110,12 +100,8 @@ func TestHistory_AcquiredAndReleased(t *testing.T) {
 				t.Errorf("%s after %v", e.Kind, at)
 			}
 		}
-		if past[1].Held != 10*time.Second {
-			t.Errorf("held for %v", past[1].Held)
-		}
-		if s := p.log.Stats(); s != (history.Stats{Written: 2}) {
-			t.Errorf("counts %+v", s)
-		}
+		assert.Equal(t, past[1].Held, 10*time.Second, "held for %v, want %v")
+		assert.Equal(t, p.log.Stats(), (history.Stats{Written: 2}), "counts %+v, want %+v")
 	})
 }
 
@@ -124,10 +110,7 @@ func TestHistory_GrantedInLine(t *testing.T) {
 		holder, p := w.own(), w.own()
 		g := holder.mustTry("a")
 		time.AfterFunc(10*time.Second, func() { _ = g.Release() })
-		next, err := p.Lock("a").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := assert.Value(p.Lock("a").Lock(t.Context()))(t)
 		time.Sleep(2 * pingTime)
 		past := p.past("a") // the release and the grant are one command: either may be told first
 		granted := slices.IndexFunc(past, func(e history.Entry) bool { return e.Kind == "granted" })
@@ -208,9 +191,7 @@ func TestHistory_Broken(t *testing.T) {
 		p, operator := w.own(), w.own()
 		g := p.mustTry("a")
 		p.wantPast("a", "acquired")
-		if err := operator.Break(t.Context(), "a", g.Fence(), "ticket 4711"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, operator.Break(t.Context(), "a", g.Fence(), "ticket 4711"))
 		time.Sleep(pingTime + pingTime/5) // the holder's ping shows that it is lost, and the next one writes that
 		past := p.wantPast("a", "acquired", "broken", "lost")
 		if e := past[1]; e.Process != operator.Process() || e.Previous != p.Process() || e.Why != "ticket 4711" ||
@@ -220,14 +201,9 @@ func TestHistory_Broken(t *testing.T) {
 
 		cfg := distlock.Config{Catalog: w.mem, Host: "desk"}
 		cfg.Observer = logOf(t, cfg, history.Options{})
-		alone, err := distlock.NewInspector(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		alone := assert.Value(distlock.NewInspector(t.Context(), cfg))(t)
 		g = p.mustTry("b")
-		if _, err := alone.Break(t.Context(), "b", g.Fence(), "ticket 4712"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(alone.Break(t.Context(), "b", g.Fence(), "ticket 4712"))(t)
 		past = p.past("b")
 		if len(past) != 1 || past[0].Kind != "broken" || !strings.HasPrefix(past[0].Process, "desk:") ||
 			past[0].Why != "ticket 4712" || past[0].Previous != p.Process() || past[0].At.After(time.Now()) {
@@ -244,10 +220,7 @@ func TestHistory_BreakNotWritten_Broken(t *testing.T) {
 		store := fault.WrapKept(w.mem)
 		cfg := distlock.Config{Catalog: store}
 		cfg.Observer = logOf(t, cfg, history.Options{})
-		alone, err := distlock.NewInspector(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		alone := assert.Value(distlock.NewInspector(t.Context(), cfg))(t)
 		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.AppendHistory {
 				return fault.Refused(call.Op)
@@ -299,7 +272,7 @@ func TestHistory_ReleasedLate(t *testing.T) {
 		p.store.Set(nil)
 		time.Sleep(2 * pingTime) // the next ping makes it due, and the one after that writes what came of it
 		past := p.wantPast("a", "acquired", "released", "released late")
-		if past[1].Cause == "" || past[2].Session != g.Session() {
+		if past[1].Cause == "" || past[2].Session != g.Session() || past[2].Fence != g.Fence() {
 			t.Errorf("%+v", past[1:])
 		}
 	})
@@ -309,9 +282,7 @@ func TestHistory_ReleasedLate(t *testing.T) {
 func TestHistory_Leader_AlwaysTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.own()
-		if err := p.mustTry("a", distlock.Label("election")).Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.mustTry("a", distlock.Label("election")).Release())
 		for _, e := range p.wantPast("a", "acquired", "released") {
 			if !e.Leads {
 				t.Errorf("%+v", e)
@@ -338,17 +309,14 @@ func TestHistory_Commands_Counted(t *testing.T) {
 		if n := p.store.Count(fault.AppendHistory) + p.store.Count(fault.PrepareHistory) + p.store.Count(fault.PruneHistory); n != 0 {
 			t.Errorf("%d commands for the history of short locks", n)
 		}
-		if n := len(w.mem.Documents(catalog.HistoryCollection)); n != 0 {
-			t.Errorf("%d entries", n)
-		}
+		assert.Equal(t, len(w.mem.Documents(catalog.HistoryCollection)), 0, "%d entries, want %d")
 		_ = noisy.mustTry("b").Release() // the first of a name costs one more
 		before := noisy.store.Total()
 		for range 10 {
 			_ = noisy.mustTry("b").Release()
 		}
-		if n := noisy.store.Total() - before; n != 20 {
-			t.Errorf("%d commands for 10 acquisitions and releases", n)
-		}
+		assert.Equal(t, noisy.store.Total()-before, 20,
+			"%d commands for 10 acquisitions and releases, want %d")
 		if noisy.wantPast("c"); noisy.store.Count(fault.AppendHistory) != 1 || len(noisy.past("b")) != 22 {
 			t.Errorf("%d batches, %d entries", noisy.store.Count(fault.AppendHistory), len(noisy.past("b")))
 		}
@@ -381,227 +349,9 @@ func TestHistory_Close_WritesTheRest(t *testing.T) {
 		p, reader := w.own(), w.own()
 		p.mustTry("a")
 		time.Sleep(2 * time.Second)
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.Close(t.Context()))
 		if past := reader.past("a"); len(past) != 2 || past[1].Kind != "released" || past[1].Cause == "" {
 			t.Errorf("%+v", past)
 		}
 	})
-}
-
-// A history that cannot be written, or does not answer, holds up no acquisition, no release, no
-// ping and no Close, and is written when it can be.
-func TestHistory_StoreHangs_LocksDoNot(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.own()
-		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-			switch call.Op {
-			case fault.AppendHistory, fault.PrepareHistory, fault.PruneHistory:
-				<-ctx.Done()
-				return fault.Lost(call.Op)
-			}
-			return apply()
-		})
-		steady := p.mustTry("steady")
-		for range 60 {
-			begun := time.Now()
-			g := p.mustTry("a")
-			if took := time.Since(begun); took > 0 {
-				t.Fatalf("an acquisition took %v", took)
-			}
-			time.Sleep(pingTime)
-			begun = time.Now()
-			if err := g.Release(); err != nil || time.Since(begun) > 0 {
-				t.Fatalf("a release took %v: %v", time.Since(begun), err)
-			}
-		}
-		if err := steady.Err(); err != nil {
-			t.Error(err)
-		}
-		if s := p.log.Stats(); s.Failures < 20 || s.Written+s.Missed != 0 {
-			t.Errorf("counts %+v", s)
-		}
-		p.store.Set(nil)
-		time.Sleep(2 * pingTime)
-		if n := len(p.past("a")); n != 120 {
-			t.Errorf("%d entries of 60 acquisitions", n)
-		}
-	})
-}
-
-// Without one, nothing is written whatever happens.
-func TestHistory_Off_NothingWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		g := p.mustTry("a")
-		time.Sleep(2 * pingTime)
-		if err := p.Break(t.Context(), "a", g.Fence(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		alone, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: p.store})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g = p.mustTry("b")
-		if _, err := alone.Break(t.Context(), "b", g.Fence(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * pingTime)
-		if n := p.store.Count(fault.PrepareHistory) + p.store.Count(fault.AppendHistory); n != 0 {
-			t.Errorf("%d commands", n)
-		}
-	})
-}
-
-// A history costs no goroutine while it writes nothing. Those of the bubble are counted: the
-// runtime has some of its own now and then.
-func TestHistory_NoGoroutine(t *testing.T) {
-	count := func(start func(w *world) *proc) (n int) {
-		inBubbleAlone(t, func(t *testing.T, w *world) {
-			start(w).mustTry("a")
-			time.Sleep(3 * pingTime)
-			synctest.Wait()
-			stacks := make([]byte, 1<<20)
-			n = strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
-		})
-		return n
-	}
-	with := count(func(w *world) *proc { return w.all().proc })
-	if without := count(func(w *world) *proc { return w.start(nil) }); with != without || without < 3 {
-		t.Errorf("%d goroutines, %d without a history", with, without)
-	}
-}
-
-// A guard that is dropped is a mistake in a program: it is told. Not in a bubble: the garbage
-// collector does not know virtual time.
-func TestHistory_Dropped(t *testing.T) {
-	t.Parallel()
-	cfg := distlock.Config{
-		Catalog: memcatalog.New(memcatalog.Options{}), Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
-	}
-	past := logOf(t, cfg, history.Options{})
-	cfg.Observer = past
-	m, err := distlock.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = errors.Join(m.Close(context.Background()), past.Close(context.Background())) }()
-	func() {
-		if _, err := m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	for { // each collection is a chance; the test's own time limit bounds it
-		runtime.GC()
-		for e, err := range past.Read(t.Context(), history.Query{Name: "a"}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e.Kind == "dropped" && e.Why == "forgotten" {
-				return
-			}
-		}
-	}
-}
-
-// Questions that make no sense are refused; an age is by the server's clock.
-func TestHistory_Query(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.all()
-		for _, name := range []string{"a", "b"} {
-			_ = p.mustTry(name).Release()
-			time.Sleep(time.Hour)
-		}
-		read := func(q history.Query) (names string, err error) {
-			for e, bad := range p.log.Read(t.Context(), q) {
-				names, err = names+e.Name, bad
-			}
-			return names, err
-		}
-		for _, c := range []struct {
-			q    history.Query
-			want string
-		}{
-			{history.Query{}, "bbaa"},
-			{history.Query{Since: 90 * time.Minute}, "bb"},
-			{history.Query{Since: 90 * time.Minute, Name: "a"}, ""},
-			{history.Query{Limit: 3}, "bba"},
-		} {
-			if got, err := read(c.q); got != c.want || err != nil {
-				t.Errorf("%+v: %q, %v", c.q, got, err)
-			}
-		}
-		for _, q := range []history.Query{{Since: -1}, {Limit: -1}} {
-			_, err := read(q)
-			wantErr(t, err, distlock.ErrBadOption)
-		}
-		_, err := read(history.Query{Name: "a\x00"})
-		wantErr(t, err, distlock.ErrBadName)
-	})
-}
-
-// What contradicts is refused at once, with the field's name, beside what is wrong with the Config.
-func TestHistory_Options(t *testing.T) {
-	t.Parallel()
-	day := 24 * time.Hour
-	mem := memcatalog.New(memcatalog.Options{})
-	for name, c := range map[string]struct {
-		cfg      distlock.Config
-		in       history.Options
-		problems []string
-	}{
-		"default":   {distlock.Config{Catalog: mem}, history.Options{}, nil},
-		"bounds":    {distlock.Config{Catalog: mem}, history.Options{All: true, Keep: time.Minute, Most: 10_000_000}, nil},
-		"too short": {distlock.Config{Catalog: mem}, history.Options{Keep: time.Second}, []string{"Keep is 1s"}},
-		"too much":  {distlock.Config{}, history.Options{Keep: 4000 * day, Most: 99}, []string{"Keep", "Most is 99", "URI"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := history.New(t.Context(), c.cfg, c.in)
-			if len(c.problems) == 0 && err != nil {
-				t.Error(err)
-			}
-			for _, problem := range c.problems {
-				if wantErr(t, err, distlock.ErrConfig); err != nil && !strings.Contains(err.Error(), problem) {
-					t.Errorf("%s is not in %v", problem, err)
-				}
-			}
-		})
-	}
-}
-
-// A Close that could not release one lock writes the rest of the history all the same; where
-// nothing can be written it says so.
-func TestHistory_CloseThatFails_WritesOrSaysSo(t *testing.T) {
-	for name, dead := range map[string]bool{"one release": false, "everything": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var log safeBuffer
-				p := w.telling(history.Options{}, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
-				other := w.own()
-				g := p.mustTry("a")
-				p.mustTry("b")
-				time.Sleep(2 * time.Second)
-				_ = g.Release()
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if dead || call.Op == fault.Release {
-						return fault.Refused(call.Op)
-					}
-					return apply()
-				})
-				begun := time.Now()
-				if err := p.Close(t.Context()); err == nil {
-					t.Error("closed although b is held")
-				}
-				said := strings.Contains(log.String(), "the last of the history was not written")
-				if n := len(other.past("a")); n != map[bool]int{false: 2, true: 0}[dead] || said != dead {
-					t.Errorf("%d entries, said that they are lost: %t", n, said)
-				}
-				if took := time.Since(begun); took > 2*commandTimeout {
-					t.Errorf("Close took %v", took)
-				}
-			})
-		})
-	}
 }

@@ -1,12 +1,10 @@
 package distlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -24,9 +23,7 @@ import (
 func (w *world) rewrite(name string, fields map[string]any) {
 	w.t.Helper()
 	var doc bson.D
-	if err := bson.Unmarshal(w.doc(name), &doc); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, bson.Unmarshal(w.doc(name), &doc))
 	var changed bson.D
 	for _, e := range doc {
 		if v, ok := fields[e.Key]; !ok {
@@ -35,9 +32,7 @@ func (w *world) rewrite(name string, fields map[string]any) {
 			changed = append(changed, bson.E{Key: e.Key, Value: v})
 		}
 	}
-	if err := w.mem.Put(catalog.LocksCollection, changed); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
 }
 
 // deny makes operations of a process fail for want of a privilege.
@@ -157,7 +152,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				var log safeBuffer
+				var log assert.Log
 				a := w.start(nil)
 				b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
 				g := a.mustTry("a")
@@ -225,7 +220,7 @@ func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 			}
 			t.Run(string(op)+" "+name, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
-					var log safeBuffer
+					var log assert.Log
 					a := w.start(quick)
 					b := w.start(func(c *distlock.Config) {
 						quick(c)
@@ -255,22 +250,4 @@ func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 			})
 		}
 	}
-}
-
-// safeBuffer takes the lines of a logger that several goroutines write.
-type safeBuffer struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

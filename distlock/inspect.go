@@ -1,6 +1,7 @@
 package distlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -113,22 +114,21 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 // A LockInfo is one who holds a lock, or waits for it. Texts are as stored: escape them before
 // showing them. Times and ages are by the server's clock.
 type LockInfo struct {
-	Name    string          // of the lock
-	Place   int             // 1 for the next in line, and so on; 0 for a holder
-	Held    bool            // false for a waiter, and for the last holder of a lock that is free
-	Mode    string          // "exclusive", "shared" or "permit"
-	Limit   int             // the permits that there are, or are asked for; 0 but in mode permit
-	Process string          // the process id
-	Who     string          // process id, label and random part
-	Why     string          // the reason it gave
-	Since   time.Time       // when it got the lock, or came to wait; zero when unknown
-	Age     time.Duration   // how long ago that was; negative when unknown
-	Session bson.ObjectID   // the lock session, the field ts
-	Fence   int64           // 0 for a waiter
-	Waiters int             // how many wait for the lock
-	Holds   []bson.ObjectID // sessions that the caller of a waiter holds meanwhile, see [Holding]
-	// Takeover is the takeover time in the process's ping or in the lock, the longer; zero if unknown.
-	Takeover time.Duration
+	Name     string          // of the lock
+	Place    int             // 1 for the next in line, and so on; 0 for a holder
+	Held     bool            // false for a waiter, and for the last holder of a lock that is free
+	Mode     string          // "exclusive", "shared" or "permit"
+	Limit    int             // the permits that there are, or are asked for; 0 but in mode permit
+	Process  string          // the process id
+	Who      string          // process id, label and random part
+	Why      string          // the reason it gave
+	Since    time.Time       // when it got the lock, or came to wait; zero when unknown
+	Age      time.Duration   // how long ago that was; negative when unknown
+	Session  bson.ObjectID   // the lock session, the field ts
+	Fence    int64           // 0 for a waiter
+	Waiters  int             // how many wait for the lock
+	Holds    []bson.ObjectID // sessions that the caller of a waiter holds meanwhile, see [Holding]
+	Takeover time.Duration   // in the process's ping or in the lock, the longer; zero if unknown
 
 	HasPing   bool            // the process has a ping document that can be understood
 	BadPing   *MalformedError // what is wrong with the one it has
@@ -142,6 +142,15 @@ type LockInfo struct {
 	YieldBy   string          // the process that asked this holder to give the lock up, "" for none
 	YieldWhy  string          // its reason
 	Self      bool            // it is the process of the Manager whose Inspector this is
+}
+
+// Gone reports whether a waiter is passed over: condemned, silent for two pings or its takeover
+// time, or waiting for so long without a ping.
+func (i LockInfo) Gone() bool {
+	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
+		return true
+	}
+	return i.Condemned || i.HasPing && i.PingAge > cmp.Or(2*i.PingEvery, i.Takeover, defaultTakeover)
 }
 
 // Locks lists all locks by name, held or not: a row for each holder, or for the last holder of a
@@ -167,7 +176,7 @@ func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters [
 	}
 	ctx, done, err := i.begin(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("distlock: look at %s: %w", quoted(name), err)
+		return nil, nil, failedTo("look at", name, err)
 	}
 	defer done()
 	seen, err := catalog.LookAt(ctx, i.store, name)
@@ -188,7 +197,7 @@ func (i *Inspector) list(ctx context.Context, waiting bool,
 	return func(yield func(LockInfo, error) bool) {
 		ctx, done, err := i.begin(ctx)
 		if err != nil {
-			yield(LockInfo{}, fmt.Errorf("distlock: list: %w", err))
+			yield(LockInfo{}, &acquireError{text: "distlock: list: " + plain(err), causes: []error{err}})
 			return
 		}
 		defer done()

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -17,10 +18,7 @@ import (
 func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	w.t.Helper()
 	store := fault.Wrap(w.mem)
-	i, err := distlock.NewInspector(w.t.Context(), distlock.Config{Catalog: store})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	i := assert.Value(distlock.NewInspector(w.t.Context(), distlock.Config{Catalog: store}))(w.t)
 	return i, store
 }
 
@@ -34,9 +32,7 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 		w.wantWaiting(next)
 		i, store := w.inspector()
 		time.Sleep(time.Hour)
-		if n := store.Total(); n != 0 {
-			t.Errorf("%d commands of an Inspector that was asked nothing", n)
-		}
+		assert.Equal(t, store.Total(), 0, "%d commands of an Inspector that was asked nothing, want %d")
 		holders, waiters, err := i.Holder(t.Context(), "job")
 		if err != nil || store.Total() != 1 {
 			t.Errorf("%v, %d commands, want 1", err, store.Total())
@@ -88,8 +84,7 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 		want("read", first)
 		w.release(first)
 		want("read", second)
-		_, err := b.Lock("").Holder(t.Context())
-		wantErr(t, err, distlock.ErrBadName)
+		wantErr(t, assert.Err(b.Lock("").Holder(t.Context())), distlock.ErrBadName)
 	})
 }
 
@@ -101,9 +96,7 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 			t.Errorf("%v, %v, %v", holders, waiters, err)
 		}
 		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "odd"}, {Key: "state", Value: "held"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		_, _, err = i.Holder(t.Context(), "odd")
 		var bad *distlock.MalformedError
 		if !errors.As(err, &bad) || bad.Field != "state" {
@@ -114,9 +107,7 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 		_, err = i.Break(t.Context(), "none", 1, "x")
 		wantErr(t, err, distlock.ErrFenceMismatch)
 		for range 2 {
-			if err := i.Close(t.Context()); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			assert.NoErr(t, i.Close(t.Context()), "Close")
 		}
 		_, _, err = i.Holder(t.Context(), "none")
 		wantErr(t, err, distlock.ErrClosed)

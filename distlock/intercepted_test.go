@@ -1,7 +1,6 @@
 package distlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -14,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 type oddStore struct {
@@ -45,14 +45,12 @@ func (s *oddStore) PruneLocks(ctx context.Context, before time.Time, after strin
 // Who may not make indexes is warned all the same of one that deletes locks.
 func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var out bytes.Buffer
+		var out assert.Log
 		m, err := distlock.New(t.Context(), distlock.Config{Logger: zerolog.New(&out), Catalog: &oddStore{Catalog: w.mem,
 			prepare: func() ([]string, error) {
 				return []string{`index "x_1" deletes documents by their age`}, &catalog.PrivilegeError{}
 			}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		time.Sleep(time.Minute)
 		m.Close(context.Background())
 		if !strings.Contains(out.String(), "deletes documents") {
@@ -62,10 +60,7 @@ func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
 }
 
 func inspects(t *testing.T, s *oddStore, do func(i *distlock.Inspector)) {
-	i, err := distlock.NewInspector(t.Context(), distlock.Config{Catalog: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := assert.Value(distlock.NewInspector(t.Context(), distlock.Config{Catalog: s}))(t)
 	do(i)
 }
 
@@ -112,9 +107,7 @@ func TestStore_List_GivenUp_ClosingPanics(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			for _, err := range i.Locks(ctx) {
-				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
+				assert.Is(t, err, context.DeadlineExceeded)
 			}
 			time.Sleep(2 * time.Hour)
 		})
@@ -133,10 +126,7 @@ func TestStore_PruneLocks_GoesOn(t *testing.T) {
 			}
 			return 0, "", nil
 		}
-		m, err := distlock.New(t.Context(), distlock.Config{Catalog: s, PruneLocks: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := assert.Value(distlock.New(t.Context(), distlock.Config{Catalog: s, PruneLocks: true}))(t)
 		time.Sleep(12 * time.Hour)
 		m.Close(context.Background())
 		if !strings.Contains(strings.Join(asked, ","), "m") {

@@ -2,7 +2,6 @@ package distlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -49,9 +49,7 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (p *proc, 
 	freed := make(chan time.Duration, 1)
 	go func() {
 		g, err := b.Lock("plain").Lock(context.Background())
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, err)
 		freed <- time.Since(start)
 		_ = g.Release()
 	}()
@@ -80,9 +78,7 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 			t.Errorf("told at %v, Close returned at %v, Do at %v, the next held it at %v; want 2s and three times %v",
 				told, closed, did, next, end)
 		}
-		if closing != nil {
-			t.Errorf("Close: %v", closing)
-		}
+		assert.NoErr(t, closing, "Close")
 		wantErr(t, doing, distlock.ErrClosed)
 		if n := p.store.Count(fault.Ping); n < 75 {
 			t.Errorf("%d pings while the function ran for %v", n, work)
@@ -132,11 +128,7 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, distlock.ErrClosed) {
-			t.Errorf("Do: %v", err)
-		}
+		assert.NoErr(t, p.Close(t.Context()))
+		assert.Is(t, <-done, distlock.ErrClosed)
 	})
 }

@@ -28,7 +28,7 @@ type keptPlace struct {
 // the same. It holds nothing else, and neither did the one before it.
 func (k *keptPlace) suits(name string, o acquireOptions) bool {
 	return k.name == name && k.o.mode == o.mode && k.o.limit == o.limit && k.o.why == o.why &&
-		k.o.label == o.label && k.term.Err() == nil
+		k.o.label == o.label && k.o.manner == o.manner && k.term.Err() == nil
 }
 
 // take returns the oldest place that will do, which is kept no longer; nil if there is none.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -109,9 +110,8 @@ func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 			g, mine := a.mustTry("a"), b.mustTry("b")
 			b.briefly(time.Second, distlock.Holding(mine))
 			synctest.Wait()
-			if n := len(w.lock("a").Waiters); n != 0 {
-				t.Errorf("%d stand in the line: what is held there stands for a wait", n)
-			}
+			assert.Equal(t, len(w.lock("a").Waiters), 0,
+				"%d stand in the line: what is held there stands for a wait, want %d")
 			b.briefly(time.Second)
 			b.briefly(time.Second, distlock.Holding(mine))
 			if n := b.store.Count(fault.Enter); n != 3 {
@@ -130,9 +130,7 @@ func TestWaitAtMost_PlaceIsKept_CloseGivesItBack(t *testing.T) {
 		g := a.mustTry("a")
 		b.briefly(time.Second)
 		at := time.Now()
-		if err := b.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, b.Close(t.Context()))
 		if n, took := len(w.lock("a").Waiters), time.Since(at); n != 0 || took != 0 {
 			t.Errorf("%d stand in the line after Close, which took %v", n, took)
 		}

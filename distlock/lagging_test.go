@@ -1,7 +1,6 @@
 package distlock_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -78,8 +78,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 		for _, hold := range []time.Duration{10 * time.Millisecond, 2 * time.Second, 10 * time.Minute} {
 			t.Run(fmt.Sprintf("%s, held for %v", kind, hold), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
-					var log bytes.Buffer
-					a := w.startOn(kind, func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }).lagging(10 * time.Second)
+					var log assert.Log
+					a := w.startOn(kind, func(c *distlock.Config) { c.Logger = zerolog.New(&log) }).lagging(10 * time.Second)
 					b := w.startOn(kind, nil).lagging(10 * time.Second)
 					_ = w.turns(a, b, hold, 0)
 					asked := a.store.Count(fault.HeldOrFree)
@@ -97,9 +97,7 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 						n / 2; asked > few {
 						t.Errorf("%d questions for %d turns, want at most %d", asked, n/2, few)
 					}
-					if how := a.Stats().Listening; how != "polling" {
-						t.Errorf("grants come by %q", how)
-					}
+					assert.Equal(t, a.Stats().Listening, "polling", "grants come by %q, want %q")
 					synctest.Wait()
 					if warned := strings.Count(log.String(), "by the stream"); warned != 1 {
 						t.Errorf("told %d times, want once: %s", warned, log.String())
@@ -122,9 +120,7 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 				b.store.Set(nil)
 				time.Sleep(15 * time.Second)
 				w.turns(a, b, 200*time.Millisecond, 60) // 12 s
-				if how := a.Stats().Listening; how != "stream" {
-					t.Errorf("grants come by %q", how)
-				}
+				assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
 				sent := func() (n int) {
 					for _, p := range []*proc{a, b} {
 						n += p.store.Count(fault.HeldOrFree) + p.store.Count(fault.Enter) + p.store.Count(fault.Release)
@@ -165,14 +161,10 @@ func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 		b.store.Set(nil)
 		time.Sleep(15 * time.Second)
 		w.turns(a, b, 200*time.Millisecond, 60)
-		if how := a.Stats().Listening; how != "stream" {
-			t.Errorf("grants come by %q", how)
-		}
+		assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
 		w.mem.BreakStreams()
 		w.turns(a, b, 200*time.Millisecond, 10)
-		if how := a.Stats().Listening; how != "stream" {
-			t.Errorf("after one break grants come by %q", how)
-		}
+		assert.Equal(t, a.Stats().Listening, "stream", "after one break grants come by %q, want %q")
 	})
 }
 
@@ -228,9 +220,7 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 		time.Sleep(pingTime + time.Second) // the loop has ended
 		next := b.queue("a")
 		time.Sleep(2 * time.Minute) // the first stream is closed
-		if how := b.Stats().Listening; how != "stream" {
-			t.Errorf("grants come by %q", how)
-		}
+		assert.Equal(t, b.Stats().Listening, "stream", "grants come by %q, want %q")
 		asked := b.store.Count(fault.HeldOrFree)
 		time.Sleep(10 * time.Minute)
 		if n := b.store.Count(fault.HeldOrFree) - asked; n > 26 {
@@ -245,7 +235,6 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 // writes, also of sixteen who wait, each in a process of its own; and what they ask does not grow
 // with the turns.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
-	const write, read = 6 * time.Millisecond, 2 * time.Millisecond
 	for _, c := range []struct {
 		waiters   int
 		hold      time.Duration
@@ -253,28 +242,15 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 		half      time.Duration // of the hand-overs take no longer
 		most      time.Duration
 	}{
-		{1, 0, 2, 4 * write, 12 * write}, {16, 0, 17, 4 * write, 12 * write},
+		{1, 0, 2, 4 * write, 12 * write}, {16, 0, 11, 4 * write, 12 * write},
 		{1, time.Second, 35, 20 * time.Millisecond, 40 * time.Millisecond},
-		{16, time.Second, 60, 240 * time.Millisecond, 600 * time.Millisecond},
+		{16, time.Second, 22, 240 * time.Millisecond, 600 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%d, held for %v", c.waiters, c.hold), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				line := &takingTurns{w: w}
 				for range c.waiters + 1 {
-					p := w.startOn(catalog.Mongos, nil)
-					p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-						before, after := write/2, write/2
-						switch call.Op {
-						case fault.HeldOrFree:
-							before, after = read/2, read/2
-						case fault.Notice:
-							before, after = 0, 10*time.Second
-						}
-						time.Sleep(before)
-						defer time.Sleep(after)
-						return apply()
-					})
-					line.enter(p)
+					line.enter(w.behindMongos())
 				}
 				line.run(c.hold, 3*(c.waiters+1))
 				asked := line.asked()
@@ -285,6 +261,90 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 				if took[n/2] > c.half || took[n*99/100] > c.most || asked > n*c.questions {
 					t.Errorf("half took %v, 99 of 100 %v, %d questions; want %v, %v, %d", took[n/2], took[n*99/100],
 						asked, c.half, c.most, n*c.questions)
+				}
+				line.end()
+			})
+		})
+	}
+}
+
+// write and read are how long a command of a process takes that is behind a mongos.
+const write, read = 6 * time.Millisecond, 2 * time.Millisecond
+
+// behindMongos starts a process whose stream tells too late.
+func (w *world) behindMongos() *proc {
+	p := w.startOn(catalog.Mongos, nil)
+	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		before, after := write/2, write/2
+		switch call.Op {
+		case fault.HeldOrFree:
+			before, after = read/2, read/2
+		case fault.Notice:
+			before, after = 0, 10*time.Second
+		}
+		time.Sleep(before)
+		defer time.Sleep(after)
+		return apply()
+	})
+	return p
+}
+
+// It tries to break: readers that wait behind a writer in any order, each in a process of its own,
+// know that they have their turn together: the last of them does not think that fifteen are before it.
+func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
+	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
+		t.Run(hold.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var procs []*proc
+				for range 17 {
+					procs = append(procs, w.behindMongos())
+				}
+				for round := range 12 {
+					g := w.wantTurn(procs[round].queue("a"))
+					var readers []<-chan turn
+					for i := range 16 {
+						readers = append(readers, procs[(round+1+i*(1+round%5))%17].queue("a", distlock.Shared()))
+						time.Sleep(5 * time.Millisecond)
+					}
+					time.Sleep(hold)
+					w.release(g)
+					begun := time.Now()
+					var guards []*distlock.TryGuard
+					for _, next := range readers {
+						guards = append(guards, w.wantTurn(next))
+					}
+					if late, most := time.Since(begun), 10*write+hold/16; round > 2 && late > most {
+						t.Errorf("round %d: all have it after %v, want %v", round, late, most)
+					}
+					for _, g := range guards {
+						w.release(g)
+					}
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: after one long turn those who wait in line do not go on as if each were as
+// long. What is late at its end counts as a turn as well, so the round after it is not counted.
+func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
+	for _, c := range []struct {
+		waiters    int
+		long, most time.Duration
+	}{{4, 10 * time.Minute, 2 * time.Second}, {16, time.Minute, 4 * time.Second}} {
+		t.Run(fmt.Sprintf("%d waited for %v", c.waiters, c.long), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				line := &takingTurns{w: w}
+				for range c.waiters + 1 {
+					line.enter(w.behindMongos())
+				}
+				line.run(0, 2*c.waiters)
+				line.run(c.long, 1)
+				line.run(0, c.waiters)
+				begun := time.Now()
+				took := line.run(0, 3*c.waiters)
+				if all := time.Since(begun); all > c.most {
+					t.Errorf("three rounds took %v, want %v: %v", all, c.most, took)
 				}
 				line.end()
 			})

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/fault"
 )
@@ -88,15 +89,11 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 					t.Fatalf("%d pings were lost, want some", n)
 				}
 				time.Sleep(time.Minute)
-				if err := g.Err(); err != nil {
-					t.Errorf("the guard: %v", err)
-				}
+				assert.NoErr(t, g.Err(), "the guard")
 				if beat := p.Stats(); beat.Processes != 0 {
 					t.Errorf("%d process ids were given up", beat.Processes)
 				}
-				if err := g.Release(); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, g.Release())
 			})
 		})
 	}
@@ -114,9 +111,7 @@ func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 			t.Fatal(bad)
 		}
 		judge := catalog.Condemnation{By: "judge", Evidence: "on purpose"}
-		if err := catalogtest.On(w.mem).Condemn(t.Context(), lost.Process(), &ping, judge); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, catalogtest.On(w.mem).Condemn(t.Context(), lost.Process(), &ping, judge))
 		time.Sleep(time.Minute)
 		wantErr(t, lost.Err(), distlock.ErrLockLost)
 		_ = lost.Release()
@@ -127,9 +122,7 @@ func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 		if err := g.Err(); err != nil || g.Process() == lost.Process() {
 			t.Errorf("the guard of %s: %v", g.Process(), err)
 		}
-		if n := p.Stats().Processes; n != 1 {
-			t.Errorf("%d process ids were given up, want 1", n)
-		}
+		assert.Equal(t, p.Stats().Processes, 1, "%d process ids were given up, want %d")
 	})
 }
 
@@ -143,9 +136,7 @@ func TestClose_PingAppliedLate_HoldsNothing(t *testing.T) {
 		line.silence(14 * time.Second)
 		id := p.Process()
 		time.Sleep(time.Minute)
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.Close(t.Context()))
 		line.deliver()
 		if w.mem.Document(catalog.PingsCollection, id) == nil {
 			t.Fatal("no late ping was carried out")
@@ -168,17 +159,13 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 		p, other := w.start(nil), w.start(nil)
 		lost, closed := p.mustTry("a"), p.mustTry("b")
 		twin := catalog.Heartbeat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime, Interval: pingTime}
-		if _, err := w.mem.Ping(t.Context(), twin); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(w.mem.Ping(t.Context(), twin))(t)
 		time.Sleep(2 * pingTime)
 		wantErr(t, lost.Err(), distlock.ErrLockLost)
 		wantErr(t, lost.Err(), catalog.ErrTwin)
 		wantErr(t, lost.Release(), distlock.ErrLockLost)
 		wantErr(t, closed.Err(), distlock.ErrLockLost)
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, p.Close(t.Context()))
 		for _, g := range []*distlock.TryGuard{lost, closed} {
 			_, err := other.try(g.Name())
 			if h := held(t, err); h.Process != twin.Process {

@@ -10,6 +10,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/leading"
 )
 
 // Lease gives the lock a life of its own: the guard is lost when d less a margin has passed since
@@ -19,8 +20,8 @@ import (
 //
 // A contender takes the lock when it has watched the lease unchanged for d, or sees by the
 // witnesses of the takeover rule that it is older; the holder's process is not condemned. The lease
-// also ends with its process's heartbeat, so the lock of a dead process is taken over after the
-// shorter of d and the takeover time.
+// also ends with its process's heartbeat, so a dead process loses it after the shorter of d and the
+// takeover time.
 //
 // d is 1 ms to 7 days. The first renewal, one command more for every acquisition, measures the
 // round trip: three must fit into the time for which d is trusted, else the acquisition returns
@@ -68,8 +69,8 @@ func (c *call) beginLease(ctx context.Context) (*lease, error) {
 			return l, nil
 		}
 		if try == 2 {
-			return nil, fmt.Errorf("%w: Lease is %v, which is trusted for %v: %d round trips of %v must fit into "+
-				"that; lengthen it", ErrBadOption, l.life, l.hold, leaseTrips, took.Round(time.Microsecond))
+			return nil, fmt.Errorf("%w: Lease is %v, which is trusted for %v: %w: %d round trips of %v must fit into "+
+				"that; lengthen it", ErrBadOption, l.life, l.hold, leading.ErrSlow, leaseTrips, took.Round(time.Microsecond))
 		}
 	}
 }
@@ -194,7 +195,7 @@ func (h *holding) renew(ctx context.Context) error {
 	}
 	done, err := h.apart(ctx)
 	if err != nil {
-		return fmt.Errorf("distlock: renew %s: %w", quoted(h.session.Name), err)
+		return failedTo("renew", h.session.Name, err)
 	}
 	defer done()
 	if err := h.err(); err != nil {
@@ -216,11 +217,10 @@ func (h *holding) renew(ctx context.Context) error {
 	if lost := h.err(); lost != nil {
 		return lost
 	}
-	err = fmt.Errorf("distlock: renew %s: %w", quoted(h.session.Name), err)
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = doubtful(err)
 	}
-	return err
+	return failedTo("renew", h.session.Name, err)
 }
 
 // watchLease ends the guard's context when its lease runs out, and tells of that, also if the

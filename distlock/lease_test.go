@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/fault"
 )
@@ -33,9 +34,7 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 		}
 		waits := b.queue("a")
 		time.Sleep(leaseHold - time.Millisecond)
-		if err := g.Err(); err != nil {
-			t.Fatalf("lost early: %v", err)
-		}
+		assert.Must(t, g.Err(), "lost early")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		wantErr(t, context.Cause(g.Context()), distlock.ErrLeaseExpired)
@@ -52,15 +51,12 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 			t.Errorf("evidence %q", got.guard.TakeoverEvidence())
 		}
 		wantErr(t, g.Release(), distlock.ErrLockLost)
-		if err := got.guard.Verify(t.Context()); err != nil {
-			t.Errorf("the release of the lost guard: %v", err)
-		}
+		assert.NoErr(t, got.guard.Verify(t.Context()), "the release of the lost guard")
 		if err := other.Err(); err != nil || b.store.Count(fault.Condemn) != 0 {
 			t.Errorf("its process: %v, %d condemned", err, b.store.Count(fault.Condemn))
 		}
-		if n := catalogLeases(w); n != 0 {
-			t.Errorf("the lease of the last holder is the next one's: %d", n)
-		}
+		assert.Equal(t, catalogLeases(w), 0,
+			"the lease of the last holder is the next one's: %d, want %d")
 		w.release(got.guard)
 	})
 }
@@ -77,12 +73,8 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 		for range 100 {
 			time.Sleep(leaseHold - time.Second)
 			before := a.store.Total()
-			if err := g.Renew(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if n := a.store.Total() - before; n != 1 {
-				t.Fatalf("a renewal took %d commands", n)
-			}
+			assert.Must(t, g.Renew(t.Context()))
+			assert.MustEqual(t, a.store.Total()-before, 1, "a renewal took %d commands, want %d")
 			if want := time.Now().Add(leaseHold); !g.Deadline().Equal(want) {
 				t.Fatalf("deadline %v, want %v", g.Deadline(), want)
 			}
@@ -92,9 +84,7 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 			t.Fatalf("taken from a holder that renews: %v", got.err)
 		default:
 		}
-		if err := g.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.Release())
 		w.release((<-waits).guard)
 	})
 }
@@ -117,9 +107,7 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 		}
 		after(4*time.Second, nil)
 		sent := time.Now()
-		if err := g.Renew(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.Renew(t.Context()))
 		if want := sent.Add(leaseHold); !g.Deadline().Equal(want) {
 			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)
 		}
@@ -212,9 +200,7 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 		g := a.mustTry("a")
 		waits := b.queue("a", distlock.Lease(lifeTime))
 		time.Sleep(time.Hour)
-		if err := g.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.Release())
 		got := <-waits
 		if got.err != nil || !got.guard.Deadline().Equal(time.Now().Add(leaseHold)) {
 			t.Fatalf("%v, deadline %v", got.err, got.guard.Deadline())
@@ -237,9 +223,7 @@ func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 		waits := a.queue("a", distlock.Permits(2))
 		for range 6 {
 			time.Sleep(20 * time.Second)
-			if err := works.Renew(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, works.Renew(t.Context()))
 		}
 		select {
 		case got := <-waits:
@@ -248,9 +232,7 @@ func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 			t.Error("the permit of the job that hangs was not taken")
 		}
 		wantErr(t, hangs.Err(), distlock.ErrLeaseExpired)
-		if err := works.Verify(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, works.Verify(t.Context()))
 	})
 }
 
@@ -259,8 +241,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
 		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, catalog.MaxTakeover + 1} {
-			_, err := a.try("a", distlock.Lease(d))
-			wantErr(t, err, distlock.ErrBadOption)
+			wantErr(t, assert.Err(a.try("a", distlock.Lease(d))), distlock.ErrBadOption)
 		}
 		wantErr(t, a.Lock("a").LockInTransaction(t.Context(), distlock.Lease(lifeTime)), distlock.ErrBadOption)
 		plain := a.mustTry("plain")
@@ -282,13 +263,8 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 			t.Error("a refused acquisition holds the lock")
 		}
 		g := a.mustTry("a", distlock.Lease(90*time.Millisecond))
-		again, err := g.Reenter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(again.Renew(t.Context()), again.Release(), g.Renew(t.Context()), g.Release()); err != nil {
-			t.Error(err)
-		}
+		again := assert.Value(g.Reenter())(t)
+		assert.NoErr(t, errors.Join(again.Renew(t.Context()), again.Release(), g.Renew(t.Context()), g.Release()))
 		wantErr(t, again.Renew(t.Context()), distlock.ErrReleased)
 	})
 }
@@ -298,9 +274,7 @@ func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
 		g := a.mustTry("a", distlock.Lease(time.Hour))
-		if err := a.Break(t.Context(), "a", g.Fence(), "test"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, a.Break(t.Context(), "a", g.Fence(), "test"))
 		wantErr(t, g.Renew(t.Context()), distlock.ErrLockLost)
 		wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
 	})
@@ -343,8 +317,7 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 			})
 		}
 		renewals(0, true)
-		_, err := a.try("a", distlock.Lease(lifeTime))
-		wantErr(t, err, distlock.ErrOutcomeUnknown)
+		wantErr(t, assert.Err(a.try("a", distlock.Lease(lifeTime))), distlock.ErrOutcomeUnknown)
 		synctest.Wait()
 		if w.lock("a").Held {
 			t.Error("it is held after the first renewal was lost")
@@ -368,10 +341,7 @@ func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		g, err := p.Lock("a").TryLock(ctx, distlock.Lease(lifeTime))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(p.Lock("a").TryLock(ctx, distlock.Lease(lifeTime)))(t)
 		cancel()
 		time.Sleep(leaseHold)
 		synctest.Wait()

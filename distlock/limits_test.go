@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -302,15 +303,22 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 			go func() { _, err := p.Lock("b").Lock(context.Background()); waited <- err }()
 			synctest.Wait()
 			id := p.Process()
-			if err := p.Close(ended); err != nil {
-				t.Errorf("close: %v", err)
-			}
+			assert.NoErr(t, p.Close(ended), "close")
 			wantErr(t, <-waited, distlock.ErrClosed)
 			if w.lock("a").Held || len(w.lock("b").Waiters) > 0 {
 				t.Error("a lock or a place in a line was not given back")
 			}
 			if w.mem.Document(catalog.PingsCollection, id) != nil {
 				t.Error("the ping document is still there")
+			}
+		})
+	})
+	t.Run("that of a guard, which Close ends", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			all := assert.Value(p.LockAll(t.Context(), []string{"a", "b"}))(t)
+			if err := p.Close(all.Context()); err != nil || w.lock("a").Held || w.lock("b").Held {
+				t.Errorf("close: %v, held %t, %t", err, w.lock("a").Held, w.lock("b").Held)
 			}
 		})
 	})
@@ -413,9 +421,7 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 			go func() { _, err := p.Lock("a").Lock(ctx); ended <- err }()
 		}
 		synctest.Wait()
-		if n := len(w.lock("a").Waiters); n != crowd {
-			t.Fatalf("%d in line, want %d", n, crowd)
-		}
+		assert.MustEqual(t, len(w.lock("a").Waiters), crowd, "%d in line, want %d")
 		start := time.Now()
 		cancel()
 		for range crowd {
@@ -433,9 +439,7 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 		if n := most.Load(); n > 16 || n < 2 {
 			t.Errorf("%d places were given up at a time, want 2 to 16", n)
 		}
-		if late := p.Stats().Late; late != 0 {
-			t.Errorf("%d late releases, want 0: nothing failed", late)
-		}
+		assert.Equal(t, p.Stats().Late, 0, "%d late releases, want %d: nothing failed")
 	})
 }
 
@@ -457,9 +461,7 @@ func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
 					synctest.Wait()
 				}
 				time.Sleep(2 * pingTime)
-				if n := p.store.Count(fault.Release); n != locks {
-					t.Errorf("%d releases for %d locks", n, locks)
-				}
+				assert.Equal(t, p.store.Count(fault.Release), locks, "%d releases for %d locks")
 				if beat := p.Stats(); beat.Late != 0 || beat.Ghosts != 0 {
 					t.Errorf("%d late releases and %d ghosts, want none", beat.Late, beat.Ghosts)
 				}

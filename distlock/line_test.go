@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -78,9 +79,7 @@ func TestLock_WaitersGiveUp_TheLineGoesOn(t *testing.T) {
 		}()
 		wg.Wait()
 		_ = g.Release()
-		if err := <-last; err != nil {
-			t.Errorf("the last of the line: %v", err)
-		}
+		assert.NoErr(t, <-last, "the last of the line")
 	})
 }
 
@@ -103,8 +102,6 @@ func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 		if g == nil {
 			t.Fatal("the reaper never read: the test proves nothing")
 		}
-		if n := p.Stats().Ghosts; n != 0 {
-			t.Errorf("%d ghosts counted", n)
-		}
+		assert.Equal(t, p.Stats().Ghosts, 0, "%d ghosts counted, want %d")
 	})
 }

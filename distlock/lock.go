@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"mongodlm/internal/waitqueue"
 )
 
 // A DistributedLock is one name on which processes exclude each other. Get it from [Manager.Lock].
 // Safe for concurrent use.
 type DistributedLock struct {
-	m    *Manager
-	name string
+	m       *Manager
+	name    string
+	standby bool // see Standby of [leading.Seam]
 }
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It never
@@ -28,7 +31,7 @@ type DistributedLock struct {
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server), one
 // more for the first try that finds the holder silent. A takeover adds three, a foreign holder
-// three reads, and the first acquisition of a name one, which raises the fence.
+// three reads, a name's first acquisition one.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -49,13 +52,12 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // have no other; more wait in order inside their process.
 //
 // What may pass, such as an unreachable server, is logged once and waited out. A malformed
-// document, a missing privilege, or another number of permits that a living process uses ends the
-// waiting.
+// document, a missing privilege or other permits end the waiting.
 //
 // Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, after
 // one to five seconds when the circle goes through others. What the caller holds, up to 1,000
 // locks, its context tells if it is a guard's, or [Holding]. When ctx ends the error matches its
-// cause and the last reason for waiting, such as [ErrHeld].
+// cause and the last reason to wait.
 //
 // Round trips: one to take the lock or a place in the line, two to give up; three and four on the
 // embedded server. Releasing a shared lock or a permit costs two if this process has not entered
@@ -71,8 +73,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	return c.wait(ctx)
 }
 
-// Holder returns who holds the lock, the first of several, or nil when nobody does. The answer may
-// be out of date. Errors and round trips: those of [Inspector.Holder]. MySQL: IS_USED_LOCK.
+// Holder returns who holds the lock, the first of several, or nil. The answer may be old. Errors,
+// round trips: as [Inspector.Holder]. MySQL: IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -94,6 +96,9 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 		return nil, err
 	}
 	o.parent, o.began = ctx, l.m.cfg.Clock.Now().Mono
+	if l.standby {
+		o.manner = waitqueue.Standby
+	}
 	return &call{m: l.m, name: l.name, o: o}, nil
 }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"mongodlm/internal/contend"
 )
 
-// Guards are the guards of locks that were acquired together. Safe for concurrent use.
+// Guards are the guards of locks acquired together. Safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
 // LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does,
@@ -16,8 +18,7 @@ type Guards struct{ guards []*TryGuard }
 // can. [WaitAtMost] bounds the whole. If one fails, the background gives back the others. Two
 // thirds of a [Lease] are left at the end: LockAll renews it while it waits.
 //
-// Errors: those of Lock, of the name that failed; [ErrBadOption] when there is no name or one is
-// given twice; *DeadlockError when the caller holds one.
+// Errors: Lock's, of the name that failed; [ErrBadOption] for no name or one twice.
 func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
 	names = slices.Sorted(slices.Values(names))
 	if err := checkNames(names); err != nil {
@@ -46,7 +47,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	var waits sync.WaitGroup // of those that keep the leases meanwhile
 	defer waits.Wait()
 	defer end()
-	for _, name := range names {
+	for i, name := range names {
 		if o.bounded && o.wait > 0 {
 			left := o.wait - (m.cfg.Clock.Now().Mono - start)
 			if left <= 0 {
@@ -61,6 +62,11 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		}
 		g, err := m.Lock(name).Lock(ctx, opts...)
 		if err != nil {
+			if errors.Is(err, ErrHeld) { // whoever is silent in the way of the others is watched meanwhile
+				for _, other := range names[i+1:] {
+					m.judge.Keep(contend.Scene{Name: other})
+				}
+			}
 			all.giveBack()
 			return nil, err
 		}

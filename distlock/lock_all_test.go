@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -70,10 +71,7 @@ func TestGuards_Release_ServerHangs_TakesTheTimeOfOne(t *testing.T) {
 			for no := range n {
 				names = append(names, fmt.Sprint("lock ", no))
 			}
-			all, err := a.LockAll(context.Background(), names)
-			if err != nil {
-				t.Fatal(err)
-			}
+			all := assert.Value(a.LockAll(context.Background(), names))(t)
 			a.store.Set(hangs)
 			start := time.Now()
 			wantErr(t, all.Release(), distlock.ErrReleaseFailed)

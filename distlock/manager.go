@@ -56,8 +56,8 @@ type settings struct {
 // first acquisition only.
 //
 // Errors, none of which contains a password: *ConfigError; [ErrUnavailable] when the server cannot
-// be reached within ctx and CommandTimeout; *PrivilegeError; a text that says why a server is not
-// supported (MongoDB before 4.4, a bare FerretDB 1.x, database config behind a mongos).
+// be reached within ctx and CommandTimeout; *PrivilegeError; why a server is not supported (before
+// 4.4, FerretDB 1.x, config behind a mongos).
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	var pingerTold pinger.Told
 	var judgeTold contend.Told
 	if m.events != nil {
-		told := &background{m.events, m.Process, func() time.Duration { return m.pinger.Stats().Skew }}
+		told := &background{m.events, m.Process, func() time.Duration { return m.pinger.Stats().Skew }, m.owned.releasedLate}
 		pingerTold, judgeTold = told, told
 	}
 	m.pinger, err = pinger.New(ctx, pinger.Config{
@@ -221,14 +221,13 @@ func (m *Manager) closing() bool {
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has
 // ended already it makes one try, within CommandTimeout. The error lists what may still be held,
-// until it is taken over. Calls under way return when it does. Closing again waits for the first
-// Close and returns nil.
+// until it is taken over. Calls under way return when it does. Closing again waits and returns nil.
 //
 // A lock under which a function runs, of [Manager.Do], of an election, a loop, a schedule or a
 // queue, is released when that has returned: its context ends when Close begins, and pings go on.
 // What still runs when ctx ends is named in the error, and its lock is left to the takeover: give
-// Close as long as it may take. A function that calls Close itself gives its lock up at once. Of any
-// other guard only the caller knows whether the work is over: release it before.
+// Close as long as it may take. A function that calls Close gives its lock up at once. Release any
+// other guard before: only its caller knows whether the work is over.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -245,8 +244,6 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	close(m.closed)
 	defer m.end()
-	ctx, done := m.givingBack(ctx)
-	defer done()
 	if err := m.close(ctx); err != nil {
 		return fmt.Errorf("distlock: close: %w", err)
 	}
@@ -260,6 +257,8 @@ func (m *Manager) close(ctx context.Context) error {
 			h.end(ErrClosed)
 		}
 	}
+	ctx, done := m.givingBack(ctx) // one of a guard has just ended
+	defer done()
 	used, free := inUse(holds)
 	m.releaseAll(ctx, free)
 	running := m.releaseInUse(ctx, used)

@@ -15,6 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -55,9 +56,7 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 			guards = append(guards, p.mustTry(fmt.Sprint(i)))
 		}
 		id := p.Process()
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.Close(t.Context()))
 		for i, g := range guards {
 			wantErr(t, g.Err(), distlock.ErrClosed)
 			wantErr(t, context.Cause(g.Context()), distlock.ErrClosed)
@@ -68,11 +67,8 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 		if w.mem.Document(catalog.PingsCollection, id) != nil {
 			t.Error("the ping document is still there")
 		}
-		_, err := p.try("x")
-		wantErr(t, err, distlock.ErrClosed)
-		if err := p.Close(t.Context()); err != nil {
-			t.Errorf("second close: %v", err)
-		}
+		wantErr(t, assert.Err(p.try("x")), distlock.ErrClosed)
+		assert.NoErr(t, p.Close(t.Context()), "second close")
 		wantErr(t, guards[0].Release(), distlock.ErrClosed) // it may have been at work
 	})
 }
@@ -92,9 +88,7 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 		result := make(chan error, 1)
 		go func() { _, err := p.try("a"); result <- err }()
 		synctest.Wait()
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, p.Close(t.Context()))
 		if w.lock("a").Held {
 			t.Error("still held when Close returned")
 		}
@@ -133,16 +127,11 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		before := b.store.Total()
 		go func() { time.Sleep(10 * time.Minute); _ = g.Release() }()
 		start := time.Now()
-		got, err := b.Lock("a").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := assert.Value(b.Lock("a").Lock(t.Context()))(t)
 		if took := time.Since(start); took != 10*time.Minute {
 			t.Errorf("waited %v, want the ten minutes of the holder and no poll", took)
 		}
-		if n := b.store.Count(fault.Enter); n != 1 {
-			t.Errorf("%d commands to enter the line, want 1", n)
-		}
+		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the line, want %d")
 		// Ping, reaper, hello and the look: four an interval, of at least 27 s.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
@@ -160,9 +149,7 @@ func TestLock_HolderDies_TakesOver(t *testing.T) {
 		a.mustTry("a")
 		died := time.Now()
 		a.kill()
-		if _, err := b.Lock("a").Lock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(b.Lock("a").Lock(t.Context()))(t)
 		if took := time.Since(died); took > takeoverTime+6*time.Second {
 			t.Errorf("took %v, want at most the takeover time and one poll", took)
 		}
@@ -270,12 +257,8 @@ func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
 		p, other := w.start(nil), w.start(nil)
 		p.mustTry("a", distlock.Why("x"))
 		_ = p.mustTry("b").Release()
-		if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "bad"}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: 7}, {Key: "state", Value: 0}}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "bad"}}))
+		assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: 7}, {Key: "state", Value: 0}}))
 		time.Sleep(5 * time.Second)
 		var names []string
 		bad := 0

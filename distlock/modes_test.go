@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -26,9 +27,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 		writer := c.queue("a")
 		third, fourth := a.queue("a", distlock.Shared()), b.queue("a", distlock.Shared())
 		for _, g := range []*distlock.TryGuard{first, second} {
-			if err := g.Verify(t.Context()); err != nil {
-				t.Errorf("Check of a reader: %v", err)
-			}
+			assert.NoErr(t, g.Verify(t.Context()), "Check of a reader")
 			w.wantWaiting(writer)
 			w.release(g)
 		}
@@ -62,9 +61,7 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 			t.Errorf("held by %d, first %s; want the living reader alone", len(l.Holders()), l.Process)
 		}
 		wantErr(t, lost.Err(), distlock.ErrLockLost)
-		if err := lives.Err(); err != nil {
-			t.Errorf("the living reader: %v", err)
-		}
+		assert.NoErr(t, lives.Err(), "the living reader")
 		w.wantWaiting(writer)
 		w.release(lives)
 		w.release(w.wantTurn(writer))
@@ -149,9 +146,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 		}
 		before := a.store.Total()
 		inner, err := outer.Reenter()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if a.store.Total() != before || inner.Fence() != outer.Fence() {
 			t.Error("entering again asked the server, or has another fence")
 		}
@@ -164,13 +159,9 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 		_, err = b.try("a")
 		wantErr(t, err, distlock.ErrHeld)
 		again, err := outer.Reenter()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		w.release(outer) // the other way round
-		if err := again.Err(); err != nil {
-			t.Errorf("the inner guard after the release of the outer: %v", err)
-		}
+		assert.NoErr(t, again.Err(), "the inner guard after the release of the outer")
 		_, err = outer.Reenter()
 		wantErr(t, err, distlock.ErrReleased)
 		w.release(again)
@@ -195,17 +186,12 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 			w.release(b.mustTry(name))
 		}
 		w.release(blocks)
-		all, err := a.LockAll(t.Context(), []string{"z", "m", "a"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := assert.Value(a.LockAll(t.Context(), []string{"z", "m", "a"}))(t)
 		var names []string
 		for _, g := range all.All() {
 			names = append(names, g.Name())
 		}
-		if !slices.Equal(names, []string{"a", "m", "z"}) {
-			t.Errorf("guards of %v", names)
-		}
+		assert.Slices(t, names, []string{"a", "m", "z"}, "guards of %v, want %v")
 		if err := all.Release(); err != nil || all.Err() == nil || all.Context().Err() == nil {
 			t.Errorf("Release: %v", err)
 		}
@@ -253,14 +239,9 @@ func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		all, err := a.LockAll(t.Context(), []string{"a", "b"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := assert.Value(a.LockAll(t.Context(), []string{"a", "b"}))(t)
 		g := all.All()[0]
-		if err := b.Break(t.Context(), "a", g.Fence(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.Break(t.Context(), "a", g.Fence(), "stuck"))
 		time.Sleep(2 * pingTime)
 		wantErr(t, context.Cause(all.Context()), distlock.ErrLockLost)
 		wantErr(t, all.Err(), distlock.ErrLockLost)
@@ -282,9 +263,7 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 		time.Sleep(time.Second)
 		var rows []distlock.LockInfo
 		for info, err := range b.Inspector().Locks(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			rows = append(rows, info)
 		}
 		if len(rows) != 3 || rows[0].Mode != "shared" || rows[0].Fence != first.Fence() ||
@@ -294,9 +273,7 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 		}
 		var waiters []distlock.LockInfo
 		for info, err := range a.Inspector().Waiters(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			waiters = append(waiters, info)
 		}
 		if len(waiters) != 2 || waiters[0].Place != 1 || waiters[0].Why != "write" ||
@@ -306,14 +283,10 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 			t.Errorf("waiters %+v", waiters)
 		}
 		for _, row := range rows[:2] {
-			if err := c.Break(t.Context(), row.Name, row.Fence, "test"); err != nil {
-				t.Errorf("Break: %v", err)
-			}
+			assert.NoErr(t, c.Break(t.Context(), row.Name, row.Fence, "test"), "Break")
 		}
 		g := w.wantTurn(writer)
-		if g.TakeoverEvidence() != "broken: test" {
-			t.Errorf("evidence %q", g.TakeoverEvidence())
-		}
+		assert.Equal(t, g.TakeoverEvidence(), "broken: test", "evidence %q, want %q")
 		wantErr(t, c.Break(t.Context(), "$a.b", first.Fence(), "again"), distlock.ErrFenceMismatch)
 		w.release(g)
 		w.release(w.wantTurn(second))

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/internal/metrics"
 	"mongodlm/pinger"
 )
 
@@ -61,6 +62,26 @@ func (all observers) Observe(e Event) {
 	}
 }
 
+// Sampled is told by those who run functions under locks, see package metrics.
+func (all observers) Sampled(samples ...metrics.Sample) {
+	for _, o := range all {
+		metrics.Of(o).Sampled(samples...)
+	}
+}
+
+// Asks is given what is asked when somebody reads the metrics.
+func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
+	var stops []func()
+	for _, o := range all {
+		stops = append(stops, metrics.Of(o).Asks(ask))
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
 // An EventKind says what happened.
 type EventKind int
 
@@ -72,8 +93,7 @@ const (
 	EventRefused                        // a try ended without the lock; Waited, Err
 	EventGaveUp                         // a call that waits ended without it; Waited, Err
 	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
-	// EventReleasedLate: the background took a session out of its lock, or found it out: of a failed
-	// release, an acquisition of unknown outcome, or a dropped guard.
+	// EventReleasedLate: by the background, after a failed release, an unknown outcome or a drop.
 	EventReleasedLate
 	EventLost    // Held, Err; EventReleased follows when the caller releases it
 	EventDropped // the garbage collector found a guard that was never released; Held
@@ -122,10 +142,8 @@ type Event struct {
 	Late     time.Duration // by how much the heartbeat was late
 	Skew     time.Duration // of a ping: by how much the server's clock was ahead of At
 	Previous string        // the process id of who was overtaken, broken, evicted or condemned
-	// Rule is what a takeover was decided by: "watch", "witnesses" or "condemned", "lease" for the
-	// holder's lease, "silent" for a waiter that was passed over.
-	Rule     string
-	Evidence string // the figures that it was decided on, in words
+	Rule     string        // "watch", "witnesses", "condemned", "lease"; "silent" of an evicted waiter
+	Evidence string        // the figures that it was decided on, in words
 	Err      error
 }
 

@@ -19,6 +19,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/fault"
 )
@@ -176,10 +177,7 @@ func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.
 			_, err = catalogtest.On(w.mem).Evict(ctx, dead, "rule watch: it is dead")
 			return errors.Join(catalog.ErrUnknownOutcome, err)
 		})
-		mine, err := p.Lock("a").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
 		e := wantEvents(t, d, "taken over")[0]
 		if e.Rule != "watch" || e.Evidence != "rule watch: it is dead" || mine.TakeoverEvidence() != e.Evidence ||
 			e.Fence != w.lock("a").Fence {
@@ -196,9 +194,7 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 		p, d := w.observed(nil)
 		g := p.mustTry("b")
 		d.take()
-		if _, err := p.LockAll(g.Context(), []string{"a", "b"}); !errors.Is(err, distlock.ErrDeadlock) {
-			t.Fatal(err)
-		}
+		assert.MustBe(t, assert.Err(p.LockAll(g.Context(), []string{"a", "b"})), distlock.ErrDeadlock)
 		if e := wantEvents(t, d, "gave up deadlock")[0]; e.Name != "b" {
 			t.Errorf("%+v", e)
 		}

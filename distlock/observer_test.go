@@ -17,6 +17,7 @@ import (
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -80,9 +81,7 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 			t.Errorf("acquired: %+v", e)
 		}
 		time.Sleep(time.Minute)
-		if err := g.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.Release())
 		if e := wantEvents(t, d, "released")[0]; e.Held != time.Minute || e.Session != g.Session() || e.Err != nil {
 			t.Errorf("released: %+v", e)
 		}
@@ -96,9 +95,7 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 		holder, next := w.start(nil), &diary{}
 		p := w.start(func(cfg *distlock.Config) { cfg.Observer = next })
 		g := holder.mustTry("a")
-		if _, err := p.try("a"); !errors.Is(err, distlock.ErrHeld) {
-			t.Fatal(err)
-		}
+		assert.MustBe(t, assert.Err(p.try("a")), distlock.ErrHeld)
 		wantEvents(t, next, "refused held")
 		if _, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(time.Minute)); !errors.Is(err, distlock.ErrHeld) {
 			t.Fatal(err)
@@ -113,10 +110,7 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 		}
 		wantEvents(t, next, "gave up canceled")
 		time.AfterFunc(10*time.Second, func() { _ = g.Release() })
-		mine, err := p.Lock("a").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
 		if e := wantEvents(t, next, "granted")[0]; e.Waited < 10*time.Second || e.Fence != mine.Fence() {
 			t.Errorf("granted: %+v", e)
 		}
@@ -173,10 +167,7 @@ func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 		g := old.mustTry("a")
 		process := old.Process()
 		old.kill()
-		mine, err := p.Lock("a").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
 		synctest.Wait() // the grant may be told before the eviction that brought it about
 		events := d.take()
 		slices.SortFunc(events, func(a, b distlock.Event) int { return cmp.Compare(a.Kind, b.Kind) })
@@ -187,7 +178,7 @@ func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 		if e := events[1]; e.Previous != process || e.Fence != g.Fence() || e.Rule == "" {
 			t.Errorf("evicted: %+v", e)
 		}
-		if e := events[0]; e.Rule != events[1].Rule || e.Waited < holdTime/12 {
+		if e := events[0]; e.Rule != events[1].Rule || e.Waited < holdTime/12 || e.Previous != process {
 			t.Errorf("taken over: %+v", e)
 		}
 		_ = mine.Release()
@@ -205,9 +196,7 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 		wantEvents(t, d, "released lease")
 
 		g = p.mustTry("b", distlock.Shared())
-		if err := p.Break(t.Context(), "b", g.Fence(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.Break(t.Context(), "b", g.Fence(), "stuck"))
 		time.Sleep(2 * pingTime)
 		events := wantEvents(t, d, "acquired", "broken", "lost taken")
 		if e := events[1]; e.Why != "stuck" || e.Previous != p.Process() || e.Fence != g.Fence() ||
@@ -221,7 +210,7 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 // others.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var log safeBuffer
+		var log assert.Log
 		d := &diary{}
 		bad := observerFunc(func(distlock.Event) { panic(errors.New("no\nmetrics")) })
 		p := w.start(func(cfg *distlock.Config) {
@@ -229,20 +218,14 @@ func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 			cfg.Logger = zerolog.New(&log).Level(zerolog.ErrorLevel)
 		})
 		for range 3 {
-			if err := p.mustTry("a").Release(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, p.mustTry("a").Release())
 		}
 		time.Sleep(10 * pingTime)
-		if err := p.Err(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, p.Err())
 		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "an observer panicked") {
 			t.Errorf("the log has %d lines: %s", n, log.String())
 		}
-		if n := len(d.take()); n != 6 {
-			t.Errorf("the other observer was told of %d events, want 6", n)
-		}
+		assert.Equal(t, len(d.take()), 6, "the other observer was told of %d events, want %d")
 	})
 }
 
@@ -271,10 +254,7 @@ func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 		o := &traced{}
 		p := w.start(func(cfg *distlock.Config) { cfg.Observer = o })
 		ctx := context.WithValue(t.Context(), mark{}, "mine")
-		g, err := p.Lock("a").TryLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(p.Lock("a").TryLock(ctx))(t)
 		if _, err := p.Lock("a").TryLock(ctx); err == nil {
 			t.Fatal("two have the lock")
 		}
@@ -290,22 +270,19 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	m, err := distlock.New(context.Background(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}), Host: "host", Observer: o,
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.Must(tb, err)
 	return func() {
 		g, err := m.Lock("a").TryLock(context.Background())
 		if err == nil {
 			err = g.Release()
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		assert.Must(tb, err)
 	}, func() { _ = m.Close(context.Background()) }
 }
 
 // Nobody observes, or somebody does who keeps nothing: an acquisition and its release allocate the
-// same, for an event is a value. It runs alone, as every allocation of the program counts.
+// same, for an event is a value. It runs alone, as every allocation of the program counts; a ping that
+// is due meanwhile, which real time brings, counts in one of three rounds.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")
@@ -314,12 +291,10 @@ func TestObserver_AllocatesNothing(t *testing.T) {
 	count := func(o distlock.Observer) float64 {
 		run, end := acquireRelease(t, o)
 		defer end()
-		return testing.AllocsPerRun(200, run)
+		return min(testing.AllocsPerRun(70, run), testing.AllocsPerRun(70, run), testing.AllocsPerRun(70, run))
 	}
 	none, some := count(nil), count(observerFunc(func(distlock.Event) {}))
-	if none != some {
-		t.Errorf("%v allocations without an observer, %v with one", none, some)
-	}
+	assert.Equal(t, none, some, "%v allocations without an observer, %v with one")
 }
 
 // BenchmarkTryLockRelease is an acquisition and its release on the store in memory.

@@ -12,15 +12,13 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
 // Tries to break: what no way can understand every way refuses by name, before anything is taken.
 func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
-	zero, err := bson.ParseDecimal128("0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	zero := assert.Value(bson.ParseDecimal128("0"))(t)
 	waiter := bson.D{
 		{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "p"},
 		{Key: "mode", Value: "permit"},
@@ -42,9 +40,7 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 				if c.field.Key != "state" {
 					doc = append(doc, bson.E{Key: "state", Value: int32(0)})
 				}
-				if err := w.mem.Put(catalog.LocksCollection, append(doc, c.field)); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, w.mem.Put(catalog.LocksCollection, append(doc, c.field)))
 				before := w.doc("a").String()
 				lock := p.Lock("a")
 				for way, try := range map[string]func() (*distlock.TryGuard, error){
@@ -84,9 +80,7 @@ func TestTryLock_FreeWithSharersLeftInIt_IsTaken(t *testing.T) {
 			{Key: "_id", Value: "a"}, {Key: "state", Value: int32(0)}, {Key: "mode", Value: "shared"},
 			{Key: "sharers", Value: bson.A{sharer}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		w.release(p.mustTry("a"))
 		w.release(p.mustTry("a"))
 	})
@@ -111,9 +105,7 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 			{Key: "ts", Value: first[0].Value}, {Key: "mode", Value: "shared"},
 			{Key: "sharers", Value: sharers},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		last := p.mustTry("a", distlock.Shared())
 		_, err = p.try("a", distlock.Shared())
 		if full := held(t, err); !strings.Contains(full.Error(), fmt.Sprint(catalog.MaxHolders, " hold it")) {
@@ -121,9 +113,7 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 		}
 		next := p.queue("a", distlock.Shared())
 		w.wantWaiting(next)
-		if n := len(w.lock("a").Sharers); n != catalog.MaxHolders {
-			t.Fatalf("%d hold it, want %d", n, catalog.MaxHolders)
-		}
+		assert.MustEqual(t, len(w.lock("a").Sharers), catalog.MaxHolders, "%d hold it, want %d")
 		w.release(last)
 		w.release(w.wantTurn(next))
 	})
@@ -158,28 +148,20 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 						leaves, stays = stays, leaves
 					}
 					var doc bson.D
-					if err := bson.Unmarshal(w.doc("a"), &doc); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, bson.Unmarshal(w.doc("a"), &doc))
 					for i := range doc {
 						if doc[i].Key == damage.Key {
 							doc[i].Value = damage.Value
 						}
 					}
-					if err := w.mem.Put(catalog.LocksCollection, doc); err != nil {
-						t.Fatal(err)
-					}
-					if err := leaves.Release(); err != nil {
-						t.Errorf("release: %v", err)
-					}
+					assert.Must(t, w.mem.Put(catalog.LocksCollection, doc))
+					assert.NoErr(t, leaves.Release(), "release")
 					for _, how := range []distlock.Option{distlock.Shared(), distlock.Label("alone")} {
 						if g, err := third.try("a", how); err == nil {
 							t.Errorf("fence %d acquired beside fence %d, which is trusted: %v", g.Fence(), stays.Fence(), stays.Err())
 						}
 					}
-					if err := stays.Release(); err != nil {
-						t.Errorf("release of the last: %v", err)
-					}
+					assert.NoErr(t, stays.Release(), "release of the last")
 					if state := w.doc("a").Lookup("state"); state.AsInt64() != 0 {
 						t.Errorf("nobody holds it, and its state is %v", state)
 					}
@@ -196,9 +178,7 @@ func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T)
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: "held"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if err := apply(); call.Op != fault.Acquire && call.Op != fault.Enter {
 				return err
@@ -217,8 +197,6 @@ func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T)
 			t.Errorf("%d releases in ten intervals, %d left", more, p.Stats().Unreleased)
 		}
 		p.store.Set(nil)
-		if err := p.Close(t.Context()); err != nil {
-			t.Errorf("close: %v", err)
-		}
+		assert.NoErr(t, p.Close(t.Context()), "close")
 	})
 }

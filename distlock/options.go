@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/waitqueue"
 )
 
 // Limits of what a caller may pass.
@@ -30,10 +32,12 @@ type acquireOptions struct {
 	limit   int32
 	limits  int // as asked for, to be checked
 	holding []*TryGuard
-	says    bool // the caller says what it holds
+	says    bool            // the caller says what it holds
+	outer   []bson.ObjectID // held by others until the caller has ended, see HoldingSessions
 	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
+	manner  waitqueue.Manner
 }
 
 type optionFunc func(*acquireOptions)
@@ -50,8 +54,8 @@ func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.
 
 // WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take to
 // acquire, commands under way included; without it only their context does, which also bounds the
-// guard. Zero means one try. The error is the last reason for waiting, such as [ErrHeld],
-// [ErrOutcomeUnknown] or [ErrUnavailable]. TryLock ignores it.
+// guard. Zero means one try. The error is the last reason to wait, as [ErrHeld]. TryLock ignores
+// it.
 //
 // A loop of short waits costs what a long wait does, and has its turn: the place in line is kept
 // for 10 ms for the next call of the process with the same arguments, unless the caller holds other
@@ -82,6 +86,14 @@ func Holding(guards ...*TryGuard) Option {
 	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
 }
 
+// HoldingSessions says which lock sessions other processes hold until the caller of
+// [DistributedLock.Lock] has ended, for the search for deadlocks, beside its own guards: a program
+// that is started under a lock is told [TryGuard.Session] of it, as by "distlock run". One that
+// holds nothing counts for nothing. Who names what it does not hold up is the one that gives up.
+func HoldingSessions(sessions ...bson.ObjectID) Option {
+	return optionFunc(func(o *acquireOptions) { o.outer = sessions })
+}
+
 func newAcquireOptions(opts []Option) (acquireOptions, error) {
 	o := acquireOptions{label: "go"}
 	for _, opt := range opts {
@@ -90,10 +102,10 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 		}
 		opt.apply(&o)
 	}
-	if problem := badText(o.why, maxWhy); problem != "" {
+	if problem := catalog.BadText(o.why, maxWhy); problem != "" {
 		return o, fmt.Errorf("%w: Why %s", ErrBadOption, problem)
 	}
-	if problem := badText(o.label, maxLabel); problem != "" {
+	if problem := catalog.BadText(o.label, maxLabel); problem != "" {
 		return o, fmt.Errorf("%w: Label %s", ErrBadOption, problem)
 	}
 	if strings.Contains(o.label, ":") {
@@ -123,23 +135,11 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 	return o, nil
 }
 
-func badText(s string, limit int) string {
-	switch {
-	case len(s) > limit:
-		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), limit)
-	case !utf8.ValidString(s):
-		return "is not valid UTF-8"
-	case strings.ContainsRune(s, 0):
-		return "contains a NUL byte"
-	}
-	return ""
-}
-
 func checkName(name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: it is empty; give the lock a name", ErrBadName)
 	}
-	if problem := badText(name, maxName); problem != "" {
+	if problem := catalog.BadText(name, maxName); problem != "" {
 		return fmt.Errorf("%w: it %s", ErrBadName, problem)
 	}
 	return nil

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // breaking takes a lock away from its first holder, who learns of it with its next ping.
 func (w *world) breaking(p *proc, name string) {
 	w.t.Helper()
-	if err := p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))
 	time.Sleep(2 * pingTime)
 }
 
@@ -25,28 +24,17 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		lost, late, open := a.mustTry("lost"), a.mustTry("late"), a.mustTry("open")
-		inner, err := open.Reenter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		done, err := open.Reenter()
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := assert.Value(open.Reenter())(t)
+		done := assert.Value(open.Reenter())(t)
 		orderly := a.mustTry("orderly")
-		all, err := a.LockAll(t.Context(), []string{"x", "y"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := assert.Value(a.LockAll(t.Context(), []string{"x", "y"}))(t)
 		w.release(done)
 		w.release(orderly)
 		for _, g := range []*distlock.TryGuard{lost, late, all.All()[0]} {
 			w.breaking(b, g.Name())
 		}
 		wantErr(t, lost.Release(), distlock.ErrLockLost)
-		if err := a.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, a.Close(t.Context()))
 		b.mustTry("open")
 		for range 2 {
 			wantErr(t, lost.Release(), distlock.ErrLockLost)
@@ -57,9 +45,7 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 			wantErr(t, err, distlock.ErrLockLost)
 			wantErr(t, err, distlock.ErrClosed)
 			for _, g := range []*distlock.TryGuard{done, orderly} {
-				if err := g.Release(); err != nil {
-					t.Errorf("released before, and again: %v", err)
-				}
+				assert.NoErr(t, g.Release(), "released before, and again")
 			}
 		}
 	})
@@ -101,12 +87,8 @@ func TestRelease_WorkHadEndedBeforeClose_SaysClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		before, after := p.mustTry("before"), p.mustTry("after")
-		if err := before.Release(); err != nil {
-			t.Errorf("released before Close: %v", err)
-		}
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoErr(t, before.Release(), "released before Close")
+		assert.Must(t, p.Close(t.Context()))
 		err := after.Release()
 		wantErr(t, err, distlock.ErrClosed)
 		if errors.Is(err, distlock.ErrLockLost) {

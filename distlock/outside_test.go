@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -206,8 +207,7 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 		}
 		time.Sleep(takeoverTime) // the dead one is taken out, the living one still counts
 		for range 2 {
-			_, err := b.try("a", distlock.Permits(5))
-			wantErr(t, err, distlock.ErrPermitMismatch)
+			wantErr(t, assert.Err(b.try("a", distlock.Permits(5))), distlock.ErrPermitMismatch)
 		}
 		w.release(holds)
 	})
@@ -277,9 +277,7 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 				mu.Lock()
 				spans = append(spans, span{from, time.Now()})
 				mu.Unlock()
-				if err := g.Release(); err != nil {
-					w.t.Errorf("Release: %v", err)
-				}
+				assert.NoErr(w.t, g.Release(), "Release")
 			})
 		}
 	}

@@ -23,15 +23,17 @@ type ownedSessions struct {
 	mu       sync.Mutex             // guards the fields below
 	attempts map[bson.ObjectID]bool // entered before the command is sent
 	holds    map[bson.ObjectID]*holding
-	breaks   []lockBreak            // while attempts were under way
-	ended    map[bson.ObjectID]bool // since Sweep: the store's answer may still show them; nil outside of a sweep
-	dropped  []*holding             // their guards were dropped without Release
-	idle     chan struct{}          // closed when attempts is empty; nil when nobody waits for that
+	breaks   []lockBreak             // while attempts were under way
+	ended    map[bson.ObjectID]bool  // since Sweep: the store's answer may still show them; nil outside of a sweep
+	dropped  []*holding              // their guards were dropped without Release
+	late     map[bson.ObjectID]int64 // the fences of what the background has to release
+	idle     chan struct{}           // closed when attempts is empty; nil when nobody waits for that
 }
 
 func newOwned(m *Manager) *ownedSessions {
 	return &ownedSessions{
 		m: m, attempts: map[bson.ObjectID]bool{}, holds: map[bson.ObjectID]*holding{},
+		late: map[bson.ObjectID]int64{},
 	}
 }
 
@@ -76,6 +78,29 @@ func (t *ownedSessions) remove(h *holding) {
 	if t.ended != nil {
 		t.ended[h.session.TS] = true
 	}
+}
+
+// mostLate bounds how many fences are kept for the events of late releases.
+const mostLate = 10_000
+
+// releasesLate notes that the background has to release what a guard held.
+func (t *ownedSessions) releasesLate(h *holding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.late) >= mostLate {
+		clear(t.late)
+	}
+	t.late[h.session.TS] = h.fence
+}
+
+// releasedLate returns the fence of a guard that the background has released; 0 where there was no
+// guard: a session that only waited, or that nobody knew to hold.
+func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fence := t.late[ts]
+	delete(t.late, ts)
+	return fence
 }
 
 // count returns how many guards there are that were not released.
@@ -196,7 +221,7 @@ func (t *ownedSessions) Sweep() {
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
 		h.tellLoss()
 		h.tell(EventDropped, 0, nil)
-		t.m.pinger.ReleaseLater(h.session, h.term)
+		h.releaseLater()
 		t.remove(h)
 	}
 }

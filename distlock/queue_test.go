@@ -7,15 +7,13 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
@@ -76,9 +74,7 @@ func (w *world) wantWaiting(done <-chan turn) {
 
 func (w *world) release(g *distlock.TryGuard) {
 	w.t.Helper()
-	if err := g.Release(); err != nil {
-		w.t.Fatalf("Release: %v", err)
-	}
+	assert.Must(w.t, g.Release(), "Release")
 	synctest.Wait()
 }
 
@@ -194,192 +190,6 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	}
 }
 
-// A grant is not lost when the stream of notices dies with it or never tells: the question after
-// the stream broke, or the look of the next interval, finds it.
-func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
-	for name, next := range map[string]func(ctx context.Context, apply func() error) error{
-		"the stream dies with the notice": func(_ context.Context, apply func() error) error {
-			return errors.Join(errors.New("the stream died"), apply())
-		},
-		"the stream is silent": func(ctx context.Context, _ func() error) error {
-			<-ctx.Done()
-			return ctx.Err()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.start(nil), w.start(nil)
-				b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-					if call.Op == fault.Notice {
-						return next(ctx, apply)
-					}
-					return apply()
-				})
-				g := a.mustTry("a")
-				done := b.queue("a")
-				time.Sleep(10 * time.Second)
-				start := time.Now()
-				w.release(g)
-				g = w.wantTurn(done)
-				if took := time.Since(start); took > pingTime+pingTime/10+time.Second {
-					t.Errorf("the grant was found after %v, want one interval", took)
-				}
-				w.release(g)
-			})
-		})
-	}
-}
-
-// A waiter that dies in the line is taken out by the takeover rule, and never earlier; those who
-// live keep their places.
-func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		lost := dead.queue("a")
-		second, third := b.queue("a"), c.queue("a")
-		time.Sleep(time.Minute)
-		dead.kill()
-		died := time.Now()
-		w.release(g) // granted to the dead one
-		if l := w.lock("a"); l.Process != dead.Process() {
-			t.Fatalf("held by %q, want the first in line", l.Process)
-		}
-		g = w.wantTurn(second)
-		took := time.Since(died)
-		if took < takeoverTime-pingTime-time.Second || took > takeoverTime+2*pingTime {
-			t.Errorf("the dead one was evicted after %v, want the takeover time", took)
-		}
-		if g.TakeoverEvidence() == "" {
-			t.Error("the guard knows no evidence of the eviction")
-		}
-		w.wantWaiting(third)
-		w.release(g)
-		w.release(w.wantTurn(third))
-		_ = dead.Close(context.Background())
-		<-lost
-	})
-}
-
-// A dead waiter in the middle is taken out while the holder lives on, when it has missed two pings.
-func TestLock_WaiterInTheMiddleDies_PassedOverWhileHolderLives(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		lost, last := dead.queue("a"), c.queue("a")
-		dead.kill()
-		time.Sleep(pingTime)
-		if n := len(w.lock("a").Waiters); n != 2 {
-			t.Fatalf("%d wait, want both: nobody has missed two pings", n)
-		}
-		time.Sleep(3 * pingTime)
-		if l := w.lock("a"); len(l.Waiters) != 1 || l.Process != a.Process() {
-			t.Errorf("%d wait, %s holds it; want one and the living holder", len(l.Waiters), l.Process)
-		}
-		w.release(g)
-		w.release(w.wantTurn(last))
-		_ = dead.Close(context.Background())
-		<-lost
-	})
-}
-
-// The context ends in the instant of the grant: either the guard is handed out, or the next in line
-// has the lock at once.
-func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		for i := range 50 {
-			name := fmt.Sprint(i)
-			g := a.mustTry(name)
-			ctx, cancel := context.WithCancel(context.Background())
-			first, second := b.queueCtx(ctx, name), c.queue(name)
-			go cancel()
-			w.release(g)
-			if got := <-first; got.err == nil {
-				w.release(got.guard)
-			} else {
-				wantErr(t, got.err, context.Canceled)
-			}
-			start := time.Now()
-			w.release(w.wantTurn(second))
-			if took := time.Since(start); took > pingTime+5*time.Second {
-				t.Fatalf("round %d: the next in line waited %v", i, took)
-			}
-		}
-	})
-}
-
-// The release was applied and its reply is lost: the next in line has the lock all the same, and
-// the second try takes nothing from it.
-func TestLock_ReleaseReplyLost_GrantedOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		first, second := b.queue("a"), c.queue("a")
-		lost := false
-		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			err := apply()
-			if call.Op == fault.Release && !lost {
-				lost = true
-				return fault.Lost(call.Op)
-			}
-			return err
-		})
-		if err := g.Release(); err != nil || !lost {
-			t.Errorf("Release: %v, reply lost %v", err, lost)
-		}
-		g = w.wantTurn(first)
-		w.wantWaiting(second)
-		w.release(g)
-		w.release(w.wantTurn(second))
-	})
-}
-
-// The reply of entering is lost: the same session enters again and stands there once.
-func TestLock_EnterReplyLost_StandsOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		var sent atomic.Int32
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			err := apply()
-			if call.Op == fault.Enter && sent.Add(1) <= 3 {
-				return fault.Lost(call.Op)
-			}
-			return err
-		})
-		done := b.queue("a")
-		time.Sleep(20 * time.Second)
-		if n := len(w.lock("a").Waiters); n != 1 || sent.Load() < 3 {
-			t.Fatalf("%d wait after %d tries of which three had no reply, want one", n, sent.Load())
-		}
-		w.release(g)
-		w.release(w.wantTurn(done))
-	})
-}
-
-// A waiter that gives up although the server is away leaves nothing behind that blocks others for
-// longer than an interval.
-func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		gives, next := b.queue("a", distlock.WaitAtMost(time.Minute)), c.queue("a")
-		time.Sleep(30 * time.Second)
-		b.kill()
-		got := <-gives
-		wantErr(t, got.err, distlock.ErrHeld)
-		time.Sleep(time.Minute)
-		b.store.Set(nil) // the server is back
-		time.Sleep(2 * pingTime)
-		if n := len(w.lock("a").Waiters); n != 1 {
-			t.Errorf("%d wait, want only the one that did not give up", n)
-		}
-		w.release(g)
-		w.release(w.wantTurn(next))
-	})
-}
-
 // A TryLock does not overtake those who wait.
 func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -397,59 +207,10 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		g := a.mustTry("b")
 		done := b.queue("b")
 		w.freeByHand("b")
-		if _, err := c.try("b"); !errors.Is(err, distlock.ErrHeld) {
-			t.Errorf("TryLock of a free lock with a line: %v", err)
-		}
+		assert.Is(t, assert.Err(c.try("b")), distlock.ErrHeld)
 		got := w.wantTurn(done) // granted by the one that was refused
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		w.release(got)
-	})
-}
-
-// freeByHand writes state 0 and leaves the rest, as MongoDB's own lock manager does.
-func (w *world) freeByHand(name string) {
-	w.t.Helper()
-	var doc bson.D
-	if err := bson.Unmarshal(w.doc(name), &doc); err != nil {
-		w.t.Fatal(err)
-	}
-	for i := range doc {
-		if doc[i].Key == "state" {
-			doc[i].Value = int32(0)
-		}
-	}
-	if err := w.mem.Put(catalog.LocksCollection, doc); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// Somebody who knows nothing of lines frees the lock or removes its document: the waiters find it
-// within an interval.
-func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		for _, notices := range []bool{true, false} {
-			a, b := w.start(nil), w.start(nil)
-			if !notices {
-				b.withoutNotices()
-			}
-			for name, hand := range map[string]func(string){
-				"freed": w.freeByHand,
-				"removed": func(name string) {
-					w.mem.Remove(catalog.LocksCollection, name)
-				},
-			} {
-				a.mustTry(name)
-				done := b.queue(name)
-				time.Sleep(5 * time.Second)
-				hand(name)
-				start := time.Now()
-				w.release(w.wantTurn(done))
-				if took := time.Since(start); took > pingTime+pingTime/10+6*time.Second {
-					t.Errorf("notices %v, %s: found after %v", notices, name, took)
-				}
-			}
-			_ = a.Close(context.Background())
-		}
 	})
 }
 
@@ -504,37 +265,11 @@ func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
 				t.Errorf("the order inside a process was %v", order)
 			}
 		}
-		if len(got) != here+there {
-			t.Errorf("%d had their turn, want %d", len(got), here+there)
-		}
+		assert.Equal(t, len(got), here+there, "%d had their turn, want %d")
 		for i, o := range got[:crowded] {
 			if o.of != b || o.no != i {
 				t.Fatalf("turn %d was had by number %d", i, o.no)
 			}
 		}
-	})
-}
-
-// A process that lost its heartbeat while it waited does not use a grant of that time: it goes to
-// the end of the line.
-func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		done := b.queue("a")
-		b.kill()
-		time.Sleep(holdTime + time.Minute)
-		w.release(g) // granted to a process that trusts nothing any more
-		w.wantWaiting(done)
-		b.store.Set(nil)
-		start := time.Now()
-		g = w.wantTurn(done)
-		if took := time.Since(start); took > 2*pingTime {
-			t.Errorf("it had the lock %v after the server came back", took)
-		}
-		if err := g.Err(); err != nil {
-			t.Errorf("the guard is over already: %v", err)
-		}
-		w.release(g)
 	})
 }

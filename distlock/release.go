@@ -24,9 +24,8 @@ import (
 // Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
 // lost before, whether or not the document could be freed; the background frees it after an
 // acknowledged ping, unless a twin may have the lock. An error that matches [ErrClosed] when Close
-// freed the lock before. A *ReleaseError when every try failed. Releasing again waits for the first
-// release and returns the same. A nil guard returns nil, so Release may be deferred before the
-// error is looked at.
+// freed the lock before. A *ReleaseError when every try failed. Releasing again waits and returns
+// the same. A nil guard returns nil, so Release may be deferred before the error is looked at.
 func (g *TryGuard) Release() error {
 	if g == nil {
 		return nil
@@ -53,8 +52,8 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 func (h *holding) broken() error {
 	err := h.err()
 	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
-		return fmt.Errorf("distlock: release %s: %w before the guard was released",
-			quoted(h.session.Name), ErrClosed)
+		return failedTo("release", h.session.Name,
+			fmt.Errorf("%w before the guard was released", ErrClosed))
 	}
 	return err
 }
@@ -88,7 +87,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 	case <-freed:
 		return h.outcome
 	case <-ctx.Done():
-		h.m.pinger.ReleaseLater(h.session, h.term) // it may be held still
+		h.releaseLater() // it may be held still
 		lost := h.broken()
 		if errors.Is(lost, ErrReleased) {
 			lost = nil // the other release did that
@@ -108,21 +107,29 @@ func (h *holding) free(ctx context.Context, why error) error {
 	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found since
 		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err} // and nothing is left to release
 	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
-		h.m.pinger.ReleaseLater(h.session, h.term)
+		h.releaseLater()
 		return lost
 	case err == nil || errors.Is(err, catalog.ErrNoMatch):
 		if err != nil && !errors.Is(lost, ErrLockLost) {
 			lost = &LostError{Name: h.session.Name, Fence: h.fence,
-				Cause: errors.New("somebody else holds the lock, nothing was changed")}
+				Cause: errors.New("the lock is not held by this session any more, nothing was changed")}
 		}
 		h.m.log.Info().Str("lock", catalog.Printable(h.session.Name, 200)).
 			Stringer("ts", h.session.TS).Int64("fence", h.fence).Bool("was_held", err == nil).
 			Msg("released")
 		return lost
 	default:
-		h.m.pinger.ReleaseLater(h.session, h.term)
+		h.releaseLater()
 		return errors.Join(lost, h.failed(tries, err))
 	}
+}
+
+// releaseLater leaves the release to the background.
+func (h *holding) releaseLater() {
+	if h.m.events != nil {
+		h.m.owned.releasesLate(h)
+	}
+	h.m.pinger.ReleaseLater(h.session, h.term)
 }
 
 // failed is the error of a release after which the lock may be held still.
@@ -209,7 +216,7 @@ func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
-			m.pinger.ReleaseLater(h.session, h.term)
+			h.releaseLater()
 		}
 	}()
 	if err := h.release(ctx, ErrClosed); err != nil {

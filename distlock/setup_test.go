@@ -11,6 +11,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
@@ -85,7 +86,7 @@ func (p *proc) Break(ctx context.Context, name string, fence int64, why string, 
 func (w *world) doc(name string) bson.Raw      { return w.Document(name) }
 func (w *world) lock(name string) catalog.Lock { return w.Lock(name) }
 
-var wantErr, held = locktest.WantErr, locktest.WantHeld
+var wantErr, held = assert.Is, locktest.WantHeld
 
 const (
 	takeoverTime   = locktest.TakeoverTime

@@ -14,18 +14,16 @@ type Stats struct {
 	MaxLateness time.Duration // by which the heartbeat was late at worst
 	Server      Server        // as of the last ping
 
-	Held       int           // acquisitions that were not released, lost ones too
-	Waiting    int           // calls of Lock and Do that have yet to get their locks
-	OldestWait time.Duration // of them, since it entered the line; anew after the heartbeat was lost
-	Unreleased int           // sessions that the background is yet to take out of their locks
-	PingAge    time.Duration // since the last acknowledged ping was sent
-	TrustedFor time.Duration // how long guards stay trusted without another ping; 0 when lost
-	Lateness   time.Duration // of the heartbeat at its last ping
-	Skew       time.Duration // by which the server's clock was ahead at the last acknowledged ping
-	// Listening is how waiters hear of grants: "stream"; "polling" where there is no change stream or
-	// it lags; "" when nobody has waited for a ping interval.
-	Listening string
-	Commands  map[string]int64 // sent to the store, by kind: "acquire", "release", "ping" and so on
+	Held       int              // acquisitions that were not released, lost ones too
+	Waiting    int              // calls of Lock and Do that have yet to get their locks
+	OldestWait time.Duration    // in line; not of who stands by: candidates, followers of loops, rescuers
+	Unreleased int              // sessions that the background is yet to take out of their locks
+	PingAge    time.Duration    // since the last acknowledged ping was sent
+	TrustedFor time.Duration    // how long guards stay trusted without another ping; 0 when lost
+	Lateness   time.Duration    // of the heartbeat at its last ping
+	Skew       time.Duration    // by which the server's clock was ahead at the last acknowledged ping
+	Listening  string           // how waiters hear of grants: "stream", "polling", "" where none waits
+	Commands   map[string]int64 // sent to the store, by kind: "acquire", "release", "ping" and so on
 }
 
 // Server is what the server said of itself, and can do.

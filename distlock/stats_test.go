@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -130,9 +131,7 @@ func TestStats_Commands_AListingIsOne(t *testing.T) {
 		before := p.Stats().Commands
 		rows := 0
 		for _, err := range p.Inspector().Locks(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			rows++
 		}
 		for range p.Inspector().Waiters(t.Context()) { // nobody waits

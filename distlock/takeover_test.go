@@ -18,6 +18,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/takeover"
 )
@@ -31,9 +32,7 @@ func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuar
 		if err == nil {
 			return g, time.Since(start)
 		}
-		if !errors.Is(err, distlock.ErrHeld) {
-			p.w.t.Fatalf("TryLock: %v", err)
-		}
+		assert.MustBe(p.w.t, err, distlock.ErrHeld)
 		time.Sleep(pause)
 	}
 	p.w.t.Fatalf("not taken over within %v", limit)
@@ -73,14 +72,10 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 		a, b := w.start(nil), w.start(nil)
 		g := a.mustTry("a")
 		for range 1000 {
-			if _, err := b.try("a"); !errors.Is(err, distlock.ErrHeld) {
-				t.Fatal(err)
-			}
+			assert.MustBe(t, assert.Err(b.try("a")), distlock.ErrHeld)
 			time.Sleep(30 * time.Second)
 		}
-		if err := g.Err(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.Err())
 	})
 }
 
@@ -160,9 +155,7 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 		if after := w.doc("a"); !bytes.Equal(before, after) {
 			t.Errorf("document changed\nfrom %s\nto   %s", before, after)
 		}
-		if err := g.Verify(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, g.Verify(t.Context()))
 	})
 }
 
@@ -262,9 +255,7 @@ func plantDead(t *testing.T, w *world, name, process string) {
 			{Key: "_id", Value: process}, {Key: "ping", Value: long}, {Key: "local", Value: long},
 			{Key: "seq", Value: int64(7)}, {Key: "condemned", Value: bson.D{{Key: "by", Value: "test"}}}}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 }
 
 // Rule 3: no ping document. It is watched. Rule 4: a foreign
@@ -281,15 +272,11 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				p := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second })
-				if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
+				assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
 					{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()},
-					{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}); err != nil {
-					t.Fatal(err)
-				}
+					{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}))
 				if c.ping != nil {
-					if err := w.mem.Put(catalog.PingsCollection, c.ping); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, w.mem.Put(catalog.PingsCollection, c.ping))
 				}
 				before := w.mem.Document(catalog.PingsCollection, "mongos:1")
 				_, err := p.try("a")
@@ -300,9 +287,7 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 				if took < foreign || took > foreign+20*time.Second || !strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
 					t.Errorf("took %v, want %v; on %q", took, foreign, g.TakeoverEvidence())
 				}
-				if err := g.Verify(t.Context()); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, g.Verify(t.Context()))
 				if after := w.mem.Document(catalog.PingsCollection, "mongos:1"); !slices.Equal(before, after) {
 					t.Errorf("its ping was %v and is %v", before, after)
 				}

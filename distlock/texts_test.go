@@ -87,6 +87,28 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	})
 }
 
+// Tries to break: what a closed Manager answers says whose answer it is once.
+func TestErrors_OfAClosedManager_SayDistlockOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a", distlock.Lease(lifeTime))
+		mismatch := p.Break(t.Context(), "a", g.Fence()+1, "why")
+		inside := g.InTransaction(t.Context(), func(context.Context) error { return g.Renew(t.Context()) })
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, holder := p.Lock("a").Holder(t.Context())
+		_, lock := p.Lock("a").Lock(t.Context())
+		for _, err := range []error{
+			mismatch, inside, holder, lock, g.Release(), g.Renew(t.Context()), p.Break(t.Context(), "a", g.Fence(), "why"),
+		} {
+			if err == nil || strings.Count(err.Error(), "distlock:") != 1 {
+				t.Errorf("it says %v", err)
+			}
+		}
+	})
+}
+
 // It tries to break: what a caller must change and what it may wait for are told apart.
 func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 	t.Parallel()

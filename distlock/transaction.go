@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/contend"
+	"mongodlm/internal/waitqueue"
 )
 
 // LockInTransaction acquires the lock inside the caller's transaction, which ctx carries as
@@ -60,7 +61,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 		}
 		c.last = err
 		if c.place == nil {
-			c.place = c.m.queue.Join(c.name, c.party(ctx), true)
+			c.place = c.m.queue.Join(c.name, c.party(ctx), waitqueue.Aside)
 		}
 		if err := c.sleep(ctx); err != nil {
 			return err
@@ -119,7 +120,8 @@ func (c *call) clearDead(ctx context.Context, s contend.Scene) error {
 }
 
 // withoutLabel is an error that has no label of the driver's, and matches of our errors what it
-// did.
+// did. One that has no more to say than that label is of a conflict: another transaction has the
+// lock, or had it.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
 	for _, c := range causes {
@@ -127,15 +129,21 @@ func withoutLabel(err error) error {
 			bare.causes = append(bare.causes, c.err)
 		}
 	}
+	var labeled interface{ HasErrorLabel(string) bool }
+	if len(bare.causes) == 0 && errors.As(err, &labeled) && labeled.HasErrorLabel(mustRunAgain) {
+		bare.causes = []error{ErrHeld}
+	}
 	return bare
 }
 
-// An againError says that the transaction sees an old picture. The driver runs a transaction again
-// after an error with this label.
+// mustRunAgain is the driver's label for an error after which a transaction may run again.
+const mustRunAgain = "TransientTransactionError"
+
+// An againError says that the transaction sees an old picture.
 type againError struct{ error }
 
 // HasErrorLabel implements mongo.LabeledError.
-func (*againError) HasErrorLabel(label string) bool { return label == "TransientTransactionError" }
+func (*againError) HasErrorLabel(label string) bool { return label == mustRunAgain }
 
 // Unwrap returns what was refused.
 func (e *againError) Unwrap() error { return e.error }

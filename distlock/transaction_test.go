@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/fault"
 )
@@ -107,9 +108,7 @@ func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 			for range 3 {
 				time.Sleep(5 * time.Second)
 				sent = time.Now()
-				if err := g.Renew(ctx); err != nil {
-					t.Errorf("renewal: %v", err)
-				}
+				assert.NoErr(t, g.Renew(ctx), "renewal")
 			}
 			if n := w.lock("a").Leases[0].Number; n != 1 || !g.Deadline().Equal(begun.Add(leaseHold)) {
 				t.Errorf("before the commit: renewal %d is seen, deadline %v", n, g.Deadline().Sub(begun))
@@ -143,9 +142,7 @@ func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 // disturb touches the lock, as any visitor does.
 func (w *world) disturb(p *proc) {
 	w.t.Helper()
-	if err := p.Lock("a").RequestYield(w.t.Context(), "please"); err != nil {
-		w.t.Error(err)
-	}
+	assert.NoErr(w.t, p.Lock("a").RequestYield(w.t.Context(), "please"))
 }
 
 // What is not committed renews nothing: work fails, the commit's reply is lost.
@@ -176,8 +173,8 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// A renewal with another context does not disturb the transaction, and does not wait for itself: it
-// waits for the end of that, no longer than a command may take, and says what to do.
+// A renewal with another context does not disturb the transaction. Work itself is told at once what
+// to do, and others wait for the end of the transaction, no longer than a command may take.
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -188,10 +185,11 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 			if runs++; runs > 1 {
 				return nil
 			}
-			wantErr(t, g.Renew(t.Context()), context.DeadlineExceeded)
-			if took := time.Since(start); took != commandTimeout {
-				t.Errorf("it waited %v", took)
-			}
+			wantErr(t, g.Renew(g.Context()), distlock.ErrBadOption)
+			assert.Equal(t, time.Since(start), 0, "it waited %v, want %v")
+			go func() { beside <- g.Renew(t.Context()) }()
+			wantErr(t, <-beside, context.DeadlineExceeded)
+			assert.Equal(t, time.Since(start), commandTimeout, "another waited %v, want %v")
 			go func() { beside <- g.Renew(t.Context()) }()
 			time.Sleep(time.Second)
 			return nil
@@ -220,9 +218,7 @@ func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 			before := w.doc("a")
 			err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 				runs++
-				if err := g.PutFirst(ctx, last); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, g.PutFirst(ctx, last))
 				if !bytes.Equal(w.doc("a"), before) {
 					t.Error("others see what is not committed")
 				}
@@ -262,10 +258,7 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 			})
 		}()
 		start := time.Now()
-		next, err := other.Lock("a").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := assert.Value(other.Lock("a").Lock(t.Context()))(t)
 		if took := time.Since(start); took < 10*time.Second || took > 60*time.Second+2*pingTime {
 			t.Errorf("taken after %v", took)
 		}
@@ -294,8 +287,6 @@ func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 			return err
 		})
 		wantErr(t, err, distlock.ErrLockLost)
-		if runs != 1 {
-			t.Errorf("%d runs", runs)
-		}
+		assert.Equal(t, runs, 1, "%d runs, want %d")
 	})
 }

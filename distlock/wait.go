@@ -54,7 +54,7 @@ func (c *call) wait(ctx context.Context) (g *TryGuard, err error) {
 // queueOnce is one stay in the line, from entering it to a guard or an error.
 func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 	if c.place == nil {
-		c.place = c.m.queue.Join(c.name, c.party(ctx), false)
+		c.place = c.m.queue.Join(c.name, c.party(ctx), c.o.manner)
 	}
 	if !c.place.First() {
 		if _, err := c.idle(ctx, -1, c.place.Turn, nil); err != nil {
@@ -72,7 +72,8 @@ func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 			c.request.Behind = behind(0)
 		}
 		c.request.Since, c.stood = c.stood, time.Time{}
-		c.waiter = c.m.queue.Enter(c.request)
+		c.waiter = c.m.queue.Enter(c.request, c.o.manner)
+		c.waiter.AtMost = c.timeLeft(ctx)
 	}
 	defer func() {
 		if s := c.waiter.Scene(); g == nil && s != nil {
@@ -89,6 +90,18 @@ func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 	}
 	c.leaveLocalLine()
 	return c.await(ctx, since)
+}
+
+// timeLeft is how long the call may go on; 0 when nothing bounds that.
+func (c *call) timeLeft(ctx context.Context) (left time.Duration) {
+	now := c.m.cfg.Clock.Now()
+	if at, ok := ctx.Deadline(); ok {
+		left = at.Sub(now.Wall)
+	}
+	if wait := c.o.wait - (now.Mono - c.o.began); c.o.bounded && (left == 0 || wait < left) {
+		left = wait
+	}
+	return left
 }
 
 // end ends the session of a call that waits, whatever became of it.
@@ -370,7 +383,7 @@ func (c *call) reason() error {
 }
 
 // stopped is the error of a wait that was ended from outside: it matches the cause and the last
-// reason for waiting. When the time of WaitAtMost was up the reason is all that is to be said.
+// reason to wait. When the time of WaitAtMost was up the reason is all that is to be said.
 func (c *call) stopped(cause error) error {
 	last := c.reason()
 	switch {

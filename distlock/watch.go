@@ -19,6 +19,7 @@ func init() {
 		Watch:        func(ctx context.Context, l *DistributedLock) iter.Seq2[*LockInfo, error] { return l.watch(ctx) },
 		RequestYield: func(ctx context.Context, l *DistributedLock, why string) error { return l.requestYield(ctx, why) },
 		PutFirst:     func(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error { return g.putFirst(ctx, waiter) },
+		Standby:      func(l *DistributedLock) *DistributedLock { return &DistributedLock{l.m, l.name, true} },
 		Use:          func(g *TryGuard) func() { return g.h.use() },
 	})
 }
@@ -26,7 +27,7 @@ func init() {
 // watch is Watch of [leading.Seam].
 func (l *DistributedLock) watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
 	return func(yield func(*LockInfo, error) bool) {
-		fail := func(err error) { yield(nil, fmt.Errorf("distlock: watch %s: %w", quoted(l.name), err)) }
+		fail := func(err error) { yield(nil, failedTo("watch", l.name, err)) }
 		if err := checkName(l.name); err != nil {
 			yield(nil, err)
 			return
@@ -67,7 +68,7 @@ func (l *DistributedLock) requestYield(ctx context.Context, why string) error {
 	if err := checkName(l.name); err != nil {
 		return err
 	}
-	if problem := badText(why, maxWhy); problem != "" {
+	if problem := catalog.BadText(why, maxWhy); problem != "" {
 		return fmt.Errorf("%w: why %s", ErrBadOption, problem)
 	}
 	err := usable(ctx)
@@ -117,11 +118,11 @@ func changing(verb, name string, err, mismatch error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, catalog.ErrNoMatch):
-		return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), mismatch)
+		err = mismatch
 	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), doubtful(err))
+		err = doubtful(err)
 	}
-	return fmt.Errorf("distlock: %s %s: %w", verb, quoted(name), err)
+	return failedTo(verb, name, err)
 }
 
 // A watch reads the locks that callers of this process watch, all in one command.

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -20,9 +21,7 @@ func TestGuard_PutFirst_ReleaseGrantsToIt(t *testing.T) {
 		g := a.mustTry("a")
 		turns := []<-chan turn{a.queue("a"), w.start(nil).queue("a"), w.start(nil).queue("a")}
 		for _, n := range []int{1, 2} { // the later call counts
-			if err := g.PutFirst(t.Context(), w.lock("a").Waiters[n].TS); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, g.PutFirst(t.Context(), w.lock("a").Waiters[n].TS))
 		}
 		w.release(g)
 		for _, n := range []int{2, 1, 0} {
@@ -55,9 +54,7 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 		})
 		wantErr(t, g.PutFirst(t.Context(), session), distlock.ErrOutcomeUnknown)
 		a.store.Set(nil)
-		if _, err := b.Inspector().Break(t.Context(), "a", g.Fence(), "test"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(b.Inspector().Break(t.Context(), "a", g.Fence(), "test"))(t)
 		wantErr(t, g.PutFirst(t.Context(), session), distlock.ErrLockLost)
 		w.release(w.wantTurn(next))
 		w.release(shared)
@@ -92,9 +89,7 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 		g := a.mustTry("a", distlock.Why("work"))
 		interval()
 		wantErr(t, b.Lock("b").RequestYield(t.Context(), "x"), distlock.ErrNotHeld)
-		if err := b.Lock("a").RequestYield(t.Context(), " for me"); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, b.Lock("a").RequestYield(t.Context(), " for me"))
 		interval()
 		interval()
 		w.release(g)
@@ -108,9 +103,7 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 		for _, err := range b.Lock("").Watch(t.Context()) {
 			wantErr(t, err, distlock.ErrBadName)
 		}
-		if err := b.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, b.Close(t.Context()))
 		wantErr(t, b.Lock("a").RequestYield(t.Context(), "x"), distlock.ErrClosed)
 		for _, err := range b.Lock("a").Watch(t.Context()) {
 			wantErr(t, err, distlock.ErrClosed)

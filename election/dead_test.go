@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: leadership goes to who lives. The next in line died before the leader resigned,
@@ -33,9 +35,7 @@ func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 						bound = takeoverTime + pingTime + time.Minute
 					}
 					left := time.Now()
-					if err := end(t, a, c); err != nil {
-						t.Error(err)
-					}
+					assert.NoErr(t, end(t, a, c))
 					_ = a.quit()
 					c.wantLeader().obey()
 					if took := time.Since(left); took > bound {

@@ -5,9 +5,10 @@
 // # What it does not promise
 //
 // A term cannot stop a function. One that ignores its context keeps the lock, and with it everybody
-// else, off for as long as its process pings. When leadership is LOST, because the process was
-// paused or cut off for too long, another may lead while the function still runs: give the fence,
-// [Leadership].Fence, to whatever the leader writes to, or write by InTransaction.
+// else, off for as long as its process pings, unless it has a [Lease]. When leadership is LOST,
+// because the process was paused or cut off for too long, another may lead while the function still
+// runs: give the fence, [Leadership].Fence, to whatever the leader writes to, or write by
+// InTransaction.
 //
 // # What it promises
 //
@@ -20,7 +21,15 @@
 // After a resignation the next in line leads by the very command that ends the term. A candidate
 // that has missed two pings is passed over; one that died later, and a leader that dies, are
 // replaced after the takeover time, as with any lock. What the others see of it is at most
-// one reading old, see [Election.Observe].
+// one reading old, see [Election.Observe] and [OnNewLeader]; [Election.IsLeader] says of this process
+// what is so at the instant.
+//
+// # A leader that hangs
+//
+// Under [Lease] a term ends, too, when its function has not called Renew in time. Then another leads
+// whether the function has returned or not, as after a loss: the fence tells the two apart. Renew
+// where the work gets on, not by a timer. Give all candidates the same lease: each brings that of its
+// own terms.
 //
 // # What the function must do
 //

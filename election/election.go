@@ -10,6 +10,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/leading"
+	"mongodlm/internal/metrics"
 )
 
 // label marks the candidates of elections among those who want a lock.
@@ -79,10 +80,21 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	if _, _, err := e.look(ctx); err != nil && worthStopping(err) {
 		return err
 	}
+	for _, fn := range o.told {
+		defer e.tell(ctx, fn)()
+	}
+	defer metrics.StandsBy(e.observer(), label, e.name)()
 	clk := clock.From(ctx)
 	var last error // of fn in the last term
 	for failures := 0; ; {
-		guard, err := e.lock().Lock(ctx, distlock.Why(o.metadata), distlock.Label(label))
+		guard, err := locks.Standby(e.lock()).Lock(ctx, o.lock()...)
+		if errors.Is(err, leading.ErrSlow) && ctx.Err() == nil {
+			failures++
+			pause := o.pause(clk, failures)
+			e.log(err).Dur("pause", pause).Msg("no term begins")
+			clock.Sleep(clk, pause, ctx.Done())
+			continue
+		}
 		if err != nil {
 			return o.ending(ctx, e.failed("stand in", errors.Join(err, last)), last)
 		}
@@ -94,7 +106,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 		if failures++; err == nil || t.told != nil {
 			failures = 0
 		}
-		pause := o.pause(failures)
+		pause := o.pause(clk, failures)
 		if failed != nil || err != nil && t.told == nil {
 			e.log(err).Int("failures", failures).Dur("pause", pause).Msg("a term ended with an error")
 		}
@@ -150,6 +162,9 @@ func (e *Election) usable(ctx context.Context) error {
 	return nil
 }
 
+// observer is told who leads.
+func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
+
 func (e *Election) begin() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,6 +189,17 @@ func (e *Election) setTerm(t *term) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.term = t
+}
+
+// IsLeader reports whether this Election leads: its function runs, was not told to end, and the
+// guard may be trusted at this instant, by the clock. Another may lead when the answer is used: for
+// a step that must not be taken by two, give the fence to what it writes to. No I/O.
+func (e *Election) IsLeader() bool {
+	if e == nil {
+		return false
+	}
+	t := e.current()
+	return t != nil && t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil
 }
 
 // Resign ends the term that this Election is in: it ends the context of the function, waits for it,

@@ -1,9 +1,10 @@
 package election_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/election"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -82,9 +84,7 @@ func TestRun_ShortTerms_AreInTheHistory(t *testing.T) {
 				terms++
 			}
 		}
-		if terms != 3 {
-			t.Errorf("%d terms", terms)
-		}
+		assert.Equal(t, terms, 3, "%d terms, want %d")
 		_ = a.quit()
 	})
 }
@@ -99,13 +99,11 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	} {
 		t.Run(way, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				var log bytes.Buffer
+				var log assert.Log
 				store := fault.WrapKept(w.mem)
 				m, err := distlock.New(t.Context(),
-					distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(zerolog.SyncWriter(&log))})
-				if err != nil {
-					t.Fatal(err)
-				}
+					distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(&log)})
+				assert.Must(t, err)
 				defer m.Close(context.Background())
 				a := w.stand(&proc{Manager: m, store: store, mem: w.mem})
 				l := a.wantLeader()
@@ -119,9 +117,8 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 				if l.leader.Err() != nil || w.lock().TS != l.leader.Session() {
 					t.Errorf("it leads no more: %v", l.leader.Err())
 				}
-				if n := strings.Count(log.String(), "ignores the end of its context"); n != 1 {
-					t.Errorf("logged %d times", n)
-				}
+				assert.Equal(t, strings.Count(log.String(), "ignores the end of its context"), 1,
+					"logged %d times, want %d")
 				l.finish <- nil
 				b.wantLeader().obey()
 				_ = a.quit()
@@ -164,9 +161,8 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		a.p.heal()
 		time.Sleep(takeoverTime)
 		a.wantNone() // its function still runs: not even a candidate
-		if n := len(w.lock().Waiters); n != 0 {
-			t.Errorf("%d wait while the function of a lost term runs", n)
-		}
+		assert.Equal(t, len(w.lock().Waiters), 0,
+			"%d wait while the function of a lost term runs, want %d")
 		wantErr(t, a.e.Resign(ended()), context.Canceled) // there is a term to end, though lost
 		old.finish <- errors.New("late")
 		time.Sleep(time.Minute)
@@ -233,161 +229,6 @@ func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
 		_ = c.quit()
 		a.wantLeader().obey()
 		_ = a.quit()
-	})
-}
-
-// Hand-over: the named one leads although it is not the next; the lock is its own by the very write
-// that ends the old term.
-func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
-		c := w.stand(w.start(), election.Metadata("10.0.0.3:80"))
-		d := w.stand(w.start())
-		l := a.wantLeader().obey()
-		seen := 0
-		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Release {
-				return apply()
-			}
-			before, err := w.lock(), apply()
-			after := w.lock()
-			seen++
-			if l.leader.Err() == nil || !before.Held || !after.Held || after.Process != c.p.Process() {
-				t.Errorf("released from %+v to %+v", before, after)
-			}
-			return err
-		})
-		if err := a.e.Handover(t.Context(), "10.0.0.3:80"); err != nil {
-			t.Fatal(err)
-		}
-		wantErr(t, context.Cause(l.ctx), election.ErrHandedOver)
-		next := c.wantLeader().obey()
-		if next.leader.Fence() != l.leader.Fence()+1 || seen != 1 {
-			t.Errorf("fence %d after %d, %d releases", next.leader.Fence(), l.leader.Fence(), seen)
-		}
-		a.p.heal()
-		if err := c.e.Handover(t.Context(), d.p.Process()); err != nil {
-			t.Fatal(err)
-		}
-		d.wantLeader().obey()
-		b.wantNone()
-		_ = d.quit()
-		b.wantLeader().obey() // nobody else lost its place
-		for _, r := range []*run{a, b, c} {
-			_ = r.quit()
-		}
-	})
-}
-
-// It tries to break: who is told to hand over to a candidate that is gone, silent or unknown leads
-// on, undisturbed.
-func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
-		l := a.wantLeader().obey()
-		c.p.kill()
-		time.Sleep(2*pingTime + time.Second)
-		_ = b.quit()
-		for _, to := range []string{b.p.Process(), c.p.Process(), a.p.Process(), "nobody", ""} {
-			wantErr(t, a.e.Handover(t.Context(), to), election.ErrNoCandidate)
-		}
-		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.PutFirst { // it left after the look
-				return w.refused()
-			}
-			return apply()
-		})
-		d := w.stand(w.start())
-		wantErr(t, a.e.Handover(t.Context(), d.p.Process()), election.ErrNoCandidate)
-		if l.ctx.Err() != nil || l.leader.Err() != nil {
-			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), l.leader.Err())
-		}
-		c.p.heal()
-		for _, r := range []*run{c, d, a} {
-			_ = r.quit()
-		}
-	})
-}
-
-// It tries to break: a hand-over to a candidate that died a moment ago: it cannot be seen, so the
-// candidate is elected, never leads, and another one does after the takeover time.
-func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
-		a.wantLeader().obey()
-		c.p.kill()
-		died := time.Now()
-		if err := a.e.Handover(t.Context(), c.p.Process()); err != nil {
-			t.Errorf("Handover: %v", err)
-		}
-		b.wantLeader().obey()
-		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute || len(c.fences) != 0 {
-			t.Errorf("led after %v; the dead one led %v", took, c.fences)
-		}
-		c.p.heal()
-		for _, r := range []*run{c, b} {
-			_ = r.quit()
-		}
-		a.wantLeader().obey()
-		_ = a.quit()
-	})
-}
-
-// It tries to break: one that gives up while the old function ends is passed over, and Handover
-// says so.
-func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
-		l := a.wantLeader()
-		done := make(chan error, 1)
-		go func() { done <- a.e.Handover(context.Background(), c.p.Process()) }()
-		synctest.Wait()
-		_ = c.quit()
-		l.finish <- nil
-		wantErr(t, <-done, election.ErrNoCandidate)
-		b.wantLeader().obey()
-		_ = b.quit()
-		a.wantLeader().obey()
-		_ = a.quit()
-	})
-}
-
-// It tries to break: the leader is asked to yield within a reading, and a request for a former term
-// never reaches the next leader, not even when it lies in the document.
-func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
-		l := a.wantLeader()
-		asked := l.leader.YieldRequested()
-		other := election.New(b.p.Manager, name)
-		if err := other.RequestYield(t.Context(), "a better one is there"); err != nil {
-			t.Fatal(err)
-		}
-		begun := time.Now()
-		<-asked
-		if took := time.Since(begun); took > reading || l.leader.YieldReason() != "a better one is there" ||
-			l.ctx.Err() != nil {
-			t.Errorf("asked after %v: %q", took, l.leader.YieldReason())
-		}
-		l.finish <- nil
-		next := b.wantLeader()
-		quiet := next.leader.YieldRequested()
-		time.Sleep(10 * reading)
-		if closed(quiet) || next.leader.YieldReason() != "" {
-			t.Error("the next leader was asked, too")
-		}
-		if err := other.RequestYield(t.Context(), "late"); err != nil {
-			t.Fatal(err)
-		}
-		next.finish <- nil // returns before the request is read
-		last := a.wantLeader().obey()
-		time.Sleep(10 * reading)
-		if closed(quiet) || closed(last.leader.YieldRequested()) {
-			t.Error("a request was told after its term")
-		}
-		_ = b.quit()
-		_ = a.quit()
-		wantErr(t, other.RequestYield(t.Context(), "x"), election.ErrNobody)
 	})
 }
 
@@ -489,6 +330,13 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 			!strings.Contains(panicked.Stack, "election_test") {
 			t.Errorf("%v", err)
 		}
+		// The text of one is a panic, and what the other one wraps.
+		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
+			err = election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
+				return odd
+			}, election.Once())
+			wantErr(t, err, election.ErrPanic)
+		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_ = election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
@@ -523,9 +371,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 		}
 		r := w.stand(p, election.Once())
 		r.wantLeader().obey()
-		if err := r.e.Resign(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, r.e.Resign(t.Context()))
 		<-r.over
 		if r.err != nil {
 			t.Errorf("after a resignation: %v", r.err)
@@ -549,9 +395,7 @@ func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 			wantErr(t, e.Resign(ctx), election.ErrResigned)
 			return ctx.Err()
 		}, election.Once())
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, err)
 	})
 }
 
@@ -572,8 +416,7 @@ func TestElection_BadArguments(t *testing.T) {
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(2, 1)), bad)
 		var none *election.Election
 		wantErr(t, none.Resign(t.Context()), bad)
-		_, err := none.Leader(t.Context())
-		wantErr(t, err, bad)
+		wantErr(t, assert.Err(none.Leader(t.Context())), bad)
 		for _, err := range none.Observe(t.Context()) {
 			wantErr(t, err, bad)
 		}
@@ -590,9 +433,7 @@ func TestElection_BadArguments(t *testing.T) {
 		_ = r.quit()
 		m, err := distlock.New(t.Context(),
 			distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		_ = m.Close(t.Context())
 		wantErr(t, election.Run(t.Context(), m, name, fn), distlock.ErrClosed)
 	})
@@ -605,9 +446,7 @@ func TestRun_ManagerClosed_Ends(t *testing.T) {
 		l := a.wantLeader().obey()
 		l.leader.YieldRequested()
 		for _, r := range []*run{b, a} {
-			if err := r.p.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, r.p.Close(t.Context()))
 			<-r.over
 			wantErr(t, r.err, distlock.ErrClosed)
 		}

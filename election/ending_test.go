@@ -1,7 +1,6 @@
 package election_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: who stops Run gets nil, at every stage of it, as from the Run of singleton and
@@ -37,6 +37,12 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Hour, func() { cancel(errors.New("a signal")) })
 		wantErr(t, election.Run(ctx, p.Manager, name, fn), nil)
+		limited, done := context.WithTimeoutCause(t.Context(), time.Hour, errors.New("the shift is over"))
+		defer done()
+		wantErr(t, election.Run(limited, p.Manager, name, func(ctx context.Context, _ *election.Leadership) error {
+			<-ctx.Done()
+			return ctx.Err() // neither context.Canceled nor the cause
+		}), nil)
 		rests := w.stand(p, election.Backoff(time.Hour, time.Hour))
 		rests.wantLeader().finish <- nil
 		synctest.Wait()
@@ -60,8 +66,8 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 		for _, panics := range []bool{false, true} {
 			t.Run(how, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
-					var log bytes.Buffer
-					p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) })
+					var log assert.Log
+					p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
 					r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}), gone: make(chan struct{})}
 					ctx, cancel := context.WithCancel(t.Context())
 					r.cancel = cancel

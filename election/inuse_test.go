@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: a Manager that is closed while its leader's function still runs gives leadership
@@ -26,9 +27,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				closing := time.Now()
 				context.AfterFunc(l.ctx, func() {
-					if at := time.Since(closing); at != 0 {
-						t.Errorf("the function is told %v after Close began", at)
-					}
+					assert.Equal(t, time.Since(closing), 0, "the function is told %v after Close began, want %v")
 					time.Sleep(c.work)
 					l.finish <- nil
 				})

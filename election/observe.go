@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -92,6 +94,45 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			}
 		}
 	}
+}
+
+// tell has fn called with every new leader, until stop.
+func (e *Election) tell(ctx context.Context, fn func(Leader)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var mu sync.Mutex // guards over
+	over := false
+	begin := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !over
+	}
+	go func() { // ends with ctx, and with the call of fn that is under way then
+		var last bson.ObjectID
+		for leader, err := range e.Observe(ctx) {
+			if err != nil || leader.Nobody || leader.Session == last {
+				continue
+			}
+			if last = leader.Session; !begin() {
+				return
+			}
+			e.tellOne(fn, leader)
+		}
+	}()
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		cancel()
+	}
+}
+
+func (e *Election) tellOne(fn func(Leader), leader Leader) {
+	defer func() {
+		if v := recover(); v != nil {
+			e.log(&PanicError{Value: fmt.Sprint(v), Stack: string(debug.Stack())}).Msg("OnNewLeader panicked")
+		}
+	}()
+	fn(leader)
 }
 
 // look reads the lock: who holds it, nil when nobody does, and who waits.

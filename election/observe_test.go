@@ -13,6 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -118,9 +119,8 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 		}
 		lots = many.store.Count(fault.Look)
 		time.Sleep(time.Hour)
-		if n := many.store.Count(fault.Look) - lots; n != 0 {
-			t.Errorf("%d commands although nobody observes", n)
-		}
+		assert.Equal(t, many.store.Count(fault.Look)-lots, 0,
+			"%d commands although nobody observes, want %d")
 	})
 }
 
@@ -140,13 +140,9 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 		o.heal()
 		time.Sleep(reading)
 		var doc bson.D
-		if err := bson.Unmarshal(w.mem.Document(catalog.LocksCollection, name), &doc); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, bson.Unmarshal(w.mem.Document(catalog.LocksCollection, name), &doc))
 		put := func(doc bson.D) {
-			if err := w.mem.Put(catalog.LocksCollection, doc); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, w.mem.Put(catalog.LocksCollection, doc))
 			time.Sleep(2 * reading)
 		}
 		holder.kill() // a ping that falls into this would tell it that its lock is gone
@@ -155,10 +151,7 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 		holder.heal()
 		_ = a.quit()
 		time.Sleep(reading)
-		g, err := o.Lock(name).TryLock(t.Context(), distlock.Shared())
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(o.Lock(name).TryLock(t.Context(), distlock.Shared()))(t)
 		time.Sleep(reading)
 		leaders, errs := stop()
 		if len(leaders) != 5 || !leaders[0].Nobody || leaders[1] != leaders[2] || leaders[1] != leaders[3] ||
@@ -182,17 +175,12 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, e := w.start(), election.New(w.start().Manager, name)
-		g, err := p.Lock(name).TryLock(t.Context(), distlock.Why("backup"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(p.Lock(name).TryLock(t.Context(), distlock.Why("backup")))(t)
 		if l, err := e.Leader(t.Context()); err != nil || l.Nobody || l.Metadata != "" ||
 			l.Fence != g.Fence() {
 			t.Errorf("%+v, %v", l, err)
 		}
-		if err := e.RequestYield(t.Context(), "an election"); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, e.RequestYield(t.Context(), "an election"))
 		if h, err := p.Lock(name).Holder(t.Context()); err != nil || h.YieldWhy != "an election" ||
 			h.YieldBy == "" {
 			t.Errorf("%+v, %v", h, err)
@@ -201,9 +189,7 @@ func TestElection_NameInUseForALock(t *testing.T) {
 		never := func(context.Context, *election.Leadership) error { t.Error("called"); return nil }
 		for _, mode := range []distlock.Option{distlock.Shared(), distlock.Permits(3)} {
 			g, err := p.Lock(name).TryLock(t.Context(), mode)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			wantErr(t, e.Run(t.Context(), never), election.ErrMode)
 			_, err = e.Leader(t.Context())
 			wantErr(t, err, election.ErrMode)
@@ -238,9 +224,7 @@ func TestObserve_ComeAndGo_ManagerClosed(t *testing.T) {
 			})
 		}
 		time.Sleep(30 * time.Second)
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, p.Close(t.Context()))
 		wg.Wait()
 		for _, err := range election.New(p.Manager, name).Observe(t.Context()) {
 			wantErr(t, err, distlock.ErrClosed)

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: a pause that cannot be counted is refused, and does not become none.
@@ -49,13 +50,9 @@ func TestYieldRequested_AfterTheTerm_IsHarmless(t *testing.T) {
 				})
 				return nil
 			}, election.Once())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			left.Wait()
 		}
-		if n := told.Load(); n != 0 {
-			t.Errorf("%d were told", n)
-		}
+		assert.Equal(t, told.Load(), 0, "%d were told, want %d")
 	})
 }

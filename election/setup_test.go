@@ -11,6 +11,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
@@ -56,9 +57,7 @@ func (w *world) startWith(change func(*distlock.Config)) *proc {
 	p := w.Start(change)
 	w.t.Cleanup(func() {
 		p.Heal()
-		if err := p.Close(context.Background()); err != nil {
-			w.t.Errorf("Close: %v", err)
-		}
+		assert.NoErr(w.t, p.Close(context.Background()), "Close")
 	})
 	return &proc{p.Manager, p.Store, w.mem}
 }
@@ -181,7 +180,7 @@ func (r *run) quit() error {
 
 func (w *world) lock() catalog.Lock { return w.Lock(name) }
 
-var wantErr = locktest.WantErr
+var wantErr = assert.Is
 
 func closed(c <-chan struct{}) bool {
 	synctest.Wait()

@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/leading"
+	"mongodlm/internal/metrics"
 )
 
 // A Leadership is one term, as its function has it: a guard, trusted as long as its Err is nil.
+// Under a [Lease] the function calls its Renew.
 // Releasing it ends nothing; return from the function instead. It is of no use after the function
 // has returned.
 type Leadership struct {
@@ -57,6 +61,7 @@ type term struct {
 	cancel context.CancelCauseFunc
 	told   error // why the term was ended from outside; set before done is closed, read after
 
+	runs     atomic.Bool   // the function
 	returned chan struct{} // closed when the function has returned
 	done     chan struct{} // closed when leadership is given up
 	outcome  error         // of giving it up, once done is closed
@@ -105,7 +110,7 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	}
 	defer inner.Release() // not the last one: no I/O
 	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})
-	if t.ctx.Err() != nil && (errors.Is(failed, context.Canceled) ||
+	if end := t.ctx.Err(); end != nil && (errors.Is(failed, context.Canceled) || errors.Is(failed, end) ||
 		errors.Is(failed, context.Cause(t.ctx))) {
 		return nil, nil
 	}
@@ -119,7 +124,10 @@ func (t *term) call(fn Func, l *Leadership) (err error) {
 			err = &PanicError{Value: fmt.Sprint(v), Stack: string(debug.Stack())}
 		}
 	}()
-	return fn(t.ctx, l)
+	t.runs.Store(true)
+	defer t.runs.Store(false)
+	defer metrics.Leading(t.e.observer(), t.ctx, label, t.e.name)()
+	return leading.Asked(fn(t.ctx, l))
 }
 
 // complain logs once that the function ignores its context.

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/mongodtest"
 )
 
@@ -26,14 +27,9 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	if err != nil {
 		t.Skip(err)
 	}
-	d, err := mongodtest.Start(t.Context(), p, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Value(mongodtest.Start(t.Context(), p, opts))(t)
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, d.Close())
 	})
 	return d
 }
@@ -62,9 +58,7 @@ func (s *secured) as(user string) string {
 
 func (s *secured) command(doc bson.D) {
 	s.t.Helper()
-	if err := s.root.Database("admin").RunCommand(s.t.Context(), doc).Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, s.root.Database("admin").RunCommand(s.t.Context(), doc).Err())
 }
 
 func (s *secured) user(name string, role bson.D) {
@@ -103,14 +97,10 @@ func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 	wantPrivilege(t, err, "distlock.lockpings", "insert", "update")
 
 	m, err := distlock.New(t.Context(), userConfig(d.as("pinger")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = m.Lock("balancer").TryLock(t.Context())
 	wantPrivilege(t, err, "distlock.locks", "insert", "update")
-	if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, m.Close(context.WithoutCancel(t.Context())))
 }
 
 func wantPrivilege(t *testing.T, err error, namespace string, actions ...string) {
@@ -134,7 +124,7 @@ func wantPrivilege(t *testing.T, err error, namespace string, actions ...string)
 // dies and a lock that is lost, no error and no log line contains it.
 func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	d := withUsers(t)
-	var written log
+	var written assert.Log
 	say := func(err error) {
 		if err != nil {
 			_, _ = written.Write([]byte(err.Error() + "\n")) // it cannot fail
@@ -148,14 +138,9 @@ func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	cfg := userConfig(d.as("root"))
 	cfg.Logger = zerolog.New(&written).Level(zerolog.TraceLevel)
 	cfg.Takeover, cfg.CommandTimeout = 4*time.Second, time.Second
-	m, err := distlock.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := assert.Value(distlock.New(t.Context(), cfg))(t)
 	guard, err := m.Lock("balancer").TryLock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = m.Lock("balancer").TryLock(t.Context())
 	say(err)
 	d.Kill(0)

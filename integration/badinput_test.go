@@ -1,14 +1,13 @@
 package integration_test
 
 import (
-	"bytes"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // D7, G11: a server that is not there is an error within the command time-out, which names the host
@@ -16,9 +15,7 @@ import (
 func TestNew_UnreachableServer_SaysSoInTime(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	addr := l.Addr().String()
 	if err := l.Close(); err != nil { // nobody listens there any more
 		t.Fatal(err)
@@ -50,22 +47,4 @@ func wantNoSecret(t testing.TB, text string) {
 			t.Errorf("the password is in %q", text)
 		}
 	}
-}
-
-// A log takes everything that is written to it. Safe for concurrent use.
-type log struct {
-	mu     sync.Mutex // guards buffer
-	buffer bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.String()
 }

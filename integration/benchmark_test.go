@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // BenchmarkTryLockRelease is one uncontended acquisition and release: two commands.
@@ -22,13 +23,8 @@ func BenchmarkTryLockRelease(b *testing.B) {
 			})
 			lock := m.Lock(w.name("balancer"))
 			cycle := func() {
-				guard, err := lock.TryLock(b.Context())
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := guard.Release(); err != nil {
-					b.Fatal(err)
-				}
+				guard := assert.Value(lock.TryLock(b.Context()))(b)
+				assert.Must(b, guard.Release())
 			}
 			cycle() // the first fence is raised
 			sent.reset()

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 
 	"mongodlm/claim"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // childEnv makes the test program a process that does as it is told; see TestChild.
@@ -61,18 +61,14 @@ func TestChild(t *testing.T) {
 		t.Skip("only in processes that other tests start")
 	}
 	var s childSettings
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, json.Unmarshal([]byte(text), &s))
 	client := privateClient(t, options.Client().ApplyURI(s.URI))
 	m, err := distlock.New(t.Context(), distlock.Config{
 		Client: client, PingClient: privateClient(t, options.Client().ApplyURI(s.URI)),
 		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
 		Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c := &child{m: m, db: client.Database(s.Database), in: json.NewDecoder(bufio.NewReader(os.Stdin))}
 	c.serve(t.Context())
 	if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -214,30 +210,16 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 	if change != nil {
 		change(&s)
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(json.Marshal(s))(t)
+	self := assert.Value(os.Executable())(t)
 	r := &relative{t: t, answers: make(chan answer, 64),
 		cmd: exec.Command(self, "-test.run=^TestChild$", "-test.count=1", "-test.timeout=5m")}
 	r.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
-	in, err := r.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := r.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := assert.Value(r.cmd.StdinPipe())(t)
+	out := assert.Value(r.cmd.StdoutPipe())(t)
 	r.cmd.Stderr = r.cmd.Stdout
 	r.orders = json.NewEncoder(in)
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.cmd.Start())
 	go func() { // ends with the child
 		defer close(r.answers)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -253,8 +235,8 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 	}()
 	r.end = sync.OnceFunc(func() {
 		_ = in.Close() // it ends by itself
-		r.signal(syscall.SIGCONT)
-		late := time.AfterFunc(20*time.Second, func() { r.signal(syscall.SIGKILL) })
+		r.resume()
+		late := time.AfterFunc(20*time.Second, r.kill)
 		defer late.Stop()
 		for range r.answers {
 		}
@@ -263,7 +245,9 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 	return r
 }
 
-func (r *relative) signal(s syscall.Signal) { _ = r.cmd.Process.Signal(s) } // it may have ended
+func (r *relative) signal(s os.Signal) { _ = r.cmd.Process.Signal(s) } // it may have ended
+
+func (r *relative) kill() { r.signal(os.Kill) }
 
 // tell gives an order and does not wait.
 func (r *relative) tell(o order) {

@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/claim"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 var claimRows = flag.Int("claimrows", 5000, "how many rows BenchmarkClaim works on in each row of its table")
@@ -40,9 +41,7 @@ func (w *world) timeClaims(b *testing.B, batch int) {
 	coll := w.rowsOf(b, client)
 	m := w.start(b, func(cfg *distlock.Config) { cfg.Takeover = 5 * time.Minute })
 	q := w.claims(b, m, coll, claim.Config{Workers: 16, Batch: batch})
-	if err := q.Add(b.Context(), jobs(n)...); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, q.Add(b.Context(), jobs(n)...))
 	least := w.leastWrite(b)
 	var mu sync.Mutex // guards times
 	times := make(map[int]int, n)
@@ -64,10 +63,7 @@ func (w *world) timeClaims(b *testing.B, batch int) {
 	for _, command := range []string{"find", "findAndModify", "update"} {
 		commands += counts[command+" "+coll.Name()]
 	}
-	done, err := q.Counts(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	done := assert.Value(q.Counts(b.Context()))(b)
 	twice := 0
 	for _, times := range times {
 		twice += times - 1

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"mongodlm/claim"
 	"mongodlm/distlock"
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 )
 
 // patient is a process whose locks a slow machine does not cost it.
@@ -35,21 +36,17 @@ func TestClaim_MalformedRows_AreLeftAlone(t *testing.T) {
 				bson.D{field("_id", -3), field("claim", bson.D{field("state", "clamed")})},
 				bson.D{field("_id", -2), field("claim", bson.D{field("state", "claimed")})},
 			}
-			if _, err := coll.InsertMany(t.Context(), odd); err != nil {
-				t.Fatal(err)
-			}
+			assert.Value(coll.InsertMany(t.Context(), odd))(t)
 			q := w.claims(t, w.patient(t), coll, claim.Config{Batch: batch, Sort: bson.D{field("_id", 1)},
 				Poll: 50 * time.Millisecond})
-			if err := q.Add(t.Context(), jobs(15)...); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, q.Add(t.Context(), jobs(15)...))
 			stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
 				if row.Doc.ID < 0 {
 					t.Errorf("row %d was given", row.Doc.ID)
 				}
 				return nil
 			})
-			eventually(t, time.Minute, "all others are done", func() bool {
+			eventually(t, standstill, "all others are done", func() bool {
 				c, err := q.Counts(t.Context())
 				return err == nil && c.Done == 15
 			})
@@ -71,9 +68,7 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	forEach(t, func(t *testing.T, w *world) {
 		coll := w.rowsOf(t, w.d.app)
 		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 2, InFlight: 4, Sort: bson.D{field("_id", 1)}})
-		if err := q.Add(t.Context(), jobs(2)...); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, q.Add(t.Context(), jobs(2)...))
 		taken, err := q.Claim(t.Context(), 2)
 		if err != nil || len(taken) != 2 {
 			t.Fatalf("%d rows, %v", len(taken), err)
@@ -90,9 +85,7 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 		if errors.Is(err, claim.ErrNoTransactions) {
 			t.Skipf("%v", err) // database config
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		broken := errors.New("broken")
 		err = taken[1].DoneWith(t.Context(), func(ctx context.Context) error {
 			return errors.Join(q.Add(ctx, job{ID: 11}), broken)
@@ -100,9 +93,7 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 		wantErr(t, err, broken)
 		wantCounts(t, q, 0, claim.Counts{Ready: 1, Claimed: 1, Done: 1})
 		ready := bson.D{field("$set", bson.D{field("claim.state", "ready")})}
-		if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", 1)}, ready); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(coll.UpdateOne(t.Context(), bson.D{field("_id", 1)}, ready))(t)
 		wantErr(t, taken[1].DoneWith(t.Context(), add(12)), claim.ErrLost)
 		wantErr(t, taken[1].DoneWith(t.Context(), add(13)), claim.ErrFinished)
 		wantCounts(t, q, 0, claim.Counts{Ready: 2, Done: 1})
@@ -119,9 +110,7 @@ func TestClaim_NewRow_WakesAnIdleProcess(t *testing.T) {
 			cfg.Poll = 100 * time.Millisecond
 		}
 		coll := w.rowsOf(t, w.d.app)
-		if err := w.db.CreateCollection(t.Context(), coll.Name()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.db.CreateCollection(t.Context(), coll.Name()))
 		q := w.claims(t, w.patient(t), coll, cfg)
 		handled := make(chan struct{}, 10)
 		stop := runs(t, q, func(context.Context, *claim.Row[job]) error {
@@ -130,10 +119,8 @@ func TestClaim_NewRow_WakesAnIdleProcess(t *testing.T) {
 		})
 		defer stop()
 		for id := range 3 {
-			if _, err := coll.InsertOne(t.Context(), job{ID: id}); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, time.Minute, "the row is handled", func() bool { return len(handled) > id })
+			assert.Value(coll.InsertOne(t.Context(), job{ID: id}))(t)
+			eventually(t, standstill, "the row is handled", func() bool { return len(handled) > id })
 		}
 	})
 }
@@ -148,23 +135,17 @@ func TestClaim_TenThousandDead_AreNotLookedAt(t *testing.T) {
 		for i := range docs {
 			docs[i] = bson.D{field("_id", i), field("claim", bson.D{field("state", "dead"), field("error", "no")})}
 		}
-		if _, err := coll.InsertMany(t.Context(), docs); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(coll.InsertMany(t.Context(), docs))(t)
 		sort := bson.D{field("_id", 1)}
 		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 10, Sort: sort})
-		if err := q.Add(t.Context(), job{ID: dead}, job{ID: dead + 1}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, q.Add(t.Context(), job{ID: dead}, job{ID: dead + 1}))
 		explained, err := w.db.RunCommand(t.Context(), bson.D{
 			field("explain", bson.D{
 				field("find", coll.Name()), field("sort", sort), field("limit", 10),
 				field("filter", bson.D{field("claim.state", bson.D{field("$in", bson.A{nil, "ready"})})}),
 			}), field("verbosity", "executionStats"),
 		}).Raw()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if n := explained.Lookup("executionStats", "totalKeysExamined").AsInt64(); n > 10 {
 			t.Errorf("%d keys were looked at for 2 rows", n)
 		}
@@ -181,13 +162,9 @@ func TestClaim_TenThousandDead_AreNotLookedAt(t *testing.T) {
 func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	d := withUsers(t)
 	m, err := distlock.New(t.Context(), userConfig(d.as("root")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer func() {
-		if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, m.Close(context.WithoutCancel(t.Context())))
 	}()
 	root := privateClient(t, options.Client().ApplyURI(d.as("root"))).Database("distlock").Collection("rows")
 	reader := privateClient(t, options.Client().ApplyURI(d.as("reader"))).Database("distlock").Collection("rows")
@@ -200,16 +177,10 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	if !strings.Contains(err.Error(), command) {
 		t.Errorf("the error does not say %s: %v", command, err)
 	}
-	if _, err := claim.New[job](t.Context(), m, root, claim.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := root.InsertOne(t.Context(), job{ID: 1}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(claim.New[job](t.Context(), m, root, claim.Config{}))(t)
+	assert.Value(root.InsertOne(t.Context(), job{ID: 1}))(t)
 	q, err := claim.New[job](t.Context(), m, reader, claim.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer func() { _ = q.Close(context.WithoutCancel(t.Context())) }() // it may not give anything back
 	_, err = q.Claim(t.Context(), 1)
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
@@ -228,16 +199,14 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 		killed, stopped := w.bear(t, unhurried), w.bear(t, unhurried)
 		q := w.claims(t, w.start(t, unhurriedTakeover), coll, claim.Config{Batch: each, Tend: 300 * time.Millisecond,
 			Poll: 100 * time.Millisecond})
-		if err := q.Add(t.Context(), jobs(2*each)...); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, q.Add(t.Context(), jobs(2*each)...))
 		for _, child := range []*relative{killed, stopped} {
 			if a := child.ask(order{Do: "claim", Name: coll.Name(), N: each}); a.N != each {
 				t.Fatalf("a child claimed: %+v", a)
 			}
 		}
-		killed.signal(syscall.SIGKILL)
-		stopped.signal(syscall.SIGSTOP)
+		killed.kill()
+		stopped.stop()
 		injected.add(w.d.name, "SIGKILL", "claiming rows")
 		injected.add(w.d.name, "SIGSTOP", "claiming rows")
 		stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
@@ -246,10 +215,10 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 			}
 			return nil
 		})
-		wantCounts(t, q, 3*time.Minute, claim.Counts{Done: 2 * each})
+		wantCounts(t, q, standstill, claim.Counts{Done: 2 * each})
 		stop()
 		stopped.tell(order{Do: "complete"})
-		stopped.signal(syscall.SIGCONT)
+		stopped.resume()
 		if a := stopped.hear(); a.N != each {
 			t.Errorf("the completions of the one that was stopped: %+v, want %d lost", a, each)
 		}
@@ -265,9 +234,7 @@ func TestClaim_NumbersTakenOutByHand_RowIsRescued(t *testing.T) {
 		coll := w.rowsOf(t, w.d.app)
 		store := rows.NewMongo(coll, "claim", nil, bson.D{field("_id", 1)})
 		for id, gone := range []string{"attempts", "slotFence", "beat"} {
-			if err := store.Insert(t.Context(), []any{job{ID: id}}); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, store.Insert(t.Context(), []any{job{ID: id}}))
 			c := rows.Claim{Slot: gone, SlotFence: 1, Session: bson.NewObjectID(), Batch: bson.NewObjectID(), Lease: time.Second}
 			if row, err := store.MarkOne(t.Context(), c, nil); err != nil || row == nil {
 				t.Fatal(row, err)
@@ -281,7 +248,7 @@ func TestClaim_NumbersTakenOutByHand_RowIsRescued(t *testing.T) {
 				if err != nil || len(found) != 1 {
 					t.Fatal(found, err)
 				}
-				if n, err := store.Expire(t.Context(), found[0], 3); err != nil || n != 1 {
+				if n, err := store.Expire(t.Context(), time.Now(), found[0], 3); err != nil || n != 1 {
 					t.Errorf("without %s: %d rows, %v", gone, n, err)
 				}
 				continue
@@ -294,5 +261,46 @@ func TestClaim_NumbersTakenOutByHand_RowIsRescued(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	})
+}
+
+// It tries to break: a row cannot be cancelled where the collection is sharded by another field than _id,
+// nor one whose handler has changed what Filter names.
+func TestClaim_Cancel_ShardedAndFiltered(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("replicaset", "mongos"), func(t *testing.T, w *world) {
+		coll := w.rowsOf(t, w.d.app)
+		if w.d.name == "mongos" {
+			assert.Must(t, w.d.over.Run(t.Context(), bson.D{field("enableSharding", w.db.Name())}))
+			assert.Must(t, w.d.over.Run(t.Context(), bson.D{field("shardCollection", w.db.Name()+"."+coll.Name()),
+				field("key", bson.D{field("n", "hashed")})}))
+		}
+		q := w.claims(t, w.patient(t), coll, claim.Config{InFlight: 2, Filter: bson.D{field("n", 0)}})
+		assert.Must(t, q.Add(t.Context(), jobs(2)...))
+		row := assert.Value(q.Claim(t.Context(), 1))(t)[0]
+		if w.d.name == "replicaset" { // what a collection is sharded by is not changed so
+			assert.Value(coll.UpdateByID(t.Context(), row.Doc.ID, bson.D{field("$set", bson.D{field("n", 1)})}))(t)
+		}
+		for id := range 2 {
+			assert.NoErr(t, q.Cancel(t.Context(), id))
+		}
+		assert.NoErr(t, row.Fail(t.Context(), errors.New("broken")))
+		assert.Equal(t, assert.Value(coll.CountDocuments(t.Context(), bson.D{field("claim.state", "dead")}))(t), 2,
+			"%d are dead, want %d")
+	})
+}
+
+// It tries to break: what a transaction of DoneWith reads is refused where the client reads secondaries.
+func TestClaim_DoneWith_ClientOfSecondaries_MayRead(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetReadPreference(readpref.SecondaryPreferred()))
+		coll := w.rowsOf(t, client)
+		q := w.claims(t, w.patient(t), coll, claim.Config{})
+		assert.Must(t, q.Add(t.Context(), jobs(1)...))
+		row := assert.Value(q.Claim(t.Context(), 1))(t)[0]
+		assert.NoErr(t, row.DoneWith(t.Context(), func(ctx context.Context) error {
+			return coll.FindOne(ctx, bson.D{}).Err()
+		}))
 	})
 }

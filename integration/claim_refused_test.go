@@ -3,12 +3,14 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/claim"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: documents that were there before a strict validator are refused every change.
@@ -22,15 +24,11 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 			const n, bad = 50, 15
 			coll := w.rowsOf(t, w.d.app)
 			q := w.claims(t, w.patient(t), coll, cfg)
-			if err := q.Add(t.Context(), jobs(n)...); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
-				field("validator", bson.D{field("_id", bson.D{field("$gte", bad)})})}).Err(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, q.Add(t.Context(), jobs(n)...))
+			assert.Must(t, w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
+				field("validator", bson.D{field("_id", bson.D{field("$gte", bad)})})}).Err())
 			stop := runs(t, q, func(context.Context, *claim.Row[job]) error { return nil })
-			wantCounts(t, q, 3*time.Minute, claim.Counts{Ready: bad, Done: n - bad, Refused: bad})
+			wantCounts(t, q, standstill, claim.Counts{Ready: bad, Done: n - bad, Refused: bad})
 			stop()
 		}
 	})
@@ -45,9 +43,7 @@ func TestClaim_ValidatorRefusesACompletion_OthersAreDone(t *testing.T) {
 			const n = 40
 			coll := w.rowsOf(t, w.d.app)
 			q := w.claims(t, w.patient(t), coll, cfg)
-			if err := q.Add(t.Context(), jobs(n)...); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, q.Add(t.Context(), jobs(n)...))
 			stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
 				if row.Doc.ID != 3 {
 					return nil
@@ -55,7 +51,7 @@ func TestClaim_ValidatorRefusesACompletion_OthersAreDone(t *testing.T) {
 				return w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
 					field("validator", bson.D{field("_id", bson.D{field("$ne", 3)})})}).Err()
 			})
-			wantCounts(t, q, 3*time.Minute, claim.Counts{Claimed: 1, Done: n - 1, Refused: 1})
+			wantCounts(t, q, standstill, claim.Counts{Claimed: 1, Done: n - 1, Refused: 1})
 			stop()
 		}
 	})
@@ -73,16 +69,12 @@ func TestClaim_FieldIsNoDocument_OthersAreDone(t *testing.T) {
 				value := []any{nil, "mine", 7, bson.A{}, bson.A{bson.D{field("state", "ready")}}}[i%5]
 				odd = append(odd, bson.D{field("_id", -1000+i), field("claim", value)})
 			}
-			if _, err := coll.InsertMany(t.Context(), odd); err != nil {
-				t.Fatal(err)
-			}
+			assert.Value(coll.InsertMany(t.Context(), odd))(t)
 			q := w.claims(t, w.patient(t), coll, claim.Config{Batch: batch, Sort: bson.D{field("_id", 1)},
 				Poll: 50 * time.Millisecond})
-			if err := q.Add(t.Context(), jobs(20)...); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, q.Add(t.Context(), jobs(20)...))
 			stop := runs(t, q, func(context.Context, *claim.Row[job]) error { return nil })
-			eventually(t, 3*time.Minute, "all others are done", func() bool {
+			eventually(t, standstill, "all others are done", func() bool {
 				c, err := q.Counts(t.Context())
 				return err == nil && c.Done == 20 && c.Refused == 0
 			})
@@ -101,8 +93,71 @@ func TestClaim_RefusedFilter_NewSaysSo(t *testing.T) {
 		}
 		_, err := claim.New[job](t.Context(), w.patient(t), coll, claim.Config{
 			Filter: bson.D{field("n", bson.D{field("$foo", 1)})}})
-		if !errors.Is(err, claim.ErrConfig) {
-			t.Errorf("error is %v, want ErrConfig", err)
+		assert.Is(t, err, claim.ErrConfig)
+	})
+}
+
+// It tries to break: more refused rows than one command looks at stand before those whose pause is
+// over. These are tried again, and done.
+func TestClaim_ManyRefusedRetries_OthersAreDone(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone"), func(t *testing.T, w *world) {
+		const bad, good = 1100, 5
+		coll := w.rowsOf(t, w.d.app)
+		past, docs := time.Now().Add(-time.Hour), make([]bson.D, bad+good)
+		for i := range docs {
+			docs[i] = bson.D{field("_id", i), field("claim", bson.D{field("state", "retrying"),
+				field("notBefore", past.Add(time.Duration(i)*time.Second))})}
+		}
+		assert.Value(coll.InsertMany(t.Context(), docs))(t)
+		assert.Must(t, w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
+			field("validator", bson.D{field("_id", bson.D{field("$gte", bad)})})}).Err())
+		q := w.claims(t, w.patient(t), coll, claim.Config{Poll: 50 * time.Millisecond})
+		stop := runs(t, q, func(context.Context, *claim.Row[job]) error { return nil })
+		wantCounts(t, q, standstill, claim.Counts{Retrying: bad, Done: good, Refused: bad})
+		stop()
+	})
+}
+
+// It tries to break: a row that has room for a claim, and none for what its handler's error says, stays
+// claimed for ever.
+func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone"), func(t *testing.T, w *world) {
+		coll := w.rowsOf(t, w.d.app)
+		q := w.claims(t, w.patient(t), coll, claim.Config{MaxAttempts: 1, Poll: 50 * time.Millisecond})
+		filler := make([]byte, 16<<20-1000)
+		assert.Value(coll.InsertOne(t.Context(), bson.D{field("_id", 1), field("filler", filler)}))(t)
+		why := errors.New(strings.Repeat("because ", 300))
+		stop := runs(t, q, func(context.Context, *claim.Row[job]) error { return why })
+		wantCounts(t, q, standstill, claim.Counts{Dead: 1})
+		stop()
+		for row, err := range claim.List(t.Context(), coll, claim.Config{}, claim.StateDead) {
+			if err != nil || !strings.HasPrefix(row.LastError, "because because") {
+				t.Errorf("%q, %v", row.LastError, err)
+			}
+		}
+	})
+}
+
+// It tries to break: one dead row that the server refuses to change keeps those behind the first thousand
+// from being tried again.
+func TestClaim_RetryAll_OneRefused_OthersAreReady(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
+		const n = 1100
+		coll := w.rowsOf(t, w.d.app)
+		var dead []any
+		for id := range n {
+			dead = append(dead, bson.D{field("_id", id), field("claim", bson.D{field("state", "dead")})})
+		}
+		insert(t, coll, dead...)
+		assert.Must(t, w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
+			field("validator", bson.D{field("_id", bson.D{field("$ne", 0)})})}).Err())
+		got, err := claim.RetryAll(t.Context(), coll, claim.Config{})
+		if left := (claim.Counts{Ready: n - 1, Dead: 1}); err == nil || got != n-1 ||
+			assert.Value(claim.Count(t.Context(), coll, claim.Config{}))(t) != left {
+			t.Errorf("%d rows, %v", got, err)
 		}
 	})
 }

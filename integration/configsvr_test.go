@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // lockBusy is what MongoDB's own lock manager says when it has waited for a lock in vain.
@@ -26,10 +27,7 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that nobody has
 		t.Cleanup(func() { w.forget(t, name) })
 		m := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = time.Minute })
-		guard, err := w.try(t, m, name, distlock.Why("holding it against createDatabase"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		guard := assert.Value(w.try(t, m, name, distlock.Why("holding it against createDatabase")))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		created := make(chan error, 1)
@@ -41,9 +39,7 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 			case <-time.After(3 * time.Second): // six of its polls
 			}
 		})
-		if err := guard.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, guard.Release())
 		ours := w.document(t, catalog.LocksCollection, name)
 		w.meetTheOther(t, name, created)
 
@@ -108,7 +104,6 @@ func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
 		cfg := w.config()
 		cfg.Takeover = 16 * time.Minute
-		_, err := distlock.New(t.Context(), cfg)
-		wantErr(t, err, distlock.ErrConfig)
+		wantErr(t, assert.Err(distlock.New(t.Context(), cfg)), distlock.ErrConfig)
 	})
 }

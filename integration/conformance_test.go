@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -36,9 +37,7 @@ func TestCatalog_Conforms(t *testing.T) {
 			}
 			free := make(chan string, len(names))
 			for _, name := range names {
-				if err := d.arrange(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, d.arrange(t.Context(), name))
 				free <- name
 			}
 			catalogtest.Run(t, func(t *testing.T) catalogtest.Store {
@@ -49,9 +48,7 @@ func TestCatalog_Conforms(t *testing.T) {
 			if d.own != "config" {
 				t.Cleanup(func() {
 					for _, name := range names {
-						if err := d.app.Database(name).Drop(context.WithoutCancel(t.Context())); err != nil {
-							t.Error(err)
-						}
+						assert.NoErr(t, d.app.Database(name).Drop(context.WithoutCancel(t.Context())))
 					}
 				})
 			}
@@ -65,16 +62,12 @@ func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 	c, err := mongocatalog.New(d.app, mongocatalog.Options{
 		Database: database, CommandTimeout: time.Minute, // many cases at once
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	db := d.app.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 		defer cancel()
-		if err := d.empty(ctx, db); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, d.empty(ctx, db))
 	})
 	return catalogtest.Store{
 		Catalog: c,

@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // Round trips as promised: an uncontended TryLock is one command and a Release one; a contender
@@ -27,9 +28,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		sent.reset()
 		guard := w.mustTry(t, m, name)
 		wantCommands(t, "TryLock of a free lock", &sent, 1)
-		if err := guard.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, guard.Release())
 		wantCommands(t, "Release", &sent, 1)
 
 		w.mustTry(t, other, name)
@@ -60,9 +59,7 @@ func TestHeartbeat_ThousandLocks_OnePingPerInterval(t *testing.T) {
 		m, guards := w.holdMany(t, 1000, &sent)
 		wantOnePingPerInterval(t, m, &sent)
 		for _, g := range guards {
-			if err := g.Err(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, g.Err())
 		}
 	})
 }

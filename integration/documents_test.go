@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // The documents are as section 4 of the design has them, field by field and type by type, so that
@@ -22,9 +23,7 @@ func TestTryLock_FirstAcquisition_CreatesTheDocumentsAsDesigned(t *testing.T) {
 		m := w.start(t, nil)
 		name, before := w.name("balancer"), w.now(t)
 		g, err := w.try(t, m, name, distlock.Why("doing balance round"), distlock.Label("Balancer"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		raw := w.document(t, catalog.LocksCollection, name)
 		wantShape(t, raw, map[string]bson.Type{
 			"_id": bson.TypeString, "state": bson.TypeInt32, "process": bson.TypeString,
@@ -79,10 +78,7 @@ func wantPing(t *testing.T, w *world, m *distlock.Manager) {
 // wantShape checks that a document has exactly these fields, of these types.
 func wantShape(t testing.TB, raw bson.Raw, want map[string]bson.Type) {
 	t.Helper()
-	elements, err := raw.Elements()
-	if err != nil {
-		t.Fatal(err)
-	}
+	elements := assert.Value(raw.Elements())(t)
 	var got, wanted []string
 	for _, e := range elements {
 		got = append(got, fmt.Sprintf("%s %s", e.Key(), e.Value().Type))
@@ -92,9 +88,7 @@ func wantShape(t testing.TB, raw bson.Raw, want map[string]bson.Type) {
 	}
 	slices.Sort(got)
 	slices.Sort(wanted)
-	if !slices.Equal(wanted, got) {
-		t.Errorf("shape of the document\nwant %q\ngot  %q", wanted, got)
-	}
+	assert.Slices(t, wanted, got, "shape of the document\nwant %q\ngot  %q")
 }
 
 // wantValues checks some fields of a document, types included.
@@ -102,9 +96,7 @@ func wantValues(t testing.TB, raw bson.Raw, want map[string]any) {
 	t.Helper()
 	for name, value := range want {
 		typ, data, err := bson.MarshalValue(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if wanted := (bson.RawValue{Type: typ, Value: data}); !wanted.Equal(raw.Lookup(name)) {
 			t.Errorf("field %s\nwant %v\ngot  %v", name, wanted, raw.Lookup(name))
 		}

@@ -10,6 +10,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/test/assert"
 )
 
 // A stander stands in an election until the end of the test; its function obeys.
@@ -87,9 +88,7 @@ func TestElection_LeaderChange_Commands(t *testing.T) {
 		wantCandidates(t, b.e, 1)
 		begun := time.Now()
 		sent.reset()
-		if err := a.e.Resign(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, a.e.Resign(t.Context()))
 		resign := sent.writes()
 		l := b.wantLeader(t)
 		t.Logf("a release with a waiter: %d writes; a resignation: %d, the next led after %v", release, resign,
@@ -108,9 +107,7 @@ func TestElection_LeaderChange_Commands(t *testing.T) {
 		last := stand(t, third, name, election.Metadata("last"))
 		wantCandidates(t, again.e, 2)
 		sent.reset()
-		if err := again.e.Handover(t.Context(), "last"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, again.e.Handover(t.Context(), "last"))
 		writes, all := sent.writes(), sent.total()
 		if l := last.wantLeader(t); l.Fence() != old.Fence()+1 {
 			t.Errorf("fence %d after %d", l.Fence(), old.Fence())

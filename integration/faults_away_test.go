@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -19,13 +20,9 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 	c.whole(t)
 	frozen := (c.primary(t) + 1) % 3
 	_, m := c.process(t, nil, nil)
-	if err := c.set.Pause(frozen); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.set.Pause(frozen))
 	defer func() {
-		if err := c.set.Continue(frozen); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, c.set.Continue(frozen))
 	}()
 	injected.add(c.w.d.name, "secondary frozen", "")
 	pings, name := m.Stats().Pings, c.name()
@@ -55,9 +52,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	})
 	_, err := w.try(t, contender, name)
 	heldError(t, err)
-	if err := c.set.Pause(old); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.set.Pause(old))
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan struct{})
 	go func() { // ends with ctx
@@ -80,9 +75,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	})
 	before := store.Count(fault.Condemn)
 	answered.Store(0)
-	if err := c.set.Continue(old); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.set.Continue(old))
 	injected.add(w.d.name, "old primary still believes", "")
 	eventually(t, 20*time.Second, "the old primary answers looks", func() bool { return answered.Load() > 20 })
 	cancel()
@@ -120,16 +113,12 @@ func (c *cluster) allRestarted(t *testing.T) {
 		c.set.Kill(node)
 	}
 	for node := range 3 {
-		if err := c.set.Restart(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, c.set.Restart(t.Context(), node))
 	}
 	injected.add(w.d.name, "all members killed", "")
 	pings := m.Stats().Pings
 	eventually(t, time.Minute, "pings succeed again", func() bool { return m.Stats().Pings > pings+1 })
-	if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context())))
 	_, err := w.try(t, w.start(t, nil), name)
 	if h := heldError(t, err); h.Process != m.Process() {
 		t.Errorf("held by %s", h.Process)

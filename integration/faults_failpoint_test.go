@@ -13,6 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -95,9 +96,7 @@ func (w *world) failing(t *testing.T) *failing {
 			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
 		c, err := mongocatalog.New(client, mongocatalog.Options{
 			Database: w.db.Name(), CommandTimeout: commandLimit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		return c
 	}
 	store := fault.Wrap(split{open(p.app), open(p.app + "-ping")})
@@ -126,9 +125,7 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	p.mu.Unlock()
 	return func() {
 		t.Helper()
-		if n := p.entered(t) - before; n != 1 {
-			t.Errorf("the server failed %d commands, want 1", n)
-		}
+		assert.Equal(t, p.entered(t)-before, 1, "the server failed %d commands, want %d")
 	}
 }
 
@@ -162,9 +159,7 @@ func (p *failing) entered(t *testing.T) int64 {
 	t.Helper()
 	raw, err := p.w.d.app.Database("admin").RunCommand(t.Context(),
 		bson.D{field("configureFailPoint", "failCommand"), field("mode", "off")}).Raw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	n, ok := raw.Lookup("count").AsInt64OK()
 	if !ok {
 		t.Fatalf("the server does not count: %v", raw)
@@ -178,9 +173,7 @@ func (p *failing) lockName(t *testing.T) (string, int64) {
 	p.next++
 	name := p.w.name("lock-" + string(rune('a'+p.next)))
 	g := p.w.mustTry(t, p.m, name)
-	if err := g.Release(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, g.Release())
 	return name, g.Fence()
 }
 
@@ -252,9 +245,7 @@ func failedPing(t *testing.T, p *failing, f failure) {
 	if now := p.m.Stats(); now.Processes != before.Processes {
 		t.Errorf("the session is over: %+v", now)
 	}
-	if err := errors.Join(g.Err(), g.Verify(t.Context()), g.Release()); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context()), g.Release()))
 }
 
 func failedRelease(t *testing.T, p *failing, f failure) {

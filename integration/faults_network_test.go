@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -51,9 +52,7 @@ func (w *world) besides(t *testing.T, do func()) {
 	other := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = 40 * time.Second })
 	g := w.mustTry(t, other, name)
 	w.untouched(t, name, do)
-	if err := g.Err(); err != nil {
-		t.Errorf("a lock of another process: %v", err)
-	}
+	assert.NoErr(t, g.Err(), "a lock of another process")
 }
 
 func badLinkAtAcquire(t *testing.T, w *world, f toxicFault) {
@@ -120,9 +119,7 @@ func badLinkAtPing(t *testing.T, w *world, f toxicFault) {
 	eventually(t, 30*time.Second, "pings succeed again", func() bool {
 		return m.Stats().Pings > pings+1
 	})
-	if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context())))
 	if !g.Deadline().After(deadline) || m.Stats().Processes != 0 {
 		t.Errorf("deadline %v after %v, %+v", g.Deadline(), deadline, m.Stats())
 	}
@@ -222,8 +219,7 @@ func mishapAtOvertake(t *testing.T, w *world, line *link, what mishap) {
 	line.first("overtake", what)
 	if what == requestCut {
 		w.untouched(t, d.name, func() {
-			_, err := w.try(t, m, d.name)
-			wantErr(t, err, distlock.ErrOutcomeUnknown)
+			wantErr(t, assert.Err(w.try(t, m, d.name)), distlock.ErrOutcomeUnknown)
 		})
 		return
 	}
@@ -246,9 +242,7 @@ func mishapAtPing(t *testing.T, w *world, line *link, what mishap) {
 	if failed := now.Failures != before.Failures; failed == (what == twice) || now.Processes != 0 {
 		t.Errorf("%+v: want the same session, and a failed ping unless it arrived twice", now)
 	}
-	if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context())))
 }
 
 func mishapAtRelease(t *testing.T, w *world, line *link, what mishap) {
@@ -270,7 +264,5 @@ func mishapAtRelease(t *testing.T, w *world, line *link, what mishap) {
 			t.Errorf("Release: %v, want nil: it was freed while the guard was trusted", err)
 		}
 	})
-	if err := rival.Err(); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, rival.Err())
 }

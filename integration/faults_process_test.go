@@ -4,43 +4,17 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // processed are the deployments on which real processes are harmed.
 var processed = named("embedded", "standalone", "replicaset")
-
-// C1: the holder is killed. Its lock is taken over, on evidence that names it, and not before it
-// has been watched.
-func TestFaults_HolderKilled_IsTakenOver(t *testing.T) {
-	t.Parallel()
-	forThese(t, processed, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		holder := w.bear(t, nil)
-		a := holder.ask(order{Do: "lock", Name: name})
-		if a.Err != "" {
-			t.Fatal(a.Err)
-		}
-		holder.signal(syscall.SIGKILL)
-		for range holder.answers { // until it has gone
-		}
-		injected.add(w.d.name, "SIGKILL", "holding")
-		next := w.wait(t, w.start(t, shortTakeover), name)
-		if next.Fence() != a.Fence+1 || next.TakeoverEvidence() == "" {
-			t.Errorf("fence %d after %d, taken over %q", next.Fence(), a.Fence, next.TakeoverEvidence())
-		}
-		ping := w.document(t, catalog.PingsCollection, a.Process)
-		if _, err := ping.LookupErr("condemned"); err != nil {
-			t.Errorf("the dead process is not condemned: %v", ping)
-		}
-	})
-}
 
 // B1, B2, B9: the holder is stopped between a look at its guard and its write, until another has
 // taken over and written, and then goes on. Its context has ended before anything else of it ran,
@@ -56,7 +30,7 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 			holder.ask(order{Do: "release"})
 			a = holder.ask(order{Do: "lock", Name: name})
 		}
-		holder.signal(syscall.SIGSTOP)
+		holder.stop()
 		injected.add(w.d.name, "SIGSTOP", "holding")
 		next := other.ask(order{Do: "lock", Name: name})
 		if next.Err != "" || next.Fence <= a.Fence || next.Taken == "" {
@@ -72,7 +46,7 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 		before := w.document(t, catalog.LocksCollection, name)
 
 		holder.tell(order{Do: "state"}) // the first thing that it does when it goes on
-		holder.signal(syscall.SIGCONT)
+		holder.resume()
 		if r := holder.hear(); !r.Lost {
 			t.Errorf("right after the pause: %+v, want ErrLockLost", r)
 		}
@@ -104,13 +78,13 @@ func TestFaults_HolderStoppedInTransaction_LeavesNothing(t *testing.T) {
 		if r := holder.ask(order{Do: "transaction", Name: name}); r.Do != "inside" {
 			t.Fatalf("%+v", r)
 		}
-		holder.signal(syscall.SIGSTOP)
+		holder.stop()
 		injected.add(w.d.name, "SIGSTOP", "transaction")
 		if next := other.ask(order{Do: "lock", Name: name}); next.Err != "" || next.Taken == "" {
 			t.Fatalf("not taken over: %+v", next)
 		}
 		holder.tell(order{Do: "go on"})
-		holder.signal(syscall.SIGCONT)
+		holder.resume()
 		r := holder.hear()
 		if r.Do == "inside" { // it ran again, after a conflict
 			r = holder.ask(order{Do: "go on"})
@@ -118,9 +92,7 @@ func TestFaults_HolderStoppedInTransaction_LeavesNothing(t *testing.T) {
 		if !r.Lost {
 			t.Errorf("the transaction: %+v, want ErrLockLost", r)
 		}
-		if n := w.counter(t, name); n != 0 {
-			t.Errorf("the transaction wrote %d", n)
-		}
+		assert.Equal(t, w.counter(t, name), 0, "the transaction wrote %d, want %d")
 	})
 }
 
@@ -147,9 +119,7 @@ func TestFaults_LockSet_FencedLosesNoUpdate_NaiveDoes(t *testing.T) {
 		if naive.lost == 0 {
 			t.Error("no update was lost naively: this test has no teeth")
 		}
-		if fenced.lost != 0 {
-			t.Errorf("%d fenced updates were lost", fenced.lost)
-		}
+		assert.Equal(t, fenced.lost, 0, "%d fenced updates were lost, want %d")
 		if fenced.refused == 0 {
 			t.Error("no stale write was refused: nothing was tested")
 		}
@@ -197,7 +167,7 @@ func (w *world) lockSet(t *testing.T, family []*relative, pauses int, fenced boo
 		for !enter(stopped) {
 			stopped.ask(order{Do: "release"})
 		}
-		stopped.signal(syscall.SIGSTOP)
+		stopped.stop()
 		injected.add(w.d.name, "SIGSTOP", "lock-set")
 		var others sync.WaitGroup
 		for _, r := range family {
@@ -214,7 +184,7 @@ func (w *world) lockSet(t *testing.T, family []*relative, pauses int, fenced boo
 			})
 		}
 		others.Wait()
-		stopped.signal(syscall.SIGCONT)
+		stopped.resume()
 		write(stopped)
 		stopped.ask(order{Do: "release"})
 	}

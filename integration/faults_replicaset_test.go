@@ -15,6 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/mongodtest"
 )
@@ -26,9 +27,7 @@ func TestFaults_ReplicaSet(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 		defer cancel()
-		if err := d.close(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, d.close(ctx))
 	})
 	c := &cluster{w: d.open(t), set: d.set}
 	c.quickElections(t)
@@ -66,11 +65,7 @@ func (c *cluster) at(t testing.TB, node int) *mongo.Client {
 
 func (c *cluster) primary(t testing.TB) int {
 	t.Helper()
-	node, err := c.set.Primary(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return node
+	return assert.Value(c.set.Primary(t.Context()))(t)
 }
 
 func (c *cluster) admin(t testing.TB, client *mongo.Client, command bson.D) bson.Raw {
@@ -85,10 +80,8 @@ func (c *cluster) admin(t testing.TB, client *mongo.Client, command bson.D) bson
 func (c *cluster) quickElections(t *testing.T) {
 	primary := c.at(t, c.primary(t))
 	var config bson.M
-	if err := bson.Unmarshal(c.admin(t, primary, bson.D{field("replSetGetConfig", 1)}).
-		Lookup("config").Document(), &config); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, bson.Unmarshal(c.admin(t, primary, bson.D{field("replSetGetConfig", 1)}).
+		Lookup("config").Document(), &config))
 	config["version"] = config["version"].(int32) + 1
 	config["settings"] = bson.D{field("electionTimeoutMillis", 1500),
 		field("heartbeatIntervalMillis", 400), field("heartbeatTimeoutSecs", 1),
@@ -124,9 +117,7 @@ func (c *cluster) whole(t testing.TB) {
 func (c *cluster) stepDown(t *testing.T, node int) func() {
 	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
 		field("replSetStepDown", 3), field("secondaryCatchUpPeriodSecs", 2)}).Err()
-	if err != nil {
-		t.Errorf("step down: %v", err)
-	}
+	assert.NoErr(t, err, "step down")
 	injected.add(c.w.d.name, "primary stepped down", "")
 	return func() {}
 }
@@ -135,9 +126,7 @@ func (c *cluster) killPrimary(t *testing.T, node int) func() {
 	c.set.Kill(node)
 	injected.add(c.w.d.name, "primary killed", "")
 	return func() {
-		if err := c.set.Restart(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, c.set.Restart(t.Context(), node))
 	}
 }
 
@@ -149,11 +138,7 @@ func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distl
 		client = privateClient(t, options.Client().ApplyURI(c.w.d.uri).SetAppName("process-of-"+t.Name()))
 	}
 	open := func(client *mongo.Client) catalog.Catalog {
-		inner, err := mongocatalog.New(client, mongocatalog.Options{Database: c.w.db.Name()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return inner
+		return assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: c.w.db.Name()}))(t)
 	}
 	store := fault.Wrap(split{open(client), open(c.w.d.beat)})
 	m := c.w.startUnclosed(t, func(cfg *distlock.Config) {
@@ -217,16 +202,12 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 			return
 		}
 		wantNoGuard(t, taken, err)
-		if err := w.wait(t, m, name).Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, w.wait(t, m, name).Release())
 	case fault.Ping:
 		before := m.Stats()
 		(<-back)()
 		eventually(t, time.Minute, "pings succeed again", func() bool { return m.Stats().Pings > before.Pings+2 })
-		if err := errors.Join(g.Err(), g.Verify(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context())))
 	case fault.Release:
 		err := g.Release()
 		(<-back)()
@@ -256,9 +237,7 @@ func (c *cluster) block(t *testing.T, node int, command, app string) {
 func (c *cluster) entered(t *testing.T, node int) {
 	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
 		field("waitForFailPoint", "failCommand"), field("timesEntered", int64(1)), field("maxTimeMS", 20_000)}).Err()
-	if err != nil {
-		t.Errorf("the command did not reach the fail point: %v", err)
-	}
+	assert.NoErr(t, err, "the command did not reach the fail point")
 }
 
 // rolledBack: an acquire was applied by the primary alone when that was killed. Nobody ever held
@@ -294,18 +273,12 @@ func (c *cluster) rolledBack(t *testing.T) {
 	wantNoGuard(t, g, err)
 	injected.add(w.d.name, "killed before replication", "acquire")
 	next := w.wait(t, rival, name)
-	if next.TakeoverEvidence() != "" {
-		t.Errorf("taken over: %s", next.TakeoverEvidence())
-	}
+	assert.Equal(t, next.TakeoverEvidence(), "", "taken over: %s, want %s")
 	w.untouched(t, name, func() {
-		if err := c.set.Restart(t.Context(), old); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, c.set.Restart(t.Context(), old))
 		c.whole(t)
 	})
-	if err := errors.Join(next.Err(), next.Verify(t.Context())); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, errors.Join(next.Err(), next.Verify(t.Context())))
 }
 
 func (c *cluster) others(t *testing.T, but int, do func(int) error) {
@@ -313,9 +286,7 @@ func (c *cluster) others(t *testing.T, but int, do func(int) error) {
 		if node == but {
 			continue
 		}
-		if err := do(node); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, do(node))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // What Stats says of transactions and change streams is what happens when they are tried, in the
@@ -22,14 +23,8 @@ func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 		if w.d.set == nil || w.db.Name() == "config" {
 			return
 		}
-		c, err := mongocatalog.New(w.d.app, mongocatalog.Options{Database: "config"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := c.Hello(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Value(mongocatalog.New(w.d.app, mongocatalog.Options{Database: "config"}))(t)
+		s := assert.Value(c.Hello(t.Context()))(t)
 		wantFeatures(t, w, distlock.Server{
 			Kind: string(s.Kind), Version: s.Version, Primary: s.Primary, Embedded: s.Front,
 			ConfigServer: s.ConfigServer, Transactions: s.Transactions, ChangeStreams: s.ChangeStreams,

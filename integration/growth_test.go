@@ -17,6 +17,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -92,9 +93,7 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 		locks := own.db.Collection(catalog.LocksCollection)
 		for _, party := range []string{"sharers.process", "waiters.process"} {
 			sparse := mongo.IndexModel{Keys: bson.D{field(party, 1)}, Options: options.Index().SetSparse(true)}
-			if _, err := locks.Indexes().CreateOne(t.Context(), sparse); err != nil {
-				t.Fatal(err)
-			}
+			assert.Value(locks.Indexes().CreateOne(t.Context(), sparse))(t)
 		}
 		own.wantNoGrowth(t, options.Client())
 	})
@@ -106,10 +105,7 @@ func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	t.Helper()
 	var sent tape
 	client := privateClient(t, opts.ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-	c, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()}))(t)
 	if warnings, err := c.Prepare(t.Context()); err != nil || len(warnings) > 0 {
 		t.Fatalf("warnings %q, %v", warnings, err)
 	}
@@ -153,9 +149,7 @@ func (w *world) plantFree(t *testing.T, names string, n int) {
 				field("fence", int64(1)<<40), field("rev", int64(2)), field("takeoverMS", int64(900_000)),
 			})
 		}
-		if _, err := locks.InsertMany(t.Context(), docs); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(locks.InsertMany(t.Context(), docs))(t)
 	}
 }
 
@@ -233,9 +227,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		}
 	}
 	enter := func(g catalog.Request) catalog.Request {
-		if _, err := catalogtest.On(c).Enter(t.Context(), g, catalog.Queue); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(catalogtest.On(c).Enter(t.Context(), g, catalog.Queue))(t)
 		return g
 	}
 	mine, theirs := enter(grant("mine", me)), enter(grant("theirs", other))
@@ -266,7 +258,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			}
 			return nil
 		}},
-		{"HeldOrFree", func(ctx context.Context) error { _, _, err := c.HeldOrFree(ctx, me, names); return err }},
+		{"HeldOrFree", func(ctx context.Context) error { _, err := c.HeldOrFree(ctx, me, names, nil); return err }},
 		{"Snapshots", func(ctx context.Context) error { _, err := c.Snapshots(ctx, names); return err }},
 		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
 		{"Acquire", func(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -118,9 +119,7 @@ func linearizable(t *testing.T, history []porcupine.Operation) {
 		return
 	}
 	path := filepath.Join(t.ArtifactDir(), "history.html")
-	if err := porcupine.VisualizePath(lockModel, info, path); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, porcupine.VisualizePath(lockModel, info, path))
 	t.Errorf("%s: this history of %d operations is that of no lock; keep it with -artifacts: %s",
 		result, len(history), path)
 }
@@ -191,9 +190,8 @@ func TestHistories_OfNoLock_AreRefused(t *testing.T) {
 		at(0, 10, opAcquired, "x", 1), at(11, 12, opTrusted, "x", 1), at(11, 30, opEnded, "x", 1),
 		at(5, 40, opNobody, "", 0), at(20, 40, opAcquired, "y", 2), at(41, 42, opTrusted, "y", 2),
 	}
-	if result := porcupine.CheckOperationsTimeout(lockModel, good, time.Minute); result != porcupine.Ok {
-		t.Errorf("a good history: %s", result)
-	}
+	assert.Equal(t, porcupine.CheckOperationsTimeout(lockModel, good, time.Minute), porcupine.Ok,
+		"a good history: %s, want %s")
 	for name, change := range map[string]func([]porcupine.Operation) []porcupine.Operation{
 		"two holders":         func(h []porcupine.Operation) []porcupine.Operation { return append(h[:2:2], h[4:]...) },
 		"the fence falls":     func(h []porcupine.Operation) []porcupine.Operation { h[4] = at(20, 40, opAcquired, "y", 1); return h },
@@ -206,9 +204,7 @@ func TestHistories_OfNoLock_AreRefused(t *testing.T) {
 			if result != porcupine.Illegal {
 				t.Errorf("%s, want it refused", result)
 			}
-			if err := porcupine.VisualizePath(lockModel, info, filepath.Join(t.TempDir(), "h.html")); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, porcupine.VisualizePath(lockModel, info, filepath.Join(t.TempDir(), "h.html")))
 		})
 	}
 }

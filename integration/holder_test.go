@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // C1, D2, B1: a holder that is cut off from its server learns of the loss before anybody may take
@@ -35,18 +36,15 @@ func TestCutOffHolder_LosesFirst_IsTakenOver_AndItsLateReleaseTouchesNothing(t *
 			t.Errorf("fence %d after %d, evidence %q", next.Fence(), old.Fence(), next.TakeoverEvidence())
 		}
 		dead := w.document(t, catalog.PingsCollection, old.Process())
-		if by := dead.Lookup("condemned", "by").StringValue(); by != contender.Process() {
-			t.Errorf("condemned by %q, want %q", by, contender.Process())
-		}
+		assert.Equal(t, dead.Lookup("condemned", "by").StringValue(), contender.Process(),
+			"condemned by %q, want %q")
 
 		wire.set(passing)
 		eventually(t, 30*time.Second, "the old holder finds out and takes a new id", func() bool {
 			return holder.Err() == nil && holder.Process() != old.Process()
 		})
 		w.untouched(t, name, func() { wantErr(t, old.Release(), distlock.ErrLockLost) })
-		if err := next.Verify(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, next.Verify(t.Context()))
 		_, err := w.try(t, holder, name)
 		if h := heldError(t, err); h.Process != contender.Process() {
 			t.Errorf("held by %s, want %s", h.Process, contender.Process())
@@ -106,9 +104,7 @@ func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 		eventually(t, 60*time.Second, "a whole hold time passes", func() bool {
 			return m.Stats().Pings > pings+need
 		})
-		if err := guard.Err(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, guard.Err())
 		_, err := w.try(t, m, w.name("another")) // the pool really is exhausted
 		if !errors.Is(err, distlock.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an acquisition without a connection: %v", err)

@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // An Inspector with a connection of its own sees what processes hold, breaks it, and leaves no ping
@@ -16,14 +17,9 @@ func TestInspector_OwnConnection_LooksAndBreaks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		m, name := w.start(t, nil), w.name("inspected")
-		g, err := w.try(t, m, name, distlock.Why("work"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(w.try(t, m, name, distlock.Why("work")))(t)
 		i, err := distlock.NewInspector(t.Context(), distlock.Config{URI: w.d.uri, Database: w.db.Name()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		holders, waiters, err := i.Holder(t.Context(), name)
 		if err != nil || len(holders) != 1 || len(waiters) != 0 || holders[0].Session != g.Session() ||
 			!holders[0].HasPing || holders[0].Self || holders[0].Why != "work" {
@@ -32,9 +28,7 @@ func TestInspector_OwnConnection_LooksAndBreaks(t *testing.T) {
 		if now, err := i.Break(t.Context(), name, g.Fence(), "test"); err != nil || len(now) != 1 || now[0].Held {
 			t.Errorf("Break: %+v, %v", now, err)
 		}
-		if err := i.Close(t.Context()); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		assert.NoErr(t, i.Close(t.Context()), "Close")
 		if _, _, err := i.Holder(t.Context(), name); !errors.Is(err, distlock.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // While it is renewed nobody has it, and a renewal is one command, as is an acquisition with its
@@ -27,24 +28,17 @@ func TestRenew_IsOneCommand(t *testing.T) {
 			renewal = 3
 		}
 		sent.reset()
-		guard, err := w.try(t, m, name, distlock.Lease(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		guard := assert.Value(w.try(t, m, name, distlock.Lease(time.Minute)))(t)
 		wantCommands(t, "TryLock with a lease", &sent, 1+renewal)
 		for n := range int64(3) {
-			if err := guard.Renew(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, guard.Renew(t.Context()))
 			wantCommands(t, "Renew", &sent, renewal)
 			lease, ok := w.lock(t, name).LeaseOf(guard.Session())
 			if !ok || lease.Number != n+2 || lease.Life != time.Minute {
 				t.Errorf("the document shows %+v, %v", lease, ok)
 			}
 		}
-		if err := guard.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, guard.Release())
 		wantCommands(t, "Release", &sent, 1)
 		if l := w.lock(t, name); len(l.Leases) != 0 {
 			t.Errorf("a free lock has %+v", l.Leases)

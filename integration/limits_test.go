@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // soon is how much later than its limit a call may return on a loaded machine. What these tests try
@@ -142,10 +143,7 @@ func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 // Tries to break: New returns within its context when something takes connections and is silent.
 func TestLimits_NewOnASilentListener_ReturnsInTime(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	served := make(chan struct{})
 	go func() { // ends with the listener
 		defer close(served)

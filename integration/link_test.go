@@ -15,11 +15,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // A link stands between a process and its server. It knows MongoDB's messages: it goes bad as a
-// whole, and it does what no proxy of bytes can do: lose the reply of exactly this command, hold
-// exactly that one back.
+// whole, and it does what no proxy of bytes can do: lose the reply of exactly this command.
 type link struct {
 	listener net.Listener
 	target   string
@@ -32,7 +32,6 @@ type link struct {
 	fault   func(op string) mishap
 	hits    map[string]int // commands by what was done with them
 	lost    map[int32]bool // request ids whose replies are lost
-	gate    chan struct{}  // closed when held commands may go
 	conns   map[net.Conn]bool
 }
 
@@ -59,23 +58,18 @@ const (
 	replyLost         // carried out; the connection breaks instead of the reply
 	requestCut        // the connection breaks instead of the request
 	twice             // sent twice in the same bytes; the second reply is thrown away
-	held              // sent when the link lets go, however long the client waits
 )
 
 // newLink listens until the end of the test.
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l := &link{listener: listener, target: target, changed: make(chan struct{}), hits: map[string]int{},
-		lost: map[int32]bool{}, conns: map[net.Conn]bool{}, gate: make(chan struct{})}
+		lost: map[int32]bool{}, conns: map[net.Conn]bool{}}
 	l.loops.Go(l.serve) // ends with the listener
 	t.Cleanup(func() {
 		_ = listener.Close() // ends serve
 		l.befall(nil)
-		l.letGo()
 		l.set(cut)
 		l.loops.Wait()
 	})
@@ -86,17 +80,11 @@ func newLink(t testing.TB, target string) *link {
 // is skipped if it can be reached in more ways than one address.
 func (d *deployment) through(t testing.TB) *link {
 	t.Helper()
-	u, err := url.Parse(d.uri)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := assert.Value(url.Parse(d.uri))(t)
 	target := u.Host
 	switch {
 	case d.set != nil:
-		primary, err := d.set.Primary(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		primary := assert.Value(d.set.Primary(t.Context()))(t)
 		target = d.set.Addr(primary)
 	case strings.Contains(target, ",") || u.User != nil || u.Scheme != "mongodb":
 		t.Skipf("%s: its connection string cannot be led through a proxy", d.name)
@@ -139,14 +127,6 @@ func (l *link) first(op string, m mishap) {
 		l.fault = nil
 		return m
 	})
-}
-
-// letGo sends what was held back.
-func (l *link) letGo() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.gate)
-	l.gate = make(chan struct{})
 }
 
 // hit returns how many commands of a kind met with a mishap.
@@ -199,14 +179,11 @@ func (l *link) requests(from io.Reader, to io.Writer) {
 			return
 		}
 		times := 1
-		what, gate := l.judge(m)
-		switch what {
+		switch l.judge(m) {
 		case requestCut:
 			return
 		case twice:
 			times = 2
-		case held:
-			<-gate
 		}
 		for n := range times {
 			if n > 0 { // another request as far as the reply is concerned
@@ -220,13 +197,13 @@ func (l *link) requests(from io.Reader, to io.Writer) {
 	}
 }
 
-// judge says what becomes of a command, and what a held one waits for.
-func (l *link) judge(m []byte) (mishap, <-chan struct{}) {
+// judge says what becomes of a command.
+func (l *link) judge(m []byte) mishap {
 	op := operationOf(m)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if op == "" || l.fault == nil {
-		return delivered, nil
+		return delivered
 	}
 	what := l.fault(op)
 	if what != delivered {
@@ -235,7 +212,7 @@ func (l *link) judge(m []byte) (mishap, <-chan struct{}) {
 	if what == replyLost {
 		l.lost[int32(binary.LittleEndian.Uint32(m[4:]))] = true
 	}
-	return what, l.gate
+	return what
 }
 
 func (l *link) replies(from io.Reader, to io.Writer) {

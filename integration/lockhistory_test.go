@@ -13,6 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
+	"mongodlm/internal/test/assert"
 )
 
 // ofHistory are the commands on the collection of the history.
@@ -32,10 +33,7 @@ func ofHistory(sent *counter) []string {
 // past is the history of a world, which is closed with the test.
 func (w *world) past(t testing.TB, cfg distlock.Config) *history.Log {
 	t.Helper()
-	past, err := history.New(t.Context(), cfg, history.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	past := assert.Value(history.New(t.Context(), cfg, history.Options{}))(t)
 	t.Cleanup(func() { _ = past.Close(context.Background()) })
 	return past
 }
@@ -61,9 +59,7 @@ func TestHistory_Commands(t *testing.T) {
 		for range 20 {
 			g := w.mustTry(t, m, w.name("short"))
 			held := time.Now()
-			if err := g.Release(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, g.Release())
 			if time.Since(held) > 900*time.Millisecond {
 				t.Skip("this machine is too busy to hold a lock for less than a second")
 			}
@@ -79,32 +75,24 @@ func TestHistory_Commands(t *testing.T) {
 			eventually(t, time.Minute, "the history", func() bool {
 				kinds = nil
 				for e, err := range other.Read(t.Context(), history.Query{Name: w.name("long"), Since: time.Hour}) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, err)
 					kinds = append(kinds, e.Kind)
 				}
 				return len(kinds) >= len(want)
 			})
-			if !slices.Equal(kinds, want) {
-				t.Errorf("history %q, want %q", kinds, want)
-			}
+			assert.Slices(t, kinds, want, "history %q, want %q")
 		}
 		long := w.mustTry(t, m, w.name("long"))
 		read("acquired")
 		first := []string{"count", "createIndexes", "createIndexes", "find", "insert"}
 		eventually(t, time.Minute, "the end of the first batch", func() bool { return len(ofHistory(&sent)) >= len(first) })
 		pings(1)
-		if commands := ofHistory(&sent); !slices.Equal(commands, first) {
-			t.Errorf("the first batch is %q", commands)
-		}
+		assert.Slices(t, ofHistory(&sent), first, "the first batch is %q, want %v")
 		sent.reset()
 		_ = long.Release()
 		read("released", "acquired")
 		pings(1)
-		if commands := ofHistory(&sent); !slices.Equal(commands, []string{"insert"}) {
-			t.Errorf("the second batch is %q", commands)
-		}
+		assert.Slices(t, ofHistory(&sent), []string{"insert"}, "the second batch is %q, want %v")
 	})
 }
 
@@ -114,32 +102,22 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
 		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of others is for thirty days
 		t.Cleanup(func() {
-			if err := db.Drop(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context())))
 		})
 		c := w.d.store(t, db.Name()).Catalog
-		if _, err := c.PrepareHistory(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(c.PrepareHistory(t.Context(), time.Hour))(t)
 		now := time.Now().Truncate(time.Millisecond).UTC()
 		err := c.AppendHistory(t.Context(), []catalog.HistoryEntry{
 			{ID: bson.NewObjectID(), At: now.Add(-2 * time.Hour), Kind: "lost"},
 			{ID: bson.NewObjectID(), At: now, Kind: "broken"},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // else once a minute
-		if err := w.d.app.Database("admin").RunCommand(t.Context(), often).Err(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), often).Err())
 		eventually(t, 4*time.Minute, "the old one is deleted", func() bool {
 			var kinds []string
 			for e, err := range c.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				kinds = append(kinds, e.Kind)
 			}
 			return slices.Equal(kinds, []string{"broken"})

@@ -14,6 +14,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -26,9 +27,7 @@ func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	inner, err := mongocatalog.New(client, mongocatalog.Options{
 		Database: w.db.Name(), CommandTimeout: time.Minute, // fifty acquire at once
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	store := fault.Wrap(inner)
 	m := w.start(t, func(cfg *distlock.Config) {
 		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
@@ -66,17 +65,13 @@ func (w *world) acquireMany(t testing.TB, m *distlock.Manager, first, last int) 
 		docs = append(docs, bson.D{field("_id", name(i)), field("state", int32(0)),
 			field("fence", int64(1)<<40), field("rev", int64(1))})
 	}
-	if _, err := w.db.Collection(catalog.LocksCollection).InsertMany(t.Context(), docs); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(w.db.Collection(catalog.LocksCollection).InsertMany(t.Context(), docs))(t)
 	guards, errs := make([]*distlock.TryGuard, last-first), make([]error, last-first)
 	var acquiring sync.WaitGroup
 	for i := range guards {
 		acquiring.Go(func() { guards[i], errs[i] = m.Lock(name(first + i)).TryLock(t.Context()) })
 	}
 	acquiring.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(errs...))
 	return guards
 }

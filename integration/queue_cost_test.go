@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/mongodtest"
 )
 
@@ -56,17 +57,11 @@ func TestCommands_OfHandOver(t *testing.T) {
 		wantReleased(t, g)
 		change := "findAndModify " + catalog.LocksCollection
 		if a.Stats().Server.Kind == string(catalog.FerretDB) {
-			if n := entering[change]; n != waiters {
-				t.Errorf("%d writes to enter %d times", n, waiters)
-			}
+			assert.Equal(t, entering[change], waiters, "%d writes to enter %d times")
 			return
 		}
-		if n := entering[change]; n != waiters {
-			t.Errorf("%d commands to enter %d times", n, waiters)
-		}
-		if n := leaving[change]; n != waiters {
-			t.Errorf("%d commands to hand over %d times", n, waiters)
-		}
+		assert.Equal(t, entering[change], waiters, "%d commands to enter %d times")
+		assert.Equal(t, leaving[change], waiters, "%d commands to hand over %d times")
 		looks := 0
 		for command, n := range leaving {
 			if strings.HasPrefix(command, "aggregate") {

@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // A mongosReader is what a mongos, or a shell script of its time, knows of a lock document.
@@ -25,9 +26,7 @@ type mongosReader struct {
 func (w *world) wantSeen(t testing.TB, name string, g *distlock.TryGuard, process, why string) {
 	t.Helper()
 	var seen mongosReader
-	if err := bson.Unmarshal(w.document(t, catalog.LocksCollection, name), &seen); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, bson.Unmarshal(w.document(t, catalog.LocksCollection, name), &seen))
 	if seen.State != 1 || seen.Process != process || seen.TS != g.Session() || seen.Why != why ||
 		!strings.HasPrefix(seen.Who, process+":") || w.now(t).Sub(seen.When) > 10*time.Minute {
 		t.Errorf("a mongos sees %+v, want %s with session %v", seen, process, g.Session())
@@ -41,10 +40,7 @@ func TestLock_Waiting_DocumentsAsDesigned(t *testing.T) {
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
 		a, b, c := w.start(t, calm), w.start(t, calm), w.start(t, calm)
-		g, err := w.try(t, a, name, distlock.Why("doing balance round"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(w.try(t, a, name, distlock.Why("doing balance round")))(t)
 		other := w.mustTry(t, b, w.name("other"))
 		before := w.now(t).Truncate(time.Millisecond)
 		first := w.queue(t, b, name, distlock.Why("wants it"), distlock.Holding(other))
@@ -115,14 +111,8 @@ func TestShared_Held_DocumentsAsDesigned(t *testing.T) {
 		}{{"shared", distlock.Shared()}, {"permit", distlock.Permits(2)}} {
 			name := w.name(c.mode)
 			a, b := w.start(t, calm), w.start(t, calm)
-			one, err := w.try(t, a, name, c.how, distlock.Why("reads"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			two, err := w.try(t, b, name, c.how, distlock.Why("reads as well"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			one := assert.Value(w.try(t, a, name, c.how, distlock.Why("reads")))(t)
+			two := assert.Value(w.try(t, b, name, c.how, distlock.Why("reads as well")))(t)
 			raw := w.document(t, catalog.LocksCollection, name)
 			shape := map[string]bson.Type{
 				"_id": bson.TypeString, "state": bson.TypeInt32, "process": bson.TypeString,
@@ -157,8 +147,6 @@ func TestShared_Held_DocumentsAsDesigned(t *testing.T) {
 func rawValue(t testing.TB, v any) bson.RawValue {
 	t.Helper()
 	typ, data, err := bson.MarshalValue(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return bson.RawValue{Type: typ, Value: data}
 }

@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -125,11 +126,9 @@ func TestLock_CursorKilled_GrantIsFound(t *testing.T) {
 				return opened > round && (round == 0 || failed > 0)
 			})
 			opened, failed := s.count()
-			if err := w.db.RunCommand(t.Context(), bson.D{
+			assert.Must(t, w.db.RunCommand(t.Context(), bson.D{
 				field("killCursors", catalog.LocksCollection), field("cursors", bson.A{s.latest()}),
-			}).Err(); err != nil {
-				t.Fatal(err)
-			}
+			}).Err())
 			wantReleased(t, g)
 			begun := time.Now()
 			g = wantTurn(t, next)
@@ -187,9 +186,7 @@ func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 		holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
 		g := w.mustTry(t, holder, name)
 		waiters := []<-chan turn{w.queue(t, a, name), w.queue(t, b, name), w.queue(t, a, name)}
-		if err := w.db.Collection(catalog.LocksCollection).Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.db.Collection(catalog.LocksCollection).Drop(t.Context()))
 		injected.add(w.d.name, "collection dropped", "waiting")
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		for range waiters { // in whatever order they came back
@@ -222,9 +219,7 @@ func (w *world) elsewhere(t testing.TB, database string) *world {
 		other.prefix = bson.NewObjectID().Hex() + "-"
 	}
 	t.Cleanup(func() {
-		if err := other.clean(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, other.clean(context.WithoutCancel(t.Context())))
 		w.keepAll(other)
 	})
 	return other
@@ -248,9 +243,7 @@ func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				name := w.name(c.name)
 				inner, err := mongocatalog.New(w.d.app, mongocatalog.Options{Database: w.db.Name()})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				arrived, goOn := make(chan struct{}, 8), make(chan struct{})
 				store := fault.Wrap(inner)
 				store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
@@ -326,9 +319,7 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 						field("configureFailPoint", "failCommand"), field("mode", mode),
 						field("data", append(slices.Clone(c.data), field("appName", app))),
 					}).Raw()
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, err)
 					return raw.Lookup("count").AsInt64()
 				}
 				before := failing("alwaysOn")
@@ -363,15 +354,11 @@ func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 		holder, a, b := w.start(t, longer), w.start(t, longer), w.start(t, longer)
 		g := w.mustTry(t, holder, name)
 		waiters := []<-chan turn{w.queue(t, a, name), w.queue(t, b, name), w.queue(t, a, name)}
-		if err := w.d.set.StepDown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.d.set.StepDown(t.Context()))
 		injected.add(w.d.name, "primary stepped down", "waiting")
 		released := make(chan error, 1)
 		go func() { released <- g.Release() }() // waited for below
-		if _, err := w.d.set.Primary(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(w.d.set.Primary(t.Context()))(t)
 		first := wantTurn(t, waiters[0])
 		if err := <-released; err != nil {
 			t.Logf("Release: %v", err) // it goes on in the background

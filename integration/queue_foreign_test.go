@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // A manager that knows nothing of lines takes a free lock, writes its six fields and leaves ours,
@@ -85,9 +86,7 @@ func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 					t.Fatalf("createDatabase did not wait for our line: %v", err)
 				case <-time.After(600 * time.Millisecond): // one of its polls
 				}
-				if err := g.Verify(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, g.Verify(t.Context()))
 			}
 		}
 		wantReleased(t, g)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,54 +74,4 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 			t.Fatalf("Release of %q: %v", g.Name(), err)
 		}
 	}
-}
-
-// First come, first served, over processes and inside them: twelve waiters of three processes have
-// their turns in the order in which they came, one at a time, with fences that rise.
-func TestLock_TwelveWaitersOfThreeProcesses_FirstComeFirstServed(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		managers := []*distlock.Manager{w.start(t, calm), w.start(t, calm), w.start(t, calm)}
-		first := w.mustTry(t, managers[0], name)
-		var inside atomic.Int32
-		var mu sync.Mutex // guards order and fences
-		var order []int
-		fences := []int64{first.Fence()}
-		var turns sync.WaitGroup
-		for i := range 12 {
-			done := w.queue(t, managers[i*7%3], name)
-			turns.Go(func() {
-				got := <-done
-				if got.err != nil {
-					t.Errorf("waiter %d: %v", i, got.err)
-					return
-				}
-				if n := inside.Add(1); n != 1 {
-					t.Errorf("%d hold the lock", n)
-				}
-				mu.Lock()
-				order, fences = append(order, i), append(fences, got.guard.Fence())
-				mu.Unlock()
-				if err := got.guard.Verify(t.Context()); err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-				}
-				inside.Add(-1)
-				if err := got.guard.Release(); err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-				}
-			})
-		}
-		wantReleased(t, first)
-		turns.Wait()
-		if len(order) != 12 || !slices.IsSorted(order) {
-			t.Errorf("the turns were had in the order %v", order)
-		}
-		if !slices.IsSorted(fences) || len(slices.Compact(fences)) != 13 {
-			t.Errorf("the fences do not rise: %v", fences)
-		}
-		if l := w.lock(t, name); l.Held || len(l.Waiters) != 0 {
-			t.Errorf("in the end: %+v", l)
-		}
-	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -81,9 +82,7 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 		var inside atomic.Int32
 		var writes atomic.Int64
 		count := func() error { // with a context of its own, so outside of every transaction
-			if n := inside.Add(1); n != 1 {
-				t.Errorf("%d hold the lock", n)
-			}
+			assert.Equal(t, inside.Add(1), 1, "%d hold the lock, want %d")
 			defer inside.Add(-1)
 			raw, err := work.FindOne(t.Context(), byID(name)).Raw()
 			if err != nil {
@@ -207,9 +206,7 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 		}
 		wantReleased(t, g)
 		waits.Wait()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, <-done)
 		if next := w.mustTry(t, holder, name); next.Fence() <= g.Fence()+1 {
 			t.Errorf("fence %d after %d and a transaction", next.Fence(), g.Fence())
 		}
@@ -278,9 +275,7 @@ func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 			wantReleased(t, w.mustTry(t, other, name)) // the document is there
 			w.plantCounter(t, name)
 			inner, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			store := fault.Wrap(inner)
 			m := w.start(t, func(cfg *distlock.Config) {
 				calm(cfg)

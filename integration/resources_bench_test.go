@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -62,9 +63,7 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 		before := used()
 		m, err := distlock.New(b.Context(), distlock.Config{
 			Catalog: store, Ping: time.Second, Takeover: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, err)
 		b.Cleanup(func() { closeManager(b, m) })
 		held := make([]*distlock.TryGuard, guards)
 		for i := range held {
@@ -130,17 +129,13 @@ func closeManager(t testing.TB, m *distlock.Manager) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	defer cancel()
-	if err := m.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, m.Close(ctx))
 }
 
 func wantAll(b *testing.B, held []*distlock.TryGuard) {
 	b.Helper()
 	for _, g := range held {
-		if err := g.Err(); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, g.Err())
 	}
 	runtime.KeepAlive(held)
 }

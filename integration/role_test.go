@@ -17,6 +17,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/role"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/mongodtest"
 )
 
@@ -36,9 +37,7 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 		doc[0].Key = "updateRole"
 		d.command(doc)
 		for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} { // so that they are asked for anew
-			if err := d.root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, d.root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()))
 		}
 	}
 }
@@ -53,7 +52,7 @@ func life(t *testing.T, uri string) []string {
 			said = append(said, err.Error())
 		}
 	}
-	var written log
+	var written assert.Log
 	cfg := userConfig(uri)
 	cfg.Takeover, cfg.CommandTimeout = 2*time.Minute, 20*time.Second // a busy machine makes indexes slowly
 	cfg.Logger = zerolog.New(&written).Level(zerolog.WarnLevel)
@@ -88,9 +87,7 @@ func life(t *testing.T, uri string) []string {
 		say(err)
 	}
 	store, err := mongocatalog.New(privateClient(t, options.Client().ApplyURI(uri)), mongocatalog.Options{Database: "distlock"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = store.Prepare(t.Context())
 	say(err)
 	_, err = store.Prune(t.Context(), time.Now().Add(-time.Hour))

@@ -15,6 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/mongodtest"
 )
@@ -31,10 +32,7 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-		c, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()}))(t)
 		process := w.name("pinging")
 		request := func() catalog.Request {
 			return catalog.Request{Process: process, Takeover: time.Minute,
@@ -42,9 +40,7 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 		}
 		held, waiting := request(), request()
 		renewal := catalog.Renewal{Session: held.Session, Number: 1, Life: time.Minute, Local: time.Now()}
-		if _, err := catalogtest.On(c).Enter(t.Context(), held, catalog.Queue); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(catalogtest.On(c).Enter(t.Context(), held, catalog.Queue))(t)
 		more := []operation{
 			{"Enter", func(ctx context.Context) error {
 				_, err := catalogtest.On(c).Enter(ctx, waiting, catalog.Queue)
@@ -107,10 +103,7 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, clustered, func(t *testing.T, w *world) {
-		c, err := mongocatalog.New(w.d.app, mongocatalog.Options{Database: w.db.Name()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Value(mongocatalog.New(w.d.app, mongocatalog.Options{Database: w.db.Name()}))(t)
 		var names []string
 		on := map[int]int{}
 		for i := range 16 {
@@ -118,14 +111,10 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 			names = append(names, name)
 			for seq, process := range []string{holder, waiter} {
 				b := catalog.Heartbeat{Process: process, Seq: int64(seq) + 1, Takeover: time.Minute, Interval: time.Second}
-				if _, err := c.Ping(t.Context(), b); err != nil {
-					t.Fatal(err)
-				}
+				assert.Value(c.Ping(t.Context(), b))(t)
 				_, err := catalogtest.On(c).Enter(t.Context(), catalog.Request{Process: process, Takeover: time.Minute,
 					Session: catalog.Session{Name: name, TS: bson.NewObjectID()}}, catalog.Queue)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 			}
 			on[w.shardOf(t, catalog.LocksCollection, name)]++
 		}
@@ -142,19 +131,14 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 				t.Errorf("%s: %q: ping of %s is %+v, server's clock %v", how, name, waiter, p, look.ServerTime)
 			}
 		}
-		looks, err := c.Snapshots(t.Context(), names)
-		if err != nil {
-			t.Fatal(err)
-		}
+		looks := assert.Value(c.Snapshots(t.Context(), names))(t)
 		for _, name := range names {
 			check("Snapshots", name, looks[name])
 		}
 		for _, waited := range []bool{false, true} {
 			found := 0
 			for look, err := range c.List(t.Context(), waited) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				if slices.Contains(names, look.Lock.Name) {
 					found++
 					check(fmt.Sprintf("List(%v)", waited), look.Lock.Name, look)
@@ -182,9 +166,7 @@ func TestSharded_Inspector_TellsAges(t *testing.T) {
 		name := w.name("job")
 		w.mustTry(t, w.start(t, nil), name)
 		i, err := distlock.NewInspector(t.Context(), distlock.Config{URI: w.d.uri, Database: w.db.Name()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer func() { _ = i.Close(context.WithoutCancel(t.Context())) }()
 		aged := func(rows ...distlock.LockInfo) bool {
 			return slices.ContainsFunc(rows, func(row distlock.LockInfo) bool {
@@ -193,9 +175,7 @@ func TestSharded_Inspector_TellsAges(t *testing.T) {
 		}
 		listed := false
 		for row, err := range i.Locks(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			listed = listed || aged(row)
 		}
 		holders, _, err := i.Holder(t.Context(), name)
@@ -210,9 +190,7 @@ func (w *world) shardOf(t testing.TB, collection, id string) int {
 	t.Helper()
 	for i, s := range w.d.over.Shards {
 		n, err := shardClient(t, s).Database(w.db.Name()).Collection(collection).CountDocuments(t.Context(), byID(id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if n > 0 {
 			return i
 		}
@@ -257,9 +235,7 @@ func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 		data := w.shardOf(t, "work", w.name("first"))
 		g := w.heldOn(t, m, 1-data)
 		there := func(id string) bool { return w.count(t, work, byID(w.name(id))) == 1 }
-		if err := g.InTransaction(t.Context(), func(ctx context.Context) error { return insert(ctx, "held") }); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error { return insert(ctx, "held") }))
 		robbed := false
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 			if err := insert(ctx, "stale"); err != nil {
@@ -293,19 +269,13 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 					holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
 					g := w.heldOn(t, holder, shard)
 					waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
-					if err := harm(s); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, harm(s))
 					injected.add(w.d.name, "shard "+what, "holding and waiting")
-					if _, err := s.Primary(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					assert.Value(s.Primary(t.Context()))(t)
 					eventually(t, time.Minute, "the lock can be asked for again", func() bool {
 						return g.Verify(t.Context()) == nil || errors.Is(g.Err(), distlock.ErrLockLost)
 					})
-					if err := g.Err(); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, g.Err())
 					wantTurns(t, g, waiters...)
 				})
 			}
@@ -326,9 +296,7 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 				var back func()
 				w.untouched(t, g.Name(), func() { back = w.moveChunks(t, from, 1-from) })
 				injected.add(w.d.name, "chunks moved", "holding and waiting")
-				if err := g.Verify(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, g.Verify(t.Context()))
 				if at := w.shardOf(t, catalog.LocksCollection, g.Name()); at == from {
 					t.Error("the lock did not move")
 				}
@@ -351,27 +319,19 @@ func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 			field("moveChunk", namespace), field("bounds", bounds),
 			field("to", w.d.over.Shards[to].Name()), field("_waitForDelete", true),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
 	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection} {
 		namespace := w.db.Name() + "." + collection
 		raw, err := config.Collection("collections").FindOne(t.Context(), byID(namespace)).Raw()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		cursor, err := config.Collection("chunks").Find(t.Context(), bson.D{
 			field("shard", w.d.over.Shards[from].Name()), // by uuid from 5.0 on
 			field("$or", bson.A{bson.D{field("ns", namespace)}, bson.D{field("uuid", raw.Lookup("uuid"))}}),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		var chunks []bson.Raw
-		if err := cursor.All(t.Context(), &chunks); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, cursor.All(t.Context(), &chunks))
 		if len(chunks) == 0 {
 			t.Fatalf("%s has no chunks on shard %d", namespace, from)
 		}

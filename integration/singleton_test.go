@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/singletontest"
 	"mongodlm/singleton"
 )
@@ -30,9 +31,7 @@ func TestSingletonStore_Conforms(t *testing.T) {
 			db := w.d.app.Database(fmt.Sprintf("%s_%d", w.db.Name(), i),
 				options.Database().SetWriteConcern(writeconcern.Majority()))
 			t.Cleanup(func() {
-				if err := db.Drop(context.WithoutCancel(t.Context())); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context())))
 			})
 			free <- db
 		}
@@ -56,11 +55,7 @@ func TestSingletonStore_Conforms(t *testing.T) {
 
 func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
 	t.Helper()
-	s, err := singleton.NewStore(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return assert.Value(singleton.NewStore(db))(t)
 }
 
 // forgetSingleton removes what a test wrote by this name, where the database is not its own.
@@ -80,9 +75,7 @@ func running(t *testing.T, managers []*distlock.Manager, run func(context.Contex
 	var wg sync.WaitGroup
 	for _, m := range managers {
 		wg.Go(func() {
-			if err := run(ctx, m); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, run(ctx, m))
 		})
 	}
 	end = sync.OnceFunc(func() { cancel(); wg.Wait() })

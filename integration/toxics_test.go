@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -53,9 +54,7 @@ func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, 
 		SetServerSelectionTimeout(time.Second).SetMonitor(l.commands()).SetPoolMonitor(l.connections())
 	inner, err := mongocatalog.New(privateClient(t, opts),
 		mongocatalog.Options{Database: w.db.Name(), CommandTimeout: commandLimit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	l.store = fault.Wrap(inner)
 	l.store.Set(l.before)
 	m := w.start(t, func(cfg *distlock.Config) {

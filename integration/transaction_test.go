@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // robbed makes another process the holder, as a takeover does, at once.
@@ -22,18 +23,12 @@ func (w *world) robbed(t testing.TB, g *distlock.TryGuard) {
 				{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: w.name("robber")}}},
 			{Key: "$inc", Value: bson.D{{Key: "fence", Value: int64(1)}}},
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 }
 
 func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64 {
 	t.Helper()
-	n, err := coll.CountDocuments(t.Context(), filter)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
 // What a transaction wrote is there exactly if the lock was held when it committed.
@@ -56,9 +51,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 			return w.count(t, coll, bson.D{{Key: "_id", Value: w.name(id)}}) == 1
 		}
 		g := w.mustTry(t, m, w.name("a"))
-		if err := g.InTransaction(t.Context(), func(ctx context.Context) error { return insert(ctx, "held") }); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error { return insert(ctx, "held") }))
 		mine := errors.New("mine")
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 			return errors.Join(insert(ctx, "failed"), mine)
@@ -77,18 +70,14 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 			}
 			return nil
 		})
-		if !errors.Is(err, distlock.ErrLockLost) {
-			t.Errorf("after a takeover: %v, want ErrLockLost", err)
-		}
+		assert.Is(t, err, distlock.ErrLockLost)
 		if runs != 1 {
 			t.Errorf("work ran %d times, want once: a write conflict, then nothing to match before it", runs)
 		}
 		if there("stale") || !there("held") {
 			t.Errorf("stale %v, held %v: want only what was written under the lock", there("stale"), there("held"))
 		}
-		if err := g.Err(); !errors.Is(err, distlock.ErrLockLost) {
-			t.Errorf("guard: %v", err)
-		}
+		assert.Is(t, g.Err(), distlock.ErrLockLost)
 	})
 }
 
@@ -101,10 +90,7 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 		id := w.name("doc")
 		write := func(filter, update bson.D) int64 {
 			t.Helper()
-			r, err := coll.UpdateOne(t.Context(), filter, update)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := assert.Value(coll.UpdateOne(t.Context(), filter, update))(t)
 			return r.MatchedCount
 		}
 		if _, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: id}, {Key: "n", Value: 0}}); err != nil {
@@ -115,23 +101,15 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 		update := bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}
 		old := w.mustTry(t, m, w.name("a"))
 		oldFilter, oldUpdate, err := old.Fenced(filter, update)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := write(oldFilter, oldUpdate); n != 1 {
-			t.Fatalf("the holder's own write matched %d", n)
-		}
-		if err := old.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
+		assert.MustEqual(t, write(oldFilter, oldUpdate), 1,
+			"the holder's own write matched %d, want %d")
+		assert.Must(t, old.Release())
 		next := w.mustTry(t, m, w.name("a"))
 		newFilter, newUpdate, err := next.Fenced(filter, update)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := write(newFilter, newUpdate); n != 1 {
-			t.Fatalf("the next holder's write matched %d", n)
-		}
+		assert.Must(t, err)
+		assert.MustEqual(t, write(newFilter, newUpdate), 1,
+			"the next holder's write matched %d, want %d")
 		if n := write(oldFilter, oldUpdate); n != 0 { // on its way since before the release
 			t.Errorf("the stale write matched %d", n)
 		}

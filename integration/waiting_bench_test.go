@@ -19,6 +19,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -70,9 +71,7 @@ func (w *world) leastWrite(b *testing.B) time.Duration {
 	for range 100 {
 		begun := time.Now()
 		_, err := work.UpdateOne(b.Context(), byID(id), bson.D{field("$inc", bson.D{field("n", 1)})})
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, err)
 		took = append(took, time.Since(begun))
 	}
 	return quantile(took, 50)
@@ -99,10 +98,7 @@ func (w *world) contenders(b *testing.B, processes int, sent *counter) []*conten
 	for range processes {
 		c := &contender{entered: make(chan struct{}, 1024)}
 		client := privateClient(b, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-		inner, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
-		if err != nil {
-			b.Fatal(err)
-		}
+		inner := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()}))(b)
 		store := fault.Wrap(inner)
 		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			err := apply()
@@ -177,9 +173,7 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 			b.Fatalf("the lock was not handed over: %v", sent.all())
 		}
 		took = append(took, next.at.Sub(begun))
-		if err := <-released; err != nil {
-			b.Error(err)
-		}
+		assert.NoErr(b, <-released)
 		enter(holder.by)
 		holder = next
 	}
@@ -187,9 +181,7 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	after := w.leastWrite(b)
 	cancel()
 	calls.Wait()
-	if err := holder.guard.Release(); err != nil {
-		b.Error(err)
-	}
+	assert.NoErr(b, holder.guard.Release())
 	w.row(b, (before+after)/2, took, counts, rounds)
 }
 
@@ -247,9 +239,7 @@ func (w *world) timeContention(b *testing.B) {
 					mu.Unlock()
 				}
 				released.Store(int64(time.Since(begun)))
-				if err := g.Release(); err != nil {
-					b.Error(err)
-				}
+				assert.NoErr(b, g.Release())
 			}
 		})
 	}
@@ -328,9 +318,7 @@ func (w *world) crowd(t testing.TB, holder, m *distlock.Manager, waiters, locks 
 		for i := first; i < min(waiters, first+together); i++ {
 			calls.Go(func() { // ends with ctx
 				_, err := m.Lock(w.name(fmt.Sprintf("%s%d", prefix, i%locks))).Lock(ctx)
-				if !errors.Is(err, context.Canceled) {
-					t.Errorf("a waiter of a lock that is held: %v", err)
-				}
+				assert.Is(t, err, context.Canceled)
 			})
 		}
 		groups = append(groups, func() { cancel(); calls.Wait() })
@@ -343,9 +331,7 @@ func (w *world) crowd(t testing.TB, holder, m *distlock.Manager, waiters, locks 
 			leave()
 		}
 		for _, g := range guards {
-			if err := g.Release(); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, g.Release())
 		}
 	}
 }
@@ -354,24 +340,16 @@ func (w *world) crowd(t testing.TB, holder, m *distlock.Manager, waiters, locks 
 func (w *world) waitersOf(t testing.TB, prefix string) int {
 	t.Helper()
 	filter := bson.D{field("_id", bson.D{field("$regex", "^"+w.name(prefix))})}
-	cursor, err := w.db.Collection(catalog.LocksCollection).Find(t.Context(), filter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cursor := assert.Value(w.db.Collection(catalog.LocksCollection).Find(t.Context(), filter))(t)
 	var docs []bson.Raw
-	if err := cursor.All(t.Context(), &docs); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cursor.All(t.Context(), &docs))
 	n := 0
 	for _, doc := range docs {
 		line, ok := doc.Lookup("waiters").ArrayOK()
 		if !ok {
 			continue
 		}
-		values, err := line.Values()
-		if err != nil {
-			t.Fatal(err)
-		}
+		values := assert.Value(line.Values())(t)
 		n += len(values)
 	}
 	return n

@@ -3,8 +3,8 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +18,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
 )
 
@@ -48,9 +49,7 @@ func (d *deployment) open(t testing.TB) *world {
 	w.db = d.app.Database(name, options.Database().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
 	t.Cleanup(func() {
-		if err := w.clean(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("cleaning up: %v", err)
-		}
+		assert.NoErr(t, w.clean(context.WithoutCancel(t.Context())), "cleaning up")
 		runtime.KeepAlive(w.kept) // a dropped guard would be released whenever the collector runs
 	})
 	return w
@@ -91,9 +90,7 @@ func (w *world) start(t testing.TB, change func(*distlock.Config)) *distlock.Man
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 60*time.Second)
 		defer cancel()
-		if err := m.Close(ctx); err != nil {
-			t.Errorf("closing the manager: %v", err)
-		}
+		assert.NoErr(t, m.Close(ctx), "closing the manager")
 	})
 	return m
 }
@@ -104,11 +101,7 @@ func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *dist
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := distlock.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return assert.Value(distlock.New(t.Context(), cfg))(t)
 }
 
 // try is TryLock, and keeps the guard.
@@ -181,10 +174,7 @@ func (w *world) plant(t testing.TB, collection string, doc bson.D) {
 // now returns the server's clock.
 func (w *world) now(t testing.TB) time.Time {
 	t.Helper()
-	raw, err := w.db.RunCommand(t.Context(), bson.D{{Key: "isMaster", Value: 1}}).Raw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := assert.Value(w.db.RunCommand(t.Context(), bson.D{{Key: "isMaster", Value: 1}}).Raw())(t)
 	return raw.Lookup("localTime").Time()
 }
 
@@ -194,9 +184,7 @@ func (w *world) untouched(t testing.TB, name string, do func()) {
 	before := w.document(t, catalog.LocksCollection, name)
 	do()
 	after := w.document(t, catalog.LocksCollection, name)
-	if !slices.Equal(before, after) {
-		t.Errorf("the document was touched\nbefore %v\nafter  %v", before, after)
-	}
+	assert.Slices(t, before, after, "the document was touched\nbefore %v\nafter  %v")
 }
 
 func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
@@ -218,21 +206,28 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
-var wantErr, heldError = locktest.WantErr, locktest.WantHeld
+// standstill is for how long nothing may happen where something has to: how slow the machine is does
+// not matter.
+const standstill = 10 * time.Minute
+
+// progress waits until a number is reached, as long as it grows.
+func progress(t testing.TB, what string, want int, now func() int) {
+	t.Helper()
+	for last := now(); last < want; last = now() {
+		eventually(t, standstill, fmt.Sprintf("%s: more than %d of %d", what, last, want), func() bool { return now() > last })
+	}
+}
+
+var wantErr, heldError = assert.Is, locktest.WantHeld
 
 // privateClient is a client of one test, such as one whose commands are counted.
 func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	t.Helper()
-	client, err := mongo.Connect(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(mongo.Connect(opts))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Second)
 		defer cancel() // a server that has gone is not looked for any longer
-		if err := client.Disconnect(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, client.Disconnect(ctx))
 	})
 	return client
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/pinger"
 )
@@ -24,9 +25,7 @@ func (b *bundle) twin(t *testing.T, n int64) error {
 
 func (b *bundle) ping(t *testing.T) {
 	t.Helper()
-	if err := b.p.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.p.Ping(t.Context()))
 }
 
 // seq returns the number in the ping document of the first id.
@@ -106,9 +105,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 		for range 3 {
 			b.ping(t)
 		}
-		if err := b.twin(t, 3); !errors.Is(err, catalog.ErrTwin) {
-			t.Errorf("the twin was told %v", err)
-		}
+		assert.Is(t, b.twin(t, 3), catalog.ErrTwin)
 		b.ping(t)
 		if err := b.p.Last().Err(); err != nil || b.p.Last().Process() != "process-1" {
 			t.Errorf("the first one's term: %v", err)
@@ -119,9 +116,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 		b := setup(t, nil)
 		b.ping(t)
 		term := b.p.Last()
-		if err := b.twin(t, 2); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.twin(t, 2))
 		document := b.mem.Document(catalog.PingsCollection, "process-1")
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Subject == "process-2" { // no new term: Close finds that of the twin
@@ -150,9 +145,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 			_ = b.p.Ping(t.Context())
 		}
 		b.store.Set(nil)
-		if err := b.twin(t, 2); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.twin(t, 2))
 		b.ping(t) // its number is larger
 		if err := term.Err(); !errors.Is(err, catalog.ErrTwin) || b.seq(t) != 2 {
 			t.Errorf("our term: %v, want ErrTwin; seq %d, want the twin's 2", err, b.seq(t))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,8 +76,7 @@ type Config struct {
 	Logger     zerolog.Logger
 	// Told is told of what happens; nil tells nobody.
 	Told Told
-	// Jitter returns a number in [0, 1); default math/rand, or what a simulation brings with its
-	// clock.
+	// Jitter returns a number in [0, 1); default [clock.Chance].
 	Jitter func() float64
 }
 
@@ -91,11 +89,8 @@ func (c Config) withDefaults(by clock.Clock) Config {
 	set(&c.Limit, 5*time.Second)
 	set(&c.PruneAge, 4*24*time.Hour)
 	set(&c.PruneEvery, time.Hour)
-	if own, ok := by.(interface{ Jitter() float64 }); ok && c.Jitter == nil {
-		c.Jitter = own.Jitter
-	}
 	if c.Jitter == nil {
-		c.Jitter = rand.Float64
+		c.Jitter = func() float64 { return clock.Chance(by) }
 	}
 	return c
 }

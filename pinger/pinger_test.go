@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
@@ -111,16 +112,38 @@ func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle 
 
 func (b *bundle) start(t *testing.T) {
 	t.Helper()
-	if err := b.p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.p.Start(t.Context()))
 }
 
 func (b *bundle) close(t *testing.T) {
 	t.Helper()
-	if err := b.p.Close(context.Background()); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	assert.NoErr(t, b.p.Close(context.Background()), "close")
+}
+
+// H12: it tries to break that nothing is acquired before a ping of the process stands in the store. A
+// start whose first ping is refused, or whose reply is lost, has begun no term, and may be repeated.
+func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		for _, lost := range []bool{false, true} {
+			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if lost {
+					return errors.Join(apply(), fault.Lost(call.Op))
+				}
+				return fault.Refused(call.Op)
+			})
+			if err := b.p.Start(t.Context()); err == nil || b.p.Term() != nil {
+				t.Errorf("lost %v: %v, term %v", lost, err, b.p.Term())
+			}
+		}
+		b.store.Set(nil)
+		b.start(t)
+		defer b.close(t)
+		if b.p.Term() == nil || b.mem.Document(catalog.PingsCollection, b.p.Process()) == nil {
+			t.Error("it has begun without a ping in the store")
+		}
+	})
 }
 
 // One process pings once an interval, whatever it holds, and each ping moves the deadline on from
@@ -136,12 +159,8 @@ func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
 		if n := b.store.Count(fault.Ping); n < 110 || n > 134 {
 			t.Errorf("pings in an hour: %d, want 120 give or take a tenth", n)
 		}
-		if err := b.p.Last().Err(); err != nil {
-			t.Errorf("term is over: %v", err)
-		}
-		if len(b.owner.terms) != 1 {
-			t.Errorf("%d terms, want 1", len(b.owner.terms))
-		}
+		assert.NoErr(t, b.p.Last().Err(), "term is over")
+		assert.Equal(t, len(b.owner.terms), 1, "%d terms, want %d")
 	})
 }
 
@@ -158,9 +177,7 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) {
 			return err
 		})
 		sent := time.Now()
-		if err := b.p.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.p.Ping(t.Context()))
 		if got, want := b.p.Last().Deadline(), sent.Add(hold); !got.Equal(want) {
 			t.Errorf("deadline %v, want %v", got, want)
 		}
@@ -175,21 +192,15 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
-		if err := b.p.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.p.Ping(t.Context()))
 		first := b.p.Last()
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			err := apply()
 			time.Sleep(hold + time.Second)
 			return err
 		})
-		if err := b.p.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := first.Err(); !errors.Is(err, pinger.ErrLapsed) {
-			t.Errorf("first term: %v, want ErrLapsed", err)
-		}
+		assert.Must(t, b.p.Ping(t.Context()))
+		assert.Is(t, first.Err(), pinger.ErrLapsed)
 		if b.p.Last() == first {
 			t.Error("the first term was revived")
 		}
@@ -210,13 +221,9 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 		})
 		left := term.Left()
 		time.Sleep(left - time.Nanosecond)
-		if err := term.Err(); err != nil {
-			t.Fatalf("over before the hold time: %v", err)
-		}
+		assert.Must(t, term.Err(), "over before the hold time")
 		time.Sleep(time.Nanosecond)
-		if err := term.Err(); !errors.Is(err, pinger.ErrLapsed) {
-			t.Fatalf("at the hold time: %v, want ErrLapsed", err)
-		}
+		assert.MustBe(t, term.Err(), pinger.ErrLapsed)
 		if b.p.Term() != nil {
 			t.Error("there is a current term without an acknowledged ping")
 		}
@@ -252,21 +259,13 @@ func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil)
 			for range 3 {
-				if err := b.p.Ping(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, b.p.Ping(t.Context()))
 			}
 			first := b.p.Last()
 			harm(b)
-			if err := b.p.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := first.Err(); !errors.Is(err, pinger.ErrForked) {
-				t.Errorf("first term: %v, want ErrForked", err)
-			}
-			if got := b.p.Last().Process(); got != "process-2" {
-				t.Errorf("process %q, want process-2", got)
-			}
+			assert.Must(t, b.p.Ping(t.Context()))
+			assert.Is(t, first.Err(), pinger.ErrForked)
+			assert.Equal(t, b.p.Last().Process(), "process-2", "process %q, want %v")
 		})
 	}
 }
@@ -275,18 +274,12 @@ func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
 func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	if err := b.p.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.p.Ping(t.Context()))
 	first := b.p.Last()
 	seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
 	why := catalog.Condemnation{By: "other", Evidence: "silent"}
-	if err := catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen, why); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.p.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen, why))
+	assert.Must(t, b.p.Ping(t.Context()))
 	var by *catalog.CondemnedError
 	if err := first.Err(); !errors.Is(err, pinger.ErrCondemned) || !errors.As(err, &by) ||
 		by.Condemnation.By != "other" {
@@ -315,9 +308,7 @@ func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
 		})
 		time.Sleep(10 * interval)
 		synctest.Wait()
-		if got := b.p.Stats().Panics; got != 3 {
-			t.Errorf("recovered %d panics, want 3", got)
-		}
+		assert.Equal(t, b.p.Stats().Panics, 3, "recovered %d panics, want %d")
 		if b.p.Last().Err() != nil || b.p.Stats().Pings < 5 {
 			t.Errorf("pinging did not go on: %v, %d pings", b.p.Last().Err(), b.p.Stats().Pings)
 		}

@@ -186,43 +186,6 @@ func (p *LockPinger) enlist(s catalog.Session, late bool, under []*Term) {
 	p.work()
 }
 
-// errUnproven says why a release waits.
-var errUnproven = errors.New("it waits for an acknowledged ping, since a twin may have the lock by now")
-
-// Releasing returns the context in which a session of a term may be taken out of its lock now. A
-// twin holds by the very sessions that this process had when the two became two, and only a ping
-// tells of it:
-//
-//   - While a term of that process id is trusted the release may be sent: the term itself, or a
-//     later one, which began with an acknowledged ping, so no twin had pinged until then.
-//   - When the id was given up to a twin, whatever stands under it is the twin's. The error matches
-//     [catalog.ErrTwin], and the context of a release that is under way ends.
-//   - When the process was condemned, the release may be sent: no ping under that id succeeds any
-//     more, whoever sends it, and a contender condemns only who was silent for the takeover time,
-//     so that the guards of both are lost by their clocks. So it may when the ping document was
-//     removed or cannot be read: a twin that closed had given back what it had, and one that lives
-//     gives the id up with its next ping.
-//   - Else the term is over by the clock, and the answer of the next ping is waited for.
-func (p *LockPinger) Releasing(ctx context.Context, t *Term) (context.Context, context.CancelFunc, error) {
-	switch {
-	case t == nil:
-		return nil, nil, errUnproven
-	case t.id.twins():
-		return nil, nil, context.Cause(t.id.used)
-	case t.id.used.Err() == nil && t.Err() != nil:
-		if now := p.Term(); now == nil || now.id != t.id {
-			return nil, nil, errUnproven
-		}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(t.id.used, func() {
-		if t.id.twins() {
-			cancel()
-		}
-	})
-	return ctx, func() { stop(); cancel() }, nil
-}
-
 // Late returns the sessions that are yet to be taken out of their locks.
 func (p *LockPinger) Late() []catalog.Session {
 	sessions, _ := p.queue.list()

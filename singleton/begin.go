@@ -47,8 +47,9 @@ func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 type BegunSlot struct {
 	Time time.Time // of the slot, in UTC
 
-	r *runner
-	t *tenure
+	r    *runner
+	t    *tenure
+	over func(error) // tells of its end
 }
 
 // BeginSlot begins a slot for a program that decides by itself when it asks, such as another
@@ -81,7 +82,7 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 			if err = guard.Err(); err != nil {
 				break // it stopped until another holder may have begun the next one
 			}
-			return &BegunSlot{Time: slot, r: r, t: t}, nil
+			return &BegunSlot{Time: slot, r: r, t: t, over: r.beginRound()}, nil
 		}
 		if slot.IsZero() {
 			break // it was not tried
@@ -125,21 +126,24 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 		return time.Time{}, err
 	}
 	_, err = r.changeWithin(ctx, t,
-		Change{Rev: rec.rev, Dates: []string{"begun"}, Set: begun(t, slot, 1, 0)})
+		Change{Rev: rec.rev, Dates: []string{"begun"}, Set: r.begun(t, slot, 1, 0)})
 	return slot.UTC(), err
 }
 
 // begun is what the beginning of a slot writes.
-func begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
+func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	return bson.D{
 		{Key: "state", Value: Running}, {Key: "slot", Value: slot}, {Key: "attempt", Value: int64(attempt)},
 		{Key: "runFence", Value: t.guard.Fence()}, {Key: "missed", Value: t.rec.Missed + int64(missed)},
+		{Key: "answered", Value: t.rec.asks}, r.beginning(t, slot, attempt),
 	}
 }
 
 // End records that the slot is over, with an error or without. It does not release the guard, and
 // changes nothing when another holder has begun a slot since. One command.
 func (b *BegunSlot) End(err error) error {
-	_, err = b.r.change(b.t, Change{Rev: b.t.rec.rev, Dates: []string{"ended"}, Set: ending(b.t.rec, err, time.Time{})})
+	b.over(err)
+	_, err = b.r.change(b.t, Change{Rev: b.t.rec.rev, Dates: []string{"ended"}, Set: ending(b.t.rec, err, time.Time{},
+		b.r.clock.Now().Mono-b.t.read.Mono)})
 	return err
 }

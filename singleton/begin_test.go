@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -17,14 +18,9 @@ func hourly(last, now time.Time) (time.Time, error) {
 // begin acquires, begins, and gives the lock back; over is what the slot came to.
 func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (time.Time, error) {
 	p.w.t.Helper()
-	guard, err := p.Lock("a").Lock(context.Background())
-	if err != nil {
-		p.w.t.Fatal(err)
-	}
+	guard := assert.Value(p.Lock("a").Lock(context.Background()))(p.w.t)
 	defer func() {
-		if err := guard.Release(); err != nil {
-			p.w.t.Error(err)
-		}
+		assert.NoErr(p.w.t, guard.Release())
 	}()
 	slot, err := singleton.BeginSlot(p.ctx, p.Manager, guard, p.store, choose)
 	if err != nil {
@@ -78,9 +74,7 @@ func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				time.Sleep(90 * time.Minute)
 				p := w.start(0)
-				if _, err := p.begin(hourly, nil); err != nil {
-					t.Fatal(err)
-				}
+				assert.Value(p.begin(hourly, nil))(t)
 				time.Sleep(time.Hour)
 				n := 0
 				p.store.set(func(_ context.Context, apply func() error) error {

@@ -29,7 +29,8 @@
 //
 //	settings    {_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}   operators write it
 //	singletons  {_id: <name>, kind, fence, rev, process, seen, state, begun, ended, next,    holders write it
-//	             rounds, failures, lastError, runFence; of slots also slot, attempt, missed}
+//	             rounds, failures, lastError, runFence, runs, answered; of slots also slot, attempt, missed;
+//	             asks is raised by RunNow}
 //
 // To stop the rounds of a name from the next one on, in mongosh:
 //

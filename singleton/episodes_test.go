@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -137,7 +137,7 @@ func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 // It tries to break: a store that does not answer is logged once an episode.
 func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var log logged
+		var log assert.Log
 		p := w.startWith(0, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
 		var r rounds
 		p.loop(tick(time.Minute, &r))
@@ -146,29 +146,10 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 			p.store.set(func(context.Context, func() error) error { return errors.New("no answer on purpose") })
 			time.Sleep(10 * time.Minute)
 			p.store.set(nil)
-			if n := log.count("no round begins"); n != episode {
-				t.Errorf("%d lines after episode %d", n, episode)
-			}
+			assert.Equal(t, strings.Count(log.String(), "no round begins"), episode, "%d lines after episode %d")
 			time.Sleep(3 * time.Minute)
 		}
 	})
-}
-
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logged) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
 }
 
 // It tries to break: a loop with the name of a schedule changes nothing of its record, though its
@@ -177,9 +158,7 @@ func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		doc := bson.D{{Key: "_id", Value: "a"}, {Key: "fence", Value: int64(0)}, {Key: "kind", Value: "slots"},
 			{Key: "seen", Value: time.Now()}}
-		if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
 		p, n := w.start(0), 0
 		p.store.set(func(_ context.Context, apply func() error) error {
 			if n++; n == 1 {
@@ -202,9 +181,7 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				p := w.start(0)
 				guard, err := p.Lock("a").Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				defer func() { _ = guard.Release() }()
 				n := 0
 				p.store.set(func(ctx context.Context, apply func() error) error {

@@ -1,9 +1,10 @@
 package singleton_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/singleton"
 )
@@ -58,9 +60,7 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 					b := w.start(0)
 					go func() {
 						g, err := b.Lock("a").Lock(b.ctx)
-						if err != nil {
-							t.Error(err)
-						}
+						assert.NoErr(t, err)
 						next <- time.Since(closing)
 						if g.Fence() != fence+1 {
 							t.Errorf("fence %d after %d", g.Fence(), fence)
@@ -126,10 +126,7 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 					return err
 				})
 				if kind == "begin" {
-					g, err := a.Lock("a").Lock(a.ctx)
-					if err != nil {
-						t.Fatal(err)
-					}
+					g := assert.Value(a.Lock("a").Lock(a.ctx))(t)
 					slot, err := singleton.BeginSlot(a.ctx, a.Manager, g, a.store, hourly)
 					if slot != nil {
 						t.Error("it is begun")
@@ -147,9 +144,7 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 				}
 				a.stop()
 				b.stop()
-				if err := errors.Join(<-one, <-other); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, errors.Join(<-one, <-other))
 			})
 		})
 	}
@@ -160,8 +155,8 @@ func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 	for _, kind := range []string{"loop", "slots"} {
 		t.Run(kind, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				var log bytes.Buffer
-				p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) })
+				var log assert.Log
+				p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
 				ended := running(p, kind, func(context.Context, *distlock.TryGuard) error { panic("bang") })
 				time.Sleep(15 * time.Minute)
 				p.stop()
@@ -169,6 +164,25 @@ func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 				if text := log.String(); !strings.Contains(text, "bang") || !strings.Contains(text, "inuse_test.go") {
 					t.Errorf("the log says %s", text)
 				}
+			})
+		})
+	}
+}
+
+// It tries to break: an error whose text is a panic, as that of a nil pointer, or what it wraps, ends
+// the process.
+func TestRound_ErrorIsANilPointer_Fails(t *testing.T) {
+	for _, kind := range []string{"loop", "slots"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				p := w.start(0)
+				var round atomic.Int32
+				ended := running(p, kind, func(context.Context, *distlock.TryGuard) error {
+					return []error{(*os.PathError)(nil), (*net.OpError)(nil)}[round.Add(1)%2]
+				})
+				time.Sleep(15 * time.Minute)
+				p.stop()
+				wantErr(t, <-ended, nil)
 			})
 		})
 	}

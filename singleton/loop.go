@@ -2,12 +2,12 @@ package singleton
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 )
 
 // A Loop is a function that runs every interval, on one process of all that run the Loop of this
@@ -54,7 +54,8 @@ type Loop struct {
 // cannot be understood, are looked at again after 10 s, or after Every if that is less. What went
 // on is in the record, see [List].
 //
-// Commands: three a round, one when the settings stop it, two more for a new holder.
+// Commands: three a round, one when the settings stop it, two more for a new holder, and one a
+// minute between rounds that are further apart, see [Loop.RunNow].
 //
 // Errors: [ErrBadArgument] before any I/O; what a call of Lock returns when waiting is hopeless,
 // such as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a
@@ -73,9 +74,9 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	case l.Every < time.Millisecond:
 		return bad("Every is %v, must be at least 1ms", l.Every)
 	case l.Jitter < 0:
-		return bad("Jitter is negative (%v)", l.Jitter)
+		return bad("Jitter is %v, must not be negative", l.Jitter)
 	case l.Turn < 0:
-		return bad("Turn is negative (%d)", l.Turn)
+		return bad("Turn is %d, must not be negative", l.Turn)
 	case max(l.Every, l.Jitter, l.BackOff) > longest:
 		return bad("Every is %v, Jitter %v and BackOff %v, must be at most ten years", l.Every, l.Jitter,
 			l.BackOff)
@@ -102,8 +103,15 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	if t.open {
 		return 0, l.end(r, t)
 	}
-	if wait := t.due - r.clock.Now().Mono; wait > 0 {
-		return wait, nil
+	now := r.clock.Now().Mono
+	if t.due > now && !t.rec.asked() {
+		if look := t.read.Mono + resync; look < t.due { // for a round that RunNow asks for
+			if look <= now {
+				return 0, r.enter(t.guard.Context(), t)
+			}
+			return look - now, nil
+		}
+		return t.due - now, nil
 	}
 	if ok, err := r.may(t.guard.Context(), t); err != nil || !ok {
 		return min(l.Every, lookAgain), err
@@ -113,22 +121,23 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	}
 	rec, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"}, Set: bson.D{
 		{Key: "state", Value: Running}, {Key: "runFence", Value: t.guard.Fence()},
+		{Key: "answered", Value: t.rec.asks}, r.beginning(t, time.Time{}, 0),
 	}})
 	if err != nil {
 		return 0, err
 	}
-	t.due = t.read.Mono + l.Every + jitter(l.Jitter)
+	t.due = t.read.Mono + l.Every + l.jitter(r.clock)
 	began, err := r.work(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
 	if !began {
 		return 0, nil
 	}
 	t.rounds++
-	now := r.clock.Now().Mono
+	now = r.clock.Now().Mono
 	if err != nil {
 		r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
-		t.due = now + l.pause(rec.Failures) + jitter(l.Jitter)
+		t.due = now + l.pause(rec.Failures) + l.jitter(r.clock)
 	}
-	t.ending, t.open = ending(rec, err, r.now(t).Add(t.due-now)), true
+	t.ending, t.open = ending(rec, err, r.now(t).Add(t.due-now), now-t.read.Mono), true
 	return 0, l.end(r, t)
 }
 
@@ -165,9 +174,6 @@ func (l *Loop) pause(failures int64) time.Duration {
 	return min(pause, l.BackOff)
 }
 
-func jitter(most time.Duration) time.Duration {
-	if most == 0 {
-		return 0
-	}
-	return rand.N(most)
+func (l *Loop) jitter(c clock.Clock) time.Duration {
+	return time.Duration(clock.Chance(c) * float64(l.Jitter))
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/singleton"
 )
@@ -236,9 +237,7 @@ func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 			p.stop()
 			p.ended.Wait()
 		}
-		if rounds != 3 {
-			t.Errorf("%d rounds in half an hour, want 3", rounds)
-		}
+		assert.Equal(t, rounds, 3, "%d rounds in half an hour, want %d")
 	})
 }
 
@@ -276,9 +275,7 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 			t.Errorf("%d rounds while stopped, status %+v", n, w.status())
 		}
 		w.settings("a", bson.E{Key: "stopped", Value: "yes"})
-		if n := ran(10 * time.Minute); n != 0 {
-			t.Errorf("%d rounds with bad settings", n)
-		}
+		assert.Equal(t, ran(10*time.Minute), 0, "%d rounds with bad settings, want %d")
 		if s := w.status(); !strings.Contains(s.LastError, `"stopped"`) || s.SettingsErr == nil {
 			t.Errorf("status %+v", s)
 		}
@@ -348,9 +345,7 @@ func TestRun_Hopeless_Returns(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "loop"},
 				bson.E{Key: "begun", Value: "then"})
-			if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
 			var malformed *singleton.MalformedError
 			if err := loop(w.start(0)); !errors.As(err, &malformed) || malformed.Field != "begun" {
 				t.Errorf("Run: %v", err)
@@ -364,9 +359,7 @@ func TestRun_Hopeless_Returns(t *testing.T) {
 	t.Run("of a schedule", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "slots"})
-			if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
 			if err := loop(w.start(0)); err == nil || !strings.Contains(err.Error(), "choose another name") {
 				t.Errorf("Run: %v", err)
 			}
@@ -375,9 +368,7 @@ func TestRun_Hopeless_Returns(t *testing.T) {
 	t.Run("newer than the lock", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			doc := record(bson.E{Key: "fence", Value: int64(1) << 61}, bson.E{Key: "kind", Value: "loop"})
-			if err := w.store.Put(singleton.RecordsCollection, doc); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
 			wantErr(t, loop(w.start(0)), singleton.ErrStale)
 		})
 	})

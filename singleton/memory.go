@@ -91,6 +91,30 @@ func (s *MemoryStore) Records(ctx context.Context) (raws []bson.Raw, err error) 
 	return raws, nil
 }
 
+// Ask implements [Store].
+func (s *MemoryStore) Ask(ctx context.Context, name string, rev int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	doc, there := s.records[name]
+	if !there {
+		doc = bson.D{}
+	}
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	if has, _ := number(bson.Raw(raw).Lookup("rev")); !there || has != rev {
+		return fmt.Errorf("%w: %q has not revision %d", ErrChanged, name, rev)
+	}
+	asks, _ := number(bson.Raw(raw).Lookup("asks"))
+	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == "asks" })
+	s.records[name] = append(doc, bson.E{Key: "asks", Value: asks + 1})
+	return nil
+}
+
 // Change implements [Store].
 func (s *MemoryStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	if err := ctx.Err(); err != nil {

@@ -99,6 +99,16 @@ func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	}
 }
 
+func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
+	ctx = mongo.NewSessionContext(ctx, nil)
+	done, err := s.records.UpdateOne(ctx, bson.D{{Key: "_id", Value: name}, {Key: "rev", Value: rev}},
+		bson.D{{Key: "$inc", Value: bson.D{{Key: "asks", Value: int64(1)}}}})
+	if err == nil && done.MatchedCount == 0 {
+		return fmt.Errorf("%w: %q has not revision %d", ErrChanged, name, rev)
+	}
+	return failed("write", s.records, "update", err)
+}
+
 // refused says why a change does not take a record; nil when it would. A nil record is none.
 func (c Change) refused(raw bson.Raw) error {
 	if raw == nil {

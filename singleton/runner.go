@@ -14,6 +14,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/leading"
+	"mongodlm/internal/metrics"
 )
 
 // locks is what distlock does for those who run functions under its locks.
@@ -98,11 +99,13 @@ type tenure struct {
 
 // run holds the lock again and again, until ctx ends or nothing is to be hoped for.
 func (r *runner) run(ctx context.Context) error {
+	defer metrics.StandsBy(r.told(), string(r.kind), r.name)()
+	r.told().Sampled(metrics.Zeros(r.labels(), metrics.Begun, metrics.Rounds)...)
 	for ctx.Err() == nil {
 		// The guard outlives ctx, so that a round can be waited for.
 		base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-		guard, err := r.manager.Lock(r.name).Lock(base, distlock.Label(string(r.kind)),
+		guard, err := locks.Standby(r.manager.Lock(r.name)).Lock(base, distlock.Label(string(r.kind)),
 			distlock.Why(r.why))
 		stop()
 		if err == nil {
@@ -125,6 +128,7 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 			err = errors.Join(err, released)
 		}
 	}()
+	defer metrics.Leading(r.told(), t.guard.Context(), string(r.kind), r.name)()
 	either, cancel := context.WithCancel(t.guard.Context())
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -294,6 +298,8 @@ func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) e
 	if t.guard.Err() != nil {
 		return false, nil
 	}
+	over := r.beginRound()
+	defer func() { over(err) }()
 	round, cancel := context.WithCancelCause(t.guard.Context())
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
@@ -309,11 +315,11 @@ func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) e
 			r.log.Error().Err(err).Str("stack", stack).Msg("round panicked")
 		}
 	}()
-	return true, do(round)
+	return true, leading.Asked(do(round))
 }
 
 // ending is what every round that ends writes.
-func ending(rec Status, err error, next time.Time) bson.D {
+func ending(rec Status, err error, next time.Time, took time.Duration) bson.D {
 	state, text, failures := Done, "", int64(0)
 	if err != nil {
 		state, text, failures = Failed, catalog.Printable(err.Error(), 600), rec.Failures+1
@@ -321,6 +327,7 @@ func ending(rec Status, err error, next time.Time) bson.D {
 	set := bson.D{
 		{Key: "state", Value: state}, {Key: "lastError", Value: text},
 		{Key: "failures", Value: failures}, {Key: "rounds", Value: rec.Rounds + 1},
+		over(rec.Runs, state, text, took),
 	}
 	return append(set, bson.E{Key: "next", Value: bson.NewDateTimeFromTime(next)})
 }

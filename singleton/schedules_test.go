@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -24,8 +24,8 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 		var step atomic.Int64
 		w.store = singleton.NewMemoryStore(func() time.Time { return time.Now().Add(time.Duration(step.Load())) })
 		var j journal
-		var log bytes.Buffer
-		p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) })
+		var log assert.Log
+		p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
 		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
 		time.Sleep(25 * time.Minute)
 		step.Store(int64(30 * 24 * time.Hour))
@@ -38,14 +38,9 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 			t.Errorf("logged %d times: %s", n, log.String())
 		}
 		begun := len(j.all())
-		raws, err := w.store.Records(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		raws := assert.Value(w.store.Records(t.Context()))(t)
 		var doc bson.D
-		if err := bson.Unmarshal(raws[0], &doc); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, bson.Unmarshal(raws[0], &doc))
 		var repaired bson.D
 		for _, e := range doc {
 			switch e.Key {
@@ -58,9 +53,7 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 			}
 			repaired = append(repaired, e)
 		}
-		if err := w.store.Put(singleton.RecordsCollection, repaired); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.store.Put(singleton.RecordsCollection, repaired))
 		time.Sleep(time.Hour)
 		if n := len(j.all()) - begun; n < 5 || n > 7 {
 			t.Errorf("%d slots in the hour after the repair", n)
@@ -135,9 +128,7 @@ func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 				w.start(0).slots(s)
 				time.Sleep(30 * time.Minute)
 				j.want(t, c.want)
-				if n := w.status().Missed; n != 0 {
-					t.Errorf("%d slots missed", n)
-				}
+				assert.Equal(t, w.status().Missed, 0, "%d slots missed, want %d")
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -39,10 +40,7 @@ func TestParseSettings(t *testing.T) {
 		"no such hour":      {doc: bson.D{window("6:00", "24:00")}, field: "activeWindow.stop"},
 		"no window":         {doc: bson.D{window("6:00", "06:00")}, field: "activeWindow.stop"},
 	} {
-		raw, err := bson.Marshal(append(bson.D{{Key: "_id", Value: "a"}}, c.doc...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := assert.Value(bson.Marshal(append(bson.D{{Key: "_id", Value: "a"}}, c.doc...)))(t)
 		s, err := singleton.ParseSettings(raw)
 		var malformed *singleton.MalformedError
 		if c.field != "" {
@@ -74,10 +72,7 @@ func TestSettings_MayRun_AtTheEdges(t *testing.T) {
 	day := singleton.Settings{Window: &singleton.Window{Start: 6 * time.Hour, Stop: 23 * time.Hour}}
 	night := singleton.Settings{Window: &singleton.Window{Start: 23 * time.Hour, Stop: 6 * time.Hour}}
 	for at, inDay := range map[string]bool{"05:59": false, "06:00": true, "22:59": true, "23:00": false, "00:00": false} {
-		now, err := time.Parse("15:04", at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		now := assert.Value(time.Parse("15:04", at))(t)
 		if ok, why := day.MayRun(now); ok != inDay || ok != (why == "") {
 			t.Errorf("day at %s: %v, %q", at, ok, why)
 		}

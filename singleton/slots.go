@@ -117,7 +117,7 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	case s.Missed < RunOnce || s.Missed > RunAll:
 		return bad("Missed is %d, must be RunOnce, Skip or RunAll", s.Missed)
 	case s.MaxAttempts < 1:
-		return bad("MaxAttempts is negative (%d)", s.MaxAttempts)
+		return bad("MaxAttempts is %d, must be at least 1", s.MaxAttempts)
 	case s.MostMissed < 1 || s.MostMissed > mostCounted:
 		return bad("MostMissed is %d, must be 1 to %d", s.MostMissed, mostCounted)
 	}
@@ -133,6 +133,7 @@ type outcome struct {
 	slot    time.Time
 	attempt int64
 	err     error
+	took    time.Duration
 }
 
 // pass runs the slot that is due, if one is, and says when to look again.
@@ -161,6 +162,9 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	slots, missed, err := due(s.Schedule, t.rec.Slot.In(r.zone), r.now(t).In(r.zone), s.most())
 	if err != nil {
 		return 0, err
+	}
+	if now := r.now(t).UTC().Truncate(time.Millisecond); len(slots) == 0 && t.rec.asked() && now.After(t.rec.Slot) {
+		slots = []time.Time{now}
 	}
 	if len(slots) == 0 {
 		slot, err := next(s.Schedule, t.rec.Slot.In(r.zone))
@@ -211,7 +215,7 @@ func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Dura
 		_, err := r.change(t, Change{Rev: rec.rev, Set: bson.D{
 			{Key: "state", Value: Interrupted}, {Key: "failures", Value: rec.Failures + 1},
 			{Key: "lastError", Value: "the process died in the slot, or could not record its end"},
-			{Key: "next", Value: s.Schedule.Next(rec.Slot.In(r.zone))},
+			{Key: "next", Value: s.Schedule.Next(rec.Slot.In(r.zone))}, written(interrupted(rec.Runs)),
 		}})
 		return 0, err
 	}
@@ -231,7 +235,7 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 		r.log.Warn().Int("missed", slot.Missed).Time("slot", slot.Time).Msg("slots were missed")
 	}
 	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"},
-		Set: begun(t, slot.Time, slot.Attempt, slot.Missed)})
+		Set: r.begun(t, slot.Time, slot.Attempt, slot.Missed)})
 	if err != nil {
 		return err
 	}
@@ -248,14 +252,14 @@ func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error 
 	if err != nil {
 		r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).Msg("round failed")
 	}
-	t.ran = &outcome{slot: slot.Time, attempt: int64(slot.Attempt), err: err}
+	t.ran = &outcome{slot.Time, int64(slot.Attempt), err, r.clock.Now().Mono - t.read.Mono}
 	return s.end(r, t, *t.ran)
 }
 
 func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
 	t.open = true
 	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"ended"},
-		Set: ending(t.rec, ran.err, s.Schedule.Next(ran.slot.In(r.zone)))})
+		Set: ending(t.rec, ran.err, s.Schedule.Next(ran.slot.In(r.zone)), ran.took)})
 	t.open = err != nil
 	return err
 }

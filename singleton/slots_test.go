@@ -13,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -59,9 +60,7 @@ func TestRunSlots_Commands(t *testing.T) {
 		time.Sleep(time.Hour + time.Second)
 		before := p.store.count()
 		time.Sleep(time.Hour)
-		if n := p.store.count() - before; n != 60 {
-			t.Errorf("%d commands in an hour without slots, want 60", n)
-		}
+		assert.Equal(t, p.store.count()-before, 60, "%d commands in an hour without slots, want %d")
 		p.stop()
 		p.ended.Wait()
 		q := w.start(0)
@@ -299,9 +298,7 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 		fine := nextFunc(func(t time.Time) time.Time { return t.Add(time.Microsecond) })
 		wantErr(t, run(singleton.Slots{Schedule: still}), singleton.ErrBadSchedule)
 		wantErr(t, run(singleton.Slots{Schedule: fine}), singleton.ErrBadSchedule)
-		if n := p.store.count(); n != 0 {
-			t.Errorf("%d commands", n)
-		}
+		assert.Equal(t, p.store.count(), 0, "%d commands, want %d")
 		wantErr(t, run(singleton.Slots{Schedule: timetable{w.started.Add(time.Hour)}}),
 			singleton.ErrNeverFires)
 		j.want(t, "01:00")

@@ -50,10 +50,11 @@ type Status struct {
 	Ended   time.Time // the latest round that ended
 	// Next is when the next round is due. Of a round that runs it is not known.
 	Next      time.Time
-	Rounds    int64  // that have ended
-	Failures  int64  // of the latest ones, without a success between
-	Missed    int64  // slots that were not run
-	LastError string // of the latest round or of the settings; empty after a success
+	Rounds    int64     // that have ended
+	Failures  int64     // of the latest ones, without a success between
+	Missed    int64     // slots that were not run
+	LastError string    // of the latest round or of the settings; empty after a success
+	Runs      []PastRun // the latest RunsKept rounds, the oldest first
 
 	// Settings are those of now, unless SettingsErr says what is wrong with them; then no round
 	// begins.
@@ -66,6 +67,8 @@ type Status struct {
 	rev      int64
 	seen     time.Time // the server's clock when the record was written
 	runFence int64     // of the holder that began the latest round
+	asks     int64     // how often RunNow has asked for a round
+	answered int64     // what asks was when the latest round began, as far as its holder knew
 }
 
 // List returns what is known of all loops and schedules of a store, in the order of names. Two
@@ -104,6 +107,7 @@ func parseRecord(raw bson.Raw) (Status, error) {
 		Begun: f.date("begun"), Ended: f.date("ended"), Next: f.date("next"),
 		Rounds: f.count("rounds"), Failures: f.count("failures"), Missed: f.count("missed"),
 		LastError: f.text("lastError"), rev: f.count("rev"), seen: f.date("seen"), runFence: f.count("runFence"),
+		asks: f.count("asks"), answered: f.count("answered"), Runs: f.runs(),
 	}
 	if s.Kind != KindLoop && s.Kind != KindSlots {
 		f.fail("kind", "must be %q or %q, not %q", KindLoop, KindSlots, s.Kind)

@@ -25,6 +25,10 @@ type Store interface {
 	// has another revision, or there is none; a *MalformedError when its fence is no number. Nothing
 	// was changed then. After any other error it may have been.
 	Change(ctx context.Context, c Change) (bson.Raw, error)
+	// Ask raises the field asks of a record by one if the record has this revision, which stays as it
+	// is. Errors: [ErrChanged] when it has another one, or there is none; nothing was changed then.
+	// After any other error it may have been.
+	Ask(ctx context.Context, name string, rev int64) error
 	// Records returns all records, in the order of names.
 	Records(ctx context.Context) ([]bson.Raw, error)
 }

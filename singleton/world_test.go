@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
 	"mongodlm/singleton"
@@ -164,27 +165,21 @@ func through[T any](ctx context.Context, y *way, run func() (T, error)) (T, erro
 func (p *process) loop(l singleton.Loop) {
 	l.Store = p.store
 	p.ended.Go(func() {
-		if err := singleton.Run(p.ctx, p.Manager, l); err != nil {
-			p.w.t.Errorf("Run: %v", err)
-		}
+		assert.NoErr(p.w.t, singleton.Run(p.ctx, p.Manager, l), "Run")
 	})
 }
 
 func (p *process) slots(s singleton.Slots) {
 	s.Store = p.store
 	p.ended.Go(func() {
-		if err := singleton.RunSlots(p.ctx, p.Manager, s); err != nil {
-			p.w.t.Errorf("RunSlots: %v", err)
-		}
+		assert.NoErr(p.w.t, singleton.RunSlots(p.ctx, p.Manager, s), "RunSlots")
 	})
 }
 
 func (w *world) settings(name string, fields ...bson.E) {
 	w.t.Helper()
 	doc := append(bson.D{{Key: "_id", Value: name}}, fields...)
-	if err := w.store.Put(singleton.SettingsCollection, doc); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, w.store.Put(singleton.SettingsCollection, doc))
 }
 
 // status is the one record there is.
@@ -282,11 +277,9 @@ func (j *journal) slots() (times []string) {
 
 func (j *journal) want(t *testing.T, want string) {
 	t.Helper()
-	if got := strings.Join(j.slots(), " "); got != want {
-		t.Errorf("slots %q, want %q", got, want)
-	}
+	assert.Equal(t, strings.Join(j.slots(), " "), want, "slots %q, want %q")
 }
 
-var wantErr = locktest.WantErr
+var wantErr = assert.Is
 
 func stopped(is bool) bson.E { return bson.E{Key: "stopped", Value: is} }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"time"
 
 	"mongodlm/study/internal/study"
 )
@@ -14,7 +17,7 @@ const (
 	gap       = 2
 	timeWidth = len("12:00:00.0")
 	laneWidth = 34
-	leastLane = 16
+	leastLane = 15
 )
 
 // A column is what one column shows in a row: a text that is broken into lines as wide as the
@@ -117,38 +120,88 @@ func list(w io.Writer, rows [][]string, limit int) {
 	}
 }
 
+// sources prints what made each play come out as it did, and where that stands in the source.
+func sources(w io.Writer, cases []study.Case, plays []study.Play, limit int) {
+	n := len(plays) / len(cases)
+	for i, c := range cases {
+		row(w, column{limit, "", c.Name + " (" + c.Hole + ")"})
+		for _, p := range of(plays, i, n) {
+			row(w, column{limit, "  ", p.Generation + ": " + strings.Join(p.Outcome.Parts(), ", ")})
+			for _, r := range p.Reasons(c) {
+				row(w, column{limit, "    ", r.String()})
+			}
+		}
+	}
+}
+
 // signs say in front of each line of a lane what the process is.
 var signs = map[string]string{"": "|", "holds": "#", "two": "!", "still": "~", "gone": " "}
 
+// A view is what is shown of a play.
+type view struct {
+	from, until instant
+	all         bool // and not only what decides
+}
+
+// An instant is a time of day in a play; 0: not set.
+type instant time.Duration
+
+func (i *instant) set(text string) error {
+	for _, layout := range []string{time.TimeOnly, "15:04"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			*i = instant(at.Sub(at.Truncate(24*time.Hour)) - 12*time.Hour)
+			return nil
+		}
+	}
+	return errors.New("a time is written as 12:05 or 12:05:30")
+}
+
+// rows are those of a play that are shown.
+func (v view) rows(p study.Play) []study.Row {
+	return slices.DeleteFunc(p.Rows(), func(r study.Row) bool {
+		return r.Quiet && !v.all || r.At < time.Duration(v.from) || v.until != 0 && r.At > time.Duration(v.until)
+	})
+}
+
 // timelines prints a case as each generation played it.
-func timelines(w io.Writer, c study.Case, plays []study.Play, limit int) {
+func timelines(w io.Writer, c study.Case, plays []study.Play, limit int, v view) {
 	say := func(format string, args ...any) { row(w, column{limit, "", fmt.Sprintf(format, args...)}) }
 	say("%s (%s): %s", c.Name, c.Hole, c.Title)
 	for _, sentence := range []string{c.Story, c.Wrong, c.Rule} {
 		say("%s", sentence)
+	}
+	if len(c.Set) > 0 {
+		say("Set otherwise: %s", strings.Join(c.Set, ", "))
 	}
 	say("")
 	say("Signs: # takes itself for the holder, ! so do two, ~ stands still, | runs. The time is true time; the " +
 		"clock of a process may be wrong.")
 	for _, p := range plays {
 		say("")
-		say("== %s: %s", p.Generation, strings.Join(p.Outcome.Parts(), ", "))
+		say("== %s (%s): %s", p.Generation, p.Title, strings.Join(p.Outcome.Parts(), ", "))
+		if p.Outcome.Not != "" {
+			say("%s", p.Outcome.Not)
+			continue
+		}
+		for _, accident := range p.Missed {
+			say("did not happen: %s", accident)
+		}
 		for _, l := range p.Outcome.Losses {
 			say("%s", l.Said())
 		}
-		lanes(w, p, limit)
+		lanes(w, p, limit, v)
 	}
 }
 
 // lanes prints a play with a lane for each process and one for the lock document; in a terminal
 // that is too narrow for that, all in one lane.
-func lanes(w io.Writer, p study.Play, limit int) {
+func lanes(w io.Writer, p study.Play, limit int, v view) {
 	n, width := len(p.Processes), laneWidth
 	if limit > 0 {
 		width = min(laneWidth, (limit-timeWidth-gap)/(n+1)-gap)
 	}
 	if width < leastLane {
-		events(w, p, limit)
+		events(w, p, limit, v)
 		return
 	}
 	heads := []column{{width: timeWidth}}
@@ -156,7 +209,7 @@ func lanes(w io.Writer, p study.Play, limit int) {
 		heads = append(heads, column{width, "  ", head(p, i)})
 	}
 	row(w, append(heads, column{width, "", "server, lock document"})...)
-	for _, r := range p.Rows() {
+	for _, r := range v.rows(p) {
 		columns := []column{{timeWidth, "", study.Time(r.At)}}
 		for i := range p.Processes {
 			columns = append(columns, column{width: width, lead: signs[p.State(i, r.At)] + " "})
@@ -181,11 +234,11 @@ func head(p study.Play, i int) string {
 }
 
 // events prints a play as a list.
-func events(w io.Writer, p study.Play, limit int) {
+func events(w io.Writer, p study.Play, limit int, v view) {
 	for i := range p.Processes {
 		row(w, column{limit, "", head(p, i)})
 	}
-	for _, r := range p.Rows() {
+	for _, r := range v.rows(p) {
 		who := "server"
 		if r.Process >= 0 {
 			who = signs[p.State(r.Process, r.At)] + " " + p.Processes[r.Process].Name

@@ -158,7 +158,7 @@ func (j *judgement) wait() Decision {
 	d.Reason = j.picture() + " " + j.span(j.takeover)
 	if j.fresh() {
 		d.Verdict = Held
-		d.Reason = fmt.Sprintf("%s pinged %s ago; %s", holder(j.now), j.pingAge(), d.Reason)
+		d.Reason = holder(j.now) + " pinged " + j.pingAge() + " ago; " + d.Reason
 	}
 	return d
 }
@@ -213,6 +213,6 @@ func (j *judgement) span(need time.Duration) string {
 	if d, ok := byServer(j.first, j.now); ok {
 		server = figure(d)
 	}
-	return fmt.Sprintf("unchanged for %s of %s (contender's clock %s, server's clock %s)",
-		figure(j.watched), figure(need), figure(byOwnClock(j.first, j.now)), server)
+	return "unchanged for " + figure(j.watched) + " of " + figure(need) +
+		" (contender's clock " + figure(byOwnClock(j.first, j.now)) + ", server's clock " + server + ")"
 }

@@ -39,6 +39,9 @@ func (v Verdict) String() string {
 // printable escapes whatever would not show in a line of text and cuts to limit characters. Text
 // that is printable already stays as it is.
 func printable(s string, limit int) string {
+	if len(s) <= limit && plain(s) {
+		return s
+	}
 	var b strings.Builder
 	n := 0
 	for _, r := range s {
@@ -55,9 +58,23 @@ func printable(s string, limit int) string {
 	return b.String()
 }
 
+// plain reports whether a text is printable ASCII, as nearly all are.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // quoted is printable between quotation marks, which are escaped inside.
 func quoted(s string) string {
-	return `"` + strings.ReplaceAll(printable(s, idLimit), `"`, `\"`) + `"`
+	s = printable(s, idLimit)
+	if strings.Contains(s, `"`) {
+		s = strings.ReplaceAll(s, `"`, `\"`)
+	}
+	return `"` + s + `"`
 }
 
 // holder names the holder of e.

@@ -10,7 +10,11 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/leading"
 )
+
+// standby makes a lock whose waiting callers are no sign of a line that stands still.
+var standby = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]().Standby
 
 // ErrNotLeader is returned by IsLeader on all processes but one.
 var ErrNotLeader = errors.New("gocronlock: another process is the leader")
@@ -40,7 +44,7 @@ func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	e := &Elector{cancel: cancel, done: make(chan struct{})}
-	go e.run(ctx, m.Lock(name))
+	go e.run(ctx, standby(m.Lock(name)))
 	return e, nil
 }
 

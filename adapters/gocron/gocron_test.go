@@ -15,8 +15,9 @@ import (
 	"github.com/robfig/cron/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/adapters/gocron"
+	gocronlock "mongodlm/adapters/gocron"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/locktest"
 	"mongodlm/singleton"
@@ -52,22 +53,16 @@ func (w *world) schedule(i int, job gocron.JobDefinition,
 	opts ...gocron.SchedulerOption) gocron.Scheduler {
 	w.t.Helper()
 	s, err := gocron.NewScheduler(append(opts, gocron.WithLocation(time.UTC))...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, err)
 	_, err = s.NewJob(job, gocron.NewTask(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.runs, w.by = append(w.runs, time.Now()), append(w.by, i)
 	}), gocron.WithName("report"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, err)
 	s.Start()
 	w.t.Cleanup(func() {
-		if err := s.Shutdown(); err != nil {
-			w.t.Error(err)
-		}
+		assert.NoErr(w.t, s.Shutdown())
 	})
 	return s
 }
@@ -84,11 +79,7 @@ func (w *world) count() int {
 func (w *world) locker(c gocronlock.Config) *gocronlock.Locker {
 	w.t.Helper()
 	c.Manager, c.Store = w.manager(), w.store
-	l, err := gocronlock.NewLocker(c)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return l
+	return assert.Value(gocronlock.NewLocker(c))(w.t)
 }
 
 // A naive locker locks for each run, as the lockers of gocron do.
@@ -127,9 +118,7 @@ func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 				w.count()
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if n := w.count(); n != c.want {
-					t.Errorf("the job ran %d times in an hour, want %d", n, c.want)
-				}
+				assert.Equal(t, w.count(), c.want, "the job ran %d times in an hour, want %d")
 			})
 		})
 	}
@@ -147,10 +136,7 @@ func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 // whatever the difference.
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
-	schedule, err := cron.ParseStandard(hourly)
-	if err != nil {
-		t.Fatal(err)
-	}
+	schedule := assert.Value(cron.ParseStandard(hourly))(t)
 	for name, skews := range map[string][]time.Duration{
 		"seconds":    {0, 7 * time.Second, -7 * time.Second, 300 * time.Millisecond, -300 * time.Millisecond},
 		"minutes":    {0, 20 * time.Minute, -25 * time.Minute},
@@ -193,13 +179,9 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 		w.schedule(0, gocron.DurationJob(time.Minute),
 			gocron.WithDistributedLocker(w.locker(gocronlock.Config{Gap: 54 * time.Second})))
 		time.Sleep(10*time.Minute + time.Second)
-		if n := w.count(); n != 10 {
-			t.Errorf("%d runs, want 10", n)
-		}
+		assert.Equal(t, w.count(), 10, "%d runs, want %d")
 		doc := bson.D{{Key: "_id", Value: "report"}, {Key: "stopped", Value: true}}
-		if err := w.store.Put(singleton.SettingsCollection, doc); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.store.Put(singleton.SettingsCollection, doc))
 		time.Sleep(10 * time.Minute)
 		list, err := singleton.List(t.Context(), w.store)
 		if n := w.count(); n != 0 || err != nil || len(list) != 1 || list[0].Rounds != 10 ||
@@ -214,11 +196,11 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
+		var managers []*distlock.Manager
 		for i := range 5 {
-			e, err := gocronlock.NewElector(context.Background(), w.manager(), "leader")
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := w.manager()
+			managers = append(managers, m)
+			e := assert.Value(gocronlock.NewElector(context.Background(), m, "leader"))(t)
 			t.Cleanup(func() { _ = e.Close(context.Background()) })
 			electors = append(electors, e)
 			w.schedule(i, gocron.DurationJob(time.Minute), gocron.WithDistributedElector(e))
@@ -244,15 +226,16 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 			if n := w.count(); n != 10 || len(by) != 1 || leaders != 1 {
 				t.Fatalf("%d runs on the processes %v, %d leaders; want 10, one, 1", n, by, leaders)
 			}
-			if err := electors[by[0]].Close(t.Context()); err != nil {
-				t.Fatal(err)
+			for _, m := range managers {
+				if s := m.Stats(); s.OldestWait != 0 {
+					t.Errorf("a follower has waited for %v; that is no sign of a line that stands still", s.OldestWait)
+				}
 			}
+			assert.Must(t, electors[by[0]].Close(t.Context()))
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Minute)
-		if n := w.count(); n != 0 {
-			t.Errorf("%d runs without a leader", n)
-		}
+		assert.Equal(t, w.count(), 0, "%d runs without a leader, want %d")
 	})
 }
 
@@ -269,12 +252,8 @@ func TestNew_BadConfig(t *testing.T) {
 				t.Errorf("NewLocker(%+v): %v", c, err)
 			}
 		}
-		if _, err := gocronlock.NewElector(t.Context(), nil, "a"); !errors.Is(err, gocronlock.ErrConfig) {
-			t.Errorf("NewElector: %v", err)
-		}
-		if _, err := gocronlock.NewElector(t.Context(), m, ""); !errors.Is(err, gocronlock.ErrConfig) {
-			t.Errorf("NewElector: %v", err)
-		}
+		assert.Is(t, assert.Err(gocronlock.NewElector(t.Context(), nil, "a")), gocronlock.ErrConfig)
+		assert.Is(t, assert.Err(gocronlock.NewElector(t.Context(), m, "")), gocronlock.ErrConfig)
 	})
 }
 
@@ -282,10 +261,7 @@ func TestNew_BadConfig(t *testing.T) {
 // of the day in their zone.
 func TestCron_IsASchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		schedule, err := cron.ParseStandard("30 9 * * 1-5")
-		if err != nil {
-			t.Fatal(err)
-		}
+		schedule := assert.Value(cron.ParseStandard("30 9 * * 1-5"))(t)
 		zone := time.FixedZone("there", 2*3600)
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
@@ -298,9 +274,7 @@ func TestCron_IsASchedule(t *testing.T) {
 						slots = append(slots, s.Time.Format("Mon 15:04 -0700"))
 						return nil
 					}})
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, err)
 			})
 		}
 		time.Sleep(4 * 24 * time.Hour) // from a Saturday to Tuesday night
@@ -321,9 +295,7 @@ func (panicking) Next(time.Time) time.Time { panic("boom") }
 func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		l, err := gocronlock.NewLocker(gocronlock.Config{Manager: w.manager(), Store: w.store, Schedule: panicking{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -336,8 +308,6 @@ func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 			t.Errorf("the lock is not free: %v", err)
 		}
 		var none context.Context
-		if _, err := l.Lock(none, "report"); !errors.Is(err, gocronlock.ErrConfig) {
-			t.Error(err)
-		}
+		assert.Is(t, assert.Err(l.Lock(none, "report")), gocronlock.ErrConfig)
 	})
 }

@@ -1,7 +1,6 @@
 package gocronlock_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,8 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
-	"mongodlm/adapters/gocron"
+	gocronlock "mongodlm/adapters/gocron"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -30,16 +30,12 @@ func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint(named), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				var log bytes.Buffer
-				m := w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }).Manager
+				var log assert.Log
+				m := w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }).Manager
 				l, err := gocronlock.NewLocker(gocronlock.Config{Manager: m, Store: w.store, Schedule: singleton.Every(time.Minute)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				s, err := gocron.NewScheduler(gocron.WithLocation(time.UTC), gocron.WithDistributedLocker(l))
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				defer func() { _ = s.Shutdown() }()
 				var mu sync.Mutex
 				runs, same := map[string]int{}, 0

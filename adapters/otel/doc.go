@@ -11,6 +11,9 @@
 // be no span to which they could be added any more. Pings make no spans. The commands that are sent
 // meanwhile are the driver's to trace.
 //
+// A [Meter] is an Observer, too, that measures what elections, loops, schedules and queues do.
+// [distlock.Observers] joins it with a Tracer.
+//
 // docs/metrics.md lists the spans and their attributes. It depends on the API of OpenTelemetry
-// only: what becomes of the spans is the program's to say.
+// only: what becomes of spans and measurements is the program's to say.
 package otel

@@ -2,6 +2,7 @@ package otel_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"mongodlm/adapters/otel"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/locktest"
 )
@@ -63,7 +65,7 @@ func (w *traced) only(name string) sdk.ReadOnlySpan {
 func attr(attributes []attribute.KeyValue, key string) string {
 	for _, a := range attributes {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return fmt.Sprint(a.Value.AsInterface())
 		}
 	}
 	return ""
@@ -76,21 +78,13 @@ func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTi
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
-		before, err := first.Lock("a").TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := assert.Value(first.Lock("a").TryLock(t.Context()))(t)
 		w.recorder.Reset()
 		ctx, caller := w.provider.Tracer("caller").Start(t.Context(), "work")
 		time.AfterFunc(time.Minute, func() { _ = before.Release() })
-		g, err := second.Lock("a").Lock(ctx, distlock.Why("nightly"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := assert.Value(second.Lock("a").Lock(ctx, distlock.Why("nightly")))(t)
 		time.Sleep(time.Hour)
-		if err := g.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.Release())
 		caller.End()
 		acquire := w.only("distlock acquire")
 		if d := lasted(acquire); d < time.Minute || d > time.Minute+5*time.Second {
@@ -110,9 +104,8 @@ func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 		}
 		releases := w.take("distlock release")
 		mine := releases[len(releases)-1]
-		if held := attr(mine.Attributes(), "distlock.held"); held != "3600" {
-			t.Errorf("held for %q seconds, want 3600", held)
-		}
+		assert.Equal(t, attr(mine.Attributes(), "distlock.held"), "3600",
+			"held for %q seconds, want %v")
 		for _, s := range []sdk.ReadOnlySpan{acquire, mine} {
 			if s.Parent().SpanID() != caller.SpanContext().SpanID() || s.Status().Code != codes.Unset {
 				t.Errorf("%s is a child of %v, not of the caller; status %v", s.Name(), s.Parent(), s.Status())
@@ -166,10 +159,7 @@ func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 // docs/metrics.md lists the spans and their attributes.
 func TestDocument_ListsSpansAndAttributes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
-		text, err := os.ReadFile("../../docs/metrics.md")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)
 		tracer := otel.New(otel.Options{Provider: w.provider})
 		for kind := range distlock.EventProcessOver + 1 {
 			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a", Why: "b",

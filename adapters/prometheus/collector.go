@@ -34,6 +34,8 @@ type Collector struct {
 	breaks, dropped                           prom.Counter
 	waits, holds                              *prom.HistogramVec
 	pings, releasing                          prom.Histogram
+
+	work *work
 }
 
 // Source is what a Collector asks when it is scraped; a *distlock.Manager is one.
@@ -69,7 +71,7 @@ func New(o Options) (*Collector, error) {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each is a set "+
 			"of series of its own", len(o.Names), maxNames)
 	}
-	c := &Collector{names: map[string]bool{}}
+	c := &Collector{names: map[string]bool{}, work: newWork()}
 	for _, name := range o.Names {
 		if !utf8.ValidString(name) {
 			return nil, fmt.Errorf("prometheus: Names has %q, which is not valid UTF-8: no lock has that name", name)
@@ -189,10 +191,10 @@ func (c *Collector) Observe(e distlock.Event) {
 
 // counted are the metrics that events make.
 func (c *Collector) counted() []prom.Collector {
-	return []prom.Collector{
+	return append(c.work.told(),
 		c.acquisitions, c.takeovers, c.losses, c.releases, c.evictions, c.condemnations, c.breaks, c.dropped,
 		c.waits, c.holds, c.pings, c.releasing,
-	}
+	)
 }
 
 // Describe implements [prom.Collector].
@@ -202,6 +204,9 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 	}
 	for _, r := range readings {
 		to <- r.desc
+	}
+	for _, desc := range c.work.descs {
+		to <- desc
 	}
 	to <- commandsDesc
 	to <- listeningDesc
@@ -225,6 +230,7 @@ func (c *Collector) Collect(to chan<- prom.Metric) {
 	if source := c.source.Load(); source != nil {
 		all = append(all, read((*source).Stats(), (*source).Config())...)
 	}
+	all = append(all, c.work.ask()...)
 	for _, m := range all {
 		to <- m
 	}

@@ -2,7 +2,6 @@ package prometheus_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http/httptest"
 	"regexp"
@@ -19,6 +18,8 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/metrics"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -26,11 +27,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 func newCollector(t *testing.T, names ...string) *prometheus.Collector {
 	t.Helper()
-	c, err := prometheus.New(prometheus.Options{Names: names})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return assert.Value(prometheus.New(prometheus.Options{Names: names}))(t)
 }
 
 // start starts a process that is shown by a Collector.
@@ -38,9 +35,7 @@ func start(t *testing.T, store catalog.Catalog, names ...string) (*distlock.Mana
 	t.Helper()
 	c := newCollector(t, names...)
 	m, err := distlock.New(t.Context(), distlock.Config{Catalog: store, Host: "host", Observer: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = m.Close(context.Background()) })
 	c.Watch(m)
 	return m, c
@@ -48,9 +43,7 @@ func start(t *testing.T, store catalog.Catalog, names ...string) (*distlock.Mana
 
 func compare(t *testing.T, c prom.Collector, want string, names ...string) {
 	t.Helper()
-	if err := testutil.CollectAndCompare(c, strings.NewReader(want), names...); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, testutil.CollectAndCompare(c, strings.NewReader(want), names...))
 }
 
 // Every name and help follows Prometheus' conventions, whatever was observed.
@@ -60,16 +53,11 @@ func TestCollector_Names_FollowTheConventions(t *testing.T) {
 		c := newCollector(t, names...)
 		everything(c)
 		c.Watch(source{})
-		problems, err := testutil.CollectAndLint(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		problems := assert.Value(testutil.CollectAndLint(c))(t)
 		for _, p := range problems {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
-		if err := prom.NewPedanticRegistry().Register(c); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, prom.NewPedanticRegistry().Register(c))
 	}
 }
 
@@ -79,13 +67,8 @@ func TestCollector_OneProcess_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, c := start(t, memcatalog.New(memcatalog.Options{}))
-		g, err := m.Lock("secret/name").TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := m.Lock("secret/name").TryLock(t.Context()); !errors.Is(err, distlock.ErrHeld) {
-			t.Fatal(err)
-		}
+		g := assert.Value(m.Lock("secret/name").TryLock(t.Context()))(t)
+		assert.MustBe(t, assert.Err(m.Lock("secret/name").TryLock(t.Context())), distlock.ErrHeld)
 		time.Sleep(45 * time.Second)
 		compare(t, c, `
 # HELP distlock_acquisitions_total Calls that acquire, by outcome (acquired, granted in line, taken_over, refused, gave_up) and cause.
@@ -99,9 +82,7 @@ distlock_held_locks 1
 # TYPE distlock_takeover_time_seconds gauge
 distlock_takeover_time_seconds 900
 `, "distlock_acquisitions_total", "distlock_held_locks", "distlock_takeover_time_seconds")
-		if err := g.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, g.Release())
 		compare(t, c, `
 # HELP distlock_held_locks Locks that are held, lost and not yet released ones too.
 # TYPE distlock_held_locks gauge
@@ -130,9 +111,7 @@ distlock_releases_total{cause=""} 1
 func page(t *testing.T, c prom.Collector) string {
 	t.Helper()
 	r := prom.NewPedanticRegistry()
-	if err := r.Register(c); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.Register(c))
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
 		ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -153,9 +132,7 @@ func TestCollector_Names_AreBounded(t *testing.T) {
 			if err == nil {
 				err = g.Release()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 		}
 		compare(t, c, `
 # HELP distlock_releases_total Releases; the cause is empty where the lock was freed while it was trusted.
@@ -183,9 +160,7 @@ func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 		}
 		return g.Release()
 	}
-	if err := work("a"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, work("a"))
 	metrics := make(chan prom.Metric)
 	scraped := make(chan struct{})
 	go func() { // ends when the rest is read
@@ -198,9 +173,7 @@ func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	go func() { worked <- work("b") }() // ends with the lock
 	select {
 	case err := <-worked:
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, err)
 	case <-time.After(time.Minute):
 		t.Error("a lock waits for a scrape")
 	}
@@ -230,6 +203,14 @@ func everything(c *prometheus.Collector) {
 	}
 	for kind := distlock.EventCondemned; kind <= distlock.EventProcessOver; kind++ {
 		c.Observe(distlock.Event{Kind: kind, Rule: "watch", Waited: time.Second})
+	}
+	for _, m := range metrics.All {
+		s := metrics.Sample{Metric: m, Labels: m.Labels, Value: 1}
+		if m.Asked {
+			c.Asks(func(context.Context) []metrics.Sample { return []metrics.Sample{s} })
+		} else {
+			c.Sampled(s)
+		}
 	}
 }
 

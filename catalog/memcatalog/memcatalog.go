@@ -46,9 +46,6 @@ type Catalog struct {
 	standing standings // who holds and waits in locks, by process
 	primary  string
 	streams  map[*stream]bool
-	writes   uint64                  // how many writes of lock documents there were
-	running  int                     // transactions that have not ended
-	changed  map[string]uint64       // while there are any: which write was the last, by the key of the document
 	locked   map[string]*Transaction // which transaction has written the document and not ended
 }
 
@@ -75,7 +72,6 @@ func New(opts Options) *Catalog {
 		standing: newStandings(),
 		primary:  opts.Primary,
 		streams:  map[*stream]bool{},
-		changed:  map[string]uint64{},
 		locked:   map[string]*Transaction{},
 	}
 }
@@ -122,7 +118,6 @@ func (c *Catalog) Remove(collection, id string) {
 	case catalog.LocksCollection:
 		c.standing.forget(stringKey(id))
 		delete(c.locks, stringKey(id))
-		c.wrote(stringKey(id))
 	case catalog.PingsCollection:
 		delete(c.pings, stringKey(id))
 	case catalog.HistoryCollection:
@@ -185,7 +180,6 @@ func (c *Catalog) table(collection string) table {
 // caller holds mu.
 func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	c.locks[key] = raw
-	c.wrote(key)
 	l, bad := catalog.ParseLock(raw)
 	if bad != nil {
 		c.standing.forget(key)
@@ -193,14 +187,6 @@ func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.Malf
 		c.standing.remember(key, l)
 	}
 	return l, bad
-}
-
-// wrote notes that a lock document was written. The caller holds mu.
-func (c *Catalog) wrote(key string) {
-	c.writes++
-	if c.running > 0 {
-		c.changed[key] = c.writes
-	}
 }
 
 // serverDate cuts t to what a BSON Date can hold.

@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/effort"
 )
@@ -89,9 +90,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain))(t)
 	clear(c.Document("locks", "a"))
 	clear(c.Documents("locks")[0])
 	if l, err := c.Read(t.Context(), "a"); err != nil || !l.Held {
@@ -102,9 +101,7 @@ func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 func TestCatalog_SetPrimary_ShowsInLookAndHello(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{Primary: "term 1"})
-	if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain))(t)
 	for _, want := range []string{"term 1", "term 2"} {
 		look, err := catalog.LookAt(t.Context(), c, "a")
 		server, err2 := c.Hello(t.Context())
@@ -132,10 +129,7 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 	ctx := t.Context()
 	var streams [2]catalog.GrantStream
 	for i := range streams {
-		n, err := c.GrantStream(ctx, "p")
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := assert.Value(c.GrantStream(ctx, "p"))(t)
 		streams[i] = n
 	}
 	next := make(chan error)
@@ -153,13 +147,9 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 		}
 	}
 	n, err := c.GrantStream(ctx, "p") // one that is opened afterwards
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	g := grant("a", 1)
-	if _, err := catalogtest.On(c).Enter(ctx, g, catalog.Queue); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(catalogtest.On(c).Enter(ctx, g, catalog.Queue))(t)
 	if grants, err := n.Next(ctx); err != nil || len(grants) != 1 || grants[0].Session != g.Session {
 		t.Errorf("%+v, %v", grants, err)
 	}
@@ -171,10 +161,7 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	n, err := c.GrantStream(t.Context(), "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := assert.Value(c.GrantStream(t.Context(), "p"))(t)
 	for i := range byte(2) {
 		if _, err := catalogtest.On(c).Enter(t.Context(), grant(fmt.Sprint("lock-", i), i+1), catalog.Queue); err != nil {
 			t.Fatal(err)
@@ -192,10 +179,7 @@ func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
 func TestNotices_Close_WakesOneThatWaits(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	n, err := c.GrantStream(t.Context(), "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := assert.Value(c.GrantStream(t.Context(), "p"))(t)
 	next := make(chan error)
 	go func() {
 		_, err := n.Next(t.Context())
@@ -220,15 +204,9 @@ func BenchmarkCatalog_AcquireSummaryRelease(b *testing.B) {
 			b.ReportAllocs()
 			g := grant("one", 2)
 			for b.Loop() {
-				if _, err := catalogtest.On(c).Enter(b.Context(), g, catalog.TryPlain); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := c.HeldSummary(b.Context(), g.Process); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := catalogtest.On(c).Leave(b.Context(), g.Session); err != nil {
-					b.Fatal(err)
-				}
+				assert.Value(catalogtest.On(c).Enter(b.Context(), g, catalog.TryPlain))(b)
+				assert.Value(c.HeldSummary(b.Context(), g.Process))(b)
+				assert.Value(catalogtest.On(c).Leave(b.Context(), g.Session))(b)
 			}
 		})
 	}

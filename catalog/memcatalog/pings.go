@@ -219,7 +219,6 @@ func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string
 		if _, _, ok := catalog.Prunable(raw, before); ok && c.locked[key] == nil {
 			c.standing.forget(key)
 			delete(c.locks, key)
-			c.wrote(key)
 			pruned++
 		}
 	}

@@ -68,11 +68,11 @@ func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bs
 }
 
 // HeldOrFree is documented in [catalog.Queues].
-func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string) (
-	grants []catalog.Grant, free []string, err error,
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+	locks []catalog.Lock, err error,
 ) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("ask for grants: %w", err)
+		return nil, fmt.Errorf("ask for grants: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,12 +82,11 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names []string
 		if raw == nil || bad != nil {
 			continue
 		}
-		if !l.Held {
-			free = append(free, name)
+		if !l.Held || len(l.GrantsOf(process)) > 0 || slices.Contains(lines, name) {
+			locks = append(locks, l)
 		}
-		grants = append(grants, l.GrantsOf(process)...)
 	}
-	return grants, free, nil
+	return locks, nil
 }
 
 // awaited is the filter {"waiters.process": {$exists: true}}.

@@ -32,7 +32,6 @@ func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransa
 // ended. Its methods belong to one goroutine.
 type Transaction struct {
 	c     *Catalog
-	begun uint64    // how many writes there had been
 	start time.Time // by the server's clock
 	seen  table     // the locks as they were
 
@@ -48,10 +47,8 @@ func (c *Catalog) Begin() *Transaction {
 	start := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.running++
 	return &Transaction{
-		c: c, begun: c.writes, start: start, seen: maps.Clone(c.locks), over: make(chan struct{}),
-		writes: table{},
+		c: c, start: start, seen: maps.Clone(c.locks), over: make(chan struct{}), writes: table{},
 	}
 }
 
@@ -97,9 +94,6 @@ func (t *Transaction) end() {
 		delete(t.c.locked, key)
 	}
 	t.writes = nil
-	if t.c.running--; t.c.running == 0 {
-		clear(t.c.changed) // a transaction asks for what was written after its beginning
-	}
 	close(t.over)
 }
 
@@ -118,7 +112,7 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 		return conflictError{"the transaction has ended"}
 	case other != nil && other != t:
 		return conflictError{"another transaction has written the document"}
-	case t.c.changed[key] > t.begun:
+	case !same(t.c.locks[key], t.seen[key]):
 		return conflictError{"the document was written after the transaction began"}
 	}
 	raw, err := doc.changed(change)

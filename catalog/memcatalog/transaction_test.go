@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -24,9 +25,7 @@ func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog))
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
-		if _, err := c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
 		if l, err := c.Read(t.Context(), "a"); !errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("others see what is not committed: %+v, %v", l, err)
 		}
@@ -36,9 +35,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 		if err != nil || time.Since(start) != 3*time.Second {
 			t.Fatalf("after %v: %+v, %v", time.Since(start), l, err)
 		}
-		if err := tx.Commit(); !errors.Is(err, memcatalog.ErrConflict) {
-			t.Errorf("committed twice: %v", err)
-		}
+		assert.Is(t, tx.Commit(), memcatalog.ErrConflict)
 	})
 }
 
@@ -47,9 +44,7 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
 		defer tx.Abort()
-		if _, err := c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := catalogtest.On(c).Enter(ctx, grant("a", 2), catalog.Queue); !errors.Is(err, context.DeadlineExceeded) {
@@ -62,19 +57,11 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
-		if _, err := c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
 		start := time.Now()
-		if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took != memcatalog.TransactionLifetime {
-			t.Errorf("waited %v", took)
-		}
-		if err := tx.Commit(); !errors.Is(err, memcatalog.ErrConflict) {
-			t.Errorf("commit: %v", err)
-		}
+		assert.Value(catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain))(t)
+		assert.Equal(t, time.Since(start), memcatalog.TransactionLifetime, "waited %v, want %v")
+		assert.Is(t, tx.Commit(), memcatalog.ErrConflict)
 	})
 }
 
@@ -120,9 +107,7 @@ func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 					fence = l.Fence
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, err)
 				fences <- fence
 			}()
 		}

@@ -169,12 +169,15 @@ func takeover(r catalog.Request, from catalog.Holder) modification {
 	return modification{filter: append(filter, watched(from)...), update: granted(r)}
 }
 
-// freed is what a release writes: the last holder stays readable, the fence survives.
-func freed() bson.D {
-	return bson.D{
+// plainRelease is the release of a lock that one session holds and nobody waits for: the last
+// holder stays readable, the fence survives.
+func plainRelease(s catalog.Session) bson.D {
+	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
+	free := bson.D{
 		{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}},
 		{Key: "$inc", Value: revised},
 	}
+	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared, countable), free, false)
 }
 
 // beating is a ping. A condemned process does not match, nor does a number that is not larger than

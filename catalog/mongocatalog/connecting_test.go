@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -55,14 +56,10 @@ func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 					}
 					return conn, err
 				})))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 			store, err := mongocatalog.New(client, mongocatalog.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			_, err = catalogtest.On(store).Enter(t.Context(), request(), catalog.TryPlain)
 			if got := verdict(err); err == nil || got != c.want {
 				t.Errorf("want %s, got %s: %v", c.want, got, err)

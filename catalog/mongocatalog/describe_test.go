@@ -9,15 +9,12 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 )
 
 func raw(t *testing.T, fields ...bson.E) bson.Raw {
 	t.Helper()
-	b, err := bson.Marshal(append(bson.D{}, fields...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return assert.Value(bson.Marshal(append(bson.D{}, fields...)))(t)
 }
 
 func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 )
 
 // The verdicts of a classification.
@@ -170,9 +170,7 @@ func TestOutcome_Unauthorized_NamesWhatToGrant(t *testing.T) { // J1
 		t.Fatal("no *PrivilegeError")
 	}
 	got := []string{p.Namespace, p.Action}
-	if want := []string{"config.locks", "find, insert, update"}; !slices.Equal(want, got) {
-		t.Errorf("want %q\ngot  %q", want, got)
-	}
+	assert.Slices(t, []string{"config.locks", "find, insert, update"}, got, "want %q\ngot  %q")
 }
 
 func TestOutcome_Text_HasNoSecrets(t *testing.T) { // G11

@@ -83,7 +83,7 @@ func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 		"swap":        swap(r.Name, read, change).command("locks"),
 		"swapNone":    swap(r.Name, nil, change).command("locks"),
 		"passage":     passage(r, catalog.Lock{Fence: transition.Seeded}, read, time.Time{}).inTransaction("locks"),
-		"heldOrFree":  {{Key: "filter", Value: heldOrFree(r.Process, []string{r.Name})}},
+		"heldOrFree":  {{Key: "filter", Value: heldOrFree(r.Process, []string{r.Name}, []string{r.Name})}},
 		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{r.Process})}},
 		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},
 		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},

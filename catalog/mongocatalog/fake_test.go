@@ -12,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/internal/test/assert"
 )
 
 // Opcodes of the wire protocol.
@@ -43,10 +45,7 @@ var hang = bson.D{{Key: "hang", Value: true}}
 
 func serve(t *testing.T, answer func(command bson.Raw) bson.D) *fakeServer {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := &fakeServer{listener: listener, answer: answer}
 	s.wg.Go(s.accept)
 	t.Cleanup(s.close)
@@ -181,10 +180,7 @@ func (s *fakeServer) client(t *testing.T) *mongo.Client {
 
 func dial(t *testing.T, uri string) *mongo.Client {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	return client
 }

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 )
 
 // An index with another age, which an operator or another configuration made, is left alone, and he
@@ -22,10 +23,7 @@ func TestCatalog_PrepareHistory_AnotherAge_StaysWithAWarning(t *testing.T) {
 		}
 		return bson.D{e("ok", 1.0)}
 	})
-	store, err := mongocatalog.New(server.client(t), mongocatalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := assert.Value(mongocatalog.New(server.client(t), mongocatalog.Options{}))(t)
 	warnings, err := store.PrepareHistory(t.Context(), 48*time.Hour)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `"at_1" on config.lockhistory`) {
 		t.Errorf("%q, %v", warnings, err)
@@ -65,9 +63,7 @@ func TestCatalog_AppendHistory_Outcomes(t *testing.T) {
 			t.Parallel()
 			server := serve(t, func(bson.Raw) bson.D { return c.reply })
 			store, err := mongocatalog.New(server.client(t), mongocatalog.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			err = store.AppendHistory(t.Context(), []catalog.HistoryEntry{
 				{ID: bson.NewObjectID(), At: time.UnixMilli(5), Kind: "lost"},
 				{ID: bson.NewObjectID(), At: time.UnixMilli(6), Kind: "lost"},

@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 )
 
 // spec is an index as listIndexes tells of it.
@@ -124,10 +125,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			t.Parallel()
 			server := indexServer(t, c.locks, c.denied)
 			server.version = cmp.Or(c.version, "4.4.29")
-			store, err := mongocatalog.New(server.client(t), mongocatalog.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := assert.Value(mongocatalog.New(server.client(t), mongocatalog.Options{}))(t)
 			warnings, err := store.Prepare(t.Context())
 			var refused *catalog.PrivilegeError
 			if c.denied != errors.As(err, &refused) || err != nil && !c.denied {
@@ -188,9 +186,7 @@ func TestCatalog_SuperfluousIndexes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store, err := mongocatalog.New(indexServer(t, c.locks, false).client(t), mongocatalog.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			got, err := store.SuperfluousIndexes(t.Context())
 			if err != nil || strings.Join(got, "; ") != c.want {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)

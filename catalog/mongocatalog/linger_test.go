@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -47,21 +48,14 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 						made.Add(1)
 					}
 				}}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-			c, err := mongocatalog.New(client, mongocatalog.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := assert.Value(mongocatalog.New(client, mongocatalog.Options{}))(t)
 			read := func(ctx context.Context) error {
 				_, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain)
 				return err
 			}
-			if err := read(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, read(t.Context()))
 			ctx, cancel := end(t.Context())
 			defer cancel()
 			slow.Store(true)
@@ -76,9 +70,7 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 			if err := <-done; err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
 				t.Errorf("the command that was given up: %v", err)
 			}
-			if err := read(t.Context()); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, read(t.Context()))
 			if n := made.Load(); n != 1 {
 				t.Errorf("%d connections were made, want the first to be kept", n)
 			}
@@ -137,14 +129,9 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 				asked <- struct{}{}
 			}
 		}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	c, err := mongocatalog.New(client, mongocatalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{}))(t)
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { // ends with the answer
 		_, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
@@ -165,9 +152,7 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want certainly not applied, got %v", err)
 	}
-	if err := <-first; err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, <-first)
 	if _, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain); err != nil { // sent after all that came before
 		t.Error(err)
 	}

@@ -156,3 +156,28 @@ func (c *Catalog) observe(
 	}
 	return r.err
 }
+
+// HeldOrFree is documented in [catalog.Queues]. One command; who, why, since, takeover and holds of
+// waiters are left out.
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+	locks []catalog.Lock, err error,
+) {
+	if len(names) == 0 {
+		return nil, ctx.Err()
+	}
+	o := reading("ask for the grants of", process)
+	s, err := c.known(ctx)
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	find := options.Find()
+	if s.Kind != catalog.FerretDB {
+		find = find.SetHint(byID).SetProjection(withoutWords)
+	}
+	err = c.find(ctx, o, c.locks, heldOrFree(process, names, lines), find, func(raw bson.Raw) {
+		if l, bad := catalog.ParseLock(raw); bad == nil {
+			locks = append(locks, l)
+		}
+	})
+	return locks, err
+}

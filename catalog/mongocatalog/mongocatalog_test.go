@@ -21,6 +21,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -55,11 +56,7 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
-	c, err := mongocatalog.New(s.client(t), mongocatalog.Options{CommandTimeout: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return assert.Value(mongocatalog.New(s.client(t), mongocatalog.Options{CommandTimeout: limit}))(t)
 }
 
 func TestNew_Options(t *testing.T) {
@@ -96,27 +93,17 @@ func TestCommands_AreAsRecorded(t *testing.T) {
 	for name, command := range commands {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := bson.MarshalExtJSON(command, true, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := assert.Value(bson.MarshalExtJSON(command, true, false))(t)
 			var pretty strings.Builder
 			enc := json.NewEncoder(&pretty)
 			enc.SetEscapeHTML(false)
 			enc.SetIndent("", "  ")
-			if err := enc.Encode(json.RawMessage(text)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, enc.Encode(json.RawMessage(text)))
 			golden := filepath.Join("testdata", name+".json")
 			if *update {
-				if err := os.WriteFile(golden, []byte(pretty.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.WriteFile(golden, []byte(pretty.String()), 0o644))
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := assert.Value(os.ReadFile(golden))(t)
 			if string(want) != pretty.String() {
 				t.Errorf("command\nwant %s\ngot  %s", want, pretty.String())
 			}
@@ -152,19 +139,11 @@ func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
 	t.Parallel()
 	s := serve(t, found(held()))
 	client := s.client(t)
-	c, err := mongocatalog.New(client, mongocatalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := client.StartSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{}))(t)
+	session := assert.Value(client.StartSession())(t)
 	defer session.EndSession(t.Context())
-	if err := session.StartTransaction(options.Transaction().
-		SetWriteConcern(writeconcern.Majority())); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, session.StartTransaction(options.Transaction().
+		SetWriteConcern(writeconcern.Majority())))
 	if _, err := catalogtest.On(c).Enter(mongo.NewSessionContext(t.Context(), session), request(), catalog.TryPlain); err != nil {
 		t.Fatal(err)
 	}
@@ -276,10 +255,11 @@ func TestCatalog_Writes_NoReply_UnknownAtTheLimit(t *testing.T) { // D7
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, writing(hang))
-			err := op(t.Context(), store(t, s, 300*time.Millisecond))
-			if !errors.Is(err, catalog.ErrUnknownOutcome) {
-				t.Errorf("want an unknown outcome, got %v", err)
+			c := store(t, s, time.Second)
+			for _, err := c.Hello(t.Context()); err != nil; { // to connect must not take the time of the write
+				_, err = c.Hello(t.Context())
 			}
+			assert.Is(t, op(t.Context(), c), catalog.ErrUnknownOutcome)
 		})
 	}
 }
@@ -308,7 +288,7 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 			return err
 		},
 		"HeldOrFree": func(ctx context.Context, c catalog.Catalog) error {
-			_, _, err := c.HeldOrFree(ctx, "p", []string{"x"})
+			_, err := c.HeldOrFree(ctx, "p", []string{"x"}, nil)
 			return err
 		},
 		"Waiting": func(ctx context.Context, c catalog.Catalog) error {
@@ -412,19 +392,12 @@ func TestCatalog_EndedContext_SendsNothing(t *testing.T) { // G8, I13
 
 func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E4
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, listener.Close())
 	client := dial(t, "mongodb://root:s3cret@"+address+"/?serverSelectionTimeoutMS=200")
 	c, err := mongocatalog.New(client, mongocatalog.Options{CommandTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
 	if !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want ErrUnavailable, got %v", err)
@@ -449,12 +422,8 @@ func TestCatalog_Reads_AskForMajority(t *testing.T) { // E9, E10
 			e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", bson.A{})})}
 	})
 	c := store(t, s, 0)
-	if _, err := catalog.LookAt(t.Context(), c, "x"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Read(t.Context(), "x"); !errors.Is(err, catalog.ErrNotFound) {
-		t.Fatal(err)
-	}
+	assert.Value(catalog.LookAt(t.Context(), c, "x"))(t)
+	assert.MustBe(t, assert.Err(c.Read(t.Context(), "x")), catalog.ErrNotFound)
 	want := []string{"majority", "linearizable"}
 	for i, command := range s.sent() {
 		level, _ := command.Lookup("readConcern", "level").StringValueOK()

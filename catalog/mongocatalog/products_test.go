@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 )
 
 // Tries to break: what speaks MongoDB's protocol and is none is told by its replies and refused by
@@ -65,10 +66,7 @@ func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(bson.Raw) bson.D { return nil })
 	s.hello = bson.D{e("internal", bson.D{e("documentdb_versions", bson.A{"0.106-0"})})}
-	c, err := mongocatalog.New(s.client(t), mongocatalog.Options{Database: "distlock"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(mongocatalog.New(s.client(t), mongocatalog.Options{Database: "distlock"}))(t)
 	server, err := c.Hello(t.Context())
 	if err != nil || !strings.Contains(server.Product, "DocumentDB") || server.Kind != catalog.ReplicaSet {
 		t.Errorf("got %+v, %v", server, err)

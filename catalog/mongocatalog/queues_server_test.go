@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -25,13 +26,8 @@ func serverStore(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.
 	c, err := mongocatalog.New(client, mongocatalog.Options{
 		Database: db.Name(), CommandTimeout: 20 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Hello(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	s := assert.Value(c.Hello(t.Context()))(t)
 	return c, db, s
 }
 
@@ -102,9 +98,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 			})
 		}
 		entering.Wait()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(errs...))
 		l, err := c.Read(t.Context(), name)
 		if err != nil || !l.Held || len(l.Waiters) != contenders-1 {
 			t.Errorf("want one holder and %d waiters: %+v, %v", contenders-1, l, err)
@@ -116,9 +110,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 func transaction(t *testing.T, db *mongo.Database, work func(context.Context) error) error {
 	t.Helper()
 	session, err := db.Client().StartSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer session.EndSession(context.WithoutCancel(t.Context()))
 	_, err = session.WithTransaction(t.Context(), func(ctx context.Context) (any, error) {
 		return nil, work(ctx)
@@ -133,9 +125,7 @@ func needTransactions(t *testing.T) (*mongocatalog.Catalog, *mongo.Database) {
 		t.Skip("this server has no transactions")
 	}
 	for _, name := range []string{"work", "locks"} {
-		if err := db.CreateCollection(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, db.CreateCollection(t.Context(), name))
 	}
 	return c, db
 }
@@ -172,13 +162,9 @@ func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t 
 	damaged := bson.D{e("_id", "damaged"), e("state", "free")}
 	left := bson.D{e("_id", "left"), e("state", int32(0)), e("waiters", bson.A{entry(step{request: waiter})})}
 	for _, doc := range []bson.D{damaged, left} {
-		if _, err := db.Collection("locks").InsertOne(t.Context(), doc); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(db.Collection("locks").InsertOne(t.Context(), doc))(t)
 	}
-	if _, err := catalogtest.On(c).Enter(t.Context(), holder, catalog.Queue); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(catalogtest.On(c).Enter(t.Context(), holder, catalog.Queue))(t)
 	err := transaction(t, db, func(ctx context.Context) error {
 		for name, want := range map[string]error{
 			"x": catalog.ErrNotFree, "left": catalog.ErrNotFree, "damaged": catalog.ErrMalformed,
@@ -192,9 +178,7 @@ func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t 
 		_, err := db.Collection("work").InsertOne(ctx, bson.D{e("_id", "done")})
 		return err
 	})
-	if err != nil {
-		t.Fatalf("the transaction did not live on: %v", err)
-	}
+	assert.Must(t, err, "the transaction did not live on")
 	if n, err := db.Collection("work").CountDocuments(t.Context(), bson.D{}); err != nil || n != 1 {
 		t.Errorf("%d documents, %v", n, err)
 	}
@@ -207,9 +191,7 @@ func TestCatalog_OnServer_EnterTransaction_ManyAtOnce_OneAtATime(t *testing.T) {
 	c, db := needTransactions(t)
 	const each, loops = 5, 4
 	work := db.Collection("work")
-	if _, err := work.InsertOne(t.Context(), bson.D{e("_id", "n"), e("n", int32(0))}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(work.InsertOne(t.Context(), bson.D{e("_id", "n"), e("n", int32(0))}))(t)
 	errs := make([]error, loops)
 	var looping sync.WaitGroup
 	for i := range loops {
@@ -276,14 +258,10 @@ func needNotices(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.
 	c, db, s := serverStore(t)
 	n, err := c.GrantStream(t.Context(), "process-2")
 	if !s.ChangeStreams {
-		if !errors.Is(err, catalog.ErrNoGrantStream) {
-			t.Errorf("want ErrNoGrantStream, got %v", err)
-		}
+		assert.Is(t, err, catalog.ErrNoGrantStream)
 		t.Skip("this server has no change streams")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { n.Close(context.Background()) })
 	return c, db, n
 }
@@ -294,9 +272,7 @@ func TestCatalog_OnServer_Notices_CancelledNextReturnsSoon(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := n.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("want the context's error, got %v", err)
-	}
+	assert.Is(t, assert.Err(n.Next(ctx)), context.DeadlineExceeded)
 	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("took %v", took)
 	}
@@ -305,12 +281,8 @@ func TestCatalog_OnServer_Notices_CancelledNextReturnsSoon(t *testing.T) {
 func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 	t.Parallel()
 	c, db, n := needNotices(t)
-	if _, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.Queue); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Collection("locks").Drop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(catalogtest.On(c).Enter(t.Context(), request(), catalog.Queue))(t)
+	assert.Must(t, db.Collection("locks").Drop(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if grants, err := n.Next(ctx); err == nil || ctx.Err() != nil {
@@ -327,16 +299,12 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			if _, err := catalogtest.On(c).Leave(t.Context(), leave(1).dead.Session); err != nil {
-				t.Fatal(err)
-			}
+			assert.Value(catalogtest.On(c).Leave(t.Context(), leave(1).dead.Session))(t)
 		}
 	}
 	other := enter(2, "", 0, 0).request
 	other.Name = "other"
-	if _, err := catalogtest.On(c).Enter(t.Context(), other, catalog.Queue); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(catalogtest.On(c).Enter(t.Context(), other, catalog.Queue))(t)
 	for _, want := range []string{"x", "other"} {
 		grants, err := n.Next(t.Context())
 		if err != nil || len(grants) != 1 || grants[0].Name != want || grants[0].TS != id(2) {

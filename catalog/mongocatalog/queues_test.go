@@ -13,17 +13,14 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
 // ownStore keeps its locks in a database of its own, where there are change streams.
 func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 	t.Helper()
-	c, err := mongocatalog.New(s.client(t), mongocatalog.Options{Database: "distlock"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return assert.Value(mongocatalog.New(s.client(t), mongocatalog.Options{Database: "distlock"}))(t)
 }
 
 const firstUpsert = `E11000 duplicate key error collection: config.locks index: _id_ dup key: ` +
@@ -120,9 +117,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	} {
 		waits = step.waits
 		before := len(s.sent())
-		if _, err := catalogtest.On(c).Leave(t.Context(), catalog.Session{Name: r.Name, TS: id(9)}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(catalogtest.On(c).Leave(t.Context(), catalog.Session{Name: r.Name, TS: id(9)}))(t)
 		var sent []string
 		for _, command := range s.sent()[before:] {
 			first, _ := command.IndexErr(0)
@@ -197,10 +192,7 @@ func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 				event(kind, "next", e("grants", catalog.GrantLine(id(4), 11, "p"))),
 				bson.D{e("_id", bson.D{e("_data", "2")}), e("operationType", "invalidate")},
 			))
-			n, err := ownStore(t, s).GrantStream(t.Context(), "p")
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := assert.Value(ownStore(t, s).GrantStream(t.Context(), "p"))(t)
 			defer n.Close(t.Context())
 			for _, want := range []string{"2 9 silent, 3 10 silent", "4 11 "} {
 				grants, err := n.Next(t.Context())
@@ -234,10 +226,7 @@ func TestNotices_BrokenStream_Ends(t *testing.T) {
 		}
 		return failure(136, "the oplog has moved on")(command) // the driver cannot resume from there
 	})
-	n, err := ownStore(t, s).GrantStream(t.Context(), "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := assert.Value(ownStore(t, s).GrantStream(t.Context(), "p"))(t)
 	defer n.Close(t.Context())
 	if grants, err := n.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "moved on") {
 		t.Errorf("%v, %v", grants, err)

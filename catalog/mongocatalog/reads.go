@@ -101,13 +101,18 @@ func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
-// heldOrFree is the filter for the locks of those named that process holds, or nobody.
-func heldOrFree(process string, names []string) bson.D {
-	return append(among("_id", names), bson.E{Key: "$or", Value: bson.A{
+// heldOrFree is the filter for the locks of those named that process holds, or nobody, and for those
+// whose lines are asked for.
+func heldOrFree(process string, names, lines []string) bson.D {
+	or := bson.A{
 		bson.D{{Key: "process", Value: process}},
 		bson.D{{Key: "sharers.process", Value: process}},
 		bson.D{{Key: "state", Value: int32(0)}},
-	}})
+	}
+	if len(lines) > 0 {
+		or = append(or, among("_id", lines))
+	}
+	return append(among("_id", names), bson.E{Key: "$or", Value: or})
 }
 
 // withoutWords leaves out of the line what does not say whether a document is understood. That is

@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/effort"
 )
@@ -33,14 +34,9 @@ func connect(t *testing.T) *mongo.Client {
 		t.Skip("MONGODLM_TEST_URI is not set: it names a server on which databases " +
 			"mongodlm_test_* may be made and dropped")
 	}
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
 	t.Cleanup(func() {
-		if err := client.Disconnect(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, client.Disconnect(context.Background()))
 	})
 	return client
 }
@@ -52,9 +48,7 @@ func database(t *testing.T, client *mongo.Client) *mongo.Database {
 	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),
 		options.Database().SetWriteConcern(writeconcern.Majority()))
 	t.Cleanup(func() {
-		if err := db.Drop(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, db.Drop(context.Background()))
 	})
 	return db
 }
@@ -65,9 +59,7 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	c, err := mongocatalog.New(client, mongocatalog.Options{
 		Database: db.Name(), CommandTimeout: time.Minute, // a slow server is no difference
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return catalogtest.Store{
 		Catalog: c,
 		Insert: func(ctx context.Context, collection string, doc bson.D) error {
@@ -126,10 +118,7 @@ func TestCatalog_OnServer_Prepare_WarnsOfIndexThatExpires(t *testing.T) { // E17
 	if err != nil {
 		t.Skipf("this server makes no such index: %v", err)
 	}
-	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: db.Name()}))(t)
 	warnings, err := c.Prepare(t.Context())
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `"old pings"`) {
 		t.Errorf("want one warning that names the index, got %q, %v", warnings, err)
@@ -148,16 +137,12 @@ func TestCatalog_OnServer_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { /
 		t.Skipf("this server makes no such index: %v", err)
 	}
 	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if s, err := c.Hello(t.Context()); err != nil || s.Kind == catalog.FerretDB {
 		t.Skipf("a FerretDB does not name the index: %v", err)
 	}
 	r := request()
-	if _, err := catalogtest.On(c).Enter(t.Context(), r, catalog.TryPlain); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(catalogtest.On(c).Enter(t.Context(), r, catalog.TryPlain))(t)
 	r.Name = "other"
 	_, err = catalogtest.On(c).Enter(t.Context(), r, catalog.TryPlain)
 	if err == nil || errors.Is(err, catalog.ErrNotFree) ||
@@ -176,9 +161,7 @@ func TestCatalog_OnServer_Acquire_Validator_IsCertainlyNotApplied(t *testing.T) 
 		t.Skipf("this server has no validators: %v", err)
 	}
 	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
 	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "validation") {

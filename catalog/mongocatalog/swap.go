@@ -28,12 +28,6 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// plainRelease is the release of a lock that one session holds and nobody waits for.
-func plainRelease(s catalog.Session) bson.D {
-	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
-	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared, countable), freed(), false)
-}
-
 // swap writes a change into a document that still is as it was read, nil for none. Foreign writers
 // change state and ts, ours rev. Where a damaged rev stays, that takes the lists of those who hold
 // the lock and wait for it.

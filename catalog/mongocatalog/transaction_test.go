@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 )
 
@@ -66,9 +67,7 @@ func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 		return left[0]
 	}
 	c, err := mongocatalog.New(server.client(t), mongocatalog.Options{Database: "distlock"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return c, server
 }
 
@@ -100,9 +99,7 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	}
 	got := slices.DeleteFunc(server.kinds(), func(kind string) bool { return kind == "abortTransaction" })
 	want := []string{"work", "update", "update", "update", "update", "update", "work", "commitTransaction"}
-	if !slices.Equal(got, want) {
-		t.Errorf("sent %v\nwant %v", got, want)
-	}
+	assert.Slices(t, got, want, "sent %v\nwant %v")
 }
 
 // Tries to break: a commit of which nobody knows the outcome is never told as one that was not
@@ -185,7 +182,5 @@ func TestTransact_InsideAndOutside(t *testing.T) {
 		inside(t, false, func() error { _, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain); return err })
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, err)
 }

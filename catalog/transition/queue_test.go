@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/assert"
 )
 
 // A step is one transition of a table, at noon.
@@ -207,10 +208,7 @@ func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
 	if err != nil || len(c.Grants) > 0 {
 		t.Errorf("leave: %+v, %v", c, err)
 	}
-	raw, err := bson.Marshal(apply(t, doc, c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := assert.Value(bson.Marshal(apply(t, doc, c)))(t)
 	if l, bad := catalog.ParseLock(raw); bad == nil || bad.Field != "fence" {
 		t.Errorf("free with a fence that nobody can raise, and understood: %+v", l)
 	}
@@ -238,9 +236,7 @@ func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
 	free := parse(t, document(t, "|"+line))
 	doc := document(t, "|"+line)
 	c, _, err := entering(free, entrant(t, "x2"), catalog.Queue, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {
 		t.Error(short(l))
 	}
@@ -312,9 +308,7 @@ func TestForeignHolder_KeepsItsFieldsUntilItLeaves(t *testing.T) {
 	t.Parallel()
 	doc := document(t, "f1 |")
 	c, _, err := entering(parse(t, doc), entrant(t, "s2"), catalog.Queue, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if len(c.Set) != 1 || c.Set[0].Key != "waiters" {
 		t.Errorf("want the waiters alone, got %v", c.Set)
 	}
@@ -335,9 +329,7 @@ func TestStaleSharers_CountForNothing(t *testing.T) {
 	stale := put(put(put(document(t, "s1 s2 | x3 s4"), "ts", session(9)), "state", int32(2)),
 		"process", process(9))
 	l := parse(t, stale)
-	if short(l) != "x9 | x3 s4" {
-		t.Fatalf("lock: %s", short(l))
-	}
+	assert.MustEqual(t, short(l), "x9 | x3 s4", "lock: %s, want %s")
 	for _, n := range []int{1, 2} {
 		if _, err := leaving(l, session(n), noon, ""); !errors.Is(err, catalog.ErrNoMatch) {
 			t.Errorf("leave of %d: %v", n, err)
@@ -353,9 +345,7 @@ func TestStaleSharers_CountForNothing(t *testing.T) {
 		} else {
 			c, _, err = entering(l, entrant(t, step), catalog.Queue, noon)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		doc := apply(t, stale, c)
 		if got := short(parse(t, doc)); got != want {
 			t.Errorf("%s\nwant %s\ngot  %s", step, want, got)
@@ -402,9 +392,7 @@ func TestEntry_IsWhatEnterWrites(t *testing.T) {
 		g.Holds = []bson.ObjectID{session(7)}
 		before := map[byte]string{'x': "x1 |", 's': "x1 |", 'p': "p1/3 p8/3 p9/3 |"}[text[0]]
 		c, _, err := entering(parse(t, document(t, before)), g, catalog.Queue, noon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if want := (bson.A{transition.Entry(g, noon)}); !reflect.DeepEqual(value(c.Set, "waiters"), want) {
 			t.Errorf("%s\nwant %v\ngot  %v", text, want, value(c.Set, "waiters"))
 		}

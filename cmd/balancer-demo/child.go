@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/adapters/prometheus"
+	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
@@ -56,10 +57,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	if err != nil {
 		return err
 	}
-	cfg.Observer = distlock.Observers(b, collector)
-	if o.database != "config" { // which belongs to a cluster
-		cfg.Observer = distlock.Observers(cfg.Observer, past)
-	}
+	cfg.Observer = distlock.Observers(b, collector, past)
 	manager, err := distlock.New(ctx, cfg)
 	if err != nil {
 		return err
@@ -70,7 +68,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 		return err
 	}
 	defer meta.close()
-	settings, err := singleton.NewStore(meta.db)
+	settings, err := singleton.NewStore(meta.client.Database(o.database))
 	if err != nil {
 		return err
 	}
@@ -96,7 +94,6 @@ type metadata struct {
 	*balancer.Store
 	client  *mongo.Client
 	catalog *mongocatalog.Catalog
-	db      *mongo.Database
 }
 
 func openMetadata(ctx context.Context, o opts) (*metadata, error) {
@@ -104,16 +101,15 @@ func openMetadata(ctx context.Context, o opts) (*metadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &metadata{client: client, db: client.Database(o.database)}
-	if m.catalog, err = mongocatalog.New(client,
-		mongocatalog.Options{Database: o.database}); err != nil {
-		return nil, err
+	m := &metadata{client: client}
+	var server catalog.Server
+	if m.catalog, err = mongocatalog.New(client, mongocatalog.Options{Database: o.database}); err == nil {
+		server, err = m.catalog.Hello(ctx)
 	}
-	server, err := m.catalog.Hello(ctx)
+	if err == nil {
+		err = mongocatalog.Supported(server, o.database)
+	}
 	if err != nil {
-		return nil, errors.Join(err, client.Disconnect(ctx))
-	}
-	if err := mongocatalog.Supported(server, o.database); err != nil {
 		return nil, errors.Join(err, client.Disconnect(ctx))
 	}
 	m.Store = balancer.NewStore(client, o.database, server.ConfigServer)

@@ -49,10 +49,8 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit,
 		fmt.Errorf("not done within %v", demoLimit))
 	defer cancel()
-	d := &demo{
-		o: o, out: out, server: "the MongoDB given by --uri", clock: clock.System(),
-		events: make(chan balancer.Event, 1024), failed: map[int]string{},
-	}
+	d := &demo{o: o, out: out, server: "the MongoDB given by --uri", failed: map[int]string{},
+		clock: clock.System()}
 	d.start = d.clock.Now()
 	if o.uri == "" {
 		server, err := configserver.Start(ctx, configserver.Config{})
@@ -92,13 +90,10 @@ func (d *demo) play(ctx context.Context) (report, error) {
 	d.faults = newFaults(d)
 	d.say(0, "start", "%d balancers, %d chunks on %d shards; timing shortened: ping %v, takeover %v",
 		d.o.processes, len(d.before.Chunks), len(d.before.Shards), d.o.ping, d.o.takeover)
-	for n := 1; n <= d.o.processes && err == nil; n++ {
-		err = d.spawn(n)
-	}
-	if err == nil {
-		err = d.loop(ctx)
-	}
-	d.endAll(context.WithoutCancel(ctx))
+	err = d.work(ctx, d.handle, func() bool {
+		d.faults.tick()
+		return d.balanced && d.faults.over()
+	})
 	judge, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit*3)
 	defer cancel()
 	r, unread := d.report(judge)
@@ -115,21 +110,28 @@ func (d *demo) play(ctx context.Context) (report, error) {
 	return r, nil
 }
 
-// loop handles events until the demo has shown everything.
-func (d *demo) loop(ctx context.Context) error {
+// work starts the balancers, handles their events until done, which is asked each tick, says so, and
+// ends them.
+func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event), done func() bool) error {
+	d.events, d.processes = make(chan balancer.Event, 1024), nil
+	defer d.endAll()
+	for n := 1; n <= d.o.processes; n++ {
+		if err := d.spawn(n); err != nil {
+			return err
+		}
+	}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for !d.balanced || !d.faults.over() {
+	for !done() {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case e := <-d.events:
-			d.handle(ctx, e)
+			handle(ctx, e)
 		case <-ticker.C:
 			if err := d.revive(); err != nil {
 				return err
 			}
-			d.faults.tick()
 		}
 	}
 	return nil
@@ -227,10 +229,10 @@ func (d *demo) revive() error {
 }
 
 // endAll ends every balancer; those that do not end by themselves are killed.
-func (d *demo) endAll(ctx context.Context) {
+func (d *demo) endAll() {
 	var ending sync.WaitGroup
 	for _, p := range d.processes {
-		ending.Go(func() { p.end(ctx) })
+		ending.Go(func() { p.end() })
 	}
 	go func() { // ends with the last process
 		ending.Wait()

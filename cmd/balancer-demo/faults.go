@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
@@ -47,18 +48,12 @@ func newFaults(d *demo) *faults {
 
 // planned are the faults for the report.
 func (f *faults) planned() []fault {
-	var all []fault
-	for _, one := range []fault{f.kill, f.stop} {
-		if one.planned {
-			all = append(all, one)
-		}
-	}
-	return all
+	return slices.DeleteFunc([]fault{f.kill, f.stop}, func(one fault) bool { return !one.planned })
 }
 
-func (f *faults) over() bool {
-	return (!f.kill.planned || f.kill.survived) && (!f.stop.planned || f.stop.survived)
-}
+func (f *faults) over() bool { return !slices.ContainsFunc(f.planned(), fault.open) }
+
+func (f fault) open() bool { return !f.survived }
 
 // note draws the consequences of an event.
 func (f *faults) note(ctx context.Context, e balancer.Event) {

@@ -59,10 +59,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
-	case errors.Is(err, errUsage):
-		return 2
 	case err != nil:
-		fmt.Fprintf(errOut, "balancer-demo: %v\n", err)
+		if !errors.Is(err, errUsage) {
+			fmt.Fprintf(errOut, "balancer-demo: %v\n", err)
+		}
 		return 2
 	}
 	ok := true

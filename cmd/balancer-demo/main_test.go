@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -71,9 +72,7 @@ func TestRun_PasswordIsNeverPrinted(t *testing.T) {
 func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	path := filepath.Join(t.TempDir(), "broken.json")
-	if err := os.WriteFile(path, []byte("{\"_id\": \n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("{\"_id\": \n"), 0o600))
 	for _, file := range []string{path, path + ".missing"} {
 		code, _, errOut := call(t, "--cluster", file)
 		if code != 1 || !strings.Contains(errOut, file) {
@@ -88,7 +87,7 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	code, out, errOut := call(t, "--processes", "2", "--no-faults", "--cluster", smallCluster(t))
 	for _, want := range []string{
 		`the cluster is balanced`, `#1 round: has the lock after`, `#2 round: has the lock after`,
-		`\n  all +\d+ +4 `, `a +8 +4\n`, `b +0 +4\n`, `faults survived 0 of 0`, `violations none`,
+		`\n(\d+\.[1-9]|[1-9]\d*\.0)s #\d round`, `\n  all +\d+ +4 `, `a +8 +4\n`, `b +0 +4\n`, `faults survived 0 of 0`, `violations none`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("nothing like %s in the output", want)
@@ -110,9 +109,7 @@ func smallCluster(t *testing.T) string {
 			`"lastmod":{"$timestamp":{"t":1,"i":%d}}}`+"\n", i, low, bounds[i+1], i)
 	}
 	path := filepath.Join(t.TempDir(), "small.json")
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(b.String()), 0o600))
 	return path
 }
 

@@ -43,7 +43,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 		f.IntVar(&o.processes, "processes", 3, "number of balancer processes, 1 to 50")
 		f.BoolVar(&o.noFaults, "no-faults", false, "kill and stop nobody")
 		f.StringVar(&o.http, "http", "", "show the locks as a page at this `address`, such as 127.0.0.1:8087; it "+
-			"stays after the report\nuntil the demo is interrupted")
+			"stays after the report\nuntil the demo is interrupted, and a holder is killed every 30 s")
 	case "load":
 		f.BoolVar(&o.ifEmpty, "if-empty", false, "succeed when the database holds a cluster already")
 	case "balancer":

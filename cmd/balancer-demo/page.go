@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
+	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 )
+
+// lingerKill is how often the demo kills the holder while only its page is left.
+const lingerKill = 30 * time.Second
 
 // access is where the page is shown.
 func (o opts) access() ui.Access { return ui.Access{Addr: o.http, AddrFlag: "--http"} }
@@ -27,7 +32,8 @@ func (o opts) checkPage() error {
 	return o.access().Check(false)
 }
 
-// withPage plays with a page beside it, which stays after the report until the demo is interrupted.
+// withPage plays with a page beside it, which stays after the report until the demo is interrupted,
+// with balancers at work to look at.
 func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, error) {
 	if d.o.http == "" {
 		return play()
@@ -60,9 +66,32 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	d.say(0, "page", "%s", url)
 	ok, err := play()
 	if err == nil {
-		fmt.Fprintf(d.out, "\nthe page stays at %s until this is interrupted\n", url)
-		<-ctx.Done()
+		fmt.Fprintf(d.out, "\nthe page stays at %s until this is interrupted; what happened to the lock, with the evidence of each "+
+			"takeover, is at %slock?name=%s\n", url, url, balancer.LockName)
+		err = d.linger(ctx)
 	}
 	cancel()
 	return ok, errors.Join(err, <-ended)
+}
+
+// linger keeps the balancers at work until ctx ends, and kills whoever has the lock now and again:
+// whoever opens the page finds a lock that is held, and a takeover of the last half minute.
+func (d *demo) linger(ctx context.Context) error {
+	f, harm, due := d.faults, d.faults.kill.planned, d.since()+lingerKill
+	f.kill, f.stop = fault{}, fault{}
+	err := d.work(ctx, func(ctx context.Context, e balancer.Event) {
+		if e.Kind == balancer.TookOver {
+			d.tell(e)
+		}
+		f.note(ctx, e)
+	}, func() bool {
+		if harm && d.since() >= due {
+			due, f.kill = d.since()+lingerKill, fault{kind: "kill", planned: true}
+		}
+		return false
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"time"
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/internal/scrape"
@@ -95,16 +94,14 @@ func (p *process) running() bool {
 }
 
 // end asks the process to give its lock back and end, and kills it when it does not.
-func (p *process) end(ctx context.Context) {
+func (p *process) end() {
 	_ = p.stdin.Close()
 	resume(p)
-	t := time.NewTimer(closeLimit)
-	defer t.Stop()
+	limit, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
 	select {
 	case <-p.exited:
-		return
-	case <-t.C:
-	case <-ctx.Done():
+	case <-limit.Done():
+		p.kill()
 	}
-	p.kill()
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mongodlm/internal/test/assert"
 )
 
 // started is what a balancer tells when it is ready; its process id has the system's in it.
@@ -38,13 +40,9 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
 			cmd.Stderr = os.Stderr
 			out, in, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			cmd.Stdout = in
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, cmd.Start())
 			_ = in.Close()
 			var pids []int
 			lines := bufio.NewScanner(out)
@@ -54,9 +52,7 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 					pids = append(pids, pid)
 				}
 			}
-			if len(pids) != 3 {
-				t.Fatalf("%d balancers told that they are ready", len(pids))
-			}
+			assert.MustEqual(t, len(pids), 3, "%d balancers told that they are ready, want %d")
 			how.end(cmd.Process, out)
 			if how.code != 141 {
 				for lines.Scan() { // or it could not write its report
@@ -84,13 +80,8 @@ func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Value(cmd.StdoutPipe())(t)
+	assert.Must(t, cmd.Start())
 	pid := 0
 	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
 		if found := started.FindStringSubmatch(lines.Text()); found != nil {
@@ -100,9 +91,7 @@ func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
 	if pid == 0 {
 		t.Fatal("no balancer told that it is ready")
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {

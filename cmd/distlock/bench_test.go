@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 // It says what it will write, measures all of it, and leaves nothing behind, also when it is
@@ -17,9 +18,7 @@ import (
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // which has no other databases
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
 	r := cli(t, "bench", "--uri", server.URI(), "--for", "100ms", "--json").want(t, 0,
 		"writes into the new database")

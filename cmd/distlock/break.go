@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"mongodlm/catalog"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/election"
 )
@@ -40,7 +42,7 @@ func (b *breaker) accept(c call) error {
 	if b.name, err = lockName(append(c.args, c.after...)); err != nil {
 		return err
 	}
-	switch problem := badText(b.why, maxBreakWhy); {
+	switch problem := catalog.BadText(b.why, maxBreakWhy); {
 	case !c.given("fence"):
 		return errors.New("--fence is missing: give the fence that \"distlock locks\" showed")
 	case b.fence < 0:
@@ -156,11 +158,12 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 
 // describe shows one lock: its holders, and who is next.
 func describe(w io.Writer, holders, line []distlock.LockInfo) {
-	describeHolders(w, holders)
-	describeLine(w, line)
+	how := layoutOf(w, false)
+	describeHolders(w, how, holders)
+	describeLine(w, how, line)
 }
 
-func describeHolders(w io.Writer, holders []distlock.LockInfo) {
+func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	first := holders[0]
 	state := "held"
 	switch {
@@ -171,19 +174,19 @@ func describeHolders(w io.Writer, holders []distlock.LockInfo) {
 	case len(holders) > 1:
 		state = fmt.Sprintf("held by %d", len(holders))
 	}
-	fmt.Fprintf(w, "lock %s is %s\n", named(first.Name), state)
+	fmt.Fprintf(w, "lock %s is %s\n", words.NamedTo(first.Name, longText), state)
 	for i, h := range holders {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		if !h.Held {
-			fmt.Fprintf(w, "  last by   %s\n", shown(h.Process, 200))
+			fmt.Fprintf(w, "  last by   %s\n", shown(h.Process, longText))
 		} else {
-			fmt.Fprintf(w, "  by        %s\n", shown(h.Process, 200))
-			fmt.Fprintf(w, "  caller    %s\n", shown(caller(h), 300))
+			fmt.Fprintf(w, "  by        %s\n", shown(h.Process, longText))
+			fmt.Fprintf(w, "  caller    %s\n", shown(caller(h), longText))
 			fmt.Fprintf(w, "  mode      %s\n", modeOf(h.Mode, h.Limit))
 		}
-		describeWhy(w, h)
+		describeWhy(w, how, h)
 		fmt.Fprintf(w, "  since     %s\n", instant(h.Since))
 		if h.Held {
 			fmt.Fprintf(w, "  held for  %s\n", age(h.Age))
@@ -200,32 +203,35 @@ func describeHolders(w io.Writer, holders []distlock.LockInfo) {
 }
 
 // describeLine shows who would be granted the lock if its holder were out of it.
-func describeLine(w io.Writer, line []distlock.LockInfo) {
+func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	if len(line) == 0 {
 		fmt.Fprintln(w, "nobody waits for it")
 		return
 	}
 	fmt.Fprintf(w, "%d in line for it, the next is\n", len(line))
 	next := line[0]
-	fmt.Fprintf(w, "  process   %s\n", shown(next.Process, 200))
-	fmt.Fprintf(w, "  caller    %s\n", shown(caller(next), 300))
+	fmt.Fprintf(w, "  process   %s\n", shown(next.Process, longText))
+	fmt.Fprintf(w, "  caller    %s\n", shown(caller(next), longText))
 	fmt.Fprintf(w, "  mode      %s\n", modeOf(next.Mode, next.Limit))
-	describeWhy(w, next)
+	describeWhy(w, how, next)
 	fmt.Fprintf(w, "  waited    %s\n", age(next.Age))
 	fmt.Fprintf(w, "  ping age  %s\n", age(next.PingAge))
 	for _, mark := range marks(next) {
 		fmt.Fprintf(w, "  mark      %s\n", mark)
 	}
+	if gone := words.NextIsGone(line); gone != "" {
+		fmt.Fprintln(w, gone)
+	}
 }
 
 // describeWhy shows the reason of a holder or waiter; that of a leader or candidate is its
 // metadata.
-func describeWhy(w io.Writer, i distlock.LockInfo) {
+func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	what := "why     "
 	if _, elected := election.CandidateOf(i); elected {
 		what = "metadata"
 	}
-	fmt.Fprintf(w, "  %s  %s\n", what, shown(i.Why, 300))
+	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
 // learns says when a holder that lives hears of a break.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,22 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 			"only with its next ping")
 	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
 		t.Errorf("lock is %+v, was %+v", after, before)
+	}
+}
+
+// It tries to break: who would be granted the lock is shown with what is wrong with it.
+func TestBreak_NextIsDead_IsSaid(t *testing.T) {
+	b := newBase(t)
+	seq := bson.E{Key: "seq", Value: int64(1)}
+	b.ping("alive:1:1:a", time.Second, seq)
+	b.ping("dead:2:1:b", time.Hour, seq)
+	for name, waiter := range map[string]string{"bad": "dead:2:1:b", "good": "alive:1:1:a"} {
+		b.share(name, catalog.Exclusive, 0, bson.A{party("alive:1:1:a", "", catalog.Exclusive, 0, time.Hour,
+			bson.E{Key: "fence", Value: int64(7)})}, bson.A{party(waiter, "", catalog.Exclusive, 0, time.Minute)})
+		r := cli(t, b.flags("break", name, "--fence", "7", "--why", "x")...).want(t, exitFailed, waiter)
+		if strings.Contains(r.out, "The next in line looks dead") != (name == "bad") {
+			t.Errorf("%s: it says\n%s", name, r.out)
+		}
 	}
 }
 

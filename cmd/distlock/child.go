@@ -98,8 +98,10 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 			continue
 		case <-unguarded:
 			unguarded = nil
-			s.say("the guardian is gone: should distlock be killed as well, nobody ends what the " +
-				"command has started")
+			if g.guardian.died { // else it has ended the command
+				s.say("the guardian is gone: should distlock be killed as well, nobody ends what the " +
+					"command has started")
+			}
 			continue
 		case caught := <-signals:
 			g.forward(caught.(syscall.Signal))
@@ -130,7 +132,8 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	defer func() { _ = speak.Close() }() // without the word what was started ends
 	cmd := again(append([]string{starterWord, strconv.Itoa(os.Getpid()), path}, r.command...)...)
 	cmd.Env = append(withoutSecrets(os.Environ()),
-		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
+		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()),
+		envHeld+"="+bequeathed(inherited(), guard.Session()))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
 	cmd.ExtraFiles = []*os.File{word}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

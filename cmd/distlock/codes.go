@@ -14,6 +14,7 @@ type codes struct{ failed, usage int }
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	exitWarned = 3 // of doctor: fit, with warnings
 )
 
 // What run itself has to say. A command ends with 0, with a small number, or with more than 128;
@@ -36,6 +37,7 @@ const exitText = `Exit codes:
   0    done
   1    not done: the server is unfit or cannot be reached, or the lock is not as it was seen
   2    wrong call
+  3    of doctor: the server is fit, and there are warnings, such as a dead process that holds locks
 `
 
 const runExitText = `Exit codes of run itself:

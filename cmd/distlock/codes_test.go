@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/configserver"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // One answer for one question: the code of an error does not hang on what else is said.
@@ -52,10 +53,7 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	}{{"obedient", exitMayBeHeld}, {"polite", 7}} {
 		t.Run(c.helper, func(t *testing.T) {
 			t.Parallel()
-			server, err := configserver.Start(t.Context(), configserver.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
 			shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 			t.Cleanup(shut)
 			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=3000", "--"}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (c *connection) accept(given call) error {
 
 func (c *connection) chooseDatabase() {
 	if c.database == "" {
-		c.database = orElse(os.Getenv(envDatabase), defaultDatabase)
+		c.database = cmp.Or(os.Getenv(envDatabase), defaultDatabase)
 	}
 }
 
@@ -151,17 +152,23 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	cfg, past, err := keepHistory(ctx, distlock.Config{
-		Client: client, Database: c.database, Logger: log, Host: operator(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	inspector, err := distlock.NewInspector(ctx, cfg)
+	inspector, past, err := c.inspector(ctx, client, log, operator())
 	if err != nil {
 		return nil, err
 	}
 	return &store{client, inspector, past, c.database}, nil
+}
+
+// inspector makes one that writes breaks into the history as done by who. No I/O.
+func (c *connection) inspector(ctx context.Context, client *mongo.Client, log zerolog.Logger, who string) (
+	*distlock.Inspector, *history.Log, error,
+) {
+	cfg, past, err := keepHistory(ctx, distlock.Config{Client: client, Database: c.database, Logger: log, Host: who})
+	if err != nil {
+		return nil, nil, err
+	}
+	inspector, err := distlock.NewInspector(ctx, cfg)
+	return inspector, past, err
 }
 
 func (s *store) close() {

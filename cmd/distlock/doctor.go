@@ -85,10 +85,15 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	} else {
 		err = printed(s.out, r.print)
 	}
-	if err == nil && !r.Fit {
-		return exit{code: exitFailed} // the report says why
+	switch { // the report says why
+	case err != nil:
+		return err
+	case !r.Fit:
+		return exit{code: exitFailed}
+	case len(r.Warnings) > 0:
+		return exit{code: exitWarned}
 	}
-	return err
+	return nil
 }
 
 // examine makes the report. An error means that the server could not be asked.

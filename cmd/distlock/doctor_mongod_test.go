@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/mongodtest"
 )
 
@@ -25,13 +25,9 @@ func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 		t.Skip(err)
 	}
 	d, err := mongodtest.Start(t.Context(), p, mongodtest.Options{Auth: true, ReplicaSet: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, d.Close())
 	})
 	as = func(user string) string {
 		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+secretEscaped+"@", 1)
@@ -52,9 +48,7 @@ func connected(t *testing.T, uri string) *mongo.Client { return newBaseOf(t, uri
 
 func asAdmin(t *testing.T, client *mongo.Client, command any) {
 	t.Helper()
-	if err := client.Database("admin").RunCommand(t.Context(), command).Err(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, client.Database("admin").RunCommand(t.Context(), command).Err())
 }
 
 // What --role prints is taken by a real server; doctor finds nothing missing for a user with that
@@ -63,9 +57,7 @@ func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
 	out := cli(t, "doctor", "--role", "--json", "--features", "locks,lines,history,listings,loops").want(t, 0).out
 	var command bson.D
-	if err := bson.UnmarshalExtJSON([]byte(out), false, &command); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, bson.UnmarshalExtJSON([]byte(out), false, &command))
 	asAdmin(t, root, command)
 	asAdmin(t, root, bson.D{{Key: "createUser", Value: "least"}, {Key: "pwd", Value: secret},
 		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: roleName}, {Key: "db", Value: "admin"}}}}})
@@ -73,15 +65,11 @@ func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	b.name, b.db = defaultDatabase, root.Database(defaultDatabase)
 	examine := func() report {
 		t.Helper()
-		r := cli(t, "doctor", "--uri", as("least"), "--json", "--features", "locks,lines,history,listings,loops").want(t, 0)
+		r := cli(t, "doctor", "--uri", as("least"), "--json", "--features", "locks,lines,history,listings,loops")
 		if strings.Contains(r.out+r.errOut, "n0b0dy") {
 			t.Errorf("the password is shown:\n%s\n%s", r.out, r.errOut)
 		}
-		var got report
-		if err := json.Unmarshal([]byte(r.out), &got); err != nil {
-			t.Fatal(err)
-		}
-		return got
+		return r.report(t)
 	}
 	r := examine()
 	if len(r.MissingPrivileges) > 0 || r.Race != nil || !r.Fit || len(r.Members) != 1 ||
@@ -124,22 +112,17 @@ type privilege struct {
 
 func privilegesOf(t *testing.T, command bson.D) []privilege {
 	t.Helper()
-	raw, err := bson.Marshal(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := assert.Value(bson.Marshal(command))(t)
 	var doc struct {
 		Privileges []privilege `bson:"privileges"`
 	}
-	if err := bson.Unmarshal(raw, &doc); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, bson.Unmarshal(raw, &doc))
 	return doc.Privileges
 }
 
 // everyCommand calls each command that has a connection string.
 var everyCommand = []string{
-	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "jobs", "jobs rows",
+	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "jobs", "loops", "claims rows", "claims rows --dead", "claims rows --retry 1",
 	"break a --fence 1 --why x", "locks --wrong", "history", "bench --for 100ms",
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 )
 
 func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
@@ -20,10 +22,7 @@ func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
 	r := cli(t, b.flags("doctor", "--rounds", "3", "--contenders", "4")...)
 	r.want(t, 0, "ferretdb", "front of the embedded", "no change streams",
 		"3 of 3 rounds with exactly one winner", "verdict: fit")
-	names, err := b.db.ListCollectionNames(t.Context(), bson.D{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := assert.Value(b.db.ListCollectionNames(t.Context(), bson.D{}))(t)
 	if len(names) > 0 {
 		t.Errorf("doctor left %q behind", names)
 	}
@@ -42,6 +41,38 @@ func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 	}
 }
 
+// It tries to break: a dead process that holds locks is told of, declared dead or not, in words and
+// by the exit code, with how many locks it holds; and who is alive is not.
+func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
+	for name, mark := range map[string]bson.D{
+		"silent": {{Key: "seq", Value: int64(1)}},
+		"silent and declared dead": {{Key: "seq", Value: int64(1)},
+			{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}, {Key: "evidence", Value: "y"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBase(t)
+			for i := range 7 {
+				b.held(fmt.Sprint("job ", i), 41)
+			}
+			prepare(t, b)
+			b.ping(stranger, time.Hour, mark...)
+			args := b.flags("doctor", "--rounds", "1", "--contenders", "2")
+			cli(t, args...).want(t, exitWarned, stranger+" has not pinged for 1h0m", "it holds 7 locks, which the next "+
+				"contenders take over: job 0, job 1, job 2, job 3, job 4 and 2 more", "verdict: fit")
+			r := cli(t, append(args, "--json")...).report(t)
+			if len(r.Warnings) != 1 || strings.Contains(r.Warnings[0], "declared dead") != (name != "silent") {
+				t.Errorf("warnings %q", r.Warnings)
+			}
+			if _, err := b.db.Collection(catalog.PingsCollection).UpdateByID(t.Context(), stranger, bson.D{
+				{Key: "$set", Value: bson.D{{Key: "ping", Value: bson.NewDateTimeFromTime(clock.System().Now().Wall)}}},
+				{Key: "$unset", Value: bson.D{{Key: "condemned", Value: 1}}}}); err != nil {
+				t.Fatal(err)
+			}
+			cli(t, args...).want(t, 0, "verdict: fit")
+		})
+	}
+}
+
 // The embedded server cannot make such an index, so its answer is made here.
 func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
 	t.Parallel()
@@ -51,9 +82,7 @@ func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
 		bson.D{name("ping_1"), {Key: "expireAfterSeconds", Value: int32(60)}},
 		bson.D{name("at_once"), {Key: "expireAfterSeconds", Value: 0.0}},
 	}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	got, err := expiringIn(t.Context(), cursor)
 	if want := []string{"ping_1", "at_once"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("found %q (%v), want %q", got, err, want)
@@ -62,14 +91,9 @@ func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
 
 func TestDoctor_NothingListening_FailsInBoundedTime(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, listener.Close())
 	watch := clock.System()
 	begun := watch.Now()
 	r := cli(t, "doctor", "--uri", "mongodb://"+addr)

@@ -11,13 +11,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/internal/outlook"
 	"mongodlm/distlock"
 )
 
 // A Dossier is what is told of one lock alone, beside its holders and its line.
 type Dossier struct {
 	// Outlooks has one for each holder, in their order.
-	Outlooks []outlook `json:"ifTheHolderDiedNow"`
+	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
 	// Condemned says why contenders have declared holders dead.
 	Condemned []verdict `json:"condemned"`
 	History   chronicle `json:"history"` // the newest of it
@@ -41,7 +42,7 @@ type verdict struct {
 // collectOne reads all that is known of the lock that was asked for.
 func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
 	holders, line, err := st.Holder(ctx, l.name)
-	d := &Dossier{Outlooks: []outlook{}, Condemned: []verdict{}, holders: holders}
+	d := &Dossier{Outlooks: []outlook.Outlook{}, Condemned: []verdict{}, holders: holders}
 	found.Dossier = d
 	var bad *distlock.MalformedError
 	switch {
@@ -64,7 +65,7 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 		if !h.Held {
 			continue
 		}
-		d.Outlooks = append(d.Outlooks, foresee(h, len(holders)-1, line))
+		d.Outlooks = append(d.Outlooks, outlook.Foresee(h, len(holders)-1, line))
 		if h.Condemned {
 			mark, err := condemnation(ctx, st, h.Process)
 			if err != nil {
@@ -73,7 +74,7 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 			d.Condemned = append(d.Condemned, mark...)
 		}
 	}
-	d.History, err = (&past{connection: l.connection, name: l.name, limit: shownPast}).collect(ctx, st)
+	d.History, err = (&past{lister: l.lister, name: l.name, limit: shownPast}).collect(ctx, st)
 	if err != nil && ctx.Err() == nil { // it is beside the locks, and may need a privilege more
 		d.NoHistory, err = redact(err.Error(), l.uri), nil
 	}
@@ -100,20 +101,16 @@ func condemnation(ctx context.Context, st *store, process string) ([]verdict, er
 
 // print writes it for a person.
 func (d *Dossier) print(w io.Writer, how layout, line queue) {
-	describeHolders(w, d.holders)
+	describeHolders(w, how, d.holders)
 	if len(line.Waiters) == 0 {
 		fmt.Fprintln(w, "nobody waits for it")
 	} else {
 		fmt.Fprintf(w, "\n%d in line for it\n", len(line.Waiters))
-		line.print(w, how)
+		line.printOf(w, how)
 	}
 	for _, c := range d.Condemned {
-		at := time.Time{}
-		if c.At != nil {
-			at = *c.At
-		}
 		fmt.Fprintf(w, "\ncondemned\n  process   %s\n  by        %s\n  at        %s\n  evidence  %s\n",
-			shown(c.Process, 200), shown(c.By, 200), instant(at), shown(c.Evidence, 800))
+			shown(c.Process, 200), shown(c.By, 200), stamp(c.At), shown(c.Evidence, 800))
 	}
 	switch {
 	case d.NoHistory != "":
@@ -124,6 +121,19 @@ func (d *Dossier) print(w io.Writer, how layout, line queue) {
 	}
 	for _, o := range d.Outlooks {
 		fmt.Fprintln(w)
-		o.print(w, how, len(d.Outlooks) > 1)
+		printOutlook(w, how, o, len(d.Outlooks) > 1)
+	}
+}
+
+// printOutlook writes what is to come, naming the holder where there are several.
+func printOutlook(w io.Writer, how layout, o outlook.Outlook, several bool) {
+	who := "its holder"
+	if several {
+		who = shown(short(o.Process), 100)
+	}
+	fmt.Fprintf(w, "if %s died now\n", who)
+	for _, one := range o.Lines(how.process) {
+		const indent = "             "
+		wrap(w, how, fmt.Sprintf("  %-9s  %s", one.What, one.Text), indent)
 	}
 }

@@ -34,6 +34,14 @@ func (s *store) void(ctx context.Context) (text string, never bool) {
 	return text, true
 }
 
+// nothing is what void says of a database that never had locks, and else the text.
+func (s *store) nothing(ctx context.Context, text string) string {
+	if why, never := s.void(ctx); never {
+		return why
+	}
+	return text
+}
+
 // others are the other databases that keep locks, as far as the user may list them.
 func (s *store) others(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})

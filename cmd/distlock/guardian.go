@@ -83,6 +83,7 @@ type guardian struct {
 	pipe  *os.File      // its end tells that run has ended
 	clock clock.Clock
 	until time.Time // as told
+	died  bool      // before its work was done; set when ended is closed
 }
 
 // guard starts the guardian of a process group.
@@ -108,7 +109,7 @@ func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
 	}
 	go func() { // ends with the guardian, which dismiss ends
 		defer close(g.ended)
-		_ = cmd.Wait() // how it ended does not matter
+		g.died = cmd.Wait() != nil
 	}()
 	return g, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"mongodlm/internal/test/assert"
 )
 
 // A program is distlock as a process of its own.
@@ -28,9 +30,7 @@ func process(t *testing.T, env []string, args ...string) *program {
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, pipeDelay
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.cmd.Start())
 	t.Cleanup(func() {
 		p.signal(syscall.SIGKILL)
 		<-p.ended
@@ -101,9 +101,7 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 			if c.group {
 				to = -to
 			}
-			if err := syscall.Kill(to, c.signal); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, syscall.Kill(to, c.signal))
 			next := cli(t, b.under(quick+" --wait", append([]string{"alive"}, pids...)...)...).want(t, 0)
 			if strings.Contains(next.out, "alive") {
 				t.Errorf("when the next holder began: %s", next.out)
@@ -115,7 +113,10 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 				return
 			}
 			p.signal(syscall.SIGCONT)
-			p.wait().want(t, exitLost, "stood still for too long", "lost")
+			r := p.wait().want(t, exitLost, "stood still for too long", "lost")
+			if strings.Contains(r.out+r.errOut, "the guardian is gone") { // it did its work
+				t.Errorf("it says\n%s", r.out+r.errOut)
+			}
 		})
 	}
 }
@@ -129,10 +130,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	p := process(t, nil, b.under("", "stubborn")...)
 	pid := p.pids(1)[0]
 	own := fmt.Sprint(p.cmd.Process.Pid)
-	list, err := exec.Command("ps", "-o", "pid=,args=", "--ppid", own).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := assert.Value(exec.Command("ps", "-o", "pid=,args=", "--ppid", own).Output())(t)
 	guardian := 0
 	for line := range strings.Lines(string(list)) {
 		if strings.Contains(line, "distlock guardian") {
@@ -142,9 +140,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	if guardian == 0 {
 		t.Fatalf("there is no guardian in\n%s", list)
 	}
-	if err := syscall.Kill(guardian, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, syscall.Kill(guardian, syscall.SIGKILL))
 	eventually(t, "it is told", func() bool {
 		return strings.Contains(p.out.String(), "guardian is gone")
 	})

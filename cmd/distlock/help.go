@@ -28,6 +28,9 @@ line for each; a free lock shows its last holder. Below stands who waits, with t
 whoever releases a lock grants it to the next in the same command. Those who wait inside their processes
 because a line is full are not shown. Reads only; starts no heartbeat.
 
+Locks with dead holders come first, then those for which ten or more wait for their turn, then the rest by name; --sort says
+otherwise, and --json goes by name without it. --held, --waited and --silent leave others out.
+
 With a NAME it shows all of that lock: holders and line, the evidence against a holder that was declared
 dead, the newest of its history, and what would happen if a holder died now: when it would itself trust the
 lock no more, when a contender could take it and by which rule, and who has it then. The holder's margin is
@@ -47,12 +50,31 @@ never taken over.
 `
 
 const jobsText = `
+The old name of "distlock loops", and with a COLLECTION of "distlock claims COLLECTION". It goes with the next
+version.
+`
+
+const loopsText = `
 Lists the loops and schedules of package singleton: what became of the latest round, when it began and
 when the next one is due (server's clock), whether the settings stop it, how many rounds have failed
 without a success between, how many slots were missed, the process that runs it and the last error.
 
-With a COLLECTION, on which workers of package claim work, it counts the documents by the state of their
-row. Documents that a queue's filter leaves out count as ready. Reads only; starts no heartbeat.
+With a NAME it lists the latest 20 rounds of
+that one, the newest first: when each began (server's clock), how long it took, the process, and its error. A round of
+a process that died in it is "interrupted". Reads only; starts no heartbeat.
+`
+
+const claimsText = `
+Counts the rows of a COLLECTION on which workers of package claim work, by their state; those that are not due yet
+apart, where the queue has Config.Due. Documents that a queue's filter leaves out count, too. It tells of rows that
+no worker is given, and why. Without a COLLECTION it counts those of all queues whose workers keep their locks in the
+database and use the field "claim". With --dead it lists those that are dead, each with the errors of its last ten
+attempts.
+
+--retry makes dead rows ready, from their first attempt; their errors stay. --discard removes their documents. Both
+take an ID as --dead shows it: a text in quotes (they may be left out where it could be nothing else), a number, the 24
+digits of an ObjectID, anything else as extended JSON. A row that is not dead is left as it is, and the exit code is 1.
+A queue's Filter is not known here: all rows of the collection count. Starts no heartbeat.
 `
 
 const psText = `
@@ -65,7 +87,9 @@ Reads only; starts no heartbeat. The marks are those of "distlock locks".
 const watchText = `
 Shows the locks that are held, and the lines, again every --every, until Ctrl-C: on a terminal as one screen, cut
 to its size; elsewhere as a line for each lock that has changed. A server that goes away is told, and asked
-again. Reads only, two commands a reading; starts no heartbeat.
+again. With NAME only the locks with that in their name; --waited, --silent and --sort are those of "distlock locks".
+A lock that passes no longer is told once more, as it is then. Keys of the screen: j and k a line, space and b ten, g and
+G the first and the last, q ends. Reads only, two commands a reading; starts no heartbeat.
 `
 
 const historyText = `
@@ -96,14 +120,15 @@ asked once an interval for all browsers together, and not at all while nobody lo
 It is shown to this machine only, unless --token-file, --tls-cert and --tls-key or both are given with
 another address. On a machine that others use as well, give --token-file. With --allow-break the page
 breaks locks as "distlock break" does: it shows the holder, asks for a reason, and does nothing if the
-holder is another one by then.
+holder is another one by then. The dead rows of a queue can be tried again or removed then, too.
 `
 
 const runText = `
 Acquires the lock, runs the command in a process group of its own and releases the lock when the
 group has ended. The command finds the lock in ` + envName + ` and its fencing token in
 ` + envFence + `, and neither ` + envURI + ` nor ` + envDatabase + `. SIGHUP, SIGINT, SIGQUIT
-and SIGTERM are forwarded to the group.
+and SIGTERM are forwarded to the group. By ` + envHeld + ` a run inside of it knows what is held around
+it, so that of two that wait for each other one is told of the deadlock.
 
 A command on a terminal has the terminal, as one that a shell starts; with a pipe before or behind
 run it gets it when it reads from it. A command that is stopped, by Ctrl-Z for one, goes on at once:

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,6 +79,10 @@ func helper(what string, args []string) int {
 		return 0
 	case "alive": // tells which processes live
 		return tellAlive(args)
+	case "meet": // waits for all who meet in a folder, and becomes distlock
+		if meet(args[0], args[1], strings.Split(args[2], ",")) {
+			return helper("distlock", args[3:])
+		}
 	case "distlock":
 		os.Args = append([]string{"distlock"}, args...)
 		main()
@@ -102,6 +108,25 @@ func tellEnvironment() int {
 	given, _ := os.ReadFile("/proc/self/environ") // on Linux
 	fmt.Println(string(given))
 	return 0
+}
+
+// meet says that one has come, and waits for all.
+func meet(folder, one string, all []string) bool {
+	if os.WriteFile(filepath.Join(folder, one), nil, 0o600) != nil {
+		return false
+	}
+	system := clock.System()
+	for begun := system.Now().Mono; system.Now().Mono-begun < helperLimit; {
+		missing := slices.ContainsFunc(all, func(name string) bool {
+			_, err := os.Stat(filepath.Join(folder, name))
+			return err != nil
+		})
+		if !missing {
+			return true
+		}
+		clock.Sleep(system, 5*time.Millisecond, nil)
+	}
+	return false
 }
 
 func tellAlive(pids []string) int {

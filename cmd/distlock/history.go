@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 )
@@ -21,21 +23,18 @@ const defaultHistory = 100
 
 // past lists what happened to the locks. It only reads.
 type past struct {
-	connection
-	name       string // empty: of all locks
-	since      time.Duration
-	limit      int
-	json, wide bool
+	lister
+	name  string // empty: of all locks
+	since time.Duration
+	limit int
 }
 
 func (v *past) flags(f *pflag.FlagSet) {
-	v.connection.flags(f)
-	f.DurationVar(&v.since, "since", 0,
-		"only what happened in the last `duration`, such as 90m or 48h, by the server's clock")
+	v.lister.flags(f)
+	f.Var((*days)(&v.since), "since",
+		"only what happened in the last `duration`, such as 90m, 48h or 7d, by the server's clock")
 	f.IntVar(&v.limit, "limit", defaultHistory,
 		"the `number` of entries at most, the newest; 0 for all")
-	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
-	f.BoolVar(&v.wide, "wide", false, wideText)
 }
 
 func (v *past) accept(c call) error {
@@ -55,7 +54,7 @@ func (v *past) accept(c call) error {
 }
 
 func (v *past) run(ctx context.Context, s stdio) error {
-	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
+	return show(ctx, s, &v.lister, v.collect)
 }
 
 // A chronicle is what happened, newest first.
@@ -84,7 +83,8 @@ type pastRow struct {
 	Rule     string    `json:"rule"`
 	Evidence string    `json:"evidence"`
 	Cause    string    `json:"cause"`
-	WaitedMS int64     `json:"waitedMS"`
+	WaitedMS int64     `json:"waitedMS"` // for the lock, of what begins to hold it
+	TookMS   int64     `json:"tookMS"`   // of any other: how long the release took
 	HeldMS   int64     `json:"heldMS"`
 	Missed   int64     `json:"missed"` // how many events before this were not written
 }
@@ -112,9 +112,6 @@ func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
 
 // nothing says why there may be nothing to see.
 func (v *past) nothing(ctx context.Context, st *store) string {
-	if text, never := st.void(ctx); never {
-		return text
-	}
 	of, within := "", ""
 	if v.name != "" {
 		of = " of lock " + named(v.name)
@@ -122,8 +119,8 @@ func (v *past) nothing(ctx context.Context, st *store) string {
 	if v.since > 0 {
 		within = fmt.Sprintf(" in the last %v", v.since)
 	}
-	return fmt.Sprintf("no history%s%s in database %q: nothing notable happened, or the programs write none",
-		of, within, v.database)
+	return st.nothing(ctx, fmt.Sprintf("no history%s%s in database %q: nothing notable happened, or the programs write none",
+		of, within, v.database))
 }
 
 func pastRowOf(e history.Entry) pastRow {
@@ -131,6 +128,9 @@ func pastRowOf(e history.Entry) pastRow {
 		At: e.At, Event: e.Kind, Name: e.Name, Process: e.Process, Previous: e.Previous, Fence: e.Fence,
 		Mode: e.Mode, Leads: e.Leads, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
 		WaitedMS: e.Waited.Milliseconds(), HeldMS: e.Held.Milliseconds(), Missed: e.Missed,
+	}
+	if e.Kind != words.Acquired && e.Kind != words.Granted && e.Kind != words.TakenOver {
+		r.WaitedMS, r.TookMS = 0, r.WaitedMS
 	}
 	if !e.Session.IsZero() {
 		r.Session = e.Session.Hex()
@@ -140,9 +140,12 @@ func pastRowOf(e history.Entry) pastRow {
 
 // print writes the listing for a person.
 func (c chronicle) print(w io.Writer, how layout) {
-	if c.void != "" {
+	switch {
+	case c.void != "":
 		fmt.Fprintln(w, c.void)
-	} else {
+	case how.width > 0:
+		c.printLines(w, how)
+	default:
 		t := table{columns: []column{
 			{title: "AT"}, {title: "EVENT", least: 8}, {title: "LOCK", least: 8}, {title: "WHO", least: 8},
 			{title: "HELD"}, {title: "WAITED"}, {title: "FROM", idle: "-", least: 8}, {title: "DETAIL", least: 8},
@@ -153,11 +156,41 @@ func (c chronicle) print(w io.Writer, how layout) {
 			t.rows = append(t.rows, e.columns(how))
 		}
 		t.print(w, how)
-		if c.Limited {
-			fmt.Fprintf(w, "(the newest %d; --limit shows more)\n", len(c.Events))
-		}
+	}
+	if c.void == "" && c.Limited {
+		fmt.Fprintf(w, "(the newest %d; --limit shows more)\n", len(c.Events))
 	}
 	c.Malformed.print(w)
+}
+
+// printLines writes a sentence for each event, as long as it is, below a line for each day. The name
+// of the lock stands there where there are several.
+func (c chronicle) printLines(w io.Writer, how layout) {
+	several := slices.ContainsFunc(c.Events, func(e pastRow) bool {
+		return e.Missed == 0 && e.Name != c.Events[0].Name
+	})
+	day := ""
+	for _, e := range c.Events {
+		if d := e.At.UTC().Format(time.DateOnly); d != day {
+			day = d
+			fmt.Fprintln(w, day)
+		}
+		text := e.At.UTC().Format("15:04:05") + "  "
+		if several && e.Missed == 0 {
+			text += how.label(e.Name) + ": "
+		}
+		wrap(w, how, text+e.sentence(how), "          ")
+	}
+}
+
+func (r pastRow) sentence(how layout) string {
+	leads := ""
+	if r.Leads {
+		leads = " (leader)"
+	}
+	return words.Happening{Kind: r.Event, Process: r.Process, Previous: r.Previous, Rule: r.Rule, Evidence: r.Evidence,
+		Cause: r.Cause, Why: r.Why, Fence: r.Fence, Missed: r.Missed, Held: time.Duration(r.HeldMS) * time.Millisecond,
+		Waited: time.Duration(r.WaitedMS) * time.Millisecond}.Sentence(how.process) + leads
 }
 
 // columns are the cells of a row, fit for a terminal.
@@ -170,7 +203,7 @@ func (r pastRow) columns(how layout) []string {
 		event += " (leader)"
 	}
 	if name != "-" {
-		name = label(name)
+		name = how.label(name)
 	}
 	from := "-"
 	if r.Previous != "" {
@@ -178,7 +211,7 @@ func (r pastRow) columns(how layout) []string {
 	}
 	return []string{
 		instant(r.At), shown(event, 40), name, how.process(r.Process), span(r.HeldMS), span(r.WaitedMS), from,
-		shown(detail, 400), fmt.Sprint(r.Fence), shown(r.Why, 200), modeOf(r.Mode, 0), shown(r.Session, 24),
+		how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0), shown(r.Session, 24),
 	}
 }
 
@@ -202,9 +235,15 @@ func keepHistory(ctx context.Context, cfg distlock.Config) (distlock.Config, *hi
 
 // operator names who works at this command line, for the history of a break.
 func operator() string {
-	host, _ := os.Hostname()
+	host := hostname()
 	if who, err := user.Current(); err == nil {
 		host = who.Username + "@" + host
 	}
+	return host
+}
+
+// hostname is that of this machine; empty when it has none.
+func hostname() string {
+	host, _ := os.Hostname()
 	return host
 }

@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 )
 
 // happened writes entries of a day, one a minute.
@@ -96,6 +97,10 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	if strings.Contains(out, "early") {
 		t.Error(out)
 	}
+	for _, long := range []string{"1d", "1d12h", "7d"} {
+		cli(t, b.flags("history", "--since", long)...).want(t, 0, "late", "early")
+	}
+	cli(t, b.flags("history", "--since", "1x")...).want(t, exitUsage, "--since must be a time with its unit")
 	cli(t, b.flags("history", "--since", "5m", "late")...).want(t, 0,
 		`no history of lock "late" in the last 5m0s`)
 	for _, wrong := range [][]string{{"--since", "-1h"}, {"--since", "0s"}, {"--limit", "-1"}, {"a", "b"}, {""}} {
@@ -119,10 +124,7 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	out := cli(t, b.flags("history")...).want(t, 0, "remedy: remove the document").out
 	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is as long as it is
 	narrow(t, whole, 10_000)
-	found, err := collected(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := assert.Value(collected(b))(t)
 	found.Malformed = nil
 	for _, width := range []int{120, 80, 40} {
 		var table strings.Builder
@@ -132,7 +134,7 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 }
 
 func collected(b *base) (found chronicle, err error) {
-	v := &past{connection: connection{uri: uri, database: b.name}}
+	v := &past{lister: lister{connection: connection{uri: uri, database: b.name}}}
 	st, err := v.open(b.t.Context(), 0, zerolog.Nop())
 	if err != nil {
 		return found, err
@@ -140,6 +142,35 @@ func collected(b *base) (found chronicle, err error) {
 	defer st.close()
 	found, err = v.collect(b.t.Context(), st)
 	return found, errors.Join(err, writeJSON(io.Discard, found))
+}
+
+// It tries to break: on a terminal of 80 columns every event is a sentence that has its reason whole;
+// the day stands once, and the name of the lock only where there are several.
+func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
+	b := newBase(t)
+	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
+	found := assert.Value(collected(b))(t)
+	var all, one strings.Builder
+	found.print(&all, layout{width: 80})
+	golden(t, "history-80.golden", all.String())
+	found.Events = slices.DeleteFunc(found.Events, func(e pastRow) bool { return e.Name != "reports" })
+	found.print(&one, layout{width: 80})
+	narrow(t, one.String(), 80)
+	if strings.Contains(one.String(), "reports") || strings.Count(one.String(), "2026") != 1 ||
+		strings.Contains(one.String(), "..") {
+		t.Errorf("repeated or cut:\n%s", one.String())
+	}
+}
+
+// It tries to break: WAITED is how long somebody waited for the lock, and nothing else.
+func TestHistory_Waited_MeansOneThing(t *testing.T) {
+	b := newBase(t)
+	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC),
+		catalog.HistoryEntry{Kind: "released", Session: catalog.Session{Name: "job"}, Waited: 6 * time.Second})
+	found := assert.Value(collected(b))(t)
+	if e := found.Events[0]; e.WaitedMS != 0 || e.TookMS != 6000 {
+		t.Errorf("%+v", e)
+	}
 }
 
 // A break at the command line is told with who did it, and why.

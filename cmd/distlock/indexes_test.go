@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/internal/test/assert"
 )
 
 // missing are the commands with which doctor would create indexes.
@@ -19,14 +20,23 @@ func missing(t *testing.T, b *base, more ...string) []string {
 	return examined(t, b, more...).MissingIndexes
 }
 
+// report reads the report of a server that is fit: the exit code says whether there are warnings.
+func (r result) report(t *testing.T) (got report) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, r.out)
+	}
+	code := 0
+	if len(got.Warnings) > 0 {
+		code = exitWarned
+	}
+	r.want(t, code)
+	return got
+}
+
 func examined(t *testing.T, b *base, more ...string) report {
 	t.Helper()
-	args := append(b.flags("doctor", "--json", "--rounds", "1", "--contenders", "2"), more...)
-	var got report
-	out := cli(t, args...).want(t, 0).out
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
+	got := cli(t, append(b.flags("doctor", "--json", "--rounds", "1", "--contenders", "2"), more...)...).report(t)
 	all := strings.Join(got.Warnings, "\n")
 	for _, command := range got.MissingIndexes {
 		if !strings.Contains(all, command) {
@@ -60,7 +70,7 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
 		t.Errorf("the second time: %+v", got)
 	}
-	r := cli(t, b.flags("doctor", "--rounds", "1", "--contenders", "2")...).want(t, 0)
+	r := cli(t, b.flags("doctor", "--rounds", "1", "--contenders", "2")...).want(t, exitWarned)
 	if strings.Contains(r.out, "indexes created") || strings.Contains(r.out, "is missing") {
 		t.Errorf("the report says\n%s", r.out)
 	}
@@ -127,13 +137,8 @@ func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
 // prepare makes the indexes on locks, as every Manager does.
 func prepare(t *testing.T, b *base) {
 	t.Helper()
-	store, err := mongocatalog.New(b.db.Client(), mongocatalog.Options{Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	store := assert.Value(mongocatalog.New(b.db.Client(), mongocatalog.Options{Database: b.name}))(t)
+	assert.Value(store.Prepare(t.Context()))(t)
 }
 
 func TestQueueFlags_WrongCalls_AreRefused(t *testing.T) {

@@ -1,33 +1,38 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/claim"
+	"mongodlm/distlock"
 	"mongodlm/singleton"
 )
 
-// jobs lists what packages singleton and claim have in the database. Like locks it only reads.
+// jobs is what loops and claims have in common, and the name that both had before.
 type jobs struct {
-	connection
+	lister
 	collection, field string // of rows to claim; collection is empty for loops and schedules
-	json, wide        bool
+	due               string // the field that says when a row is due; empty: as the queue itself says
 }
 
 func (v *jobs) flags(f *pflag.FlagSet) {
-	v.connection.flags(f)
+	v.lister.flags(f)
 	f.StringVar(&v.field, "field", "claim",
 		"the `name` of the field that says whose a row of COLLECTION is")
-	f.BoolVar(&v.json, "json", false, "print it as JSON")
-	f.BoolVar(&v.wide, "wide", false, wideText)
+	f.StringVar(&v.due, "due", "", "the `name` of the field that says when a row is due (Config.Due); by default the one "+
+		"that\nprocesses of the queue have told")
 }
 
 func (v *jobs) accept(c call) error {
@@ -43,6 +48,8 @@ func (v *jobs) accept(c call) error {
 	switch {
 	case v.field == "" || strings.ContainsAny(v.field, ".$\x00"):
 		return errors.New("--field must be the name of a field, without a dot")
+	case strings.HasPrefix(v.due, "$") || strings.ContainsRune(v.due, 0):
+		return errors.New("--due must be the name of a field, dotted at most, without a dollar")
 	case c.given("field") && v.collection == "":
 		return errors.New("--field is that of a COLLECTION, which is missing")
 	}
@@ -50,16 +57,27 @@ func (v *jobs) accept(c call) error {
 }
 
 func (v *jobs) run(ctx context.Context, s stdio) error {
+	name := "loops"
 	if v.collection != "" {
-		return show(ctx, s, &v.connection, v.json, v.wide, v.count)
+		name = "claims COLLECTION"
 	}
-	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
+	fmt.Fprintf(s.errOut, "distlock jobs: it is the old name of distlock %s, and goes with the next version\n", name)
+	return v.tell(ctx, s)
+}
+
+func (v *jobs) tell(ctx context.Context, s stdio) error {
+	if v.collection != "" {
+		return show(ctx, s, &v.lister, v.count)
+	}
+	return show(ctx, s, &v.lister, v.collect)
 }
 
 // A rota is what runs on one process of many.
 type rota struct {
 	Database string    `json:"database"`
 	Loops    []loopRow `json:"loops"`
+
+	void string // said instead of an empty table
 }
 
 // A loopRow is one loop or schedule. Its texts are as stored, its times are by the server's clock
@@ -90,6 +108,9 @@ func (v *jobs) collect(ctx context.Context, st *store) (rota, error) {
 	if err != nil {
 		return found, err
 	}
+	if len(all) == 0 {
+		found.void = st.nothing(ctx, fmt.Sprintf("no loop or schedule ever ran in database %q", v.database))
+	}
 	for _, s := range all {
 		r := loopRow{
 			Name: s.Name, Kind: string(s.Kind), State: string(s.State), Process: s.Process,
@@ -115,31 +136,28 @@ func (v *jobs) collect(ctx context.Context, st *store) (rota, error) {
 // print writes the listing for a person.
 func (q rota) print(w io.Writer, how layout) {
 	if len(q.Loops) == 0 {
-		fmt.Fprintf(w, "no loop or schedule ever ran in database %q\n", q.Database)
+		fmt.Fprintln(w, q.void)
 		return
 	}
 	t := table{columns: []column{
 		{title: "NAME", least: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
 		{title: "PAUSE", idle: "-"}, {title: "FAILED", idle: "0"}, {title: "MISSED", idle: "0"},
-		{title: "PROCESS", least: 8}, {title: "ERROR", idle: "-", least: 6}, {title: "ROUNDS", wide: true},
+		{title: "PROCESS", least: 8}, {title: "ERROR", wide: true}, {title: "ROUNDS", wide: true},
 	}}
-	at := func(t *time.Time) string {
-		if t == nil {
-			return "-"
-		}
-		return t.UTC().Format(time.RFC3339)
-	}
 	for _, r := range q.Loops {
 		t.rows = append(t.rows, []string{
-			label(r.Name), shown(r.Kind, 20), shown(r.State, 20), at(r.Begun), at(r.Next), shown(r.Stopped, 40),
-			fmt.Sprint(r.Failures), fmt.Sprint(r.Missed), how.process(r.Process), shown(r.LastError, 80),
+			how.label(r.Name), shown(r.Kind, 20), shown(r.State, 20), stamp(r.Begun), stamp(r.Next), shown(r.Stopped, 40),
+			fmt.Sprint(r.Failures), fmt.Sprint(r.Missed), how.process(r.Process), how.text(r.LastError, longText),
 			fmt.Sprint(r.Rounds),
 		})
 	}
 	t.print(w, how)
 	for _, r := range q.Loops {
+		if r.LastError != "" && !how.whole {
+			wrap(w, how, how.label(r.Name)+": "+shown(r.LastError, longText), "  ")
+		}
 		if r.Malformed != "" {
-			fmt.Fprintf(w, "%s: %s\n", label(orElse(r.Name, "-")), catalog.Printable(r.Malformed, 400))
+			wrap(w, how, label(cmp.Or(r.Name, "-"))+": "+catalog.Printable(r.Malformed, 400), "  ")
 		}
 	}
 }
@@ -149,34 +167,125 @@ type backlog struct {
 	Database   string `json:"database"`
 	Collection string `json:"collection"`
 	Ready      int64  `json:"ready"`
+	Later      int64  `json:"later"` // ready, and not due yet or never; Ready leaves them out
 	Claimed    int64  `json:"claimed"`
 	Retrying   int64  `json:"retrying"`
 	Dead       int64  `json:"dead"`
 	Done       int64  `json:"done"`
+	Due        string `json:"due,omitempty"`     // the field that says when a row is due
 	Refused    string `json:"refused,omitempty"` // what the processes say that the server refuses to change
+	// Odd are rows that no worker is given, some at most, and why.
+	Odd []string `json:"odd,omitempty"`
+	// NoField is the name of the field where no row has it: none was ever claimed, or the name is
+	// wrong.
+	NoField string `json:"noField,omitempty"`
+}
+
+// there refuses a collection that does not exist and that no process ever worked on, as far as the
+// user may know.
+func (v *jobs) there(ctx context.Context, st *store) error {
+	found, err := st.client.Database(v.database).
+		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
+	if err != nil || len(found) > 0 {
+		return nil //nolint:nilerr // who may not list collections may count their rows
+	}
+	var queues []string
+	for l, bad := range st.Locks(ctx) {
+		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
+			return bad
+		}
+		of, is := strings.CutPrefix(l.Name, "claim:"+v.database+".")
+		collection, _, whole := strings.Cut(of, ":")
+		switch {
+		case is && whole && collection == v.collection:
+			return nil
+		case is && whole && !slices.Contains(queues, collection):
+			queues = append(queues, collection)
+		}
+	}
+	err = fmt.Errorf("there is no collection %s in database %q", named(v.collection), v.database)
+	if len(queues) > 0 {
+		err = fmt.Errorf("%w; queues here: %s", err, listed(queues))
+	}
+	return err
+}
+
+// manyRows bounds in how many rows a field is looked for.
+const manyRows = 10_000
+
+// hasField reports whether one of the rows has the field.
+func (v *jobs) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
+	n, err := coll.Aggregate(ctx, bson.A{
+		bson.D{{Key: "$limit", Value: manyRows}},
+		bson.D{{Key: "$match", Value: bson.D{{Key: v.field, Value: bson.D{{Key: "$exists", Value: true}}}}}},
+		bson.D{{Key: "$limit", Value: 1}}})
+	if err != nil {
+		return false, err
+	}
+	has := n.Next(ctx)
+	return has, errors.Join(n.Err(), n.Close(ctx))
 }
 
 func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
-	rows := st.client.Database(v.database).Collection(v.collection)
-	n, err := claim.Count(ctx, rows, claim.Config{Field: v.field})
-	q := backlog{v.database, v.collection, n.Ready, n.Claimed, n.Retrying, n.Dead, n.Done, ""}
+	if err := v.there(ctx, st); err != nil {
+		return backlog{}, err
+	}
+	q := backlog{Database: v.database, Collection: v.collection, Due: v.due}
+	cfg := claim.Config{Field: v.field}
 	for l, bad := range st.Locks(ctx) {
-		if bad != nil {
-			return q, errors.Join(err, bad)
+		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
+			return q, bad
 		}
-		of, is := strings.CutSuffix(l.Name, ":refused")
-		if is && l.Held && strings.HasPrefix(of, "claim:"+v.database+"."+v.collection+":") {
+		if !strings.HasPrefix(l.Name, "claim:"+v.database+"."+v.collection+":") {
+			continue
+		}
+		as := claim.ConfigOf(l.Why)
+		q.Due, cfg.Key = cmp.Or(q.Due, as.Due), cmp.Or(cfg.Key, as.Key)
+		if strings.HasSuffix(l.Name, ":refused") && l.Held {
 			q.Refused = l.Why
 		}
+	}
+	cfg.Due = q.Due
+	coll := v.rows(st)
+	n, err := claim.Count(ctx, coll, cfg)
+	q.Ready, q.Later, q.Claimed, q.Retrying, q.Dead, q.Done = n.Ready, n.Later, n.Claimed, n.Retrying, n.Dead, n.Done
+	if err == nil && q.Ready > 0 && q.Claimed+q.Retrying+q.Dead+q.Done == 0 {
+		has, bad := v.hasField(ctx, coll)
+		if err = bad; bad == nil && !has {
+			q.NoField = v.field
+		}
+	}
+	if err == nil {
+		q.Odd, err = claim.Odd(ctx, coll, cfg)
 	}
 	return q, err
 }
 
+func (v *jobs) rows(st *store) *mongo.Collection {
+	return st.client.Database(v.database).Collection(v.collection)
+}
+
 // print writes the counts for a person.
 func (q backlog) print(w io.Writer, _ layout) {
-	fmt.Fprintf(w, "%d ready, %d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, q.Claimed,
-		q.Retrying, q.Dead, q.Done, named(q.Database+"."+q.Collection))
+	if q.NoField != "" {
+		fmt.Fprintf(w, "%d rows of %s have no field %s: ready, if that is the field of their queue\n", q.Ready,
+			named(q.Database+"."+q.Collection), named(q.NoField))
+	} else {
+		q.printCounts(w)
+	}
 	if q.Refused != "" {
 		fmt.Fprintln(w, catalog.Printable(q.Refused, 400))
 	}
+	for _, one := range q.Odd {
+		fmt.Fprintln(w, catalog.Printable(one, 400))
+	}
+}
+
+func (q backlog) printCounts(w io.Writer) {
+	later := ""
+	if q.Due != "" {
+		later = fmt.Sprintf("%d later by %s, ", q.Later, named(q.Due))
+	}
+	fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later, q.Claimed,
+		q.Retrying, q.Dead, q.Done, named(q.Database+"."+q.Collection))
 }

@@ -6,15 +6,13 @@ import (
 	"strings"
 	"time"
 
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
 
 // A queue is who waits in the collection of locks.
 type queue struct {
-	Database  string      `json:"database"`
-	Never     bool        `json:"neverUsed"` // false: the listing tells
-	Waiters   []waiterRow `json:"waiters"`
-	Malformed problemList `json:"malformed"` // empty: the listing has them
+	Waiters []waiterRow `json:"waiters"`
 }
 
 // A waiterRow is one who waits. Its texts are as stored.
@@ -31,13 +29,15 @@ type waiterRow struct {
 	WaitedMS  *int64   `json:"waitedMS"`
 	PingAgeMS *int64   `json:"pingAgeMS"`
 	Marks     []string `json:"marks"`
+
+	standsBy bool // see [words.StandsBy]
 }
 
 func (q *queue) add(w distlock.LockInfo) {
 	q.Waiters = append(q.Waiters, waiterRow{
 		Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
 		Why: w.Why, Since: moment(w.Since), WaitedMS: milliseconds(w.Age),
-		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w),
+		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), standsBy: words.StandsBy(w),
 	})
 }
 
@@ -45,8 +45,8 @@ func (q *queue) add(w distlock.LockInfo) {
 func (q queue) print(w io.Writer, how layout) {
 	t := table{columns: []column{
 		{title: "LOCK", least: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
-		{title: "WAITER", least: 8}, {title: "MODE", idle: "exclusive"},
-		{title: "MARKS", idle: "-", least: 6}, {title: "WHY", least: 4}, {title: "CALLER", wide: true},
+		{title: "WAITER", least: 8}, {title: "MODE", idle: "exclusive", least: 9},
+		{title: "MARKS", idle: "-", least: 9}, {title: "WHY", least: 4}, {title: "CALLER", wide: true},
 	}}
 	for _, r := range q.Waiters {
 		t.rows = append(t.rows, r.columns(how))
@@ -54,11 +54,33 @@ func (q queue) print(w io.Writer, how layout) {
 	t.print(w, how)
 }
 
+// printOf writes the line of one lock: on a terminal a sentence for each who waits, as long as it
+// is.
+func (q queue) printOf(w io.Writer, how layout) {
+	if how.width == 0 {
+		q.print(w, how)
+		return
+	}
+	for _, r := range q.Waiters {
+		text := fmt.Sprintf("%4d  %s waits for %s", r.Place, how.process(r.Process), age(duration(r.WaitedMS)))
+		if r.Mode != exclusive {
+			text += ", " + modeOf(r.Mode, r.Limit)
+		}
+		if r.PingAgeMS != nil {
+			text += ", ping " + age(duration(r.PingAgeMS)) + " old"
+		}
+		for _, mark := range r.Marks {
+			text += ", " + mark
+		}
+		wrap(w, how, text+": "+shown(r.Why, longText), "      ")
+	}
+}
+
 // columns are the cells of a row, fit for a terminal.
 func (r waiterRow) columns(how layout) []string {
 	return []string{
-		label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
+		how.label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
 		how.process(r.Process), modeOf(r.Mode, r.Limit), shown(strings.Join(r.Marks, ", "), 60),
-		shown(r.Why, 60), shown(strings.TrimPrefix(r.Who, r.Process+":"), 120),
+		how.text(r.Why, 60), how.text(strings.TrimPrefix(r.Who, r.Process+":"), 120),
 	}
 }

@@ -12,24 +12,36 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
 
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
 
 // locks lists the locks. It only reads: it is no process of the lock subsystem and pings nothing.
 type locks struct {
-	connection
-	name             string // empty: all of them
-	held, json, wide bool
+	lister
+	sieve
+	name string // empty: all of them
+	held bool
 }
 
 func (l *locks) flags(f *pflag.FlagSet) {
-	l.connection.flags(f)
+	l.lister.flags(f)
+	l.sieve.flags(f)
 	f.BoolVar(&l.held, "held", false, "only locks that are held")
-	f.BoolVar(&l.json, "json", false, "print it as JSON")
-	f.BoolVar(&l.wide, "wide", false, wideText)
 }
 
-const wideText = "show everything whole, however wide the terminal is; so do files and pipes"
+// A lister is the flags of a command that prints what it reads.
+type lister struct {
+	connection
+	json, wide bool
+}
+
+func (l *lister) flags(f *pflag.FlagSet) {
+	l.connection.flags(f)
+	f.BoolVar(&l.json, "json", false, "print it as JSON")
+	f.BoolVar(&l.wide, "wide", false,
+		"show everything whole, however wide the terminal is; so do files and pipes")
+}
 
 func (l *locks) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
@@ -38,29 +50,35 @@ func (l *locks) accept(c call) error {
 			return err
 		}
 	}
+	if err := l.sieve.accept(); err != nil {
+		return err
+	}
+	if l.json && !c.given("sort") {
+		l.order = "name" // programs find by name
+	}
 	return l.connection.accept(c)
 }
 
 func (l *locks) run(ctx context.Context, s stdio) error {
-	return show(ctx, s, &l.connection, l.json, l.wide, l.collect)
+	return show(ctx, s, &l.lister, l.collect)
 }
 
 // show reads a listing and prints it, for a person or as JSON.
-func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, c *connection,
-	asJSON, wide bool, collect func(context.Context, *store) (T, error)) error {
-	st, err := c.open(ctx, 0, zerolog.Nop())
+func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, l *lister,
+	collect func(context.Context, *store) (T, error)) error {
+	st, err := l.open(ctx, 0, zerolog.Nop())
 	if err != nil {
 		return err
 	}
 	defer st.close()
 	found, err := collect(ctx, st)
 	if err != nil {
-		return c.explain(err)
+		return l.explain(err)
 	}
-	if asJSON {
+	if l.json {
 		return writeJSON(s.out, found)
 	}
-	return printed(s.out, func(w io.Writer) { found.print(w, layoutOf(s.out, wide)) })
+	return printed(s.out, func(w io.Writer) { found.print(w, layoutOf(s.out, l.wide)) })
 }
 
 // A listing is what the collections hold.
@@ -97,6 +115,8 @@ type row struct {
 	Fence      int64    `json:"fence"`
 	Waiters    int      `json:"waiters"` // how many wait for the lock
 	Marks      []string `json:"marks"`
+
+	suspect bool // see [words.Suspect]
 }
 
 // A problem is a document that cannot be understood.
@@ -114,23 +134,30 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 		return found, l.collectOne(ctx, st, &found)
 	}
 	free, err := found.gather(ctx, st, l.held)
-	switch {
-	case err != nil:
+	if err != nil {
 		return found, err
-	case len(found.Locks) > 0:
-	case free > 0:
-		found.void = fmt.Sprintf("no lock is held in database %q; free: %d", l.database, free)
-	case len(found.Malformed) > 0:
-		found.void = fmt.Sprintf("no lock in database %q can be understood", l.database)
-	default:
-		found.void, found.Never = st.void(ctx)
 	}
+	found.nothing(free, func() (string, bool) { return st.void(ctx) })
+	l.sift(&found)
 	return found, nil
 }
 
+// nothing says why nothing is listed, though so many are free; void says it of a database without
+// locks.
+func (l *listing) nothing(free int, void func() (text string, never bool)) {
+	switch {
+	case len(l.Locks) > 0:
+	case free > 0:
+		l.void = fmt.Sprintf("no lock is held in database %q; free: %d", l.Database, free)
+	case len(l.Malformed) > 0:
+		l.void = fmt.Sprintf("no lock in database %q can be understood", l.Database)
+	default:
+		l.void, l.Never = void()
+	}
+}
+
 func newListing(database string) listing {
-	return listing{Database: database, Locks: []row{}, Malformed: problemList{},
-		Line: queue{Database: database, Waiters: []waiterRow{}, Malformed: problemList{}}}
+	return listing{Database: database, Locks: []row{}, Malformed: problemList{}, Line: queue{[]waiterRow{}}}
 }
 
 // gather reads all locks and who waits, and counts the free locks that are left out.
@@ -158,12 +185,22 @@ func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, e
 	return free, each(st.Waiters(ctx), l.Line.add)
 }
 
+// count is how many locks are listed, however many hold each.
+func (l *listing) count() (n int) {
+	for i, r := range l.Locks {
+		if i == 0 || r.Name != l.Locks[i-1].Name {
+			n++
+		}
+	}
+	return n
+}
+
 func (l *listing) add(h distlock.LockInfo) {
 	r := row{
 		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
 		PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
 		LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence, Waiters: h.Waiters,
-		Marks: marks(h),
+		Marks: marks(h), suspect: h.Held && words.Suspect(h),
 	}
 	if h.Held {
 		r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
@@ -185,8 +222,8 @@ func (l listing) print(w io.Writer, how layout) {
 	default:
 		t := table{columns: []column{
 			{title: "NAME", least: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
-			{title: "HOLDER", least: 8}, {title: "MODE", idle: "exclusive"}, {title: "LINE", idle: "0"},
-			{title: "MARKS", idle: "-", least: 6}, {title: "WHY", least: 4}, {title: "SINCE", wide: true},
+			{title: "HOLDER", least: 8}, {title: "MODE", idle: "exclusive", least: 9}, {title: "LINE", idle: "0"},
+			{title: "MARKS", idle: "-", least: 9}, {title: "WHY", least: 4}, {title: "SINCE", wide: true},
 		}}
 		for _, r := range l.Locks {
 			t.rows = append(t.rows, r.columns(how))
@@ -214,16 +251,13 @@ func (l problemList) print(w io.Writer) {
 
 // columns are the cells of a row, fit for a terminal.
 func (r row) columns(how layout) []string {
-	since, heldFor := time.Time{}, age(duration(r.HeldForMS))
-	if r.Since != nil {
-		since = *r.Since
-	}
+	heldFor := age(duration(r.HeldForMS))
 	if !r.Held {
 		heldFor = "free"
 	}
 	return []string{
-		label(r.Name), heldFor, age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
+		how.label(r.Name), heldFor, age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
 		how.process(r.Process), modeOf(r.Mode, r.Limit), fmt.Sprint(r.Waiters),
-		shown(strings.Join(r.Marks, ", "), 60), shown(r.Why, 60), instant(since),
+		shown(strings.Join(r.Marks, ", "), 60), how.text(r.Why, 60), stamp(r.Since),
 	}
 }

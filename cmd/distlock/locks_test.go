@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/configserver"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -66,14 +68,9 @@ func golden(t *testing.T, name, got string) {
 	got = spaces.ReplaceAllString(ages.ReplaceAllString(got, "AGE"), "  ")
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, []byte(got), 0o600))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := assert.Value(os.ReadFile(path))(t)
 	if got != string(want) {
 		t.Errorf("%s differs\nwant:\n%s\ngot:\n%s", path, want, got)
 	}
@@ -112,10 +109,7 @@ func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 func TestLocks_Listing_WritesNothing(t *testing.T) {
 	b := newBase(t)
 	cli(t, b.flags("locks")...).want(t, 0, "nothing was ever locked there")
-	names, err := b.db.ListCollectionNames(t.Context(), bson.D{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := assert.Value(b.db.ListCollectionNames(t.Context(), bson.D{}))(t)
 	if len(names) > 0 {
 		t.Errorf("listing made %q", names)
 	}
@@ -125,9 +119,7 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	t.Parallel()
 	const tag = "a\U000e0041b\U0001f600" // a tag character is not printable, a smiley is
 	var out strings.Builder
-	if err := writeJSON(&out, tag); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, writeJSON(&out, tag))
 	var back string
 	if err := json.Unmarshal([]byte(out.String()), &back); err != nil || back != tag {
 		t.Errorf("read back %q (%v) from %s, want %q", back, err, out.String(), tag)
@@ -141,9 +133,7 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // which has no others
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
 	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
 	other.hold("job", 3)
@@ -152,7 +142,14 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	cli(t, b.flags("locks", "job")...).want(t, exitFailed, `there is no lock "job"`, never, other.name)
 	cli(t, b.flags("break", "job", "--fence", "1", "--why", "x")...).
 		want(t, exitFailed, `there is no lock "job"`, never, other.name)
-	cli(t, b.flags("locks", "--json")...).want(t, 0, `"neverUsed": true`)
+	if r := cli(t, b.flags("locks", "--json")...).want(t, 0, `"neverUsed": true`); strings.Contains(r.out, `"neverUsed": false`) {
+		t.Errorf("it says both: %s", r.out)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
+	eventually(t, "it is told", func() bool { return strings.Contains(out.String(), never+other.name) })
+	cancel(interrupted{syscall.SIGINT})
+	await(t, done).want(t, 0)
 	b.insert(catalog.LocksCollection, bson.D{
 		{Key: "_id", Value: "job"}, {Key: "state", Value: int32(0)},
 	})

@@ -4,7 +4,9 @@
 //	distlock locks [NAME]            who holds and who waits; of one lock all, and what if its holder died
 //	distlock ps                      which processes ping, what they hold and wait for
 //	distlock watch                   locks and lines, live
-//	distlock jobs [COLLECTION]       loops and schedules, or the rows of a queue by state
+//	distlock loops [NAME]            loops and schedules, or the latest rounds of one
+//	distlock claims COLLECTION       rows of a queue; list, retry or remove the dead ones
+//	distlock jobs [COLLECTION]       the old name of loops, and of claims COLLECTION
 //	distlock history [NAME]          what happened to the locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock ui                      all of that as a page, live, in a browser
@@ -19,7 +21,7 @@
 //
 // # Exit codes
 //
-// 0 is done, 1 not done, 2 a wrong call. The command run has codes of its own, which codes.go lists
+// 0 is done, 1 not done, 2 a wrong call, 3 that doctor has warnings. The command run has codes of its own, which codes.go lists
 // and "distlock run -h" tells; otherwise it ends with the code of its command.
 //
 // # What run does not promise

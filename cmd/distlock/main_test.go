@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -50,36 +50,23 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "helper" {
 		os.Exit(helper(os.Args[2], os.Args[3:]))
 	}
+	if signal.Ignored(os.Interrupt) { // as after sh -c "go test &": commands would inherit it
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	effort.Main(suite{m})
 }
 
 // self is the test program as a command of run.
 func self(t *testing.T, args ...string) []string {
 	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := assert.Value(os.Executable())(t)
 	return append([]string{path, "helper"}, args...)
 }
 
 // screen is what a command wrote. Safe for concurrent use.
 type screen struct {
-	mu   sync.Mutex // guards buf
-	buf  bytes.Buffer
-	errs *screen // what it wrote on the other stream
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
+	assert.Log
+	errs *assert.Log // what it wrote on the other stream
 }
 
 // result is how a command ended.
@@ -91,7 +78,7 @@ type result struct {
 // start runs distlock in this process. It reports no later than the test ends.
 func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan result) {
 	t.Helper()
-	out := &screen{errs: &screen{}}
+	out := &screen{errs: &assert.Log{}}
 	done := make(chan result, 1)
 	exited := make(chan struct{})
 	go func() { // ends with the command; the cleanup waits for it
@@ -106,9 +93,7 @@ func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan r
 // want expects an exit code, and texts on either stream.
 func (r result) want(t *testing.T, code int, texts ...string) result {
 	t.Helper()
-	if r.code != code {
-		t.Errorf("exit code is %d, want %d", r.code, code)
-	}
+	assert.Equal(t, r.code, code, "exit code is %d, want %d")
 	for _, text := range texts {
 		if !strings.Contains(r.out+r.errOut, text) {
 			t.Errorf("output lacks %q", text)
@@ -178,14 +163,9 @@ func newBase(t *testing.T) *base {
 // newBaseOf makes a database on another server than that of all tests.
 func newBaseOf(t *testing.T, uri string) *base {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
 	t.Cleanup(func() {
-		if err := client.Disconnect(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, client.Disconnect(context.Background()))
 	})
 	name := "test_" + bson.NewObjectID().Hex()
 	return &base{t, uri, name, client.Database(name)}
@@ -198,9 +178,7 @@ func (b *base) flags(args ...string) []string {
 
 func (b *base) insert(collection string, doc bson.D) {
 	b.t.Helper()
-	if _, err := b.db.Collection(collection).InsertOne(b.t.Context(), doc); err != nil {
-		b.t.Fatal(err)
-	}
+	assert.Value(b.db.Collection(collection).InsertOne(b.t.Context(), doc))(b.t)
 }
 
 // lock reads a lock document.
@@ -208,9 +186,7 @@ func (b *base) lock(name string) catalog.Lock {
 	b.t.Helper()
 	raw, err := b.db.Collection(catalog.LocksCollection).
 		FindOne(b.t.Context(), bson.D{{Key: "_id", Value: name}}).Raw()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	assert.Must(b.t, err)
 	l, bad := catalog.ParseLock(raw)
 	if bad != nil {
 		b.t.Fatal(bad)
@@ -231,9 +207,15 @@ func (b *base) hold(name string, fence int64) {
 // held writes a lock that is held by the stranger.
 func (b *base) held(name string, fence int64) {
 	b.t.Helper()
+	b.heldBy(name, stranger, fence)
+}
+
+// heldBy writes a lock that a process holds.
+func (b *base) heldBy(name, process string, fence int64) {
+	b.t.Helper()
 	b.insert(catalog.LocksCollection, bson.D{
 		{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
-		{Key: "process", Value: stranger}, {Key: "who", Value: stranger + ":go:0"},
+		{Key: "process", Value: process}, {Key: "who", Value: process + ":go:0"},
 		{Key: "why", Value: "doing a balance round"}, {Key: "ts", Value: bson.NewObjectID()},
 		{Key: "when", Value: bson.NewDateTimeFromTime(clock.System().Now().Wall)},
 		{Key: "fence", Value: fence},
@@ -258,8 +240,9 @@ func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
+	b.insert("rows", bson.D{{Key: "_id", Value: 1}})
 	for _, args := range [][]string{
-		{"locks"}, {"locks", "job"}, {"ps"}, {"history"}, {"jobs"}, {"jobs", "rows"},
+		{"locks"}, {"locks", "job"}, {"ps"}, {"history"}, {"jobs"}, {"jobs", "rows"}, {"claims", "rows"}, {"claims", "rows", "--dead"},
 		{"doctor", "--rounds", "1", "--contenders", "2"},
 	} {
 		var errOut screen

@@ -194,12 +194,32 @@ const mostNamed = 5
 
 // parties warns of who holds or pings in a way that somebody should look at.
 func (d *doctor) parties(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
-	all, err := (&processes{connection: d.connection}).collect(ctx, st)
+	all, err := (&processes{lister{connection: d.connection}}).collect(ctx, st)
 	if err != nil {
 		return err
 	}
 	r.judgeParties(all)
 	return nil
+}
+
+func declared(dead bool) string {
+	if dead {
+		return " and was declared dead by a contender"
+	}
+	return ""
+}
+
+// stake says what a dead process leaves behind.
+func (p processRow) stake() string {
+	const most = 5
+	switch n := len(p.Holds); {
+	case n == 0:
+		return fmt.Sprintf("it stands in the line of %s, where it is passed over", listed(p.Waits))
+	case n > most:
+		return fmt.Sprintf("it holds %d locks, which the next contenders take over: %s and %d more", n,
+			listed(p.Holds[:most]), n-most)
+	}
+	return fmt.Sprintf("it holds %s, which the next contender takes over", listed(p.Holds))
 }
 
 func (r *report) judgeParties(all census) {
@@ -224,9 +244,11 @@ func (r *report) judgeParties(all census) {
 		case has("foreign"):
 			warn("foreign", "%s is no process of ours, but a mongos or MongoDB's own lock manager: it knows no fence and no "+
 				"line; it holds %s", who, listed(p.Holds))
-		case has("silent") && !has("condemned"):
-			warn("silent", "%s has not pinged for %s; it holds %s, which the next contender takes over", who,
-				age(duration(p.PingAgeMS)), listed(p.Holds))
+		case has("silent"):
+			warn("silent", "%s has not pinged for %s%s; %s", who, age(duration(p.PingAgeMS)), declared(has("condemned")),
+				p.stake())
+		case has("condemned"):
+			warn("condemned", "%s was declared dead by a contender; %s", who, p.stake())
 		}
 	}
 	for kind, n := range told {

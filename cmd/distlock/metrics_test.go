@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"mongodlm/internal/test/assert"
 )
 
 var metricsAt = regexp.MustCompile(`metrics are at (http://127\.0\.0\.1:\d+/metrics)\n`)
@@ -19,10 +21,7 @@ func scraped(t *testing.T, out *screen) string {
 	t.Helper()
 	eventually(t, "the address is told", func() bool { return metricsAt.MatchString(out.errs.String()) })
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	reply, err := client.Get(metricsAt.FindStringSubmatch(out.errs.String())[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := assert.Value(client.Get(metricsAt.FindStringSubmatch(out.errs.String())[1]))(t)
 	defer func() { _ = reply.Body.Close() }()
 	text, err := io.ReadAll(reply.Body)
 	if err != nil || reply.StatusCode != http.StatusOK {
@@ -62,10 +61,7 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 // A port in use ends the command before there is a lock, or a server, and says what to do.
 func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	var config net.ListenConfig
-	other, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := assert.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = other.Close() }()
 	addr := other.Addr().String()
 	b := newBase(t)
@@ -75,5 +71,20 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	r := cli(t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", addr)
 	if r.want(t, exitFailed, "--metrics "+addr, "another program"); r.out != "" {
 		t.Errorf("a server was announced: %s", r.out)
+	}
+}
+
+// It tries to break: beside the page stands what the store knows of a holder that died.
+func TestMetrics_UI_IsScraped(t *testing.T) {
+	b := newBase(t)
+	b.held("job", 1) // by a process without a ping
+	ctx, interrupt := context.WithCancel(t.Context())
+	out, ended := start(ctx, t, b.flags("ui", "--listen", "127.0.0.1:0", "--metrics", "0")...)
+	if text := scraped(t, out); !strings.Contains(text, `distlock_store_held_locks{holder="no_ping"} 1`) {
+		t.Errorf("it shows:\n%s", text)
+	}
+	interrupt()
+	if r := await(t, ended).want(t, 0, "distlock ui: metrics are at"); strings.Contains(r.errOut, "distlock run") {
+		t.Errorf("it says %q", r.errOut)
 	}
 }

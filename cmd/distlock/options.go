@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -52,12 +54,17 @@ func topics() []topic {
 			func() command { return &locks{} }, plain, exitText},
 		{"ps", "", "the processes: how old their pings are, what they hold and wait for", psText,
 			func() command { return &processes{} }, plain, exitText},
-		{"watch", "", "locks and lines, live", watchText,
+		{"watch", "[NAME]", "locks and lines, live, or those with NAME in their name", watchText,
 			func() command { return &watching{} }, plain, exitText},
 		{"history", "[NAME]", "what happened to the locks, newest first: who held, lost, took over, broke",
 			historyText, func() command { return &past{} }, plain, exitText},
-		{"jobs", "[COLLECTION]", "the loops and schedules, or how many rows of a queue are ready, claimed, retrying, dead", jobsText,
+		{"jobs", "[COLLECTION]", "the old name of loops, and of claims COLLECTION", jobsText,
 			func() command { return &jobs{} }, plain, exitText},
+		{"loops", "[NAME]", "the loops and schedules, or the latest rounds of one: when, where, how long, what failed", loopsText,
+			func() command { return &loops{} }, plain, exitText},
+		{"claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]",
+			"the queues, or the rows of one: how many, and those that are dead, to try them again or remove them", claimsText,
+			func() command { return &claims{} }, plain, exitText},
 		{"break", "NAME --fence N --why TEXT",
 			"free a lock by force, if it still is as you saw it", breakText,
 			func() command { return &breaker{} }, plain, exitText},
@@ -85,7 +92,11 @@ func root(s stdio) *cobra.Command {
 	}
 	top.SetOut(s.out)
 	top.SetErr(s.errOut)
-	top.RunE = func(_ *cobra.Command, args []string) error {
+	build := top.Flags().Bool("version", false, "which build this is, as the command version")
+	top.RunE = func(c *cobra.Command, args []string) error {
+		if *build && len(args) == 0 {
+			return version{}.run(c.Context(), s)
+		}
 		if len(args) > 0 {
 			return unknown(top, args[0])
 		}
@@ -111,7 +122,7 @@ func root(s stdio) *cobra.Command {
 
 // moved are the commands that once had another name, and what they are now.
 var moved = map[string]string{
-	"waiters": "distlock locks", "show": "distlock locks", "loops": "distlock jobs", "claims": "distlock jobs",
+	"waiters": "distlock locks", "show": "distlock locks",
 	"study": "go run ./study, in a checkout of this module",
 }
 
@@ -180,20 +191,23 @@ func wrongFlag(err error) error {
 	case errors.As(err, &value):
 		must := map[string]string{"bool": "true or false", "duration": "a time with its unit, such as 30s or 15m",
 			"patience": "a time such as 30s, or " + forever}[value.GetFlag().Value.Type()]
-		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, orElse(must, "a whole number"))
+		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, cmp.Or(must, "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
 		return fmt.Errorf("unknown flag: -%.1s...; flags begin with --", name.GetSpecifiedName())
 	}
 	return err
 }
 
+// likeTime are words that were meant as a time, and would be the name of a lock.
+var likeTime = regexp.MustCompile(`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
+
 // joined writes --wait and a time behind it as one word: package pflag takes that for an argument,
-// since the time may be left out.
+// since the time may be left out. What was meant as a time is refused there.
 func joined(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		all = append(all, args[i])
-		if args[i] == "--wait" && i+1 < len(args) && new(patience).Set(args[i+1]) == nil {
+		if args[i] == "--wait" && i+1 < len(args) && (new(patience).Set(args[i+1]) == nil || likeTime.MatchString(args[i+1])) {
 			i++
 			all[len(all)-1] += "=" + args[i]
 		}
@@ -221,15 +235,8 @@ func lockName(args []string) (string, error) {
 		return "", fmt.Errorf("unexpected argument %q after the name of the lock",
 			shown(redact(args[1], ""), 60))
 	}
-	if problem := badText(args[0], maxText); args[0] == "" || problem != "" {
-		return "", fmt.Errorf("bad name of a lock: it %s", orElse(problem, "is empty"))
+	if problem := catalog.BadText(args[0], maxText); args[0] == "" || problem != "" {
+		return "", fmt.Errorf("bad name of a lock: it %s", cmp.Or(problem, "is empty"))
 	}
 	return args[0], nil
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

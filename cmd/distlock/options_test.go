@@ -16,6 +16,7 @@ import (
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
@@ -93,13 +94,9 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 	const secret = "s3cret-w0rd"
 	with := func(addr string) string { return "mongodb://operator:" + secret + "@" + addr }
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port where nobody answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	closed := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, listener.Close())
 	unreachable := with(closed) + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	odd := "mongodb://operator:" + secret + "?!@" + closed + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	cases := [][]string{
@@ -175,9 +172,7 @@ func parsed(t *testing.T, v command, args string) call {
 	t.Helper()
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	v.flags(f)
-	if err := f.Parse(joined(strings.Fields(args))); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, f.Parse(joined(strings.Fields(args))))
 	return callOf(f)
 }
 
@@ -205,10 +200,7 @@ func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 	for file, named := range map[string]string{
 		"main.go": `(?m)^//\tdistlock ([a-z]+)`, "../../docs/operations.md": "(?m)(?:^|`|\\()distlock ([a-z]+)",
 	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile(file))(t)
 		var told []string
 		for _, found := range regexp.MustCompile(named).FindAllStringSubmatch(string(text), -1) {
 			if found[1] != "guardian" { // which nobody calls
@@ -225,16 +217,12 @@ func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 func TestConnection_URIFile_IsReadAndWarnedOf(t *testing.T) {
 	b := newBase(t)
 	file := filepath.Join(t.TempDir(), "uri")
-	if err := os.WriteFile(file, []byte(uri+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, []byte(uri+"\n"), 0o600))
 	args := []string{"locks", "--database", b.name, "--uri-file", file}
 	if r := cli(t, args...).want(t, 0, "nothing was ever locked"); r.errOut != "" {
 		t.Errorf("it said %q", r.errOut)
 	}
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(file, 0o644))
 	cli(t, args...).want(t, 0, "can be read by every user", "chmod 600")
 }
 
@@ -248,18 +236,27 @@ func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	t.Setenv(envDatabase, name)
 	cli(t, "locks").want(t, 0, fmt.Sprintf("database %q", name))
 	cli(t, "locks", "--database", name+"b").want(t, 0, fmt.Sprintf("database %q", name+"b"))
-	cli(t, "version").want(t, 0, "distlock", "commit", "go1.")
+	for _, word := range []string{"version", "--version"} {
+		cli(t, word).want(t, 0, "distlock", "commit", "go1.")
+	}
 }
 
 // What the command takes when it is told nothing is what package distlock takes.
 func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	t.Parallel()
 	m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer m.Close(context.Background())
 	if c := m.Config(); c.Ping != defaultPing || c.Takeover != defaultTakeover || c.Database != mongosDatabase {
 		t.Errorf("distlock has Ping %v, Takeover %v, Database %q", c.Ping, c.Takeover, c.Database)
+	}
+}
+
+// It tries to break: a time that was meant for --wait is not taken for the name of a lock.
+func TestRun_WaitWithAWrongTime_IsNoName(t *testing.T) {
+	t.Parallel()
+	for _, time := range []string{"5min", "1d", "30sec", "2hours"} {
+		cli(t, "run", "--uri", "mongodb://127.0.0.1:1", "--wait", time, "--", "true").want(t, exitWrongCall,
+			"--wait must be a time such as 30s, or forever")
 	}
 }

@@ -33,8 +33,11 @@ func holdersInWords(holders []distlock.LockInfo) string {
 	return what
 }
 
-// permit is the mode of a semaphore, in the words of package distlock.
-const permit = "permit"
+// The modes of a lock that is held alone, and of a semaphore, in the words of package distlock.
+const (
+	exclusive = "exclusive"
+	permit    = "permit"
+)
 
 // permits counts those of a semaphore.
 func permits(holders []distlock.LockInfo) string {
@@ -64,6 +67,14 @@ func moment(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
+}
+
+// stamp shows a moment.
+func stamp(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return instant(*t)
 }
 
 // A problemList is the documents that cannot be understood, each once: a ping may serve many locks.

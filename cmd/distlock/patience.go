@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // forever is the value of --wait for a wait without a bound, which is also meant when there is
 // none.
@@ -31,6 +35,38 @@ func (p *patience) Set(value string) (err error) {
 	}
 	return err
 }
+
+// A days is a duration that may begin with days, such as 7d or 1d12h.
+type days time.Duration
+
+// String is the value as it would be given; empty when there is none.
+func (d *days) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return time.Duration(*d).String()
+}
+
+// Set reads a value.
+func (d *days) Set(value string) error {
+	whole, rest, found := strings.Cut(value, "d")
+	if !found {
+		whole, rest = "0", value
+	}
+	n, err := strconv.ParseInt(whole, 10, 32)
+	part := time.Duration(0)
+	if err == nil && (rest != "" || !found) {
+		part, err = time.ParseDuration(rest)
+	}
+	if most := int64(100 * 365); err == nil && (n > most || n < -most) {
+		err = strconv.ErrRange
+	}
+	*d = days(time.Duration(n)*24*time.Hour + part)
+	return err
+}
+
+// Type is the word for it in [wrongFlag].
+func (d *days) Type() string { return "duration" }
 
 // Type is the word for it in [wrongFlag].
 func (p *patience) Type() string { return "patience" }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 	db := st.primary(d.database)
 	scratch := "distlock_check_" + bson.NewObjectID().Hex()
 	for _, p := range role.Of(d.queues.collection, d.role.features...) {
-		on := orElse(p.Collection, scratch)
+		on := cmp.Or(p.Collection, scratch)
 		var missing []string
 		for _, action := range p.Actions {
 			if action == "changeStream" && slices.Contains(missing, "find") {
@@ -98,7 +99,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		if missing == nil {
 			continue
 		}
-		l := lack{d.database + "." + orElse(p.Collection, "*"), missing, d.needing(p.Collection, missing)}
+		l := lack{d.database + "." + cmp.Or(p.Collection, "*"), missing, d.needing(p.Collection, missing)}
 		r.MissingPrivileges = append(r.MissingPrivileges, l)
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the user of this connection lacks %s on %s, for %s; \"distlock doctor "+
 			"--role\" prints a role that has it", strings.Join(missing,

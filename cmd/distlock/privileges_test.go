@@ -24,6 +24,7 @@ import (
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/role"
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -87,9 +88,7 @@ func (b *base) spied() (*mongo.Client, *privileged) {
 	b.t.Helper()
 	p := &privileged{used: map[string]bool{}}
 	client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetMonitor(p.monitor()))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	assert.Must(b.t, err)
 	b.t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	return client, p
 }
@@ -148,22 +147,15 @@ func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 	t.Helper()
 	m, err := distlock.New(t.Context(),
 		distlock.Config{Client: client, PingClient: client, Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return m
 }
 
 func inspectorOn(t *testing.T, b *base, client *mongo.Client) (*distlock.Inspector, *history.Log) {
 	t.Helper()
 	cfg, past, err := keepHistory(t.Context(), distlock.Config{Client: client, Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	inspector, err := distlock.NewInspector(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	inspector := assert.Value(distlock.NewInspector(t.Context(), cfg))(t)
 	return inspector, past
 }
 
@@ -173,25 +165,13 @@ func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2), distlock.Lease(time.Hour)} {
 		name := "job " + bson.NewObjectID().Hex()
-		guard, err := m.Lock(name).TryLock(t.Context(), opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		guard := assert.Value(m.Lock(name).TryLock(t.Context(), opt))(t)
 		_, _ = m.Lock(name).TryLock(t.Context()) // held
-		if err := guard.Verify(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := guard.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, guard.Verify(t.Context()))
+		assert.NoErr(t, guard.Release())
 	}
-	if err := m.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	store, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoErr(t, m.Close(t.Context()))
+	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
 	if _, err := store.Prepare(t.Context()); err != nil { // which the Manager does in the background
 		t.Error(err)
 	}
@@ -204,10 +184,7 @@ func useLocks(t *testing.T, b *base, client *mongo.Client) {
 func useLines(t *testing.T, b *base, client *mongo.Client) {
 	useLocks(t, b, client)
 	m := managerOn(t, b, client)
-	guard, err := m.Lock("job").TryLock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := assert.Value(m.Lock("job").TryLock(t.Context()))(t)
 	waited := make(chan error, 1)
 	go func() { // ends with the lock, which is released below
 		next, err := m.Lock("job").Lock(t.Context())
@@ -217,33 +194,20 @@ func useLines(t *testing.T, b *base, client *mongo.Client) {
 		waited <- err
 	}()
 	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) > 0 })
-	if err := guard.Release(); err != nil {
-		t.Error(err)
-	}
-	if err := <-waited; err != nil {
-		t.Error(err)
-	}
-	if err := m.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, guard.Release())
+	assert.NoErr(t, <-waited)
+	assert.NoErr(t, m.Close(t.Context()))
 }
 
 func useHistory(t *testing.T, b *base, client *mongo.Client) {
-	store, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
 	if _, err := store.PrepareHistory(t.Context(), time.Hour); err != nil {
 		t.Error(err)
 	}
 	entries := []catalog.HistoryEntry{{ID: bson.NewObjectID(), At: time.Now(), Kind: "x"}}
-	if err := store.AppendHistory(t.Context(), entries); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, store.AppendHistory(t.Context(), entries))
 	for _, err := range store.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, err)
 	}
 	if _, err := store.PruneHistory(t.Context(), time.Now().Add(time.Hour), 100); err != nil {
 		t.Error(err)
@@ -256,33 +220,23 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	inspector, past := inspectorOn(t, b, client)
 	st, at := &store{client, inspector, past, b.name}, connection{database: b.name}
 	for _, collect := range []func() error{
-		func() error { _, err := (&locks{connection: at}).collect(t.Context(), st); return err },
-		func() error { _, err := (&processes{connection: at}).collect(t.Context(), st); return err },
-		func() error { _, err := (&jobs{connection: at}).collect(t.Context(), st); return err },
+		func() error { _, err := (&locks{lister: lister{connection: at}}).collect(t.Context(), st); return err },
+		func() error { _, err := (&processes{lister{connection: at}}).collect(t.Context(), st); return err },
+		func() error { _, err := (&jobs{lister: lister{connection: at}}).collect(t.Context(), st); return err },
 		func() error {
-			_, err := (&locks{connection: at, name: "condemned"}).collect(t.Context(), st)
+			_, err := (&locks{lister: lister{connection: at}, name: "condemned"}).collect(t.Context(), st)
 			return err
 		},
 	} {
-		if err := collect(); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, collect())
 	}
-	records, err := singleton.NewStore(client.Database(b.name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
 	if _, err := records.Settings(t.Context(), "x"); err != nil {
 		t.Error(err)
 	}
-	catalogue, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	catalogue := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
 	for _, err := range catalogue.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, err)
 	}
 }
 
@@ -305,10 +259,7 @@ func usePruning(t *testing.T, b *base, client *mongo.Client) {
 		{Key: "ts", Value: bson.NewObjectID()}, {Key: "when", Value: bson.NewDateTimeFromTime(day)},
 		{Key: "fence", Value: int64(7)}, {Key: "rev", Value: int64(1)},
 	})
-	store, err := mongocatalog.New(client, mongocatalog.Options{Database: b.name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
 	if n, _, err := store.PruneLocks(t.Context(), day.Add(time.Hour), "", 10); n != 1 || err != nil {
 		t.Errorf("pruned %d, %v", n, err)
 	}
@@ -316,10 +267,7 @@ func usePruning(t *testing.T, b *base, client *mongo.Client) {
 
 func useLoops(t *testing.T, b *base, client *mongo.Client) {
 	useLocks(t, b, client)
-	records, err := singleton.NewStore(client.Database(b.name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
 	if _, err := records.Settings(t.Context(), "x"); err != nil {
 		t.Error(err)
 	}
@@ -335,22 +283,14 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	q, err := claim.New[bson.M](t.Context(), m, client.Database(b.name).Collection("rows"),
 		claim.Config{DeleteDone: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Add(t.Context(), bson.M{"_id": 1}); err != nil {
-		t.Error(err)
-	}
+	assert.Must(t, err)
+	assert.NoErr(t, q.Add(t.Context(), bson.M{"_id": 1}))
 	rows, err := q.Claim(t.Context(), 1)
 	if err != nil || len(rows) != 1 {
 		t.Fatal(rows, err)
 	}
-	if err := rows[0].Done(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(q.Close(t.Context()), m.Close(t.Context())); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, rows[0].Done(t.Context()))
+	assert.NoErr(t, errors.Join(q.Close(t.Context()), m.Close(t.Context())))
 }
 
 // The names in the role are those of the collections that are really used.
@@ -402,11 +342,7 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 		"jobs", "--json")
 	examine := func() report {
 		t.Helper()
-		var r report
-		if err := json.Unmarshal([]byte(cli(t, args...).want(t, 0).out), &r); err != nil {
-			t.Fatal(err)
-		}
-		return r
+		return cli(t, args...).report(t)
 	}
 	if r := examine(); len(r.MissingPrivileges) > 0 {
 		t.Errorf("a server without users denies %+v", r.MissingPrivileges)
@@ -432,21 +368,14 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 // all is every document of the database.
 func (b *base) all() string {
 	b.t.Helper()
-	names, err := b.db.ListCollectionNames(b.t.Context(), bson.D{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	names := assert.Value(b.db.ListCollectionNames(b.t.Context(), bson.D{}))(b.t)
 	slices.Sort(names)
 	text := ""
 	for _, name := range names {
 		cursor, err := b.db.Collection(name).Find(b.t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		assert.Must(b.t, err)
 		var docs []bson.Raw
-		if err := cursor.All(b.t.Context(), &docs); err != nil {
-			b.t.Fatal(err)
-		}
+		assert.Must(b.t, cursor.All(b.t.Context(), &docs))
 		text += fmt.Sprintln(name, docs)
 	}
 	return text

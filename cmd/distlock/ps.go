@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -22,16 +21,7 @@ import (
 )
 
 // processes lists who pings, or stands in a lock. It only reads.
-type processes struct {
-	connection
-	json, wide bool
-}
-
-func (v *processes) flags(f *pflag.FlagSet) {
-	v.connection.flags(f)
-	f.BoolVar(&v.json, "json", false, "print the listing as JSON")
-	f.BoolVar(&v.wide, "wide", false, wideText)
-}
+type processes struct{ lister }
 
 func (v *processes) accept(c call) error {
 	if err := c.nothing(); err != nil {
@@ -41,7 +31,7 @@ func (v *processes) accept(c call) error {
 }
 
 func (v *processes) run(ctx context.Context, s stdio) error {
-	return show(ctx, s, &v.connection, v.json, v.wide, v.collect)
+	return show(ctx, s, &v.lister, v.collect)
 }
 
 // A census is the processes of a database.
@@ -49,6 +39,8 @@ type census struct {
 	Database  string       `json:"database"`
 	Processes []processRow `json:"processes"`
 	Malformed problemList  `json:"malformed"`
+
+	void string // said instead of an empty table
 }
 
 // A processRow is one process. Its texts are as stored.
@@ -68,13 +60,18 @@ type processRow struct {
 func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 	found := census{Database: v.database, Processes: []processRow{}, Malformed: problemList{}}
 	all := map[string]*processRow{}
-	err := errors.Join(parties(st.Locks(ctx), all, &found.Malformed),
-		parties(st.Waiters(ctx), all, &found.Malformed))
+	err := parties(st.Locks(ctx), all, &found.Malformed)
+	if err == nil {
+		err = parties(st.Waiters(ctx), all, &found.Malformed)
+	}
 	if err == nil {
 		err = st.pings(ctx, all, &found.Malformed)
 	}
 	if err != nil {
 		return found, err
+	}
+	if len(all) == 0 {
+		found.void = st.nothing(ctx, fmt.Sprintf("no process pings in database %q, and none holds or waits", v.database))
 	}
 	for _, p := range all {
 		slices.Sort(p.Holds)
@@ -184,11 +181,11 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 // print writes the listing for a person.
 func (c census) print(w io.Writer, how layout) {
 	if len(c.Processes) == 0 {
-		fmt.Fprintf(w, "no process pings in database %q, and none holds or waits\n", c.Database)
+		fmt.Fprintln(w, c.void)
 	} else {
 		t := table{columns: []column{
 			{title: "PROCESS", least: 8}, {title: "PING"}, {title: "OF"}, {title: "CLOCK", idle: "0s"},
-			{title: "MARKS", idle: "-", least: 6}, {title: "HOLDS", least: 8}, {title: "WAITS FOR", idle: "-", least: 8},
+			{title: "MARKS", idle: "-", least: 9}, {title: "HOLDS", least: 8}, {title: "WAITS FOR", idle: "-", least: 8},
 		}}
 		for _, p := range c.Processes {
 			of, clock := "-", "-"
@@ -200,7 +197,7 @@ func (c census) print(w io.Writer, how layout) {
 			}
 			t.rows = append(t.rows, []string{
 				how.process(p.Process), age(duration(p.PingAgeMS)), of, clock,
-				shown(strings.Join(p.Marks, ", "), 60), listed(p.Holds), listed(p.Waits),
+				shown(strings.Join(p.Marks, ", "), 60), how.listed(p.Holds), how.listed(p.Waits),
 			})
 		}
 		t.print(w, how)
@@ -219,14 +216,17 @@ func signed(d time.Duration) string {
 // mostListed bounds how many names stand in a cell.
 const mostListed = 50
 
+// listed writes names into a sentence; a dash when there are none.
+func listed(names []string) string { return layout{}.listed(names) }
+
 // listed writes names into one cell; a dash when there are none.
-func listed(names []string) string {
+func (l layout) listed(names []string) string {
 	if len(names) == 0 {
 		return "-"
 	}
 	var all []string
 	for _, name := range names[:min(len(names), mostListed)] {
-		all = append(all, label(name))
+		all = append(all, l.label(name))
 	}
 	if more := len(names) - len(all); more > 0 {
 		all = append(all, fmt.Sprintf("and %d more", more))

@@ -11,13 +11,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // Every process is listed once, with all that it holds and waits for, also one that does neither
 // and one that has no ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("ps")...).want(t, 0, "no process pings")
+	cli(t, b.flags("ps")...).want(t, 0, "nothing was ever locked there")
 	fill(b)
 	fillShared(b)
 	b.ping("idle:7:1:g", time.Minute, bson.E{Key: "seq", Value: int64(1)}, bson.E{Key: "takeoverMS", Value: int64(60_000)},
@@ -59,14 +60,10 @@ func TestPs_NarrowTerminal_FitsItsWidth(t *testing.T) {
 		})
 	}
 	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer st.close()
-	found, err := (&processes{connection: connection{database: b.name}}).collect(t.Context(), st)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found, err := (&processes{lister{connection: connection{database: b.name}}}).collect(t.Context(), st)
+	assert.Must(t, err)
 	found.Malformed = nil
 	for _, width := range []int{120, 80, 40} {
 		var out strings.Builder

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"mongodlm/internal/test/assert"
 )
 
 // terminalOf makes a pseudo-terminal of 80 columns: the side of the person, and that of programs.
@@ -20,9 +22,7 @@ func terminalOf(t *testing.T) (person, programs *os.File) {
 		t.Skipf("this machine gives no pseudo-terminal: %v", err)
 	}
 	control, err := person.SyscallConn() // Fd would make reading block for good
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var number int
 	var failed error
 	err = control.Control(func(fd uintptr) {
@@ -34,9 +34,7 @@ func terminalOf(t *testing.T) (person, programs *os.File) {
 		t.Fatal(err, failed)
 	}
 	programs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return person, programs
 }
 
@@ -48,12 +46,8 @@ func session(t *testing.T, script string, args ...string) (p *program, person *o
 	p = &program{t: t, cmd: exec.Command("sh", words...), ended: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = programs, programs, programs
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := programs.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.cmd.Start())
+	assert.Must(t, programs.Close())
 	shown := make(chan struct{})
 	go func() { // ends when no program has the terminal, or with the cleanup
 		defer close(shown)
@@ -75,9 +69,7 @@ func session(t *testing.T, script string, args ...string) (p *program, person *o
 // types writes what a person types.
 func types(t *testing.T, person io.Writer, text string) {
 	t.Helper()
-	if _, err := io.WriteString(person, text); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(io.WriteString(person, text))(t)
 }
 
 // A command that read from the terminal was stopped, and held its lock for ever.
@@ -111,9 +103,7 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	})
 	var n int
 	_, _ = fmt.Sscan(pid, &n)
-	if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, syscall.Kill(n, syscall.SIGKILL))
 	r := p.wait().want(t, 0, "code 137")
 	if n := strings.Count(r.out, "got interrupt"); n != 1 {
 		t.Errorf("the command was interrupted %d times:\n%s", n, r.out)
@@ -209,5 +199,25 @@ func TestWatch_ControlC_RestoresTheTerminal(t *testing.T) {
 	if n := strings.Count(got, firstScreen); n != 1 ||
 		strings.LastIndex(got, home) > strings.Index(got, firstScreen) {
 		t.Errorf("the terminal is given back %d times: %q", n, got)
+	}
+}
+
+// The screen of watch is moved by keys, and leaves the modes of the terminal as they were.
+func TestWatch_Keys_MoveAndEnd(t *testing.T) {
+	b := newBase(t)
+	for i := range 40 {
+		b.held(fmt.Sprintf("job-%02d", i), int64(i))
+	}
+	p, person := session(t, `"$@"; echo "code $?"; stty -a`, b.flags("watch", "--every", "1h")...)
+	eventually(t, "a frame is drawn", func() bool { return strings.Contains(p.out.String(), "lines 1 to 22 of") })
+	if strings.Contains(p.out.String(), "job-39") {
+		t.Errorf("all of it fits: the test proves nothing: %q", p.out.String())
+	}
+	types(t, person, "G")
+	eventually(t, "the last lines are shown", func() bool { return strings.Contains(p.out.String(), "job-39") })
+	types(t, person, "q")
+	if got := p.wait().want(t, 0, "code 0").out; strings.Contains(got, "-icanon") || !strings.Contains(got, "icanon") ||
+		strings.Contains(got, "-echo ") {
+		t.Errorf("the terminal is not as it was: %q", got)
 	}
 }

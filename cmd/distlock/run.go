@@ -20,6 +20,7 @@ import (
 const (
 	envName  = "DISTLOCK_NAME"
 	envFence = "DISTLOCK_FENCE"
+	envHeld  = "DISTLOCK_HELD" // see inherited
 )
 
 // maxPermits is the most that distlock.Permits takes.
@@ -94,7 +95,7 @@ func (r *runner) accept(c call) error {
 	if !c.given("why") {
 		r.why = catalog.Printable(r.command[0], 200) // its arguments may be secrets
 	}
-	if problem := badText(r.why, maxText); problem != "" {
+	if problem := catalog.BadText(r.why, maxText); problem != "" {
 		return fmt.Errorf("--why %s", problem)
 	}
 	if err := r.metrics.accept(); err != nil {
@@ -205,8 +206,10 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 		_ = shut(ctx, m, lostCloseLimit) // it is lost, whatever comes of this
 		return exit{exitLost, err}
 	}
+	quiet := tellSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code, r.hosts(), named(r.name))
 	released := guard.Release()
 	closed := shut(ctx, m, closeLimit)
+	quiet()
 	mayBeHeld := released != nil && closed != nil // Close tried it once more
 	switch {
 	case errors.Is(released, distlock.ErrLockLost):
@@ -237,7 +240,7 @@ func (r *runner) mayBeHeld(err error) error {
 // options are those of the acquisition.
 func (r *runner) options() []distlock.Option {
 	opts := []distlock.Option{
-		distlock.Why(r.why), distlock.Label("distlock run"),
+		distlock.Why(r.why), distlock.Label("distlock run"), distlock.HoldingSessions(inherited()...),
 	}
 	if !r.wait.forever {
 		opts = append(opts, distlock.WaitAtMost(r.wait.limit))

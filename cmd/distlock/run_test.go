@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 // under makes the arguments of run with a helper as the command.
@@ -24,9 +25,7 @@ func (b *base) under(flags string, helper ...string) []string {
 // terminate asks a process to end.
 func terminate(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, syscall.Kill(pid, syscall.SIGTERM))
 }
 
 // dead reports whether a process has ended and was waited for.
@@ -97,10 +96,7 @@ func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 
 func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	t.Parallel()
-	server, err := configserver.Start(t.Context(), configserver.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
 	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 	t.Cleanup(shut)
 	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "300ms",
@@ -148,13 +144,9 @@ func TestRun_Signal_IsForwarded(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
 			var out screen
 			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, cmd.Start())
 			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
-			if err := cmd.Process.Signal(s); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, cmd.Process.Signal(s))
 			done := make(chan struct{})
 			go func() { // ends with the process, at the latest when the test's context does
 				defer close(done)
@@ -196,9 +188,7 @@ func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var cmd runner
-			if err := cmd.accept(parsed(t, &cmd, "job --uri mongodb://h "+c.flags+" -- true")); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, cmd.accept(parsed(t, &cmd, "job --uri mongodb://h "+c.flags+" -- true")))
 			if cmd.grace+cmd.takeover/10 > cmd.margin {
 				t.Errorf("grace %v, margin %v, takeover %v", cmd.grace, cmd.margin, cmd.takeover)
 			}

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/term"
 	"golang.org/x/text/width"
+
+	"mongodlm/cmd/internal/words"
 )
 
 // unknownWidth is that of a terminal which does not tell its own.
@@ -16,8 +18,9 @@ const unknownWidth = 80
 
 // A layout is how a listing is shown.
 type layout struct {
-	width int  // columns of the terminal; 0 when there is no bound
-	whole bool // process ids are shown whole
+	width int    // columns of the terminal; 0 when there is no bound
+	whole bool   // process ids are shown whole
+	other string // the command that has the flag --wide, where this one has none
 }
 
 // layoutOf fits a listing to where it is written: to a terminal, or to the COLUMNS of a program
@@ -42,12 +45,32 @@ func layoutOf(out io.Writer, wide bool) layout {
 	return layout{whole: true}
 }
 
+// longText is how much is shown of a text that is shown whole, in runes: more than a name or a reason
+// may have. A foreign program may have stored whatever it wanted.
+const longText = 4096
+
 // process shows a process id: whole, or as host and number.
 func (l layout) process(id string) string {
-	if l.whole {
-		return shown(id, 200)
+	if !l.whole {
+		id = short(id)
 	}
-	return shown(short(id), 200)
+	return l.text(id, 200)
+}
+
+// text shows a stored text, in a table: to so many runes, or whole.
+func (l layout) text(s string, limit int) string {
+	if l.whole {
+		limit = longText
+	}
+	return shown(s, limit)
+}
+
+// label shows the name of a lock in a table, to so many runes as fit, or whole.
+func (l layout) label(name string) string {
+	if l.whole {
+		return words.LabelTo(name, longText)
+	}
+	return words.Label(name)
 }
 
 // A column is one of a table. In a table that is too wide the columns that say nothing go first,
@@ -83,7 +106,7 @@ func (t table) print(w io.Writer, l layout) {
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}
 	if cut {
-		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", l.width))
+		fmt.Fprintln(w, cutTo("(shortened; "+l.other+"--wide shows all)", l.width))
 	}
 }
 
@@ -194,11 +217,29 @@ func cutTo(s string, limit int) string {
 	return b.String() + mark
 }
 
+// chunks are the words of a text, each with the space behind it; one that is longer than a line has
+// is cut into several.
+func chunks(text string, limit int) (all []string) {
+	for _, word := range strings.SplitAfter(text, " ") {
+		for limit > 0 && cells(strings.TrimRight(word, " ")) > limit {
+			at := 0
+			for i, r := range word {
+				if at = i; i > 0 && cells(word[:i])+runeCells(r) > limit {
+					break
+				}
+			}
+			all, word = append(all, word[:at]), word[at:]
+		}
+		all = append(all, word)
+	}
+	return all
+}
+
 // wrap writes a sentence in as many lines as the layout needs, those after the first with an
 // indent.
 func wrap(w io.Writer, l layout, text, indent string) {
 	line, lead := "", ""
-	for i, word := range strings.SplitAfter(text, " ") {
+	for i, word := range chunks(text, l.width-len(indent)) {
 		if i > 0 && l.width > 0 && strings.TrimSpace(line) != "" &&
 			cells(line+strings.TrimRight(word, " ")) > l.width {
 			fmt.Fprintln(w, strings.TrimRight(line, " "))

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"mongodlm/internal/test/assert"
 )
 
 // A table of a terminal has no line that is wider than that, and shows what is needed to break a
@@ -15,14 +17,10 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b.hold("a name that is long enough to fill half of a terminal by itself", 1795228717123)
 	b.held("\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396", 1795228717124)
 	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer st.close()
-	found, err := (&locks{connection: connection{database: b.name}}).collect(t.Context(), st)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found, err := (&locks{lister: lister{connection: connection{database: b.name}}}).collect(t.Context(), st)
+	assert.Must(t, err)
 	found.Malformed = nil
 	for _, width := range []int{200, 132, 80, 60, 40} {
 		var out strings.Builder

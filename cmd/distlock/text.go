@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"mongodlm/cmd/internal/words"
 )
@@ -26,19 +25,6 @@ var (
 	modeOf    = words.Mode
 	remedy    = words.Remedy
 )
-
-// badText says what is wrong with a text that is to be stored; empty when nothing is.
-func badText(s string, limit int) string {
-	switch {
-	case len(s) > limit:
-		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), limit)
-	case !utf8.ValidString(s):
-		return "is not valid UTF-8"
-	case strings.ContainsRune(s, 0):
-		return "contains a NUL byte"
-	}
-	return ""
-}
 
 // writeJSON writes a value for programs. Texts keep their value; what a terminal could obey is
 // written as \u escapes.

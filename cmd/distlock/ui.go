@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
 )
 
 // page shows the locks in a browser.
@@ -16,6 +18,7 @@ type page struct {
 	connection
 	logging
 	access     ui.Access
+	metrics    metrics
 	interval   time.Duration
 	allowBreak bool
 }
@@ -23,12 +26,13 @@ type page struct {
 func (p *page) flags(f *pflag.FlagSet) {
 	p.connection.flags(f)
 	p.logging.flags(f)
+	p.metrics.flags(f)
 	web := flag.NewFlagSet("", flag.ContinueOnError)
 	p.access.Flags(web)
 	f.AddGoFlagSet(web)
 	f.DurationVar(&p.interval, "interval", ui.DefaultInterval, "the time between two looks at the server, for all "+
 		"browsers\ntogether; none while nobody looks")
-	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks; without, it only shows")
+	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks, and retry or discard dead rows of\nqueues; without, it only shows")
 }
 
 func (p *page) accept(c call) error {
@@ -38,7 +42,7 @@ func (p *page) accept(c call) error {
 	if p.interval < ui.MinInterval {
 		return fmt.Errorf("--interval is %v, must be at least %v", p.interval, ui.MinInterval)
 	}
-	if err := p.access.Check(p.allowBreak); err != nil {
+	if err := errors.Join(p.access.Check(p.allowBreak), p.metrics.accept()); err != nil {
 		return err
 	}
 	return p.connection.accept(c)
@@ -55,10 +59,29 @@ func (p *page) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer st.close()
+	say := func(format string, args ...any) { fmt.Fprintf(s.errOut, "distlock ui: "+format+"\n", args...) }
+	endMetrics, err := p.metrics.serve(ctx, say, newOverseer(ctx, st))
+	if err != nil {
+		return err
+	}
+	defer endMetrics()
+	for _, caution := range p.access.Cautions(p.allowBreak) {
+		say("%s", caution)
+	}
 	return ui.Run(ctx, p.access, ui.Config{
 		Inspector: st.Inspector, Past: st.past, Client: st.client, Hosts: p.hosts(), Database: p.database, Interval: p.interval,
 		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) }, Logger: log,
+		InspectorOf: func(who string) *distlock.Inspector {
+			if one, _, err := p.inspector(ctx, st.client, log, who+"@"+hostname()); err == nil {
+				return one
+			}
+			return st.Inspector // ctx has ended
+		},
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
+		Void: func(ctx context.Context) (string, error) {
+			text, _ := st.void(ctx)
+			return text, nil
+		},
 	}, func(url string) {
 		fmt.Fprintln(s.out, url)
 		fmt.Fprintln(s.errOut, "open it in a browser; interrupt this to end it")

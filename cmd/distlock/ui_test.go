@@ -4,8 +4,14 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: the command shows the page at the address that it prints, tells no password
@@ -24,13 +30,8 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 		"loops": "No loop", "queues": "Nobody claims"} {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(out.String())+path,
 			http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
+		answer := assert.Value(transport.RoundTrip(r))(t)
 		page, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		if err != nil || !strings.Contains(string(page), text) || strings.Contains(string(page), "@127") {
@@ -41,6 +42,27 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	if r := await(t, ended); r.code != 0 {
 		t.Errorf("ended with %d: %s", r.code, r.errOut)
 	}
+}
+
+// It tries to break: the page of a misspelt database says what the command line says of it.
+func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
+	b := newBase(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, ended := start(ctx, t, "ui", "--listen", "127.0.0.1:0", "--database", b.name, "--uri", b.uri)
+	eventually(t, "the address is printed", func() bool { return strings.Contains(out.String(), "/\n") })
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(out.String()), http.NoBody)
+	assert.Must(t, err)
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	answer := assert.Value(transport.RoundTrip(r))(t)
+	page, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	if err != nil || !strings.Contains(string(page), "nothing was ever locked there") {
+		t.Errorf("it does not say so: %v\n%s", err, page)
+	}
+	cancel()
+	await(t, ended).want(t, 0)
 }
 
 // It tries to break: what would show the locks to others is a wrong call, and says what is to be
@@ -56,4 +78,40 @@ func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 		cli(t, append([]string{"ui", "--uri", "mongodb://localhost"}, args...)...).want(t, exitUsage,
 			text)
 	}
+}
+
+// It tries to break: the history tells whom the token belongs to by which the page broke a lock, and
+// not who started the page.
+func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {
+	b := newBase(t)
+	b.hold("job", 41)
+	file := filepath.Join(t.TempDir(), "tokens")
+	assert.Must(t, os.WriteFile(file, []byte("alice: 0123456789abcdef\n"), 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, ended := start(ctx, t, b.flags("ui", "--listen", "127.0.0.1:0", "--allow-break", "--token-file", file)...)
+	eventually(t, "the address is printed", func() bool { return strings.Contains(out.String(), "/\n") })
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	at := strings.TrimSpace(out.String()) + "break?name=job&fence=41&session=" + b.lock("job").TS.Hex()
+	ask := func(method string, form url.Values) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, method, at, strings.NewReader(form.Encode()))
+		assert.Must(t, err)
+		r.Header.Set("Authorization", "Bearer 0123456789abcdef")
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answer := assert.Value(transport.RoundTrip(r))(t)
+		defer answer.Body.Close()
+		page, _ := io.ReadAll(answer.Body)
+		return string(page)
+	}
+	page := ask(http.MethodGet, nil)
+	ticket := regexp.MustCompile(`name="ticket" value="([^"]+)"`).FindStringSubmatch(page)
+	if ticket == nil {
+		t.Fatalf("no form:\n%s", page)
+	}
+	ask(http.MethodPost, url.Values{"ticket": ticket[1:], "why": {"it hangs"}})
+	cli(t, b.flags("history", "job")...).want(t, 0, "broken", " alice@", "it hangs")
+	cancel()
+	await(t, ended).want(t, 0)
 }

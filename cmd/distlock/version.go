@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -32,6 +33,6 @@ func (version) run(_ context.Context, s stdio) error {
 		}
 	}
 	_, err := fmt.Fprintf(s.out, "distlock %s\ncommit   %s\ngo       %s %s/%s\n",
-		orElse(module, "unknown"), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		cmp.Or(module, "unknown"), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }

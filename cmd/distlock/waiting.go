@@ -10,10 +10,11 @@ import (
 )
 
 // Whoever waits is told why after tellAfter, and again when that has changed, every tellEvery at
-// most.
+// most. A look takes slowAfter at most, and a release that takes longer is told of in any case.
 const (
 	tellAfter = time.Second
 	tellEvery = 10 * time.Second
+	slowAfter = 5 * time.Second
 )
 
 // tellWaiting says what the acquisition waits for, if there is a terminal to say it on, until the
@@ -29,9 +30,16 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 		watch := clock.System()
 		said := ""
 		for pause := tellAfter; clock.Sleep(watch, pause, ctx.Done()); pause = tellEvery {
-			text, err := r.lookAt(ctx, m)
-			if err == nil && text != said { // what fails here, fails in the acquisition as well
-				said = text
+			look, end := context.WithTimeout(ctx, slowAfter)
+			text, err := r.lookAt(look, m)
+			end()
+			about := text
+			if err != nil { // it may pass: the acquisition goes on meanwhile
+				text = r.plain(r.explain(err))
+				about = kind(text)
+			}
+			if text != "" && about != said && ctx.Err() == nil {
+				said = about
 				s.say("waiting for %s: %s", named(r.name), text)
 			}
 		}
@@ -39,6 +47,21 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 	return func() {
 		cancel()
 		<-done
+	}
+}
+
+// tellSlow says what is waited for, if that takes long, until the returned function is called.
+func tellSlow(s stdio, format string, args ...any) (done func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() { // ends with done, which waits for it
+		defer close(ended)
+		if clock.Sleep(clock.System(), slowAfter, over) {
+			s.say(format, args...)
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
 	}
 }
 

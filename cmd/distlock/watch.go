@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,31 +9,38 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
+	"mongodlm/cmd/internal/words"
 	"mongodlm/internal/clock"
 )
 
 // watching shows locks and lines again and again. It only reads.
 type watching struct {
 	connection
+	sieve
 	every time.Duration
 	json  bool
+	void  string // what was said of a database without locks, which is asked for once
 }
 
 func (v *watching) flags(f *pflag.FlagSet) {
 	v.connection.flags(f)
+	v.sieve.flags(f)
 	f.DurationVar(&v.every, "every", time.Second, "the `time` between two readings, 100ms to 1h")
 	f.BoolVar(&v.json, "json", false, "print a JSON object, in a line of its own, for every change")
 }
 
 func (v *watching) accept(c call) error {
-	if err := c.nothing(); err != nil {
+	if args := append(c.args, c.after...); len(args) > 1 {
+		return fmt.Errorf("give one part of a name, not %q", args)
+	} else if len(args) == 1 {
+		v.part = args[0]
+	}
+	if err := v.sieve.accept(); err != nil {
 		return err
 	}
 	if v.every < 100*time.Millisecond || v.every > time.Hour {
@@ -50,10 +56,13 @@ func (v *watching) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer st.close()
-	show := (&diary{out: s.out, errOut: s.errOut, json: v.json}).tell
+	show := (&diary{out: s.out, errOut: s.errOut, json: v.json, sieve: v.sieve}).tell
+	var screen *onTerminal
+	var keys <-chan string
 	clk := clock.From(ctx)
 	if out, ok := s.out.(*os.File); ok && isTerminal(s.out) && !v.json && os.Getenv("TERM") != "dumb" {
-		screen := &onTerminal{out: out, every: v.every, hosts: v.hosts()}
+		screen = &onTerminal{out: out, every: v.every, hosts: v.hosts(), sieve: v.sieve}
+		screen.in, keys = keysOf(s.in)
 		screen.enter()
 		defer screen.leave()
 		defer whenStopped(clk, screen.yield)()
@@ -70,7 +79,10 @@ func (v *watching) run(ctx context.Context, s stdio) error {
 		if err := show(clk.Now().Wall, now, err); err != nil {
 			return err // nobody reads any more
 		}
-		if !clock.Sleep(clk, v.every, ctx.Done()) {
+		switch ended, err := screen.rest(ctx, clk.NewTimer(v.every), keys); {
+		case err != nil, ended:
+			return err
+		case ctx.Err() != nil:
 			return stopped(ctx)
 		}
 	}
@@ -90,97 +102,22 @@ func (v *watching) look(ctx context.Context, st *store) (listing, error) {
 	defer cancel()
 	l := newListing(v.database)
 	free, err := l.gather(ctx, st, true)
-	if len(l.Locks) == 0 {
-		l.void = fmt.Sprintf("no lock is held in database %q; free: %d", v.database, free)
+	if free+len(l.Locks)+len(l.Malformed) > 0 {
+		v.void = ""
+	}
+	if err == nil {
+		l.nothing(free, func() (string, bool) {
+			if v.void == "" {
+				v.void, _ = st.void(ctx)
+			}
+			return v.void, false
+		})
 	}
 	return l, err
 }
 
 // lookLimit bounds a reading, so that the screen says soon that the server does not answer.
 const lookLimit = 10 * time.Second
-
-// Escapes that every terminal of the last decades knows.
-const (
-	otherScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
-	firstScreen = "\x1b[?25h\x1b[?1049l"
-	home        = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearBelow  = "\x1b[J"
-)
-
-// onTerminal draws readings on the alternate screen of a terminal.
-type onTerminal struct {
-	out   *os.File
-	every time.Duration
-	hosts string
-	last  listing   // that was read
-	at    time.Time // of it
-
-	mu    sync.Mutex // one at a time draws, or gives the terminal away; guards drawn
-	drawn string     // the latest frame
-}
-
-func (t *onTerminal) enter() { _, _ = io.WriteString(t.out, otherScreen+t.drawn) } // draw tells what fails
-func (t *onTerminal) leave() { _, _ = io.WriteString(t.out, firstScreen) }
-
-// yield gives the terminal back while others have it.
-func (t *onTerminal) yield(others func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.leave()
-	others()
-	t.enter()
-}
-
-func (t *onTerminal) draw(at time.Time, now listing, failed error) error {
-	if failed == nil {
-		t.last, t.at = now, at
-	}
-	width, height, err := term.GetSize(int(t.out.Fd()))
-	if err != nil || width <= 0 || height <= 0 {
-		width, height = unknownWidth, unknownHeight
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.drawn = frame(t.text(at, failed, width), width, height)
-	_, err = io.WriteString(t.out, t.drawn)
-	return err
-}
-
-// unknownHeight is that of a terminal which does not tell its own.
-const unknownHeight = 24
-
-// text is all that there is to show, however long.
-func (t *onTerminal) text(at time.Time, failed error, width int) string {
-	var b bytes.Buffer
-	how := layout{width: width}
-	l := t.last
-	fmt.Fprintf(&b, "%s  %d held, %d waiting  %s\n", at.Format(time.TimeOnly), len(l.Locks), len(l.Line.Waiters),
-		t.hosts)
-	switch {
-	case failed != nil && t.at.IsZero():
-		wrap(&b, how, failed.Error(), "")
-		return b.String()
-	case failed != nil:
-		wrap(&b, how, fmt.Sprintf("as of %s: %v", t.at.Format(time.TimeOnly), failed), "")
-	}
-	fmt.Fprintln(&b)
-	l.print(&b, how)
-	fmt.Fprintf(&b, "\nevery %v; Ctrl-C ends\n", t.every)
-	return b.String()
-}
-
-// frame draws a text over the one before, cut to the terminal.
-func frame(text string, width, height int) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	if over := len(lines) - height; over > 0 {
-		lines = append(lines[:height-1], fmt.Sprintf("(%d lines more)", over+1))
-	}
-	for i, line := range lines {
-		lines[i] = cutTo(line, width) + clearLine
-	}
-	return home + strings.Join(lines, "\r\n") + clearBelow
-}
 
 // A diary tells what changed between two readings, a line for each.
 type diary struct {
@@ -189,6 +126,8 @@ type diary struct {
 	begun       bool
 	failing     string
 	before      map[string]entry
+	sieve       sieve
+	picked      map[string]int64 // at the reading before
 }
 
 // An entry is one lock at a reading. Its texts are as stored.
@@ -208,7 +147,7 @@ type holding struct {
 }
 
 func (d *diary) tell(at time.Time, now listing, failed error) error {
-	if text := errorText(failed); text != d.failing {
+	if text := errorText(failed); kind(text) != kind(d.failing) {
 		if d.failing = text; failed == nil {
 			text = "reads again"
 		}
@@ -217,22 +156,30 @@ func (d *diary) tell(at time.Time, now listing, failed error) error {
 	if failed != nil {
 		return nil
 	}
-	after := entries(now)
+	after, picked := entries(now), d.sieve.pick(now)
 	for _, name := range slices.Sorted(maps.Keys(merged(d.before, after))) {
 		old, is := d.before[name], after[name]
-		if old.same(is) {
-			continue
+		_, was := d.picked[name]
+		if _, passes := picked[name]; old.same(is) && was == passes || !was && !passes {
+			continue // or it has left what is asked for, which is told as it is now
 		}
 		is.At, is.Name, is.Holders = at, name, append([]holding{}, is.Holders...)
 		if err := d.write(is); err != nil {
 			return err
 		}
 	}
-	if !d.begun && len(after) == 0 && !d.json {
+	if !d.begun && len(picked) == 0 && !d.json {
+		d.sieve.sift(&now)
 		fmt.Fprintln(d.out, now.void)
 	}
-	d.before, d.begun = after, true
+	d.before, d.picked, d.begun = after, picked, true
 	return nil
+}
+
+// kind is how the text of an error begins: what follows differs from try to try.
+func kind(text string) string {
+	text, _, _ = strings.Cut(text, ": ")
+	return text
 }
 
 func errorText(err error) string {
@@ -278,7 +225,7 @@ func (d *diary) write(e entry) error {
 	what := "is free"
 	var by []string
 	for _, h := range e.Holders {
-		one := fmt.Sprintf("%s, fence %d (%s)", shown(short(h.Process), 100), h.Fence, shown(h.Why, 100))
+		one := fmt.Sprintf("%s, fence %d (%s)", shown(short(h.Process), longText), h.Fence, shown(h.Why, longText))
 		if len(h.Marks) > 0 {
 			one += ", " + strings.Join(h.Marks, ", ")
 		}
@@ -290,6 +237,6 @@ func (d *diary) write(e entry) error {
 	if e.Waiting > 0 {
 		what += fmt.Sprintf("; %d wait", e.Waiting)
 	}
-	_, err := fmt.Fprintf(d.out, "%s %s %s\n", e.At.Format(time.RFC3339), named(e.Name), what)
+	_, err := fmt.Fprintf(d.out, "%s %s %s\n", e.At.Format(time.RFC3339), words.NamedTo(e.Name, longText), what)
 	return err
 }

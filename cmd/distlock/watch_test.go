@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 )
 
 // Where nobody looks at a screen a line tells each change, once, and Ctrl-C is the end that is
@@ -64,19 +65,14 @@ func TestWatch_JSON_IsAnObjectALine(t *testing.T) {
 // A server that goes away does not end it.
 func TestWatch_ServerGoesAway_IsToldAndAskedAgain(t *testing.T) {
 	t.Parallel()
-	server, err := configserver.Start(t.Context(), configserver.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
 	b := newBaseOf(t, server.URI()+"&serverSelectionTimeoutMS=300")
 	b.hold("job", 3)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
 	eventually(t, "it reads", func() bool { return strings.Contains(out.String(), "fence 3") })
-	if err := server.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, server.Close(context.WithoutCancel(t.Context())))
 	eventually(t, "it is told", func() bool { return strings.Contains(out.errs.String(), "no server answers") })
 	cancel(interrupted{syscall.SIGINT})
 	await(t, done).want(t, 0)
@@ -89,10 +85,8 @@ func TestDiary_Failure_IsToldOnceAndItsEnd(t *testing.T) {
 	d := &diary{out: &out, errOut: &errOut}
 	var at time.Time
 	empty := newListing("db")
-	for _, failed := range []error{nil, errors.New("away"), errors.New("away"), nil, nil} {
-		if err := d.tell(at, empty, failed); err != nil {
-			t.Fatal(err)
-		}
+	for _, failed := range []error{nil, errors.New("away: 1.2s"), errors.New("away: 1.3s"), nil, nil} {
+		assert.Must(t, d.tell(at, empty, failed))
 	}
 	if got := errOut.String(); strings.Count(got, "away") != 1 ||
 		strings.Count(got, "reads again") != 1 {
@@ -114,7 +108,11 @@ func TestFrame_FitsTheTerminal(t *testing.T) {
 		for _, failed := range []error{nil, errors.New("no server answers at host.example.org: " + strings.Repeat("away ", 20))} {
 			s := &onTerminal{every: time.Second, hosts: "host.example.org:27017"}
 			s.last, s.at = r, time.Now()
-			text := frame(s.text(time.Now(), failed, width), width, height)
+			whole := s.text(time.Now(), failed, width)
+			if !strings.Contains(whole, "1 held, 30 wai") || width == 80 && !strings.Contains(whole, "(shortened; distlock locks --wide") {
+				t.Errorf("it says\n%s", whole)
+			}
+			text, _ := frame(whole, width, height, 3)
 			text = strings.TrimSuffix(strings.TrimPrefix(text, home), clearBelow)
 			lines := strings.Split(strings.ReplaceAll(text, clearLine, ""), "\r\n")
 			if len(lines) > height {

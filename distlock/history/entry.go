@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -82,7 +80,7 @@ func (l *Log) asked(ctx context.Context, q Query) (catalog.HistoryQuery, error) 
 		return asked, fmt.Errorf("%w: Since is %v and Limit %d; neither may be below zero", distlock.ErrBadOption,
 			q.Since, q.Limit)
 	}
-	if problem := badName(q.Name); problem != "" {
+	if problem := catalog.BadText(q.Name, maxName); problem != "" {
 		return asked, fmt.Errorf("%w: it %s", distlock.ErrBadName, problem)
 	}
 	if q.Since == 0 {
@@ -97,19 +95,6 @@ func (l *Log) asked(ctx context.Context, q Query) (catalog.HistoryQuery, error) 
 	}
 	asked.Since = server.Time.Add(-q.Since)
 	return asked, nil
-}
-
-// badName says why no lock can have that name.
-func badName(name string) string {
-	switch {
-	case len(name) > maxName:
-		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(name), maxName)
-	case !utf8.ValidString(name):
-		return "is not valid UTF-8"
-	case strings.ContainsRune(name, 0):
-		return "contains a NUL byte"
-	}
-	return ""
 }
 
 // maxName bounds the name of a lock, in bytes.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
@@ -164,17 +163,13 @@ func open(cfg distlock.Config) (store, func(context.Context) error, error) {
 		}
 		hangUp = client.Disconnect
 	}
-	s, err := openOn(client, cfg)
+	s, err := mongocatalog.New(client, mongocatalog.Options{
+		Database: cfg.Database, CommandTimeout: cfg.CommandTimeout, Viewer: true,
+	})
 	if err != nil {
 		return nil, nil, errors.Join(err, hangUp(context.Background()))
 	}
 	return s, hangUp, nil
-}
-
-func openOn(client *mongo.Client, cfg distlock.Config) (store, error) {
-	return mongocatalog.New(client, mongocatalog.Options{
-		Database: cfg.Database, CommandTimeout: cfg.CommandTimeout, Viewer: true,
-	})
 }
 
 // Stats returns the counts so far. No I/O.

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -25,7 +25,7 @@ type bench struct {
 	t     *testing.T
 	clock clock.Clock
 	store *fault.Kept
-	log   *bytes.Buffer
+	log   *assert.Log
 }
 
 func inBubble(t *testing.T, change func(*recorderConfig), test func(b *bench)) {
@@ -33,7 +33,7 @@ func inBubble(t *testing.T, change func(*recorderConfig), test func(b *bench)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{
-			t: t, clock: clock.System(), store: fault.WrapKept(memcatalog.New(memcatalog.Options{})), log: &bytes.Buffer{},
+			t: t, clock: clock.System(), store: fault.WrapKept(memcatalog.New(memcatalog.Options{})), log: &assert.Log{},
 		}
 		cfg := recorderConfig{
 			Store: b.store, Clock: b.clock, Log: zerolog.New(b.log), Least: time.Second,
@@ -54,9 +54,7 @@ func (b *bench) now() instant {
 
 func (b *bench) batch() {
 	b.t.Helper()
-	if err := b.recorder.flush(b.t.Context(), b.now()); err != nil {
-		b.t.Fatal(err)
-	}
+	assert.Must(b.t, b.recorder.flush(b.t.Context(), b.now()))
 }
 
 func (b *bench) entries() []catalog.HistoryEntry {
@@ -64,9 +62,7 @@ func (b *bench) entries() []catalog.HistoryEntry {
 	b.store.Set(nil)
 	var all []catalog.HistoryEntry
 	for e, err := range b.store.ReadHistory(b.t.Context(), catalog.HistoryQuery{}) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		assert.Must(b.t, err)
 		all = append(all, e)
 	}
 	slices.Reverse(all)
@@ -80,9 +76,7 @@ func (b *bench) want(lines ...string) {
 	for _, e := range b.entries() {
 		got = append(got, strings.TrimSpace(e.Kind+" "+e.Name))
 	}
-	if !slices.Equal(lines, got) {
-		b.t.Errorf("entries\nwant %q\ngot  %q", lines, got)
-	}
+	assert.Slices(b.t, lines, got, "entries\nwant %q\ngot  %q")
 }
 
 func entry(kind, name string) catalog.HistoryEntry {
@@ -109,9 +103,7 @@ func TestRecorder_ShortHold_NoCommand(t *testing.T) {
 			b.hold("a", time.Second-1)
 			b.batch()
 		}
-		if n := b.store.Total(); n != 0 {
-			t.Errorf("%d commands", n)
-		}
+		assert.Equal(t, b.store.Total(), 0, "%d commands, want %d")
 	})
 }
 
@@ -166,9 +158,7 @@ func TestRecorder_At_ServersClock(t *testing.T) {
 		now := b.now() // told, and a moment later written
 		time.Sleep(time.Second)
 		b.happened(entry("broken", "b"))
-		if err := b.flush(t.Context(), now); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.flush(t.Context(), now))
 		got := b.entries()
 		if !got[0].At.Equal(before.Truncate(time.Millisecond)) || got[1].At.Sub(got[0].At) != 61*time.Second {
 			t.Errorf("%v and %v, the first happened at %v", got[0].At, got[1].At, before)
@@ -204,9 +194,7 @@ func TestRecorder_Failure_KeptAndWrittenOnce(t *testing.T) {
 				b.store.Set(nil)
 				b.batch()
 				b.want("broken a", "broken b")
-				if c := b.stats(); c != (Stats{Written: 2, Failures: 2}) {
-					t.Errorf("counts %+v", c)
-				}
+				assert.Equal(t, b.stats(), (Stats{Written: 2, Failures: 2}), "counts %+v, want %+v")
 			})
 		})
 	}

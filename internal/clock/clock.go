@@ -104,3 +104,16 @@ func Sleep(c Clock, d time.Duration, done <-chan struct{}) bool {
 		return true
 	}
 }
+
+// Until returns a context that ends when done is closed: a command under way is given up then.
+func Until(done <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // ends with ctx
+		select {
+		case <-done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}

@@ -169,10 +169,12 @@ const maxPassed = 16
 //
 // That a whole line is silent may be the server's doing, which was away and took no pings. So the
 // own watch must cover more than an interval, in which every live process pings, and the own pings
-// must have been acknowledged for as long.
+// must have been acknowledged for as long. Where all holders are dead it need not: whoever takes them
+// out may have no time for that, and must not give the lock to another dead one.
 func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again time.Duration) {
+	dead := !slices.ContainsFunc(s.Holders(), func(one Judged) bool { return !one.Dead() })
 	for _, one := range s.Judged[:n] {
-		left, silent := j.silent(&one)
+		left, silent := j.silent(&one, dead)
 		switch {
 		case !silent, left > 0:
 			if silent && (again == 0 || left < again) {
@@ -182,11 +184,11 @@ func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again
 		case passed >= maxPassed:
 			return passed, again
 		}
-		dead := one.Watched(s.Name)
-		dead.Waits = true
+		gone := one.Watched(s.Name)
+		gone.Waits = true
 		one.Passed = true
 		evidence := "rule silent: its process has missed two pings; " + one.Decision.Reason
-		_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: dead, Evidence: evidence})
+		_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: gone, Evidence: evidence})
 		if err != nil {
 			if !errors.Is(err, catalog.ErrNoMatch) {
 				j.Log.Debug().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("not passed over")
@@ -206,8 +208,8 @@ func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again
 }
 
 // silent reports whether a waiter has missed a ping at least, and how long until it has missed two;
-// zero when it has.
-func (j *Judge) silent(one *Judged) (left time.Duration, silent bool) {
+// zero when it has. unwatched says that the server's clock is enough to know that.
+func (j *Judge) silent(one *Judged, unwatched bool) (left time.Duration, silent bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Process.Process() || e.Foreign() ||
 		ping == nil || !ping.HasSeq || j.Steady == nil {
@@ -224,7 +226,12 @@ func (j *Judge) silent(one *Judged) (left time.Duration, silent bool) {
 		age = max(age, e.Server.Sub(e.Ping))
 	}
 	since, steady := j.Steady()
-	if !steady || age < little {
+	switch {
+	case age < little:
+		return 0, false
+	case unwatched:
+		return max(0, 2*interval-age), true
+	case !steady:
 		return 0, false
 	}
 	own := j.Clock.Now().Mono - since

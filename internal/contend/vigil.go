@@ -118,6 +118,13 @@ func (j *Judge) Keep(s Scene) {
 	}
 }
 
+// Keeps reports whether the process goes on looking at a lock.
+func (j *Judge) Keeps(name string) bool {
+	j.vigil.mu.Lock()
+	defer j.vigil.mu.Unlock()
+	return j.vigil.kept[name] != nil
+}
+
 // due is from when on somebody may be taken out of a lock if nothing changes.
 func (j *Judge) due(s *Scene, received time.Duration) time.Duration {
 	due := never
@@ -146,7 +153,7 @@ func (j *Judge) Wanted(name string) {
 	}
 	k.again = now + j.Interval // what fails now is not tried by each call
 	j.Go(func() {              // ends with its commands, which end with Closed
-		ctx, cancel := j.untilClosed()
+		ctx, cancel := clock.Until(j.Closed)
 		defer cancel()
 		s, err := j.Look(ctx, name)
 		if err == nil && s.Malformed() == nil {
@@ -193,22 +200,9 @@ func (v *vigil) unseen(since time.Duration) (names []string, over bool) {
 	return names, !v.running
 }
 
-// untilClosed returns a context that ends with Closed: a command under way is given up then.
-func (j *Judge) untilClosed() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // ends with ctx
-		select {
-		case <-j.Closed:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
-}
-
 // watchOn is the goroutine of the vigil.
 func (j *Judge) watchOn() {
-	ctx, cancel := j.untilClosed()
+	ctx, cancel := clock.Until(j.Closed)
 	defer cancel()
 	for pause := j.Interval; clock.Sleep(j.Clock, pause, j.Closed); {
 		names, over := j.vigil.unseen(j.Clock.Now().Mono - j.Interval/2)

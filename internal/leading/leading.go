@@ -16,6 +16,9 @@ var (
 	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
 	// ErrNotInLine is returned by PutFirst when the session does not stand in the line.
 	ErrNotInLine = errors.New("distlock: no such waiter in the line")
+	// ErrSlow is matched by the ErrBadOption of a Lease for which the round trips of its beginning were
+	// too long: that may pass.
+	ErrSlow = errors.New("the server is too slow for it")
 )
 
 // A Seam is what distlock provides, with its types: a lock, a guard, and who holds a lock.
@@ -47,6 +50,11 @@ type Seam[Lock, Guard, Info any] struct {
 	// Errors: those of the guard's Err; ErrNotInLine; ErrBadOption for a guard that is shared or a
 	// permit; ErrOutcomeUnknown: put it first again; ErrUnavailable; *MalformedError; *LostError.
 	PutFirst func(ctx context.Context, guard Guard, waiter bson.ObjectID) error
+
+	// Standby returns the lock for a caller who waits on purpose, for as long as a live holder goes
+	// on: a candidate, a follower. Its waiting is left out of Stats.OldestWait. No I/O.
+	Standby func(lock Lock) Lock
+
 	// Use says that a function is about to run under a guard, until done is called: Close of the
 	// Manager ends the guard, waits for the function within its context, and does not release the
 	// lock before. Ask the guard's Err after Use, and begin nothing unless it is nil. No I/O.
@@ -61,3 +69,13 @@ func Provide[Lock, Guard, Info any](s Seam[Lock, Guard, Info]) { provided = s }
 // Of returns what distlock has provided, for a package that imports it and so is initialized after
 // it.
 func Of[Lock, Guard, Info any]() Seam[Lock, Guard, Info] { return provided.(Seam[Lock, Guard, Info]) }
+
+// Asked is the error of a function of the user, once it has been asked for its text and for all that it
+// wraps: one that panics then, as that of a nil pointer may, does so where panics are caught.
+func Asked(err error) error {
+	if err != nil {
+		var none interface{ none() }
+		_, _, _ = err.Error(), errors.Is(err, ErrNotHeld), errors.As(err, &none)
+	}
+	return err
+}

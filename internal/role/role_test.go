@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"mongodlm/internal/role"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -25,16 +26,10 @@ func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	named := regexp.MustCompile(`\bon\(catalog\.(Locks|Pings)Collection, "([^"]+)"`)
 	collections := map[string]string{"Locks": "locks", "Pings": "lockpings"}
 	found := 0
-	files, err := filepath.Glob("../../catalog/mongocatalog/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := assert.Value(filepath.Glob("../../catalog/mongocatalog/*.go"))(t)
 	all := role.Of("", role.Locks, role.Lines, role.Transactions, role.History, role.Breaking, role.Pruning)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile(file))(t)
 		for _, match := range named.FindAllSubmatch(text, -1) {
 			found++
 			for action := range strings.SplitSeq(string(match[2]), ", ") {

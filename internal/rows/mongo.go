@@ -24,7 +24,15 @@ type Mongo struct {
 	filter bson.D
 	sort   bson.D
 
+	due   string // the field that says when a row is due; empty: all are
+	keeps bool   // rows that are done are removed after a while
+	chain chain
+
 	transactions atomic.Int32
+	unique       atomic.Bool // the index for keys is there
+	oldHello     atomic.Bool
+	collated     atomic.Bool  // the collection compares texts in its own way
+	ordered      atomic.Value // name of the index by which rows are in order, where they are
 }
 
 var _ Store = (*Mongo)(nil)
@@ -64,11 +72,17 @@ func (m *Mongo) isDocument() bson.E {
 
 func (m *Mongo) is(s State) bson.E { return e(m.at("state"), s) }
 
-func (m *Mongo) readyBut(without []bson.RawValue) bson.D {
-	if len(without) == 0 {
-		return m.mine(m.isReady(), m.isDocument())
+// wanted is what is ready and asked for.
+func (m *Mongo) wanted(ask *Ask) bson.D {
+	is := bson.D{m.isReady()}
+	if m.due != "" {
+		is = append(is, m.isDue(ask.due()))
 	}
-	return m.mine(m.isReady(), m.isDocument(), e("_id", bson.D{e("$nin", without)}))
+	is = append(append(is, m.isDocument()), m.chained(ask)...)
+	if without := ask.without(); len(without) > 0 {
+		is = append(is, e("_id", bson.D{e("$nin", without)}))
+	}
+	return m.mine(is...)
 }
 
 func (m *Mongo) claiming(c Claim) bson.D {
@@ -77,6 +91,9 @@ func (m *Mongo) claiming(c Claim) bson.D {
 		set = bson.D{e(m.at("leaseMS"), c.Lease.Milliseconds()), e(m.at("beat"), int64(0))}
 	} else {
 		unset = append(unset, e(m.at("leaseMS"), ""), e(m.at("beat"), ""))
+	}
+	if m.chain.key != "" {
+		set = append(set, m.holds())
 	}
 	if c.Waiting {
 		set = append(set, e(m.at("waiting"), true))
@@ -101,6 +118,12 @@ func (m *Mongo) leaving(to State, set bson.D, attempts int64, unset ...string) b
 	for _, name := range unset {
 		gone = append(gone, e(m.at(name), ""))
 	}
+	if to == Dead || to == Done {
+		gone = append(gone, e(m.at("cancelled"), ""))
+	}
+	if to.Frees(m.chain.letGo) {
+		gone = append(gone, e(m.at("holds"), ""))
+	}
 	if to == Ready { // as a row that was never claimed: the index gives both by their age
 		gone = append(gone, e(m.at("state"), ""))
 	} else {
@@ -117,32 +140,44 @@ func (m *Mongo) leaving(to State, set bson.D, attempts int64, unset ...string) b
 }
 
 // Candidates is documented in [Store].
-func (m *Mongo) Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed, error) {
+func (m *Mongo) Candidates(ctx context.Context, n, skip int, ask *Ask) ([]Row, []Malformed, error) {
 	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(n + 1)).
-		SetProjection(bson.D{e("_id", 1), e(m.field, 1)})
+		SetProjection(m.known())
 	if skip > 0 {
 		opts.SetSkip(int64(skip))
 	}
-	if len(m.sort) > 0 {
-		opts.SetSort(m.sort)
+	docs, err := m.inOrder(ctx, m.wanted(ask), opts)
+	if err != nil {
+		err = m.failed("find", err)
+		if refuses(err) {
+			err = &QueryError{err}
+		}
+		return nil, nil, err
 	}
-	found, bad, err := m.find(ctx, m.readyBut(without), opts)
-	if refuses(err) {
-		err = &QueryError{err}
-	}
-	return found, bad, err
+	found, bad := m.parse(docs)
+	return found, bad, nil
 }
 
 func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	found []Row, bad []Malformed, err error) {
-	cursor, err := m.rows.Find(ctx, filter, opts)
+	docs, err := m.docs(ctx, filter, opts)
 	if err != nil {
 		return nil, nil, m.failed("find", err)
 	}
-	var docs []bson.Raw
-	if err := cursor.All(ctx, &docs); err != nil {
-		return nil, nil, m.failed("find", err)
+	found, bad = m.parse(docs)
+	return found, bad, nil
+}
+
+// docs are the documents of a query.
+func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (docs []bson.Raw, err error) {
+	cursor, err := m.rows.Find(ctx, filter, opts)
+	if err == nil {
+		err = cursor.All(ctx, &docs)
 	}
+	return docs, err
+}
+
+func (m *Mongo) parse(docs []bson.Raw) (found []Row, bad []Malformed) {
 	for _, doc := range docs {
 		if row, malformed := Parse(doc, m.field); malformed != nil {
 			bad = append(bad, *malformed)
@@ -150,11 +185,14 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 			found = append(found, row)
 		}
 	}
-	return found, bad, nil
+	return found, bad
 }
 
 // Mark is documented in [Store].
 func (m *Mongo) Mark(ctx context.Context, ids []bson.RawValue, c Claim) error {
+	if m.chain.key != "" {
+		return m.markEach(ctx, ids, c)
+	}
 	_, err := m.carryOut(ctx, change{m.mine(e("_id", in(ids)), m.isReady()), m.claiming(c)})
 	return err
 }
@@ -170,14 +208,24 @@ func (m *Mongo) Marked(ctx context.Context, ids []bson.RawValue, c Claim) ([]Row
 }
 
 // MarkOne is documented in [Store].
-func (m *Mongo) MarkOne(ctx context.Context, c Claim, without []bson.RawValue) (*Row, error) {
+func (m *Mongo) MarkOne(ctx context.Context, c Claim, ask *Ask) (*Row, error) {
 	opts := options.FindOneAndUpdate().SetReturnDocument(options.After)
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort)
 	}
-	doc, err := m.rows.FindOneAndUpdate(ctx, m.readyBut(without), m.claiming(c), opts).Raw()
+	var doc bson.Raw
+	err := m.healed(ctx, func() (err error) {
+		if index := m.ordered.Load(); index != nil {
+			opts.SetHint(index)
+		}
+		doc, err = m.rows.FindOneAndUpdate(ctx, m.wanted(ask), m.claiming(c), opts).Raw()
+		return err
+	})
 	if err == mongo.ErrNoDocuments {
 		return nil, nil
+	}
+	if held := m.held(err); held != nil {
+		return nil, held
 	}
 	if refuses(err) {
 		return nil, fmt.Errorf("%w: %w", &RefusedError{}, m.failed("find, update", err))
@@ -206,6 +254,15 @@ func (m *Mongo) claimedBy(session, batch bson.ObjectID, ids ...bson.RawValue) bs
 	return bson.D{id, m.is(Claimed), e(m.at("session"), session), e(m.at("batch"), batch)}
 }
 
+// before is what an ending matches.
+func (m *Mongo) before(end Ending, ids ...bson.RawValue) bson.D {
+	is := m.claimedBy(end.Session, end.Batch, ids...)
+	if end.To == Retrying { // a row that was cancelled is not tried again
+		is = append(is, e(m.at("cancelled"), bson.D{e("$ne", true)}))
+	}
+	return is
+}
+
 func (m *Mongo) ending(end Ending) bson.D {
 	switch end.To {
 	case Ready:
@@ -214,11 +271,13 @@ func (m *Mongo) ending(end Ending) bson.D {
 		if end.Uncounted {
 			return m.leaving(Retrying, bson.D{e(m.at("notBefore"), end.NotBefore)}, -1)
 		}
-		return m.leaving(Retrying, bson.D{e(m.at("notBefore"), end.NotBefore), e(m.at("error"), end.Error)}, 0)
+		return m.leaving(Retrying, bson.D{e(m.at("notBefore"), end.NotBefore), e(m.at("error"), end.Error),
+			e(m.at("errors"), storedAll(end.Failures))}, 0)
 	case Dead:
-		return m.leaving(Dead, bson.D{e(m.at("error"), end.Error)}, 0)
+		return m.leaving(Dead, bson.D{e(m.at("error"), end.Error), e(m.at("errors"), storedAll(end.Failures)),
+			e(m.at("deadAt"), end.At)}, 0)
 	}
-	return m.leaving(Done, nil, 0, "error")
+	return m.leaving(Done, bson.D{e(m.at("doneAt"), end.At)}, 0, "error")
 }
 
 // Finish is documented in [Store].
@@ -233,11 +292,14 @@ func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
 		text           string
 		remove         bool
 		uncounted      bool
+		at             time.Time
+		failures       string
 	}
 	groups := map[kind][]Ending{}
 	var order []kind
 	for _, end := range endings {
-		k := kind{end.Session, end.Batch, end.To, end.NotBefore, end.Error, end.Delete, end.Uncounted}
+		k := kind{end.Session, end.Batch, end.To, end.NotBefore, end.Error, end.Delete, end.Uncounted, end.At,
+			fmt.Sprint(end.Failures)}
 		if groups[k] == nil {
 			order = append(order, k)
 		}
@@ -249,7 +311,7 @@ func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
 		for _, end := range groups[k] {
 			ids = append(ids, end.ID)
 		}
-		filter := m.claimedBy(k.session, k.batch, ids...)
+		filter := m.before(groups[k][0], ids...)
 		if k.remove {
 			changes = append(changes, change{filter: filter})
 			continue
@@ -261,14 +323,19 @@ func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
 
 // FinishIn is documented in [Store].
 func (m *Mongo) FinishIn(ctx context.Context, end Ending) (int, error) {
-	filter := m.claimedBy(end.Session, end.Batch, end.ID)
+	filter := m.before(end, end.ID)
 	if end.Delete {
 		n, err := m.one(ctx, filter, nil)
 		return n, m.failed("remove", err)
 	}
-	n, err := m.one(ctx, filter, m.ending(end))
+	return m.only(ctx, end.ID, filter, m.ending(end))
+}
+
+// only changes one row.
+func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.D) (int, error) {
+	n, err := m.one(ctx, filter, update)
 	if refuses(err) {
-		err = &RefusedError{[]Refused{{end.ID, catalog.Shown(err)}}}
+		err = &RefusedError{[]Refused{{id, catalog.Shown(err)}}}
 	}
 	return n, m.failed("update", err)
 }
@@ -289,15 +356,18 @@ func (m *Mongo) Tidy(ctx context.Context, now time.Time, slot Slot, fence, most 
 	former := func(more ...bson.E) bson.D { // a number that a hand has taken out is a small one
 		return append(append(m.of(slot), e(m.at("slotFence"), not(bson.D{e("$gte", fence)}))), more...)
 	}
-	begun := e(m.at("waiting"), bson.D{e("$ne", true)})
+	begun, full := e(m.at("waiting"), bson.D{e("$ne", true)}), m.noRoom()
+	room := e(full.Key, not(bson.D{e("$exists", true)}))
 	due := bson.D{m.is(Retrying), e(m.at("notBefore"), bson.D{e("$lte", now)})}
 	rescued := m.rescued()
 	return m.carryOut(ctx,
 		change{due, bson.D{e("$unset", bson.D{e(m.at("state"), ""), e(m.at("notBefore"), "")})}},
 		change{bson.D{m.is(Ready)}, bson.D{e("$unset", bson.D{e(m.at("state"), "")})}}, // by a hand
-		change{former(begun, e(m.at("attempts"), not(last))), m.leaving(Ready, rescued, 0)},
-		change{former(begun, e(m.at("attempts"), last)),
-			m.leaving(Dead, append(rescued, e(m.at("error"), GivenUp)), 0)},
+		change{former(begun, e(m.at("attempts"), not(last)), full), m.leaving(Ready, rescued, 0)},
+		change{former(begun, e(m.at("attempts"), not(last)), room),
+			m.pushing(m.leaving(Ready, rescued, 0), now, GoneProcess)},
+		change{former(begun, e(m.at("attempts"), last)), m.pushing(m.leaving(Dead,
+			append(rescued, e(m.at("error"), GivenUp), e(m.at("deadAt"), now)), 0), now, GoneProcess)},
 		change{former(e(m.at("waiting"), true)), m.leaving(Ready, rescued, -1)},
 	)
 }
@@ -359,24 +429,21 @@ func (m *Mongo) Leased(ctx context.Context) ([]Row, error) {
 }
 
 // Expire is documented in [Store].
-func (m *Mongo) Expire(ctx context.Context, row Row, most int64) (int, error) {
+func (m *Mongo) Expire(ctx context.Context, now time.Time, row Row, most int64) (int, error) {
 	beat := bson.A{row.Mark.Beat}
 	if row.Mark.Beat == 0 {
 		beat = append(beat, nil) // a hand has taken it out
 	}
 	filter := append(m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), e(m.at("beat"), bson.D{e("$in", beat)}))
-	update := m.leaving(Ready, m.rescued(), 0)
+	failed := append(m.rescued(), e(m.at("errors"), storedAll(row.Expired(now))))
+	update := m.leaving(Ready, failed, 0)
 	switch {
 	case row.Mark.Waiting:
 		update = m.leaving(Ready, m.rescued(), -1)
 	case row.Mark.Attempts >= most:
-		update = m.leaving(Dead, append(m.rescued(), e(m.at("error"), Expired)), 0)
+		update = m.leaving(Dead, append(failed, e(m.at("error"), Expired), e(m.at("deadAt"), now)), 0)
 	}
-	result, err := m.rows.UpdateOne(ctx, filter, update)
-	if err != nil {
-		return 0, m.failed("update", err)
-	}
-	return int(result.MatchedCount), nil
+	return m.only(ctx, row.ID, filter, update)
 }
 
 // Slots is documented in [Store].
@@ -393,29 +460,28 @@ func (m *Mongo) Slots(ctx context.Context) ([]Slot, error) {
 	return found, err
 }
 
-// oddAtOnce is how many odd rows are read at a time.
-const oddAtOnce = 10
-
-// Odd is documented in [Store].
-func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
-	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
-	_, bad, err := m.find(ctx, m.mine(e("$or", bson.A{
-		bson.D{e(m.at("state"), bson.D{e("$nin", known)})},
-		bson.D{m.is(Claimed), e(m.at("slot"), nil)},
-		bson.D{m.is(Claimed), e(m.at("session"), nil)},
-	})), options.Find().SetLimit(oddAtOnce).SetProjection(bson.D{e("_id", 1), e(m.field, 1)}))
-	return bad, err
-}
-
 // Count is documented in [Store].
 func (m *Mongo) Count(ctx context.Context) (Counts, error) {
 	var c Counts
+	ready := bson.D{m.isReady()}
+	var later bson.D // nil: none is
+	if m.due != "" {
+		now, err := m.Now(ctx)
+		if err != nil {
+			return Counts{}, err
+		}
+		due := m.isDue(now)
+		ready, later = append(ready, due), bson.D{m.isReady(), e(m.due, bson.D{e("$not", due.Value)})}
+	}
 	for _, one := range []struct {
-		filter bson.E
+		filter bson.D
 		into   *int64
-	}{{m.isReady(), &c.Ready}, {m.is(Claimed), &c.Claimed}, {m.is(Retrying), &c.Retrying}, {m.is(Dead), &c.Dead},
-		{m.is(Done), &c.Done}} {
-		n, err := m.rows.CountDocuments(ctx, m.mine(one.filter))
+	}{{ready, &c.Ready}, {later, &c.Later}, {bson.D{m.is(Claimed)}, &c.Claimed},
+		{bson.D{m.is(Retrying)}, &c.Retrying}, {bson.D{m.is(Dead)}, &c.Dead}, {bson.D{m.is(Done)}, &c.Done}} {
+		if one.filter == nil {
+			continue
+		}
+		n, err := m.rows.CountDocuments(ctx, m.mine(one.filter...))
 		if err != nil {
 			return Counts{}, m.failed("find", err)
 		}

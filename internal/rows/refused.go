@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -39,14 +40,21 @@ func (e *QueryError) Error() string {
 func (e *QueryError) Unwrap() error { return e.Err }
 
 // codesPassing are those of errors that say nothing of a document or a query: the server is going
-// away, busy or out of time, its data move, or the user may not.
-var codesPassing = []int{6, 7, codeUnauthorized, 24, 43, 46, 50, 63, 64, 89, 91, 112, 133, 134, 150, 175, 189, 202, 225,
-	234, 237, 249, 251, 262, 279, 290, 314, 317, 8000, 9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436, 14031}
+// away, busy, out of time or of keys, its data or its shards move, it takes no writes of anybody, or the
+// user may not. By the list of codes of MongoDB 8.
+var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90, 91, 107, 112, 117,
+	133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216, 225, 234, 237, 239, 246, 249, 250,
+	251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310, 314, 317, 319, 338, 342, 343, 355, 358, 363, 365,
+	371, 391, 402, 406, 407, 412, 414, 433, 449, 8000, 9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436, 14031}
+
+// labelsPassing are what servers say themselves of an error that may pass.
+var labelsPassing = []string{"RetryableWriteError", "TransientTransactionError", "RetryableError"}
 
 // refuses reports whether a server has answered, and will answer so again.
 func refuses(err error) bool {
 	var server mongo.ServerError
-	if !errors.As(err, &server) || server.HasErrorLabel("RetryableWriteError") || has(err, codesPassing...) {
+	if !errors.As(err, &server) || has(err, codesPassing...) ||
+		slices.ContainsFunc(labelsPassing, server.HasErrorLabel) {
 		return false
 	}
 	var bulk mongo.BulkWriteException
@@ -66,15 +74,7 @@ type change struct{ filter, update bson.D }
 
 // carryOut sends changes as one command, and each row alone when the server refuses one.
 func (m *Mongo) carryOut(ctx context.Context, changes ...change) (int, error) {
-	models := make([]mongo.WriteModel, len(changes))
-	for i, c := range changes {
-		if c.update == nil {
-			models[i] = mongo.NewDeleteManyModel().SetFilter(c.filter)
-			continue
-		}
-		models[i] = mongo.NewUpdateManyModel().SetFilter(c.filter).SetUpdate(c.update)
-	}
-	result, err := m.rows.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	result, err := m.bulk(ctx, changes)
 	switch {
 	case refuses(err):
 		return m.alone(ctx, changes)
@@ -84,33 +84,78 @@ func (m *Mongo) carryOut(ctx context.Context, changes ...change) (int, error) {
 	return int(result.MatchedCount + result.DeletedCount), nil
 }
 
-// mostAlone is how many rows of a change are sent alone by one call.
-const mostAlone = 1000
+// So many rows are sent alone by one command, each with the whole filter, which may hold a thousand
+// _ids, and so many such commands are sent for a change.
+const (
+	mostAlone = 100
+	mostLots  = 100
+)
 
 // alone sends every row of the changes alone. Its count may leave out what was changed before.
 func (m *Mongo) alone(ctx context.Context, changes []change) (n int, err error) {
-	var refused []Refused
+	var refused RefusedError
 	for _, c := range changes {
-		found, bad, err := m.find(ctx, c.filter, options.Find().SetLimit(mostAlone).
-			SetProjection(bson.D{e("_id", 1), e(m.field, 1)}))
-		if err != nil {
-			return n, err
-		}
-		for _, one := range bad {
-			found = append(found, Row{ID: one.ID})
-		}
-		for _, row := range found {
-			matched, err := m.one(ctx, bson.D{e("$and", bson.A{bson.D{e("_id", row.ID)}, c.filter})}, c.update)
-			n += matched
-			switch {
-			case refuses(err):
-				refused = append(refused, Refused{row.ID, catalog.Shown(err)})
-			case err != nil:
-				return n, m.failed("update, remove", err)
+		without := bson.A{} // they match still
+		for range mostLots {
+			docs, err := m.docs(ctx, bson.D{e("$and", bson.A{c.filter, bson.D{e("_id", bson.D{e("$nin", without)})}})},
+				options.Find().SetLimit(mostAlone).SetBatchSize(mostAlone+1).SetProjection(bson.D{e("_id", 1)}))
+			if err != nil {
+				return n, m.failed("find", err)
+			}
+			ids := make([]bson.RawValue, len(docs))
+			for i, doc := range docs {
+				ids[i] = doc.Lookup("_id")
+			}
+			changed, bad, err := m.each(ctx, ids, func(id bson.RawValue) change {
+				return change{bson.D{e("$and", bson.A{bson.D{e("_id", id)}, c.filter})}, c.update}
+			})
+			if n += changed; err != nil {
+				return n, err
+			}
+			for _, one := range bad {
+				refused.Rows = append(refused.Rows, Refused{ids[one.Index], catalog.Shown(one)})
+				without = append(without, ids[one.Index])
+			}
+			if len(ids) < mostAlone {
+				break
 			}
 		}
 	}
-	return n, &RefusedError{refused}
+	return n, &refused
+}
+
+// each changes rows one by one in one command, and returns which of them the server refuses.
+func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, to func(id bson.RawValue) change) (
+	n int, refused []mongo.BulkWriteError, err error) {
+	if len(ids) == 0 {
+		return 0, nil, nil
+	}
+	changes := make([]change, len(ids))
+	for i, id := range ids {
+		changes[i] = to(id)
+	}
+	result, err := m.bulk(ctx, changes)
+	if result != nil {
+		n = int(result.MatchedCount + result.DeletedCount)
+	}
+	var bulk mongo.BulkWriteException
+	if errors.As(err, &bulk) && bulk.WriteConcernError == nil && !has(err, codesPassing...) {
+		return n, bulk.WriteErrors, nil
+	}
+	return n, nil, m.failed("update, remove", err)
+}
+
+// bulk sends changes as one command.
+func (m *Mongo) bulk(ctx context.Context, changes []change) (*mongo.BulkWriteResult, error) {
+	models := make([]mongo.WriteModel, len(changes))
+	for i, c := range changes {
+		if c.update == nil {
+			models[i] = mongo.NewDeleteManyModel().SetFilter(c.filter)
+			continue
+		}
+		models[i] = mongo.NewUpdateManyModel().SetFilter(c.filter).SetUpdate(c.update)
+	}
+	return m.rows.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 }
 
 // one changes one row, or removes it.
@@ -127,25 +172,6 @@ func (m *Mongo) one(ctx context.Context, filter, update bson.D) (int, error) {
 		return 0, err
 	}
 	return int(result.MatchedCount), nil
-}
-
-// Refuse makes the store refuse to change rows for which this returns an error; nil: none. For tests.
-func (m *Memory) Refuse(refuses func(Row) error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.refuses = refuses
-}
-
-// refusesOne reports whether a row is refused, and notes it.
-func (m *Memory) refusesOne(r *Row, refused *RefusedError) bool {
-	if m.refuses == nil {
-		return false
-	}
-	err := m.refuses(*r)
-	if err != nil {
-		refused.Rows = append(refused.Rows, Refused{r.ID, err})
-	}
-	return err != nil
 }
 
 func (e *RefusedError) orNil() error {

@@ -34,8 +34,14 @@ type Mark struct {
 	Error     string
 	Lease     time.Duration // zero: none
 	Beat      int64         // renewals of this claim
-	Waiting   bool          // claimed, and begun only when it is renewed: the attempt does not count yet
+	Waiting   bool          // not known to be begun until it is renewed: a rescue gives the attempt back
 	Rescued   bool          // once, at least
+	Cancelled bool          // while it was claimed: whoever has the claim, or the next one, ends it as Dead
+	Holds     string        // the field whose value is held against other rows that have the same; empty: none
+	Failures  []Failure     // the last ones
+	DoneAt    time.Time     // of Done
+	DeadAt    time.Time     // of Dead
+	Unique    string        // the key under which it was added; empty: none
 }
 
 // A Claim is what a claimed row is marked with.
@@ -47,7 +53,7 @@ type Claim struct {
 	Batch     bson.ObjectID
 	At        time.Time // for people
 	Lease     time.Duration
-	Waiting   bool // for a worker that has time
+	Waiting   bool // until it is renewed, see [Mark]
 }
 
 // A Slot is the lock whose holder has claimed rows: its name, and the database that it is in.
@@ -58,8 +64,6 @@ type Row struct {
 	ID   bson.RawValue
 	Doc  bson.Raw
 	Mark Mark
-
-	age int64 // in memory: how many rows came before it
 }
 
 // An Ending is what becomes of a claimed row.
@@ -67,46 +71,63 @@ type Ending struct {
 	ID        bson.RawValue
 	Session   bson.ObjectID
 	Batch     bson.ObjectID
-	To        State     // Ready gives the attempt back
-	NotBefore time.Time // of Retrying
-	Error     string    // of Retrying and Dead
-	Uncounted bool      // of Retrying: the attempt is given back, and the error of the last one stays
-	Delete    bool      // of Done: remove the document
+	To        State         // Ready gives the attempt back
+	NotBefore time.Time     // of Retrying
+	Error     string        // of Retrying and Dead
+	Uncounted bool          // of Retrying: the attempt is given back, and the error of the last one stays
+	Delete    bool          // of Done: remove the document
+	At        time.Time     // of Done and Dead
+	Failures  []Failure     // of Retrying and Dead: all that the row keeps
+	Pause     time.Duration // of Retrying; not of a store: who ends claims makes NotBefore of it
 }
 
 // Counts are the rows by state.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
 	Refused                              int64 // not of a store: who claims rows knows
+	Later                                int64 // ready, and not due yet or never; Ready leaves them out
 }
 
 // A Store keeps the rows of one queue. Each method is one command but where it says otherwise. A
 // method that returns an error may have been carried out, or may be later. With a *RefusedError the
-// rest was carried out, each row by a command of its own.
+// rest was carried out, each row by itself.
 type Store interface {
-	// Candidates returns the first n ready rows after skip others, by the order that the user has given
-	// and else about by age, whether they were claimed before or not, without the document of the
-	// user, and those among them that are malformed. Rows of without are left out, and those whose
-	// field is no document. A *QueryError when the server does not understand the question.
-	Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]Row, []Malformed, error)
-	// Mark claims those of the rows that are still ready.
+	// Candidates returns the first n ready rows after skip others, by when they are due, the order that
+	// the user has given and else about by age, whether they were claimed before or not, without the
+	// document of the user, and those among them that are malformed. Those whose field is no document
+	// are left out. A *QueryError when the server does not understand the question.
+	Candidates(ctx context.Context, n, skip int, ask *Ask) ([]Row, []Malformed, error)
+	// Mark claims those of the rows that are still ready and whose keys no other row holds.
 	Mark(ctx context.Context, ids []bson.RawValue, c Claim) error
 	// Marked returns those of the rows that the claim has got.
 	Marked(ctx context.Context, ids []bson.RawValue, c Claim) ([]Row, error)
-	// MarkOne claims the first ready row. It returns nil when there is none.
-	MarkOne(ctx context.Context, c Claim, without []bson.RawValue) (*Row, error)
+	// MarkOne claims the first ready row. It returns nil when there is none, and a *HeldError when another
+	// row holds the key of the first one.
+	MarkOne(ctx context.Context, c Claim, ask *Ask) (*Row, error)
+	// Held returns the keys that rows hold which are claimed or retrying, 10,000 at most, and not null: what
+	// it leaves out a *HeldError tells. Of these keys, if there are any, fewer than 10,000. all is false when
+	// there may be more. One command, none of a store that knows no keys.
+	Held(ctx context.Context, of []bson.RawValue) (keys []bson.RawValue, all bool, err error)
+	// Settle takes these keys from rows that have no right to hold them: they are done or dead, by a hand,
+	// or no rows of the queue any more.
+	Settle(ctx context.Context, keys []bson.RawValue) (int, error)
 	// Finish ends claims and returns how many of them still were. What is ended names its session and
-	// its batch. One command, two when some documents are deleted and others are not.
+	// its batch. Retrying does not match a row that was cancelled. One command, two when some
+	// documents are deleted and others are not.
 	Finish(ctx context.Context, endings []Ending) (int, error)
 	// FinishIn is Finish in the transaction of ctx.
 	FinishIn(ctx context.Context, ending Ending) (int, error)
 	// Current returns the rows that are there, without the document of the user.
 	Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
-	// Tidy makes rows ready that are due, and those that earlier holders of the slot have claimed:
+	// Tidy makes rows ready whose pause is over, and those that earlier holders of the slot have claimed:
 	// earlier than the fence. One that was waiting gets its attempt back; another one that was claimed
 	// most times already is dead. A claim that does not say in which database its slot is counts as one
 	// of this slot.
 	Tidy(ctx context.Context, now time.Time, slot Slot, fence, most int64) (int, error)
+	// Dying returns rows that Tidy of a slot would make dead, a thousand at most.
+	Dying(ctx context.Context, slot Slot, fence, most int64) ([]bson.RawValue, error)
+	// Documents returns the rows that are there, with their documents.
+	Documents(ctx context.Context, ids []bson.RawValue) ([]Row, error)
 	// Batches returns the batches of the rows that a session has claimed.
 	Batches(ctx context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error)
 	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
@@ -118,22 +139,41 @@ type Store interface {
 	Leased(ctx context.Context) ([]Row, error)
 	// Expire makes a row ready whose lease was not renewed since it was read, or dead when it was
 	// claimed most times. One that was waiting gets its attempt back.
-	Expire(ctx context.Context, row Row, most int64) (int, error)
+	Expire(ctx context.Context, now time.Time, row Row, most int64) (int, error)
 	// Slots returns the slots that own claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
-	// Odd returns some rows whose state is none of those above, or that are claimed by nobody.
+	// Odd returns some rows whose state is none of those above, or that are claimed by nobody, or whose key
+	// is a list. Two commands where there are keys.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Count costs one command a state.
+	// Cancel makes a row dead that is ready or retrying, and marks one that is claimed: it belongs to its
+	// worker, which ends it. It returns Dead or Claimed, the state in which it is left; none when it is none
+	// of these. Two commands for a row that is claimed.
+	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
+	// Purge removes documents of rows that are Dead or Done, a thousand at most, and returns how many:
+	// none when none is left. Only those that have been so since before a time; zero: since whenever. Two
+	// commands.
+	Purge(ctx context.Context, state State, before time.Time) (int, error)
+	// Later returns the first n ready rows that are due after a time, the earliest first; none where
+	// rows are not due at a time.
+	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
+	// Now is what the server's clock said before the reply came.
+	Now(ctx context.Context) (time.Time, error)
+	// Count costs one command a state, and two more where rows are due at a time.
 	Count(ctx context.Context) (Counts, error)
+	// Depth is Count as far as most of each state, and when the first rows are due. Of rows that are due
+	// at a time those count that are then. Six commands, or seven, each by an index.
+	Depth(ctx context.Context, now time.Time, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error
+	// InsertUnique adds a document unless there is one with this key, and reports whether it did.
+	InsertUnique(ctx context.Context, key string, doc any) (bool, error)
 	// Transact runs work in a transaction. It may run several times.
 	Transact(ctx context.Context, work func(context.Context) error) error
 	// Prepare makes sure of the indexes. Two commands, and one for each that is missing.
 	Prepare(ctx context.Context) error
-	// Watch calls wake for every document that is added, until ctx ends. It returns ErrNoStream at
-	// once where there are no change streams.
-	Watch(ctx context.Context, wake func()) error
+	// Watch tells which rows become ready and which are claimed, those of others included, in order,
+	// until ctx ends. It returns ErrNoStream at once where there are no change streams.
+	Watch(ctx context.Context, tell func(Event)) error
 }
 
 // A Malformed names a row whose field cannot be understood.
@@ -144,7 +184,7 @@ type Malformed struct {
 }
 
 func (m *Malformed) Error() string {
-	return fmt.Sprintf("malformed row %s: field %q %s; repair or remove the field by hand", Text(m.ID), m.Field,
+	return fmt.Sprintf("malformed row %s: field %q %s; repair it by hand, or remove it", Text(m.ID), m.Field,
 		m.Problem)
 }
 
@@ -154,6 +194,8 @@ func Text(id bson.RawValue) string {
 	text := id.String()
 	if s, ok := id.StringValueOK(); ok {
 		text = fmt.Sprintf("%q", s)
+	} else if n, ok := id.AsInt64OK(); ok && id.Type != bson.TypeDouble {
+		text = fmt.Sprint(n)
 	}
 	if len(text) > longest {
 		text = text[:longest] + "..."
@@ -204,10 +246,16 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
 	m.Waiting, _ = in.Lookup("waiting").BooleanOK()
 	m.Rescued, _ = in.Lookup("rescued").BooleanOK()
+	m.Cancelled, _ = in.Lookup("cancelled").BooleanOK()
+	m.Holds, _ = in.Lookup("holds").StringValueOK()
 	m.Session, _ = in.Lookup("session").ObjectIDOK()
 	m.Batch, _ = in.Lookup("batch").ObjectIDOK()
 	m.Error, _ = in.Lookup("error").StringValueOK()
 	m.NotBefore, _ = in.Lookup("notBefore").TimeOK()
+	m.DoneAt, _ = in.Lookup("doneAt").TimeOK()
+	m.DeadAt, _ = in.Lookup("deadAt").TimeOK()
+	m.Failures = failuresOf(in)
+	m.Unique, _ = in.Lookup("unique").StringValueOK()
 	switch m.State {
 	case Ready, Retrying, Dead, Done:
 	case Claimed:
@@ -219,9 +267,3 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	}
 	return row, nil
 }
-
-// Expired is the error of a row whose lease ended too often.
-const Expired = "its lease ended at the last attempt"
-
-// GivenUp is the error of a row that was lost too often.
-const GivenUp = "the process that had claimed it died, or lost its lock, at the last attempt"

@@ -7,16 +7,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
-	"mongodlm/internal/test/rowstest"
 )
 
 func TestMain(m *testing.M) { effort.Main(m) }
-
-func TestMemory_Conforms(t *testing.T) {
-	t.Parallel()
-	rowstest.Run(t, func(*testing.T) rows.Store { return rows.NewMemory() })
-}
 
 // A field that an operator broke is named, and never taken for a row that is ready.
 func TestParse_MalformedFields_AreNamed(t *testing.T) {
@@ -29,9 +24,7 @@ func TestParse_MalformedFields_AreNamed(t *testing.T) {
 		"claim.slotFence": bson.D{{Key: "slotFence", Value: bson.A{}}},
 	} {
 		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "r"}, {Key: "claim", Value: claim}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		_, bad := rows.Parse(raw, "claim")
 		if bad == nil || bad.Field != field || !strings.Contains(bad.Error(), `"r"`) {
 			t.Errorf("%v: %v, want a malformed %s", bson.Raw(raw), bad, field)

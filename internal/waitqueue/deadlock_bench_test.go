@@ -11,6 +11,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/waitqueue"
 )
@@ -68,12 +69,9 @@ func crowded(tb testing.TB, n int, waitsFor func(i, n int) []int) *waitqueue.Que
 		r := catalog.Request{
 			Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process, Who: process, Holds: holds,
 		}
-		lock, err := catalogtest.On(store).Enter(ctx, r, catalog.Queue)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		lock := assert.Value(catalogtest.On(store).Enter(ctx, r, catalog.Queue))(tb)
 		if _, waits := lock.WaitedBy(r.TS); waits {
-			q.Stands(q.Enter(r), lock)
+			q.Stands(q.Enter(r, waitqueue.InLine), lock)
 		}
 		return r.TS
 	}

@@ -29,12 +29,9 @@ func DeadlocksIn(rows []catalog.Snapshot, outside map[string][]catalog.Participa
 
 // Search reads what all who wait in a queue wait for, and returns how many have to give up.
 func Search(q *Queue) int {
-	q.mu.Lock()
-	all := q.nested()
-	q.mu.Unlock()
-	l, err := q.read(context.Background(), all, nil)
-	if err != nil {
+	r, all := q.reading()
+	if err := r.collect(context.Background(), all, nil); err != nil {
 		panic(err)
 	}
-	return len(l.solve())
+	return len(r.graph(all, nil).solve())
 }

@@ -9,6 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
 )
 
@@ -22,10 +23,11 @@ import (
 //   - where there is none, or while it lags, one read asks for it. Its pauses are a small part of
 //     the time in which nothing has moved, a smaller one if somebody is near the front, so that
 //     asking adds the same share to every wait, and of a turn once one is to be expected, see
-//     turns.go; at least two round trips, so that they follow the server; at most PollMax;
-//   - one read each ping interval, and a sixth of it after somebody came, shows who stands before
-//     them and how their pings are. It starts and goes on with the watch of holders and waiters,
-//     and finds a grant that was not told.
+//     turns.go; at least two round trips, so that they follow the server, and one for who is next;
+//     at most PollMax;
+//   - one read each ping interval, and a sixth of it after somebody came, or half of a short time to
+//     wait, see Stands, shows who stands before them and how their pings are. It starts and goes on
+//     with the watch of holders and waiters, and finds a grant that was not told.
 //
 // Deadlocks are looked for beside it, see search.
 type loop struct {
@@ -42,6 +44,7 @@ type loop struct {
 	idle     time.Duration // since when nobody waits; -1 while somebody does
 	ask      bool          // ask at once: the stream opened, broke or lags
 	stream   *following
+	timer    clock.Timer // of sleep; nil before the first
 }
 
 // Bounds of the pauses between two questions, see loop.
@@ -68,7 +71,7 @@ func newLoop(q *Queue) *loop {
 }
 
 func (l *loop) run() {
-	ctx, cancel := l.q.untilClosed()
+	ctx, cancel := clock.Until(l.q.Closed)
 	defer cancel()
 	l.stream = follow(l.q)
 	defer func() { l.stream.end() }()
@@ -113,10 +116,14 @@ func (l *loop) retire() bool {
 }
 
 func (l *loop) sleep(pause time.Duration) {
-	timer := l.q.Clock.NewTimer(pause)
-	defer timer.Stop()
+	if l.timer == nil {
+		l.timer = l.q.Clock.NewTimer(pause)
+	} else {
+		l.timer.Reset(pause)
+	}
+	defer l.timer.Stop()
 	select {
-	case <-timer.C():
+	case <-l.timer.C():
 	case <-l.q.wake:
 	case <-l.stream.changed:
 		l.ask = true
@@ -138,7 +145,7 @@ func (l *loop) due(by map[string][]*Waiter) (pause time.Duration, look bool) {
 		for _, w := range ws {
 			w.mu.Lock()
 			if !w.looked {
-				looks = min(looks, max(w.since, l.attended)+l.patience)
+				looks = min(looks, max(w.since, l.attended)+min(l.patience, w.half))
 			}
 			own := expected{w.left(turn, now), turn}
 			near, first = near || w.place < nearPlaces || own.near(), min(first, w.since)
@@ -177,14 +184,23 @@ func (l *loop) question(near bool, first time.Duration, next expected, now time.
 	if near {
 		share = nearFront
 	}
-	pause := l.q.AskPause(next.eager(still/share), 1, rtt)
-	return l.asked + max(pause, min(next.left/approach, still/unexpected, l.q.PollMax))
+	trips, toward := roundTrips, next.behind()/approach
+	if next.first() {
+		trips, toward = 1, min(next.left/approach, still/unexpected)
+	}
+	pause := l.q.askPause(next.eager(still/share), time.Duration(trips)*rtt)
+	return l.asked + max(pause, min(toward, l.q.PollMax))
 }
 
 // AskPause is the pause before a question is repeated, where nothing has moved for a time: still
 // divided by share, within bounds that follow the server's round trip.
 func (q *Queue) AskPause(still, share, rtt time.Duration) time.Duration {
-	return q.Process.Jitter(min(max(still/share, q.leastPause(rtt)), q.PollMax), 0.2)
+	return q.askPause(still/share, roundTrips*rtt)
+}
+
+// askPause is a pause, at least so long and at most PollMax.
+func (q *Queue) askPause(pause, least time.Duration) time.Duration {
+	return q.Process.Jitter(min(max(pause, q.leastPause(least)), q.PollMax), 0.2)
 }
 
 // OutsidePause is the pause before a caller outside of a full line looks again: a hundred stand
@@ -193,26 +209,34 @@ func (q *Queue) OutsidePause(still, rtt time.Duration) time.Duration {
 	return max(q.AskPause(still, farFromFront, rtt), q.Process.Jitter(q.Poll/outsideInPoll, 0.2))
 }
 
-// leastPause is the shortest pause between two questions.
-func (q *Queue) leastPause(rtt time.Duration) time.Duration {
-	return max(roundTrips*rtt, q.Poll/pollsInPoll, time.Millisecond)
+// leastPause is the shortest pause between two questions, given what the round trips ask for.
+func (q *Queue) leastPause(trips time.Duration) time.Duration {
+	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// askFor asks which of the locks were granted to this process, and which were left free.
+// askFor asks which of the locks were granted to this process, which were left free, and where in
+// their lines its waiters stand whose turns are near.
 func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.ask = false
-	sent := l.q.Clock.Now().Mono
-	grants, free, err := l.q.Store.HeldOrFree(ctx, l.q.Process.Process(), names)
+	sent, process := l.q.Clock.Now().Mono, l.q.Process.Process()
+	locks, err := l.q.Store.HeldOrFree(ctx, process, names, l.q.moving(by, sent))
 	l.asked = l.q.Clock.Now().Mono
 	l.q.questions.Note(ctx, passing(err))
 	if err != nil {
 		l.failed(by, err)
 		return
 	}
-	l.q.Deliver(grants) // before heard: the first question after the stream opened tells what may be older
+	for _, lock := range locks { // before heard: the first question after the stream opened tells what may be older
+		l.q.Deliver(lock.GrantsOf(process))
+		for _, w := range by[lock.Name] {
+			w.standsAt(w.placeIn(lock.Waiters), sent)
+		}
+	}
 	l.heard(sent, l.asked-sent)
-	for _, name := range free {
-		l.grantNext(ctx, by[name], name)
+	for _, lock := range locks {
+		if !lock.Held {
+			l.grantNext(ctx, by[lock.Name], lock.Name)
+		}
 	}
 }
 
@@ -332,8 +356,9 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 			continue
 		}
 		w.mu.Lock()
-		w.looked, w.scene, w.place, w.seen = true, &s, at-len(s.Holders()), l.attended
+		w.looked, w.scene = true, &s
 		w.mu.Unlock()
+		w.standsAt(w.placeIn(s.Lock.Waiters), l.attended)
 		last = max(last, at)
 		if other := s.OtherLimit(limit); other != nil && s.Judged[at].Waits && !s.Silent(limit) {
 			w.tell(Fate{Err: other})

@@ -43,7 +43,7 @@ type Config struct {
 // Store is what a Queue needs of a [catalog.Catalog].
 type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
-	HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error)
+	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error)
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]catalog.Snapshot, error)
 	ApplyPing(ctx context.Context, c catalog.PingChange) error
@@ -209,7 +209,7 @@ func (q *Queue) Listens() (attends, streaming bool) {
 }
 
 // Oldest returns for how long the one has waited that has waited for the longest, since it came or
-// entered its line anew; zero when nobody waits.
+// entered its line anew; zero when nobody waits but those who stand by.
 func (q *Queue) Oldest() time.Duration {
 	now := q.Clock.Now().Mono
 	oldest := time.Duration(0)
@@ -217,30 +217,22 @@ func (q *Queue) Oldest() time.Duration {
 	defer q.mu.Unlock()
 	for _, lines := range q.lines {
 		for _, l := range lines {
-			oldest = max(oldest, now-l.places[0].since)
+			for _, w := range l.places { // in the order in which they came
+				if w.manner != Standby {
+					oldest = max(oldest, now-w.since)
+					break
+				}
+			}
 		}
 	}
 	for _, w := range q.inside {
 		w.mu.Lock()
-		if w.stands {
+		if w.stands && w.manner != Standby {
 			oldest = max(oldest, now-w.since)
 		}
 		w.mu.Unlock()
 	}
 	return oldest
-}
-
-// untilClosed returns a context that ends with Closed: commands under way are given up then.
-func (q *Queue) untilClosed() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // ends with ctx
-		select {
-		case <-q.Closed:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 func (q *Queue) closing() bool {

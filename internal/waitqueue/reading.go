@@ -1,10 +1,12 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,7 +21,7 @@ import (
 // long it does so. If there is more it reads all locks that anybody waits for instead, in one
 // command.
 const (
-	readSteps = 4
+	readSteps = 5
 	readFor   = time.Second
 )
 
@@ -38,16 +40,6 @@ type reading struct {
 	rows  map[string]catalog.Snapshot
 	under map[bson.ObjectID][]string // the locks for which somebody of this process waits while it holds a session
 	asked map[bson.ObjectID]bool     // the holders whose ways were followed
-}
-
-// read reads what some wait for, with those who stand outside of the lines, as a graph. before is
-// an earlier reading: a session that does not stand in it is in nobody's way.
-func (q *Queue) read(ctx context.Context, from []*Waiter, before *lines) (*lines, error) {
-	r, all := q.reading()
-	if err := r.collect(ctx, from, before); err != nil {
-		return nil, err
-	}
-	return r.graph(all, before), nil
 }
 
 // reading begins with a reading: it returns who of this process waits while it holds something.
@@ -76,7 +68,7 @@ func (r *reading) collect(ctx context.Context, from []*Waiter, before *lines) (e
 	}
 	whole := false
 	for _, n := range from {
-		whole = whole || slices.ContainsFunc(n.party.Holds, r.elsewhere)
+		whole = whole || slices.ContainsFunc(n.party.Holds, r.q.elsewhere)
 	}
 	if !whole {
 		whole, err = r.follow(ctx, from)
@@ -89,48 +81,55 @@ func (r *reading) collect(ctx context.Context, from []*Waiter, before *lines) (e
 
 // elsewhere reports whether another Manager of this program has acquired a session: nothing leads
 // from there to a waiter that holds it meanwhile.
-func (r *reading) elsewhere(ts bson.ObjectID) bool { return r.q.Owns != nil && !r.q.Owns(ts) }
+func (q *Queue) elsewhere(ts bson.ObjectID) bool { return q.Owns != nil && !q.Owns(ts) }
 
 // follow reads the locks that some wait for, and goes on from their holders. It reports whether
 // there is more.
 func (r *reading) follow(ctx context.Context, from []*Waiter) (more bool, err error) {
-	var names []string
+	var names, processes []string
 	for _, n := range from {
 		names = append(names, n.Name)
 	}
-	var rows map[string]catalog.Snapshot // whose holders are to be followed
+	var held []bson.ObjectID
 	begun := r.q.Clock.Now().Mono
 	for range readSteps {
 		if r.q.Clock.Now().Mono-begun > readFor {
 			break
 		}
-		looks := map[string]catalog.Snapshot{}
-		if names = r.unread(names); len(names) > 0 {
-			if looks, err = r.q.Store.Snapshots(ctx, names); err != nil {
-				return false, err
-			}
+		looks, err := r.step(ctx, r.unread(names), processes, held)
+		if err != nil {
+			return false, err
 		}
-		maps.Copy(looks, rows)
-		var processes []string
-		var held []bson.ObjectID
 		processes, held, names = r.holders(looks)
-		rows = nil
-		if len(held) > 0 {
-			found, err := r.q.Store.WaitedUnder(ctx, processes, held)
-			if err != nil {
-				return false, err
-			}
-			maps.DeleteFunc(found, func(name string, _ catalog.Snapshot) bool {
-				_, read := r.rows[name]
-				return read
-			})
-			rows = found
-		}
-		if names = r.unread(names); len(names)+len(rows) == 0 {
+		if len(held)+len(r.unread(names)) == 0 {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// step reads some locks, and at the same time what some holders wait for.
+func (r *reading) step(ctx context.Context, names, processes []string, held []bson.ObjectID) (
+	looks map[string]catalog.Snapshot, err error,
+) {
+	var found map[string]catalog.Snapshot
+	var failed error
+	var both sync.WaitGroup
+	if len(held) > 0 {
+		both.Go(func() { found, failed = r.q.Store.WaitedUnder(ctx, processes, held) })
+	}
+	if len(names) > 0 {
+		looks, err = r.q.Store.Snapshots(ctx, names)
+	}
+	if both.Wait(); looks == nil {
+		looks = map[string]catalog.Snapshot{}
+	}
+	for name, row := range found {
+		if _, read := r.rows[name]; !read {
+			looks[name] = row
+		}
+	}
+	return looks, cmp.Or(err, failed)
 }
 
 // unread are the names of which nothing was read, once each.
@@ -178,9 +177,9 @@ func noted(state catalog.PingState) []catalog.Outsider {
 	return state.Ping.Note.Outsiders
 }
 
-// list reads all locks that somebody waits for.
+// list reads all locks that somebody waits for: those that have a line, and, from those who hold
+// them on, those for which somebody waits of whom only a note tells, or this process alone.
 func (r *reading) list(ctx context.Context) error {
-	r.rows = map[string]catalog.Snapshot{}
 	for row, err := range r.q.Store.List(ctx, true) {
 		switch {
 		case errors.Is(err, catalog.ErrMalformed): // nobody stands in it
@@ -190,7 +189,35 @@ func (r *reading) list(ctx context.Context) error {
 			r.rows[row.Lock.Name] = row
 		}
 	}
+	for names := r.unread(r.outside()); len(names) > 0; names = r.unread(r.outside()) {
+		looks, err := r.q.Store.Snapshots(ctx, names)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			r.rows[name] = looks[name] // without a lock if there is none
+		}
+	}
 	return nil
+}
+
+// outside are the locks for which somebody waits under something and stands in no line, as far as
+// it is known.
+func (r *reading) outside() (names []string) {
+	for _, of := range r.under {
+		names = append(names, of...)
+	}
+	for _, row := range r.rows {
+		for process, state := range row.Pings {
+			if process == r.own {
+				continue
+			}
+			for _, o := range noted(state) {
+				names = append(names, o.Lock)
+			}
+		}
+	}
+	return names
 }
 
 // graph makes a graph of what was read.

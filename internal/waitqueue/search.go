@@ -13,6 +13,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
 )
 
 // A search looks for deadlocks of those of a process who wait while they hold something. There is
@@ -24,8 +25,8 @@ import (
 // candidates.
 //
 // Those who wait outside of the documents other processes know by a note in the ping document, see
-// [catalog.Note]. It is written when one of them has waited for a second, and anew each second, so
-// that it is never older, and removed when nobody waits so.
+// [catalog.Note]. It is written when one of them has waited for half a second, and anew each second,
+// so that it is never older, and removed when nobody waits so.
 type search struct {
 	q       *Queue
 	last    time.Duration // monotonic time of the last one; before the first a long time ago
@@ -45,9 +46,13 @@ const (
 	// deadlockAfter is how long a waiter waits before it looks for a circle; PostgreSQL's
 	// deadlock_timeout is the same.
 	deadlockAfter = time.Second
-	searchGap     = deadlockAfter / 2 // between two searches of a process
-	noteEvery     = time.Second       // from note to note
-	noteLate      = 200 * time.Millisecond
+	// abroadAfter is the longest pause for one who holds what another Manager has acquired. Such a
+	// search reads all lines.
+	abroadAfter = 3 * deadlockAfter
+	searchGap   = deadlockAfter / 2 // between two searches of a process
+	noteAfter   = deadlockAfter / 2 // so that it is there when another searches
+	noteEvery   = time.Second       // from note to note
+	noteLate    = 200 * time.Millisecond
 	// confirmFor is how long a second reading is tried beside the first one, which is as good as it
 	// was: a session that stands in both stood there all the while.
 	confirmFor = 10 * time.Second
@@ -84,10 +89,15 @@ func (s *schedule) after(now time.Duration, stuck bool, limit time.Duration) {
 }
 
 // pauseOf is the longest pause between two searches for one of all who are searched for. Nobody
-// else searches for a circle of one who is alone.
+// else searches for a circle of one who is alone, nor of one who holds what another Manager has
+// acquired.
 func (s *search) pauseOf(n *Waiter, all int) time.Duration {
-	if n.search.alone {
-		return min(deadlockAfter+time.Duration(all)*searchCost, s.q.Ping)
+	cost := time.Duration(all) * searchCost
+	switch {
+	case n.search.alone:
+		return min(deadlockAfter+cost, s.q.Ping)
+	case slices.ContainsFunc(n.party.Holds, s.q.elsewhere):
+		return min(abroadAfter+cost, s.q.Ping)
 	}
 	return s.q.Ping
 }
@@ -126,7 +136,7 @@ func (q *Queue) seek() {
 }
 
 func (s *search) run() {
-	ctx, cancel := s.q.untilClosed()
+	ctx, cancel := clock.Until(s.q.Closed)
 	defer func() {
 		if cancel(); s.wrote != nil {
 			<-s.wrote
@@ -187,7 +197,7 @@ func (s *search) noteDue(all []*Waiter) time.Duration {
 	}
 	for _, n := range all {
 		if n.Line != nil {
-			due, outside = min(due, n.since+deadlockAfter), true
+			due, outside = min(due, n.since+noteAfter), true
 		}
 	}
 	if !outside && s.noted != "" {
@@ -337,8 +347,9 @@ func (s *search) confirm(ctx context.Context) {
 	}
 }
 
-// read reads as [Queue.read] does. The notes go on meanwhile: on a slow server others wait for them
-// longer than for the reading.
+// read reads what some wait for, with those who stand outside of the lines, as a graph. before is an
+// earlier reading: a session that does not stand in it is in nobody's way. The notes go on meanwhile:
+// on a slow server others wait for them longer than for the reading.
 func (s *search) read(ctx context.Context, from []*Waiter, before *lines) (*lines, error) {
 	r, all := s.q.reading()
 	done := make(chan error, 1)

@@ -14,6 +14,7 @@ import (
 type circle struct {
 	waiting  map[string]int // how many of it wait for a lock
 	class    int            // the highest of its candidates, see class
+	notes    bool           // of some a note alone tells other processes
 	youngest time.Time      // the last that came of those of that class
 	came     map[string]time.Time
 }
@@ -165,16 +166,12 @@ func (n *node) weight() (w int) {
 
 // Classes of those who can break a circle, by who knows of it.
 const (
-	inLine = iota // everybody
-	apart         // its own process knows first, and others by its note
+	known  = iota // everybody: it stands in the line, or a note tells of it a second later
 	abroad        // its own process alone: no note has room for it, or it holds what another Manager has acquired
 )
 
 func (n *node) class() int {
-	class := inLine
-	if n.apart {
-		class = apart
-	}
+	class := known
 	if n.alone {
 		class = abroad
 	}
@@ -187,11 +184,14 @@ func (n *node) class() int {
 }
 
 // sameTime is how much earlier than the last of a circle a process may have come to it that looks
-// in time: it has searched since, or does so within as long as it has waited.
+// in time: it has searched since, or does so within as long as it has waited. That is not enough
+// where it has to learn of others by their notes: those of all who came before the last are there
+// when that one is searched for.
 const sameTime = 2 * time.Second
 
 // note enters a candidate of the circle.
 func (c *circle) note(n *node) {
+	c.notes = c.notes || n.apart
 	switch class, since := n.class(), n.party.Since; {
 	case class < c.class:
 	case class > c.class || c.came == nil:
@@ -209,7 +209,7 @@ func (c *circle) note(n *node) {
 // looksSoon reports whether the process of a candidate looks at the circle in time.
 func (c *circle) looksSoon(n *node) bool {
 	early := c.youngest.Sub(c.came[n.party.Process])
-	return n.class() == c.class && (early == 0 || c.class != apart && early <= sameTime)
+	return n.class() == c.class && (early == 0 || !c.notes && early <= sameTime)
 }
 
 // findCircles finds the strongly connected parts of the graph of those who are stuck, as Tarjan

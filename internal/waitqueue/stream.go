@@ -156,7 +156,7 @@ type bounds struct{ prompt, late, trial time.Duration }
 // bounds follow the server's round trip. A stream that tells within the two shortest pauses between
 // questions is as good as asking. The caller holds mu.
 func (q *Queue) bounds() bounds {
-	prompt := 2 * q.leastPause(q.rtt)
+	prompt := 2 * q.leastPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 

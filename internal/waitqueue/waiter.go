@@ -12,12 +12,25 @@ import (
 	"mongodlm/internal/contend"
 )
 
+// A Manner is how one waits.
+type Manner int
+
+// The manners. Who stands by wants the lock only when its holder is gone, and does not count in
+// Oldest. One aside of all waits for a lock and stands in no line: those who search for deadlocks
+// see it.
+const (
+	InLine Manner = iota
+	Standby
+	Aside
+)
+
 // A Waiter is who waits for a lock. A call of Lock is two of them, one after the other: a place in
 // a line of its process (Join, Turn, Leave), and a session that stands in the line of the document
 // (Enter, Stands, Granted, Exit).
 type Waiter struct {
-	Name  string
-	party catalog.Participant // as in the document; that of a place has a session that is only known here
+	Name   string
+	manner Manner
+	party  catalog.Participant // as in the document; that of a place has a session that is only known here
 
 	// Granted has room for one: a session is granted once. So has Fate: why it must not wait any
 	// longer; a place is told of a deadlock alone.
@@ -26,6 +39,8 @@ type Waiter struct {
 	// Turn is closed when a place is the first of its Line, which a session has none of.
 	Turn chan struct{}
 	Line *LocalLine
+	// AtMost is how long a session may wait, 0 where nothing bounds that. Set it before Stands.
+	AtMost time.Duration
 
 	told   bool     // of its grant; the queue's mu guards it
 	search schedule // the search for deadlocks alone has it
@@ -33,10 +48,11 @@ type Waiter struct {
 	mu     sync.Mutex    // guards the fields below
 	since  time.Duration // monotonic time at which the place was taken, or the session came to stand
 	stands bool          // it stands in the line of the document: the loop looks after it
-	behind int           // how many stood before it there when it entered
-	place  int           // and at the last look
-	seen   time.Duration // when that was, monotonic
+	behind int           // how many turns were before its own when it entered
+	place  int           // and by what was read last
+	seen   time.Duration // since when it is known to be so many, monotonic
 	looked bool          // scene is the loop's
+	half   time.Duration // its lock is looked at after this at the latest, see Stands
 	scene  *contend.Scene
 }
 
@@ -59,10 +75,10 @@ type LocalLine struct {
 	places []*Waiter
 }
 
-// Join takes the last place of a line, or one aside of all, for one who waits for a lock and stands
-// in no line: those who search for deadlocks see it. as is who asks: its mode, its limit, and what
-// it holds meanwhile.
-func (q *Queue) Join(name string, as catalog.Participant, aside bool) *Waiter {
+// Join takes the last place of a line, or one aside of all. as is who asks: its mode, its limit, and
+// what it holds meanwhile.
+func (q *Queue) Join(name string, as catalog.Participant, manner Manner) *Waiter {
+	aside := manner == Aside
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.IndexFunc(q.lines[name], func(l *LocalLine) bool {
@@ -77,7 +93,7 @@ func (q *Queue) Join(name string, as catalog.Participant, aside bool) *Waiter {
 	now := q.Clock.Now()
 	as.TS, as.Since = bson.NewObjectID(), catalog.NotedSince(now.Wall.Add(q.Skew()))
 	w := &Waiter{
-		Name: name, party: as, Line: l, since: now.Mono,
+		Name: name, manner: manner, party: as, Line: l, since: now.Mono,
 		Turn: make(chan struct{}), Fate: make(chan Fate, 1),
 	}
 	l.places = append(l.places, w)
@@ -136,9 +152,10 @@ func (q *Queue) Opened(name string) {
 
 // Enter makes a session known before it is sent, so that a grant is never missed. It does not stand
 // in a line yet.
-func (q *Queue) Enter(r catalog.Request) *Waiter {
+func (q *Queue) Enter(r catalog.Request, manner Manner) *Waiter {
 	w := &Waiter{
-		Name: r.Name, party: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit, Holds: r.Holds},
+		Name: r.Name, manner: manner,
+		party:   catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit, Holds: r.Holds},
 		Granted: make(chan catalog.Grant, 1), Fate: make(chan Fate, 1),
 	}
 	q.mu.Lock()
@@ -148,13 +165,18 @@ func (q *Queue) Enter(r catalog.Request) *Waiter {
 }
 
 // Stands says that a session stands in its line now, as the lock document shows: from here on the
-// loop looks after it.
+// loop looks after it. Where its time is short, and this process knows neither the turns of the lock
+// nor who is in its way, the lock is looked at after half of that time: the process may live for no
+// longer, as a job that cron starts.
 func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
-	now := q.Clock.Now().Mono
+	now, half := q.Clock.Now().Mono, forEver
+	if w.AtMost != 0 && q.turn(w.Name) == 0 && !q.Judge.Keeps(w.Name) {
+		half = w.AtMost / 2
+	}
 	w.mu.Lock()
-	w.stands, w.since, w.seen = true, now, now
-	w.place = slices.IndexFunc(lock.Waiters, func(p catalog.Participant) bool { return p.TS == w.party.TS })
-	w.behind = max(w.place, 0)
+	w.stands, w.since, w.seen, w.half = true, now, now, half
+	w.place = max(w.placeIn(lock.Waiters), 0)
+	w.behind = w.place
 	w.scene = contend.Pictured(lock)
 	w.mu.Unlock()
 	q.mu.Lock()
@@ -170,6 +192,30 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	}
 	if len(w.party.Holds) > 0 {
 		q.seek()
+	}
+}
+
+// placeIn returns how many turns of others come before its own in a line, -1 when it does not stand
+// there. Readers that stand one behind the other have their turn together.
+func (w *Waiter) placeIn(line []catalog.Participant) int {
+	place := -1
+	for i, p := range line {
+		if i == 0 || p.Mode != catalog.Shared || line[i-1].Mode != catalog.Shared {
+			place++
+		}
+		if p.TS == w.party.TS {
+			return place
+		}
+	}
+	return -1
+}
+
+// standsAt notes its place, none when it is less than 0.
+func (w *Waiter) standsAt(place int, now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if place >= 0 && place != w.place {
+		w.place, w.seen = place, now
 	}
 }
 

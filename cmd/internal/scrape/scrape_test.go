@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/cmd/internal/scrape"
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -20,15 +21,9 @@ func TestMain(m *testing.M) { effort.Main(m) }
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	reply, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := assert.Value(client.Get(url))(t)
 	defer func() { _ = reply.Body.Close() }()
-	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(io.ReadAll(reply.Body))(t)
 	return reply.StatusCode, string(text)
 }
 
@@ -36,10 +31,7 @@ func get(t *testing.T, url string) (int, string) {
 func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	counter := prom.NewCounter(prom.CounterOpts{Name: "mine_total", Help: "Mine."})
-	s, err := scrape.Start(t.Context(), "127.0.0.1:0", counter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Value(scrape.Start(t.Context(), "127.0.0.1:0", counter))(t)
 	defer s.Close()
 	code, text := get(t, s.URL())
 	if code != 200 || !strings.Contains(text, "mine_total 0") ||
@@ -54,22 +46,23 @@ func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 // docs/metrics.md lists what an embedded server shows, which follows Prometheus' conventions.
 func TestConfigServer_IsDocumented(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile("../../../docs/metrics.md"))(t)
 	r := prom.NewPedanticRegistry()
-	if err := r.Register(scrape.ConfigServer(counted{})); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.Register(scrape.ConfigServer(counted{})))
 	families, err := r.Gather()
 	if err != nil || len(families) != 3 {
 		t.Fatalf("%d families, %v", len(families), err)
 	}
 	for _, f := range families {
-		row := "| `" + f.GetName() + "` | " + strings.ToLower(f.GetType().String()) + " |"
-		if !strings.Contains(string(text), row) {
-			t.Errorf("not documented: %s", row)
+		item := "\n- `" + f.GetName()
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			item += "{" + l.GetName() + "}"
+		}
+		if !strings.Contains(string(text), item+"`: ") {
+			t.Errorf("not documented: %s", item)
+		}
+		if counter := strings.HasSuffix(f.GetName(), "_total"); counter != (f.GetType().String() == "COUNTER") {
+			t.Errorf("%s is a %s", f.GetName(), f.GetType())
 		}
 	}
 }
@@ -84,9 +77,7 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
 	other, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer func() { _ = other.Close() }()
 	_, err = scrape.Start(t.Context(), other.Addr().String())
 	if err == nil {

@@ -17,6 +17,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 type recorder = httptest.ResponseRecorder
@@ -53,6 +54,31 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
+// It tries to break: who would be granted the lock by a break is shown with what is wrong with it.
+func TestBreak_NextIsDead_IsSaid(t *testing.T) {
+	inBubble(t, breaks, func(t *testing.T, w *world) {
+		session := bson.NewObjectID()
+		at := bson.NewDateTimeFromTime(time.Now())
+		for id, dead := range map[string]bool{"host:1:1:alive": false, "host:2:1:dead": true} {
+			ping := bson.D{{Key: "_id", Value: id}, {Key: "ping", Value: at}, {Key: "seq", Value: int64(1)},
+				{Key: "takeoverMS", Value: takeoverTime.Milliseconds()}, {Key: "pingMS", Value: pingTime.Milliseconds()}}
+			if dead {
+				ping = append(ping, bson.E{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}, {Key: "evidence", Value: "y"}}})
+			}
+			_ = w.mem.Put(catalog.PingsCollection, ping)
+			_ = w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: id}, {Key: "state", Value: int32(1)},
+				{Key: "ts", Value: session}, {Key: "process", Value: "host:1:1:alive"}, {Key: "fence", Value: int64(7)},
+				{Key: "when", Value: at}, {Key: "waiters", Value: bson.A{bson.D{{Key: "ts", Value: bson.NewObjectID()},
+					{Key: "process", Value: id}, {Key: "since", Value: at}}}}})
+		}
+		address := func(name string) string {
+			return fmt.Sprintf("/break?name=%s&fence=7&session=%s", url.QueryEscape(name), session.Hex())
+		}
+		want(t, w.get(address("host:2:1:dead")), ">condemned<", "The next in line looks dead")
+		lack(t, w.get(address("host:1:1:alive")), ">condemned<", "looks dead")
+	})
+}
+
 // It tries to break: nothing is broken by looking, and a break in two steps frees the lock,
 // whatever its name is.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
@@ -63,9 +89,7 @@ func TestBreak_TwoSteps_Frees(t *testing.T) {
 			want(t, w.get("/lock?name="+url.QueryEscape(name)), "Break…")
 			action, ticket := w.ask(held(g, name))
 			time.Sleep(2 * time.Second)
-			if err := g.Err(); err != nil {
-				t.Fatalf("broken by looking: %v", err)
-			}
+			assert.Must(t, g.Err(), "broken by looking")
 			rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"it hangs"}}))
 			if rec.Code != 200 {
 				t.Errorf("%q: %d", name, rec.Code)
@@ -92,9 +116,7 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 		want(t, rec.Body.String(), "granted to whoever was next")
 		// The next holder waits for the heartbeat only; nobody else may be taken out of the lock.
 		rec = w.request("POST", second, form(url.Values{"ticket": {other}, "why": {"two"}}))
-		if rec.Code != http.StatusConflict {
-			t.Errorf("the second: %d", rec.Code)
-		}
+		assert.Equal(t, rec.Code, http.StatusConflict, "the second: %d, want %d")
 		want(t, rec.Body.String(), "Nothing was changed")
 	})
 }
@@ -105,10 +127,8 @@ func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
 			session := bson.NewObjectID()
-			if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "job"}, {Key: "state", Value: int32(2)},
-				{Key: "ts", Value: session}, {Key: "process", Value: "mongos"}, {Key: "fence", Value: int64(5)}}); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "job"}, {Key: "state", Value: int32(2)},
+				{Key: "ts", Value: session}, {Key: "process", Value: "mongos"}, {Key: "fence", Value: int64(5)}}))
 			return "/break?name=job&fence=5&session=" + session.Hex()
 		}
 		action, ticket := w.ask(foreign())

@@ -24,7 +24,7 @@ type breakPage struct {
 	Name    string
 	Target  distlock.LockInfo
 	Next    *distlock.LockInfo
-	Waiting int
+	Gone    string // what is to be said of a next one that is dead
 	Why     string
 	Ticket  string
 	Problem string // why nothing was done
@@ -72,9 +72,10 @@ func (s *Server) look(ctx context.Context, b breaking) breakPage {
 	for _, h := range holders {
 		if h.Held && h.Session == b.session && h.Fence == b.fence {
 			p.Target = h
-			if p.Waiting = len(line); len(line) > 0 {
+			if len(line) > 0 {
 				p.Next = &line[0]
 			}
+			p.Gone = words.NextIsGone(line)
 			p.Ticket = s.ticket(b.texts()...)
 			return p
 		}
@@ -128,14 +129,14 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
 	why := r.PostForm.Get("why")
-	now, err := s.cfg.Inspector.Break(ctx, b.name, b.fence, why, b.session)
+	now, err := s.breaker(r).Break(ctx, b.name, b.fence, why, b.session)
 	if err != nil {
 		code, p := s.failed(ctx, b, why, err)
 		s.writeBreak(w, r, code, p)
 		return
 	}
 	s.cfg.Logger.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
-		Str("from", r.RemoteAddr).Msg("broken by the page")
+		Str("from", r.RemoteAddr).Str("by", whose(r)).Msg("broken by the page")
 	s.writeBreak(w, r, http.StatusOK, done(b, now))
 }
 
@@ -177,8 +178,8 @@ func done(b breaking, now []distlock.LockInfo) breakPage {
 
 func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p breakPage) {
 	now, _ := s.poller.now()
-	l := s.layout(r, view{title: "Break " + words.Named(p.Name), name: "break", show: func(*Server, *http.Request, *state) any {
-		return p
+	l := s.layout(r, view{title: "Break " + words.Named(p.Name), name: "break", show: func(*Server, *http.Request, *state) content {
+		return content{Known: true, Data: p}
 	}}, now)
 	s.write(w, code, "static", l)
 }

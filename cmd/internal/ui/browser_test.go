@@ -22,6 +22,7 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -91,9 +92,7 @@ func (b *tab) open(ctx context.Context) {
 	if err == nil {
 		_, err = chromedp.Call(b.ctx, log.Enable, cdp.Empty{})
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	assert.Must(b.t, err)
 }
 
 // another is a second tab of the same browser.
@@ -106,9 +105,7 @@ func (b *tab) another() *tab {
 
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	assert.Must(b.t, chromedp.Do(b.ctx, actions...))
 }
 
 // visit opens a page and waits until it is live.
@@ -167,6 +164,13 @@ func (b *tab) quiet() {
 // browserWorld is a world in real time, of which a browser may show pages.
 func browserWorld(t *testing.T) *world {
 	t.Helper()
+	needsBrowser(t)
+	return newWorld(t, func(c *ui.Config) { c.AllowBreak, c.Interval = true, 100*time.Millisecond })
+}
+
+// needsBrowser skips the test where there is no browser, and in the short run.
+func needsBrowser(t *testing.T) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a browser")
 	}
@@ -175,7 +179,6 @@ func browserWorld(t *testing.T) *world {
 			t.Skip("there is no browser to try the page in: apt-get install chromium")
 		}
 	}
-	return newWorld(t, func(c *ui.Config) { c.AllowBreak, c.Interval = true, 100*time.Millisecond })
 }
 
 // It tries to break: in a real browser the page follows what happens, by keyboard too, runs nothing
@@ -190,9 +193,8 @@ func TestBrowser_Live(t *testing.T) {
 	w.hold(m, odd, distlock.Why(odd))
 	g := w.hold(m, "nightly report", distlock.Why("works"))
 	b.until("locks appear", `document.querySelectorAll("a.row").length === 2`)
-	if text := value[string](b, `document.querySelector("a.row").innerText`); text != odd {
-		t.Errorf("the odd lock shows as %q", text)
-	}
+	assert.Equal(t, value[string](b, `document.querySelector("a.row").innerText`), odd,
+		"the odd lock shows as %q, want %q")
 
 	// A key that is pressed by way of the protocol is typed all the same where the page prevents that.
 	value[bool](b, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
@@ -201,9 +203,8 @@ func TestBrowser_Live(t *testing.T) {
 	b.until("what is typed filters", `document.querySelectorAll("a.row").length === 1 && location.search === "?q=NIGHT"`)
 	w.hold(m, "another night")
 	b.until("it goes on while one types", `document.querySelectorAll("a.row").length === 2`)
-	if typed := value[string](b, `document.activeElement.value`); typed != "NIGHT" {
-		t.Errorf("the search holds %q while the page is live", typed)
-	}
+	assert.Equal(t, value[string](b, `document.activeElement.value`), "NIGHT",
+		"the search holds %q while the page is live, want %q")
 	b.do(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("jj"), chromedp.KeyEvent(kb.Enter))
 	b.until("a row is opened by key",
 		`document.querySelector("h1 bdi")?.innerText === '"nightly report"'`)
@@ -246,12 +247,10 @@ func TestBrowser_Live(t *testing.T) {
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {
-		if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: fmt.Sprintf("lock %04d %s", i, strings.Repeat("x", i%90))},
+		assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: fmt.Sprintf("lock %04d %s", i, strings.Repeat("x", i%90))},
 			{Key: "state", Value: int32(1)}, {Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "host:1:2:x"},
 			{Key: "when", Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Duration(i) * time.Minute))},
-			{Key: "why", Value: strings.Repeat("why ", i%50)}, {Key: "fence", Value: int64(i)}}); err != nil {
-			t.Fatal(err)
-		}
+			{Key: "why", Value: strings.Repeat("why ", i%50)}, {Key: "fence", Value: int64(i)}}))
 	}
 	b := inBrowser(t, w)
 	b.visit("/?per=200")
@@ -260,9 +259,8 @@ func TestBrowser_Layout(t *testing.T) {
 		+document.querySelector(".foot").innerText.split("round ")[1]; window.first = rounds()`)
 	before := value[string](b, `JSON.stringify([...document.querySelectorAll("th")].map((c) => c.getBoundingClientRect().width))`)
 	b.until("rounds pass", `rounds() > first + 5`)
-	if shifts := value[float64](b, "shifts"); shifts != 0 {
-		t.Errorf("the layout has shifted by %v in five rounds", shifts)
-	}
+	assert.Equal(t, value[float64](b, "shifts"), 0,
+		"the layout has shifted by %v in five rounds, want %v")
 	after := value[string](b, `JSON.stringify([...document.querySelectorAll("th")].map((c) => c.getBoundingClientRect().width))`)
 	if y := value[float64](b, "scrollY"); y != 2000 || before != after {
 		t.Errorf("scrolled from 2000 to %v; columns from %s to %s", y, before, after)
@@ -281,13 +279,10 @@ func TestBrowser_Layout(t *testing.T) {
 		t.Errorf("light and dark are both %s", light)
 	}
 	b.do(chromedp.Click("#theme"))
-	if got := value[string](b, background); got != light {
-		t.Errorf("switched to light it is %s, want %s", got, light)
-	}
+	assert.Equal(t, value[string](b, background), light, "switched to light it is %s, want %s")
 	b.visit("/timeline")
-	if got := value[string](b, background); got != light {
-		t.Errorf("after the switch another page is %s, want %s", got, light)
-	}
+	assert.Equal(t, value[string](b, background), light,
+		"after the switch another page is %s, want %s")
 
 	b.do(chromedp.EmulateViewport(320, 640, chromedp.EmulateMobile))
 	for _, path := range []string{"/", "/timeline", "/processes", "/elections", "/loops", "/queues", "/server", "/lock?name=lock+0000+"} {

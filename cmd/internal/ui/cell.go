@@ -17,24 +17,30 @@ type cell[T any] struct {
 	keep  time.Duration
 	read  func(context.Context) (T, error)
 
-	mu    sync.Mutex // guards the rest, and is held while it reads: the others wait for the answer
-	known bool
-	at    clock.Reading
-	value T
-	err   error
+	word func(error) string // without secrets
+
+	mu     sync.Mutex // guards the rest, and is held while it reads: the others wait for the answer
+	known  bool
+	at     clock.Reading
+	latest reading[T]
 }
 
-// get returns the value, read anew if it is too old, and why it could not be read.
-func (c *cell[T]) get(ctx context.Context) (T, error) {
+// get returns the value, read anew if it is too old.
+func (c *cell[T]) get(ctx context.Context) reading[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.clock.Now()
 	if c.known && now.Mono-c.at.Mono < c.keep {
-		return c.value, c.err
+		return c.latest
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit) // others need it when this one has gone
 	defer cancel()
-	c.value, c.err = c.read(ctx)
+	value, err := c.read(ctx)
+	problem := ""
+	if err != nil {
+		problem = c.word(err)
+	}
 	c.known, c.at = true, c.clock.Now()
-	return c.value, c.err
+	c.latest = c.latest.next(value, problem, c.at.Wall)
+	return c.latest
 }

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"maps"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -149,7 +150,7 @@ func (g *waits) draw(lock string) *graph {
 		in[n] = true
 	}
 	depth, back := g.depths(nodes, in)
-	deepest := slices.Max(append([]int{0}, values(depth)...))
+	deepest := slices.Max(append([]int{0}, slices.Collect(maps.Values(depth))...))
 	rows := make([]int, deepest+1)
 	at := map[bson.ObjectID][2]int{}
 	d := &graph{Circle: len(back) > 0}
@@ -160,7 +161,7 @@ func (g *waits) draw(lock string) *graph {
 		rows[column]++
 		at[n] = [2]int{x, y}
 		i := g.callers[n]
-		d.Nodes = append(d.Nodes, node{x, y, words.Shown(words.Short(i.Process), 24), words.Shown(role(i), 24),
+		d.Nodes = append(d.Nodes, node{x, y, words.Shown(words.Short(i.Process), 24), words.Shown(words.Role(i), 24),
 			words.Shown(i.Who, 200) + "\n" + words.Shown(i.Why, 200), stuck[n]})
 		d.Width, d.Height = max(d.Width, x+nodeWidth+10), max(d.Height, y+nodeHeight+20)
 	}
@@ -244,11 +245,4 @@ func reach(from bson.ObjectID, by map[bson.ObjectID][]wait,
 		}
 	}
 	return seen
-}
-
-func values(m map[bson.ObjectID]int) (all []int) {
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
 }

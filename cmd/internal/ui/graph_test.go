@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: who waits for whom is drawn as it is: a chain through a caller that said what
@@ -42,8 +43,7 @@ func TestGraph_Circle_Drawn(t *testing.T) {
 		w.circle("red", "blue")
 		page := w.get("/lock?name=red")
 		want(t, page, "in a circle", `<g class="edge back"`)
-		if n := strings.Count(page, `<g class="node stuck"`); n != 2 {
-			t.Errorf("%d callers are drawn as stuck, want 2", n)
-		}
+		assert.Equal(t, strings.Count(page, `<g class="node stuck"`), 2,
+			"%d callers are drawn as stuck, want %d")
 	})
 }

@@ -3,7 +3,6 @@ package ui
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"net"
 	"net/http"
@@ -21,6 +20,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // maxForm bounds what a browser may send.
 const maxForm = 16 << 10
 
+// bodyTimeout is how long a browser may take to send it.
+const bodyTimeout = 10 * time.Second
+
 // cookieName is that of the cookie that says that a browser has shown the token.
 const cookieName = "distlock_ui"
 
@@ -31,10 +33,14 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 { // a stream has none, and is read as long as it lasts
+			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout)) // one that has none is a test's
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		who, known := s.visitor(r)
 		switch {
-		case s.cfg.Token == "" || strings.HasPrefix(r.URL.Path, "/static/") || s.known(r):
-			next.ServeHTTP(w, r)
+		case known || strings.HasPrefix(r.URL.Path, "/static/"):
+			next.ServeHTTP(w, r.WithContext(by(r.Context(), who)))
 		case r.URL.Path == "/login" && r.Method == http.MethodPost:
 			s.login(w, r)
 		default:
@@ -75,33 +81,6 @@ func onLoopback(host string) bool {
 	}
 	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return err == nil && addr.Unmap().IsLoopback()
-}
-
-// known reports whether a request shows the token, or the cookie that was given for it.
-func (s *Server) known(r *http.Request) bool {
-	if shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return equal(shown, s.cfg.Token)
-	}
-	cookie, err := r.Cookie(cookieName)
-	return err == nil && equal(cookie.Value, s.sign("cookie"))
-}
-
-// login gives a browser that shows the token a cookie, which is good until the program ends.
-func (s *Server) login(w http.ResponseWriter, r *http.Request) {
-	if !equal(r.PostFormValue("token"), s.cfg.Token) {
-		s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token",
-			Problem: "That is not the token. It stands in the file that was named when the page was started."})
-		return
-	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie"), Path: "/", HttpOnly: true,
-		Secure: s.cfg.Secure, SameSite: http.SameSiteStrictMode})
-	http.Redirect(w, r, "/", http.StatusSeeOther)
-}
-
-// equal compares in a time that tells nothing.
-func equal(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 // sign proves that this Server has made the texts.

@@ -6,25 +6,18 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 )
 
 // DefaultAddr is where the page is shown when nothing else is said.
 const DefaultAddr = "127.0.0.1:8087"
-
-// What is expected of a token.
-const (
-	minToken = 16
-	maxToken = 4 << 10
-)
 
 // Access says where the page is shown, and to whom.
 type Access struct {
@@ -41,7 +34,7 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	f.StringVar(&a.Addr, "listen", DefaultAddr, "the `address` to show the page at; port 0 is one of the system's "+
 		"choice;\nother than loopback needs --token-file, --tls-cert and --tls-key, or both")
 	f.StringVar(&a.TokenFile, "token-file", "",
-		"a `file` that holds the token that every browser is asked for")
+		"a `file` that holds the token that every browser is asked for, or a line \"name: token\"\nfor each who may come")
 	f.StringVar(&a.CertFile, "tls-cert", "", "a `file` with the certificate, to speak TLS")
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
@@ -81,34 +74,40 @@ func (a Access) Local() bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// token reads the file of the token.
-func (a Access) token() (string, error) {
-	if a.TokenFile == "" {
-		return "", nil
-	}
-	f, err := os.Open(a.TokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
-	token := strings.TrimSpace(string(text))
+// network is that of the address: 0.0.0.0 is all of IPv4, and not of IPv6 as well.
+func (a Access) network() string {
+	host, _, _ := net.SplitHostPort(a.Addr)
+	addr, err := netip.ParseAddr(host)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("--token-file: %w", err)
-	case len(text) > maxToken:
-		return "", fmt.Errorf("--token-file has more than %d bytes", maxToken)
-	case len(token) < minToken:
-		return "", fmt.Errorf("--token-file holds %d characters, at least %d are needed: openssl rand -hex 16",
-			len(token), minToken)
-	case strings.ContainsFunc(token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }):
-		return "", errors.New("--token-file holds characters that cannot be typed: openssl rand -hex 16")
+		return "tcp"
+	case addr.Is4():
+		return "tcp4"
 	}
-	return token, nil
+	return "tcp6"
+}
+
+// Cautions are what somebody should know who shows the page like that.
+func (a Access) Cautions(allowBreak bool) (all []string) {
+	if info, err := os.Stat(a.TokenFile); err == nil && info.Mode().Perm()&0o077 != 0 {
+		all = append(all, "other users of this machine may read the token file: chmod 600 "+
+			strconv.QuoteToGraphic(a.TokenFile))
+	}
+	switch {
+	case a.Local():
+	case a.TokenFile == "":
+		all = append(all, "whoever reaches "+a.Addr+" may read all of the page: TLS asks nobody who he is, --token-file does")
+	case a.CertFile == "" && allowBreak:
+		all = append(all, "the token goes over the network in plain text, and whoever reads it there may break locks: give "+
+			"--tls-cert and --tls-key")
+	case a.CertFile == "":
+		all = append(all, "the token goes over the network in plain text: give --tls-cert and --tls-key")
+	}
+	return all
 }
 
 // Run shows the page until ctx ends. It tells ready the address once it is there. What access says
-// goes into cfg: Token, Loopback and Secure.
+// goes into cfg: Tokens, Loopback and Secure.
 //
 // Errors: those of Check and New; a file that cannot be read; an address that is in use, which
 // names the flag.
@@ -118,7 +117,7 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 	}
 	cfg.Loopback, cfg.Secure = access.Local(), access.CertFile != ""
 	var err error
-	if cfg.Token, err = access.token(); err != nil {
+	if cfg.Tokens, err = access.tokens(); err != nil {
 		return err
 	}
 	scheme, config := "http", (*tls.Config)(nil)
@@ -130,7 +129,7 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 		scheme, config = "https", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"h2", "http/1.1"}}
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", access.Addr)
+	listener, err := new(net.ListenConfig).Listen(ctx, access.network(), access.Addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s: %s is in use by another program: give another port, or port 0 for one of the "+
 			"system's choice", access.AddrFlag, access.Addr)

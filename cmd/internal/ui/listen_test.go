@@ -21,6 +21,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // It tries to break: the page is never shown to other machines unless the operator said how they
@@ -64,9 +65,7 @@ func run(t *testing.T, access ui.Access) (url string, err error) {
 	access.AddrFlag = "--listen"
 	inspector, err := distlock.NewInspector(t.Context(),
 		distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
@@ -76,9 +75,7 @@ func run(t *testing.T, access ui.Access) (url string, err error) {
 	case url = <-ready:
 		t.Cleanup(func() {
 			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, <-ended)
 		})
 		return url, nil
 	case err = <-ended:
@@ -91,9 +88,7 @@ func run(t *testing.T, access ui.Access) (url string, err error) {
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -101,10 +96,7 @@ func file(t *testing.T, name, text string) string {
 // flag and the remedy.
 func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	t.Parallel()
-	used, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	used := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer used.Close()
 	for _, c := range []struct {
 		name   string
@@ -139,24 +131,15 @@ func TestRun_TLSAndToken(t *testing.T) {
 	cert, key, pool := certificate(t)
 	url, err := run(t, ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", strings.ReplaceAll(token, " ", "-")+"\n"),
 		CertFile: cert, KeyFile: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	ask := func(authorization, accept string) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := assert.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
 		r.Header.Set("Authorization", authorization)
 		r.Header.Set("Accept", accept)
-		answer, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer
+		return assert.Value(transport.RoundTrip(r))(t)
 	}
 	if answer := ask("", ""); answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without the token: %d", answer.StatusCode)
@@ -174,25 +157,13 @@ func TestRun_TLSAndToken(t *testing.T) {
 // certificate makes one for this machine's loopback.
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0,
 			1)}, IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := assert.Value(x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key))(t)
+	made := assert.Value(x509.ParseCertificate(der))(t)
+	private := assert.Value(x509.MarshalPKCS8PrivateKey(key))(t)
 	pool = x509.NewCertPool()
 	pool.AddCert(made)
 	return file(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),

@@ -3,7 +3,7 @@ package ui
 import (
 	"context"
 	"errors"
-	"strings"
+	"sync"
 	"time"
 
 	"mongodlm/catalog"
@@ -34,6 +34,32 @@ type listing struct {
 	bad     []*distlock.MalformedError
 	partial bool      // there is more than is kept
 	now     time.Time // the server's clock; zero when no row tells it
+	void    string    // said of a database that shows no locks
+	loops   reading[[]loopRow]
+
+	waiting sync.Once
+	graph   *waits
+}
+
+// waits is who waits for whom, found once for all browsers.
+func (l *listing) waits() *waits {
+	l.waiting.Do(func() { l.graph = whoWaits(l) })
+	return l.graph
+}
+
+// keepVoid is how long it is known that a database has no locks.
+const keepVoid = 10 * time.Second
+
+// read makes a round, asks why there is nothing where it finds nothing, and how the loops do.
+func (s *Server) read(ctx context.Context) (*listing, error) {
+	l, err := read(ctx, s.cfg.Inspector)
+	if err == nil && len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
+		l.void = s.void.get(ctx).value
+	}
+	if err == nil && s.cfg.Client != nil {
+		l.loops = s.loops.get(ctx) // of which the page of locks counts those that fail
+	}
+	return l, err
 }
 
 // read makes a round: two commands, and as many more as the answers have pages.
@@ -97,8 +123,11 @@ func (l *listing) note(err error) error {
 	return nil
 }
 
-// tell learns the server's clock of a row.
+// tell learns the server's clock of a row, and what is wrong with its ping.
 func (l *listing) tell(row distlock.LockInfo) {
+	if row.BadPing != nil {
+		_ = l.note(row.BadPing) // it is malformed
+	}
 	if !row.Since.IsZero() && row.Age > 0 {
 		if now := row.Since.Add(row.Age); now.After(l.now) {
 			l.now = now
@@ -118,15 +147,6 @@ func (l *listing) parties(visit func(distlock.LockInfo)) {
 			visit(w)
 		}
 	}
-}
-
-// role is the label of who holds or waits: the part of the field who behind the process id.
-func role(i distlock.LockInfo) string {
-	caller := strings.TrimPrefix(i.Who, i.Process+":")
-	if at := strings.LastIndexByte(caller, ':'); at >= 0 {
-		return caller[:at]
-	}
-	return caller
 }
 
 // short cuts a foreign text for a cell.

@@ -15,6 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -77,9 +78,7 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 			catalog.HistoryCollection: {{Key: "_id", Value: ts}, {Key: "at", Value: now}, {Key: "kind", Value: odd},
 				{Key: "name", Value: "job"}, {Key: "process", Value: odd}, {Key: "previous", Value: odd}, {Key: "mode", Value: odd}},
 		} {
-			if err := w.mem.Put(collection, doc); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, w.mem.Put(collection, doc))
 		}
 		for _, path := range append([]string{"/?show=%0D%0Da&sort=%0Db&q=%0D%0Dc"}, paths...) {
 			b := w.open(path, nil)
@@ -168,7 +167,7 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 // start is none.
 func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	const token = "0123456789abcdef"
-	inBubble(t, func(c *ui.Config) { c.Token, c.Loopback, c.Secure = token, false, true }, func(t *testing.T, w *world) {
+	inBubble(t, func(c *ui.Config) { c.Tokens, c.Loopback, c.Secure = ui.Tokens{token: ""}, false, true }, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
 		with := func(key, value string) func(*http.Request) {
 			return func(r *http.Request) { r.Header.Set(key, value) }
@@ -203,7 +202,7 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 		if rec := w.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 200 {
 			t.Errorf("with the cookie: %d", rec.Code)
 		}
-		other := newWorld(t, func(c *ui.Config) { c.Token = token })
+		other := newWorld(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} })
 		if rec := other.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 401 {
 			t.Errorf("with a cookie of another start: %d", rec.Code)
 		}
@@ -218,9 +217,7 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 			err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: fmt.Sprintf("lock %05d", i)},
 				{Key: "state", Value: int32(2)}, {Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "h:1:2:x"},
 				{Key: "fence", Value: int64(i)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 		}
 		for _, path := range []string{"/", "/?per=1000000", "/?page=9999999", "/?page=-1", "/timeline?span=7d", "/processes"} {
 			page := w.get(path)
@@ -282,7 +279,11 @@ func takeover(t *testing.T, written bool) {
 		w.wait(t.Context(), w.process(), "job", distlock.Why("instead"))
 		time.Sleep(2 * takeoverTime)
 		page := w.get("/lock?name=job&span=5m")
-		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence")
+		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence",
+			" took it over from host:1: ")
+		if written {
+			want(t, page, "<bdi>host:1 evicted by ", ": silent for ")
+		}
 		if written != strings.Contains(page, "From the written history") {
 			t.Errorf("it is not said where that comes from:\n%s", main(page))
 		}
@@ -306,17 +307,14 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 		w.open("/lock?name=job", nil)
 		g = w.hold(m, "job", distlock.Why("seen work"))
 		time.Sleep(10 * time.Second)
-		if n := strings.Count(main(w.get("/lock?name=job")), ">acquired<"); n != 2 {
-			t.Errorf("%d acquisitions are shown, want 2", n)
-		}
+		assert.Equal(t, strings.Count(main(w.get("/lock?name=job")), ">acquired<"), 2,
+			"%d acquisitions are shown, want %d")
 		action, ticket := w.ask(held(g, "job"))
 		w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"by hand"}}))
 		time.Sleep(10 * time.Second)
 		page = w.get("/lock?name=job")
 		want(t, page, "by hand", `<path class="mark broke" d="M-4`, ">lost<")
-		if n := strings.Count(page, ">broken<"); n != 1 {
-			t.Errorf("%d breaks are shown, want 1", n)
-		}
+		assert.Equal(t, strings.Count(page, ">broken<"), 1, "%d breaks are shown, want %d")
 		w.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.ReadHistory {
 				return fault.Refused(call.Op)

@@ -36,14 +36,14 @@ type pasts struct {
 
 // of returns what was written of a lock, of all if the name is empty. All who look at it share the
 // answer.
-func (p *pasts) of(ctx context.Context, name string) (past, error) {
+func (p *pasts) of(ctx context.Context, name string) reading[past] {
 	p.mu.Lock()
 	c := p.by[name]
 	if c == nil {
 		if len(p.by) >= maxPastKept {
 			clear(p.by)
 		}
-		c = &cell[past]{clock: p.s.clock, keep: keepPast, read: func(ctx context.Context) (past, error) {
+		c = &cell[past]{clock: p.s.clock, keep: keepPast, word: p.s.problem, read: func(ctx context.Context) (past, error) {
 			return p.s.readPast(ctx, name)
 		}}
 		p.by[name] = c
@@ -69,6 +69,9 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 		case err != nil:
 			return found, err
 		default:
+			if e.Kind != acquired && e.Kind != granted && e.Kind != takenOver {
+				e.Waited = 0 // it is how long the release took
+			}
 			found.events = append(found.events, event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process,
 				Previous: e.Previous, Session: e.Session, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
 				Held: e.Held, Waited: e.Waited, Missed: e.Missed})
@@ -81,14 +84,16 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 
 // events returns what happened to a lock, to all if the name is empty, oldest first, and in words
 // where that comes from: what was written, and what rounds showed that is not written, or not yet.
-func (s *Server) events(ctx context.Context, name string) ([]event, string) {
+// whole is false when the written history could not be read.
+func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	seen, since := s.poller.record.of(name)
-	written, err := s.pasts.of(ctx, name)
+	read := s.pasts.of(ctx, name)
+	written := read.value
 	switch {
-	case err != nil:
-		return seen, "The written history cannot be read (" + s.problem(err) + "). " + seenSince(since)
+	case read.problem != "" && len(written.events) == 0:
+		return seen, "The written history cannot be read (" + read.problem + "). " + seenSince(since), false
 	case len(written.events) == 0:
-		return seen, "Nothing is written in the history. " + seenSince(since)
+		return seen, "Nothing is written in the history. " + seenSince(since), true
 	}
 	type key struct {
 		holdingKey
@@ -110,12 +115,16 @@ func (s *Server) events(ctx context.Context, name string) ([]event, string) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
-	source := "From the written history, and what this page saw."
+	source = "From the written history, and what this page saw."
 	if written.cut {
 		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what this page saw.",
 			len(written.events), words.Instant(written.events[0].At))
 	}
-	return all, source
+	if read.problem != "" {
+		source = "The written history cannot be read (" + read.problem + "); it is of " + words.Instant(read.at) +
+			". " + seenSince(since)
+	}
+	return all, source, read.problem == ""
 }
 
 // seenSince says what rounds can tell.

@@ -14,23 +14,11 @@ const busyShare = 10
 
 // A state is what the pages are made of. It is not changed once it is published.
 type state struct {
-	*listing           // of the latest round that succeeded; empty before
-	seq      int       // rises with every round
-	at       time.Time // this machine's clock at that round; zero before the first
-	took     time.Duration
-	problem  string    // why the latest round failed; empty when it did not
-	since    time.Time // since when rounds have failed
-	tried    time.Time // the latest round, whatever came of it
-	pages    sync.Map  // of path: a *rendered, made once for all browsers
-
-	waiting sync.Once
-	graph   *waits
-}
-
-// waits is who waits for whom, found once for all browsers.
-func (s *state) waits() *waits {
-	s.waiting.Do(func() { s.graph = whoWaits(s.listing) })
-	return s.graph
+	reading[*listing]     // by the latest round
+	seq               int // rises with every round
+	took              time.Duration
+	since             time.Time // since when rounds have failed
+	pages             sync.Map  // of path: a *rendered, made once for all browsers
 }
 
 // A poller makes one round an interval while somebody looks, for all who look.
@@ -56,8 +44,8 @@ type poller struct {
 
 func newPoller(ctx context.Context, interval time.Duration, read func(context.Context) (*listing, error),
 	redact func(error) string) *poller {
-	p := &poller{clock: clock.From(ctx), interval: interval, read: read, redact: redact, record: newRecord(),
-		latest: &state{listing: &listing{}}, changed: make(chan struct{})}
+	p := &poller{clock: clock.From(ctx), interval: interval, read: read, redact: redact, record: &record{},
+		latest: &state{}, changed: make(chan struct{})}
 	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	return p
 }
@@ -126,14 +114,16 @@ func (p *poller) fresh(ctx context.Context, age time.Duration) time.Duration {
 		return p.interval // whoever asked has gone
 	}
 	ended := p.clock.Now()
-	next := &state{listing: found, seq: before.seq + 1, at: ended.Wall, tried: ended.Wall,
-		took: ended.Mono - begun.Mono}
+	problem := ""
 	if err != nil {
-		next.listing, next.at, next.problem, next.since = before.listing, before.at, p.redact(err), before.since
-		if before.problem == "" {
-			next.since = ended.Wall
-		}
-	} else {
+		problem = p.redact(err)
+	}
+	next := &state{reading: before.next(found, problem, ended.Wall), seq: before.seq + 1,
+		took: ended.Mono - begun.Mono, since: before.since}
+	switch {
+	case err != nil && before.problem == "":
+		next.since = ended.Wall
+	case err == nil:
 		p.record.note(found, ended.Wall)
 	}
 	p.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mongodlm/cmd/internal/ui"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -18,9 +19,7 @@ import (
 func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
-		if n := w.store.Total(); n != 0 {
-			t.Fatalf("%d commands before anybody looked", n)
-		}
+		assert.MustEqual(t, w.store.Total(), 0, "%d commands before anybody looked, want %d")
 		var all []*browser
 		for i := range 100 {
 			all = append(all, w.open([]string{"/", "/processes", "/timeline", "/lock?name=x"}[i%4], nil))
@@ -99,9 +98,7 @@ func TestStream_TooMany_Refused(t *testing.T) {
 		}
 		synctest.Wait()
 		rec := w.request(http.MethodGet, "/", func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") })
-		if rec.Code != http.StatusServiceUnavailable {
-			t.Errorf("page 201: %d", rec.Code)
-		}
+		assert.Equal(t, rec.Code, http.StatusServiceUnavailable, "page 201: %d, want %d")
 	})
 }
 

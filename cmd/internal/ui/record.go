@@ -22,17 +22,17 @@ const maxGap = 15 * time.Second
 
 // The kinds of events, as package distlock words them. Rounds show the first four only.
 const (
-	acquired     = "acquired"
-	released     = "released"
-	takenOver    = "taken over"
-	broken       = "broken"
-	granted      = "granted"
-	releasedLate = "released late"
-	lost         = "lost"
-	leaseRanOut  = "lease ran out"
-	dropped      = "dropped"
-	evicted      = "evicted"
-	missed       = "missed"
+	acquired     = words.Acquired
+	released     = words.Released
+	takenOver    = words.TakenOver
+	broken       = words.Broken
+	granted      = words.Granted
+	releasedLate = words.ReleasedLate
+	lost         = words.Lost
+	leaseRanOut  = words.LeaseRanOut
+	dropped      = words.Dropped
+	evicted      = words.Evicted
+	missed       = words.Missed
 )
 
 // An event is something that happened to a lock.
@@ -70,6 +70,13 @@ func (e event) what() string {
 	return ""
 }
 
+// Sentence says what happened in words.
+func (e event) Sentence() string {
+	return words.Happening{Kind: e.Kind, Process: e.Process, Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence,
+		Cause: e.Cause, Why: e.Why, Fence: e.Fence, Missed: e.Missed, Held: e.Held, Waited: e.Waited}.Sentence(
+		func(process string) string { return words.Shown(words.Short(process), 80) })
+}
+
 // A holdingKey tells holdings of one lock apart: by the session, for the fence of a name's first
 // holder is raised while it holds, and what is released late is known by its session only.
 type holdingKey struct {
@@ -104,8 +111,6 @@ type record struct {
 	events []event   // oldest first
 	held   map[string]map[bson.ObjectID]distlock.LockInfo
 }
-
-func newRecord() *record { return &record{} }
 
 // note compares a round with the one before it. now is this machine's clock.
 func (r *record) note(l *listing, now time.Time) {

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"html/template"
+	"io/fs"
 	"net/http"
 	"strings"
 	"time"
@@ -36,14 +38,19 @@ type Config struct {
 	// Members asks each member of a replica set for its clock; nil, or no member: only the server
 	// that answers to writes is asked.
 	Members func(context.Context) ([]Member, error)
+	// Void says of a database that shows no locks whether it ever had one; nil: nobody says.
+	Void func(context.Context) (string, error)
 	// Hosts and Database say in the page where the locks are. No password.
 	Hosts, Database string
 	// Interval is the time between two rounds; default DefaultInterval.
 	Interval time.Duration
-	// AllowBreak lets locks be broken.
+	// AllowBreak lets locks be broken, and dead rows of queues be tried again or discarded.
 	AllowBreak bool
-	// Token is asked of every browser; empty: none is.
-	Token string
+	// Tokens: one of them is asked of every browser; empty: none is.
+	Tokens Tokens
+	// InspectorOf returns the Inspector that breaks in the name of whom a token belongs to; nil:
+	// Inspector does.
+	InspectorOf func(who string) *distlock.Inspector
 	// Loopback refuses requests for another host than this machine's loopback, which a page of
 	// somebody else's could send once a name of its own leads here.
 	Loopback bool
@@ -64,7 +71,12 @@ type Server struct {
 	queues  cell[[]queueRow]
 	members cell[[]Member]
 	pings   cell[[]catalog.Ping]
+	void    cell[string]
 	pasts   pasts
+	palette palette
+	// templates are those of all pages, with the colors of this one.
+	templates *template.Template
+
 	key     []byte // of tokens and cookies; a new one for every start
 	streams chan struct{}
 	handler http.Handler
@@ -88,12 +100,18 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
 		streams: make(chan struct{}, maxStreams)}
 	s.poller = newPoller(ctx, cfg.Interval, func(ctx context.Context) (*listing, error) {
-		return read(ctx, cfg.Inspector)
+		return s.read(ctx)
 	}, s.problem)
-	s.loops = cell[[]loopRow]{clock: s.clock, keep: keepLoops, read: s.readLoops}
-	s.queues = cell[[]queueRow]{clock: s.clock, keep: keepQueues, read: s.readQueues}
-	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers}
-	s.pings = cell[[]catalog.Ping]{clock: s.clock, keep: keepPings, read: s.readPings}
+	s.loops = cell[[]loopRow]{clock: s.clock, keep: keepLoops, read: s.readLoops, word: s.problem}
+	s.queues = cell[[]queueRow]{clock: s.clock, keep: keepQueues, read: s.readQueues, word: s.problem}
+	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers, word: s.problem}
+	s.pings = cell[[]catalog.Ping]{clock: s.clock, keep: keepPings, read: s.readPings, word: s.problem}
+	s.void = cell[string]{clock: s.clock, keep: keepVoid, read: cfg.Void, word: s.problem}
+	all, err := templates.Clone()
+	if err != nil {
+		return nil, err
+	}
+	s.templates = all.Funcs(template.FuncMap{"color": s.palette.color})
 	s.pasts = pasts{s: s, by: map[string]*cell[past]{}}
 	s.handler = s.guarded(s.routes())
 	return s, nil
@@ -117,6 +135,15 @@ func (s *Server) routes() http.Handler {
 	}
 	mux.HandleFunc("GET /break", s.askBreak)
 	mux.HandleFunc("POST /break", s.doBreak)
-	mux.Handle("GET /static/", http.FileServerFS(static))
+	mux.HandleFunc("GET /dead", s.showDead)
+	mux.HandleFunc("POST /dead", s.doDead)
+	files := http.FileServerFS(static)
+	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
+		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() { // which would be listed
+			http.NotFound(w, r)
+			return
+		}
+		files.ServeHTTP(w, r)
+	})
 	return mux
 }

@@ -71,7 +71,7 @@ func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 	}
 	kept.once.Do(func() {
 		var b bytes.Buffer
-		if err := templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
+		if err := s.templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
 			fmt.Fprintf(&b, "<p class=problem>This page cannot be made. Please look at another one.</p>")
 		}
 		kept.text = []byte("event: view\ndata: " + lines.Replace(strings.TrimSpace(b.String())) + "\n\n")

@@ -3,7 +3,6 @@ package ui
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -93,10 +92,14 @@ func holdings(events []event, now *listing, of string) []*holding {
 	return all
 }
 
+// roomForName is how wide a bar is that has the name of its process in it, in hundredths.
+const roomForName = 4
+
 // A bar is one holding as it is drawn, in hundredths of the width.
 type bar struct {
 	X, W        float64
 	Color       int
+	Name        string // of the process, where there is room
 	Tip         string
 	Begun       string // takeover, or empty
 	Ended       string // lost, broken, or empty
@@ -107,9 +110,32 @@ type bar struct {
 // A band is one line of a timeline.
 type band struct {
 	Label  string
+	Title  string // the whole of it
 	Href   string
 	Bars   []bar
 	latest time.Time
+	of     []*holding // of the bars
+}
+
+// paint gives the bars their colors, each another than the one before it has that is somebody
+// else's.
+func (b *band) paint(p *palette) {
+	order := make([]int, len(b.Bars))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return b.of[x].from.Compare(b.of[y].from) })
+	for n := 1; n < len(order); n++ {
+		p.beside(b.of[order[n-1]].process, b.of[order[n]].process)
+	}
+	for n, i := range order {
+		b.Bars[i].Color = p.color(b.of[i].process)
+		if n > 0 {
+			if last := order[n-1]; b.Bars[i].Color == b.Bars[last].Color && b.of[i].process != b.of[last].process {
+				b.Bars[i].Color = (b.Bars[i].Color + 1) % colors // more neighbours than colors
+			}
+		}
+	}
 }
 
 // A tick is one mark of the axis.
@@ -140,7 +166,7 @@ type choice struct {
 }
 
 // draw makes a timeline of a window.
-func draw(all []*holding, w window, byProcess bool) timeline {
+func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 	t := timeline{From: words.Instant(w.from), To: words.Instant(w.to)}
 	found := map[string]*band{}
 	var order []*band
@@ -159,9 +185,9 @@ func draw(all []*holding, w window, byProcess bool) timeline {
 		}
 		b := found[name]
 		if b == nil {
-			b = &band{Label: words.Label(name), Href: href}
+			b = &band{Label: brief(name), Title: label(name), Href: href}
 			if byProcess {
-				b.Label = words.Shown(words.Short(name), 80)
+				b.Label, b.Title = procName(name), words.Shown(name, 200)
 			}
 			found[name] = b
 			order = append(order, b)
@@ -170,6 +196,7 @@ func draw(all []*holding, w window, byProcess bool) timeline {
 			b.latest = end
 		}
 		b.Bars = append(b.Bars, h.bar(w, end))
+		b.of = append(b.of, h)
 	}
 	slices.SortStableFunc(order, func(a, b *band) int { return b.latest.Compare(a.latest) })
 	t.More = max(0, len(order)-maxBands)
@@ -177,8 +204,9 @@ func draw(all []*holding, w window, byProcess bool) timeline {
 	slices.SortStableFunc(order, func(a, b *band) int { return strings.Compare(a.Label, b.Label) })
 	for _, b := range order {
 		if len(b.Bars) > maxBars {
-			b.Bars = b.Bars[len(b.Bars)-maxBars:]
+			b.Bars, b.of = b.Bars[len(b.Bars)-maxBars:], b.of[len(b.of)-maxBars:]
 		}
+		b.paint(p)
 		t.Bands = append(t.Bands, *b)
 	}
 	t.Ticks = w.ticks()
@@ -187,8 +215,10 @@ func draw(all []*holding, w window, byProcess bool) timeline {
 
 func (h *holding) bar(w window, end time.Time) bar {
 	x, stop := w.x(h.from), w.x(end)
-	b := bar{X: max(0, x), Color: color(h.process), Open: h.to.IsZero(), Start: x, Stop: stop}
-	b.W = max(0.15, stop-b.X)
+	b := bar{X: max(0, x), Open: h.to.IsZero(), Start: x, Stop: stop}
+	if b.W = max(0.15, stop-b.X); b.W >= roomForName {
+		b.Name = procName(h.process)
+	}
 	if h.begun == takenOver && x >= 0 {
 		b.Begun = h.begun
 	}
@@ -211,13 +241,6 @@ func (h *holding) bar(w window, end time.Time) bar {
 		}
 	}
 	return b
-}
-
-// color gives a process one of eight colors.
-func color(process string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(process)) // never fails
-	return int(h.Sum32() % 8)
 }
 
 // A window is the time that a timeline shows.

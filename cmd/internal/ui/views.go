@@ -3,7 +3,6 @@ package ui
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"embed"
 	"fmt"
 	"html/template"
@@ -13,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/words"
@@ -27,36 +25,67 @@ var static embed.FS
 var sources embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"age": words.Age, "instant": words.Instant, "label": words.Label, "named": words.Named, "marks": words.Marks,
-	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": role, "lockHref": lockHref,
-	"processHref": processHref, "color": color, "pulse": pulseOf, "breakHref": breakHref,
+	"age": words.Age, "instant": words.Instant, "label": label, "named": quoted, "marks": words.Marks,
+	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": words.Role, "lockHref": lockHref,
+	"processHref": processHref, "color": new(palette).color, "pulse": pulseOf, "breakHref": breakHref, "deadHref": deadHref,
+	"roundTitle": roundTitle, "several": several,
 	"text":  func(s string) string { return words.Shown(s, 300) },
 	"cell":  func(s string) string { return words.Shown(s, 120) },
-	"proc":  func(s string) string { return words.Shown(words.Short(s), 80) },
+	"proc":  func(s string) string { return words.Middle(words.Shown(words.Short(s), 200), 36) },
+	"whole": func(s string) string { return words.Shown(s, 2_000) },
+	"brief": func(s string) string { return words.Middle(words.Label(s), 80) },
 	"plus":  func(a, b int) int { return a + b },
 	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "%" },
 }).ParseFS(sources, "templates/*.html"))
 
+// maxName is more than the name of a lock may have, in runes.
+const maxName = 1_100
+
+func quoted(name string) string { return words.NamedTo(name, maxName) }
+func label(name string) string  { return words.LabelTo(name, maxName) }
+
+// brief is the name of a lock where there is little room.
+func brief(name string) string { return words.Middle(label(name), 80) }
+
+// procName is a process where there is little room: the ends of the names of pods tell them apart.
+func procName(id string) string { return words.Middle(words.Shown(words.Short(id), 200), 36) }
+
 // A view is one page: what it shows of a state.
 type view struct {
 	path, title, name string
 	key               string // of the keyboard; empty: it is not in the navigation
-	show              func(*Server, *http.Request, *state) any
+	show              func(*Server, *http.Request, *state) content
+}
+
+// ofLocks makes a page of what a round found.
+func ofLocks(show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
+	return func(s *Server, r *http.Request, now *state) content {
+		c := contentOf(now.reading, func(l *listing) any { return show(s, r, l) })
+		c.Problem = "" // it stands above every page
+		return c
+	}
+}
+
+// ofCell makes a page of what is read only where somebody looks at it.
+func ofCell[T any](of func(*Server) *cell[T], show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
+	return func(s *Server, r *http.Request, _ *state) content {
+		return contentOf(of(s).get(r.Context()), func(value T) any { return show(r, value) })
+	}
 }
 
 var views []view
 
 func init() { // views and pages refer to each other
 	views = []view{
-		{"/{$}", "Locks", "locks", "1", (*Server).showLocks},
-		{"/timeline", "Timeline", "timeline", "2", (*Server).showTimeline},
-		{"/processes", "Processes", "processes", "3", (*Server).showProcesses},
-		{"/elections", "Elections", "elections", "4", (*Server).showElections},
-		{"/loops", "Loops", "loops", "5", (*Server).showLoops},
-		{"/queues", "Queues", "queues", "6", (*Server).showQueues},
+		{"/{$}", "Locks", "locks", "1", ofLocks((*Server).showLocks)},
+		{"/timeline", "Timeline", "timeline", "2", ofLocks((*Server).showTimeline)},
+		{"/processes", "Processes", "processes", "3", ofLocks((*Server).showProcesses)},
+		{"/elections", "Elections", "elections", "4", ofLocks((*Server).showElections)},
+		{"/loops", "Loops", "loops", "5", ofCell(func(s *Server) *cell[[]loopRow] { return &s.loops }, showLoops)},
+		{"/queues", "Queues", "queues", "6", ofCell(func(s *Server) *cell[[]queueRow] { return &s.queues }, showQueues)},
 		{"/server", "Server", "server", "7", (*Server).showServer},
-		{"/lock", "Lock", "lock", "", (*Server).showLock},
+		{"/lock", "Lock", "lock", "", ofLocks((*Server).showLock)},
 	}
 }
 
@@ -70,11 +99,12 @@ type layout struct {
 	ProblemSince      string
 	Old               string // how old it is
 	Partial           bool
+	Void              string // what is to be said of a database without locks
 	Seq               int
 	At                time.Time
 	Interval          time.Duration
 	Bad               []*distlock.MalformedError
-	Data              any
+	Content           content
 }
 
 // A navigation is one link of the navigation.
@@ -85,12 +115,15 @@ type navigation struct {
 
 func (s *Server) layout(r *http.Request, v view, now *state) layout {
 	l := layout{Title: v.title, Name: v.name, Path: r.URL.RequestURI(), Hosts: s.cfg.Hosts, Database: s.cfg.Database,
-		AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Seq: now.seq, At: now.at, Interval: s.cfg.Interval,
-		Partial: now.partial, Bad: now.bad}
+		AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Seq: now.seq, At: now.at, Interval: s.cfg.Interval}
+	contentOf(now.reading, func(found *listing) any {
+		l.Partial, l.Bad, l.Void = found.partial, found.bad, found.void
+		return nil
+	})
 	if now.problem != "" {
 		l.ProblemSince = words.Instant(now.since)
-		if !now.at.IsZero() {
-			l.Old = words.Age(now.tried.Sub(now.at))
+		if old := now.old(); old > 0 {
+			l.Old = words.Age(old)
 		}
 	}
 	for _, n := range views {
@@ -98,7 +131,7 @@ func (s *Server) layout(r *http.Request, v view, now *state) layout {
 			l.Nav = append(l.Nav, navigation{strings.TrimSuffix(n.path, "{$}"), n.title, n.key, n.name == v.name})
 		}
 	}
-	l.Data = v.show(s, r, now)
+	l.Content = v.show(s, r, now)
 	return l
 }
 
@@ -118,7 +151,7 @@ func (s *Server) page(v view) http.HandlerFunc {
 // write makes a page whole before it sends any of it.
 func (s *Server) write(w http.ResponseWriter, code int, name string, l layout) {
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, name, l); err != nil {
+	if err := s.templates.ExecuteTemplate(&b, name, l); err != nil {
 		http.Error(w, "this page cannot be made", http.StatusInternalServerError)
 		return
 	}
@@ -130,6 +163,36 @@ func (s *Server) write(w http.ResponseWriter, code int, name string, l layout) {
 func lockHref(name string) string { return "/lock?name=" + url.QueryEscape(name) }
 
 func processHref(id string) string { return "/processes?q=" + url.QueryEscape(id) }
+
+// A figure is a number that leads to what it counts.
+type figure struct {
+	Word, Href string
+	N          int
+	Class      string // "bad" or "late" where it is trouble
+	On         bool
+}
+
+// figureOf counts something; class is what it is when there is any.
+func figureOf(r *http.Request, word, show string, n int, class string) figure {
+	if n == 0 {
+		class = ""
+	}
+	return figure{word, with(r, "show", show, "page", ""), n, class, r.URL.Query().Get("show") == show}
+}
+
+func count(n *int, yes bool) {
+	if yes {
+		*n++
+	}
+}
+
+// several is a number of things.
+func several(n int, word string) string {
+	if n != 1 {
+		word += "s"
+	}
+	return strconv.Itoa(n) + " " + word
+}
 
 func short500(s string) string { return catalog.Printable(s, 500) }
 
@@ -163,143 +226,6 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// How many locks a page has, and how long a search may be.
-const (
-	perPage  = 50
-	maxPage  = 200
-	maxQuery = 1024
-)
-
-// A lockList is the page of all locks.
-type lockList struct {
-	Query, Show, Sort     string
-	Rows                  []lockRow
-	Shown, Found, Total   int
-	Held, Waiting, Silent int
-	First                 int
-	Prev, Next            string
-	Filters, Sorts        []choice
-	Empty                 string
-}
-
-// A lockRow is one lock of a list.
-type lockRow struct {
-	*lock
-	First  distlock.LockInfo
-	Others int
-	Marks  []string
-}
-
-func (s *Server) showLocks(r *http.Request, now *state) any {
-	q := r.URL.Query()
-	query, echo := typed(r)
-	l := lockList{Query: echo, Show: q.Get("show"), Sort: q.Get("sort"), Total: len(now.locks)}
-	var found []lockRow
-	for _, k := range now.locks {
-		row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1,
-			Marks: words.Marks(k.Holders[0])}
-		suspect := k.Held() && dead(k.Holders)
-		count(&l.Held, k.Held())
-		count(&l.Waiting, len(k.Line) > 0)
-		count(&l.Silent, suspect)
-		switch {
-		case l.Show == "" && !k.Held() && len(k.Line) == 0 && query == "", l.Show == "held" && !k.Held(),
-			l.Show == "waited" && len(k.Line) == 0, l.Show == "silent" && !suspect, !matches(k, query):
-			continue
-		}
-		found = append(found, row)
-	}
-	sortRows(found, l.Sort)
-	l.Found = len(found)
-	per := perPage
-	if n, err := strconv.Atoi(q.Get("per")); err == nil && n > 0 {
-		per = min(n, maxPage)
-	}
-	page, _ := strconv.Atoi(q.Get("page"))
-	page = max(0, min(page, (l.Found-1)/per))
-	l.First = page * per
-	l.Rows = found[min(l.First, len(found)):min(l.First+per, len(found))]
-	l.Shown = len(l.Rows)
-	if page > 0 {
-		l.Prev = with(r, "page", strconv.Itoa(page-1))
-	}
-	if l.First+per < l.Found {
-		l.Next = with(r, "page", strconv.Itoa(page+1))
-	}
-	for _, c := range []struct{ value, word string }{{"", "In use"}, {"held", "Held"}, {"waited", "Waited for"},
-		{"silent", "Silent"}, {"all", "All"}} {
-		l.Filters = append(l.Filters, choice{c.word, with(r, "show", c.value, "page", ""), l.Show == c.value})
-	}
-	for _, c := range []struct{ value, word string }{{"", "Name"}, {"held", "Held for"}, {"ping", "Ping"},
-		{"line", "Line"}} {
-		l.Sorts = append(l.Sorts, choice{c.word, with(r, "sort", c.value, "page", ""), l.Sort == c.value})
-	}
-	if l.Found == 0 {
-		l.Empty = "No lock is held or waited for."
-		if query != "" || l.Show != "" {
-			l.Empty = "No lock is like that."
-		}
-	}
-	return l
-}
-
-func count(n *int, yes bool) {
-	if yes {
-		*n++
-	}
-}
-
-// typed is what was searched for, bounded, and as it is shown again.
-func typed(r *http.Request) (q, shown string) {
-	q = r.URL.Query().Get("q")
-	if runes := []rune(q); len(runes) > maxQuery {
-		q = string(runes[:maxQuery])
-	}
-	return q, strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, q)
-}
-
-// dead reports whether a holder is silent or was declared dead.
-func dead(holders []distlock.LockInfo) bool {
-	return slices.ContainsFunc(holders, func(h distlock.LockInfo) bool {
-		return h.Condemned || h.PingAge > cmp.Or(h.Takeover, words.DefaultTakeover)
-	})
-}
-
-// matches reports whether a lock, its holders or their reasons contain what was searched for.
-func matches(k *lock, q string) bool {
-	if q == "" || contains(k.Name, q) {
-		return true
-	}
-	return slices.ContainsFunc(slices.Concat(k.Holders, k.Line), func(i distlock.LockInfo) bool {
-		return contains(i.Process, q) || contains(i.Why, q)
-	})
-}
-
-func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
-
-func sortRows(rows []lockRow, by string) {
-	order := map[string]func(a, b lockRow) int{
-		"held": func(a, b lockRow) int { return cmp.Compare(heldFor(b), heldFor(a)) },
-		"ping": func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) },
-		"line": func(a, b lockRow) int { return cmp.Compare(len(b.Line), len(a.Line)) },
-	}[by]
-	if order != nil {
-		slices.SortStableFunc(rows, order)
-	}
-}
-
-func heldFor(r lockRow) time.Duration {
-	if !r.Held() {
-		return -1
-	}
-	return r.First.Age
-}
-
 // with is the address of the same page with other values; an empty one is left out.
 func with(r *http.Request, pairs ...string) string {
 	q := r.URL.Query()
@@ -315,85 +241,15 @@ func with(r *http.Request, pairs ...string) string {
 	return r.URL.Path + "?" + q.Encode()
 }
 
-// A lockPage is the page of one lock.
-type lockPage struct {
-	Name       string
-	Lock       *lock // nil when there is none
-	Problem    string
-	AllowBreak bool
-	Graph      *graph
-	Timeline   timeline
-	Events     []eventRow
-	More       bool
-	Source     string
-}
-
-// An eventRow is an event of a list.
-type eventRow struct {
-	event
-	Key, When, Class string
-}
-
-func eventRowOf(e event) eventRow {
-	row := eventRow{event: e, When: e.At.UTC().Format("2006-01-02 15:04:05.0")}
-	row.Key = fmt.Sprint(e.At.UnixNano(), e.Kind, e.Fence, e.Process)
-	switch e.Kind {
-	case takenOver:
-		row.Class = "late"
-	case lost, broken, leaseRanOut, dropped, evicted, missed:
-		row.Class = "bad"
-	case acquired, granted:
-		row.Class = "line"
-	}
-	return row
-}
-
-// maxEvents is how many events the page of a lock shows.
-const maxEvents = 100
-
-func (s *Server) showLock(r *http.Request, now *state) any {
-	p := lockPage{Name: r.URL.Query().Get("name"), AllowBreak: s.cfg.AllowBreak}
-	p.Lock = now.named[p.Name]
-	if p.Lock == nil && now.partial && now.problem == "" {
-		p.Lock, p.Problem = s.one(r.Context(), p.Name)
-	}
-	p.Graph = now.waits().draw(p.Name)
-	events, source := s.events(r.Context(), p.Name)
-	p.Source = source
-	few := &listing{}
-	if p.Lock != nil {
-		few.locks = []*lock{p.Lock}
-	}
-	p.Timeline = s.timeline(r, now, holdings(events, few, p.Name), true)
-	slices.Reverse(events)
-	p.More = len(events) > maxEvents
-	for _, e := range events[:min(len(events), maxEvents)] {
-		p.Events = append(p.Events, eventRowOf(e))
-	}
-	return p
-}
-
-// one reads a lock that a listing has left out.
-func (s *Server) one(ctx context.Context, name string) (*lock, string) {
-	holders, line, err := s.cfg.Inspector.Holder(ctx, name)
-	switch {
-	case err != nil:
-		return nil, s.problem(err)
-	case len(holders) == 0:
-		return nil, ""
-	}
-	return &lock{name, holders, line}, ""
-}
-
-func (s *Server) showTimeline(r *http.Request, now *state) any {
-	events, source := s.events(r.Context(), "")
-	t := s.timeline(r, now, holdings(events, now.listing, ""), false)
+func (s *Server) showTimeline(r *http.Request, now *listing) any {
+	events, source, _ := s.events(r.Context(), "")
+	t := s.timeline(r, now, holdings(events, now, ""), false)
 	t.Source = source
 	return t
 }
 
 // timeline draws the window that was asked for: how long, and until when.
-func (s *Server) timeline(r *http.Request, now *state, all []*holding, byProcess bool) timeline {
+func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
 	at := slices.IndexFunc(spans, func(c struct {
 		Word string
 		D    time.Duration
@@ -410,7 +266,7 @@ func (s *Server) timeline(r *http.Request, now *state, all []*holding, byProcess
 		end, live = time.Unix(until, 0).UTC(), false
 	}
 	d := spans[at].D
-	t := draw(all, window{end.Add(-d), end}, byProcess)
+	t := draw(all, window{end.Add(-d), end}, byProcess, &s.palette)
 	for i, c := range spans {
 		t.Choices = append(t.Choices, choice{c.Word, with(r, "span", c.Word), i == at})
 	}

@@ -19,6 +19,7 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
@@ -58,9 +59,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	past := w.past(access)
 	access.Observer = past
 	inspector, err := distlock.NewInspector(t.Context(), access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	cfg := ui.Config{Inspector: inspector, Past: past, Hosts: "memory", Database: "test",
 		Loopback: true}
 	if change != nil {
@@ -79,11 +78,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 // past is the history of the world's locks.
 func (w *world) past(cfg distlock.Config) *history.Log {
 	w.t.Helper()
-	past, err := history.New(w.t.Context(), cfg, history.Options{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return past
+	return assert.Value(history.New(w.t.Context(), cfg, history.Options{}))(w.t)
 }
 
 // process starts a process, which ends with the test.
@@ -95,10 +90,7 @@ func (w *world) process() *distlock.Manager {
 	if !w.unwritten {
 		cfg.Observer = past
 	}
-	m, err := distlock.New(w.t.Context(), cfg)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	m := assert.Value(distlock.New(w.t.Context(), cfg))(w.t)
 	w.t.Cleanup(func() { _ = errors.Join(m.Close(context.Background()), past.Close(context.Background())) })
 	return m
 }
@@ -106,10 +98,7 @@ func (w *world) process() *distlock.Manager {
 // hold acquires a lock.
 func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) *distlock.TryGuard {
 	w.t.Helper()
-	g, err := m.Lock(name).TryLock(w.t.Context(), opts...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	g := assert.Value(m.Lock(name).TryLock(w.t.Context(), opts...))(w.t)
 	w.kept = append(w.kept, g)
 	return g
 }
@@ -118,11 +107,9 @@ func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) 
 func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 	w.t.Helper()
 	state := map[bool]int32{false: 0, true: 2}[held]
-	if err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: state},
+	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: state},
 		{Key: "ts", Value: session}, {Key: "process", Value: "ConfigServer"}, {Key: "who", Value: "ConfigServer:x"},
-		{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "why", Value: "split"}}); err != nil {
-		w.t.Fatal(err)
-	}
+		{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "why", Value: "split"}}))
 }
 
 // wait lets a caller stand in line, and hold the lock once it has it, until the test ends.
@@ -154,9 +141,7 @@ func (w *world) circle(one, other string) {
 			{Key: "ts", Value: holder.held}, {Key: "process", Value: process}, {Key: "fence", Value: int64(1)},
 			{Key: "waiters", Value: bson.A{bson.D{{Key: "ts", Value: waiter.waits}, {Key: "process", Value: waits},
 				{Key: "holds", Value: bson.A{waiter.held}}}}}})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		assert.Must(w.t, err)
 	}
 	put(one, first, second, "host:1:1:a", "host:2:1:b")
 	put(other, second, first, "host:2:1:b", "host:1:1:a")

@@ -6,6 +6,7 @@ package words
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ import (
 // DefaultTakeover is the takeover time of a holder that has recorded none.
 const DefaultTakeover = 15 * time.Minute
 
+// DefaultPing is the ping interval of a process that has recorded none.
+const DefaultPing = 30 * time.Second
+
 // Shown makes a foreign text fit to be shown, cut to limit runes; a dash when there is none.
 func Shown(s string, limit int) string {
 	if s == "" {
@@ -27,9 +31,14 @@ func Shown(s string, limit int) string {
 	return catalog.Printable(s, limit)
 }
 
+// ShortName is how much of a name is shown where there is little room, in runes.
+const ShortName = 200
+
 // Named shows the name of a lock in a sentence: in quotes, with escapes for what cannot be seen.
-func Named(name string) string {
-	const limit = 200
+func Named(name string) string { return NamedTo(name, ShortName) }
+
+// NamedTo is Named with a limit of so many runes.
+func NamedTo(name string, limit int) string {
 	if runes := []rune(name); len(runes) > limit {
 		name = string(runes[:limit]) + "..."
 	}
@@ -46,8 +55,11 @@ func Named(name string) string {
 
 // Label shows the name of a lock in a table: as it is, or in quotes where a person would not see
 // what it is.
-func Label(name string) string {
-	quoted := Named(name)
+func Label(name string) string { return LabelTo(name, ShortName) }
+
+// LabelTo is Label with a limit of so many runes.
+func LabelTo(name string, limit int) string {
+	quoted := NamedTo(name, limit)
 	switch {
 	case quoted != `"`+name+`"`, name == "", name == "-", strings.TrimSpace(name) != name,
 		strings.Contains(name, "  "), Combining([]rune(name)[0]):
@@ -106,41 +118,102 @@ func Instant(t time.Time) string {
 // Caller is what the field who says beside the process: the caller inside it.
 func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
-// Marks says what is peculiar about a holder or waiter; nothing for the last holder of a lock that
-// is free.
+// Marks says what is peculiar about a holder or waiter, trouble first, since the end may be cut;
+// nothing for the last holder of a lock that is free.
 func Marks(i distlock.LockInfo) []string {
 	m := []string{}
-	switch _, elected := election.CandidateOf(i); {
-	case elected && i.Held:
-		m = append(m, "leader")
-	case elected:
-		m = append(m, "candidate")
+	mark := func(is bool, word string) {
+		if is {
+			m = append(m, word)
+		}
 	}
-	switch {
-	case !i.Held && i.Place == 0:
-		return m
-	case i.BadPing != nil:
-		return append(m, "bad ping")
-	case !i.HasPing:
-		return append(m, "no ping")
-	}
-	if i.Foreign {
-		m = append(m, "foreign")
-	}
-	if i.Condemned {
-		m = append(m, "condemned")
-	}
-	if i.PingAge > cmp.Or(i.Takeover, DefaultTakeover) {
-		m = append(m, "silent")
-	}
-	switch {
-	case i.Lease == 0:
-	case i.LeaseAge > i.Lease:
-		m = append(m, "lease ran out")
-	default:
-		m = append(m, fmt.Sprintf("lease of %v", i.Lease))
-	}
+	_, elected := election.CandidateOf(i)
+	stands, ranOut := i.Held || i.Place > 0, i.Lease > 0 && i.LeaseAge > i.Lease
+	mark(stands && i.BadPing != nil, "bad ping")
+	mark(stands && i.BadPing == nil && !i.HasPing, "no ping")
+	mark(stands && i.Condemned, "condemned")
+	mark(stands && Silent(i), "silent")
+	mark(stands && ranOut, "lease ran out")
+	mark(elected && i.Held, "leader")
+	mark(elected && !i.Held, "candidate")
+	mark(stands && i.HasPing && i.Foreign, "foreign")
+	mark(stands && i.Lease > 0 && !ranOut, fmt.Sprintf("lease of %v", i.Lease))
 	return m
+}
+
+// Silent reports whether a process has not pinged for its takeover time. A contender that declared it
+// dead, or has not, changes nothing about that.
+func Silent(i distlock.LockInfo) bool {
+	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
+}
+
+// NextIsGone is said before a break of a lock whose next in line is gone: who is next then.
+func NextIsGone(line []distlock.LockInfo) string {
+	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
+	left := "nobody is left in line."
+	switch {
+	case len(line) == 0 || at == 0:
+		return ""
+	case at > 0:
+		left = "the first that is left is " + Shown(Short(line[at].Process), ShortName) + "."
+	}
+	return "The next in line looks dead: a break leaves it out, and " + left
+}
+
+// Suspect reports whether a holder wants somebody to look: it is silent, was declared dead, has no
+// ping that can be understood, or its lease has run out.
+func Suspect(i distlock.LockInfo) bool {
+	return i.Condemned || Silent(i) || !i.HasPing || i.Lease > 0 && i.LeaseAge > i.Lease
+}
+
+// LongLine is from how many waiters on a line is long.
+const LongLine = 10
+
+// StandsBy reports whether a waiter is there for the case that the holder dies, and waits for no
+// turn: a candidate, a follower of a loop or schedule, a rescuer of a queue.
+func StandsBy(i distlock.LockInfo) bool {
+	switch Role(i) {
+	case "election", "loop", "slots":
+		return true
+	}
+	return strings.HasPrefix(i.Name, "claim:")
+}
+
+// Role is the label of who holds or waits: the part of the field who behind the process id.
+func Role(i distlock.LockInfo) string {
+	caller := Caller(i)
+	if at := strings.LastIndexByte(caller, ':'); at >= 0 {
+		return caller[:at]
+	}
+	return caller
+}
+
+// Trouble ranks a lock by how much it wants somebody to look: 2 with a holder that is [Suspect], 1
+// with a line of [LongLine] who wait for their turn, 0 else.
+func Trouble(holders, line []distlock.LockInfo) int {
+	if slices.ContainsFunc(holders, func(i distlock.LockInfo) bool { return i.Held && Suspect(i) }) {
+		return 2
+	}
+	n := 0
+	for _, w := range line {
+		if !StandsBy(w) {
+			n++
+		}
+	}
+	if n >= LongLine {
+		return 1
+	}
+	return 0
+}
+
+// Middle cuts a text to so many runes by leaving out its middle: names of pods differ at their ends.
+func Middle(s string, limit int) string {
+	runes := []rune(s)
+	if len(runes) <= limit {
+		return s
+	}
+	head := (limit - 1) * 2 / 5
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(limit-1-head):])
 }
 
 // Mode words a mode with its limit; a dash when there is none.

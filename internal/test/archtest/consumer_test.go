@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"mongodlm/internal/test/assert"
 )
 
 // How many modules a program that imports the lock links and may have in its graph, itself and this
@@ -48,14 +50,9 @@ func main() {
 // consumer is the folder of a program outside of the workspace that requires only the core.
 func consumer(t *testing.T, module string) string {
 	t.Helper()
-	checkout, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	checkout := assert.Value(filepath.Abs(root))(t)
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // no question to a sum database
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"main.go": consumerMain,
@@ -63,9 +60,7 @@ func consumer(t *testing.T, module string) string {
 		"go.mod": fmt.Sprintf("module consumer\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %[1]s => %s\n",
 			module, filepath.ToSlash(checkout)),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
 }
@@ -95,9 +90,7 @@ func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 		t.Fatalf("the program says %q, %v", said, err)
 	}
 	linked, err := goIn(t, dir, "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	few(t, "links", linked, mostLinked)
 	graph, err := goIn(t, dir, "list", "-m", "all")
 	if err != nil { // it needs the go.mod files of modules that nothing links

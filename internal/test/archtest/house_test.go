@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"mongodlm/internal/test/assert"
 )
 
 const root = "../../.."
@@ -46,11 +48,7 @@ type listing struct {
 
 func packages(t *testing.T) map[string]listing {
 	t.Helper()
-	all, err := listed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return assert.Value(listed())(t)
 }
 
 // importsOf returns what a package of ours imports.
@@ -99,18 +97,20 @@ func TestImports_PointOneWay(t *testing.T) {
 		"internal/contend":     {"catalog", "catalog/transition", "takeover", "internal/clock"},                   // no queue, no guards
 		"internal/waitqueue":   {"catalog", "catalog/transition", "pinger", "internal/clock", "internal/contend"}, // no managers
 		"internal/leading":     {},
+		"internal/metrics":     {"internal/clock"},
 		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
-			"internal/contend", "internal/leading", "internal/waitqueue"},
-		"distlock/history":    {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
-		"election":            {"catalog", "distlock", "internal/clock", "internal/leading"},
-		"internal/rows":       {"catalog"}, // no locks, no clocks
-		"claim":               {"distlock", "internal/clock", "internal/leading", "internal/rows"},
-		"singleton":           {"catalog", "distlock", "internal/clock", "internal/leading"},
-		"adapters/gocron":     {"distlock", "singleton"},
-		"adapters/prometheus": {"catalog", "distlock"},
-		"adapters/otel":       {"distlock"},
-		"cmd/internal/words":  {"catalog", "distlock", "election"},
-		"cmd/internal/ui": {"catalog", "claim", "cmd/internal/words", "distlock",
+			"internal/contend", "internal/leading", "internal/metrics", "internal/waitqueue"},
+		"distlock/history":     {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
+		"election":             {"catalog", "distlock", "internal/clock", "internal/leading", "internal/metrics"},
+		"internal/rows":        {"catalog", "internal/clock"}, // no locks
+		"claim":                {"distlock", "internal/clock", "internal/leading", "internal/metrics", "internal/rows"},
+		"singleton":            {"catalog", "distlock", "internal/clock", "internal/leading", "internal/metrics"},
+		"adapters/gocron":      {"distlock", "internal/leading", "singleton"},
+		"adapters/prometheus":  {"catalog", "distlock", "internal/metrics"},
+		"adapters/otel":        {"distlock", "internal/metrics"},
+		"cmd/internal/words":   {"catalog", "distlock", "election"},
+		"cmd/internal/outlook": {"cmd/internal/words", "distlock", "takeover"},
+		"cmd/internal/ui": {"catalog", "claim", "cmd/internal/outlook", "cmd/internal/words", "distlock",
 			"distlock/history", "internal/clock", "singleton"},
 		demo + "cluster": {"catalog"},
 		demo + "referee": {demo + "cluster"},
@@ -157,9 +157,7 @@ func TestDistlock_RoomsAreApart(t *testing.T) {
 		"kept.go":    {"holding", "ownedSessions", "attempts", "emitter"},
 	} {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "distlock", file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		ast.Inspect(f, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok && slices.Contains(unknown, id.Name) {
 				t.Errorf("distlock/%s knows of %s, which it must not", file, id.Name)
@@ -218,9 +216,7 @@ func sources(t *testing.T, visit func(path string, text []byte)) {
 		visit(filepath.ToSlash(name), text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 }
 
 // The time of day is read in one place only; tests in virtual time may read it too.
@@ -238,6 +234,19 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What waits has its chance from the clock: else a walk cannot be replayed from its seed.
+func TestClock_BringsTheChance(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range []string{"pinger", "internal/contend", "internal/waitqueue", "internal/rows", "election",
+		"singleton", "claim"} {
+		for _, path := range importsOf(t, pkg) {
+			if strings.HasPrefix(path, "math/rand") {
+				t.Errorf("%s imports %s", pkg, path)
+			}
+		}
+	}
 }
 
 // Every package says what it is; no file is longer than fits one room.
@@ -284,13 +293,12 @@ func TestPackages_LookForLeaks(t *testing.T) {
 func TestReadme_ExampleIsTheTest(t *testing.T) {
 	t.Parallel()
 	const longest, firstCode = 250, 30
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	example, err := os.ReadFile(filepath.Join(root, "configserver", "example_test.go"))
-	if err != nil {
-		t.Fatal(err)
+	readme := assert.Value(os.ReadFile(filepath.Join(root, "README.md")))(t)
+	files := assert.Value(filepath.Glob(filepath.Join(root, "configserver", "example*_test.go")))(t)
+	var example []byte
+	for _, file := range files {
+		text := assert.Value(os.ReadFile(file))(t)
+		example = append(example, text...)
 	}
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```").FindAllStringSubmatch(string(readme), -1)
 	if len(blocks) == 0 {

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // free is the least a free lock document has, held the least a held one has.
@@ -90,9 +91,7 @@ var acquireCases = []testCase{
 			if l := b.acquire(r); l.Fence != want {
 				b.Fatalf("fence: want %d, got %d", want, l.Fence)
 			}
-			if err := b.release(r.Session); err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, b.release(r.Session))
 		}
 	}},
 	{"NumericZero_IsFree", func(b *bench) { // F2
@@ -112,14 +111,10 @@ var acquireCases = []testCase{
 		} {
 			name := string(rune('a'+i)) + label(state)
 			doc := bson.D{field("_id", name), field("state", state)}
-			if f, ok := state.(float64); ok && f-f != 0 {
-				if err := b.Insert(b.ctx, "locks", doc); err != nil {
-					b.Logf("left out, this store keeps no such number: %v", err)
-					continue
-				}
-			} else {
-				b.insert("locks", doc)
+			if b.storesNo(doc) {
+				continue
 			}
+			b.insert("locks", doc)
 			b.wantUntouched("locks", name, func() {
 				_, err := On(b.Catalog).Enter(b.ctx, request(name, alice), catalog.TryPlain)
 				b.wantErr(err, catalog.ErrNotFree)
@@ -174,9 +169,7 @@ var acquireCases = []testCase{
 	{"DeletedWhileHeld_FenceStartsAnewUntilSeeded", func(b *bench) { // F12
 		r := request("balancer", alice)
 		b.acquire(r)
-		if err := b.Delete(b.ctx, "locks", "balancer"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.Delete(b.ctx, "locks", "balancer"))
 		b.wantErr(b.release(r.Session), catalog.ErrNoMatch)
 		next := request("balancer", bob)
 		if l := b.acquire(next); l.Fence != 1 {
@@ -264,7 +257,7 @@ func everyOperation(c Kept, r catalog.Request) map[string]func(context.Context) 
 			return err
 		},
 		"HeldOrFree": func(ctx context.Context) error {
-			_, _, err := c.HeldOrFree(ctx, r.Process, []string{r.Name})
+			_, err := c.HeldOrFree(ctx, r.Process, []string{r.Name}, nil)
 			return err
 		},
 		"Waiting": func(ctx context.Context) error {

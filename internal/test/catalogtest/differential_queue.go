@@ -212,16 +212,19 @@ func (m *machine) names() []string {
 }
 
 func (m *machine) heldOrFree(t *rapid.T) {
-	process := m.process(t)
+	process, lines := m.process(t), m.names()[:rapid.IntRange(0, 2).Draw(t, "lines")]
 	m.both(t, "held or free", func(s Store) string {
-		grants, free, err := s.Catalog.HeldOrFree(m.ctx, process, m.names())
-		var lines []string
-		for _, a := range grants {
-			lines = append(lines, fmt.Sprintf("%+v", a))
+		locks, err := s.Catalog.HeldOrFree(m.ctx, process, m.names(), lines)
+		var told []string
+		for _, l := range locks {
+			line := fmt.Sprintf("%s held %v: %+v;", l.Name, l.Held, l.GrantsOf(process))
+			for _, p := range l.Waiters {
+				line += " " + m.masked(p.TS)
+			}
+			told = append(told, line)
 		}
-		slices.Sort(lines)
-		slices.Sort(free)
-		return fmt.Sprint(lines, free, verdict(err))
+		slices.Sort(told)
+		return fmt.Sprint(told, verdict(err))
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // The documents of this file are as the generations of mongos and MongoDB's own lock manager wrote
@@ -79,9 +80,8 @@ func foreignHeld(b *bench, g historical) { // F19
 	if look.Lock == nil || !look.Lock.Held || look.Lock.TS != historicalTS {
 		b.Fatalf("lock: %+v, %v", look.Lock, look.LockErr)
 	}
-	if look.Lock.Takeover != 0 {
-		b.Errorf("it has recorded no takeover time, and is given %v", look.Lock.Takeover)
-	}
+	assert.Equal(b, look.Lock.Takeover, 0,
+		"it has recorded no takeover time, and is given %v, want %v")
 	if look.Ping == nil || look.Ping.HasSeq || look.Ping.At.UnixMilli() != 1_296_157_002_000 {
 		b.Fatalf("ping: %+v, %v", look.Ping, look.PingErr)
 	}
@@ -112,9 +112,7 @@ func foreignReleased(b *bench, g historical) {
 	b.insert("locks", with(g.held, field("state", int32(0))))
 	mine := request("balancer", alice)
 	l := b.acquire(mine)
-	if err := b.release(mine.Session); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, b.release(mine.Session))
 	if next := b.acquire(request("balancer", bob)); next.Fence != l.Fence+1 {
 		b.Errorf("fence: want %d, got %d", l.Fence+1, next.Fence)
 	}
@@ -130,9 +128,7 @@ func foreign2011(b *bench) { // F19
 	}
 	_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
 	b.wantErr(err, catalog.ErrNotFree)
-	if _, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"); err != nil {
-		b.Fatal(err)
-	}
+	assert.Value(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"))(b)
 	if l := b.acquire(request("balancer", alice)); l.Fence != 2 {
 		b.Errorf("fence: want 2, got %d", l.Fence)
 	}

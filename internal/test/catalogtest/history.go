@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // noon is when the first event of a case happened.
@@ -24,9 +25,7 @@ func happened(name string, n int) catalog.HistoryEntry {
 
 func (b *bench) append(entries ...catalog.HistoryEntry) {
 	b.Helper()
-	if err := b.Catalog.AppendHistory(b.ctx, entries); err != nil {
-		b.Fatalf("append: %v", err)
-	}
+	assert.Must(b, b.Catalog.AppendHistory(b.ctx, entries), "append")
 }
 
 // history reads what is there, and the ids of what cannot be understood.

@@ -1,7 +1,6 @@
 package catalogtest
 
 import (
-	"errors"
 	"reflect"
 
 	"time"
@@ -9,15 +8,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 var holderCases = []testCase{
 	{"Release_ChangesStateAndRevOnly", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
-		if err := b.release(g.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(g.Session))
 		b.wantDocument(b.document("locks", "balancer"),
 			with(acquired(g, 1, 2), field("state", int32(0))))
 	}},
@@ -34,18 +32,14 @@ var holderCases = []testCase{
 		}
 		b.insert("locks", doc)
 		err := b.release(catalog.Session{Name: "balancer", TS: ts})
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, err)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(doc, field("state", int32(0)), field("rev", int64(1))))
 	}},
 	{"ReleaseTwice_SecondMatchesNothing", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
-		if err := b.release(g.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(g.Session))
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 		})
@@ -65,9 +59,7 @@ var holderCases = []testCase{
 	{"ReleaseAfterOvertake_LeavesNewHolderAlone", func(b *bench) { // B1
 		g := request("balancer", alice)
 		l := b.acquire(g)
-		if _, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), l.Holder()); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Overtake(b.ctx, request("balancer", bob), l.Holder()))(b)
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 		})
@@ -75,9 +67,7 @@ var holderCases = []testCase{
 	{"LateUndoAfterNextAcquire_MatchesNothing", func(b *bench) { // I5
 		first := request("balancer", alice)
 		b.acquire(first)
-		if err := b.release(first.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(first.Session))
 		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(b.release(first.Session), catalog.ErrNoMatch)
@@ -105,17 +95,13 @@ var holderCases = []testCase{
 		other := request("balancer", alice)
 		b.acquire(other)
 		b.wantUntouched("locks", "balancer", confirm)
-		if err := b.release(other.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(other.Session))
 		b.wantUntouched("locks", "balancer", confirm)
 	}},
 	{"Confirm_AfterOwnRelease_MatchesNothing", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
-		if err := b.release(g.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(g.Session))
 		b.wantUntouched("locks", "balancer", func() {
 			_, err := On(b.Catalog).Confirm(b.ctx, g)
 			b.wantErr(err, catalog.ErrNoMatch)
@@ -175,9 +161,7 @@ var holderCases = []testCase{
 		b.acquire(request("c", bob))
 		gone := request("d", alice)
 		b.acquire(gone)
-		if err := b.release(gone.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(gone.Session))
 		want := []catalog.HeldSession{{Session: h.Session, Fence: 1}, {Session: g.Session, Fence: 1}}
 		b.wantHeld(alice, want)
 		b.wantHeld("nobody", nil)
@@ -185,14 +169,10 @@ var holderCases = []testCase{
 	{"Held_FollowsOvertakeAndBreak", func(b *bench) {
 		l := b.acquire(request("a", alice))
 		next := request("a", bob)
-		if _, err := On(b.Catalog).Overtake(b.ctx, next, l.Holder()); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Overtake(b.ctx, next, l.Holder()))(b)
 		b.wantHeld(alice, nil)
 		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session, Fence: 2}})
-		if _, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"))(b)
 		b.wantHeld(bob, nil)
 	}},
 	{"Held_LeavesOutWhatCannotBeUnderstood", func(b *bench) {
@@ -230,19 +210,14 @@ var holderCases = []testCase{
 		if err == nil || err.Error() != want {
 			b.Errorf("text\nwant %s\ngot  %v", want, err)
 		}
-		if !errors.Is(err, catalog.ErrNoMatch) {
-			b.Errorf("want ErrNoMatch, got %v", err)
-		}
+		assert.Is(b, err, catalog.ErrNoMatch)
 	}},
 }
 
 // wantHeld checks Held and HeldSummary of a process.
 func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 	b.Helper()
-	got, err := b.Catalog.Held(b.ctx, process)
-	if err != nil {
-		b.Fatal(err)
-	}
+	got := assert.Value(b.Catalog.Held(b.ctx, process))(b)
 	if len(got) != len(want) {
 		b.Fatalf("held by %s\nwant %+v\ngot  %+v", process, want, got)
 	}
@@ -260,10 +235,7 @@ func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 // ago is an instant of the server's clock.
 func (b *bench) ago(d time.Duration) time.Time {
 	b.Helper()
-	s, err := b.Catalog.Hello(b.ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := assert.Value(b.Catalog.Hello(b.ctx))(b)
 	if s.Time.IsZero() {
 		return b.ping("clock").At.Add(-d)
 	}

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // renewal returns the n-th renewal of a grant's lease.
@@ -18,9 +19,7 @@ func renewal(r catalog.Request, n int64) catalog.Renewal {
 // renew renews, and wants it acknowledged.
 func (b *bench) renew(r catalog.Renewal) {
 	b.Helper()
-	if err := On(b.Catalog).Renew(b.ctx, r); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, On(b.Catalog).Renew(b.ctx, r))
 }
 
 // wantLease wants the lease of a holder as that renewal wrote it.
@@ -42,13 +41,8 @@ var leaseCases = []testCase{
 			b.wantLease(renewal(g, n+1))
 		}
 		var doc bson.D
-		if err := bson.Unmarshal(b.document("locks", "balancer"), &doc); err != nil {
-			b.Fatal(err)
-		}
-		raw, err := bson.Marshal(without(doc, "leases"))
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, bson.Unmarshal(b.document("locks", "balancer"), &doc))
+		raw := assert.Value(bson.Marshal(without(doc, "leases")))(b)
 		b.wantDocument(raw, acquired(g, 1, 4))
 	}},
 	{"Renew_TheSameTwice_IsAcknowledgedTwice", func(b *bench) {
@@ -74,9 +68,7 @@ var leaseCases = []testCase{
 		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(request("nobody's", alice), 1)), catalog.ErrNoMatch)
 		held, waits := request("balancer", alice), request("balancer", bob)
 		b.acquire(held)
-		if _, err := On(b.Catalog).Enter(b.ctx, waits, catalog.Queue); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Enter(b.ctx, waits, catalog.Queue))(b)
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(waits, 1)), catalog.ErrNoMatch)
 			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(request("balancer", alice), 1)), catalog.ErrNoMatch)
@@ -86,9 +78,7 @@ var leaseCases = []testCase{
 		first, second := request("balancer", alice), request("balancer", bob)
 		b.acquire(first)
 		b.renew(renewal(first, 1))
-		if err := b.release(first.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(first.Session))
 		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
 			b.Errorf("a free lock has %+v", l.Leases)
 		}
@@ -102,9 +92,7 @@ var leaseCases = []testCase{
 		one, two, three := request("balancer", alice), request("balancer", bob), request("balancer", bob)
 		for _, g := range []*catalog.Request{&one, &two, &three} {
 			g.Mode = catalog.Shared
-			if _, err := On(b.Catalog).Enter(b.ctx, *g, catalog.Queue); err != nil {
-				b.Fatal(err)
-			}
+			assert.Value(On(b.Catalog).Enter(b.ctx, *g, catalog.Queue))(b)
 		}
 		b.renew(renewal(one, 5))
 		b.renew(renewal(two, 1))
@@ -120,9 +108,7 @@ var leaseCases = []testCase{
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 		dead.Renewal = 6
-		if _, err := On(b.Catalog).Evict(b.ctx, dead, "stood still"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Evict(b.ctx, dead, "stood still"))(b)
 		b.wantLease(renewal(two, 1))
 		b.renew(renewal(three, 1))
 		if l := b.look("balancer").Lock; len(l.Leases) != 2 || len(l.Sharers) != 2 {
@@ -143,19 +129,13 @@ var leaseCases = []testCase{
 			b.wantErr(evicted(), catalog.ErrNoMatch)
 		})
 		from.Renewal = 2
-		if err := taken(); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, taken())
 		b.renew(renewal(next, 1))
-		if _, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.Queue); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.Queue))(b)
 		from = catalog.Holder{Session: next.Session, Process: bob, Renewal: 2}
 		b.wantErr(evicted(), catalog.ErrNoMatch)
 		from.Renewal = 1
-		if err := evicted(); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, evicted())
 	}},
 	{"Lease_OfAForeignHolder_IsNobodys", func(b *bench) {
 		g := request("balancer", alice)

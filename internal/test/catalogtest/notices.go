@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // noticesWithin bounds the wait for one notice. A server needs far less.
@@ -17,17 +18,13 @@ const noticesWithin = 20 * time.Second
 func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, err)
 	n, err = b.Catalog.GrantStream(b.ctx, process)
 	if !s.ChangeStreams {
 		b.wantErr(err, catalog.ErrNoGrantStream)
 		return nil, false
 	}
-	if err != nil {
-		b.Fatalf("notices: %v", err)
-	}
+	assert.Must(b, err, "notices")
 	b.Cleanup(func() { n.Close(context.WithoutCancel(b.ctx)) })
 	return n, true
 }
@@ -66,17 +63,13 @@ var noticesCases = []testCase{
 				b.leave(g[0].Session, grant(g[1], fence))
 				b.wantNotices(n, process(1), grant(g[1], fence))
 			case 2:
-				if _, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent"); err != nil {
-					b.Fatal(err)
-				}
+				assert.Value(On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent"))(b)
 				want := grant(g[2], fence)
 				want.Evidence = "silent"
 				b.wantNotices(n, process(2), want)
 			case 3:
 				b.rewrite("balancer", field("state", int32(0)))
-				if _, err := On(b.Catalog).GrantNext(b.ctx, "balancer"); err != nil {
-					b.Fatal(err)
-				}
+				assert.Value(On(b.Catalog).GrantNext(b.ctx, "balancer"))(b)
 				b.wantNotices(n, process(3), grant(g[3], fence))
 			}
 		}
@@ -87,9 +80,7 @@ var noticesCases = []testCase{
 		if !ok {
 			return
 		}
-		if err := b.release(g[0].Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(g[0].Session))
 		b.wantNotices(n, process(1), grant(g[1], planted+2))
 	}},
 	{"OthersAreNotTold", func(b *bench) {
@@ -178,9 +169,7 @@ var noticesCases = []testCase{
 		}
 		ctx, cancel := context.WithTimeout(b.ctx, 50*time.Millisecond)
 		defer cancel()
-		if _, err := n.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			b.Errorf("want context.DeadlineExceeded, got %v", err)
-		}
+		assert.Is(b, assert.Err(n.Next(ctx)), context.DeadlineExceeded)
 	}},
 	{"AfterClose_NothingHangs", func(b *bench) {
 		g := b.inLine("balancer", 2)

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // oddCases try to break: there is ONE reading of a lock document, for all ways. What one of them
@@ -232,19 +233,14 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	for _, way := range b.ways(l) {
 		b.oddLife(name, doc, way)
 	}
-	if err := b.Delete(b.ctx, "locks", name); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
 // storesNo reports whether a store cannot keep a document: FerretDB v1 knows no Decimal128, no NaN
 // and no array in an array, and hangs up when it meets one.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
-	s, err := b.Catalog.Hello(b.ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := assert.Value(b.Catalog.Hello(b.ctx))(b)
 	return s.Kind == catalog.FerretDB && slices.ContainsFunc(doc, func(e bson.E) bool {
 		return unusual(e.Value, false)
 	})
@@ -321,10 +317,7 @@ func (b *bench) refusedByAll(name, bad string) {
 // unseen checks that neither the reaper nor the listing of waiters counts a malformed document.
 func (b *bench) unseen(name string) {
 	b.Helper()
-	held, err := b.Catalog.Held(b.ctx, alice)
-	if err != nil {
-		b.Fatal(err)
-	}
+	held := assert.Value(b.Catalog.Held(b.ctx, alice))(b)
 	for _, s := range held {
 		if s.Name == name {
 			b.Errorf("%s: held tells of it: %+v", name, s)
@@ -378,9 +371,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 			b.Errorf("%s: its holder released, and its state is %d, want %d", name, left, want)
 		}
 	}
-	if err := b.Delete(b.ctx, "locks", name); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
 // A way is one in which a session takes a lock and gives it back.
@@ -450,7 +441,5 @@ func (b *bench) oddLife(name string, doc bson.D, w way) {
 			b.Errorf("%s: %s, then release: %v", name, w.name, err)
 		}
 	}
-	if err := b.Delete(b.ctx, "locks", r.Name); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
 }

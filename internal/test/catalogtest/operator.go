@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 var operatorCases = []testCase{
@@ -24,9 +25,7 @@ var operatorCases = []testCase{
 		b.acquire(request("z", bob))
 		var names []string
 		for row, err := range b.Catalog.List(b.ctx, false) {
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, err)
 			names = append(names, row.Lock.Name)
 			if want := row.Lock.Process == alice; want != (row.Ping != nil) ||
 				want && *row.Ping != p {
@@ -135,9 +134,7 @@ var operatorCases = []testCase{
 	{"Break_OfFreeOrMissing_TouchesNothing", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
-		if err := b.release(g.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(g.Session))
 		b.wantUntouched("locks", "balancer", func() {
 			_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
 			b.wantErr(err, catalog.ErrNoMatch)

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 var overtakeCases = []testCase{
@@ -23,9 +24,7 @@ var overtakeCases = []testCase{
 		doc[1].Value = int32(2)
 		b.insert("locks", doc)
 		g := request("balancer", bob)
-		if _, err := On(b.Catalog).Overtake(b.ctx, g, b.look("balancer").Lock.Holder()); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Overtake(b.ctx, g, b.look("balancer").Lock.Holder()))(b)
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 1), field("x", 1.5)))
 	}},
 	{"NotAsWatched_TouchesNothing", func(b *bench) {
@@ -45,9 +44,7 @@ var overtakeCases = []testCase{
 	{"ReleasedMeanwhile_TouchesNothing", func(b *bench) {
 		g := request("balancer", alice)
 		watched := b.acquire(g)
-		if err := b.release(g.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(g.Session))
 		b.wantUntouched("locks", "balancer", func() {
 			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder())
 			b.wantErr(err, catalog.ErrNoMatch)
@@ -55,9 +52,7 @@ var overtakeCases = []testCase{
 	}},
 	{"DeletedMeanwhile_CreatesNothing", func(b *bench) {
 		watched := b.acquire(request("balancer", alice))
-		if err := b.Delete(b.ctx, "locks", "balancer"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.Delete(b.ctx, "locks", "balancer"))
 		_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder())
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "balancer"); raw != nil {
@@ -66,9 +61,7 @@ var overtakeCases = []testCase{
 	}},
 	{"AgainByTheFormerHolder_TouchesNothing", func(b *bench) {
 		watched := b.acquire(request("balancer", alice))
-		if _, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder()); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder()))(b)
 		b.wantUntouched("locks", "balancer", func() {
 			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", alice), watched.Holder())
 			b.wantErr(err, catalog.ErrNoMatch)
@@ -201,9 +194,7 @@ var lookCases = []testCase{
 	{"FreeLock_IsFree", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
-		if err := b.release(g.Session); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, b.release(g.Session))
 		if look := b.look("balancer"); look.Lock == nil || look.Lock.Held || look.Lock.TS != g.TS {
 			b.Errorf("want a free lock, got %+v", look)
 		}
@@ -254,9 +245,7 @@ var lookCases = []testCase{
 		p := b.ping(alice)
 		b.acquire(request("balancer", alice))
 		how := catalog.Condemnation{By: bob, Evidence: "silent for 15m"}
-		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, how); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, how))
 		c := b.look("balancer").Ping.Condemned
 		if c == nil || c.By != bob || c.Evidence != how.Evidence || !b.near(c.At) {
 			b.Errorf("condemned: %+v", c)

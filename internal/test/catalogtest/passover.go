@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // wantLine demands that these wait, in this order.
 func (b *bench) wantLine(l catalog.Lock, want ...catalog.Request) {
 	b.Helper()
-	if len(l.Waiters) != len(want) {
-		b.Fatalf("%d wait, want %d", len(l.Waiters), len(want))
-	}
+	assert.MustEqual(b, len(l.Waiters), len(want), "%d wait, want %d")
 	for i, g := range want {
 		if l.Waiters[i].TS != g.TS {
 			b.Errorf("place %d is %s's, want %s's", i, l.Waiters[i].Process, g.Process)
@@ -45,9 +44,7 @@ var passoverCases = []testCase{
 		back.Session = request("balancer", back.Process).Session
 		back.Since = was.Waiters[0].Since.Add(-time.Second)
 		dead := catalog.Holder{Session: first.Session, Process: first.Process, Waits: true}
-		if _, err := On(b.Catalog).Evict(b.ctx, dead, "silent"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Evict(b.ctx, dead, "silent"))(b)
 		l := b.enter(back)
 		b.wantLine(l, back, g[2])
 		if !l.Waiters[0].Since.Equal(back.Since) {

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // pinged is the document that a ping leaves.
@@ -38,9 +39,7 @@ var pingCases = []testCase{
 				TS: tsOf(4), Process: alice, Since: time.UnixMilli(6).UTC(), Holds: []bson.ObjectID{tsOf(5)},
 			}},
 		}}
-		if err := On(b.Catalog).PutNote(b.ctx, alice, note); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).PutNote(b.ctx, alice, note))
 		ping := func() catalog.Ping {
 			p, bad := catalog.ParsePing(b.document("lockpings", alice))
 			if bad != nil {
@@ -70,18 +69,13 @@ var pingCases = []testCase{
 			b.Errorf("it has made a ping: %v", doc)
 		}
 		p := b.ping(alice)
-		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}))
 		b.wantUntouched("lockpings", alice, func() {
 			b.wantErr(On(b.Catalog).PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
 		})
 	}},
 	{"First_WritesTheWholeDocument", func(b *bench) {
-		p, err := b.Catalog.Ping(b.ctx, beat(alice, 1))
-		if err != nil {
-			b.Fatal(err)
-		}
+		p := assert.Value(b.Catalog.Ping(b.ctx, beat(alice, 1)))(b)
 		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice, 1)))
 		if !b.near(p.At) {
 			b.Errorf("ping is %v, not the server's clock", p.At)
@@ -123,9 +117,7 @@ var pingCases = []testCase{
 	{"AfterRemoval_IsInserted", func(b *bench) { // F12
 		b.ping(alice)
 		b.ping(alice)
-		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).RemovePing(b.ctx, alice))
 		p, err := b.Catalog.Ping(b.ctx, beat(alice, 3))
 		if err != nil || !p.Inserted || p.Seq != 3 {
 			b.Errorf("want 3, inserted; got %+v, %v", p, err)
@@ -171,9 +163,7 @@ var pingCases = []testCase{
 		b.ping(alice)
 		twin := beat(alice, 2)
 		twin.Local = twin.Local.Add(time.Millisecond)
-		if _, err := b.Catalog.Ping(b.ctx, twin); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(b.Catalog.Ping(b.ctx, twin))(b)
 		b.wantUntouched("lockpings", alice, func() {
 			old := beat(alice, 7)
 			old.Mine = []time.Time{old.Local, old.Local.Add(time.Hour)}
@@ -189,9 +179,7 @@ var pingCases = []testCase{
 			}
 			before := beat(process, 5)
 			before.Local = later.Mine[place].Add(999 * time.Microsecond) // of which milliseconds are kept
-			if _, err := b.Catalog.Ping(b.ctx, before); err != nil {
-				b.Fatal(err)
-			}
+			assert.Value(b.Catalog.Ping(b.ctx, before))(b)
 			if p, err := b.Catalog.Ping(b.ctx, later); err != nil || p.Inserted || p.Seq != 70 {
 				b.Errorf("over the %d. of mine: %+v, %v", place, p, err)
 			}
@@ -257,9 +245,7 @@ var pingCases = []testCase{
 	{"Remove_TakesTheDocument", func(b *bench) {
 		b.ping(alice)
 		b.ping(bob)
-		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).RemovePing(b.ctx, alice))
 		if raw := b.document("lockpings", alice); raw != nil {
 			b.Errorf("still there: %v", raw)
 		}
@@ -268,18 +254,12 @@ var pingCases = []testCase{
 		}
 	}},
 	{"Remove_OfNone_IsNoError", func(b *bench) {
-		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
-			b.Error(err)
-		}
+		assert.NoErr(b, On(b.Catalog).RemovePing(b.ctx, alice))
 	}},
 	{"Remove_OfCondemned_LeavesIt", func(b *bench) {
-		if err := On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: bob}); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: bob}))
 		b.wantUntouched("lockpings", alice, func() {
-			if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
-				b.Error(err)
-			}
+			assert.NoErr(b, On(b.Catalog).RemovePing(b.ctx, alice))
 		})
 	}},
 }
@@ -288,9 +268,7 @@ var condemnCases = []testCase{
 	{"AsWatched_MarksAndKeepsTheRest", func(b *bench) {
 		p := b.ping(alice)
 		how := catalog.Condemnation{By: bob, Evidence: "$silent.for 15m"}
-		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, how); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, how))
 		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)),
 			field("condemned", bson.D{
 				field("by", bob), field("at", serverDate{}), field("evidence", how.Evidence),
@@ -299,9 +277,7 @@ var condemnCases = []testCase{
 	{"Condemned_CannotPing", func(b *bench) {
 		p := b.ping(alice)
 		how := catalog.Condemnation{By: bob, Evidence: "silent"}
-		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, how); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, how))
 		b.wantUntouched("lockpings", alice, func() {
 			_, err := b.Catalog.Ping(b.ctx, b.next(alice))
 			b.wantErr(err, catalog.ErrCondemned)
@@ -322,9 +298,7 @@ var condemnCases = []testCase{
 	}},
 	{"Twice_SecondMatchesNothing", func(b *bench) {
 		p := b.ping(alice)
-		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}))
 		b.wantUntouched("lockpings", alice, func() {
 			err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: "third"})
 			b.wantErr(err, catalog.ErrNoMatch)
@@ -334,9 +308,7 @@ var condemnCases = []testCase{
 	}},
 	{"RemovedMeanwhile_CreatesNothing", func(b *bench) {
 		p := b.ping(alice)
-		if err := On(b.Catalog).RemovePing(b.ctx, alice); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).RemovePing(b.ctx, alice))
 		err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob})
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("lockpings", alice); raw != nil {
@@ -345,9 +317,7 @@ var condemnCases = []testCase{
 	}},
 	{"NoneThere_InsertsOneWithPing", func(b *bench) {
 		how := catalog.Condemnation{By: bob, Evidence: "no ping"}
-		if err := On(b.Catalog).Condemn(b.ctx, alice, nil, how); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, nil, how))
 		b.wantDocument(b.document("lockpings", alice), bson.D{
 			field("_id", alice), field("ping", serverDate{}), field("condemned", bson.D{
 				field("by", bob), field("at", serverDate{}), field("evidence", "no ping"),

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/test/assert"
 )
 
 var pruneLocksCases = []testCase{
@@ -51,8 +53,6 @@ var pruneLocksCases = []testCase{
 				break
 			}
 		}
-		if sum != 10 {
-			b.Errorf("%d pruned, want 10", sum)
-		}
+		assert.Equal(b, sum, 10, "%d pruned, want %d")
 	}},
 }

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // queueCases are about the line that stands in the lock document.
@@ -34,9 +35,7 @@ func (b *bench) party(name string, n int) []catalog.Request {
 func (b *bench) enter(r catalog.Request) catalog.Lock {
 	b.Helper()
 	l, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue)
-	if err != nil {
-		b.Fatalf("enter: %v", err)
-	}
+	assert.Must(b, err, "enter")
 	return l
 }
 
@@ -110,12 +109,8 @@ func waiters(grants ...catalog.Request) bson.E {
 func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.Helper()
 	var doc bson.D
-	if err := bson.Unmarshal(b.document("locks", name), &doc); err != nil {
-		b.Fatal(err)
-	}
-	if err := b.Delete(b.ctx, "locks", name); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, bson.Unmarshal(b.document("locks", name), &doc))
+	assert.Must(b, b.Delete(b.ctx, "locks", name))
 	b.insert("locks", with(doc, fields...))
 }
 

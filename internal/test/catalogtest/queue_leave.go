@@ -4,6 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // inLine lets n processes enter one after the other; the first of them holds the lock.
@@ -123,9 +124,7 @@ var leaveCases = []testCase{
 	{"Release_DoesAsLeave", func(b *bench) {
 		g := b.inLine("balancer", 4)
 		for _, one := range []catalog.Request{g[2], g[0]} {
-			if err := b.release(one.Session); err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, b.release(one.Session))
 		}
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[1], planted+2, 6), waiters(g[3])))
@@ -240,9 +239,7 @@ var buryCases = []testCase{
 	{"PutFirst_OneOfTheLine_IsNext", func(b *bench) {
 		g := b.inLine("balancer", 4)
 		for range 2 { // again changes nothing more
-			if err := On(b.Catalog).PutFirst(b.ctx, g[0].Session, g[2].TS); err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, On(b.Catalog).PutFirst(b.ctx, g[0].Session, g[2].TS))
 			if l := b.look("balancer").Lock; len(l.Waiters) != 3 || l.Waiters[0].TS != g[2].TS ||
 				l.Waiters[1].TS != g[1].TS || l.Waiters[2].TS != g[3].TS || l.TS != g[0].TS {
 				b.Errorf("the line is %+v", l.Waiters)
@@ -271,9 +268,7 @@ var buryCases = []testCase{
 	}},
 	{"RequestYield_IsOfTheHolderOnly", func(b *bench) {
 		g := b.inLine("balancer", 2)
-		if err := On(b.Catalog).RequestYield(b.ctx, "balancer", "$ts", "$why"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).RequestYield(b.ctx, "balancer", "$ts", "$why"))
 		l := b.look("balancer").Lock
 		if l.Yield.By != "$ts" || l.Yield.Why != "$why" || l.Yield.At.IsZero() ||
 			l.TS != g[0].TS || l.Fence != planted+1 || len(l.Waiters) != 1 {

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // wantPulses checks whose pings a reading brought: of pinging that there is one, of silent none.
@@ -37,18 +38,21 @@ func (b *bench) wantPulses(what string, got map[string]catalog.PingState, pingin
 func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 	b.Helper()
 	looks, err := b.Catalog.Snapshots(b.ctx, names)
-	if err != nil {
-		b.Fatalf("attend: %v", err)
-	}
+	assert.Must(b, err, "attend")
 	return looks
 }
 
 // heldOrFree asks what process holds, and sorts the answer.
 func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
-	grants, free, err := b.Catalog.HeldOrFree(b.ctx, process, names)
-	if err != nil {
-		b.Fatalf("held or free: %v", err)
+	var grants []catalog.Grant
+	var free []string
+	locks, err := b.Catalog.HeldOrFree(b.ctx, process, names, nil)
+	assert.Must(b, err, "held or free")
+	for _, l := range locks {
+		if grants = append(grants, l.GrantsOf(process)...); !l.Held {
+			free = append(free, l.Name)
+		}
 	}
 	slices.SortFunc(grants, func(a, b catalog.Grant) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
@@ -85,9 +89,7 @@ var queueReadCases = []testCase{
 		enter := func(name, process string, holds ...bson.ObjectID) {
 			r := request(name, process)
 			r.Holds = holds
-			if _, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue); err != nil {
-				b.Fatal(err)
-			}
+			assert.Value(On(b.Catalog).Enter(b.ctx, r, catalog.Queue))(b)
 		}
 		for _, name := range []string{"$one.x", "several", "plain", "another's", "something else"} {
 			enter(name, process(0))
@@ -99,9 +101,7 @@ var queueReadCases = []testCase{
 		enter("another's", process(2), tsOf(1))
 		enter("something else", process(1), tsOf(4))
 		rows, err := b.Catalog.WaitedUnder(b.ctx, []string{process(1), process(4)}, []bson.ObjectID{tsOf(1), tsOf(2)})
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, err)
 		for _, name := range []string{"plain", "something else"} { // it may read those too
 			delete(rows, name)
 		}
@@ -180,9 +180,7 @@ var queueReadCases = []testCase{
 		b.enter(last)
 		var listed catalog.Snapshot
 		for row, err := range b.Catalog.List(b.ctx, false) {
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, err)
 			listed = row
 		}
 		rows, _ := b.rows()
@@ -255,9 +253,7 @@ var queueReadCases = []testCase{
 		next[0].Process, next[1].Process = process(1), process(0)
 		b.enter(next[0])
 		b.enter(next[1])
-		if _, err := On(b.Catalog).Evict(b.ctx, dead(next[0]), "silent"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).Evict(b.ctx, dead(next[0]), "silent"))(b)
 		other[0].Process = ""
 		b.insert("locks", free("free"))
 		b.inLine("left", 2)
@@ -269,9 +265,7 @@ var queueReadCases = []testCase{
 		got := grant(next[1], planted+2)
 		got.Evidence = "silent"
 		b.wantGrants(grants, nil, grant(mine[0], planted+1), got)
-		if want := []string{"free", "left"}; !slices.Equal(want, unheld) {
-			b.Errorf("free\nwant %q\ngot  %q", want, unheld)
-		}
+		assert.Slices(b, []string{"free", "left"}, unheld, "free\nwant %q\ngot  %q")
 		grants, unheld = b.heldOrFree(process(1), "mine", "other", "next")
 		b.wantGrants(grants, nil)
 		if len(unheld) > 0 {
@@ -291,6 +285,17 @@ var queueReadCases = []testCase{
 		grants, unheld := b.heldOrFree(process(0))
 		if len(grants)+len(unheld) > 0 {
 			b.Errorf("asked for nothing, got %+v, %q", grants, unheld)
+		}
+	}},
+	{"HeldOrFree_Lines_TellWhoStandsWhere", func(b *bench) {
+		line := b.inLine("line", 3)
+		b.inLine("other", 2)
+		b.insert("locks", with(held("bad", alice), field("waiters", int32(5))))
+		locks, err := b.Catalog.HeldOrFree(b.ctx, process(2), []string{"line", "other", "bad", "missing"},
+			[]string{"line", "bad", "missing", "not asked for"})
+		if err != nil || len(locks) != 1 || locks[0].Name != "line" || !locks[0].Held || len(locks[0].Waiters) != 2 ||
+			locks[0].Waiters[0].TS != line[1].TS || locks[0].Waiters[1].TS != line[2].TS {
+			b.Errorf("got %+v, %v, want the line of the one", locks, err)
 		}
 	}},
 	{"Waiting_YieldsWhereSomebodyWaits", func(b *bench) {
@@ -318,12 +323,8 @@ var queueReadCases = []testCase{
 				b.Errorf("%s: ping %+v", row.Lock.Name, row.Ping)
 			}
 		}
-		if want := []string{"a", "b", "c"}; !slices.Equal(want, names) {
-			b.Errorf("names\nwant %q\ngot  %q", want, names)
-		}
-		if want := []string{"bad waiters.1.ts"}; !slices.Equal(want, malformed) {
-			b.Errorf("malformed\nwant %q\ngot  %q", want, malformed)
-		}
+		assert.Slices(b, []string{"a", "b", "c"}, names, "names\nwant %q\ngot  %q")
+		assert.Slices(b, []string{"bad waiters.1.ts"}, malformed, "malformed\nwant %q\ngot  %q")
 	}},
 	{"Waiting_StopsWhenAskedTo", func(b *bench) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -374,9 +375,7 @@ var queueReadCases = []testCase{
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(first[1]), waits(again)})
 		b.leave(first[1].Session)
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(again)})
-		if _, err := On(b.Catalog).GrantNext(b.ctx, "a"); err != nil {
-			b.Fatal(err)
-		}
+		assert.Value(On(b.Catalog).GrantNext(b.ctx, "a"))(b)
 		got := catalog.HeldSession{Session: second[1].Session, Fence: planted + 2}
 		b.wantHeld(process(1), []catalog.HeldSession{got, waits(again)})
 	}},

@@ -4,6 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // sharedBy is the document of a lock that the first of the given holds, as the others do.
@@ -109,9 +110,7 @@ var sharedCases = []testCase{
 	{"ReleaseOfASharer_DoesAsLeave", func(b *bench) {
 		g := b.readers("balancer", 3)
 		for i, one := range g {
-			if err := b.release(one.Session); err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, b.release(one.Session))
 			if l := b.look("balancer").Lock; len(l.Holders()) != 2-i {
 				b.Errorf("lock: %+v", l)
 			}

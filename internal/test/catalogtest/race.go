@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 const contenders = 16
@@ -79,9 +80,7 @@ var raceCases = []testCase{
 			if err != nil || l.Session() != winner || l.Fence != int64(round+1) {
 				b.Fatalf("round %d: %+v, %v", round, l, err)
 			}
-			if err := b.release(winner); err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, b.release(winner))
 		}
 	}},
 	{"Overtakes_OneWins", func(b *bench) {
@@ -182,9 +181,7 @@ var raceCases = []testCase{
 			_, err := b.Catalog.Prepare(b.ctx)
 			return err
 		}) {
-			if err != nil {
-				b.Error(err)
-			}
+			assert.NoErr(b, err)
 		}
 	}},
 }

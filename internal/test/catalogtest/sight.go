@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 func sightBy(by string, p catalog.Ping, at int64) catalog.Sight {
@@ -23,9 +24,7 @@ var sightCases = []testCase{
 	{"Witness_LeavesItBesideTheRest", func(b *bench) {
 		p := b.ping(alice)
 		s := sightBy("$bob.1", p, 5000)
-		if err := On(b.Catalog).Witness(b.ctx, p, s); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, s))
 		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)), sightDocument(s)))
 		b.acquire(request("balancer", alice))
 		if seen := b.look("balancer").Ping; seen == nil || seen.Sight != s {
@@ -34,9 +33,7 @@ var sightCases = []testCase{
 	}},
 	{"Witness_TheNextPingTakesItAway", func(b *bench) {
 		p := b.ping(alice)
-		if err := On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)))
 		b.ping(alice)
 		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice, 2)))
 	}},
@@ -50,22 +47,16 @@ var sightCases = []testCase{
 	{"Witness_SecondOne_MatchesNothing_UnlessItSawTheFirst", func(b *bench) {
 		p := b.ping(alice)
 		first := sightBy(bob, p, 5000)
-		if err := On(b.Catalog).Witness(b.ctx, p, first); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, first))
 		b.wantUntouched("lockpings", alice, func() {
 			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)), catalog.ErrNoMatch)
 		})
 		p.Sight = first
-		if err := On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)); err != nil {
-			b.Error(err)
-		}
+		assert.NoErr(b, On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)))
 	}},
 	{"Witness_Condemned_MatchesNothing", func(b *bench) {
 		p := b.ping(alice)
-		if err := On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}))
 		b.wantUntouched("lockpings", alice, func() {
 			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
 		})

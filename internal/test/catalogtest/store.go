@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // Kept is a store that keeps a history.
@@ -143,18 +144,14 @@ func (b *bench) document(collection, id string) bson.Raw {
 func (b *bench) acquire(r catalog.Request) catalog.Lock {
 	b.Helper()
 	l, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain)
-	if err != nil {
-		b.Fatalf("acquire: %v", err)
-	}
+	assert.Must(b, err, "acquire")
 	return l
 }
 
 func (b *bench) ping(process string) catalog.Ping {
 	b.Helper()
 	p, err := b.Catalog.Ping(b.ctx, b.next(process))
-	if err != nil {
-		b.Fatalf("ping: %v", err)
-	}
+	assert.Must(b, err, "ping")
 	return p.Ping
 }
 
@@ -167,9 +164,7 @@ func (b *bench) release(s catalog.Session) error {
 func (b *bench) look(name string) catalog.Snapshot {
 	b.Helper()
 	look, err := catalog.LookAt(b.ctx, b.Catalog, name)
-	if err != nil {
-		b.Fatalf("look: %v", err)
-	}
+	assert.Must(b, err, "look")
 	return look
 }
 
@@ -192,9 +187,7 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	}
 	b.wantErr(err, catalog.ErrMalformed)
 	got := []string{bad.Collection, bad.ID, bad.Field}
-	if want := []string{collection, id, field}; !slices.Equal(want, got) {
-		b.Errorf("malformed document\nwant %q\ngot  %q", want, got)
-	}
+	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
 // wantTwin checks that a ping was refused because the document carries another number: found, 0 for
@@ -291,9 +284,7 @@ func numbered(list bson.A) bson.D {
 func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
 	b.Helper()
 	elements, err := raw.Elements()
-	if err != nil {
-		b.Fatalf("damaged document: %v", err)
-	}
+	assert.Must(b, err, "damaged document")
 	var lines []string
 	for _, e := range elements {
 		path, v := prefix+e.Key(), e.Value()
@@ -338,9 +329,7 @@ func (b *bench) isNow(v bson.RawValue) bool {
 func (b *bench) near(at time.Time) bool {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
-	if err != nil {
-		b.Fatalf("hello: %v", err)
-	}
+	assert.Must(b, err, "hello")
 	return s.Time.IsZero() || s.Time.Sub(at).Abs() < time.Minute
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // A server without transactions must say so before anything runs; one with them must commit exactly
@@ -131,12 +132,8 @@ var transactCases = []testCase{
 			err := b.Catalog.Transact(b.ctx, s, func(ctx context.Context) error {
 				runs++
 				b.wantUntouched("locks", "balancer", func() {
-					if err := On(b.Catalog).Renew(ctx, renewal(g[0], int64(n+2))); err != nil {
-						b.Error(err)
-					}
-					if err := On(b.Catalog).PutFirst(ctx, s, g[2].TS); err != nil {
-						b.Error(err)
-					}
+					assert.NoErr(b, On(b.Catalog).Renew(ctx, renewal(g[0], int64(n+2))))
+					assert.NoErr(b, On(b.Catalog).PutFirst(ctx, s, g[2].TS))
 					b.wantErr(On(b.Catalog).PutFirst(ctx, s, s.TS), catalog.ErrNoMatch)
 					b.wantErr(On(b.Catalog).Renew(ctx, renewal(g[0], 1)), catalog.ErrNoMatch)
 				})
@@ -170,9 +167,7 @@ var transactCases = []testCase{
 		if b.noTransactions(err, runs) {
 			return
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, err)
 		b.wantDocument(b.document("locks", "balancer"), with(doc, field("rev", int64(1))))
 	}},
 }

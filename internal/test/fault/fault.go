@@ -87,21 +87,6 @@ func Wrap(inner catalog.Catalog) *Catalog {
 	return c
 }
 
-// Kept is a Catalog that keeps a history.
-type Kept struct {
-	*Catalog
-	catalog.History
-}
-
-// WrapKept is Wrap of a store that keeps a history, which passes through the same hook.
-func WrapKept(inner interface {
-	catalog.Catalog
-	catalog.History
-}) *Kept {
-	c := Wrap(inner)
-	return &Kept{c, catalog.InterceptHistory(inner, c.do)}
-}
-
 // Set sets the hook; nil removes it.
 func (c *Catalog) Set(h Hook) {
 	c.mu.Lock()
@@ -134,16 +119,19 @@ func (c *Catalog) do(ctx context.Context, call catalog.Call, run func(context.Co
 	if call.Row > 0 {
 		return run(ctx)
 	}
-	op := OpOf(call)
+	return c.pass(ctx, Call{OpOf(call), strings.Join(call.Names, " ")}, run)
+}
+
+func (c *Catalog) pass(ctx context.Context, call Call, run func(context.Context) error) error {
 	c.mu.Lock()
-	c.counts[op]++
+	c.counts[call.Op]++
 	hook := c.hook
 	c.mu.Unlock()
 	if hook == nil {
 		return run(ctx)
 	}
-	sent := ctx.Err() == nil && op != Notice
-	return hook(ctx, Call{op, strings.Join(call.Names, " ")}, func() error {
+	sent := ctx.Err() == nil && call.Op != Notice
+	return hook(ctx, call, func() error {
 		at := ctx
 		if sent && ctx.Err() != nil {
 			at = context.WithoutCancel(ctx)
@@ -158,8 +146,6 @@ var ops = map[catalog.Op]Op{
 	catalog.OpNextGrants: Notice, catalog.OpEnterTransaction: EnterTransaction, catalog.OpTransact: Transact,
 	catalog.OpPing: Ping, catalog.OpHeld: Held, catalog.OpHeldSummary: HeldSummary,
 	catalog.OpHello: Hello, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks, catalog.OpPrepare: Prepare,
-	catalog.OpPrepareHistory: PrepareHistory, catalog.OpAppendHistory: AppendHistory,
-	catalog.OpPruneHistory: PruneHistory, catalog.OpReadHistory: ReadHistory,
 }
 
 // OpOf returns what a call is.

@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -74,10 +75,7 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := distlock.New(clock.With(w.T.Context(), c), cfg)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	m := assert.Value(distlock.New(clock.With(w.T.Context(), c), cfg))(w.T)
 	p.Manager = m
 	w.T.Cleanup(func() {
 		p.Heal()
@@ -144,14 +142,6 @@ func (c wrong) Now() clock.Reading {
 	r := c.Clock.Now()
 	r.Wall = r.Wall.Add(c.by)
 	return r
-}
-
-// WantErr checks that an error matches another.
-func WantErr(t testing.TB, got, want error) {
-	t.Helper()
-	if !errors.Is(got, want) {
-		t.Errorf("error is %v, want one that matches %v", got, want)
-	}
 }
 
 // WantHeld returns the *distlock.HeldError that an error is.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -274,20 +273,10 @@ func (d *Deployment) StepDown(ctx context.Context) error {
 	}).Err()
 }
 
-// Stop ends a member in an orderly way and waits until it has gone.
-func (d *Deployment) Stop(node int) error {
-	n := d.nodes[node]
-	if err := n.signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	<-n.exited
-	return nil
-}
-
 // Kill ends a member at once, as a crash would, and waits until it has gone.
 func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
 
-// Restart starts a member again that was stopped or killed.
+// Restart starts a member again that was killed.
 func (d *Deployment) Restart(ctx context.Context, node int) error {
 	return errors.Join(d.nodes[node].start(ctx), d.watch())
 }

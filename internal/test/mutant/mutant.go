@@ -2,12 +2,17 @@
 // each with the schedule of package simulation that notices it and the oracle that fires there.
 //
 // A mistake is what a hand could have written: a file, a text that stands in it exactly once, and
-// the text in its place. A test lays the changed file over the real one, with go test -overlay, so
-// the code that is shipped knows nothing of it. What a store does wrong, or a server, is made by
-// the store of the simulation, which stands under the same code.
+// the text in its place. A test lays changed files over the real ones, with go test -overlay, so the
+// code that is shipped knows nothing of it: one program has many mistakes in it, and makes one in each
+// run. What a store does wrong, or a server, is made by the store of the simulation, which stands under
+// the same code.
 package mutant
 
-import "mongodlm/internal/test/simulation"
+import (
+	"slices"
+
+	"mongodlm/internal/test/simulation"
+)
 
 // A Mistake is one thing done wrong, either in a text or by the store.
 type Mistake struct {
@@ -33,4 +38,4 @@ type Mistake struct {
 }
 
 // All returns the mistakes in the order of their numbers.
-func All() []Mistake { return all }
+func All() []Mistake { return slices.Concat(all, ofClaim, ofMetrics) }

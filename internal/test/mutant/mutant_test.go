@@ -1,6 +1,7 @@
 package mutant_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/mutant"
 	"mongodlm/internal/test/simulation"
@@ -54,14 +56,9 @@ func TestMistakes_CanBeMade(t *testing.T) {
 func stands(t *testing.T, m mutant.Mistake) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(m.Package), "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile(file))(t)
 		if strings.Contains(string(text), "\nfunc "+m.Test+"(t *testing.T)") && m.Schedule == "" && m.File != "" {
 			return
 		}
@@ -80,22 +77,37 @@ func TestStoreMistakes_AreNoticed(t *testing.T) {
 	}
 }
 
-// With a change of a text the same program notices it.
+// With a change of a text the same program notices it. Programs are made with all mistakes that
+// concern them, see switched, and one mistake is made in each run.
 func TestTextMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("left out by -short: each change of a text is compiled and linked")
+		t.Skip("left out by -short: changes of a text are compiled and linked")
 	}
 	n := 0
+	programs := map[string][]mutant.Mistake{}
 	for _, m := range mutant.All() {
 		if m.File == "" {
 			continue
 		}
 		if n++; n%*every == 0 {
-			t.Run(m.Name, func(t *testing.T) { t.Parallel(); builtWith(t, m) })
+			of := cmp.Or(m.Package, "simulation")
+			if !switchable(t, m) {
+				of = m.Name // alone
+			}
+			programs[of] = append(programs[of], m)
 		}
 	}
-	t.Logf("%d of %d, all with -mutant.every=1", n / *every, n)
+	for of, mistakes := range programs {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
+			binary := builtWith(t, mistakes)
+			for _, m := range mistakes {
+				t.Run(m.Name, func(t *testing.T) { made(t, m, binary) })
+			}
+		})
+	}
+	t.Logf("%d of %d in %d programs, all with -mutant.every=1", n / *every, n, len(programs))
 }
 
 // In a program that was built with a mistake, the schedule that was made for it notices it.
@@ -118,10 +130,7 @@ func noticed(t *testing.T, m mutant.Mistake) {
 	t.Helper()
 	first := func(harmOnly bool) (found []simulation.Violation) {
 		for _, streams := range []bool{false, true} {
-			s, err := simulation.Named(m.Schedule)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := assert.Value(simulation.Named(m.Schedule))(t)
 			s.StoreMistake, s.Streams, s.HarmOnly = m.Store, streams, harmOnly
 			if r := simulation.Run(t, s); r.Failed() {
 				found = append(found, r.Violations[0])
@@ -147,40 +156,48 @@ func noticed(t *testing.T, m mutant.Mistake) {
 	}
 }
 
-// builtWith compiles this program with a mistake in it and has it say that it notices it. Where a
-// test of another package is named it compiles that one and demands that the test fails.
-func builtWith(t *testing.T, m mutant.Mistake) {
+// builtWith compiles this program with mistakes in it, or, where they name a test of another package,
+// that package's tests.
+func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
+	t.Helper()
 	dir := t.TempDir()
-	file, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	binary := filepath.Join(dir, "mutant.test")
-	at, err := filepath.Abs(filepath.Join(root, filepath.FromSlash(m.File)))
-	if err != nil {
-		t.Fatal(err)
+	binary = filepath.Join(dir, "mutant.test")
+	replace := map[string]string{}
+	for path, text := range switched(t, mistakes) {
+		at := assert.Value(filepath.Abs(filepath.Join(root, filepath.FromSlash(path))))(t)
+		replace[at] = filepath.Join(dir, fmt.Sprint(len(replace), ".go"))
+		assert.Must(t, os.WriteFile(replace[at], []byte(text), 0o600))
 	}
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {at: file}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{file: changed(t, m), overlay: string(replace)} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	text := assert.Value(json.Marshal(map[string]any{"Replace": replace}))(t)
+	overlay := filepath.Join(dir, "overlay.json")
+	assert.Must(t, os.WriteFile(overlay, text, 0o600))
 	what := "."
-	if m.Test != "" {
-		what = "mongodlm/" + m.Package
+	if mistakes[0].Test != "" {
+		what = "mongodlm/" + mistakes[0].Package
 	}
-	run(t, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, what)
+	run(t, exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, what))
+	return binary
+}
+
+// made makes one of the mistakes with which a program was built. The program says that it notices
+// it, or the test of the mistake fails.
+func made(t *testing.T, m mutant.Mistake, binary string) {
+	t.Helper()
+	program := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), binary, args...)
+		cmd.Env = append(os.Environ(), mistakeEnv+"="+m.Name)
+		return cmd
+	}
 	if m.Test != "" {
-		fails(t, m, binary)
+		fails(t, m, program("-test.run=^"+m.Test+"$", "-test.short", "-test.timeout=2m"))
 		return
 	}
 	limit := "2m"
 	if *layer {
 		limit = "1h"
 	}
-	out := run(t, binary, "-test.v", "-test.run=^TestMistake_InThisProgram_", "-test.timeout="+limit,
-		"-mutant.only="+m.Name, fmt.Sprintf("-mutant.layers=%v", *layer))
+	out := run(t, program("-test.v", "-test.run=^TestMistake_InThisProgram_", "-test.timeout="+limit,
+		"-mutant.only="+m.Name, fmt.Sprintf("-mutant.layers=%v", *layer)))
 	if !strings.Contains(out, "--- PASS: TestMistake_InThisProgram_") {
 		t.Fatalf("it did not run:\n%s", out)
 	}
@@ -190,9 +207,9 @@ func builtWith(t *testing.T, m mutant.Mistake) {
 }
 
 // fails runs the test of a mistake, which must fail and say what is meant.
-func fails(t *testing.T, m mutant.Mistake, binary string) {
+func fails(t *testing.T, m mutant.Mistake, test *exec.Cmd) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", "-test.short", "-test.timeout=2m").CombinedOutput()
+	out, err := test.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
@@ -206,21 +223,25 @@ func fails(t *testing.T, m mutant.Mistake, binary string) {
 // changed returns the text of a file with a mistake in it.
 func changed(t *testing.T, m mutant.Mistake) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), m.Old); n != 1 || m.Old == m.New {
+	text := source(t, m.File)
+	if n := strings.Count(text, m.Old); n != 1 || m.Old == m.New {
 		t.Errorf("%q: the text stands %d times in %s, want once:\n%s", m.Name, n, m.File, m.Old)
 	}
-	return strings.Replace(string(text), m.Old, m.New, 1)
+	return strings.Replace(text, m.Old, m.New, 1)
 }
 
-func run(t *testing.T, name string, args ...string) string {
+// source returns the text of a file of the module.
+func source(t *testing.T, file string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	text := assert.Value(os.ReadFile(filepath.Join(root, filepath.FromSlash(file))))(t)
+	return string(text)
+}
+
+func run(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, out)
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
 	return string(out)
 }

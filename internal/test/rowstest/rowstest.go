@@ -9,12 +9,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 )
 
 // Run runs the suite. open returns an empty store.
 func Run(t *testing.T, open func(t *testing.T) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"MarkOne_ReadyRowsOnly":            markOne,
+		"Cancel_WhatIsNotOver":             cancelRows,
+		"InsertUnique_OnceForEachKey":      unique,
+		"Dying_WhatTidyMakesDead":          dying,
 		"Mark_TwoClaims_EachRowOnce":       mark,
 		"Finish_NamesSessionAndBatch":      finishNames,
 		"Finish_EveryState_OneCommand":     finishStates,
@@ -24,6 +28,11 @@ func Run(t *testing.T, open func(t *testing.T) rows.Store) {
 		"GiveBack_BatchesOfASession":       giveBack,
 		"Rescue_RowsThatWaited_Uncounted":  waited,
 		"Candidates_ByAge":                 byAge,
+		"Finish_SaysWhenAndWhy":            endingsSay,
+		"Rescue_SaysWhenAndWhy":            rescuesSay,
+		"Watch_ReadyAndTaken":              stream,
+		"Purge_ByStateAndAge":              purge,
+		"Depth_AsItIs":                     depth,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,9 +53,7 @@ type suite struct {
 func check[T any](v T, err error) func(*suite) T {
 	return func(s *suite) T {
 		s.t.Helper()
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		assert.Must(s.t, err)
 		return v
 	}
 }
@@ -57,9 +64,7 @@ func (s *suite) add(n int) {
 	for i := range docs {
 		docs[i] = bson.D{{Key: "_id", Value: int32(i)}, {Key: "keep", Value: bson.D{{Key: "me", Value: "as I am"}}}}
 	}
-	if err := s.Insert(s.ctx, docs); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, s.Insert(s.ctx, docs))
 }
 
 func newClaim(slot string, fence int64) rows.Claim {
@@ -84,9 +89,7 @@ func (s *suite) mark(c rows.Claim, found []rows.Row) []rows.Row {
 		return nil
 	}
 	ids := ids(found)
-	if err := s.Mark(s.ctx, ids, c); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, s.Mark(s.ctx, ids, c))
 	return check(s.Marked(s.ctx, ids, c))(s)
 }
 
@@ -99,9 +102,7 @@ func ids(of []rows.Row) (ids []bson.RawValue) {
 
 func (s *suite) want(want rows.Counts) {
 	s.t.Helper()
-	if got := check(s.Count(s.ctx))(s); got != want {
-		s.t.Errorf("rows are %+v, want %+v", got, want)
-	}
+	assert.Equal(s.t, check(s.Count(s.ctx))(s), want, "rows are %+v, want %+v")
 }
 
 func end(row rows.Row, to rows.State) rows.Ending {
@@ -136,9 +137,7 @@ func markOne(s *suite) {
 func mark(s *suite) {
 	s.add(6)
 	found, _, err := s.Candidates(s.ctx, 4, 0, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, err)
 	one, two := s.mark(newClaim("a", 1), found[:3]), s.mark(newClaim("b", 1), found)
 	if len(one) != 3 || len(two) != 1 {
 		s.t.Errorf("%d and %d rows, want 3 and 1", len(one), len(two))
@@ -172,12 +171,8 @@ func finishNames(s *suite) {
 	}
 	e := end(row, rows.Done)
 	e.Delete = true
-	if n := check(s.FinishIn(s.ctx, e))(s); n != 1 {
-		s.t.Errorf("%d rows, want 1", n)
-	}
-	if n := check(s.FinishIn(s.ctx, e))(s); n != 0 {
-		s.t.Errorf("%d rows the second time", n)
-	}
+	assert.Equal(s.t, check(s.FinishIn(s.ctx, e))(s), 1, "%d rows, want %d")
+	assert.Equal(s.t, check(s.FinishIn(s.ctx, e))(s), 0, "%d rows the second time, want %d")
 	s.want(rows.Counts{})
 }
 
@@ -199,9 +194,7 @@ func finishStates(s *suite) {
 			ends = append(ends, e)
 		}
 	}
-	if n := check(s.Finish(s.ctx, ends))(s); n != 8 {
-		s.t.Errorf("%d rows, want 8", n)
-	}
+	assert.Equal(s.t, check(s.Finish(s.ctx, ends))(s), 8, "%d rows, want %d")
 	s.want(rows.Counts{Ready: 2, Retrying: 2, Dead: 2, Done: 2})
 	for _, row := range check(s.Current(s.ctx, ids(append(one, two...))))(s) {
 		m := row.Mark
@@ -229,12 +222,8 @@ func tidyDue(s *suite) {
 		e.NotBefore, e.Error = now.Add(time.Duration(i)*time.Minute), "broken"
 		ends = append(ends, e)
 	}
-	if n := check(s.Finish(s.ctx, ends))(s); n != 2 {
-		s.t.Fatalf("%d rows, want 2", n)
-	}
-	if n := check(s.Tidy(s.ctx, now, slot("a"), 1, 10))(s); n != 1 {
-		s.t.Errorf("%d rows were due, want 1", n)
-	}
+	assert.MustEqual(s.t, check(s.Finish(s.ctx, ends))(s), 2, "%d rows, want %d")
+	assert.Equal(s.t, check(s.Tidy(s.ctx, now, slot("a"), 1, 10))(s), 1, "%d rows were due, want %d")
 	row := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s)
 	if row == nil || row.Mark.Fence != 2 || row.Mark.Attempts != 2 || row.Mark.Error != "broken" ||
 		!row.Mark.NotBefore.IsZero() {
@@ -249,18 +238,15 @@ func tidySlot(s *suite) {
 	s.take(newClaim("a", 1), 1)
 	s.take(newClaim("a", 2), 1)
 	s.take(newClaim("b", 1), 2)
-	if n := check(s.Tidy(s.ctx, noon, rows.Slot{Locks: "others", Name: "a"}, 9, 10))(s); n != 0 {
-		s.t.Errorf("%d rows of a slot in another database", n)
-	}
+	assert.Equal(s.t, check(s.Tidy(s.ctx, noon, rows.Slot{Locks: "others", Name: "a"}, 9, 10))(s), 0,
+		"%d rows of a slot in another database, want %d")
 	for i, n := range []int{0, 1, 1, 0} {
 		if got := check(s.Tidy(s.ctx, noon, slot("a"), int64(i+1), 10))(s); got != n {
 			s.t.Errorf("fence %d: %d rows, want %d", i+1, got, n)
 		}
 	}
 	s.want(rows.Counts{Ready: 2, Claimed: 2})
-	if n := check(s.Tidy(s.ctx, noon, slot("b"), 2, 1))(s); n != 2 {
-		s.t.Errorf("%d rows, want 2", n)
-	}
+	assert.Equal(s.t, check(s.Tidy(s.ctx, noon, slot("b"), 2, 1))(s), 2, "%d rows, want %d")
 	s.want(rows.Counts{Ready: 2, Dead: 2})
 }
 
@@ -276,25 +262,19 @@ func expire(s *suite) {
 	if len(seen) != 2 || seen[0].Mark.Lease != time.Minute {
 		s.t.Fatalf("leased rows: %+v, want two of a minute", seen)
 	}
-	if n := check(s.Renew(s.ctx, seen[0]))(s); n != 1 {
-		s.t.Errorf("%d rows were renewed, want 1", n)
-	}
+	assert.Equal(s.t, check(s.Renew(s.ctx, seen[0]))(s), 1, "%d rows were renewed, want %d")
 	for i, want := range []int{0, 1} {
-		if n := check(s.Expire(s.ctx, seen[i], 10))(s); n != want {
-			s.t.Errorf("%d rows expired, want %d", n, want)
-		}
+		assert.Equal(s.t, check(s.Expire(s.ctx, noon, seen[i], 10))(s), want,
+			"%d rows expired, want %d")
 	}
-	if n := check(s.Renew(s.ctx, seen[1]))(s); n != 0 {
-		s.t.Errorf("%d rows were renewed that had expired", n)
-	}
+	assert.Equal(s.t, check(s.Renew(s.ctx, seen[1]))(s), 0,
+		"%d rows were renewed that had expired, want %d")
 	s.want(rows.Counts{Ready: 1, Claimed: 2})
 	again := check(s.Leased(s.ctx))(s)
 	if len(again) != 1 || again[0].Mark.Beat != 1 {
 		s.t.Fatalf("leased rows: %+v, want one that was renewed once", again)
 	}
-	if n := check(s.Expire(s.ctx, again[0], 1))(s); n != 1 {
-		s.t.Errorf("%d rows expired, want 1", n)
-	}
+	assert.Equal(s.t, check(s.Expire(s.ctx, noon, again[0], 1))(s), 1, "%d rows expired, want %d")
 	s.want(rows.Counts{Ready: 1, Claimed: 1, Dead: 1})
 }
 
@@ -306,15 +286,12 @@ func byAge(s *suite) {
 	s.take(newClaim("b", 1), 1)
 	late := end(got[1], rows.Retrying)
 	late.NotBefore, late.Uncounted = noon, true
-	if n := check(s.Finish(s.ctx, []rows.Ending{end(got[0], rows.Ready), late}))(s); n != 2 {
-		s.t.Fatalf("%d rows, want 2", n)
-	}
+	assert.MustEqual(s.t, check(s.Finish(s.ctx, []rows.Ending{end(got[0], rows.Ready), late}))(s), 2,
+		"%d rows, want %d")
 	if n := check(s.Tidy(s.ctx, noon, slot("b"), 2, 10))(s); n < 2 {
 		s.t.Fatalf("%d rows, want 2", n)
 	}
-	if err := s.Insert(s.ctx, []any{bson.D{{Key: "_id", Value: int32(9)}}}); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, s.Insert(s.ctx, []any{bson.D{{Key: "_id", Value: int32(9)}}}))
 	found, _, err := s.Candidates(s.ctx, 4, 0, nil)
 	if err != nil || len(found) != 4 {
 		s.t.Fatalf("%d rows, %v, want 4", len(found), err)
@@ -343,18 +320,13 @@ func waited(s *suite) {
 		s.t.Errorf("claimed as %+v", got[0].Mark)
 	}
 	for _, row := range got[:2] {
-		if n := check(s.Renew(s.ctx, row))(s); n != 1 {
-			s.t.Errorf("%d rows were renewed, want 1", n)
-		}
+		assert.Equal(s.t, check(s.Renew(s.ctx, row))(s), 1, "%d rows were renewed, want %d")
 	}
 	for _, row := range check(s.Current(s.ctx, ids(append(got[:1:1], got[3]))))(s) {
-		if n := check(s.Expire(s.ctx, row, 1))(s); n != 1 {
-			s.t.Errorf("%d rows expired, want 1", n)
-		}
+		assert.Equal(s.t, check(s.Expire(s.ctx, noon, row, 1))(s), 1, "%d rows expired, want %d")
 	}
-	if n := check(s.Tidy(s.ctx, noon, slot("a"), 2, 1))(s); n != 2 {
-		s.t.Errorf("%d rows were rescued, want 2", n)
-	}
+	assert.Equal(s.t, check(s.Tidy(s.ctx, noon, slot("a"), 2, 1))(s), 2,
+		"%d rows were rescued, want %d")
 	for i, row := range check(s.Current(s.ctx, ids(got)))(s) {
 		want, attempts := rows.Ready, int64(0)
 		if id := row.ID.AsInt64(); id < 2 {
@@ -389,9 +361,7 @@ func giveBack(s *suite) {
 		s.t.Errorf("%d rows, want 2", n)
 	}
 	s.want(rows.Counts{Ready: 3, Claimed: 3})
-	if n := check(s.GiveBack(s.ctx, a.Session, nil))(s); n != 2 {
-		s.t.Errorf("%d rows, want 2", n)
-	}
+	assert.Equal(s.t, check(s.GiveBack(s.ctx, a.Session, nil))(s), 2, "%d rows, want %d")
 	s.want(rows.Counts{Ready: 5, Claimed: 1})
 	if odd := check(s.Odd(s.ctx))(s); len(odd) > 0 {
 		s.t.Errorf("odd rows: %v", odd)

@@ -50,6 +50,14 @@
 // nothing went wrong nobody is told that something has. And they are told in time ("prompt"): a
 // call returns when its context or its time has ended.
 //
+// # What is built on the lock
+//
+// Elections, loops and schedules walk in this package, rows in package claim: their stores' commands
+// meet the same faults, see [User.Command], and their processes are killed by what they work on. Their
+// oracles, after every event: never do two terms, rounds, slots or handlers of a row believe in their
+// lock; in the end everything that can be done is done, each row was marked done once, and none is dead
+// that was not begun as often as it may be. Where a claim draws lots a seed has other timelines.
+//
 // # What is not shown
 //
 // One event at a time means that no data race is looked for; the race detector does that. Rates of

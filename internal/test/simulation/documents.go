@@ -46,24 +46,22 @@ func (o *oracle) applied(c *call, before state, err error) {
 		return
 	}
 	o.releasedTwins(c)
-	o.w.store.note(before.collection, c.subject, after)
 	if before.collection == catalog.PingsCollection {
+		o.w.store.note(before.collection, c.subject, after)
 		o.pingChanged(c, before.raw, after)
 		return
 	}
-	was := catalog.Lock{Name: c.subject}
-	readable := true
+	was := parsed{lock: catalog.Lock{Name: c.subject}, ok: true}
 	if before.raw != nil {
-		var bad *catalog.MalformedError
-		was, bad = catalog.ParseLock(before.raw)
-		readable = bad == nil
+		was = o.w.store.read(c.subject, before.raw)
 	}
-	now, bad := catalog.ParseLock(after)
-	if !readable || bad != nil {
+	o.w.store.note(before.collection, c.subject, after)
+	now := o.w.store.read(c.subject, after)
+	if !was.ok || !now.ok {
 		o.violated("I3", "%s changed a document that nobody can read", c.who())
 		return
 	}
-	o.turned(turn{c, was, now})
+	o.turned(turn{c, was.lock, now.lock})
 }
 
 // pingChanged judges a change of a ping document: a condemned one stays as it is, only the picture
@@ -152,8 +150,7 @@ func (o *oracle) foreignTook(process, name string) {
 }
 
 // changed notes who has stopped to hold a lock, and who holds it again.
-func (o *oracle) changed(was, is bson.Raw) {
-	before, after := holdersIn(was), holdersIn(is)
+func (o *oracle) changed(before, after []bson.ObjectID) {
 	for _, ts := range before {
 		if !slices.Contains(after, ts) {
 			o.left[ts] = o.w.Now()
@@ -162,18 +159,6 @@ func (o *oracle) changed(was, is bson.Raw) {
 	for _, ts := range after {
 		delete(o.left, ts)
 	}
-}
-
-func holdersIn(raw bson.Raw) []bson.ObjectID {
-	l, bad := catalog.ParseLock(raw)
-	if raw == nil || bad != nil {
-		return nil
-	}
-	var sessions []bson.ObjectID
-	for _, p := range l.Holders() {
-		sessions = append(sessions, p.TS)
-	}
-	return sessions
 }
 
 // closed is I8: after an orderly close no lock names the process, and no ping of it is left.

@@ -161,7 +161,7 @@ func (o *oracle) done(c *call, after bson.Raw) {
 		return
 	}
 	_, out := turn{c: c}.mover()
-	if l, bad := catalog.ParseLock(after); bad == nil && has(partiesOf(l), out) {
+	if l := o.w.store.read(c.subject, after); l.ok && has(partiesOf(l.lock), out) {
 		o.violated("I6", "%s: the session that left %q still stands there", c.who(), c.subject)
 	}
 }

@@ -71,6 +71,7 @@ type oracle struct {
 	leases   map[tenant]*lease
 	tenures  map[bson.ObjectID]*tenure // of the sessions with a lease
 	due      time.Duration             // of the next look at what takes time
+	soonest  time.Duration             // before it no call under way is late; guarded by mu
 	slow     map[slowThing]*waitingFor
 	outside  map[outsider]*outside
 	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
@@ -135,6 +136,7 @@ func (o *oracle) begin(p *process, label string, a *attempt) {
 		o.attempts[p] = map[string]*attempt{}
 	}
 	o.attempts[p][label] = a
+	o.soonest = 0
 	o.add(a.name)
 }
 

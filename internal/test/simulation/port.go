@@ -150,8 +150,8 @@ func (o *port) HeldSummary(ctx context.Context, process string) (catalog.HeldSum
 }
 
 // HeldOrFree implements [catalog.Queues].
-func (o *port) HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error) {
-	return o.Catalog.HeldOrFree(ctx, o.p.alias(process), names)
+func (o *port) HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error) {
+	return o.Catalog.HeldOrFree(ctx, o.p.alias(process), names, lines)
 }
 
 // GrantStream implements [catalog.Queues].

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ func (o *oracle) contextEnded(a *attempt) {
 	if a.ended == 0 {
 		a.ended = max(o.w.Now(), 1)
 	}
+	o.soonest = 0
 	o.w.Poke()
 }
 
@@ -36,36 +38,18 @@ func (o *oracle) endContexts(p *process) {
 	}
 }
 
+// A lateCall is a call that goes on although its time was up, and for how long.
+type lateCall struct {
+	a  *attempt
+	by time.Duration
+}
+
 // returnInTime looks at every call that is under way.
 func (o *oracle) returnInTime() {
 	if o.w.done.Failed() {
 		return
 	}
-	now := o.w.Now()
-	o.mu.Lock()
-	type lateCall struct {
-		a  *attempt
-		by time.Duration
-	}
-	var late []lateCall
-	for p, attempts := range o.attempts {
-		if p.Dead || p.Paused > 0 {
-			continue
-		}
-		for _, a := range attempts {
-			var by time.Duration
-			if a.ended > 0 {
-				by = now - a.ended
-			}
-			if a.limit > 0 {
-				by = max(by, p.Clock.Now().Mono-a.limit)
-			}
-			if by = min(by, now-p.Resumed); by > promptly {
-				late = append(late, lateCall{a, by})
-			}
-		}
-	}
-	o.mu.Unlock()
+	late := o.lateCalls(o.w.Now())
 	slices.SortFunc(late, func(x, y lateCall) int {
 		return cmp.Or(x.a.p.Index-y.a.p.Index, cmp.Compare(x.a.name, y.a.name))
 	})
@@ -77,6 +61,39 @@ func (o *oracle) returnInTime() {
 			o.closesInTime(p, p.closing)
 		}
 	}
+}
+
+// lateCalls are the calls under way that should have returned. It looks at them only where the time
+// of one may be up: no clock of a process runs twice as fast as true time.
+func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now < o.soonest {
+		return nil
+	}
+	o.soonest = now + time.Hour
+	for p, attempts := range o.attempts {
+		if p.Dead || len(attempts) == 0 {
+			continue
+		}
+		mono := p.Clock.Now().Mono
+		for _, a := range attempts {
+			by := time.Duration(math.MinInt64)
+			if a.ended > 0 {
+				by = now - a.ended
+			}
+			if a.limit > 0 {
+				by = max(by, mono-a.limit)
+			}
+			if by > math.MinInt64 {
+				o.soonest = min(o.soonest, now+max(0, -by)/2)
+			}
+			if by = min(by, now-p.Resumed); by > promptly && p.Paused == 0 {
+				late = append(late, lateCall{a, by})
+			}
+		}
+	}
+	return late
 }
 
 // closesInTime judges a Close that a fault made: it returns within its context, with one that has

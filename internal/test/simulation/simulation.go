@@ -24,11 +24,13 @@ type world struct {
 	foreigners []*foreign
 	ids        uint64 // object ids that the world made
 	healed     bool
+	over       bool // the quiet time is
 	ended      bool // nobody starts any more
 	// underWay counts requests on their way to the store that are not later than their limit.
 	underWay int
 	options  []int // number of choices at every instant with several processes
 	when     []time.Duration
+	always   []func() // rules of what is built on the lock
 }
 
 // epoch is true time at the start of a run.
@@ -76,12 +78,11 @@ func play(in *virtual.World, s Schedule) Result {
 	if s.World != nil {
 		s.World(&Outside{w: w})
 	}
-	end := false
 	w.After(s.Length, func() {
 		w.heal()
-		w.After(s.Quiet, func() { end = true })
+		w.After(s.Quiet, func() { w.over = true })
 	})
-	w.loop(func() bool { return end })
+	w.loop(func() bool { return w.over })
 	w.finish()
 	w.done.Timeline = w.log.lines
 	w.done.Options, w.done.When = w.options, w.when
@@ -141,7 +142,13 @@ func (w *world) loop(done func() bool) {
 
 // step lets the next event happen, if one is due before limit, after it has asked the oracles.
 func (w *world) step(limit time.Duration) {
-	if w.Step(limit, w.judge.look) {
+	look := func() {
+		w.judge.look()
+		for _, rule := range w.always {
+			rule()
+		}
+	}
+	if w.Step(limit, look) {
 		w.done.Events++
 	}
 }

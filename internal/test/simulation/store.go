@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"slices"
 	"time"
 
@@ -25,8 +26,9 @@ type store struct {
 
 // A version is a document from an instant on; nil when it was deleted.
 type version struct {
-	at  time.Duration
-	raw bson.Raw
+	at      time.Duration
+	raw     bson.Raw
+	holders []bson.ObjectID // of a lock
 }
 
 // A picture is what an old primary, or a member that lags, shows: the state of an instant, and the
@@ -44,10 +46,16 @@ func (s *store) note(collection, id string, raw bson.Raw) {
 		s.past = map[string][]version{}
 	}
 	k := key(collection, id)
-	if versions := s.past[k]; collection == catalog.LocksCollection && len(versions) > 0 {
-		s.w.judge.changed(versions[len(versions)-1].raw, raw)
+	now := version{at: s.w.Now(), raw: raw}
+	if collection == catalog.LocksCollection {
+		for _, p := range s.read(id, raw).holders() {
+			now.holders = append(now.holders, p.TS)
+		}
+		if versions := s.past[k]; len(versions) > 0 {
+			s.w.judge.changed(versions[len(versions)-1].holders, now.holders)
+		}
 	}
-	s.past[k] = append(s.past[k], version{s.w.Now(), raw})
+	s.past[k] = append(s.past[k], now)
 }
 
 // document returns a document that may be changed; empty when there is none.
@@ -139,13 +147,19 @@ func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
 	if raw == nil {
 		return catalog.Lock{Name: name}, false
 	}
+	read := s.read(name, raw)
+	return read.lock, read.ok
+}
+
+// read returns what a document of a lock says, which nobody may change.
+func (s *store) read(name string, raw bson.Raw) parsed {
 	last := s.parsed[name]
-	if !slices.Equal(last.raw, raw) {
+	if raw == nil || !bytes.Equal(last.raw, raw) {
 		l, bad := catalog.ParseLock(raw)
 		last = parsed{raw, l, bad == nil}
 		s.parsed[name] = last
 	}
-	return last.lock, last.ok
+	return last
 }
 
 // A parsed is a lock document and what it says. Most are read again before they change.
@@ -153,6 +167,14 @@ type parsed struct {
 	raw  bson.Raw
 	lock catalog.Lock
 	ok   bool
+}
+
+// holders are those of a document that can be read.
+func (p parsed) holders() []catalog.Participant {
+	if p.raw == nil || !p.ok {
+		return nil
+	}
+	return p.lock.Holders()
 }
 
 // attend looks at several locks.
@@ -170,17 +192,15 @@ func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapsho
 	return looks, nil
 }
 
-// heldOrFree tells what a process holds of the locks named, and which of them are free.
-func (s *store) heldOrFree(process string, names []string, old *picture) heldOrFree {
-	var a heldOrFree
+// heldOrFree returns the locks named that a process holds, or nobody, or whose lines are asked for.
+func (s *store) heldOrFree(process string, names, lines []string, old *picture) (locks []catalog.Lock) {
 	for _, name := range names {
 		l, ok := s.lockAsOf(name, old)
-		if ok && !l.Held {
-			a.free = append(a.free, name)
+		if ok && (!l.Held || len(l.GrantsOf(process)) > 0 || slices.Contains(lines, name)) {
+			locks = append(locks, l)
 		}
-		a.grants = append(a.grants, l.GrantsOf(process)...)
 	}
-	return a
+	return locks
 }
 
 // partiesOf returns the holders of a lock, then its waiters.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/simulation"
 )
 
@@ -49,11 +50,7 @@ func TestShrink_LeavesWhatMatters(t *testing.T) {
 
 func named(t *testing.T, name string) simulation.Schedule {
 	t.Helper()
-	s, err := simulation.Named(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return assert.Value(simulation.Named(name))(t)
 }
 
 // A run that has found a violation ends, although jobs start right after it.

@@ -153,16 +153,23 @@ func (o *oracle) notePrisoners() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.w.Now()
-	waits, holders := map[bson.ObjectID]*prisoner{}, map[bson.ObjectID][]*prisoner{}
-	any := false
+	var waiting []*attempt
+	any, caught := false, false
 	for p, attempts := range o.attempts {
 		for _, a := range attempts {
 			if p.Dead || !a.waits {
 				continue
 			}
-			any = any || len(a.holds) > 0 || a.several
-			o.imprison(a, waits, holders)
+			any, caught = any || len(a.holds) > 0 || a.several, caught || a.caught > 0
+			waiting = append(waiting, a)
 		}
+	}
+	if !any && !caught { // most of the time: nobody who waits has anything, so there is no circle
+		return
+	}
+	waits, holders := map[bson.ObjectID]*prisoner{}, map[bson.ObjectID][]*prisoner{}
+	for _, a := range waiting {
+		o.imprison(a, waits, holders)
 	}
 	for changed := any; changed; {
 		changed = false

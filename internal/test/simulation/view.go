@@ -158,17 +158,17 @@ func (v view) WaitedUnder(ctx context.Context, processes []string, held []bson.O
 }
 
 // HeldOrFree implements [catalog.Queues].
-func (v view) HeldOrFree(ctx context.Context, process string, names []string) ([]catalog.Grant, []string, error) {
-	a, _ := shown(ctx, v.store.heldOrFree(process, names, pictureOf(ctx)), nil, func(a heldOrFree) string {
-		return fmt.Sprintf("%s, %d free", showGrants(a.grants), len(a.free))
+func (v view) HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error) {
+	return shown(ctx, v.store.heldOrFree(process, names, lines, pictureOf(ctx)), nil, func(locks []catalog.Lock) string {
+		var grants []catalog.Grant
+		free := 0
+		for _, l := range locks {
+			if grants = append(grants, l.GrantsOf(process)...); !l.Held {
+				free++
+			}
+		}
+		return fmt.Sprintf("%s, %d free", showGrants(grants), free)
 	})
-	return a.grants, a.free, nil
-}
-
-// heldOrFree is the result of HeldOrFree.
-type heldOrFree struct {
-	grants []catalog.Grant
-	free   []string
 }
 
 // GrantStream implements [catalog.Queues].

@@ -12,6 +12,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
 
@@ -32,6 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"Change_FenceIsNoNumber":    changeMalformed,
 		"Change_ManyAtOnce":         changeRace,
 		"Change_ContextHasEnded":    changeEnded,
+		"Ask_OfThatRevisionOnly":    ask,
 		"Settings_OnlyThoseAsked":   settings,
 		"Records_InTheOrderOfNames": records,
 	} {
@@ -39,6 +41,25 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 			t.Parallel()
 			run(t, open(t))
 		})
+	}
+}
+
+// A wish is noted in the record of that revision, which it leaves as it is; a holder's change does
+// not take it out.
+func ask(t *testing.T, s Store) {
+	assert.Is(t, s.Ask(t.Context(), "a", 1), singleton.ErrChanged)
+	change(t, s, singleton.Change{Name: "a", Fence: 1})
+	for range 2 {
+		assert.Must(t, s.Ask(t.Context(), "a", 1))
+	}
+	assert.Is(t, s.Ask(t.Context(), "a", 2), singleton.ErrChanged)
+	raw := change(t, s, singleton.Change{Name: "a", Fence: 1, Rev: 1, Set: bson.D{{Key: "state", Value: "done"}}})
+	wantNumber(t, raw, "asks", 2)
+	wantNumber(t, raw, "rev", 2)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Ask(ended, "a", 2); err == nil {
+		t.Error("a context that has ended")
 	}
 }
 
@@ -55,13 +76,6 @@ func wantNumber(t *testing.T, raw bson.Raw, field string, want int64) {
 	t.Helper()
 	if got, ok := raw.Lookup(field).AsInt64OK(); !ok || got != want {
 		t.Errorf("%s is %v, want %d", field, raw.Lookup(field), want)
-	}
-}
-
-func wantError(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error is %v, want one that matches %v", err, want)
 	}
 }
 
@@ -92,7 +106,7 @@ func changeStale(t *testing.T, s Store) {
 	before := change(t, s, singleton.Change{Name: "a", Fence: 7})
 	for _, rev := range []int64{0, 1} {
 		_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 6, Rev: rev})
-		wantError(t, err, singleton.ErrStale)
+		assert.Is(t, err, singleton.ErrStale)
 	}
 	raws, err := s.Records(t.Context())
 	if err != nil || len(raws) != 1 || !slices.Equal(raws[0], before) {
@@ -102,28 +116,24 @@ func changeStale(t *testing.T, s Store) {
 
 func changeRevision(t *testing.T, s Store) {
 	_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 7, Rev: 1})
-	wantError(t, err, singleton.ErrChanged) // there is none
+	assert.Is(t, err, singleton.ErrChanged) // there is none
 	change(t, s, singleton.Change{Name: "a", Fence: 7})
 	raw := change(t, s, singleton.Change{Name: "a", Fence: 8, Rev: 1})
 	wantNumber(t, raw, "rev", 2)
 	_, err = s.Change(t.Context(), singleton.Change{Name: "a", Fence: 8, Rev: 1})
-	wantError(t, err, singleton.ErrChanged)
+	assert.Is(t, err, singleton.ErrChanged)
 }
 
 func changeMalformed(t *testing.T, s Store) {
 	doc := bson.D{{Key: "_id", Value: "a"}, {Key: "fence", Value: "many"}}
-	if err := s.Put(t.Context(), singleton.RecordsCollection, doc); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Put(t.Context(), singleton.RecordsCollection, doc))
 	_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 8})
 	var malformed *singleton.MalformedError
 	if !errors.As(err, &malformed) || malformed.Field != "fence" {
 		t.Errorf("error is %v, want a *MalformedError of fence", err)
 	}
 	doc[1].Value, doc = int64(1), append(doc, bson.E{Key: "rev", Value: "many"})
-	if err := s.Put(t.Context(), singleton.RecordsCollection, doc); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Put(t.Context(), singleton.RecordsCollection, doc))
 	if raw, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 8}); err == nil {
 		t.Errorf("a rev that is a text was raised: %v", raw)
 	}
@@ -150,9 +160,7 @@ func changeRace(t *testing.T, s Store) {
 		wg.Wait()
 		return done
 	}
-	if done := count(0); done != n {
-		t.Errorf("%d of %d changed it without a revision", done, n)
-	}
+	assert.Equal(t, count(0), n, "%d of %d changed it without a revision")
 	if done := count(n); done != 1 {
 		t.Errorf("%d changed revision %d, want 1", done, n)
 	}
@@ -172,9 +180,7 @@ func changeEnded(t *testing.T, s Store) {
 func settings(t *testing.T, s Store) {
 	for _, name := range []string{"a", "b", "c"} {
 		doc := bson.D{{Key: "_id", Value: name}, {Key: "stopped", Value: name == "b"}}
-		if err := s.Put(t.Context(), singleton.SettingsCollection, doc); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.Put(t.Context(), singleton.SettingsCollection, doc))
 	}
 	found, err := s.Settings(t.Context(), "b", "d", "a")
 	if err != nil || len(found) != 2 || !found["b"].Lookup("stopped").Boolean() {

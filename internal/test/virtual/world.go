@@ -35,6 +35,7 @@ type World struct {
 	epoch     time.Time
 	processes []*Process
 	wake      chan struct{} // something was asked for
+	pause     clock.Timer   // until the next event; nil before the first
 
 	mu     sync.Mutex // guards what follows
 	agenda agenda
@@ -151,10 +152,14 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 	if !some || at > limit {
 		at = limit
 	}
-	t := w.base.NewTimer(at - now)
-	defer t.Stop()
+	if w.pause == nil {
+		w.pause = w.base.NewTimer(at - now)
+	} else {
+		w.pause.Reset(at - now)
+	}
+	defer w.pause.Stop()
 	select {
-	case <-t.C():
+	case <-w.pause.C():
 	case <-w.wake:
 	}
 	return false

@@ -1,6 +1,9 @@
 package study
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // A Case is one way in which a lock may go wrong: who takes part, whose clock is how wrong, what
 // stops, what is cut off, what an operator does.
@@ -14,13 +17,63 @@ type Case struct {
 	// Where is the function of ours that does it: file and name.
 	Where  string
 	Length time.Duration
-	Play   func(*Stage)
+	// Not says why some generations cannot play it, by their names.
+	Not  map[string]string
+	Play func(*Stage)
+	// Set are the knobs that were set otherwise, as NAME=VALUE: see With.
+	Set   []string
+	turns []turn
+	// unseen says that only the outcome is wanted, and no record.
+	unseen bool
+}
+
+// The files of the server's source in which most of it stands, by generation.
+const (
+	file16    = "r1.6.5 client/distlock.cpp:"
+	file18    = "r1.8.5 client/distlock.cpp:"
+	file20    = "r2.0.9 client/distlock.cpp:"
+	file26    = "r2.6.12 src/mongo/s/distlock.cpp:"
+	catalog32 = "r3.2.22 src/mongo/s/catalog/replset/dist_lock_catalog_impl.cpp:"
+)
+
+// not says why generations cannot play a case, by the line of each that makes it so. For ours it is the
+// function of the case.
+func not(why string, lines map[string]string) map[string]string {
+	all := map[string]string{}
+	for name, line := range lines {
+		all[name] = why + " (" + line + ")"
+	}
+	return all
+}
+
+// noElections: they come with the replica set of 3.2.
+func noElections() map[string]string {
+	return not("its config servers are mirrored, and elect nobody", map[string]string{
+		"1.6": "r1.6.5 client/syncclusterconnection.cpp:282", "1.8": "r1.8.5 client/syncclusterconnection.cpp:287",
+		"2.0": "r2.0.9 client/syncclusterconnection.cpp:298", "2.6": "r2.6.12 src/mongo/client/syncclusterconnection.cpp:420"})
+}
+
+// noMirrors: a replica set is asked by its primary.
+func noMirrors() map[string]string {
+	return not("its config servers are a replica set, and the primary's clock is the only one",
+		map[string]string{"3.2": catalog32 + "64", Ours: ""})
+}
+
+// noRoles: sessions and process ids of roles come with 3.4 and 5.0.
+func noRoles() map[string]string {
+	return not("its sessions and process ids belong to no role", map[string]string{
+		"1.6": file16 + "156", "1.8": file18 + "252", "2.0": file20 + "702", "2.6": file26 + "852", Ours: ""})
+}
+
+func merged(a, b map[string]string) map[string]string {
+	maps.Copy(a, b)
+	return a
 }
 
 // Cases returns all cases, in the order of the course.
 func Cases() []Case {
 	var all []Case
-	for _, some := range [][]Case{clocks(), pingsOf(), takeovers(), releases(), outcomes(), limits()} {
+	for _, some := range [][]Case{clocks(), pingsOf(), takeovers(), releases(), outcomes(), apart(), limits()} {
 		all = append(all, some...)
 	}
 	return all
@@ -48,15 +101,15 @@ func clocks() []Case {
 		},
 	}, {
 		Name: "clock-behind", Title: "A contender's clock is two hours behind", Hole: "H6", Length: 75 * m,
-		Story: "A holds the lock and dies; B waits for it, and its clock is two hours behind.",
-		Wrong: "For 1.8 a ping in the future is never old, so B waits for more than two hours for a dead holder.",
+		Story: "A holds the lock, B waits for it, and its clock is two hours behind; then A dies.",
+		Wrong: "For 1.8 a ping in the future is never old, so B waits for more than two hours for a dead holder; 1.6 subtracts without a sign, finds it ancient, and robs the living A.",
 		Rule:  "Since 2.0 only the passing of time on one clock counts, and that passes on a clock that is wrong, too.",
 		Where: "takeover/witnesses.go backwards",
 		Play: func(st *Stage) {
 			a, b := st.Process("A"), st.Process("B").Ahead(-2*h)
 			a.Wants(1*s, no, 1*h)
 			a.Dies(5 * m)
-			b.Wants(6*m, 65*m, 5*m)
+			b.Wants(3*m, 68*m, 5*m)
 		},
 	}, {
 		Name: "clock-steps-back", Title: "The holder's clock steps back by 20 minutes", Hole: "H7", Length: 33 * m,
@@ -73,7 +126,7 @@ func clocks() []Case {
 	}, {
 		Name: "clock-stands", Title: "The holder's clock stands still", Hole: "G2-3", Length: 33 * m,
 		Story: "A holds the lock; its clock stops at 12:02, and it goes on to work and to ping.",
-		Wrong: "Every ping says 12:02, so all three generations take A for dead and let B in.",
+		Wrong: "Every ping says 12:02, so all old generations take A for dead and let B in.",
 		Rule:  "Ours numbers the pings: what must not change is a number, which no clock makes.",
 		Where: "takeover/change.go changed",
 		Play: func(st *Stage) {
@@ -84,22 +137,76 @@ func clocks() []Case {
 		},
 	}, {
 		Name: "server-clock-steps", Title: "The server's clock steps ahead by 20 minutes", Hole: "one clock", Length: 33 * m,
-		Story: "A holds the lock and pings; between two pings the server's clock steps ahead by 20 minutes.",
-		Wrong: "2.0 and 3.2 ask one clock, the server's: it says that the ping stood still for 20 minutes, and B takes the lock.",
+		Story: "A holds the lock and pings; B tries once a second; between two pings the server's clock steps ahead by 20 minutes.",
+		Wrong: "2.0 to 3.2 ask one clock, the server's: it says that the ping stood still for 20 minutes, and B takes the lock.",
 		Rule:  "1.8 asked another clock; ours counts the smaller of the server's and the contender's own, so no single clock is enough.",
 		Where: "takeover/elapsed.go byOwnClock",
 		Play: func(st *Stage) {
-			a, b := st.Process("A"), st.Process("B")
+			a, b := st.Process("A"), st.Process("B").Tries(1*s)
 			a.Wants(1*s, no, 24*m)
 			b.Wants(2*m, 24*m, 6*m)
 			st.ServerClock(10*m+10*s, 20*m)
 		},
 	}, {
+		Name: "server-clock-mirrored", Title: "The same, with three mirrored config servers", Hole: "one clock", Length: 33 * m,
+		Story: "A holds the lock and pings; B tries once a second; the first of three config servers steps ahead by 20 minutes.",
+		Wrong: "1.8 asks no server, and nobody compares their clocks.",
+		Rule:  "2.0 and 2.6 compare the clocks of all three before they force (r2.0.9 client/distlock.cpp:603), and throw 14023.",
+		Where: "takeover/elapsed.go byOwnClock",
+		Not:   noMirrors(),
+		Play: func(st *Stage) {
+			a, b := st.Process("A"), st.Process("B").Tries(1*s)
+			st.Mirrors(no, no)
+			a.Wants(1*s, no, 24*m)
+			b.Wants(2*m, 24*m, 6*m)
+			st.ServerClock(10*m+10*s, 20*m)
+		},
+	}, {
+		Name: "server-clock-corrected", Title: "The server's clock goes back, and is corrected", Hole: "G2-5", Length: 33 * m,
+		Story: "The first server's clock goes back by 20 minutes and later ahead again; A holds the lock and pings, B tries once a second.",
+		Wrong: "2.0 and 2.6 compare the servers' clocks at the first lock and at the force only: by then all is right, and 20 minutes have passed on one; 3.2 asks the primary only.",
+		Rule:  "1.8 asked another clock; ours compares the server's with the contender's own at every decision.",
+		Where: "takeover/elapsed.go byOwnClock",
+		Play: func(st *Stage) {
+			a, b := st.Process("A"), st.Process("B").Tries(1*s)
+			st.Mirrors(no, no)
+			a.Wants(1*s, no, 24*m)
+			b.Wants(2*m, 24*m, 6*m)
+			st.ServerClock(5*m+10*s, -20*m)
+			st.ServerClock(10*m+10*s, 20*m)
+		},
+	}, {
+		Name: "config-clocks-apart", Title: "One config server's clock is a minute ahead", Hole: "G2-5", Length: 33 * m,
+		Story: "One of three mirrored config servers is a minute ahead; A wants the lock, which nobody has.",
+		Wrong: "2.0 and 2.6 compare the servers' clocks before the first ping (r2.0.9 client/distlock.cpp:235) and throw 13650: nobody gets any lock.",
+		Rule:  "1.8 does not compare them; ours refuses nobody a free lock because of a clock.",
+		Where: "takeover/decide.go Decide",
+		Not:   noMirrors(),
+		Play: func(st *Stage) {
+			st.Mirrors(no, 1*m)
+			st.Process("A").Wants(1*s, 20*m, 5*m)
+		},
+	}, {
+		Name: "clock-check-hangs", Title: "The answer of a config server's clock hangs", Hole: "G2-7", Length: 33 * m,
+		Story: "A takes some lock for the first time, and the question for one server's clock hangs for 20 minutes; another thread wants this lock, which nobody has.",
+		Wrong: "2.0 and 2.6 ask under the mutex of the ping thread (r2.0.9 client/distlock.cpp:224), which the first lock_try of a lock object needs, and no limit ends the question.",
+		Rule:  "1.8 asks no server; 3.2 asks without a mutex; ours waits 5 seconds for a command, and sends none under a mutex.",
+		Where: "pinger/reaper.go choreLoop",
+		Not: merged(not("it asks no server for the time", map[string]string{"1.6": file16 + "138", "1.8": file18 + "209"}),
+			noMirrors()),
+		Play: func(st *Stage) {
+			a := st.Process("A")
+			st.Mirrors(no, no)
+			a.Strikes(delayed, Clock, 1, no, 20*m)
+			a.Wants(1*m, 30*m, 5*m)
+		},
+	}, {
 		Name: "election-clock", Title: "A new primary's clock is 20 minutes ahead", Hole: "one clock", Length: 33 * m,
 		Story: "A holds the lock; an election makes another server primary, whose clock is 20 minutes ahead.",
-		Wrong: "2.0 knows no elections: for it the first server's clock has moved by 20 minutes, and B takes the lock.",
+		Wrong: "A watch that went on under the new primary would see 20 minutes pass at once, and B would take the lock.",
 		Rule:  "3.2 remembers the election and watches anew, and so does ours, which asks once more before it takes.",
 		Where: "takeover/change.go moved",
+		Not:   noElections(),
 		Play: func(st *Stage) {
 			a, b := st.Process("A"), st.Process("B")
 			a.Wants(1*s, no, 24*m)
@@ -140,7 +247,7 @@ func pingsOf() []Case {
 	}, {
 		Name: "ping-thread-ends", Title: "The thread of the pings ends", Hole: "H16", Length: 33 * m,
 		Story: "A holds the lock; an exception that nobody catches comes out of one of its pings.",
-		Wrong: "In 1.8 and 2.0 the thread ends and is never started again: A works on, and its lock is taken.",
+		Wrong: "Up to 2.6 the thread ends and is never started again: A works on, and its lock is taken.",
 		Rule:  "3.2 knows no such exceptions; in ours each ping recovers from a panic, and without pings the holder stops in time.",
 		Where: "pinger/pinger.go guarded",
 		Play: func(st *Stage) {
@@ -152,7 +259,7 @@ func pingsOf() []Case {
 	}, {
 		Name: "hung-thread", Title: "The thread that holds the lock hangs", Hole: "H9", Length: 40 * m,
 		Story: "A's thread hangs after five minutes of work; the process lives and pings.",
-		Wrong: "A ping speaks for the process and not for the work, so in all three generations nobody ever gets the lock.",
+		Wrong: "A ping speaks for the process and not for the work, so in all old generations nobody ever gets the lock.",
 		Rule:  "Ours lets a lock have a lease of its own, here of five minutes, which the work itself renews; without one it waits, too.",
 		Where: "distlock/lease.go Renew",
 		Play: func(st *Stage) {

@@ -40,6 +40,21 @@ func releases() []Case {
 			c.Wants(5*m+10*s, 35*m, 5*m)
 		},
 	}, {
+		Name: "release-read-fails", Title: "The read after a release fails", Hole: "H4", Length: 45 * m,
+		Story: "A's release is carried out and answered; the read after it, for the log, fails; B takes the lock; A releases once more.",
+		Wrong: "For 1.8 a failed read is a failed release (r1.8.5 client/distlock.cpp:320): the second one frees B's lock, and C takes it.",
+		Rule:  "From 2.0 on a release reads nothing, and names its session.",
+		Where: "distlock/release.go tryRelease",
+		Not: not("its release reads nothing", map[string]string{"2.0": file20 + "914", "2.6": file26 + "1089",
+			"3.2": "r3.2.22 " + manager32 + ":417", Ours: ""}),
+		Play: func(st *Stage) {
+			a, b, c := st.Process("A"), st.Process("B"), st.Process("C")
+			a.Wants(1*s, no, 5*m)
+			a.Strikes(refused, Reread, 0, 4*m, no)
+			b.Wants(5*m+2*s, 10*m, 20*m)
+			c.Wants(5*m+10*s, 35*m, 5*m)
+		},
+	}, {
 		Name: "release-twice", Title: "A lock is released twice", Hole: "H23", Length: 45 * m,
 		Story: "A releases, B takes the lock, and A's guard is released once more, as by a copy of it.",
 		Wrong: "In 1.8 nothing ties an unlock to a lock that is held: the second one frees B's, and C takes it.",
@@ -54,8 +69,8 @@ func releases() []Case {
 	}, {
 		Name: "release-fails", Title: "A release fails three times", Hole: "H10", Length: 60 * m,
 		Story: "A is cut off for half a minute just when it releases; then it lives on, and pings.",
-		Wrong: "1.8 tries three times and never again, and A's pings keep the lock that nobody holds.",
-		Rule:  "Since 2.0 the release is queued, and repeated with the next ping.",
+		Wrong: "1.8 tries three times and never again, 2.0 to 2.4 twice, and A's pings keep the lock that nobody holds.",
+		Rule:  "2.0 has a queue for the ping loop, but with one config server its second try throws past it; since 2.6 none does.",
 		Where: "pinger/release_queue.go ReleaseLater",
 		Play: func(st *Stage) {
 			a, b := st.Process("A"), st.Process("B")
@@ -64,9 +79,22 @@ func releases() []Case {
 			b.Wants(5*m+20*s, 50*m, 5*m)
 		},
 	}, {
+		Name: "release-elsewhere", Title: "A late release is sent to another cluster", Hole: "G2-6", Length: 60 * m,
+		Story: "A locks in two clusters; its release in this one, of three config servers, fails three times, and its ping thread for the other comes first.",
+		Wrong: "The queue of 2.0 to 3.0 is the process's: the thread of the other cluster sends the release there, where nothing matches, and drops it.",
+		Rule:  "1.8 has no queue at all; that of 3.2, and ours, belongs to the lock manager of one cluster.",
+		Where: "pinger/release_queue.go ReleaseLater",
+		Play: func(st *Stage) {
+			a, b := st.Process("A").Elsewhere(), st.Process("B")
+			st.Mirrors(no, no)
+			a.Wants(1*s, no, 5*m)
+			a.CutOff(5*m+1*s-40*ms, 30*s)
+			b.Wants(5*m+20*s, 50*m, 5*m)
+		},
+	}, {
 		Name: "shutdown-forgets", Title: "A shutdown forgets a release", Hole: "G3-10", Length: 45 * m,
 		Story: "A's release fails; the server can be reached again, and A shuts down in order before its next ping.",
-		Wrong: "3.2 forgets its queue at shutdown, and 1.8 and 2.0 know no orderly one: the lock stays held for a takeover time.",
+		Wrong: "3.2 forgets its queue at shutdown, and the older ones know no orderly one: the lock stays held for a takeover time.",
 		Rule:  "Ours tries once more when it is closed, and names what stays held.",
 		Where: "distlock/manager.go Close",
 		Play: func(st *Stage) {
@@ -79,8 +107,8 @@ func releases() []Case {
 	}, {
 		Name: "operator-frees", Title: "An operator frees the lock by hand", Hole: "G3-3", Length: 45 * m,
 		Story: "A stands still for 18 minutes; after 14 an operator sets state 0; A wakes and asks before each write; B comes later.",
-		Wrong: "The check of 3.2 looks for the session and not for the state, so A works on without a lock, beside B for a while.",
-		Rule:  "2.0 looks at the state; in ours A has stopped to trust its lock long before.",
+		Wrong: "Before 2.4.2 there is nothing to ask, and the check of 3.2 looks for the session and not for the state, so A works on beside B.",
+		Rule:  "From 2.4.2 to 3.0 the check looks at the state; in ours A has stopped to trust its lock long before.",
 		Where: "distlock/guard.go Verify",
 		Play: func(st *Stage) {
 			a, b := st.Process("A"), st.Process("B")
@@ -122,11 +150,26 @@ func outcomes() []Case {
 			b.Wants(1*m, 55*m, 5*m)
 		},
 	}, {
+		Name: "grab-read-fails", Title: "The read after a grab fails", Hole: "H11", Length: 60 * m,
+		Story: "A's command for the lock is carried out and answered; the read after it fails; A lives on, and pings.",
+		Wrong: "1.8 reads before it looks at the answer (r1.8.5 client/distlock.cpp:266), and the exception leaves the lock held for ever.",
+		Rule:  "So does 2.0 (r2.0.9:722), but what is only being prepared is forced after 15 minutes; 3.2 and ours read nothing.",
+		Where: "distlock/acquire.go unresolved",
+		Not:   not("its grab is answered with the document", map[string]string{"3.2": catalog32 + "199", Ours: ""}),
+		Play: func(st *Stage) {
+			a, b := st.Process("A"), st.Process("B")
+			a.Wants(1*s, no, 5*m)
+			a.Strikes(refused, Reread, 1, no, no)
+			b.Wants(1*m, 55*m, 5*m)
+		},
+	}, {
 		Name: "finalize-reply-lost", Title: "The reply of the second step is lost", Hole: "H11", Length: 60 * m,
 		Story: "In 2.0 a grab has two steps; the reply of the second never comes.",
-		Wrong: "The exception leaves the lock held; 2.0 queues an unlock that the next ping carries out.",
+		Wrong: "The exception, or one of the read after it (r2.0.9:844), leaves the lock held; 2.0 queues an unlock that the next ping carries out.",
 		Rule:  "The other generations have no second step; theirs is grab-reply-lost.",
 		Where: "distlock/acquire.go unresolved",
+		Not: not("its grab is one step", map[string]string{"1.6": file16 + "165", "1.8": file18 + "263", "3.2": catalog32 + "196",
+			Ours: ""}),
 		Play: func(st *Stage) {
 			a, b := st.Process("A"), st.Process("B")
 			a.Wants(1*s, no, 5*m)

@@ -15,10 +15,13 @@ type Kind string
 const (
 	Ping     Kind = "ping"
 	Read     Kind = "read"
+	Insert   Kind = "insert" // of a lock that nobody has had yet
 	Grab     Kind = "grab"
 	Finalize Kind = "finalize"
+	Sight    Kind = "sight"     // a note for contenders that come later
 	Take     Kind = "take over" // the command that ends another's lock
 	Release  Kind = "release"
+	Reread   Kind = "read again" // after a write
 	Clean    Kind = "clean"
 	Clock    Kind = "clock"
 	Write    Kind = "write" // to what the lock protects
@@ -26,7 +29,7 @@ const (
 )
 
 // writes reports whether commands of the kind change documents of the config server.
-func (k Kind) writes() bool { return !slices.Contains([]Kind{Read, Clock, Write, Ask}, k) }
+func (k Kind) writes() bool { return !slices.Contains([]Kind{Read, Reread, Clock, Write, Ask}, k) }
 
 // A command is one of a process, from the moment it is sent.
 type command struct {
@@ -36,12 +39,16 @@ type command struct {
 	text    func() string // and all of it
 	apply   func() error  // carries it out
 	answer  func() string // what it answers, if there is more to say than that it was done
-	limit   time.Duration // how long the process waits for the answer
+	limit   time.Duration // how long the process waits for the answer; 0: for ever
 	sent    time.Duration
 	err     error // set before done is closed
 	done    chan struct{}
 	replied bool
 	struck  string // what went wrong with it
+	changed bool   // it has changed a document
+	source  string // the line of the source that sends it; empty in ours
+	message *Message
+	server  int // of three mirrored ones; 0 is the first
 }
 
 // A stop is something that happens to one command: the nth of its kind that a process sends.
@@ -53,6 +60,8 @@ type stop struct {
 	what accident
 	d    time.Duration
 	used bool
+
+	server int
 }
 
 // An accident is what may happen to a command.
@@ -74,15 +83,23 @@ var accidentNames = map[accident]string{
 
 // send sends a command and waits for its answer. The goroutine of a process that dies meanwhile
 // ends here.
-func (p *process) send(kind Kind, op string, text func() string, apply func() error,
+func (p *process) send(source string, kind Kind, op string, text func() string, apply func() error,
 	answer func() string) error {
-	c := &command{p: p, kind: kind, op: op, text: text, apply: apply, answer: answer,
-		limit: 30 * time.Second}
+	c := &command{p: p, source: source, kind: kind, op: op, text: text, apply: apply,
+		answer: answer, limit: p.limit}
+	if kind == Ping && p.beat > 0 {
+		c.limit = p.beat
+	}
 	c.submit()
+	return c.await()
+}
+
+// await waits for the answer.
+func (c *command) await() error {
 	select {
 	case <-c.done:
 		return c.err
-	case <-p.over:
+	case <-c.p.over:
 		runtime.Goexit()
 	}
 	return nil
@@ -128,35 +145,46 @@ func (c *command) leave() {
 		c.finish(errUnreachable)
 		return
 	}
-	p.counts[c.kind]++
+	c.message = &Message{Process: p.Index, Server: c.server, Kind: string(c.kind), Sent: c.sent}
+	w.record.messages = append(w.record.messages, c.message)
+	if c.server == 0 {
+		p.counts[c.kind]++
+	}
 	s := w.stopOf(c)
 	if s != nil {
 		c.struck = accidentNames[s.what]
 	}
-	request, lost := way, false
+	request, lost := w.way, false
 	var then func()
 	switch {
-	case c.kind != Write && p.cut, w.readOnly && c.kind.writes(), s != nil && s.what == refused:
-		w.After(2*way, func() { c.reply(errUnreachable) })
+	case c.kind != Write && p.cut > 0, w.outage > 0 && w.refuses(c.kind), s != nil && s.what == refused:
+		w.After(2*w.way, func() { c.reply(errUnreachable) })
 		return
 	case s == nil:
 	case s.what == throws:
-		w.After(2*way, func() { c.reply(errThread) })
+		w.After(2*w.way, func() { c.reply(errThread) })
 		return
 	case s.what == replyLost:
 		lost = true
 	case s.what == late:
 		request = s.d
-		w.After(way, func() { c.reply(errNoReply) })
+		w.After(w.way, func() { c.reply(errNoReply) })
 	case s.what == delayed:
 		request += s.d
-		if c.limit < request {
-			w.After(c.limit-way, func() { c.reply(errNoReply) })
+		if c.limit > 0 && c.limit < request {
+			w.After(max(0, c.limit-w.way), func() { c.reply(errLimit) })
 		}
 	case s.what == pauseAfter:
 		then = func() { p.pause(s.d) }
 	}
 	w.After(request, func() { c.arrive(lost, then) })
+}
+
+// refuses reports whether an outage reaches commands of a kind: of mirrored config servers one is
+// enough to read from (r2.0.9 client/syncclusterconnection.cpp:230, 294), a replica set is read from its
+// primary only (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
+func (w *world) refuses(k Kind) bool {
+	return k != Write && (w.generation.replicaSet || k.writes())
 }
 
 // arrive carries a command out and answers it.
@@ -165,9 +193,14 @@ func (c *command) arrive(lost bool, then func()) {
 	if c.p.Buried() {
 		return
 	}
+	c.message.Arrived = w.Now()
 	err := c.apply()
 	if err == nil && c.kind.writes() {
-		w.record.changes(c.p)
+		c.changed = w.record.changes(c.p, c.source)
+	}
+	c.message.changed = c.changed || c.server > 0
+	if c.changed && c.kind == Release {
+		c.p.writes++
 	}
 	if c.replied {
 		w.record.mark(c.p, "late", fmt.Sprintf("its %s is carried out only now", c.kind))
@@ -178,13 +211,13 @@ func (c *command) arrive(lost bool, then func()) {
 	if lost {
 		err = errNoReply
 	}
-	w.After(way, func() { c.reply(err) })
+	w.After(w.way, func() { c.reply(err) })
 }
 
 // stopOf returns what happens to a command, nil if nothing does.
 func (w *world) stopOf(c *command) *stop {
 	for _, s := range w.stops {
-		if s.p == c.p && s.kind == c.kind && !s.used && w.Now() >= s.at &&
+		if s.p == c.p && s.kind == c.kind && s.server == c.server && !s.used && w.Now() >= s.at &&
 			(s.nth == 0 || s.nth == c.p.counts[c.kind]) {
 			s.used = true
 			return s

@@ -3,9 +3,8 @@
 // command study shows, and nothing of it can be imported by users of the lock.
 //
 // The old generations are gen18.go, gen20.go and gen32.go: a file each, in our own words, over the
-// documents of a store in memory. Each step names the section of the notes on mongos' sources that
-// it follows: 1.x for 1.8, 2.x for 2.0 to 3.0, 3.x for 3.2 to 6.0. Ours is the package distlock
-// itself.
+// documents of a store in memory. Each step names the line of the server's source that it follows, by
+// release (the tags of its repository), file and line. Ours is the package distlock itself.
 //
 // # Time
 //
@@ -22,8 +21,19 @@
 // no holder worked. A write is stale that goes in after one of a newer holder. How a lock works is
 // not asked.
 //
+// # Knobs
+//
+// What a case sets, a reader may set otherwise (knobs.go); Desk serves that, a sweep turns one knob
+// until a generation breaks, a search sets them at random in a case in which nothing goes wrong.
+//
+// # Others
+//
+// Redlock, an etcd lease and a ZooKeeper node (redlock.go, etcd.go, zookeeper.go) are models of what is
+// published of them, as far as OthersCases need them: no member of theirs fails, and a watch is a
+// question a second.
+//
 // # What is not played
 //
-// Several mirrored config servers (H17 to H22), the indexes and the log (H24, H25), and holes of
-// the inside of a process (G2-6, G2-7).
+// What changes no holder: docs/semantics.md names these holes. A lost reply is told at once, as by a
+// broken connection, and not after a time limit.
 package study

@@ -104,6 +104,11 @@ func (w *world) put(collection string, d document) {
 	}
 }
 
+func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
+
+// free is what frees a lock.
+var free = bson.D{{Key: "state", Value: int32(0)}}
+
 // says writes a match or a change as a person does.
 func says(d bson.D) string {
 	var parts []string
@@ -121,8 +126,8 @@ func says(d bson.D) string {
 }
 
 // find returns the documents that match.
-func (p *process) find(kind Kind, collection string, match bson.D) (found []document, err error) {
-	err = p.send(kind, "find "+collection, func() string { return says(match) }, func() error {
+func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
+	err = p.send(p.source, kind, "find "+collection, func() string { return says(match) }, func() error {
 		found = p.w.read(collection, match)
 		return nil
 	}, func() string {
@@ -135,8 +140,16 @@ func (p *process) find(kind Kind, collection string, match bson.D) (found []docu
 }
 
 // findOne returns the document of an _id, nil when there is none.
-func (p *process) findOne(collection, id string) (document, error) {
-	found, err := p.find(Read, collection, bson.D{{Key: "_id", Value: id}})
+func (p line) findOne(collection, id string) (document, error) {
+	return first(p.find(Read, collection, byID(id)))
+}
+
+// reread is findOne of a lock that the process has just written.
+func (p line) reread(name string) (document, error) {
+	return first(p.find(Reread, locks, byID(name)))
+}
+
+func first(found []document, err error) (document, error) {
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -145,8 +158,11 @@ func (p *process) findOne(collection, id string) (document, error) {
 
 // update sets fields of the documents that match and returns how many there were. An upsert makes
 // the document when there is none.
-func (p *process) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int, err error) {
-	err = p.send(kind, "update "+collection, func() string {
+func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int, err error) {
+	if collection == locks && len(p.w.copies) > 0 {
+		return p.everywhere(kind, match, set)
+	}
+	err = p.send(p.source, kind, "update "+collection, func() string {
 		return says(match) + " set " + says(set)
 	}, func() error {
 		n = len(p.w.change(collection, match, set, upsert))
@@ -170,12 +186,15 @@ func (w *world) change(collection string, match, set bson.D, upsert bool) (chang
 }
 
 // insert adds a document; it fails when there is one of that _id.
-func (p *process) insert(kind Kind, collection string, d document) error {
-	return p.send(kind, "insert "+collection, func() string { return says(bson.D(d)) }, func() error {
+func (p line) insert(kind Kind, collection string, d document) error {
+	return p.send(p.source, kind, "insert "+collection, func() string { return says(bson.D(d)) }, func() error {
 		if len(p.w.read(collection, bson.D{d[0]})) > 0 {
 			return errDuplicate
 		}
 		p.w.put(collection, d)
+		for i := range p.w.copies {
+			p.w.copies[i] = d
+		}
 		return nil
 	}, nil)
 }
@@ -183,7 +202,7 @@ func (p *process) insert(kind Kind, collection string, d document) error {
 // findAndModify changes the first document that matches one of the queries, and returns what it has
 // become; nil when none does. With upsert the first query makes the document; errDuplicate when
 // there is one that does not match.
-func (p *process) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D, upsert bool) (
+func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D, upsert bool) (
 	d document, err error) {
 	text := func() string {
 		var asked []string
@@ -192,7 +211,7 @@ func (p *process) findAndModify(kind Kind, collection string, queries []bson.D, 
 		}
 		return strings.Join(asked, " or ") + " set " + says(set)
 	}
-	err = p.send(kind, "findAndModify "+collection, text, func() error {
+	err = p.send(p.source, kind, "findAndModify "+collection, text, func() error {
 		for _, q := range queries {
 			if found := p.w.read(collection, q); len(found) > 0 {
 				d = found[0].with(set)
@@ -215,9 +234,9 @@ func (p *process) findAndModify(kind Kind, collection string, queries []bson.D, 
 }
 
 // remove deletes the documents of a collection for which doomed says so.
-func (p *process) remove(kind Kind, collection, text string, doomed func(document) bool) error {
+func (p line) remove(kind Kind, collection, text string, doomed func(document) bool) error {
 	n := 0
-	return p.send(kind, "remove "+collection, func() string { return text }, func() error {
+	return p.send(p.source, kind, "remove "+collection, func() string { return text }, func() error {
 		for _, d := range p.w.read(collection, nil) {
 			if doomed(d) {
 				p.w.Server.Remove(collection, d.text("_id"))
@@ -228,10 +247,28 @@ func (p *process) remove(kind Kind, collection, text string, doomed func(documen
 	}, func() string { return fmt.Sprintf("%d removed", n) })
 }
 
-// serverStatus asks for the server's clock and its term.
-func (p *process) serverStatus() (at time.Time, election int, err error) {
-	err = p.send(Clock, "serverStatus", none, func() error {
-		at, election = p.w.ServerNow(), p.w.Primary
+// ping writes the ping of a process, by its own clock.
+func (p line) ping(id string) error {
+	_, err := p.update(Ping, pings, byID(id), bson.D{{Key: "ping", Value: date(p.now())}}, true)
+	return err
+}
+
+// prune deletes pings of four days ago, by its own clock, of processes that none of these locks names.
+func (p line) prune(locks []document) error {
+	before := date(p.now().Add(-4 * 24 * time.Hour))
+	return p.remove(Clean, pings, "{_id: not named by a lock, ping: before "+before.Time().UTC().Format(time.DateOnly)+"}",
+		func(d document) bool {
+			named := slices.ContainsFunc(locks, func(l document) bool { return l.text("process") == d.text("_id") })
+			return !named && d.ping() < before
+		})
+}
+
+// serverStatus asks for the clock of the first server or of a mirror, and for the server's term.
+func (p line) serverStatus(mirror int) (at time.Time, election int, err error) {
+	err = p.send(p.source, Clock, "serverStatus", none, func() error {
+		if at, election = p.w.ServerNow(), p.w.Primary; mirror > 0 {
+			at = p.w.True().Add(p.w.mirrors[mirror-1])
+		}
 		return nil
 	}, func() string { return at.Format(time.TimeOnly) })
 	return at, election, err

@@ -2,6 +2,7 @@ package study
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -14,26 +15,21 @@ const (
 	barTall   = 14
 )
 
-// drawing draws a play: a lane for each process, and below the server with the time.
+// drawing draws a play: a lane for each process, one for the lock document, and below the time.
 func (w *page) drawing(p Play) {
 	x := func(at time.Duration) float64 {
 		return drawLeft + float64(at)/float64(p.Length)*(drawWidth-drawLeft-6)
 	}
 	lanes := len(p.Processes)
-	tall := lanes*laneTall + 40
+	tall := (lanes+1)*laneTall + 30
 	w.add(`<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, drawWidth, tall,
 		esc(strings.Join(p.Outcome.Parts(), ", ")))
-	for i, proc := range p.Processes {
-		top := i * laneTall
-		w.add(`<text x="2" y="%d">%s</text>`, top+14, esc(proc.Name))
-		if proc.Clock != "" {
-			w.add(`<text class="wrong" x="2" y="%d">%s</text>`, top+25, esc(proc.Clock))
-		}
+	for i := range p.Processes {
 		from, until := p.life(i)
-		w.add(`<path class="life" d="M%.1f %dH%.1f"/>`, x(from), top+10, x(until))
+		w.add(`<path class="life" d="M%.1f %dH%.1f"/>`, x(from), i*laneTall+10, x(until))
 	}
 	for _, b := range p.Bars {
-		class := map[string]string{"holds": "hold", "hangs": "hang", "paused": "still", "cut": "cut"}[b.Kind]
+		class := map[string]string{"waits": "wait", "holds": "hold", "hangs": "hang", "paused": "still", "cut": "cut", "two": "two"}[b.Kind]
 		y, h := b.Process*laneTall+3, barTall
 		if b.Kind == "cut" {
 			y, h = y+barTall+1, 3
@@ -41,16 +37,64 @@ func (w *page) drawing(p Play) {
 		w.add(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d"><title>%s %s to %s</title></rect>`, class,
 			x(b.From), y, max(1, x(min(b.Until, p.Length))-x(b.From)), h, class, Time(b.From), Time(b.Until))
 	}
-	for _, o := range p.overlaps() {
-		for _, lane := range o.processes {
-			w.add(`<rect class="two" x="%.1f" y="%d" width="%.1f" height="%d"><title>two holders %s to %s</title></rect>`,
-				x(o.from), lane*laneTall+3, max(1, x(o.until)-x(o.from)), barTall, Time(o.from), Time(o.until))
-		}
-	}
+	w.named(p, x)
+	from, until := p.zoomed()
+	w.add(`<rect class="zoomed" x="%.1f" y="0" width="%.1f" height="%d"><title>the decisive seconds</title></rect>`,
+		x(from)-2, max(4, x(until)-x(from)+4), (lanes+1)*laneTall-8)
 	w.pings(p, x)
 	w.marks(p, x)
-	w.axis(p, x, lanes*laneTall)
-	w.add(`<path class="cursor" d="M%d 0V%d"/></svg>`, drawLeft, tall-16)
+	w.axis(p, x, (lanes+1)*laneTall-10)
+	w.add(`<path class="cursor" d="M%d 0V%d"/>`, drawLeft, tall-16)
+	w.names(p)
+	w.add("</svg>")
+}
+
+// names writes whose the lanes are, over what else is drawn: they stay where a drawing is wider than the
+// screen.
+func (w *page) names(p Play) {
+	w.add(`<g class="names"><rect width="%d" height="%d"/>`, drawLeft-6, (len(p.Processes)+1)*laneTall-8)
+	for i, proc := range p.Processes {
+		w.add(`<text x="2" y="%d">%s</text>`, i*laneTall+14, esc(proc.Name))
+		if proc.Clock != "" {
+			clock, _, _ := strings.Cut(proc.Clock, " since ") // there is little room
+			w.add(`<text class="wrong" x="2" y="%d">%s</text>`, i*laneTall+25, esc(clock))
+		}
+	}
+	w.add(`<text x="2" y="%d">document</text></g>`, len(p.Processes)*laneTall+14)
+}
+
+// named draws whom the lock document named, and when.
+func (w *page) named(p Play, x func(time.Duration) float64) {
+	top := len(p.Processes) * laneTall
+	draw := func(who string, from, until time.Duration) {
+		if who == "" {
+			return
+		}
+		w.add(`<rect class="named" x="%.1f" y="%d" width="%.1f" height="%d"><title>the document names %s, %s to %s</title></rect>`,
+			x(from), top+3, max(1, x(until)-x(from)), barTall, esc(who), Time(from), Time(until))
+		if x(until)-x(from) > 12 {
+			w.add(`<text class="who" x="%.1f" y="%d">%s</text>`, x(from)+3, top+14, esc(who))
+		}
+	}
+	who, from := "", time.Duration(0)
+	for _, v := range p.Versions {
+		if v.Collection != locks || v.ID != lockName {
+			continue
+		}
+		if next := v.holder(); next != who {
+			draw(who, from, v.At)
+			who, from = next, v.At
+		}
+	}
+	draw(who, from, p.Length)
+}
+
+// holder is the letter of the process that holds the lock by a version of its document.
+func (v Version) holder() string {
+	if state := v.value("state"); state == "" || state == "0" {
+		return ""
+	}
+	return owner(v.value("process"))
 }
 
 // life is from when to when a process was there.
@@ -68,80 +112,46 @@ func (p Play) life(process int) (from, until time.Duration) {
 	return from, until
 }
 
-type overlap struct {
-	from, until time.Duration
-	processes   []int
-}
-
-// overlaps are the stretches in which two that ran took themselves for the holder.
-func (p Play) overlaps() (found []overlap) {
-	var held []Bar
-	for _, b := range p.Bars {
-		if b.Kind == "holds" {
-			held = append(held, b)
-		}
-	}
-	for i, a := range held {
-		for _, b := range held[i+1:] {
-			for _, s := range p.running(b.Process, p.running(a.Process, []Bar{{
-				From: max(a.From, b.From), Until: min(a.Until, b.Until)}})) {
-				if a.Process != b.Process && s.From < s.Until {
-					found = append(found, overlap{s.From, s.Until, []int{a.Process, b.Process}})
-				}
+// pings draws the pings of each process below its bar: those at even distances as one dashed line.
+func (w *page) pings(p Play, x func(time.Duration) float64) {
+	beats := make([][]float64, len(p.Processes))
+	for _, v := range p.Versions {
+		if i := v.By; v.Collection == pings && i >= 0 && len(v.Fields) > 0 {
+			if n := len(beats[i]); n == 0 || x(v.At)-beats[i][n-1] > 1.5 {
+				beats[i] = append(beats[i], x(v.At))
 			}
 		}
 	}
-	return found
-}
-
-// running takes the time in which a process stood still out of some stretches.
-func (p Play) running(process int, stretches []Bar) []Bar {
-	for _, still := range p.Bars {
-		if still.Process != process || still.Kind != "paused" {
-			continue
-		}
-		var left []Bar
-		for _, s := range stretches {
-			left = append(left, Bar{From: s.From, Until: min(s.Until, still.From)},
-				Bar{From: max(s.From, still.Until), Until: s.Until})
-		}
-		stretches = left
-	}
-	return stretches
-}
-
-// pings draws the pings of each process below its bar.
-func (w *page) pings(p Play, x func(time.Duration) float64) {
-	good, failed := make([]strings.Builder, len(p.Processes)), make([]strings.Builder,
-		len(p.Processes))
-	last := make([]float64, len(p.Processes))
-	for _, v := range p.Versions {
-		if i := v.By; v.Collection == pings && i >= 0 && len(v.Fields) > 0 && x(v.At)-last[i] > 1.5 {
-			fmt.Fprintf(&good[i], "M%.1f %dv6", x(v.At), i*laneTall+20)
-			last[i] = x(v.At)
+	for i, at := range beats {
+		for from := 0; from < len(at); {
+			until, gap := from+1, 2.0
+			if until < len(at) {
+				gap = at[until] - at[from]
+			}
+			for until < len(at) && math.Abs(at[until]-at[until-1]-gap) < .3 {
+				until++
+			}
+			if n := until - 1 - from; n > 0 {
+				gap = (at[until-1] - at[from]) / float64(n)
+			}
+			w.add(`<path class="beat" stroke-dasharray="1 %.2f" d="M%.1f %dH%.1f"/>`, gap-1, at[from], i*laneTall+23,
+				at[until-1]+1)
+			from = until
 		}
 	}
 	for _, m := range p.Marks {
 		if m.Kind == string(Ping) && m.Answer == errUnreachable.Error() {
-			fmt.Fprintf(&failed[m.Process], "M%.1f %dh%.1f", x(m.At), m.Process*laneTall+23,
-				max(2, x(max(m.At, m.Until))-x(m.At)))
-		}
-	}
-	for i := range p.Processes {
-		if d := good[i].String(); d != "" {
-			w.add(`<path class="ping" d="%s"/>`, d)
-		}
-		if d := failed[i].String(); d != "" {
-			w.add(`<path class="failed dashed" d="%s"><title>pings fail</title></path>`, d)
+			w.add(`<path class="failed dashed" d="M%.1f %dh%.1f"><title>pings fail</title></path>`, x(m.At),
+				m.Process*laneTall+23, max(2, x(max(m.At, m.Until))-x(m.At)))
 		}
 	}
 }
 
 // marks draws what happened at an instant.
 func (w *page) marks(p Play, x func(time.Duration) float64) {
-	put := func(glyph string, at time.Duration, lane int, text string) {
+	put := func(name string, at time.Duration, lane int, text string) {
 		w.add(`<g transform="translate(%.1f %d)">%s<title>%s %s</title></g>`, x(at), lane*laneTall+10,
-			glyphs[glyph], Time(at), esc(text))
+			glyph(name), Time(at), esc(text))
 	}
 	for _, m := range p.Marks {
 		if m.Process < 0 {
@@ -150,8 +160,14 @@ func (w *page) marks(p Play, x func(time.Duration) float64) {
 			continue
 		}
 		switch {
-		case m.Kind == string(Take) && m.Answer != "n: 0" && !strings.HasPrefix(m.Answer, "no "):
+		case m.Kind == string(Take) && m.Changed:
 			put("take", m.At, m.Process, "takeover: "+m.Answer)
+		case m.Kind == "late":
+			put("late", m.At, m.Process, m.Text)
+		case m.Kind == "not released":
+			put("unfreed", m.At, m.Process, m.Text)
+		case strings.Contains(m.Answer, errNoReply.Error()):
+			put("lost", m.At, m.Process, m.Text+": "+m.Answer)
 		case m.Kind == "learns":
 			put("learn", m.At, m.Process, m.Text)
 		case m.Kind == "death":
@@ -174,8 +190,10 @@ func (w *page) marks(p Play, x func(time.Duration) float64) {
 func (w *page) axis(p Play, x func(time.Duration) float64, top int) {
 	w.add(`<path class="axis" d="M%d %dH%d"/>`, drawLeft, top+8, drawWidth-6)
 	const tick = 5 * time.Minute
+	var ticks strings.Builder
 	for at := time.Duration(0); at+tick/2 <= p.Length; at += tick {
-		w.add(`<path class="axis" d="M%.1f %dv4"/><text class="hour" x="%.1f" y="%d">%s</text>`, x(at), top+6, x(at),
-			top+22, noon.Add(at).Format("15:04"))
+		fmt.Fprintf(&ticks, "M%.0f %dv4", x(at), top+6)
+		w.add(`<text class="hour" x="%.0f" y="%d">%s</text>`, x(at), top+22, noon.Add(at).Format("15:04"))
 	}
+	w.add(`<path class="axis" d="%s"/>`, ticks.String())
 }

@@ -1,25 +1,30 @@
 package study
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen20 is the lock of mongos 2.0 to 3.0 (2011-2015), one per process, with what all locks of the
-// process share since 2.0.1. Numbers such as 2.9 and D are those of the notes on its source.
+// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process, with what all locks of the
+// process share since 2.0.1. Lines such as :607 are those of r2.0.9 client/distlock.cpp, and those of
+// another release name it: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12 src/mongo/s/distlock.cpp.
 //
-// Not played: several mirrored config servers, so neither the tournament (E) nor the comparison of
-// the servers' clocks (2.7), which is always content with one server; re-entry, which nothing used.
+// Not played: re-entry, which nothing used.
 type gen20 struct {
-	p     *process
-	id    string // 2.3: with the port
-	pings bool   // the thread runs
-	queue []bson.ObjectID
-	seen  map[string]seen20 // 2.8: by lock name
+	p       *process
+	release release
+	id      string        // with the port
+	pings   bool          // the thread runs
+	mutex   chan struct{} // of the pinger, :67: it guards pings and queue, also while servers are asked (G2-7)
+	queue   []bson.ObjectID
+	seen    map[string]seen20 // LastPings, :315: by lock name
 }
 
 // seen20 is what a contender remembers of a lock that was held.
@@ -30,76 +35,135 @@ type seen20 struct {
 	ts      bson.ObjectID
 }
 
-// The constants of 2.2.
 const (
-	timeout20 = 15 * time.Minute
-	skew20    = 30
-	ping20    = timeout20 / skew20
-	keep20    = 4 * 24 * time.Hour
-	poll20    = time.Second
-	tries20   = 3
+	timeout20 = 15 * time.Minute // r2.0.9 client/distlock.h:26
+	tries20   = 3                // :892
 )
 
-// The states of 2.1.
+// The states, :548 and :825.
 const (
 	prepared int32 = 1
 	held     int32 = 2
 )
 
-func newGen20(p *process) manager {
-	return &gen20{p: p, seen: map[string]seen20{},
+func newGen20(p *process, r release) manager {
+	return &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
 		id: fmt.Sprintf("%s:27017:%d:%d", p.host, p.now().Add(-p.w.Now()).Unix(), 424238335+p.Index)}
 }
 
-// start does nothing: since 2.0 the pings begin with the first lock_try, 2.5. Here that is the
-// start.
-func (g *gen20) start() bool {
-	if !g.pings {
-		g.pings = true
-		g.p.Go(g.pingLoop)
+// timeout is the takeover time, an argument of the constructor, and skew what goes by it (:302-304).
+func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
+func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
+
+// at is a step, by its line in r2.0.9 and in r2.6.12; by that alone where r2.0.9 has none (0).
+func (g *gen20) at(r209, r2612 int) line {
+	if r209 == 0 || g.release.since(2, 5, 0) {
+		return line{g.p, file26 + strconv.Itoa(r2612)}
 	}
+	return line{g.p, file20 + strconv.Itoa(r209)}
+}
+
+// start begins the pings, as the first lock_try does (:470-473).
+func (g *gen20) start() bool {
+	g.p.Go(func() { _ = g.begin() }) // the lock_try of another lock; the next one tells
 	return true
 }
 
-// pingLoop is 2.5.
+// alone waits for the mutex of the pinger (:149, :224, :252), and returns what gives it back.
+func (g *gen20) alone() (done func()) {
+	select {
+	case g.mutex <- struct{}{}:
+	case <-g.p.over:
+		runtime.Goexit()
+	}
+	return func() { <-g.mutex }
+}
+
+// begin is got, :221-248: no pings, and so no lock, as long as the servers' clocks differ.
+func (g *gen20) begin() error {
+	if g.pings && g.p.pace == 0 {
+		return nil // :470: the lock object knows its ping thread; a command makes an object of its own
+	}
+	defer g.alone()() // :224
+	if g.pings {
+		return nil
+	}
+	if err := g.checkSkew(g.at(236, 284)); err != nil {
+		return err // 13650
+	}
+	g.pings = true
+	g.p.Go(g.pingLoop)
+	if g.p.abroad {
+		g.p.Go(g.elsewhere)
+	}
+	return nil
+}
+
+// elsewhere is what the ping thread of another cluster does with the queue, which is that of the process:
+// it sends the release there, and drops it whatever has matched, :156-168 (G2-6).
+func (g *gen20) elsewhere() {
+	for g.p.sleep(g.skew() / 2); ; g.p.sleep(g.skew()) {
+		done := g.alone()
+		if len(g.queue) > 0 {
+			g.queue = nil
+			g.at(168, 211).note(forgets + " the release: the ping thread of another cluster has sent it there")
+		}
+		done()
+	}
+}
+
+// checkSkew compares the clocks of the config servers, in three rounds, :382-451, also where there is
+// one. At is the step that they stop.
+func (g *gen20) checkSkew(at line) error {
+	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
+	for range 3 {
+		for i := range skews {
+			remote, err := g.remoteTime(i, g.skew())
+			if err != nil {
+				return err
+			}
+			skews[i] += remote.Sub(g.p.now())
+		}
+	}
+	if spread := (slices.Max(skews) - slices.Min(skews)) / 3; spread > g.skew() { // :444
+		at.note("the servers' clocks differ by %s, limit %s", Span(spread), Span(g.skew()))
+		return errSkewed
+	}
+	return nil
+}
+
+// pingLoop is _distLockPingThread, :70-202.
 func (g *gen20) pingLoop() {
 	for {
 		if err := g.ping(); errors.Is(err, errThread) {
 			g.p.w.record.mark(g.p, "trouble", "its ping thread ends")
-			return // known to the registry, so never started again (2.5 step 2)
+			return // :212: known to the registry, so never started again (:231)
 		}
-		g.p.sleep(ping20)
+		g.p.sleep(g.skew())
 	}
 }
 
 func (g *gen20) ping() error {
-	// Step 2: its own clock, but the value only has to change.
-	_, err := g.p.update(Ping, pings, bson.D{{Key: "_id", Value: g.id}},
-		bson.D{{Key: "ping", Value: date(g.p.now())}}, true)
+	if g.release.since(2, 0, 1) {
+		g.p.beat = 30 * time.Second // of the thread's connection: SERVER-3784
+	}
+	if err := g.at(93, 125).ping(g.id); err != nil { // its own clock, but the value only has to change
+		return err
+	}
+	all, err := g.at(113, 149).find(Clean, locks, nil)
 	if err != nil {
 		return err
 	}
-	all, err := g.p.find(Clean, locks, nil) // step 3: those that are held
-	if err != nil {
+	if g.release.since(2, 4, 10) { // r2.4.14:143
+		all = slices.DeleteFunc(all, func(d document) bool { return d.state() <= 0 })
+	}
+	if err := g.at(126, 171).prune(all); err != nil { // :125
 		return err
 	}
-	var named []string
-	for _, d := range all {
-		if d.state() > 0 {
-			named = append(named, d.text("process"))
-		}
-	}
-	before := date(g.p.now().Add(-keep20)) // step 4
-	err = g.p.remove(Clean, pings, "{_id: not named by a lock, ping: before "+
-		before.Time().UTC().Format(time.DateOnly)+"}", func(d document) bool {
-		return !slices.Contains(named, d.text("_id")) && d.ping() < before
-	})
-	if err != nil {
-		return err
-	}
-	for len(g.queue) > 0 { // step 7: the late unlocks
-		if _, err := g.p.update(Release, locks, bson.D{{Key: "ts", Value: g.queue[0]}},
-			bson.D{{Key: "state", Value: int32(0)}}, false); err != nil {
+	defer g.alone()()      // :149
+	for len(g.queue) > 0 { // :156: the late unlocks
+		if _, err := g.at(161, 204).update(Release, locks, bson.D{{Key: "ts", Value: g.queue[0]}}, free,
+			false); err != nil && !errors.Is(err, errNotSame) { // :170
 			return err
 		}
 		g.queue = g.queue[1:]
@@ -107,132 +171,205 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// lock is ScopedDistributedLock's acquire, 2.12: again after 1 s, until patience is over.
-func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
-	return again(g.p, patience, poll20, func() (tenure, error) { return g.tryLock(name) })
+// later is addUnlockOID, :250, at a step.
+func (g *gen20) later(at line, ts bson.ObjectID) {
+	defer g.alone()() // :252
+	g.queue = append(g.queue, ts)
+	at.note("queues the release for after its next ping")
 }
 
-// tryLock is lock_try, 2.9.
-func (g *gen20) tryLock(name string) (tenure, error) {
-	match := bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(0)}}
-	d, err := g.p.findOne(locks, name) // B
+// lock calls lock_try as the balancer does (r2.0.9 s/balance.cpp:302), from 2.4 on as acquire of
+// ScopedDistributedLock (r2.4.14:1102, 1161), until patience is over.
+func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
+	poll := cmp.Or(g.p.pace, 30*time.Second)
+	if g.release.since(2, 4, 0) {
+		poll = time.Second
+	}
+	seen, object := g.seen, !g.release.since(2, 0, 1)
+	return again(g.p, patience, poll, func() (tenure, error) {
+		if object { // r2.0.0:531: what was seen is in the lock object, and each command makes one
+			seen, object = map[string]seen20{}, g.p.pace > 0
+		}
+		return g.tryLock(name, seen)
+	})
+}
+
+// tryLock is lock_try, :466-881, with what was seen.
+func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
+	if err := g.begin(); err != nil {
+		return nil, err
+	}
+	match := append(byID(name), free...)
+	d, err := g.at(496, 620).findOne(locks, name)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case d == nil: // case 1, with a ts of zeros since 2.4.12
-		_ = g.p.insert(Read, locks, document(match).with(bson.D{
-			{Key: "who", Value: ""}, {Key: "ts", Value: bson.ObjectID{}}}))
-	case d.state() > 0: // case 2
-		if err := g.force(d); err != nil {
+	case d == nil: // :502; r2.4.14:598 and r2.6.12:630 write a ts of zeros
+		first := document(match).with(bson.D{{Key: "who", Value: ""}})
+		if g.release.since(2, 6, 2) || g.release.since(2, 4, 12) && !g.release.since(2, 5, 0) {
+			first = first.with(bson.D{{Key: "ts", Value: bson.ObjectID{}}})
+		}
+		_ = g.at(502, 626).insert(Insert, locks, first)
+	case d.state() > 0: // :510
+		if err := g.force(d, seen); err != nil {
 			return nil, err
 		}
-	default: // case 3
+	case d.value("ts") != nil: // :689
 		match = append(match, bson.E{Key: "ts", Value: d.id("ts")})
 	}
-	delete(g.seen, name) // C
+	if _, some := seen[name]; some && d == nil {
+		g.at(696, 842).note(forgets + " what another thread has watched")
+	}
+	delete(seen, name)
 	ts := g.p.w.objectID(g.p)
-	set := bson.D{ // D
+	set := bson.D{ // :701
 		{Key: "state", Value: prepared}, {Key: "who", Value: g.id + ":conn1:719885386"},
 		{Key: "process", Value: g.id}, {Key: "when", Value: date(g.p.now())},
 		{Key: "why", Value: "work"}, {Key: "ts", Value: ts},
 	}
-	n, err := g.p.update(Grab, locks, match, set, false)
+	n, err := g.at(717, 868).update(Grab, locks, match, set, false)
+	if errors.Is(err, errNotSame) {
+		if n, err = 1, g.tournament(name, ts); err != nil {
+			return nil, err
+		}
+	} else if err == nil {
+		_, err = g.at(722, 873).reread(name)
+	}
 	if err != nil {
-		return nil, err // 13663; nothing is queued
+		return nil, err // :816, 13663; nothing is queued
 	}
 	if n < 1 {
-		return nil, errHeld
+		return nil, errHeld // :724
 	}
-	set[0].Value = held // F: by _id alone (G2-1)
-	n, err = g.p.update(Finalize, locks, match[:1], set, false)
+	set[0].Value = held
+	n, err = g.at(839, 1004).update(Finalize, locks, match[:1], set, false) // by _id alone (G2-1)
+	if err == nil {
+		d, err = g.at(844, 1009).reread(name)
+	}
 	if err != nil {
-		g.queue = append(g.queue, ts) // 13662
+		g.later(g.at(861, 1026), ts) // 13662
 		return nil, err
 	}
 	if n < 1 {
-		return nil, errHeld
+		return nil, errHeld // :846
 	}
-	return &held20{g, name, ts}, nil
+	return &held20{bare{g.id, ts}, g, name, d}, nil
 }
 
-// force is the examination of a lock that is held, 2.10. Without an error the lock is free now.
-func (g *gen20) force(d document) error {
+// force is the examination of a lock that is held, :509-692. Without an error the lock is free now.
+func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
-	ping, err := g.p.findOne(pings, d.text("process")) // 3: none counts as 0
+	ping, err := g.at(528, 666).findOne(pings, d.text("process")) // none counts as 0
 	if err != nil {
 		return err
 	}
-	remote, _, err := g.p.serverStatus() // 4: the clock of the first config server
+	remote, err := g.remoteTime(0, timeout20/30) // :543
 	if err != nil {
-		delete(g.seen, name)
+		if !errors.Is(err, errSlow) && !g.release.since(2, 6, 0) {
+			return err // only a LockException is caught (:566)
+		}
+		delete(seen, name) // :571, r2.6.12:714
 		return errHeld
 	}
-	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, g.seen[name]
-	// 5: of a lock that is being prepared the ping does not count (G2-9).
-	changed := was.remote.IsZero() || was.ts != now.ts ||
-		d.state() == held && (was.process != now.process || was.ping != now.ping)
-	if changed {
-		g.seen[name] = now
+	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
+	// :548: of a lock that is being prepared the ping does not count (G2-9).
+	changed := was.ts != now.ts || d.state() == held && (was.process != now.process || was.ping != now.ping)
+	if changed || was.remote.IsZero() {
+		seen[name] = now
+		g.at(553, 694).note(watches+"%s, at %s by the server", value(now.ping), now.remote.UTC().Format(hours))
 		return errHeld
 	}
-	if remote.Sub(was.remote) <= timeout20 { // 6; a clock that went back counts 0
+	elapsed := max(0, remote.Sub(was.remote)) // :560: a clock that went back counts 0
+	g.at(575, 718).decides(remote, was.remote, g.timeout(), elapsed > g.timeout())
+	if elapsed <= g.timeout() {
 		return errHeld
 	}
-	delete(g.seen, name) // 8: the force names state and ts, and n is looked at
-	n, err := g.p.update(Take, locks, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: d.state()},
-		{Key: "ts", Value: now.ts}}, bson.D{{Key: "state", Value: int32(0)}}, false)
+	delete(seen, name) // :595
+	if err := g.checkSkew(g.at(603, 746)); err != nil {
+		return err // 14023
+	}
+	n, err := g.at(607, 750).update(Take, locks, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: d.state()},
+		{Key: "ts", Value: now.ts}}, free, false)
+	if errors.Is(err, errNotSame) {
+		return nil // :622: one document that was forced is enough
+	}
 	if err != nil {
-		return err // 13660
+		return err // :629, 13660
 	}
 	if n < 1 {
-		return errHeld
+		return errHeld // :614
 	}
 	return nil
 }
 
-func (g *gen20) close() {} // 4: the ping is left behind
+// remoteTime is the clock of a config server, less half the time that the question took by
+// the own clock, :345-380. An answer that took too long is none.
+func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
+	then := g.p.now()
+	at, _, err := g.at(355, 409).serverStatus(server)
+	delay := g.p.now().Sub(then)
+	if err == nil && delay > 2*skew {
+		g.at(365, 436).note("the server's clock took %s, limit %s", Span(delay), Span(2*skew))
+		err = errSlow // 13648
+	}
+	return at.Add(-delay / 2), err
+}
+
+func (g *gen20) close() {} // the thread ends with the process (:81), and its ping is left behind
 
 // held20 is a lock that was got.
 type held20 struct {
+	bare
 	g    *gen20
 	name string
-	ts   bson.ObjectID
+	got  document // :869: as it was read after the second step; unlock goes by it
 }
 
-func (h *held20) session() string { return h.g.id + " " + h.ts.Hex() }
-func (h *held20) fence() int64    { return 0 } // G2-11
-func (h *held20) trusted() error  { return nil }
-func (h *held20) proceed() error  { return nil }
-
-// check is isLockHeld, 2.12: state and process, and not ts.
+// check is isLockHeld, r2.4.14:509-552: state and process, and not ts. Before 2.4.2 there is none.
 func (h *held20) check() error {
-	d, err := h.g.p.findOne(locks, h.name)
-	switch {
-	case err != nil:
+	if !h.g.release.since(2, 4, 2) {
+		return nil
+	}
+	at := h.g.at(0, 533)
+	d, err := at.findOne(locks, h.name)
+	if err != nil {
 		return err
-	case d.state() < held, d.text("process") != h.g.id, slices.Contains(h.g.queue, h.ts):
+	}
+	at.note(inquired+": state %d of %s", d.state(), owner(d.text("process")))
+	if d.state() < held || d.text("process") != h.g.id || slices.Contains(h.g.queue, d.id("ts")) {
 		return errLost
 	}
 	return nil
 }
 
-// release is unlock with the document that lock_try returned, 2.11.
+// release is unlock with the document that lock_try returned, :886-963.
 func (h *held20) release() error {
 	pause := 2 * time.Second
 	var err error
+	if h.got.state() != held {
+		return errLost // :907: invalid, and nothing is queued
+	}
 	for try := range tries20 {
 		var n int
-		n, err = h.g.p.update(Release, locks, bson.D{{Key: "_id", Value: h.name}, {Key: "ts", Value: h.ts}},
-			bson.D{{Key: "state", Value: int32(0)}}, false)
-		if err == nil && n > 0 {
+		n, err = h.g.at(914, 1089).update(Release, locks,
+			bson.D{{Key: "_id", Value: h.name}, {Key: "ts", Value: h.got.id("ts")}}, free, false)
+		if err == nil && n > 0 || errors.Is(err, errNotSame) { // :933: "messily"
 			return nil
 		}
-		if err != nil && try < tries20-1 {
-			h.g.p.sleep(pause)
+		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) && len(h.g.p.w.mirrors) == 0 {
+			// :900 and r2.4.14:1031: with one config server the new connection is made outside of the try, and
+			// its exception leaves unlock; r2.6.12:1072 makes it inside. That to three throws nothing
+			// (r2.0.9 client/syncclusterconnection.cpp:55).
+			return err
+		}
+		if err == nil {
+			err = errNothing // :922
+		} else if try < tries20-1 {
+			h.g.p.sleep(pause) // :944
 			pause *= 2
 		}
 	}
-	h.g.queue = append(h.g.queue, h.ts)
+	h.g.later(h.g.at(954, 1130), h.got.id("ts"))
 	return err
 }

@@ -1,17 +1,20 @@
 package study
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
-// process. Numbers such as 3.7 are those of the notes on its source. Where the releases differ it
-// is 3.2, unless the role of the process says otherwise: config servers as in 3.4, shards as in
-// 5.0.
+// process. Lines such as :230 are those of r3.2.22
+// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp, those with "catalog" of
+// dist_lock_catalog_impl.cpp beside it. Where the releases differ it is 3.2, unless the role of the
+// process says otherwise: config servers as in 3.4, shards as in 5.0.
 type gen32 struct {
 	p      *process
 	id     string
@@ -20,7 +23,7 @@ type gen32 struct {
 	closed bool
 }
 
-// seen32 is what a contender remembers of a lock that was held, 3.8.
+// seen32 is what a contender remembers of a lock that was held, :213-219.
 type seen32 struct {
 	ping     bson.DateTime
 	at       time.Time
@@ -28,20 +31,23 @@ type seen32 struct {
 	election int
 }
 
-// The constants of 3.2.
 const (
-	ping32       = 30 * time.Second
-	expiration32 = 15 * time.Minute
-	retries32    = 2
-	tries32      = 3 // of a command, where it may be sent again
-	poll32       = 500 * time.Millisecond
-	round32      = 10 * time.Second // pause of a caller after an error
+	ping32       = 30 * time.Second       // :67
+	expiration32 = 15 * time.Minute       // :68
+	retries32    = 2                      // :63
+	tries32      = 3                      // src/mongo/s/client/shard_registry.cpp:83
+	limit32      = 30 * time.Second       // of a command, :82 and :803 there
+	poll32       = 500 * time.Millisecond // src/mongo/s/catalog/dist_lock_manager.cpp:41
+	round32      = 10 * time.Second       // of the balancer after an error, src/mongo/s/balance.cpp:124
 )
 
-func newGen32(p *process) manager {
+// newGen32 makes its process id as r3.2.22 src/mongo/s/catalog/forwarding_catalog_manager.cpp:72; config
+// servers have one in common since r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
+func newGen32(p *process, _ release) manager {
+	p.limit = limit32
 	g := &gen32{p: p, seen: map[string]seen32{},
 		id: fmt.Sprintf("%s:27017:%d:-%d", p.host, p.now().Add(-p.w.Now()).Unix(), 1957747793+p.Index)}
-	switch p.role { // 3.3
+	switch p.role {
 	case configServer:
 		g.id = "ConfigServer"
 	case shard:
@@ -50,50 +56,84 @@ func newGen32(p *process) manager {
 	return g
 }
 
-// start is 3.9: a config server that becomes primary frees all locks of config servers (G3-7).
+// at is a step, by its line; in "catalog" of dist_lock_catalog_impl.cpp.
+func (g *gen32) at(n int) line { return line{g.p, fmt.Sprintf("r3.2.22 %s:%d", manager32, n)} }
+
+func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
+
+const manager32 = "src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp"
+
+// start is startUp, :83. A config server of 3.4 that becomes primary frees all locks of config servers
+// (G3-7), a shard of 5.0 all of its shard (G3-9), by unlockAll, catalog:309.
 func (g *gen32) start() bool {
-	if g.p.role == configServer {
-		if _, err := g.p.update(Release, locks, bson.D{{Key: "process", Value: g.id}},
-			bson.D{{Key: "state", Value: int32(0)}}, false); err != nil {
-			return false
+	if g.p.role == configServer || g.p.role == shard {
+		at := line{g.p, map[role]string{shard: file50 + "220",
+			configServer: "r3.4.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:839"}[g.p.role]}
+		for g.tries(func() error {
+			_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
+			return err
+		}) != nil && g.p.role == shard { // which waits for that; a config server logs it
+			g.p.sleep(ping32)
 		}
 	}
 	g.p.Go(g.task)
 	return true
 }
 
-// task is doTask, 3.6: a ping by its own clock, then the queue of unlocks.
+// task is doTask, :120-170: a ping by its own clock, then the queue of unlocks.
 func (g *gen32) task() {
 	for !g.closed {
-		_, _ = g.p.findAndModify(Ping, pings, []bson.D{{{Key: "_id", Value: g.id}}},
+		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
 			bson.D{{Key: "ping", Value: date(g.p.now())}}, true) // a failure is logged
 		queue := g.queue
 		g.queue = nil
 		for _, ts := range queue {
 			if g.closed {
-				return // the rest is forgotten (G3-10)
+				return // :161: the rest is forgotten (G3-10)
 			}
-			if g.unlock(ts) != nil {
-				g.queue = append(g.queue, ts)
+			if g.unlock(g.at(150), ts) != nil {
+				g.later(g.at(155), ts)
 			}
 		}
 		g.p.sleep(ping32)
 	}
 }
 
-// unlock is the command of 3.5. One that matches nothing is as good.
-func (g *gen32) unlock(ts bson.ObjectID) error {
-	var err error
+// later is queueUnlock, :439, at a step.
+func (g *gen32) later(at line, ts bson.ObjectID) {
+	g.queue = append(g.queue, ts)
+	at.note("queues the release for after its next ping")
+}
+
+// unlock is the command of catalog:281-307, at a step. One that matches nothing is as good.
+func (g *gen32) unlock(at line, ts bson.ObjectID) error {
+	return g.tries(func() error {
+		_, err := at.findAndModify(Release, locks, []bson.D{{{Key: "ts", Value: ts}}}, free, false)
+		return err
+	})
+}
+
+// tries sends what may be sent again: releases and reads, shard_registry.cpp:632, 760, unless the time
+// limit was over, :153.
+func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {
-		if _, err = g.p.findAndModify(Release, locks, []bson.D{{{Key: "ts", Value: ts}}},
-			bson.D{{Key: "state", Value: int32(0)}}, false); err == nil {
-			return nil
+		if err = send(); err == nil || errors.Is(err, errLimit) {
+			break
 		}
 	}
 	return err
 }
 
-// lock calls lock of 3.7, again after an error, until patience is over.
+// findOne is findOne with its tries, catalog:135.
+func (g *gen32) findOne(at line, collection, id string) (d document, err error) {
+	err = g.tries(func() error {
+		d, err = at.findOne(collection, id)
+		return err
+	})
+	return d, err
+}
+
+// lock calls lock of :265, again after an error, until patience is over.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	end := g.p.w.Now() + patience
 	for {
@@ -105,52 +145,60 @@ func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	}
 }
 
-// lockOnce is lock, 3.7.
+// lockOnce is lock, :265-414.
 func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	end, retries := g.p.w.Now()+wait, 0
 	for {
-		ts := g.session() // 1
-		d, err := g.grab(name, ts)
-		if err == nil { // 2
-			return &held32{g, d.text("_id"), ts}, nil
+		ts := g.session() // :284
+		err := g.grab(name, ts)
+		if err == nil { // :304
+			return &held32{bare{g.id, ts}, g}, nil
 		}
 		if !errors.Is(err, errHeld) {
-			if retries < retries32 && g.unlock(ts) == nil { // 3 (G3-1)
+			if retries < retries32 && !errors.Is(err, errLimit) && g.unlock(g.at(321), ts) == nil { // :313, G3-1
 				retries++
 				continue
 			}
-			g.queue = append(g.queue, ts) // 4
+			g.later(g.at(338), ts)
 			return nil, err
 		}
-		found, err := g.p.findOne(locks, name) // 5
+		found, err := g.findOne(g.at(343), locks, name)
 		if err != nil {
 			return nil, err
 		}
 		if found != nil {
-			expired, err := g.expired(found) // 6
+			expired, err := g.expired(found) // :354
 			if err != nil {
 				return nil, err
 			}
-			if expired || g.p.role == shard && found.id("ts") == ts {
+			own := g.p.role == shard && found.id("ts") == ts
+			if own {
+				line{g.p, file50 + "98"}.note("its session is that of all shards, the holder's too: overtakes")
+			}
+			if expired || own {
 				d, err := g.overtake(name, ts, found.id("ts"))
 				if err != nil {
-					g.queue = append(g.queue, ts)
+					g.later(g.at(384), ts)
 					return nil, err
 				}
 				if d != nil {
-					return &held32{g, name, ts}, nil
+					return &held32{bare{g.id, ts}, g}, nil
 				}
 			}
 		}
-		if g.p.w.Now() >= end { // 7
+		if wait > 0 { // :392
+			g.p.sleep(min(poll32, end-g.p.w.Now()))
+		}
+		if retries = 0; g.p.w.Now() >= end { // :283
 			return nil, errHeld
 		}
-		retries = 0
-		g.p.sleep(min(poll32, end-g.p.w.Now()))
 	}
 }
 
-// session is 3.3: new for each attempt; in 5.0 one for all shards (G3-11).
+// file50 is a commit of mongodb/mongo before 5.0.
+const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
+
+// session is new for each attempt (:284); in 5.0 there is one for all shards (G3-11), file50:98.
 func (g *gen32) session() bson.ObjectID {
 	if g.p.role == shard {
 		return bson.ObjectID{2}
@@ -163,83 +211,87 @@ func (g *gen32) fields(ts bson.ObjectID) bson.D {
 		{Key: "process", Value: g.id}, {Key: "when", Value: date(g.p.now())}, {Key: "why", Value: "work"}}
 }
 
-// grab is grabLock, 3.5.
-func (g *gen32) grab(name string, ts bson.ObjectID) (document, error) {
-	d, err := g.p.findAndModify(Grab, locks,
-		[]bson.D{{{Key: "_id", Value: name}, {Key: "state", Value: int32(0)}}}, g.fields(ts), true)
+// grab is grabLock, catalog:182-231.
+func (g *gen32) grab(name string, ts bson.ObjectID) error {
+	_, err := g.catalog(196).findAndModify(Grab, locks,
+		[]bson.D{append(byID(name), free...)}, g.fields(ts), true)
 	if errors.Is(err, errDuplicate) {
-		return nil, errHeld
-	}
-	return d, err
-}
-
-// overtake is overtakeLock, 3.5: it names the session, and asks no ping again (G3-4).
-func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
-	return g.p.findAndModify(Take, locks, []bson.D{
-		{{Key: "_id", Value: name}, {Key: "state", Value: int32(0)}},
-		{{Key: "_id", Value: name}, {Key: "ts", Value: current}},
-	}, g.fields(ts), false)
-}
-
-// expired is canOvertakeLock, later isLockExpired, 3.8.
-func (g *gen32) expired(d document) (bool, error) {
-	ping, err := g.p.findOne(pings, d.text("process")) // 1: none counts as 0
-	if err != nil {
-		return false, err
-	}
-	before := g.p.w.Now() // by a timer
-	server, election, err := g.p.serverStatus()
-	if err != nil {
-		return false, err
-	}
-	delay := (g.p.w.Now() - before) / 2 // 2
-	name := d.text("_id")
-	was, some := g.seen[name]
-	now := seen32{ping.ping(), server, d.id("ts"), election}
-	if !some {
-		g.seen[name] = now // 3: without the delay
-		return false, nil
-	}
-	now.at = server.Add(-delay) // 4
-	if was.ping != now.ping || was.ts != now.ts || was.election != now.election {
-		g.seen[name] = now // 5
-		return false, nil
-	}
-	return now.at.Sub(was.at) >= expiration32, nil // 6, 7
-}
-
-// close is shutDown, 3.6: the ping is removed, the queue is forgotten.
-func (g *gen32) close() {
-	g.closed = true
-	_ = g.p.remove(Clean, pings, "{_id: "+g.id+"}", func(d document) bool { return d.text("_id") == g.id })
-}
-
-// held32 is a lock that was got.
-type held32 struct {
-	g    *gen32
-	name string
-	ts   bson.ObjectID
-}
-
-func (h *held32) session() string { return h.g.id + " " + h.ts.Hex() }
-func (h *held32) fence() int64    { return 0 } // G3-3
-func (h *held32) trusted() error  { return nil }
-func (h *held32) proceed() error  { return nil }
-
-// check is checkStatus, 3.9: whether a document with its ts is there, held or not (G3-3).
-func (h *held32) check() error {
-	found, err := h.g.p.find(Read, locks, bson.D{{Key: "ts", Value: h.ts}})
-	if err == nil && len(found) == 0 {
-		err = errLost
+		return errHeld
 	}
 	return err
 }
 
-// release is unlock, 3.9: a failure goes into the queue.
-func (h *held32) release() error {
-	err := h.g.unlock(h.ts)
+// overtake is overtakeLock, catalog:233-279: it names the session, and asks no ping again (G3-4).
+func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
+	return g.catalog(244).findAndModify(Take, locks, []bson.D{
+		append(byID(name), free...),
+		{{Key: "_id", Value: name}, {Key: "ts", Value: current}},
+	}, g.fields(ts), false)
+}
+
+// expired is canOvertakeLock, :172-263; isLockExpired from 3.4 on.
+func (g *gen32) expired(d document) (bool, error) {
+	ping, err := g.findOne(g.at(176), pings, d.text("process")) // none counts as 0
 	if err != nil {
-		h.g.queue = append(h.g.queue, h.ts)
+		return false, err
+	}
+	before := g.p.w.Now() // :193: by a timer
+	var server time.Time
+	var election int
+	if err := g.tries(func() (err error) {
+		server, election, err = g.at(194).serverStatus(0)
+		return err
+	}); err != nil {
+		return false, err
+	}
+	delay := (g.p.w.Now() - before) / 2 // :202
+	name := d.text("_id")
+	was, some := g.seen[name]
+	now := seen32{ping.ping(), server, d.id("ts"), election}
+	if some {
+		now.at = server.Add(-delay) // :223; the first look does without
+	}
+	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election { // :209, :230-243
+		g.seen[name] = now
+		g.at(238).note(watches+"%s, at %s by the primary", value(now.ping), now.at.UTC().Format(hours))
+		return false, nil
+	}
+	elapsed := now.at.Sub(was.at)
+	limit := cmp.Or(g.p.w.takeover, expiration32)
+	g.at(253).decides(now.at, was.at, limit, elapsed >= limit)
+	return elapsed >= limit, nil
+}
+
+// close is shutDown, :89-109: the ping is removed, the queue is forgotten.
+func (g *gen32) close() {
+	g.closed = true
+	_ = g.at(104).remove(Clean, pings, "{_id: "+g.id+"}", func(d document) bool { return d.text("_id") == g.id })
+}
+
+// held32 is a lock that was got.
+type held32 struct {
+	bare
+	g *gen32
+}
+
+// check is checkStatus, :434: whether a document with its ts is there, held or not (G3-3).
+func (h *held32) check() error {
+	found, err := h.g.at(436).find(Read, locks, bson.D{{Key: "ts", Value: h.ts}})
+	switch {
+	case err != nil:
+		return err
+	case len(found) == 0:
+		return errLost
+	}
+	h.g.at(436).note(inquired+": its session is there, state %d", found[0].state())
+	return nil
+}
+
+// release is unlock, :416: a failure goes into the queue.
+func (h *held32) release() error {
+	err := h.g.unlock(h.g.at(417), h.ts)
+	if err != nil {
+		h.g.later(h.g.at(420), h.ts)
 	}
 	return err
 }

@@ -19,14 +19,16 @@ type judge struct {
 	written *tenureRecord // whose write was accepted last by the resource
 	largest int64         // fence that the resource has seen
 
-	holder string // that the lock document names
+	holder string         // that the lock document names
+	named  map[string]int // the place of each holder in the order in which the document named them
+	order  int
 }
 
 // A tenureRecord is what became of a lock that a process was told it has.
 type tenureRecord struct {
 	p    *process
 	h    tenure
-	n    int // the nth of the play: later ones are newer holders
+	n    int // its place in the order in which the document named the holders: the larger, the newer
 	From time.Duration
 	// Until is when the holder stopped to take itself for one; the end of the play if it never did.
 	Until time.Duration
@@ -67,7 +69,7 @@ func (j *judge) wants(p *process) func() {
 }
 
 func (j *judge) granted(p *process, h tenure) *tenureRecord {
-	t := &tenureRecord{p: p, h: h, n: len(j.tenures), From: j.w.Now(), Fence: h.fence(), open: true}
+	t := &tenureRecord{p: p, h: h, n: j.named[h.session()], From: j.w.Now(), Fence: h.fence(), open: true}
 	j.tenures = append(j.tenures, t)
 	j.w.record.mark(p, "holds", "has the lock"+t.fenced())
 	return t
@@ -98,8 +100,6 @@ func (j *judge) fails(t *tenureRecord, err error) {
 	j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
 	j.shut(t)
 }
-
-func (j *judge) released(t *tenureRecord) { j.shut(t) }
 
 func (j *judge) shut(t *tenureRecord) {
 	if t.open {
@@ -155,6 +155,10 @@ func (j *judge) wrote(t *tenureRecord) bool {
 // look is asked before every event: who has learnt by its own clock, and whom the document ceased
 // to name.
 func (j *judge) look() {
+	if of := j.w.holder; of != nil && of() != j.holder {
+		j.names(of())
+		j.w.record.names(j.holder)
+	}
 	for _, t := range j.tenures {
 		if !t.open {
 			continue
@@ -173,10 +177,20 @@ func (w *world) names(session string) bool { return w.judge.holder == session }
 
 // reads notes whom the lock document names now.
 func (j *judge) reads(d document) {
-	j.holder = ""
+	holder := ""
 	if d.state() > 0 {
-		j.holder = d.text("process") + " " + d.id("ts").Hex()
+		holder = d.text("process") + " " + d.id("ts").Hex()
 	}
+	j.names(holder)
+}
+
+// names notes who is named as the holder.
+func (j *judge) names(holder string) {
+	if holder != j.holder && holder != "" {
+		j.order++
+		j.named[holder] = j.order
+	}
+	j.holder = holder
 }
 
 // end closes what is open when the play ends.
@@ -198,6 +212,10 @@ func (j *judge) end() {
 
 // An Outcome is what came of a play, computed from who was told what at which instant.
 type Outcome struct {
+	// Not says why a generation cannot play the case; nothing else is known then.
+	Not string
+	// None says that nobody was ever told that it has the lock.
+	None bool
 	// Two is for how long two processes ran at a time that both took themselves for the holder.
 	Two time.Duration
 	// TwoTrusted is the same, and those count too that stood still.
@@ -225,7 +243,13 @@ const worthTelling = time.Minute
 // did although it was wanted, what became of writes that came too late, and how often a waiter was
 // passed over.
 func (o Outcome) Parts() []string {
+	if o.Not != "" {
+		return []string{"not possible here"}
+	}
 	parts := []string{"one holder"}
+	if o.None {
+		parts[0] = "no holder"
+	}
 	if o.Two > 0 {
 		parts[0] = "TWO for " + Span(o.Two)
 	}
@@ -277,13 +301,11 @@ type Loss struct {
 	Learnt time.Duration
 	// Next is when the next holder was told that it has the lock; 0: there was none.
 	Next time.Duration
-	// By says how it learnt.
-	By string
 }
 
 // outcome computes.
 func (j *judge) outcome() Outcome {
-	var o Outcome
+	o := Outcome{None: len(j.tenures) == 0}
 	instants := []time.Duration{0, j.w.Now()}
 	for _, t := range j.tenures {
 		instants = append(instants, t.From, t.Until, t.Works)
@@ -300,11 +322,14 @@ func (j *judge) outcome() Outcome {
 	for i, from := range instants[:len(instants)-1] {
 		d := instants[i+1] - from
 		trusted, running, working := j.holders(from)
-		if running > 1 {
+		if len(running) > 1 {
 			if o.Two == 0 {
 				o.TwoFrom = from
 			}
 			o.Two += d
+			for _, t := range running {
+				j.w.record.two(t.p, from, instants[i+1])
+			}
 		}
 		if trusted > 1 {
 			o.TwoTrusted += d
@@ -333,12 +358,14 @@ func (j *judge) outcome() Outcome {
 	o.Overtaken = j.overtaken()
 	for _, t := range j.tenures {
 		if t.Gone > 0 || t.Told != "" {
-			l := Loss{Process: t.p.name, At: t.Gone, By: t.Told}
+			l := Loss{Process: t.p.name, At: t.Gone}
 			if t.Told != "" {
 				l.Learnt = t.Until
 			}
-			if t.n+1 < len(j.tenures) {
-				l.Next = j.tenures[t.n+1].From
+			for _, next := range j.tenures {
+				if next.n > t.n && (l.Next == 0 || next.From < l.Next) {
+					l.Next = next.From
+				}
 			}
 			o.Losses = append(o.Losses, l)
 		}
@@ -347,7 +374,7 @@ func (j *judge) outcome() Outcome {
 }
 
 // holders counts who takes itself for the holder at an instant, who of them runs, and who works.
-func (j *judge) holders(at time.Duration) (trusted, running, working int) {
+func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
 			continue
@@ -356,7 +383,7 @@ func (j *judge) holders(at time.Duration) (trusted, running, working int) {
 		if slices.ContainsFunc(j.still, func(p pause) bool { return p.p == t.p && p.from <= at && at < p.until }) {
 			continue
 		}
-		running++
+		running = append(running, t)
 		if at < t.Works {
 			working++
 		}

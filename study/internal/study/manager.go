@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/distlock"
 )
 
@@ -13,25 +15,71 @@ import (
 var (
 	errHeld      = errors.New("the lock is held")
 	errLost      = errors.New("the lock is lost")
+	errNothing   = errors.New("nothing matched")
+	errSkewed    = errors.New("the clocks of the config servers differ")
+	errSlow      = errors.New("the server's clock came too late")
 	errDuplicate = errors.New("duplicate key")
 )
+
+// A release is one of mongos or of the server: 2.4.14.
+type release [3]int
+
+// since reports whether it is that release or a later one.
+func (r release) since(major, minor, patch int) bool {
+	return slices.Compare(r[:], []int{major, minor, patch}) >= 0
+}
 
 // A Generation is one lock manager.
 type Generation struct {
 	Name   string // as on the command line and in tables
-	Title  string
-	Source string // where to read on
-	make   func(*process) manager
+	Title  string // the releases that it stands for
+	Source string // where to read on: the last of them, which is played
+	column string // its name in tables; differs from Name when another of its releases is played
+	held   int32  // the state of a held lock
+	// replicaSet says that its config servers are one, and not mirrored.
+	replicaSet bool
+	other      bool // it is none of mongos, and not ours
+	release    release
+	from       release // its first
+	make       func(*process, release) manager
 }
 
 // Generations returns the lock managers in the order of their years; the last one is this module's.
 func Generations() []Generation {
-	return []Generation{
-		{"1.8", "mongos 1.5.5 to 1.8", "client/distlock.cpp", newGen18},
-		{"2.0", "mongos 1.9 to 3.0", "s/distlock.cpp", newGen20},
-		{"3.2", "MongoDB 3.2 to 6.0", "s/catalog/replset_dist_lock_manager.cpp", newGen32},
-		{Ours, "this module", "package distlock", newOurs},
+	all := []Generation{
+		{Name: "1.6", Title: "mongos 1.5.5 to 1.7.5", Source: "r1.6.5 client/distlock.cpp", release: release{1, 6, 5}, from: release{1, 5, 5},
+			make: newGen18, held: 1},
+		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", Source: "r1.8.5 client/distlock.cpp", release: release{1, 8, 5}, from: release{1, 7, 6},
+			make: newGen18, held: 1},
+		{Name: "2.0", Title: "mongos 1.9 to 2.4", Source: "r2.0.9 client/distlock.cpp", release: release{2, 0, 9}, from: release{1, 9, 0},
+			make: newGen20, held: held},
+		{Name: "2.6", Title: "mongos 2.6 and 3.0", Source: "r2.6.12 src/mongo/s/distlock.cpp", release: release{2, 6, 12}, from: release{2, 5, 0},
+			make: newGen20, held: held},
+		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: release{3, 2, 22}, from: release{3, 2, 0},
+			Source: "r3.2.22 src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp",
+			make:   newGen32, held: held, replicaSet: true},
+		{Name: Ours, Title: "this module", Source: "package distlock", make: newOurs, held: 1, replicaSet: true},
 	}
+	for i := range all {
+		all[i].column = all[i].Name
+	}
+	return all
+}
+
+// decides is how long after the holder stood still, ten seconds behind a ping, a contender has decided
+// to take the lock, polls included, and two seconds more.
+func (g Generation) decides() time.Duration {
+	switch {
+	case g.Name == Ours:
+		return 15*m + 7*s
+	case g.release.since(2, 4, 0):
+		return 14*m + 53*s
+	case g.release.since(1, 9, 0):
+		return 15*m + 2*s
+	case g.release.since(1, 7, 6):
+		return 16*m + 2*s
+	}
+	return 11*m + 2*s
 }
 
 // Ours is the name of the generation that is package distlock.
@@ -63,16 +111,31 @@ type tenure interface {
 	release() error
 }
 
-// again calls try until patience is over, with pauses.
-func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (tenure, error) {
-	end := p.w.Now() + patience
-	for {
-		h, err := try()
+// bare is what the old generations have in common: no fence (G2-11), and nothing that tells the holder
+// of its loss (H8).
+type bare struct {
+	id string
+	ts bson.ObjectID
+}
+
+func (b bare) session() string { return b.id + " " + b.ts.Hex() }
+func (b bare) fence() int64    { return 0 }
+func (b bare) trusted() error  { return nil }
+func (b bare) proceed() error  { return nil }
+func (b bare) check() error    { return nil }
+
+// again calls try, with pauses, as long as patience is not over (r2.4.14
+// src/mongo/client/distlock.cpp:1139).
+func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure, err error) {
+	for end := p.w.Now() + patience; ; {
+		h, err = try()
 		left := end - p.w.Now()
-		if err == nil || left <= 0 || patience == 0 {
+		if err == nil || patience == 0 {
 			return h, err
 		}
-		p.sleep(min(pause, left))
+		if p.sleep(min(pause, left)); left <= pause {
+			return nil, err
+		}
 	}
 }
 
@@ -133,12 +196,15 @@ func (j *job) hold(p *process, h tenure) {
 		}
 		p.sleep(min(step, left))
 	}
-	w.judge.released(t)
-	err := h.release()
-	if err == nil {
+	w.judge.shut(t)
+	before := p.writes
+	switch err := h.release(); {
+	case err != nil:
+		w.record.mark(p, "not released", "could not release: "+brief(err))
+	case p.writes == before:
+		w.record.mark(p, "released", "takes it for released: nothing changed")
+	default:
 		w.record.mark(p, "released", "has released")
-	} else {
-		w.record.mark(p, "released", "could not release: "+brief(err))
 	}
 	if j.twice > 0 {
 		p.sleep(j.twice)
@@ -149,7 +215,7 @@ func (j *job) hold(p *process, h tenure) {
 // write writes to what the lock protects: another machine, which knows fences.
 func (p *process) write(t *tenureRecord) {
 	in := true
-	_ = p.send(Write, "write", t.label, func() error {
+	_ = p.send("", Write, "write", t.label, func() error {
 		in = p.w.judge.wrote(t)
 		return nil
 	}, func() string {
@@ -168,7 +234,7 @@ func brief(err error) string {
 	if lost := (*distlock.LostError)(nil); errors.As(err, &lost) && lost.Cause != nil {
 		text = lost.Cause.Error()
 	}
-	for _, known := range []error{errHeld, errLost, errUnreachable, errNoReply, distlock.ErrHeld,
+	for _, known := range []error{errHeld, errLost, errNothing, errSkewed, errSlow, errNotSame, errInterrupted, errUnreachable, errNoReply, distlock.ErrHeld,
 		distlock.ErrOutcomeUnknown, distlock.ErrUnavailable} {
 		if errors.Is(err, known) {
 			return strings.TrimPrefix(known.Error(), "distlock: ")

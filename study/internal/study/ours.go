@@ -25,7 +25,7 @@ type ours struct {
 // round is the pause after a start that failed.
 const round = time.Second
 
-func newOurs(p *process) manager { return &ours{p: p} }
+func newOurs(p *process, _ release) manager { return &ours{p: p} }
 
 // kinds says what the operations of ours are for.
 var kinds = map[fault.Op]Kind{
@@ -33,13 +33,13 @@ var kinds = map[fault.Op]Kind{
 	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean, fault.Prepare: Clean,
 	fault.Look: Read, fault.Read: Read, fault.Held: Clock, fault.HeldSummary: Clock,
 	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
-	fault.Condemn: Take, fault.Witness: Take, fault.Overtake: Take, fault.Evict: Take,
+	fault.Condemn: Take, fault.Witness: Sight, fault.Overtake: Take, fault.Evict: Take,
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
 // words are what the operations of ours are called where their names say little.
 var words = map[fault.Op]string{
-	fault.HeldOrFree: "ask for grants", fault.Evict: "take over", fault.Enter: "stand in line",
+	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over", fault.Enter: "stand in line",
 	fault.Held: "list own locks", fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
 }
 
@@ -56,12 +56,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 		return apply()
 	}
 	c := &command{p: o.p, kind: kind, op: cmp.Or(words[call.Op], string(call.Op)), text: func() string { return call.Subject },
-		limit: o.config().CommandTimeout, apply: func() error {
-			return apply()
-		}, answer: func() string { return o.p.w.record.state(kind) }}
-	if c.limit == 0 {
-		c.limit = 5 * time.Second
-	}
+		limit: 5 * time.Second, apply: apply, answer: func() string { return o.p.w.record.state(kind) }}
 	c.submit()
 	switch err := c.wait(ctx); {
 	case errors.Is(err, errUnreachable):
@@ -77,17 +72,12 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	}
 }
 
-func (o *ours) config() distlock.Config {
-	return distlock.Config{Host: o.p.host, Logger: zerolog.Nop()}
-}
-
 // start makes the Manager. It returns after the first acknowledged ping, and is made again after a
 // failure.
 func (o *ours) start() bool {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)
-	cfg := o.config()
-	cfg.Catalog = store
+	cfg := distlock.Config{Host: o.p.host, Logger: zerolog.Nop(), Takeover: o.p.w.takeover, Catalog: store}
 	for {
 		m, err := distlock.New(clock.With(o.p.ctx, o.p.Clock), cfg)
 		if err == nil {

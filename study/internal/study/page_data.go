@@ -11,6 +11,8 @@ import (
 type documentData struct {
 	Lock  []stretch            `json:"l"`
 	Pings map[string][]stretch `json:"p"`
+	Names []string             `json:"w,omitempty"`
+	Sent  [][7]any             `json:"m,omitempty"` // the messages of the decisive seconds
 }
 
 // A stretch is N versions of a document, Step milliseconds apart. Set are the fields that differ
@@ -28,7 +30,10 @@ type stretch struct {
 }
 
 func (p Play) documentData() documentData {
-	d := documentData{Lock: []stretch{}, Pings: map[string][]stretch{}}
+	d := documentData{Lock: []stretch{}, Pings: map[string][]stretch{}, Sent: p.messageData()}
+	for _, q := range p.Processes {
+		d.Names = append(d.Names, q.Name)
+	}
 	versions := map[string][]Version{}
 	for _, v := range p.Versions {
 		if v.Collection == pings {

@@ -3,6 +3,7 @@ package study
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ var (
 	errUnreachable = errors.New("no server can be reached")
 	// errNoReply: nobody can know whether it was carried out.
 	errNoReply = errors.New("the reply never came")
+	// errLimit: nor can anybody when the time for an answer is over.
+	errLimit = fmt.Errorf("%w in time", errNoReply)
 	// errThread is an exception of no standard kind: it ends the thread.
 	errThread = errors.New("an exception that nobody catches")
 )
@@ -32,11 +35,16 @@ type process struct {
 	role   role
 	host   string
 	jobs   []*job
+	limit  time.Duration // for which it waits for an answer; 0: for ever, as before 3.2
+	beat   time.Duration // and for the answer to a ping, where that differs
+	pace   time.Duration // of its tries, where the lock itself has none; 0: as the balancer
+	abroad bool          // it locks in another cluster as well
 	locks  manager
 
 	stands bool // its wall clock stands still
-	cut    bool
+	cut    int  // how many stretches are under way in which it is cut off
 	counts map[Kind]int
+	writes int // versions of lock documents that its releases have made
 
 	ctx  context.Context // ends when it is buried
 	end  context.CancelFunc

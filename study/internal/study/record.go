@@ -20,8 +20,10 @@ import (
 type Play struct {
 	Case       string
 	Generation string
+	Title      string // of the generation
 	Length     time.Duration
 	Outcome    Outcome
+	Missed     []string // the accidents of the case that never happened
 	Record
 }
 
@@ -32,6 +34,7 @@ type Record struct {
 	Marks     []Mark
 	Writes    []Written
 	Versions  []Version
+	Messages  []Message // of the decisive seconds
 }
 
 // A Process took part.
@@ -43,10 +46,9 @@ type Process struct {
 // A Bar is a stretch of time of a process.
 type Bar struct {
 	Process int
-	Kind    string // holds, paused, cut, hangs
+	Kind    string // waits, holds, paused, cut, hangs, two: it ran and held the lock, and so did another
 	From    time.Duration
 	Until   time.Duration
-	Label   string
 }
 
 // A Mark is something that happened.
@@ -57,6 +59,9 @@ type Mark struct {
 	Text    string // of a command its name
 	Sent    string // of a command what was sent
 	Answer  string
+	Changed bool   // it has changed a document
+	Struck  bool   // an accident of the case has struck it
+	Source  string // the line of the server's source that it follows; empty in ours
 	sent    func() string
 	// Count is how often the same happened, and Until when it did last: polls and pings.
 	Count int
@@ -68,7 +73,8 @@ type Version struct {
 	At         time.Duration
 	Collection string
 	ID         string
-	By         int // the process that changed it; -1: the operator
+	By         int    // the process that changed it; -1: the operator
+	Source     string // the line of the server's source that changed it
 	Fields     []Field
 }
 
@@ -83,6 +89,8 @@ type record struct {
 	w        *world
 	versions map[string][]byte
 	words    map[string]string // what stands for an ObjectID
+	messages []*Message
+	unseen   bool // only the outcome is wanted
 
 	mu   sync.Mutex // guards what follows
 	out  Record
@@ -105,6 +113,9 @@ func (r *record) index(p *process) int {
 
 // mark notes something. It may be called by the one goroutine that an event has woken.
 func (r *record) mark(p *process, kind, text string) {
+	if r.unseen {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.same = nil
@@ -116,6 +127,17 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 	r.out.Bars = append(r.out.Bars, Bar{Process: r.index(p), Kind: kind, From: from, Until: until})
 }
 
+// two notes that a process held the lock while another did; a stretch that goes on is one.
+func (r *record) two(p *process, from, until time.Duration) {
+	for i, b := range r.out.Bars {
+		if b.Process == p.Index && b.Kind == "two" && b.Until == from {
+			r.out.Bars[i].Until = until
+			return
+		}
+	}
+	r.span(p, "two", from, until)
+}
+
 func (r *record) write(t *tenureRecord, verdict string) {
 	r.out.Writes = append(r.out.Writes, Written{r.w.Now(), t.p.Index, verdict})
 	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
@@ -125,10 +147,67 @@ func (r *record) write(t *tenureRecord, verdict string) {
 	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict, Text: text, Count: 1})
 }
 
+// The kinds of what is noted on the way to a decision.
+const (
+	decided   = "decides"
+	inquired  = "asks"
+	watched   = "watches" // nothing yet
+	forgets   = "forgets"
+	breaksOff = "breaks off"
+)
+
+// watches begins what is noted with every ping that a contender sees.
+const watches = "remembers the ping "
+
+// note notes the figures on which a contender of an old generation decides, as mongos logged them.
+// The same decision is counted, as polls are.
+func (p line) note(format string, args ...any) {
+	p.noted(format, func() string { return fmt.Sprintf(format, args...) })
+}
+
+func (p line) noted(format string, text func() string) {
+	r := p.w.record
+	if r.unseen {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := Mark{At: p.w.Now(), Process: p.Index, Kind: decided, Count: 1, Source: p.source}
+	if strings.HasPrefix(format, watches) {
+		m.Kind = watched
+	}
+	for _, kind := range []string{inquired, forgets, breaksOff} {
+		if strings.HasPrefix(format, kind) {
+			m.Kind = kind
+		}
+	}
+	if _, counted := r.same[p.name+format]; !counted {
+		m.Text = r.plain(text())
+	}
+	r.again(p.name+format, m)
+}
+
+// hours is how a clock is shown in a decision.
+const hours = "15:04:05.000"
+
+// decides notes a decision by one clock: what it says, and what it said when the watch began.
+func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
+	format := "%s - %s = %s unchanged, within %s"
+	if force {
+		format = "%s - %s = %s unchanged, over %s: forces"
+	}
+	p.noted(format, func() string {
+		return fmt.Sprintf(format, now.UTC().Format(hours), was.UTC().Format(hours), Span(max(0, now.Sub(was))), Span(limit))
+	})
+}
+
+// long is how long a command may take before its answer is noted apart from it.
+const long = time.Second
+
 // exchange notes a command and its answer. The same command with the same answer is counted, until
 // anything else happens: there are thousands of polls.
 func (r *record) exchange(c *command, err error) {
-	if c.kind == Write {
+	if r.unseen {
 		return
 	}
 	answer := "done"
@@ -138,13 +217,24 @@ func (r *record) exchange(c *command, err error) {
 	case c.answer != nil:
 		answer = c.answer()
 	}
+	c.message.Answered, c.message.Answer = r.w.Now(), answer
+	if c.kind == Write {
+		return
+	}
+	struck := ""
 	if c.struck != "" {
-		answer += " [" + c.struck + "]"
+		struck = " [" + c.struck + "]"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.again(c.p.name+string(c.kind)+strings.Map(letters, c.op+answer), Mark{At: c.sent, Process: c.p.Index,
-		Kind: string(c.kind), Text: c.op, Answer: answer, Count: 1, sent: c.text})
+	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Answer: answer + struck, Count: 1,
+		Changed: c.changed, Struck: c.struck != "", Source: c.source, sent: c.text}
+	if now := r.w.Now(); now-c.sent > long { // what happened meanwhile stands between
+		m.Answer, m.Changed = "under way"+struck, false
+		r.again(fmt.Sprint(now, c.p.name), m)
+		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
+	}
+	r.again(c.p.name+string(c.kind)+strings.Map(letters, c.op+m.Answer), m)
 }
 
 // again counts a mark, or makes it. The caller holds mu of the world.
@@ -186,8 +276,10 @@ func said(err error) string {
 	return brief(err)
 }
 
-// changes notes which documents a process has changed, or nil, an operator.
-func (r *record) changes(by *process) {
+// changes notes which documents a process has changed, or nil, an operator, and reports whether there
+// were any.
+func (r *record) changes(by *process, source string) bool {
+	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
 		there := map[string]bool{}
 		for _, raw := range r.w.Server.Documents(collection) {
@@ -196,29 +288,45 @@ func (r *record) changes(by *process) {
 			there[key] = true
 			if !bytes.Equal(r.versions[key], raw) {
 				r.versions[key] = raw
-				r.version(by, collection, id, raw)
+				r.version(by, source, collection, id, raw)
 			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(r.versions)) {
 			if strings.HasPrefix(key, collection+" ") && !there[key] {
 				delete(r.versions, key)
-				r.version(by, collection, strings.TrimPrefix(key, collection+" "), nil)
+				r.version(by, source, collection, strings.TrimPrefix(key, collection+" "), nil)
 			}
 		}
 	}
+	return len(r.out.Versions) > before
 }
 
-func (r *record) version(by *process, collection, id string, raw bson.Raw) {
+// names notes whom the servers of a lock of others name, as if it stood in a document.
+func (r *record) names(holder string) {
+	r.same = nil
+	fields := []Field{{"_id", lockName}, {"state", "0"}}
+	if holder != "" {
+		fields = []Field{{"_id", lockName}, {"state", "1"}, {"process", holder}}
+	}
+	r.out.Versions = append(r.out.Versions,
+		Version{At: r.w.Now(), Collection: locks, ID: lockName, By: -1, Fields: fields})
+}
+
+func (r *record) version(by *process, source, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
-	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
+	named := collection == locks && id == lockName
+	if r.unseen && !named {
+		return
+	}
+	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by), Source: source,
 		Fields: []Field{}}
 	var d document
 	if raw != nil {
 		d = r.w.parse(raw)
 	}
-	if collection == locks && id == lockName {
+	if named {
 		r.w.judge.reads(d)
 	}
 	for _, e := range d {
@@ -280,7 +388,7 @@ func (r *record) state(kind Kind) string {
 	if kind == Ping || kind == Clean || kind == Clock {
 		return "done"
 	}
-	for _, d := range r.w.read(locks, bson.D{{Key: "_id", Value: lockName}}) {
+	for _, d := range r.w.read(locks, byID(lockName)) {
 		return r.brief(d)
 	}
 	return "none"
@@ -292,10 +400,25 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
+// random reports whether a text may have what chance has made: eight hexadecimal digits in a row.
+func random(s string) bool {
+	row := 0
+	for i := range len(s) {
+		if c := s[i]; '0' <= c && c <= '9' || 'a' <= c && c <= 'f' {
+			if row++; row == 8 {
+				return true
+			}
+			continue
+		}
+		row = 0
+	}
+	return false
+}
+
 // plain replaces what chance has made: ObjectIDs by ts-1, ts-2 in the order in which they were
 // seen, and the random part of our process ids.
 func (r *record) plain(s string) string {
-	if len(s) < 8 {
+	if !random(s) {
 		return s
 	}
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
@@ -317,14 +440,15 @@ func (r *record) result() Record {
 		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})
 	}
 	for _, t := range r.w.judge.tenures {
-		r.out.Bars = append(r.out.Bars, Bar{Process: t.p.Index, Kind: "holds", From: t.From, Until: t.Works,
-			Label: t.label()})
+		r.span(t.p, "holds", t.From, t.Works)
 		if t.Works < t.Until {
-			r.out.Bars = append(r.out.Bars,
-				Bar{Process: t.p.Index, Kind: "hangs", From: t.Works, Until: t.Until})
+			r.span(t.p, "hangs", t.Works, t.Until)
 		}
 	}
-	order := []string{"holds", "hangs", "paused", "cut"} // as they are drawn
+	for _, w := range r.w.judge.wanting {
+		r.span(w.p, "waits", w.from, w.until)
+	}
+	order := []string{"waits", "holds", "hangs", "paused", "cut", "two"} // as they are drawn
 	slices.SortStableFunc(r.out.Bars, func(a, b Bar) int {
 		return slices.Index(order, a.Kind) - slices.Index(order, b.Kind)
 	})

@@ -10,6 +10,7 @@ type Report struct {
 	Story  string       `json:"story"`
 	Wrong  string       `json:"wrong"`
 	Rule   string       `json:"rule"`
+	Set    []string     `json:"set,omitempty"` // knobs
 	Length int64        `json:"lengthMS"`
 	Plays  []PlayReport `json:"plays"`
 }
@@ -18,6 +19,7 @@ type Report struct {
 type PlayReport struct {
 	Generation string          `json:"generation"`
 	Parts      []string        `json:"outcome"`
+	Not        string          `json:"notPossible,omitempty"`
 	Two        int64           `json:"twoHoldersMS"`
 	TwoFrom    int64           `json:"twoHoldersFromMS"`
 	Idle       int64           `json:"nobodyMS"`
@@ -26,6 +28,7 @@ type PlayReport struct {
 	Refused    int             `json:"staleWritesRefused"`
 	Overtaken  int             `json:"overtaken"`
 	Losses     []LossReport    `json:"losses"`
+	Sources    []string        `json:"sources"`
 	Processes  []Process       `json:"processes,omitempty"`
 	Bars       []BarReport     `json:"bars,omitempty"`
 	Marks      []MarkReport    `json:"events,omitempty"`
@@ -70,17 +73,17 @@ type VersionReport struct {
 
 // ReportOf makes a report of the plays of one case.
 func ReportOf(c Case, plays []Play, details bool) Report {
-	r := Report{Case: c.Name, Title: c.Title, Hole: c.Hole, Story: c.Story, Wrong: c.Wrong, Rule: c.Rule,
+	r := Report{Case: c.Name, Title: c.Title, Hole: c.Hole, Story: c.Story, Wrong: c.Wrong, Rule: c.Rule, Set: c.Set,
 		Length: milliseconds(c.Length)}
 	for _, p := range plays {
-		r.Plays = append(r.Plays, p.report(details))
+		r.Plays = append(r.Plays, p.report(c, details))
 	}
 	return r
 }
 
-func (p Play) report(details bool) PlayReport {
+func (p Play) report(c Case, details bool) PlayReport {
 	o := p.Outcome
-	r := PlayReport{Generation: p.Generation, Parts: o.Parts(), Two: milliseconds(o.Two),
+	r := PlayReport{Generation: p.Generation, Parts: o.Parts(), Not: o.Not, Two: milliseconds(o.Two),
 		TwoFrom: milliseconds(o.TwoFrom), Idle: milliseconds(o.Idle), GaveUp: o.GaveUp, Stale: o.Stale,
 		Refused: o.Fenced, Overtaken: o.Overtaken, Losses: []LossReport{}}
 	for _, l := range o.Losses {
@@ -90,6 +93,9 @@ func (p Play) report(details bool) PlayReport {
 			loss.Learnt = &at
 		}
 		r.Losses = append(r.Losses, loss)
+	}
+	for _, reason := range p.Reasons(c) {
+		r.Sources = append(r.Sources, reason.String())
 	}
 	if !details {
 		return r

@@ -2,8 +2,10 @@ package study
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -36,7 +38,7 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, e
 
 // FindCase returns the case of a name; without one the names that are most like it.
 func FindCase(name string) (c Case, nearest []string, ok bool) {
-	all := Cases()
+	all := append(Cases(), Quiet())
 	if i := slices.IndexFunc(all, func(c Case) bool { return c.Name == name }); i >= 0 {
 		return all[i], nil, true
 	}
@@ -47,13 +49,49 @@ func FindCase(name string) (c Case, nearest []string, ok bool) {
 	return Case{}, Nearest(name, names), false
 }
 
-// FindGeneration is FindCase for generations; all of their names are near.
-func FindGeneration(name string) (g Generation, names []string, ok bool) {
-	for _, g := range Generations() {
-		if g.Name == name {
-			return g, nil, true
+// FindCases returns the case of a name, those of a hole, or those with a part of their name; without
+// any the names that are most like it.
+func FindCases(name string) (found []Case, nearest []string) {
+	one, nearest, ok := FindCase(name)
+	if ok {
+		return []Case{one}, nil
+	}
+	for _, has := range []func(c Case) bool{
+		func(c Case) bool { return strings.EqualFold(c.Hole, name) },
+		func(c Case) bool { return name != "" && strings.Contains(c.Name, strings.ToLower(name)) },
+	} {
+		for _, c := range Cases() {
+			if has(c) {
+				found = append(found, c)
+			}
 		}
-		names = append(names, g.Name)
+		if len(found) > 0 {
+			break
+		}
+	}
+	return found, nearest
+}
+
+// FindGeneration returns the generation of a name or of a release, such as 2.4 or r2.4.14; all names
+// are near.
+func FindGeneration(name string) (g Generation, names []string, ok bool) {
+	var r release
+	text := strings.TrimPrefix(name, "r")
+	_, _ = fmt.Sscanf(text+".99", "%d.%d.%d", &r[0], &r[1], &r[2])
+	short := fmt.Sprintf("%d.%d", r[0], r[1])
+	whole := text == short || text == fmt.Sprintf("%s.%d", short, r[2])
+	for _, one := range slices.Concat(Generations(), Others()) {
+		if one.Name == name {
+			return one, nil, true
+		}
+		names = append(names, one.Name)
+		if from := one.from; whole && from != (release{}) && r.since(from[0], from[1], from[2]) && !r.since(6, 1, 0) {
+			g, ok = one, true
+			g.Name, g.release = name, r
+		}
+	}
+	if ok {
+		return g, nil, true
 	}
 	return Generation{}, names, false
 }

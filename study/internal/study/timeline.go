@@ -15,6 +15,8 @@ type Row struct {
 	Text    string
 	// Document is true for what a document has become.
 	Document bool
+	// Quiet is true for what decides nothing: pings and polls that went well.
+	Quiet bool
 }
 
 // Time writes an instant of a play as true time of day.
@@ -38,7 +40,7 @@ func (p Play) Rows() []Row {
 		if m.Count > 1 {
 			text += fmt.Sprintf(" (%d times, to %s)", m.Count, noon.Add(m.Until).Format(time.TimeOnly))
 		}
-		rows = append(rows, Row{At: m.At, Process: m.Process, Text: text})
+		rows = append(rows, Row{At: m.At, Process: m.Process, Text: text, Quiet: m.quiet()})
 	}
 	before := map[string][]Field{}
 	for _, v := range p.Versions {
@@ -47,6 +49,8 @@ func (p Play) Rows() []Row {
 		first := before[key] == nil
 		before[key] = v.Fields
 		switch {
+		case v.Collection == locks && v.ID != lockName:
+			rows = append(rows, Row{At: v.At, Process: -1, Text: v.ID + ": " + text, Document: true})
 		case v.Collection == locks:
 			rows = append(rows, Row{At: v.At, Process: -1, Text: text, Document: true})
 		case len(v.Fields) == 0:
@@ -67,8 +71,16 @@ const lockCollection = " lock"
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
-	return quiet && m.Kind == string(Clean) || m.Kind == string(Clock) &&
+	return quiet && m.Kind == string(Clean) || m.Kind == string(Clock) && !m.Struck &&
 		m.Answer != errUnreachable.Error()
+}
+
+// quiet reports whether a mark decides nothing: a ping or a poll that went well.
+func (m Mark) quiet() bool {
+	bad := strings.Contains(m.Answer, "[") || strings.Contains(m.Answer, "answered: ") ||
+		slices.Contains([]string{errUnreachable.Error(), errNoReply.Error(), "condemned", "no match"}, m.Answer)
+	return !bad && slices.Contains([]string{string(Ping), string(Read), string(Reread), string(Clean), string(Ask),
+		string(Sight), watched, inquired}, m.Kind)
 }
 
 // changes says which fields of a document are others than before. What an acquisition writes for
@@ -120,26 +132,16 @@ func (p Play) State(process int, at time.Duration) string {
 	if !born || died {
 		return "gone"
 	}
-	holds, still, others := false, false, 0
+	is := map[string]bool{}
 	for _, b := range p.Bars {
-		if b.From > at || b.Until <= at {
-			continue
-		}
-		switch {
-		case b.Process == process && b.Kind == "paused":
-			still = true
-		case b.Process == process && (b.Kind == "holds" || b.Kind == "hangs"):
-			holds = true
-		case b.Kind == "holds":
-			others++
-		}
+		is[b.Kind] = is[b.Kind] || b.Process == process && b.From <= at && at < b.Until
 	}
 	switch {
-	case still:
+	case is["paused"]:
 		return "still"
-	case holds && others > 0:
+	case is["two"]:
 		return "two"
-	case holds:
+	case is["holds"], is["hangs"]:
 		return "holds"
 	}
 	return ""

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,15 +11,25 @@ import (
 // noon is true time at the start of every play: a clock that is wrong is easily told from it.
 var noon = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
 
-// way is how long a command, and its answer, are under way.
-const way = 2 * time.Millisecond
+// usualWay is how long a command, and its answer, are under way.
+const usualWay = 2 * time.Millisecond
 
 // A world is one play of one case by one generation.
 type world struct {
 	*virtual.World
 	generation Generation
-	readOnly   bool // the server refuses to write
+	mirrors    []time.Duration // how far the clocks of the other config servers are ahead
+	copies     []document      // the lock on each of those; none where they always agree
+	outage     int             // how many outages are under way: too few config servers are there
+	way        time.Duration   // of a command to the server, and of its answer back
+	takeover   time.Duration   // of all generations; 0: as each has it
+	turns      []turn          // knobs that were set
+	own        map[string]turn // and what the case sets
+	turning    bool            // what was set is being done
+	missed     []string        // and what of it cannot be
 	processes  []*process
+	beside     any           // the servers of a lock of others
+	holder     func() string // and whom they name
 	stops      []*stop
 	parsed     map[string]document
 	ids        uint64 // object ids that the play made
@@ -26,14 +37,25 @@ type world struct {
 	judge      *judge
 }
 
+func newWorld(in *virtual.World, c Case, g Generation) *world {
+	w := &world{World: in, generation: g, parsed: map[string]document{}, way: usualWay, turns: c.turns,
+		own: map[string]turn{}}
+	w.record = &record{w: w, versions: map[string][]byte{}, words: map[string]string{}, unseen: c.unseen}
+	w.judge = &judge{w: w, named: map[string]int{}}
+	return w
+}
+
 // play plays a case and returns what became of it. The package testing is where Go has virtual
 // time; the zero value of its T serves outside of a test as well.
 func play(c Case, g Generation) (p Play) {
+	if why := c.not(g); why != "" {
+		return Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length, Outcome: Outcome{Not: why}}
+	}
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
-		w := &world{World: in, generation: g, parsed: map[string]document{}}
-		w.record = &record{w: w, versions: map[string][]byte{}, words: map[string]string{}}
-		w.judge = &judge{w: w}
-		c.Play(&Stage{w: w})
+		w := newWorld(in, c, g)
+		st := &Stage{w: w}
+		c.Play(st)
+		st.turn()
 		for _, proc := range w.processes {
 			w.At(proc.starts, -1, proc.begin)
 		}
@@ -41,8 +63,14 @@ func play(c Case, g Generation) (p Play) {
 			w.Step(c.Length, w.judge.look)
 		}
 		w.judge.end()
-		p = Play{Case: c.Name, Generation: g.Name, Length: c.Length,
-			Outcome: w.judge.outcome(), Record: w.record.result()}
+		p = Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length,
+			Outcome: w.judge.outcome(), Record: w.record.result(), Missed: w.missed}
+		for _, s := range w.stops {
+			if !s.used {
+				p.Missed = append(p.Missed, fmt.Sprintf("%s %s of %s", s.kind, accidentNames[s.what], s.p.name))
+			}
+		}
+		p.Messages = p.decisive(w.record.messages)
 		for _, proc := range w.processes {
 			proc.bury()
 		}

@@ -41,7 +41,6 @@ const (
 	Started  Kind = "started"  // the process has its first term
 	TookOver Kind = "tookover" // got the lock from a dead holder; Text is the evidence
 	Entered  Kind = "entered"  // a round has begun
-	Left     Kind = "left"     // a round has ended with the lock still held, after Moves
 	LostLock Kind = "lost"     // the lock was lost; Text says why
 	Refused  Kind = "refused"  // a write with the old fence, after the loss, matched nothing
 	Breach   Kind = "breach"   // a write with the old fence, after the loss, went through
@@ -57,7 +56,6 @@ type Event struct {
 	Process string        `json:"process"`
 	Fence   int64         `json:"fence,omitempty"`
 	Chunk   string        `json:"chunk,omitempty"` // of Breach and Refused
-	Moves   int64         `json:"moves,omitempty"` // of Left
 	Text    string        `json:"text,omitempty"`
 	Waited  time.Duration `json:"waitedNanos,omitempty"` // for the lock; of Entered and TookOver
 }
@@ -112,7 +110,16 @@ func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *St
 	b.tell(Event{Kind: Started})
 	ctx, cancel := context.WithCancel(ctx)
 	var probes sync.WaitGroup
-	probes.Go(func() { b.probes(ctx) })
+	probes.Go(func() {
+		for {
+			select {
+			case fence := <-b.probing:
+				b.probe(ctx, fence)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	defer probes.Wait()
 	defer cancel()
 	return singleton.Run(ctx, manager, singleton.Loop{
@@ -128,17 +135,13 @@ func (b *Balancer) say(process string, e Event) {
 }
 
 // round is the work under the lock.
-func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) error {
-	err := b.recorded(guard)
-	if err != nil && guard.Err() == nil {
-		b.tell(Event{Kind: Failed, Text: err.Error()})
-	}
-	return err
-}
-
-// recorded is a round with its record.
-func (b *Balancer) recorded(guard *distlock.TryGuard) error {
+func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error) {
 	ctx := guard.Context()
+	defer func() {
+		if err != nil && guard.Err() == nil {
+			b.tell(Event{Kind: Failed, Text: err.Error()})
+		}
+	}()
 	entered, err := b.store.Tick(ctx)
 	if err != nil {
 		return err
@@ -165,11 +168,7 @@ func (b *Balancer) recorded(guard *distlock.TryGuard) error {
 	limit := b.manager.Config().CommandTimeout
 	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	err = b.store.Save(record, r)
-	if err == nil && r.Outcome == cluster.Done {
-		b.tell(Event{Kind: Left, Fence: r.Fence, Moves: r.Moves})
-	}
-	return err
+	return b.store.Save(record, r)
 }
 
 func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *cluster.Round) error {
@@ -186,34 +185,17 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 		if guard.Err() != nil {
 			return nil
 		}
-		if err := b.move(ctx, guard, m, now.NextVersion(m.Chunk.NS)); err != nil {
+		at, err := b.store.Move(ctx, m, r.Fence, now.NextVersion(m.Chunk.NS))
+		if err != nil {
+			return err
+		}
+		host, wall := b.manager.Config().Host, clock.System().Now().Wall
+		if err := b.store.Record(ctx, m.Changed(r.Process, r.Fence, at, host, os.Getpid(), wall)); err != nil {
 			return err
 		}
 		r.Moves++
 	}
 	return nil
-}
-
-func (b *Balancer) move(ctx context.Context, guard *distlock.TryGuard, m cluster.Migration,
-	version bson.Timestamp) error {
-	at, err := b.store.Move(ctx, m, guard.Fence(), version)
-	if err != nil {
-		return err
-	}
-	return b.store.Record(ctx, m.Changed(guard.Process(), guard.Fence(), at,
-		b.manager.Config().Host, os.Getpid(), clock.System().Now().Wall))
-}
-
-// probes probes with the fences of lost locks.
-func (b *Balancer) probes(ctx context.Context) {
-	for {
-		select {
-		case fence := <-b.probing:
-			b.probe(ctx, fence)
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // probe is what a careless program would do after it lost the lock: go on with its work. It tries

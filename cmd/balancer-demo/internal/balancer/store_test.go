@@ -14,6 +14,7 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
 
@@ -22,19 +23,11 @@ func TestMain(m *testing.M) { effort.Main(m) }
 // open is a client of an embedded server.
 func open(t *testing.T) *mongo.Client {
 	t.Helper()
-	server, err := configserver.Start(t.Context(), configserver.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := mongocatalog.Dial(options.Client(), server.URI(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
+	client := assert.Value(mongocatalog.Dial(options.Client(), server.URI(), 0))(t)
 	t.Cleanup(func() {
 		ctx := context.Background()
-		if err := errors.Join(client.Disconnect(ctx), server.Close(ctx)); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, errors.Join(client.Disconnect(ctx), server.Close(ctx)))
 	})
 	return client
 }
@@ -45,48 +38,28 @@ func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	t.Parallel()
 	client := open(t)
 	s := balancer.NewStore(client, "test", true)
-	sample, err := cluster.Sample()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Load(t.Context(), sample); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Load(t.Context(), sample); !errors.Is(err, balancer.ErrNotEmpty) {
-		t.Errorf("loaded twice: %v", err)
-	}
-	now, err := s.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	sample := assert.Value(cluster.Sample())(t)
+	assert.Must(t, s.Load(t.Context(), sample))
+	assert.Is(t, s.Load(t.Context(), sample), balancer.ErrNotEmpty)
+	now := assert.Value(s.Read(t.Context()))(t)
 	move := cluster.Candidates(now)[0]
 	at, err := s.Move(t.Context(), move, 5, now.NextVersion(move.Chunk.NS))
 	if err != nil || at.IsZero() {
 		t.Fatalf("moved at %v, %v", at, err)
 	}
 	back := cluster.Migration{Chunk: move.Chunk, From: move.To, To: move.From}
-	if _, err := s.Move(t.Context(), back, 4, bson.Timestamp{T: 99}); !errors.Is(err,
-		balancer.ErrStale) {
-		t.Errorf("moved with an older fence: %v", err)
-	}
-	if _, err := s.Move(t.Context(), move, 6, bson.Timestamp{T: 99}); !errors.Is(err,
-		balancer.ErrStale) {
-		t.Errorf("moved from a shard that the chunk has left: %v", err)
-	}
+	assert.Is(t, assert.Err(s.Move(t.Context(), back, 4, bson.Timestamp{T: 99})), balancer.ErrStale)
+	assert.Is(t, assert.Err(s.Move(t.Context(), move, 6, bson.Timestamp{T: 99})), balancer.ErrStale)
 	changed, round := move.Changed("p", 5, at, "host", 1,
 		time.Unix(int64(at.T), 0)), cluster.NewRound("p", 5, at)
 	foreign := client.Database("test").Collection("demo_changelog")
 	_, err = foreign.InsertMany(t.Context(), []any{
 		bson.M{"_id": "1", "what": "split", "ns": 5}, bson.M{"_id": "2", "what": cluster.Moved,
 			"details": bson.M{"from": 7}}})
-	if err := errors.Join(err, s.Record(t.Context(), changed),
-		s.Save(t.Context(), round)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(err, s.Record(t.Context(), changed),
+		s.Save(t.Context(), round)))
 	round.Moves = 1
-	if err := s.Save(t.Context(), round); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Save(t.Context(), round))
 	rounds, changes, err := s.History(t.Context())
 	if err != nil || len(rounds) != 1 || rounds[0] != round || len(changes) != 1 ||
 		changes[0].Details != changed.Details {

@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/internal/test/assert"
 )
 
 const goodChunk = `{"_id": "c1", "ns": "db.x", "min": {"x": {"$minKey": 1}}, "max": {"x": {"$maxKey": 1}}, "shard": "a",
@@ -23,10 +24,7 @@ const others = `{"_id": "a", "host": "h"}
 
 func TestLoad_GoodChunk_ReadsEveryField(t *testing.T) {
 	t.Parallel()
-	all, err := load(others + goodChunk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := assert.Value(load(others + goodChunk))(t)
 	c := all.Chunks[0]
 	if c.Name() != "c1" || c.NS != "db.x" || c.Shard != "a" || !c.Jumbo || c.Fence != 7 ||
 		c.Lastmod != (bson.Timestamp{T: 3, I: 4}) || c.Min != `{"x": {"$minKey":1}}` {
@@ -129,9 +127,7 @@ func TestAssemble_WholeIsWrong_NamesTheDocument(t *testing.T) {
 func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	want, err := cluster.Sample()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	got := cluster.Cluster{
 		Shards: stored(t, want.Shards), Collections: stored(t, want.Collections), Chunks: stored(t, want.Chunks),
 	}
@@ -145,9 +141,7 @@ func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 		t.Error("min is stored as no text")
 	}
 	n := stored(t, []cluster.Collection{{NS: "db.x", Key: `{"a.b": 1}`}})[0]
-	if n.Key != `{"a.b": 1}` {
-		t.Errorf("a key with a dot: %q", n.Key)
-	}
+	assert.Equal(t, n.Key, `{"a.b": 1}`, "a key with a dot: %q, want %q")
 }
 
 // stored writes documents and reads them back, the last one first.
@@ -156,9 +150,7 @@ func stored[T any](t *testing.T, documents []T) []T {
 	var back []T
 	for _, d := range slices.Backward(documents) {
 		var one T
-		if err := bson.Unmarshal(marshal(t, d), &one); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, bson.Unmarshal(marshal(t, d), &one))
 		back = append(back, one)
 	}
 	return back

@@ -8,16 +8,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/internal/test/assert"
 )
 
 // marshal is a document as bytes.
 func marshal(t *testing.T, doc any) bson.Raw {
 	t.Helper()
-	data, err := bson.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return assert.Value(bson.Marshal(doc))(t)
 }
 
 // wantError checks that err is there and says all of the parts.
@@ -77,9 +74,5 @@ func metadata(t *testing.T, shards map[string]string, layouts ...layout) cluster
 			}
 		}
 	}
-	c, err := cluster.Load("fixture", strings.NewReader(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return assert.Value(cluster.Load("fixture", strings.NewReader(text.String())))(t)
 }

@@ -1,12 +1,12 @@
 package cluster_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/internal/test/assert"
 )
 
 const (
@@ -34,16 +34,11 @@ func TestLoad_EveryLayoutOfMongoexport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := load(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := assert.Value(load(text))(t)
 			if len(c.Shards) != 1 || len(c.Collections) != 1 || len(c.Chunks) != 1 {
 				t.Fatalf("got %+v", c)
 			}
-			if c.Chunks[0].NS != "db.x" {
-				t.Errorf("the uuid was mapped to %q, want db.x", c.Chunks[0].NS)
-			}
+			assert.Equal(t, c.Chunks[0].NS, "db.x", "the uuid was mapped to %q, want %v")
 		})
 	}
 }
@@ -93,10 +88,7 @@ func TestLoad_BadText_SaysWhereAndWhatToDo(t *testing.T) {
 
 func TestLoad_MalformedDocument_CanBeTold(t *testing.T) {
 	t.Parallel()
-	_, err := load(`{"_id":"b","host":5}`)
-	if !errors.Is(err, catalog.ErrMalformed) {
-		t.Errorf("%v is no ErrMalformed", err)
-	}
+	assert.Is(t, assert.Err(load(`{"_id":"b","host":5}`)), catalog.ErrMalformed)
 }
 
 // Whatever the text is, Load answers without a panic, and a cluster that it accepts is valid and

@@ -11,14 +11,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/internal/test/assert"
 )
 
 func migration(t *testing.T) cluster.Migration {
 	t.Helper()
-	all, err := load(others + goodChunk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := assert.Value(load(others + goodChunk))(t)
 	return cluster.Migration{Chunk: all.Chunks[0], From: "a", To: "b"}
 }
 
@@ -27,10 +25,8 @@ func wantDocument(t *testing.T, doc any, want string) {
 	t.Helper()
 	var got, wanted any
 	text, err := bson.MarshalExtJSON(doc, false, false)
-	if err := errors.Join(err, json.Unmarshal(text, &got),
-		json.Unmarshal([]byte(want), &wanted)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(err, json.Unmarshal(text, &got),
+		json.Unmarshal([]byte(want), &wanted)))
 	if !reflect.DeepEqual(got, wanted) {
 		t.Errorf("want %s\n got %s", want, text)
 	}
@@ -69,9 +65,7 @@ func TestMigration_Changed_HasTheShapeOfMongos(t *testing.T) {
 		`"min":"{\"x\": {\"$minKey\":1}}","max":"{\"x\": {\"$maxKey\":1}}","from":"a","to":"b","chunk":"c1",`+
 		`"process":"p","fence":42,"movedAt":{"$timestamp":{"t":5,"i":6}}}}`)
 	var back cluster.Change
-	if err := bson.Unmarshal(marshal(t, c), &back); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, bson.Unmarshal(marshal(t, c), &back))
 	if back.Time = back.Time.UTC(); back != c {
 		t.Errorf("want %+v, got %+v", c, back)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/internal/test/assert"
 )
 
 func TestThreshold_AtTheSteps(t *testing.T) {
@@ -84,10 +85,7 @@ func TestCandidates_ManyCollections_OneEach(t *testing.T) {
 	for i, j := 0, len(c.Chunks)-1; i < j; i, j = i+1, j-1 {
 		c.Chunks[i], c.Chunks[j] = c.Chunks[j], c.Chunks[i]
 	}
-	c, err := cluster.Assemble(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = assert.Value(cluster.Assemble(c))(t)
 	again := cluster.Candidates(c)
 	for i := range got {
 		if got[i].Chunk.Name() != again[i].Chunk.Name() || got[i].To != again[i].To {

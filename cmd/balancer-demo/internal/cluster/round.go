@@ -11,12 +11,9 @@ type Outcome string
 
 // The outcomes of a round.
 const (
-	// Unfinished is the outcome of a round whose process died in it, or is still at it.
-	Unfinished Outcome = ""
-	// Done means that the lock was held, and known to be held, from Entered to Left.
-	Done Outcome = "done"
-	// Lost means that the process found out during the round that it had lost the lock.
-	Lost Outcome = "lost"
+	Unfinished Outcome = ""     // its process died in it, or is still at it
+	Done       Outcome = "done" // the lock was held, and known to be held, from Entered to Left
+	Lost       Outcome = "lost" // the process found out in it that it had lost the lock
 )
 
 // A Round is what a balancer records of one round, in a collection of its own next to the others.

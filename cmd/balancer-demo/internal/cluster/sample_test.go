@@ -4,15 +4,13 @@ import (
 	"testing"
 
 	"mongodlm/cmd/balancer-demo/internal/cluster"
+	"mongodlm/internal/test/assert"
 )
 
 // The sample reaches balance in a bounded number of rounds, and no chunk is lost on the way.
 func TestSample_PolicyUntilBalanced_EndsBelowTheThresholds(t *testing.T) {
 	t.Parallel()
-	before, err := cluster.Sample()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := assert.Value(cluster.Sample())(t)
 	if len(before.Chunks) < 600 || len(before.Collections) < 3 {
 		t.Fatalf("the sample has %d chunks in %d collections, want 600 in 3 at least",
 			len(before.Chunks), len(before.Collections))
@@ -26,9 +24,7 @@ func TestSample_PolicyUntilBalanced_EndsBelowTheThresholds(t *testing.T) {
 	if rounds < 40 {
 		t.Errorf("balanced after %d rounds: too few to show anything", rounds)
 	}
-	if len(after.Chunks) != len(before.Chunks) {
-		t.Errorf("%d chunks are left of %d", len(after.Chunks), len(before.Chunks))
-	}
+	assert.Equal(t, len(after.Chunks), len(before.Chunks), "%d chunks are left of %d")
 	checkBalanced(t, after)
 }
 

@@ -19,23 +19,14 @@ type Breach string
 
 // What Judge looks for.
 const (
-	// Overlap: a round began while another one was going on.
-	Overlap Breach = "overlap"
-	// FenceNotRisen: the fence of a round is not higher than that of every round before it.
-	FenceNotRisen Breach = "fence-not-risen"
-	// StaleWrite: a holder moved a chunk although one with a higher fence had moved that chunk
-	// or begun its round.
-	StaleWrite Breach = "stale-write"
-	// OutsideRound: a chunk was moved by nobody's round, or before it began or after it ended.
-	OutsideRound Breach = "outside-round"
-	// ChunkLost: a chunk is not there any more.
-	ChunkLost Breach = "chunk-lost"
-	// ChunkDuplicated: a chunk is there twice, or was not there before.
-	ChunkDuplicated Breach = "chunk-duplicated"
-	// ChunkChanged: a chunk has another namespace or other bounds than before.
-	ChunkChanged Breach = "chunk-changed"
-	// ChunkMisplaced: a chunk is not where the changelog says, and no death explains it.
-	ChunkMisplaced Breach = "chunk-misplaced"
+	Overlap         Breach = "overlap"          // a round began while another one was going on
+	FenceNotRisen   Breach = "fence-not-risen"  // the fence of a round is not above all before it
+	StaleWrite      Breach = "stale-write"      // a move after a higher fence had moved it, or begun
+	OutsideRound    Breach = "outside-round"    // a move in nobody's round, before it or after it
+	ChunkLost       Breach = "chunk-lost"       // a chunk is not there any more
+	ChunkDuplicated Breach = "chunk-duplicated" // a chunk is there twice, or was not there before
+	ChunkChanged    Breach = "chunk-changed"    // it has another namespace or other bounds
+	ChunkMisplaced  Breach = "chunk-misplaced"  // not where the changelog says; no death explains it
 )
 
 // A Violation is something that must not happen, with what proves it.
@@ -71,8 +62,7 @@ func Judge(h History) []Violation {
 	})
 	found := judgeRounds(rounds)
 	found = append(found, judgeMoves(rounds, changes)...)
-	found = append(found, judgeChunks(h.Before, h.After)...)
-	return append(found, judgePlaces(h, rounds, changes)...)
+	return append(found, judgeChunks(h, changes)...)
 }
 
 // judgeRounds looks for rounds that overlap and fences that did not rise. rounds are in the order
@@ -160,12 +150,18 @@ func ownRound(rounds []cluster.Round, c cluster.Change) string {
 	return "but has recorded no round with that fence"
 }
 
-// judgeChunks compares what there was with what there is.
-func judgeChunks(before, after []cluster.Chunk) []Violation {
+// judgeChunks compares what there was with what there is, and where every chunk is with what the
+// changelog says. changes are in the order of the server's stamps.
+func judgeChunks(h History, changes []cluster.Change) []Violation {
 	var found []Violation
-	was := byName(before)
-	seen := map[string]bool{}
-	for _, chunk := range after {
+	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}
+	for _, chunk := range h.Before {
+		was[chunk.Name()] = chunk
+	}
+	for _, c := range changes {
+		last[c.Chunk] = c
+	}
+	for _, chunk := range h.After {
 		name := chunk.Name()
 		old, ok := was[name]
 		switch {
@@ -178,9 +174,11 @@ func judgeChunks(before, after []cluster.Chunk) []Violation {
 				"was %s %s to %s, is %s %s to %s",
 				old.NS, old.Min, old.Max, chunk.NS, chunk.Min, chunk.Max)})
 		}
-		seen[name] = true
+		if seen[name] = true; ok {
+			found = append(found, judgePlace(h, chunk, old, last)...)
+		}
 	}
-	for _, chunk := range before {
+	for _, chunk := range h.Before {
 		if name := chunk.Name(); !seen[name] {
 			seen[name] = true
 			found = append(found, Violation{ChunkLost, name, "was on " + chunk.Shard})
@@ -189,54 +187,26 @@ func judgeChunks(before, after []cluster.Chunk) []Violation {
 	return found
 }
 
-// judgePlaces compares where every chunk is with what the changelog says. A process that died
-// between a move and its entry leaves a chunk with the fence of a round that was never finished:
-// that is no violation.
-func judgePlaces(h History, rounds []cluster.Round, changes []cluster.Change) []Violation {
-	var found []Violation
-	died := map[int64]bool{}
-	for _, r := range rounds {
-		if r.Outcome != cluster.Done {
-			died[r.Fence] = true
-		}
+// judgePlace compares where a chunk is with its last change. A process that died between a move and
+// its entry leaves a chunk with the fence of a round that was never finished: that is no violation.
+func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Change) []Violation {
+	want, fence := old.Shard, old.Fence
+	if c, moved := last[chunk.Name()]; moved {
+		want, fence = c.To, c.Fence
 	}
-	was := byName(h.Before)
-	last := map[string]cluster.Change{}
-	for _, c := range changes {
-		last[c.Chunk] = c
+	died := func(r cluster.Round) bool { return r.Fence == chunk.Fence && r.Outcome != cluster.Done }
+	switch {
+	case chunk.Fence < fence:
+		return []Violation{{StaleWrite, chunk.Name(), fmt.Sprintf(
+			"carries fence %d although it was moved with fence %d", chunk.Fence, fence)}}
+	case chunk.Shard == want && chunk.Fence == fence:
+		return nil
+	case chunk.Fence > fence && slices.ContainsFunc(h.Rounds, died):
+		return nil
 	}
-	for _, chunk := range h.After {
-		name := chunk.Name()
-		old, ok := was[name]
-		if !ok {
-			continue // judgeChunks has it
-		}
-		c, moved := last[name]
-		want, fence := old.Shard, old.Fence
-		if moved {
-			want, fence = c.To, c.Fence
-		}
-		switch {
-		case chunk.Fence < fence:
-			found = append(found, Violation{StaleWrite, name, fmt.Sprintf(
-				"carries fence %d although it was moved with fence %d", chunk.Fence, fence)})
-		case chunk.Shard == want && chunk.Fence == fence:
-		case chunk.Fence > fence && died[chunk.Fence]:
-		default:
-			found = append(found, Violation{ChunkMisplaced, name, fmt.Sprintf(
-				"is on %s with fence %d, and by the changelog on %s with fence %d",
-				chunk.Shard, chunk.Fence, want, fence)})
-		}
-	}
-	return found
-}
-
-func byName(chunks []cluster.Chunk) map[string]cluster.Chunk {
-	named := make(map[string]cluster.Chunk, len(chunks))
-	for _, chunk := range chunks {
-		named[chunk.Name()] = chunk
-	}
-	return named
+	return []Violation{{ChunkMisplaced, chunk.Name(), fmt.Sprintf(
+		"is on %s with fence %d, and by the changelog on %s with fence %d",
+		chunk.Shard, chunk.Fence, want, fence)}}
 }
 
 // at is a server's stamp for people: seconds and the count within them.

@@ -1,0 +1,88 @@
+package prometheus
+
+import (
+	"context"
+	"math"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"mongodlm/internal/metrics"
+)
+
+// A work shows what is done under locks: terms, rounds, rows.
+type work struct {
+	counters   map[*metrics.Metric]*prom.CounterVec
+	gauges     map[*metrics.Metric]*prom.GaugeVec
+	histograms map[*metrics.Metric]*prom.HistogramVec
+	descs      map[*metrics.Metric]*prom.Desc // of what is asked
+	asked      metrics.Asked
+	names      metrics.Names
+}
+
+func newWork() *work {
+	w := &work{map[*metrics.Metric]*prom.CounterVec{}, map[*metrics.Metric]*prom.GaugeVec{},
+		map[*metrics.Metric]*prom.HistogramVec{}, map[*metrics.Metric]*prom.Desc{}, metrics.Asked{}, metrics.Names{}}
+	for _, m := range metrics.All {
+		switch {
+		case m.Asked:
+			w.descs[m] = prom.NewDesc(m.Name, m.Help, m.Labels, nil)
+		case m.Kind == metrics.Counter:
+			w.counters[m] = prom.NewCounterVec(prom.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
+		case m.Kind == metrics.Gauge:
+			w.gauges[m] = prom.NewGaugeVec(prom.GaugeOpts{Name: m.Name, Help: m.Help}, m.Labels)
+		default:
+			w.histograms[m] = prom.NewHistogramVec(
+				prom.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: metrics.Buckets}, m.Labels)
+		}
+	}
+	return w
+}
+
+// Sampled implements the Observer of package metrics: elections, loops, schedules and queues of the
+// Manager tell it.
+func (c *Collector) Sampled(all ...metrics.Sample) {
+	w := c.work
+	for _, s := range all {
+		labels := w.names.Shown(s)
+		switch s.Metric.Kind {
+		case metrics.Counter:
+			w.counters[s.Metric].WithLabelValues(labels...).Add(s.Value)
+		case metrics.Gauge:
+			if math.IsNaN(s.Value) {
+				w.gauges[s.Metric].DeleteLabelValues(labels...)
+				continue
+			}
+			w.gauges[s.Metric].WithLabelValues(labels...).Set(s.Value)
+		default:
+			w.histograms[s.Metric].WithLabelValues(labels...).Observe(s.Value)
+		}
+	}
+}
+
+// Asks implements the Observer of package metrics.
+func (c *Collector) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
+	return c.work.asked.Asks(ask)
+}
+
+// told are the metrics that are told.
+func (w *work) told() (all []prom.Collector) {
+	for _, m := range metrics.All {
+		switch {
+		case w.counters[m] != nil:
+			all = append(all, w.counters[m])
+		case w.gauges[m] != nil:
+			all = append(all, w.gauges[m])
+		case w.histograms[m] != nil:
+			all = append(all, w.histograms[m])
+		}
+	}
+	return all
+}
+
+// ask asks the rest.
+func (w *work) ask() (all []prom.Metric) {
+	for _, s := range w.asked.All(context.Background(), &w.names) {
+		all = append(all, prom.MustNewConstMetric(w.descs[s.Metric], prom.GaugeValue, s.Value, s.Labels...))
+	}
+	return all
+}

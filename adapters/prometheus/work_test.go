@@ -1,0 +1,66 @@
+package prometheus_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/election"
+	"mongodlm/singleton"
+)
+
+// A Collector that is the Observer of a Manager shows who leads and what ran, without being told of
+// elections and loops; that costs no command.
+func TestCollector_Work_IsShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, c := start(t, memcatalog.New(memcatalog.Options{}))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() {
+			ended <- election.Run(ctx, m, "mayor", func(ctx context.Context, _ *election.Leadership) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		go func() {
+			ended <- singleton.Run(ctx, m, singleton.Loop{Name: "report", Store: singleton.NewMemoryStore(nil),
+				Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
+					time.Sleep(2 * time.Second)
+					return nil
+				}})
+		}()
+		time.Sleep(150 * time.Second)
+		sent := m.Stats().Commands
+		text := page(t, c)
+		for kind, n := range m.Stats().Commands {
+			if n != sent[kind] {
+				t.Errorf("a scrape sends %s", kind)
+			}
+		}
+		for _, want := range []string{
+			`distlock_leads{kind="election",name="mayor"} 1`, `distlock_leads{kind="loop",name="report"} 1`,
+			`distlock_terms_total{kind="election",name="mayor"} 1`,
+			`distlock_rounds_total{kind="loop",name="report",outcome="done"} 3`,
+			`distlock_rounds_total{kind="loop",name="report",outcome="failed"} 0`,
+			`distlock_rounds_begun_total{kind="loop",name="report"} 3`,
+			`distlock_round_seconds_bucket{kind="loop",name="report",le="1"} 0`,
+			`distlock_round_seconds_bucket{kind="loop",name="report",le="2.5"} 3`,
+			`distlock_round_ended_timestamp_seconds{kind="loop",name="report"} `,
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s is missing in:\n%s", want, text)
+			}
+		}
+		cancel()
+		<-ended
+		<-ended
+		if text := page(t, c); strings.Contains(text, `distlock_leads{`) {
+			t.Errorf("it stands by after its end:\n%s", text)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+)
+
+// What an overseer may ask of a server.
+const (
+	overseeEvery = 15 * time.Second // one answer serves all scrapes meanwhile
+	overseeLimit = 5 * time.Second
+	overseeSpan  = time.Hour // of the history
+	overseeMost  = 1000      // entries of a kind that are counted
+)
+
+// Who holds a lock: alive, late (three pings were missed), silent (for the takeover time),
+// condemned, without a ping, or foreign.
+var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "foreign"}
+
+// The kinds of events that somebody should hear of, though no process may be left to tell.
+var overseen = []string{words.Broken, words.Dropped}
+
+var (
+	storeUp = prom.NewDesc("distlock_store_up", "1 when the server told who holds which lock.", nil, nil)
+	storeOf = prom.NewDesc("distlock_store_held_locks",
+		"Locks that are held, by how the process of the holder stands.", []string{"holder"}, nil)
+	storeEvents = prom.NewDesc("distlock_store_events",
+		"Entries of the history in the last hour, by kind; at most 1000 are counted.", []string{"kind"}, nil)
+)
+
+// An overseer shows Prometheus what no process tells of itself: a dead one is not scraped. It asks
+// when it is scraped.
+type overseer struct {
+	ctx   context.Context // of all that is asked: a Collector is given none
+	st    *store
+	clock clock.Clock
+
+	mu    sync.Mutex    // guards the fields below
+	asked time.Duration // monotonic time
+	last  []prom.Metric
+}
+
+func newOverseer(ctx context.Context, st *store) *overseer {
+	return &overseer{ctx: ctx, st: st, clock: clock.From(ctx)}
+}
+
+// Describe implements [prom.Collector].
+func (o *overseer) Describe(to chan<- *prom.Desc) {
+	to <- storeUp
+	to <- storeOf
+	to <- storeEvents
+}
+
+// Collect implements [prom.Collector].
+func (o *overseer) Collect(to chan<- prom.Metric) {
+	for _, m := range o.look() {
+		to <- m
+	}
+}
+
+func (o *overseer) look() []prom.Metric {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := o.clock.Now().Mono; o.last != nil && now-o.asked < overseeEvery {
+		return o.last
+	}
+	ctx, cancel := context.WithTimeout(o.ctx, overseeLimit)
+	defer cancel()
+	up, held := 1.0, map[string]int{}
+	if o.holders(ctx, held) != nil {
+		up, held = 0, nil // what is not known is not shown
+	}
+	all := []prom.Metric{prom.MustNewConstMetric(storeUp, prom.GaugeValue, up)}
+	gauge := func(of *prom.Desc, n int, label string) {
+		all = append(all, prom.MustNewConstMetric(of, prom.GaugeValue, float64(n), label))
+	}
+	for _, state := range holderStates {
+		if held != nil {
+			gauge(storeOf, held[state], state)
+		}
+	}
+	for _, kind := range overseen {
+		if n, err := o.events(ctx, kind); err == nil {
+			gauge(storeEvents, n, kind)
+		}
+	}
+	o.asked, o.last = o.clock.Now().Mono, all
+	return all
+}
+
+// holders counts the locks that are held.
+func (o *overseer) holders(ctx context.Context, into map[string]int) error {
+	for lock, err := range o.st.Locks(ctx) {
+		switch {
+		case errors.Is(err, distlock.ErrMalformed):
+		case err != nil:
+			return err
+		case lock.Held:
+			into[stateOf(lock)]++
+		}
+	}
+	return nil
+}
+
+func stateOf(h distlock.LockInfo) string {
+	const missed = 3 // pings
+	switch {
+	case h.Condemned:
+		return "condemned"
+	case !h.HasPing:
+		return "no_ping"
+	case words.Silent(h):
+		return "silent"
+	case h.Foreign:
+		return "foreign"
+	case h.PingEvery > 0 && h.PingAge > missed*h.PingEvery:
+		return "late"
+	}
+	return "alive"
+}
+
+// events counts what happened lately. The index of the history by time serves it.
+func (o *overseer) events(ctx context.Context, kind string) (n int, err error) {
+	now, err := o.st.now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if now.IsZero() {
+		now = o.clock.Now().Wall
+	}
+	cursor, err := o.st.primary(o.st.database).Collection(catalog.HistoryCollection).Find(ctx,
+		bson.D{{Key: "at", Value: bson.D{{Key: "$gt", Value: bson.NewDateTimeFromTime(now.Add(-overseeSpan))}}}, {Key: "kind", Value: kind}},
+		options.Find().SetLimit(overseeMost).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return 0, err
+	}
+	for cursor.Next(ctx) {
+		n++
+	}
+	return n, errors.Join(cursor.Err(), cursor.Close(ctx))
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
+)
+
+// gathered is what an overseer shows.
+func gathered(t *testing.T, o *overseer) map[string]float64 {
+	t.Helper()
+	r := prom.NewPedanticRegistry()
+	assert.Must(t, r.Register(o))
+	families := assert.Value(r.Gather())(t)
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetName() + "=" + l.GetValue()
+			}
+			all[name] = m.GetGauge().GetValue()
+		}
+	}
+	return all
+}
+
+// It tries to break: what a dead process holds, and who broke a lock or dropped a guard, is shown
+// though nobody is left who could be scraped; a server that does not answer is no server without
+// locks.
+func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
+	b := newBase(t)
+	ours := func(extra ...bson.E) []bson.E {
+		return append(extra, bson.E{Key: "seq", Value: int64(1)}, bson.E{Key: "pingMS", Value: int64(30_000)},
+			bson.E{Key: "takeoverMS", Value: int64(900_000)})
+	}
+	for process, old := range map[string]time.Duration{"alive:1:1:a": time.Second, "late:1:1:a": 2 * time.Minute,
+		"silent:1:1:a": time.Hour} {
+		b.ping(process, old, ours()...)
+		b.heldBy(process, process, 1)
+	}
+	b.ping("condemned:1:1:a", time.Hour, ours(bson.E{Key: "condemned", Value: bson.D{
+		{Key: "by", Value: "x"}, {Key: "evidence", Value: "y"}}})...)
+	b.heldBy("condemned", "condemned:1:1:a", 1)
+	b.heldBy("condemned too", "condemned:1:1:a", 1)
+	b.heldBy("gone", "gone:1:1:a", 1)
+	for i, kind := range []string{"broken", "broken", "dropped", "lost"} {
+		b.insert(catalog.HistoryCollection, catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: kind,
+			At: clock.System().Now().Wall.Add(-time.Duration(i) * 40 * time.Minute)}.Document())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	st := assert.Value((&connection{uri: b.uri, database: b.name}).open(ctx, 0, zerolog.Nop()))(t)
+	defer st.close()
+	o := newOverseer(ctx, st)
+	want := map[string]float64{"distlock_store_up": 1, "distlock_store_held_locks holder=alive": 1,
+		"distlock_store_held_locks holder=late": 1, "distlock_store_held_locks holder=silent": 1,
+		"distlock_store_held_locks holder=condemned": 2, "distlock_store_held_locks holder=no_ping": 1,
+		"distlock_store_held_locks holder=foreign": 0, "distlock_store_events kind=broken": 2,
+		"distlock_store_events kind=dropped": 0}
+	if got := gathered(t, o); !maps.Equal(got, want) {
+		t.Errorf("it shows %v, want %v", got, want)
+	}
+	b.heldBy("another", "gone:1:1:a", 1)
+	if got := gathered(t, o); !maps.Equal(got, want) {
+		t.Errorf("it asks at each scrape: %v", got)
+	}
+	cancel()
+	if got := gathered(t, newOverseer(ctx, st)); !maps.Equal(got, map[string]float64{"distlock_store_up": 0}) {
+		t.Errorf("without a server it shows %v", got)
+	}
+}
+
+// docs/metrics.md lists what an overseer shows, and no other of these names.
+func TestOverseer_Document_ListsItsMetrics(t *testing.T) {
+	t.Parallel()
+	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)
+	var listed []string
+	for _, m := range regexp.MustCompile("(?m)^- `(distlock_store_\\w+)(?:{\\w+})?`: ").FindAllStringSubmatch(string(text), -1) {
+		listed = append(listed, m[1])
+	}
+	descs := make(chan *prom.Desc, 10)
+	(&overseer{}).Describe(descs)
+	close(descs)
+	var shown []string
+	for d := range descs {
+		_, name, _ := strings.Cut(d.String(), `fqName: "`)
+		name, _, _ = strings.Cut(name, `"`)
+		shown = append(shown, name)
+	}
+	slices.Sort(listed)
+	slices.Sort(shown)
+	assert.Slices(t, listed, shown, "listed are %q, shown %q")
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"mongodlm/cmd/internal/words"
+)
+
+// A sieve says which locks a listing shows, and in which order; those of the page.
+type sieve struct {
+	waited, silent bool
+	part           string // of the name; empty: any
+	order          string
+}
+
+// orders are those of a sieve, the first by default: what a lock weighs in each; the heaviest come
+// first, and those that weigh the same by name.
+var orders = []struct {
+	name string
+	of   func(row) int64
+}{
+	{"trouble", func(row) int64 { return 0 }}, // whatever the order, it is known of a lock only
+	{"name", func(row) int64 { return 0 }},
+	{"held", func(r row) int64 { return milli(r.HeldForMS) }},
+	{"ping", func(r row) int64 { return milli(r.PingAgeMS) }},
+	{"line", func(r row) int64 { return int64(r.Waiters) }},
+}
+
+// milli is a number of milliseconds, -1 when it is unknown.
+func milli(ms *int64) int64 {
+	if ms == nil {
+		return -1
+	}
+	return *ms
+}
+
+func (v *sieve) flags(f *pflag.FlagSet) {
+	f.BoolVar(&v.waited, "waited", false, "only locks that somebody waits for")
+	f.BoolVar(&v.silent, "silent", false, "only locks with a holder that is silent or declared dead, whose ping\nis missing or cannot be understood, or whose lease ran out")
+	f.StringVar(&v.order, "sort", orders[0].name, "the `order`: trouble (dead holders, then long lines, then the rest by\n"+
+		"name), name, held, ping or line")
+}
+
+func (v *sieve) accept() error {
+	names := make([]string, len(orders))
+	for i, o := range orders {
+		if names[i] = o.name; o.name == v.order {
+			return nil
+		}
+	}
+	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
+}
+
+// pick returns the names of the locks that pass, with what they weigh.
+func (v *sieve) pick(l listing) map[string]int64 {
+	trouble, turns := map[string]int64{}, map[string]int{}
+	for _, w := range l.Line.Waiters {
+		if _, known := turns[w.Name]; !known {
+			turns[w.Name] = 0
+		}
+		if !w.standsBy {
+			turns[w.Name]++
+		}
+	}
+	for _, r := range l.Locks {
+		if r.suspect {
+			trouble[r.Name] = 2
+		} else if turns[r.Name] >= words.LongLine {
+			trouble[r.Name] = max(trouble[r.Name], 1)
+		}
+	}
+	weight := func(row) int64 { return 0 }
+	for _, o := range orders {
+		if o.name == v.order {
+			weight = o.of
+		}
+	}
+	picked := map[string]int64{}
+	for name := range turns { // also of one that nobody holds
+		if !v.silent && strings.Contains(name, v.part) {
+			picked[name] = 0
+		}
+	}
+	for _, r := range l.Locks {
+		_, waited := turns[r.Name]
+		if v.waited && !waited || v.silent && trouble[r.Name] < 2 || !strings.Contains(r.Name, v.part) {
+			continue
+		}
+		picked[r.Name] = max(picked[r.Name], weight(r))
+		if v.order == orders[0].name {
+			picked[r.Name] = trouble[r.Name]
+		}
+	}
+	return picked
+}
+
+// sift leaves in a listing what passes, in its order.
+func (v *sieve) sift(l *listing) {
+	picked := v.pick(*l)
+	not := func(name string) bool { _, is := picked[name]; return !is }
+	heavier := func(a, b string) int { return cmp.Compare(picked[b], picked[a]) }
+	whole := l.count()
+	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return not(r.Name) })
+	l.Line.Waiters = slices.DeleteFunc(slices.Clone(l.Line.Waiters), func(w waiterRow) bool { return not(w.Name) })
+	slices.SortStableFunc(l.Locks, func(a, b row) int { return heavier(a.Name, b.Name) })
+	slices.SortStableFunc(l.Line.Waiters, func(a, b waiterRow) int { return heavier(a.Name, b.Name) })
+	if len(l.Locks) == 0 && whole > 0 {
+		l.void = fmt.Sprintf("none of %d locks is like that", whole)
+	}
+}

@@ -1,0 +1,47 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"mongodlm/configserver"
+	"mongodlm/internal/test/assert"
+)
+
+// It tries to break: where the server has died run says what it waits for, at its end as well, and is
+// not silent until it gives up.
+func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
+	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
+	t.Cleanup(shut)
+	begin := func(flags ...string) (*exec.Cmd, *screen) {
+		t.Helper()
+		args := append([]string{"distlock", "run", "job", "--uri", server.URI()}, flags...)
+		words := self(t, append(append(args, "--"), self(t, "polite")...)...)
+		cmd, out := exec.CommandContext(t.Context(), words[0], words[1:]...), &screen{}
+		cmd.Stdout, cmd.Stderr = out, out
+		assert.Must(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill() // it would go on for long
+			_ = cmd.Wait()
+		})
+		return cmd, out
+	}
+	says := func(out *screen, text string) {
+		t.Helper()
+		eventually(t, "it says "+text, func() bool { return strings.Contains(out.String(), text) })
+	}
+	holds, ends := begin()
+	says(ends, "ready")
+	_, waits := begin("--wait", "-v")
+	says(waits, `waiting for "job": held by `)
+	shut()
+	terminate(t, holds.Process.Pid)
+	says(ends, "the command has ended with 7; waiting for 127.0.0.1")
+	says(waits, `waiting for "job": no server answers at 127.0.0.1`)
+}

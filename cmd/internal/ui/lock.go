@@ -1,0 +1,115 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"mongodlm/cmd/internal/outlook"
+	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
+)
+
+// A lockPage is the page of one lock.
+type lockPage struct {
+	Name       string
+	Lock       *lock // nil when there is none
+	Holders    []holder
+	Problem    string // why it is not known whether there is one
+	AllowBreak bool
+	Graph      *graph
+	Timeline   timeline
+	Events     []eventRow
+	More       bool
+	Source     string
+	Quiet      bool // all was read, and nothing happened
+}
+
+// An eventRow is an event of a list.
+type eventRow struct {
+	event
+	Key, When, Class string
+}
+
+func eventRowOf(e event) eventRow {
+	row := eventRow{event: e, When: e.At.UTC().Format("2006-01-02 15:04:05.0")}
+	row.Key = fmt.Sprint(e.At.UnixNano(), e.Kind, e.Fence, e.Process)
+	switch e.Kind {
+	case takenOver:
+		row.Class = "late"
+	case lost, broken, leaseRanOut, dropped, evicted, missed:
+		row.Class = "bad"
+	case acquired, granted:
+		row.Class = "line"
+	}
+	return row
+}
+
+// A holder is one of the lock, and what is to come of it.
+type holder struct {
+	distlock.LockInfo
+	Outlook string         // in a sentence
+	Reasons []outlook.Line // of it
+}
+
+// holdersOf foresees what is to come of the holders of a lock.
+func holdersOf(k *lock) (all []holder) {
+	name := func(process string) string { return words.Shown(words.Short(process), 200) }
+	for _, h := range k.Holders {
+		one := holder{LockInfo: h}
+		if h.Held {
+			o := outlook.Foresee(h, len(k.Holders)-1, k.Line)
+			one.Outlook, one.Reasons = o.Sentence(name), o.Lines(name)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// maxEvents is how many events the page of a lock shows, and how many more of the unusual ones: a
+// takeover does not go because of a hundred acquisitions since.
+const maxEvents = 100
+
+func (s *Server) showLock(r *http.Request, now *listing) any {
+	p := lockPage{Name: r.URL.Query().Get("name"), AllowBreak: s.cfg.AllowBreak}
+	p.Lock = now.named[p.Name]
+	if p.Lock == nil && (now.partial || len(now.bad) > 0) {
+		p.Lock, p.Problem = s.one(r.Context(), p.Name)
+	}
+	if p.Lock != nil {
+		s.palette.ofLock(p.Lock)
+		p.Holders = holdersOf(p.Lock)
+	}
+	p.Graph = now.waits().draw(p.Name)
+	events, source, whole := s.events(r.Context(), p.Name)
+	p.Source, p.Quiet = source, whole && len(events) == 0
+	few := &listing{}
+	if p.Lock != nil {
+		few.locks = []*lock{p.Lock}
+	}
+	p.Timeline = s.timeline(r, now, holdings(events, few, p.Name), true)
+	slices.Reverse(events)
+	for i, e := range events {
+		row := eventRowOf(e)
+		unusual := row.Class == "bad" || row.Class == "late"
+		if i >= maxEvents && (!unusual || len(p.Events) >= 2*maxEvents) {
+			p.More = true
+			continue
+		}
+		p.Events = append(p.Events, row)
+	}
+	return p
+}
+
+// one reads a lock that a listing has left out, or could not understand.
+func (s *Server) one(ctx context.Context, name string) (*lock, string) {
+	holders, line, err := s.cfg.Inspector.Holder(ctx, name)
+	switch {
+	case err != nil:
+		return nil, s.problem(err)
+	case len(holders) == 0:
+		return nil, ""
+	}
+	return &lock{name, holders, line}, ""
+}

@@ -1,0 +1,177 @@
+package ui
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
+)
+
+// How many locks a page has, and how long a search may be.
+const (
+	perPage  = 50
+	maxPage  = 200
+	maxQuery = 1024
+)
+
+// A lockList is the page of all locks.
+type lockList struct {
+	Query, Show, Sort string
+	Figures           []figure
+	Rows              []lockRow
+	Shown, Found      int
+	First             int
+	Prev, Next        string
+	Filters, Sorts    []choice
+	Empty             string
+}
+
+// A lockRow is one lock of a list.
+type lockRow struct {
+	*lock
+	First   distlock.LockInfo // the one in trouble, if one is
+	Others  int
+	Trouble int // see [words.Trouble]
+}
+
+// The filters of the page of locks, beside the search.
+var lockFilters = []struct {
+	value, word string
+	is          func(lockRow) bool
+}{
+	{"", "In use", func(k lockRow) bool { return k.Held() || len(k.Line) > 0 }},
+	{"held", "Held", func(k lockRow) bool { return k.Held() }},
+	{"waited", "Waited for", func(k lockRow) bool { return len(k.Line) > 0 }},
+	{"silent", "Dead or silent", func(k lockRow) bool { return k.Trouble == 2 }},
+	{"long", "Long lines", func(k lockRow) bool { return k.Trouble == 1 }},
+	{"all", "All", func(lockRow) bool { return true }},
+}
+
+func (s *Server) showLocks(r *http.Request, now *listing) any {
+	q := r.URL.Query()
+	query, echo := typed(r)
+	l := lockList{Query: echo, Show: q.Get("show"), Sort: q.Get("sort")}
+	counts := make([]int, len(lockFilters))
+	var found []lockRow
+	for _, k := range now.locks {
+		row := rowOf(k)
+		shown := matches(k, query)
+		for i, f := range lockFilters {
+			is := f.is(row)
+			count(&counts[i], is)
+			if f.value == l.Show && !is && (l.Show != "" || query == "") {
+				shown = false
+			}
+		}
+		if shown {
+			found = append(found, row)
+		}
+	}
+	sortRows(found, l.Sort)
+	l.turn(r, found)
+	for i, f := range lockFilters {
+		l.Filters = append(l.Filters, choice{f.word, with(r, "show", f.value, "page", ""), l.Show == f.value})
+		if f.value != "" {
+			class := map[string]string{"silent": "bad", "long": "late"}[f.value]
+			l.Figures = append(l.Figures, figureOf(r, f.word, f.value, counts[i], class))
+		}
+	}
+	l.Figures[len(l.Figures)-1].Word = "All names"
+	contentOf(now.loops, func(loops []loopRow) any {
+		failing := figureOf(r, "Failing loops", "", failed(loops), "bad")
+		failing.Href, failing.On = "/loops?show=failed", false
+		l.Figures = slices.Insert(l.Figures, len(l.Figures)-1, failing)
+		return nil
+	})
+	if l.Found == 0 {
+		l.Empty = "No lock is held or waited for."
+		if query != "" || l.Show != "" {
+			l.Empty = "No lock is like that."
+		}
+	}
+	return l
+}
+
+func rowOf(k *lock) lockRow {
+	row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1, Trouble: words.Trouble(k.Holders, k.Line)}
+	if at := slices.IndexFunc(k.Holders, words.Suspect); k.Held() && at > 0 {
+		row.First = k.Holders[at]
+	}
+	return row
+}
+
+// turn shows one page of what was found.
+func (l *lockList) turn(r *http.Request, found []lockRow) {
+	l.Found = len(found)
+	per := perPage
+	if n, err := strconv.Atoi(r.URL.Query().Get("per")); err == nil && n > 0 {
+		per = min(n, maxPage)
+	}
+	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
+	page = max(0, min(page, (l.Found-1)/per))
+	l.First = page * per
+	l.Rows = found[min(l.First, len(found)):min(l.First+per, len(found))]
+	l.Shown = len(l.Rows)
+	if page > 0 {
+		l.Prev = with(r, "page", strconv.Itoa(page-1))
+	}
+	if l.First+per < l.Found {
+		l.Next = with(r, "page", strconv.Itoa(page+1))
+	}
+	for _, c := range []struct{ value, word string }{{"", "Trouble"}, {"name", "Name"}, {"held", "Held for"},
+		{"ping", "Ping"}, {"line", "Line"}} {
+		l.Sorts = append(l.Sorts, choice{c.word, with(r, "sort", c.value, "page", ""), l.Sort == c.value})
+	}
+}
+
+// typed is what was searched for, bounded, and as it is shown again.
+func typed(r *http.Request) (q, shown string) {
+	q = r.URL.Query().Get("q")
+	if runes := []rune(q); len(runes) > maxQuery {
+		q = string(runes[:maxQuery])
+	}
+	return q, strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, q)
+}
+
+// matches reports whether a lock, its holders or their reasons contain what was searched for.
+func matches(k *lock, q string) bool {
+	if q == "" || contains(k.Name, q) {
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(k.Holders, k.Line), func(i distlock.LockInfo) bool {
+		return contains(i.Process, q) || contains(i.Why, q)
+	})
+}
+
+func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
+
+// sortRows puts rows, which come by name, into an order: trouble first unless another was asked for.
+func sortRows(rows []lockRow, by string) {
+	order := map[string]func(a, b lockRow) int{
+		"":     func(a, b lockRow) int { return cmp.Compare(b.Trouble, a.Trouble) },
+		"held": func(a, b lockRow) int { return cmp.Compare(heldFor(b), heldFor(a)) },
+		"ping": func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) },
+		"line": func(a, b lockRow) int { return cmp.Compare(len(b.Line), len(a.Line)) },
+	}[by]
+	if order != nil {
+		slices.SortStableFunc(rows, order)
+	}
+}
+
+func heldFor(r lockRow) time.Duration {
+	if !r.Held() {
+		return -1
+	}
+	return r.First.Age
+}

@@ -1,0 +1,95 @@
+package ui
+
+import (
+	"hash/fnv"
+	"sync"
+
+	"mongodlm/distlock"
+)
+
+// colors is how many there are; the style sheet has as many.
+const colors = 16
+
+// maxColored bounds for how many processes a color is remembered.
+const maxColored = 5_000
+
+// A palette gives processes colors. Each keeps its own until it stands beside another of the same
+// color: in a line, or in the course of a lock.
+type palette struct {
+	mu   sync.Mutex // guards the rest
+	of   map[string]int
+	near map[string]map[string]bool
+}
+
+// color returns that of a process.
+func (p *palette) color(process string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.get(process)
+}
+
+// get is color. The caller holds mu.
+func (p *palette) get(process string) int {
+	if c, known := p.of[process]; known {
+		return c
+	}
+	if p.of == nil || len(p.of) >= maxColored {
+		p.of, p.near = map[string]int{}, map[string]map[string]bool{}
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(process)) // never fails
+	c := int(h.Sum32() % colors)
+	p.of[process] = c
+	return c
+}
+
+// beside gives two that stand beside each other different colors.
+func (p *palette) beside(one, other string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one == other || one == "" || other == "" {
+		return
+	}
+	taken, mine := p.get(one), p.get(other)
+	for _, pair := range [][2]string{{one, other}, {other, one}} {
+		if p.near[pair[0]] == nil {
+			p.near[pair[0]] = map[string]bool{}
+		}
+		if len(p.near[pair[0]]) < colors {
+			p.near[pair[0]][pair[1]] = true
+		}
+	}
+	if taken != mine {
+		return
+	}
+	used := map[int]bool{}
+	for n := range p.near[other] {
+		used[p.get(n)] = true
+	}
+	next := (mine + 1) % colors
+	for c := next; c != mine; c = (c + 1) % colors {
+		if !used[c] {
+			next = c
+			break
+		}
+	}
+	p.of[other] = next
+}
+
+// besideWaiters is how many of a line stand beside its holders.
+const besideWaiters = 6
+
+// ofLock tells the holders of a lock and its line from each other.
+func (p *palette) ofLock(k *lock) {
+	if !k.Held() {
+		return
+	}
+	var last distlock.LockInfo
+	for i, one := range append(k.Holders[:len(k.Holders):len(k.Holders)], k.Line...) {
+		p.beside(last.Process, one.Process)
+		if at := i - len(k.Holders); at >= 0 && at < besideWaiters {
+			p.beside(k.Holders[0].Process, one.Process)
+		}
+		last = one
+	}
+}

@@ -1,0 +1,151 @@
+package ui_test
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/mongodtest"
+)
+
+// away lets no command of the page's through.
+func (w *world) away() {
+	w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+}
+
+// told are words and figures that say that there is none of something.
+var told = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
+
+// It tries to break: no page, and no stream, says a figure or "none" of what was never read; and the
+// reason why it was not stands there.
+func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.hold(w.process(), "job")
+		w.away()
+		for _, path := range append([]string{"/?show=silent", "/?q=x", "/lock?name=nothing"}, paths...) {
+			b := w.open(path, nil)
+			time.Sleep(2 * time.Second)
+			_, streamed := b.seen()
+			b.leave()
+			for _, page := range []string{main(w.get(path)), streamed} {
+				for _, truth := range []string{"Nothing was read so far", `live pages</dt><dd class="num">0<`} {
+					page = strings.Replace(page, truth, "", 1)
+				}
+				if found := told.FindString(page); found != "" {
+					t.Errorf("%s says %q", path, found)
+				}
+				want(t, page, "does not answer", "Not known")
+			}
+		}
+	})
+}
+
+// It tries to break: what was read before the server went away is shown as of then, on every page,
+// and as of now once it is back.
+func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.hold(w.process(), "job")
+		ofLocks := []string{"/", "/timeline", "/processes", "/elections", "/lock?name=job", "/lock?name=other"}
+		for _, path := range ofLocks {
+			lack(t, w.get(path), "as of ")
+		}
+		read := time.Now().UTC().Format("15:04:05")
+		w.away()
+		time.Sleep(30 * time.Second)
+		for _, path := range ofLocks {
+			want(t, w.get(path), "as of "+read+" UTC, 30s ago", `<div class="old">`)
+		}
+		w.store.Set(nil)
+		time.Sleep(5 * time.Second)
+		for _, path := range ofLocks {
+			lack(t, w.get(path), "as of ", `class="old"`)
+		}
+	})
+}
+
+// It tries to break: a history that cannot be read is not told as one in which nothing happened.
+func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		want(t, w.get("/lock?name=job"), "Nothing happened yet")
+		time.Sleep(time.Minute)
+		w.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.ReadHistory {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		page := w.get("/lock?name=job")
+		want(t, page, "The written history cannot be read")
+		lack(t, page, "Nothing happened yet")
+	})
+}
+
+// It tries to break: a database without locks is said to have none on every page, as the command
+// line says it, and is asked about seldom.
+func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
+	asked := 0
+	void := func(c *ui.Config) {
+		c.Void = func(context.Context) (string, error) {
+			asked++
+			return `database "distlok" has no collection locks: nothing was ever locked there`, nil
+		}
+	}
+	inBubble(t, void, func(t *testing.T, w *world) {
+		for _, path := range paths {
+			want(t, w.get(path), "nothing was ever locked there.")
+			time.Sleep(time.Second)
+		}
+		if asked > 2 {
+			t.Errorf("it was asked %d times in ten seconds", asked)
+		}
+		w.hold(w.process(), "job")
+		time.Sleep(time.Second)
+		if rec := w.request(http.MethodGet, "/", nil); strings.Contains(rec.Body.String(), "ever locked") {
+			t.Errorf("it has a lock, and says\n%s", main(rec.Body.String()))
+		}
+	})
+}
+
+// It tries to break: queues are found by the locks of their workers, so that of locks which could not
+// be read again there are none to tell.
+func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, 100*time.Millisecond })
+	lack(t, w.get("/"), "does not answer")
+	w.away()
+	for !strings.Contains(w.get("/"), "does not answer") { // a round was made less than an interval ago
+		runtime.Gosched()
+	}
+	lack(t, w.get("/queues"), "Nobody claims rows")
+	want(t, w.get("/queues"), "Not known: the locks of the workers could not be read")
+}
+
+// It tries to break: a server of before 4.4.2, which knows no command hello, tells its clock as well.
+func TestPage_RealServer_TellsItsClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short leaves out what starts a mongod")
+	}
+	p, err := mongodtest.Find(t.Context())
+	if err != nil {
+		t.Skip(err)
+	}
+	d := assert.Value(mongodtest.Start(t.Context(), p, mongodtest.Options{}))(t)
+	t.Cleanup(func() { assert.NoErr(t, d.Close()) })
+	client := assert.Value(mongo.Connect(options.Client().ApplyURI(d.URI())))(t)
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	w := newWorld(t, func(c *ui.Config) { c.Client = client })
+	page := w.get("/server")
+	lack(t, page, "Not known")
+	want(t, page, "standalone", "give or take")
+}

@@ -1,0 +1,161 @@
+package ui
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"mongodlm/distlock"
+)
+
+// What is expected of a file of tokens.
+const (
+	minToken  = 16
+	maxToken  = 4 << 10
+	maxTokens = 100
+)
+
+// Tokens are those that are asked for, each with the name of whom it belongs to, which may be empty.
+type Tokens map[string]string
+
+// ownToken is a line of the file: a name, a colon, a space and the token, if it is there.
+var ownToken = regexp.MustCompile(`^([\w.@-]{1,64}):(?:\s+(.*))?$`)
+
+// tokens reads the file of the tokens: one token, or a line for each, with whom it belongs to. Its
+// errors tell no token.
+func (a Access) tokens() (Tokens, error) {
+	if a.TokenFile == "" {
+		return nil, nil
+	}
+	f, err := os.Open(a.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	if len(text) > maxTokens*maxToken {
+		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokens*maxToken)
+	}
+	return parseTokens(strings.TrimSpace(string(text)))
+}
+
+func parseTokens(text string) (Tokens, error) {
+	first, _, _ := strings.Cut(text, "\n")
+	if !ownToken.MatchString(first) { // one that is nobody's
+		return Tokens{text: ""}, checkToken("", text)
+	}
+	all := Tokens{}
+	n := 0
+	for line := range strings.Lines(text) {
+		if n++; strings.TrimSpace(line) == "" {
+			continue
+		}
+		of := ownToken.FindStringSubmatch(strings.TrimSpace(line))
+		if of == nil {
+			return nil, fmt.Errorf("--token-file, line %d: it must be a name, a colon, a space and a token", n)
+		}
+		token := strings.TrimSpace(of[2])
+		if err := checkToken(fmt.Sprintf(", line %d,", n), token); err != nil {
+			return nil, err
+		}
+		if _, is := all[token]; is {
+			return nil, fmt.Errorf("--token-file, line %d: the token stands there twice: nobody could tell whose it is", n)
+		}
+		all[token] = of[1]
+	}
+	if len(all) > maxTokens {
+		return nil, fmt.Errorf("--token-file has %d tokens, at most %d are allowed", len(all), maxTokens)
+	}
+	return all, nil
+}
+
+// checkToken says what is wrong with a token; where says in which line it stands.
+func checkToken(where, token string) error {
+	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
+	switch {
+	case len(token) > maxToken:
+		return fmt.Errorf("--token-file%s has more than %d bytes", where, maxToken)
+	case len(token) < minToken:
+		return fmt.Errorf("--token-file%s holds %d characters, at least %d are needed: openssl rand -hex 16",
+			where, len(token), minToken)
+	case strings.ContainsFunc(token, odd):
+		return errors.New("--token-file" + where + " holds characters that cannot be typed: openssl rand -hex 16")
+	}
+	return nil
+}
+
+// owner reports whether a token is one of those that are asked for, and whose.
+func (s *Server) owner(of func(token string) bool) (who string, known bool) {
+	for token, name := range s.cfg.Tokens {
+		if of(token) {
+			who, known = name, true
+		}
+	}
+	return who, known
+}
+
+// visitor reports whether a request shows a token, or the cookie that was given for it, and whose.
+func (s *Server) visitor(r *http.Request) (who string, known bool) {
+	if len(s.cfg.Tokens) == 0 {
+		return "", true
+	}
+	if shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return s.owner(func(token string) bool { return equal(shown, token) })
+	}
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return "", false
+	}
+	return s.owner(func(token string) bool { return equal(cookie.Value, s.sign("cookie", token)) })
+}
+
+// login gives a browser that shows a token a cookie, which is good until the program ends.
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	shown := r.PostFormValue("token")
+	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
+		s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token",
+			Problem: "That is not the token. It stands in the file that was named when the page was started."})
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie", shown), Path: "/", HttpOnly: true,
+		Secure: s.cfg.Secure, SameSite: http.SameSiteStrictMode})
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// equal compares in a time that tells nothing.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+type visitorKey struct{}
+
+// by is ctx of a request of whom a token belongs to.
+func by(ctx context.Context, who string) context.Context {
+	return context.WithValue(ctx, visitorKey{}, who)
+}
+
+// whose says whom the token of a request belongs to; empty where it is nobody's.
+func whose(r *http.Request) string {
+	who, _ := r.Context().Value(visitorKey{}).(string)
+	return who
+}
+
+// breaker breaks locks in the name of whom the token of a request belongs to.
+func (s *Server) breaker(r *http.Request) *distlock.Inspector {
+	if who := whose(r); who != "" && s.cfg.InspectorOf != nil {
+		return s.cfg.InspectorOf(who)
+	}
+	return s.cfg.Inspector
+}

@@ -1,0 +1,92 @@
+package ui_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
+)
+
+// It tries to break: a file has one token, or one for each who may come; what is neither is refused
+// with the line and the remedy, and no token is told.
+func TestTokens_File(t *testing.T) {
+	t.Parallel()
+	const a, b = "0123456789abcdef", "fedcba9876543210"
+	for text, wanted := range map[string]string{
+		a + "\n": "", "alice: " + a: "", "alice: " + a + "\r\n\n bob-2@ops:\t" + b + "  \n": "",
+		"a:0123456789abcdefg":                          "", // a token, with a colon in it
+		"alice: 123":                                   "line 1, holds 3 characters",
+		"operators-of-the-night: ":                     "line 1, holds 0 characters", // such as an empty variable leaves
+		"alice: " + a + "\n" + b:                       "line 2: it must be a name",
+		"alice: " + a + "\nbob: " + a:                  "line 2: the token stands there twice",
+		"alice: " + a + "\nbob: 0123456789abcde\u00e9": "line 2, holds characters that cannot be typed",
+		a + "\nalice: " + b:                            "cannot be typed",
+		"":                                             "at least 16",
+	} {
+		url, err := run(t, ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", text)})
+		switch {
+		case wanted == "" && err != nil:
+			t.Errorf("%q: %v", text, err)
+		case wanted != "" && (err == nil || !strings.Contains(err.Error(), wanted) || strings.Contains(err.Error(), a)):
+			t.Errorf("%q: %v, want %q", text, err, wanted)
+		}
+		if wanted != "" || err != nil {
+			continue
+		}
+		for _, token := range []string{a, b, strings.TrimSpace(text), "alice"} {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+			r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(strings.Split(token, "\n")[0]))
+			lets := slices.Contains(strings.Fields(text), token)
+			if answer, err := http.DefaultClient.Do(r); err != nil || (answer.StatusCode == 200) != lets {
+				t.Errorf("%q lets %q in: want %v (%v)", text, token, lets, err)
+			} else {
+				_ = answer.Body.Close()
+			}
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// It tries to break: who breaks a lock is whom the token belongs to, by a cookie as well, and the
+// program where it is nobody's.
+func TestBreak_InTheNameOfTheToken(t *testing.T) {
+	const alices, bobs, nobodys = "0123456789abcdef", "fedcba9876543210", "0011223344556677"
+	var asked []string
+	change := func(c *ui.Config) {
+		breaks(c)
+		c.Tokens = ui.Tokens{alices: "alice", bobs: "bob", nobodys: ""}
+		c.InspectorOf = func(who string) *distlock.Inspector {
+			asked = append(asked, who)
+			return c.Inspector
+		}
+	}
+	inBubble(t, change, func(t *testing.T, w *world) {
+		m := w.process()
+		bearer := func(token string) func(*http.Request) {
+			return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+		}
+		cookie := func(token string) func(*http.Request) {
+			return func(r *http.Request) { r.AddCookie(w.login(token).Result().Cookies()[0]) }
+		}
+		for i, show := range []func(*http.Request){bearer(alices), cookie(bobs), bearer(nobodys), cookie(alices)} {
+			g := w.hold(m, fmt.Sprint("job ", i))
+			page := w.request(http.MethodGet, held(g, g.Name()), show).Body.String()
+			k := ticketOf.FindStringSubmatch(page)
+			if k == nil {
+				t.Fatalf("no form:\n%s", page)
+			}
+			rec := w.request(http.MethodPost, held(g, g.Name()), func(r *http.Request) {
+				form(url.Values{"ticket": {k[1]}, "why": {"it hangs"}})(r)
+				show(r)
+			})
+			want(t, rec.Body.String(), "The lock is free now")
+		}
+		assert.Slices(t, asked, []string{"alice", "bob", "alice"}, "broken in the names of %q, want %v")
+	})
+}

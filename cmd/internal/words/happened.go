@@ -1,0 +1,117 @@
+package words
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// The kinds of events, as package distlock words them.
+const (
+	Acquired     = "acquired"
+	Released     = "released"
+	TakenOver    = "taken over"
+	Broken       = "broken"
+	Granted      = "granted"
+	ReleasedLate = "released late"
+	Lost         = "lost"
+	LeaseRanOut  = "lease ran out"
+	Dropped      = "dropped"
+	Evicted      = "evicted"
+	Missed       = "missed"
+)
+
+// A Happening is something that happened to a lock. Its texts are as stored.
+type Happening struct {
+	Kind, Process, Previous, Rule, Evidence, Cause, Why string
+	Fence, Missed                                       int64
+	Held, Waited                                        time.Duration
+}
+
+// Sentence says what happened, to whom, by whom and why. Processes are named as name does.
+func (h Happening) Sentence(name func(process string) string) string {
+	who, other := name(h.Process), name(h.Previous)
+	told := ""
+	switch h.Kind {
+	case Missed:
+		return fmt.Sprintf("%d events before it were not written", h.Missed)
+	case Acquired:
+		return who + " acquired it" + after(h.Waited) + because(h.Why)
+	case Granted:
+		return who + " was granted it in line" + after(h.Waited) + because(h.Why)
+	case TakenOver:
+		if told = who + " took it over"; h.Previous != "" {
+			told += " from " + other
+		}
+		return told + because(Death(h.Rule, h.Evidence))
+	case Evicted:
+		if told = other + " evicted"; h.Fence == 0 {
+			told += " from the line"
+		}
+		if h.Process != "" { // a break names none
+			told += " by " + who
+		}
+		return told + because(Death(h.Rule, h.Evidence))
+	case Broken:
+		told = other + " was broken out of it"
+		if h.Process != "" {
+			told += " by " + who
+		}
+		return told + after(h.Held) + because(h.Why)
+	case Released:
+		return who + " released it" + after(h.Held) + because(h.Cause)
+	case ReleasedLate:
+		if h.Fence == 0 {
+			return who + " left its line late, or what it may have held unknowingly"
+		}
+		return who + " released it late" + because(h.Cause)
+	case Lost:
+		told = " lost it"
+	case LeaseRanOut:
+		told = " lost it, its lease ran out"
+	case Dropped:
+		told = " dropped it without a release"
+	default:
+		told = ": " + Shown(h.Kind, 40)
+	}
+	return who + told + after(h.Held) + because(h.Cause)
+}
+
+func after(d time.Duration) string {
+	if d < 50*time.Millisecond { // which would be "0s"
+		return ""
+	}
+	return " after " + Age(d)
+}
+
+// maxReason is more than a reason may have, in runes. A reason is what one came for: it is not cut.
+const maxReason = 1024
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + Shown(why, maxReason)
+}
+
+// The figures of evidence, as package takeover words it.
+var (
+	stoodStill = regexp.MustCompile(`unchanged for (\S+) of (\S+)`)
+	allClocks  = regexp.MustCompile(`is older than ([^\s:]+): `)
+)
+
+// Death says in short on what evidence somebody was taken for dead, of the rule that decided.
+func Death(rule, evidence string) string {
+	still, older := stoodStill.FindStringSubmatch(evidence), allClocks.FindStringSubmatch(evidence)
+	switch {
+	case rule == "silent":
+		return "its process has missed two pings"
+	case rule == "lease":
+		return "its lease ran out"
+	case older != nil:
+		return "silent for more than " + older[1] + ", by all clocks"
+	case still != nil:
+		return "silent for " + still[1] + " of " + still[2]
+	}
+	return evidence
+}

@@ -1,0 +1,53 @@
+package words
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// ID is the _id of a document for people, and [ParseID] reads it: an ObjectID as 24 digits, a whole
+// number as it is, a text in quotes, anything else as extended JSON.
+func ID(id bson.RawValue) string {
+	if oid, is := id.ObjectIDOK(); is {
+		return oid.Hex()
+	}
+	if text, is := id.StringValueOK(); is {
+		quoted, _ := json.Marshal(text) // a text can be
+		return string(quoted)
+	}
+	if id.Type == bson.TypeInt32 || id.Type == bson.TypeInt64 {
+		return strconv.FormatInt(id.AsInt64(), 10)
+	}
+	return id.String()
+}
+
+// ParseID reads an _id. What is none of the kinds that ID writes is a text.
+func ParseID(text string) (bson.RawValue, error) {
+	var value any = text
+	switch oid, err := bson.ObjectIDFromHex(text); {
+	case err == nil:
+		value = oid
+	case strings.HasPrefix(text, `"`):
+		var s string
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			return bson.RawValue{}, fmt.Errorf("%s is no text in quotes", Named(text))
+		}
+		value = s
+	case strings.HasPrefix(text, "{"):
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(`{"v":`+text+`}`), true, &d); err != nil || len(d) != 1 {
+			return bson.RawValue{}, fmt.Errorf("%s is no extended JSON", Named(text))
+		}
+		value = d[0].Value
+	default:
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			value = n
+		}
+	}
+	kind, raw, err := bson.MarshalValue(value)
+	return bson.RawValue{Type: kind, Value: raw}, err
+}

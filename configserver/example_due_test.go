@@ -1,0 +1,83 @@
+package configserver_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/claim"
+	"mongodlm/configserver"
+	"mongodlm/distlock"
+)
+
+// Event is a row that is due at a time.
+type Event struct {
+	ID        string    `bson:"_id"`
+	Locked    bool      `bson:"locked"` // by a person, who wants it to wait
+	ExecuteAt time.Time `bson:"execute_at"`
+}
+
+// The query of many a queue in SQL: locked = false and execute_at < NOW() order by execute_at, for
+// update skip locked. NOW() is the server's clock here, too.
+func Example_dueRows() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server, err := configserver.Start(ctx, configserver.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close(context.Background())
+	client, err := mongo.Connect(options.Client().ApplyURI(server.URI()))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer client.Disconnect(context.Background())
+	manager, err := distlock.New(ctx, distlock.Config{Client: client, Database: "distlock"})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer manager.Close(context.Background())
+
+	events, err := claim.New[Event](ctx, manager, client.Database("app").Collection("events"), claim.Config{
+		Filter: bson.D{{Key: "locked", Value: false}},
+		Due:    "execute_at", // not before the server's clock has passed it, and in that order
+	})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer events.Close(context.Background())
+	now := time.Now()
+	err = events.Add(ctx, Event{"soon", false, now.Add(200 * time.Millisecond)}, Event{"overdue", false, now.Add(-time.Hour)},
+		Event{"locked", true, now}, Event{"tomorrow", false, now.Add(24 * time.Hour)}, Event{"due", false, now})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+
+	ctx, stop := context.WithCancel(ctx) // the program's: it ends with a signal
+	execute := func(_ context.Context, event Event, _ int64) error {
+		fmt.Println(event.ID)
+		if event.ID == "soon" {
+			stop()
+		}
+		return nil
+	}
+	err = events.Run(ctx, func(ctx context.Context, row *claim.Row[Event]) error {
+		return execute(ctx, row.Doc, row.Fence()) // nil: done; an error: again, after a pause
+	})
+	counts, countErr := events.Counts(context.Background())
+	fmt.Println(counts.Done, "done", counts.Later, "later", err, countErr)
+	// Output:
+	// overdue
+	// due
+	// soon
+	// 3 done 1 later <nil> <nil>
+}

@@ -1,0 +1,145 @@
+package deploy
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+// Every pod is such as the Pod Security Standard "restricted" accepts, by Kubernetes' own rule, has a
+// bound of its memory, and is asked for nothing that starts a program.
+func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
+	rule, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range read(t).pods {
+		level := api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()}
+		for _, said := range rule.EvaluatePod(level, &p.ObjectMeta, &p.Spec) {
+			if !said.Allowed {
+				t.Errorf("pod %v: %s: %s", p.Labels, said.ForbiddenReason, said.ForbiddenDetail)
+			}
+		}
+		for _, c := range p.Spec.Containers {
+			if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().Cmp(*c.Resources.Limits.Memory()) > 0 {
+				t.Errorf("container %s: its memory is %+v", c.Name, c.Resources)
+			}
+			if c.LivenessProbe != nil || c.ReadinessProbe != nil && c.ReadinessProbe.TCPSocket == nil {
+				t.Errorf("container %s: its probes are %+v, %+v", c.Name, c.LivenessProbe, c.ReadinessProbe)
+			}
+			if r := c.ReadinessProbe; r != nil && !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
+				return p.Name == r.TCPSocket.Port.StrVal
+			}) {
+				t.Errorf("container %s: it has no port %v", c.Name, r.TCPSocket.Port)
+			}
+		}
+	}
+}
+
+// A mongod is of a version that was tried, and its cache leaves room for the rest of what it needs; a
+// balancer shows its metrics at the port that is named.
+func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) {
+	tried := triedVersions(t)
+	look := func(where, image string, command []string, memory int64, ports []string) {
+		t.Helper()
+		if version, is := strings.CutPrefix(image, "mongo:"); is && !slices.Contains(tried, version) {
+			t.Errorf("%s: %s was not tried, but %q", where, image, tried)
+		}
+		if slices.Contains(command, "mongod") {
+			gb, err := strconv.ParseFloat(after(command, "--wiredTigerCacheSizeGB"), 64)
+			if err != nil || memory == 0 || int64(gb*(1<<30)) > memory/2 {
+				t.Errorf("%s: a cache of %v GB in %d bytes (%v)", where, gb, memory, err)
+			}
+		}
+		if slices.Contains(command, "balancer") {
+			if _, port, _ := strings.Cut(after(command, "--metrics"), ":"); !slices.Contains(ports, port) {
+				t.Errorf("%s: metrics are at %q, ports are %q", where, port, ports)
+			}
+		}
+	}
+	for _, p := range read(t).pods {
+		for _, c := range p.Spec.Containers {
+			var ports []string
+			for _, port := range c.Ports {
+				ports = append(ports, strconv.Itoa(int(port.ContainerPort)))
+			}
+			look(c.Name, c.Image, append(c.Command, c.Args...), c.Resources.Limits.Memory().Value(), ports)
+		}
+	}
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithoutEnvironmentResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range project.Services {
+		look(name, s.Image, s.Command, int64(s.MemLimit), s.Expose)
+	}
+}
+
+// after is the argument behind a flag.
+func after(command []string, flag string) string {
+	if i := slices.Index(command, flag); i >= 0 && i+1 < len(command) {
+		return command[i+1]
+	}
+	return ""
+}
+
+// triedVersions are those of which docs/operations.md says that what the lock needs was run on them.
+func triedVersions(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := regexp.MustCompile("(?m)^- run on ([\\d., ]+); .*: one `findAndModify`").FindStringSubmatch(string(text))
+	if run == nil {
+		t.Fatal("docs/operations.md does not say on which versions it was run")
+	}
+	return strings.Split(run[1], ", ")
+}
+
+// What needs a newer Kubernetes than the oldest one that is maintained is said where it is used.
+func TestKubernetes_VersionThatIsNeeded_IsSaid(t *testing.T) {
+	text, err := os.ReadFile("kubernetes/balancers.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "apps.kubernetes.io/pod-index") != strings.Contains(string(text), "Kubernetes 1.28 or newer") {
+		t.Error("the label pod-index needs Kubernetes 1.28")
+	}
+}
+
+// The image is built without what it does not need, and with all that it does: the folders of all
+// modules, which go.work names.
+func TestDockerignore_LeavesOutWhatIsNotBuilt(t *testing.T) {
+	text, err := os.ReadFile("../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := os.ReadFile("../go.work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := strings.Fields(regexp.MustCompile(`(?m)^#.*$`).ReplaceAllString(string(text), ""))
+	if !slices.Contains(patterns, ".git") {
+		t.Errorf(".git is sent to the builder: %q", patterns)
+	}
+	for _, module := range strings.Fields(string(work)) {
+		for _, p := range patterns {
+			if "./"+p == module {
+				t.Errorf("%s is left out, and go.work names it", p)
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/election"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
+)
+
+// Hand-over: the named one leads although it is not the next; the lock is its own by the very write
+// that ends the old term.
+func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		c := w.stand(w.start(), election.Metadata("10.0.0.3:80"))
+		d := w.stand(w.start())
+		l := a.wantLeader().obey()
+		seen := 0
+		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op != fault.Release {
+				return apply()
+			}
+			before, err := w.lock(), apply()
+			after := w.lock()
+			seen++
+			if l.leader.Err() == nil || !before.Held || !after.Held || after.Process != c.p.Process() {
+				t.Errorf("released from %+v to %+v", before, after)
+			}
+			return err
+		})
+		assert.Must(t, a.e.Handover(t.Context(), "10.0.0.3:80"))
+		wantErr(t, context.Cause(l.ctx), election.ErrHandedOver)
+		next := c.wantLeader().obey()
+		if next.leader.Fence() != l.leader.Fence()+1 || seen != 1 {
+			t.Errorf("fence %d after %d, %d releases", next.leader.Fence(), l.leader.Fence(), seen)
+		}
+		a.p.heal()
+		assert.Must(t, c.e.Handover(t.Context(), d.p.Process()))
+		d.wantLeader().obey()
+		b.wantNone()
+		_ = d.quit()
+		b.wantLeader().obey() // nobody else lost its place
+		for _, r := range []*run{a, b, c} {
+			_ = r.quit()
+		}
+	})
+}
+
+// It tries to break: who is told to hand over to a candidate that is gone, silent or unknown leads
+// on, undisturbed.
+func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader().obey()
+		c.p.kill()
+		time.Sleep(2*pingTime + time.Second)
+		_ = b.quit()
+		for _, to := range []string{b.p.Process(), c.p.Process(), a.p.Process(), "nobody", ""} {
+			wantErr(t, a.e.Handover(t.Context(), to), election.ErrNoCandidate)
+		}
+		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.PutFirst { // it left after the look
+				return w.refused()
+			}
+			return apply()
+		})
+		d := w.stand(w.start())
+		wantErr(t, a.e.Handover(t.Context(), d.p.Process()), election.ErrNoCandidate)
+		if l.ctx.Err() != nil || l.leader.Err() != nil {
+			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), l.leader.Err())
+		}
+		c.p.heal()
+		for _, r := range []*run{c, d, a} {
+			_ = r.quit()
+		}
+	})
+}
+
+// It tries to break: a hand-over to a candidate that died a moment ago: it cannot be seen, so the
+// candidate is elected, never leads, and another one does after the takeover time.
+func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		a.wantLeader().obey()
+		c.p.kill()
+		died := time.Now()
+		assert.NoErr(t, a.e.Handover(t.Context(), c.p.Process()), "Handover")
+		b.wantLeader().obey()
+		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute || len(c.fences) != 0 {
+			t.Errorf("led after %v; the dead one led %v", took, c.fences)
+		}
+		c.p.heal()
+		for _, r := range []*run{c, b} {
+			_ = r.quit()
+		}
+		a.wantLeader().obey()
+		_ = a.quit()
+	})
+}
+
+// It tries to break: one that gives up while the old function ends is passed over, and Handover
+// says so.
+func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader()
+		done := make(chan error, 1)
+		go func() { done <- a.e.Handover(context.Background(), c.p.Process()) }()
+		synctest.Wait()
+		_ = c.quit()
+		l.finish <- nil
+		wantErr(t, <-done, election.ErrNoCandidate)
+		b.wantLeader().obey()
+		_ = b.quit()
+		a.wantLeader().obey()
+		_ = a.quit()
+	})
+}
+
+// It tries to break: the leader is asked to yield within a reading, and a request for a former term
+// never reaches the next leader, not even when it lies in the document.
+func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.stand(w.start()), w.stand(w.start())
+		l := a.wantLeader()
+		asked := l.leader.YieldRequested()
+		other := election.New(b.p.Manager, name)
+		assert.Must(t, other.RequestYield(t.Context(), "a better one is there"))
+		begun := time.Now()
+		<-asked
+		if took := time.Since(begun); took > reading || l.leader.YieldReason() != "a better one is there" ||
+			l.ctx.Err() != nil {
+			t.Errorf("asked after %v: %q", took, l.leader.YieldReason())
+		}
+		l.finish <- nil
+		next := b.wantLeader()
+		quiet := next.leader.YieldRequested()
+		time.Sleep(10 * reading)
+		if closed(quiet) || next.leader.YieldReason() != "" {
+			t.Error("the next leader was asked, too")
+		}
+		assert.Must(t, other.RequestYield(t.Context(), "late"))
+		next.finish <- nil // returns before the request is read
+		last := a.wantLeader().obey()
+		time.Sleep(10 * reading)
+		if closed(quiet) || closed(last.leader.YieldRequested()) {
+			t.Error("a request was told after its term")
+		}
+		_ = b.quit()
+		_ = a.quit()
+		wantErr(t, other.RequestYield(t.Context(), "x"), election.ErrNobody)
+	})
+}

@@ -1,0 +1,107 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/election"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
+)
+
+const lease = 2 * time.Minute
+
+// It tries to break: a leader that hangs leads for ever, since its process pings. Under a lease its
+// context ends, it is the leader no more, and another leads within the life of the lease and a
+// watch of it; it does not stand again before its function has returned.
+func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := w.stand(w.start(), election.Lease(lease))
+		b := w.stand(w.start(), election.Lease(lease))
+		old := a.wantLeader()
+		for range 20 {
+			time.Sleep(lease / 2)
+			assert.Must(t, old.leader.Renew(t.Context()), "a leader that gets on")
+		}
+		b.wantNone()
+		hung := time.Now()
+		<-old.ctx.Done()
+		if after := time.Since(hung); after > lease {
+			t.Errorf("its context ends after %v", after)
+		}
+		wantErr(t, context.Cause(old.ctx), distlock.ErrLeaseExpired)
+		b.wantNone() // nobody leads for the margin
+		next := b.wantLeader().obey()
+		if after := time.Since(hung); after < lease || after > 2*lease+pingTime {
+			t.Errorf("another leads %v after the last sign of life", after)
+		}
+		if a.e.IsLeader() || !b.e.IsLeader() || next.leader.Fence() <= old.leader.Fence() {
+			t.Errorf("leaders %t, %t, fences %d, %d", a.e.IsLeader(), b.e.IsLeader(), old.leader.Fence(),
+				next.leader.Fence())
+		}
+		a.wantNone()
+		if s := a.p.Stats(); s.Failures != 0 || s.Processes != 0 {
+			t.Errorf("its process is taken for dead: %+v", s)
+		}
+		old.finish <- nil
+		time.Sleep(time.Minute)
+		assert.Equal(t, len(w.lock().Waiters), 1, "%d stand after the function has returned, want %d")
+	})
+}
+
+// A leader without a lease has nothing to renew, and a lease that no lock has is refused before
+// anything is sent.
+func TestLease_OutOfBounds_Refused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start()
+		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 200 * time.Hour} {
+			sent := p.store.Total()
+			err := election.Run(t.Context(), p.Manager, name, never2, election.Lease(d))
+			wantErr(t, err, distlock.ErrBadOption)
+			if n := p.store.Total() - sent; n != 0 {
+				t.Errorf("%v: %d commands", d, n)
+			}
+		}
+		l := w.stand(p).wantLeader()
+		wantErr(t, l.leader.Renew(t.Context()), distlock.ErrBadOption)
+	})
+}
+
+func never2(context.Context, *election.Leadership) error { panic("it leads") }
+
+// It tries to break: a server that is slow for a minute, so that no lease can begin, drives all
+// candidates out of their election for good. They stand again.
+func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const short = 10 * time.Second
+		var all []*run
+		slow := func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Renew {
+				time.Sleep(3 * time.Second)
+			}
+			return apply()
+		}
+		for range 3 {
+			p := w.start()
+			p.store.Set(slow)
+			all = append(all, w.stand(p, election.Lease(short)))
+		}
+		time.Sleep(5 * time.Minute)
+		for _, r := range all {
+			r.wantNone()
+			if closed(r.over) {
+				t.Fatalf("it stands no longer: %v", r.err)
+			}
+			r.p.heal()
+		}
+		select {
+		case <-all[0].started:
+		case <-all[1].started:
+		case <-all[2].started:
+		case <-time.After(2 * time.Minute):
+			t.Error("the server is quick again, and nobody leads")
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package election_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/distlock"
+	"mongodlm/election"
+	"mongodlm/internal/test/assert"
+)
+
+// told are the leaders that one candidate was told of.
+type told struct {
+	mu  sync.Mutex // guards all
+	all []election.Leader
+}
+
+func (n *told) note(l election.Leader) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, l)
+}
+
+func (n *told) of() (by []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.all {
+		by = append(by, l.Metadata)
+	}
+	return by
+}
+
+// Every candidate, the leader too, is told of each leader once and within a reading: not of nobody,
+// nor again when somebody asks for a yield or the server was away.
+func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var runs []*run
+		var heard []*told
+		for _, who := range []string{"a", "b", "c"} {
+			n := &told{}
+			heard = append(heard, n)
+			runs = append(runs, w.stand(w.start(), election.Metadata(who), election.OnNewLeader(n.note)))
+			time.Sleep(time.Second)
+		}
+		want := func(who ...string) {
+			t.Helper()
+			time.Sleep(reading)
+			for i, n := range heard {
+				if got := n.of(); !slices.Equal(got, who) {
+					t.Errorf("%d was told of %q, want %q", i, got, who)
+				}
+			}
+		}
+		l := runs[0].wantLeader()
+		want("a")
+		assert.Must(t, runs[1].e.RequestYield(t.Context(), "please"))
+		want("a")
+		runs[2].p.kill()
+		time.Sleep(2 * pingTime)
+		runs[2].p.heal()
+		time.Sleep(2 * pingTime)
+		want("a")
+		l.finish <- nil
+		runs[1].wantLeader()
+		want("a", "b")
+		if first := heard[2].all[1]; first.Fence <= heard[2].all[0].Fence || first.Nobody || first.Process == "" {
+			t.Errorf("told %+v", heard[2].all)
+		}
+		_ = runs[2].quit()
+		_ = runs[1].quit()
+		runs[0].wantLeader()
+		time.Sleep(reading)
+		if got := heard[2].of(); len(got) != 2 {
+			t.Errorf("told after Run has returned: %q", got)
+		}
+	})
+}
+
+// It tries to break: a function that hangs keeps the candidate from leading or from ending, and one
+// that panics ends the program. What panicked is logged, and told of the next leader.
+func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log assert.Log
+		hang := make(chan struct{})
+		defer close(hang)
+		a := w.stand(w.start(), election.OnNewLeader(func(election.Leader) { <-hang }))
+		n := &told{}
+		b := w.stand(w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }),
+			election.OnNewLeader(func(l election.Leader) { n.note(l); panic("ouch") }))
+		first := a.wantLeader().obey()
+		time.Sleep(reading)
+		if err := a.e.Resign(t.Context()); err != nil || first.ctx.Err() == nil {
+			t.Fatalf("it does not end: %v", err)
+		}
+		b.wantLeader()
+		time.Sleep(reading)
+		if got := n.of(); len(got) != 2 || strings.Count(log.String(), "ouch") < 2 ||
+			!strings.Contains(log.String(), "newleader_test.go") {
+			t.Errorf("told of %d leaders, log:\n%s", len(got), &log)
+		}
+		assert.NoErr(t, a.quit())
+	})
+}
+
+// All that hear of leaders in a process share its readings.
+func TestOnNewLeader_CostsAReading(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.stand(w.start()).wantLeader()
+		p := w.start()
+		count := func() (n int64) {
+			for kind, sent := range p.Stats().Commands {
+				if kind != "ping" {
+					n += sent
+				}
+			}
+			return n
+		}
+		w.stand(p)
+		time.Sleep(time.Hour)
+		before := count()
+		time.Sleep(time.Hour)
+		without := count() - before
+		for range 10 {
+			e := election.New(p.Manager, name)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				_ = e.Run(ctx, func(context.Context, *election.Leadership) error { return nil },
+					election.OnNewLeader(func(election.Leader) {}))
+			}()
+		}
+		synctest.Wait()
+		before = count()
+		time.Sleep(time.Hour)
+		if more := count() - before - without; more > int64(time.Hour/p.Config().PollMax)+60 {
+			t.Errorf("%d commands more an hour for ten of them, want one every %v", more, p.Config().PollMax)
+		}
+	})
+}
+
+// lines are what was logged.

@@ -1,0 +1,26 @@
+package election_test
+
+import (
+	"testing"
+	"time"
+)
+
+// Candidates wait for as long as the leader lives, which is what they are there for: no line stands
+// still by it.
+func TestRun_CandidatesWait_NoLineStandsStill(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		leader, candidate, third := w.start(), w.start(), w.start()
+		w.stand(leader).wantLeader()
+		w.stand(candidate).wantNone()
+		w.stand(third).wantNone()
+		time.Sleep(24 * time.Hour)
+		for _, p := range []*proc{leader, candidate, third} {
+			if s := p.Stats(); s.OldestWait != 0 {
+				t.Errorf("a candidate has waited for %v; that is no sign of a line that stands still", s.OldestWait)
+			}
+		}
+		if s := candidate.Stats(); s.Waiting != 1 {
+			t.Errorf("%d calls wait, want 1", s.Waiting)
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/claim"
+	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
+)
+
+// eventKeys are rows of some keys, in turn, each with its number as _id.
+func eventKeys(keys, each int) []any {
+	var docs []any
+	for i := range keys * each {
+		docs = append(docs, bson.D{field("_id", i), field("event", fmt.Sprint("e", i%keys))})
+	}
+	return docs
+}
+
+func insert(t *testing.T, coll *mongo.Collection, docs ...any) {
+	t.Helper()
+	assert.Value(coll.InsertMany(t.Context(), docs))(t)
+}
+
+// A chains judges rows of chains that are worked on.
+type chains struct {
+	mu   sync.Mutex // guards the rest
+	busy map[string]bool
+	last map[string]int
+	bad  []string
+}
+
+func (c *chains) handle(_ context.Context, row *claim.Row[job]) error {
+	key := row.Raw().Lookup("event").StringValue()
+	c.mu.Lock()
+	if c.busy[key] {
+		c.bad = append(c.bad, fmt.Sprintf("row %d of %s begins beside another one", row.Doc.ID, key))
+	}
+	if last, was := c.last[key]; was && row.Doc.ID <= last {
+		c.bad = append(c.bad, fmt.Sprintf("row %d of %s comes after %d", row.Doc.ID, key, last))
+	}
+	c.busy[key] = true
+	c.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy[key] = false
+	if row.Attempt() == 1 && row.Doc.ID%20 == 0 {
+		return errors.New("not yet")
+	}
+	c.last[key] = row.Doc.ID
+	return nil
+}
+
+// runChains has processes work on a queue of chains until all rows are done, and returns the commands an
+// item.
+func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim.Config) float64 {
+	t.Helper()
+	c := &chains{busy: map[string]bool{}, last: map[string]int{}}
+	var sent counter
+	cfg.Poll, cfg.Backoff = 100*time.Millisecond, 50*time.Millisecond
+	var q *claim.Queue[job]
+	for range 3 {
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		q = w.claims(t, w.patient(t), client.Database(coll.Database().Name()).Collection(coll.Name()), cfg)
+		defer runs(t, q, c.handle)()
+	}
+	wantCounts(t, q, standstill, claim.Counts{Done: int64(n)})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, bad := range c.bad {
+		t.Error(bad)
+	}
+	total := 0
+	for command, times := range sent.all() {
+		if strings.HasSuffix(command, " "+coll.Name()) {
+			total += times
+		}
+	}
+	return float64(total) / float64(n)
+}
+
+// Rows of one key are worked on one after the other, in order, by processes that race for them.
+func TestChains_ProcessesRace_InOrder(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone", "replicaset", "mongos"), func(t *testing.T, w *world) {
+		for _, batch := range []int{1, 10} {
+			coll := w.rowsOf(t, w.d.app)
+			insert(t, coll, eventKeys(30, 6)...)
+			per := w.runChains(t, coll, 180, claim.Config{Key: "event", Workers: 4, Batch: batch})
+			t.Logf("batch %d: %.2f commands an item, with what idle processes ask", batch, per)
+		}
+	})
+}
+
+// Where a unique index is not to be had New says so, and names Key: on the embedded server, which
+// knows no partial ones, and on a collection that is sharded by something else. One that is sharded by
+// Key has chains.
+func TestChains_NewSaysSo(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
+		cfg := claim.Config{Key: "event", Workers: 2}
+		coll := w.rowsOf(t, w.d.app)
+		shard := func(coll *mongo.Collection, key bson.D) {
+			t.Helper()
+			admin := w.d.app.Database("admin")
+			for _, command := range []bson.D{
+				{field("enableSharding", coll.Database().Name())},
+				{field("shardCollection", coll.Database().Name()+"."+coll.Name()), field("key", key)},
+			} {
+				assert.Must(t, admin.RunCommand(t.Context(), command).Err())
+			}
+		}
+		if w.d.name == "sharded" {
+			shard(coll, bson.D{field("_id", "hashed")})
+		}
+		insert(t, coll, eventKeys(2, 2)...)
+		_, err := claim.New[job](t.Context(), w.patient(t), coll, cfg)
+		if !errors.Is(err, claim.ErrConfig) || !strings.Contains(fmt.Sprint(err), `Key "event"`) {
+			t.Errorf("error is %v, want ErrConfig and the name of Key", err)
+		}
+		t.Log(err)
+		if w.d.name != "sharded" {
+			return
+		}
+		for _, batch := range []int{1, 10} {
+			coll := w.rowsOf(t, w.d.app)
+			shard(coll, bson.D{field("event", 1)})
+			split := bson.D{field("split", coll.Database().Name()+"."+coll.Name()), field("middle", bson.D{field("event", "e2")})}
+			assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), split).Err())
+			insert(t, coll, eventKeys(10, 6)...)
+			w.runChains(t, coll, 60, claim.Config{Key: "event", Workers: 4, Batch: batch})
+		}
+	})
+}
+
+// What a hot key costs: the question for held keys reads index keys alone, and the claim that goes past
+// the rows behind one reads those and one more, in order, whatever was done before them, and does
+// not sort; also when a row has a list there.
+func TestChains_HotKey_Explained(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone"), func(t *testing.T, w *world) {
+		var sent tape
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		coll := w.rowsOf(t, client)
+		store := rows.NewMongo(coll, "claim", nil, nil).Keyed("event", false)
+		assert.Must(t, store.Prepare(t.Context()))
+		var docs []any
+		for i := range 2000 {
+			docs = append(docs, bson.D{field("_id", i), field("event", "old"), field("claim", bson.D{field("state", "done")})})
+		}
+		for i := range 500 {
+			docs = append(docs, bson.D{field("_id", 2000+i), field("event", "hot")})
+		}
+		insert(t, coll, append(docs, bson.D{field("_id", 5000), field("event", bson.A{1, 2})},
+			bson.D{field("_id", 5001), field("event", "cold")})...)
+		c := rows.Claim{Slot: "s", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
+		for range 20 { // the planner learns
+			sent.take()
+			held, _, err := store.Held(t.Context(), nil)
+			assert.Must(t, err)
+			if _, _, err := store.Candidates(t.Context(), 1, 0, &rows.Ask{Held: held}); err != nil {
+				t.Fatal(err)
+			}
+			if len(held) == 0 {
+				assert.Value(store.MarkOne(t.Context(), c, &rows.Ask{Held: held}))(t)
+			}
+		}
+		for i, command := range sent.take() {
+			var plan bson.Raw
+			err := coll.Database().RunCommand(t.Context(), bson.D{field("explain", command), field("verbosity", "executionStats")}).
+				Decode(&plan)
+			assert.Must(t, err)
+			stats, _ := plan.Lookup("executionStats").DocumentOK()
+			docs, keys := stats.Lookup("totalDocsExamined").AsInt64(), stats.Lookup("totalKeysExamined").AsInt64()
+			t.Logf("%v: %d documents, %d keys, %v ms", command[0], docs, keys, stats.Lookup("executionTimeMillis").AsInt64())
+			most := []int64{0, 502}[min(i, 1)]
+			if text := plan.String(); docs > most || keys > 510 || strings.Contains(text, `"SORT"`) || strings.Contains(text, "COLLSCAN") {
+				t.Errorf("%d documents, want at most %d, and %d keys, without sorting: %v", docs, most, keys, text[:min(len(text), 3000)])
+			}
+		}
+	})
+}
+
+// It tries to break: what people do by hand leaves a key held by a row that has no right to it; and the
+// collection is dropped with its indexes. No chain stands still.
+func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
+		for _, batch := range []int{1, 5} {
+			coll := w.rowsOf(t, w.d.app)
+			cfg := claim.Config{Key: "event", Batch: batch, Poll: 50 * time.Millisecond, Filter: bson.D{field("kind", nil)}}
+			q := w.claims(t, w.patient(t), coll, cfg)
+			var docs []any
+			for i, mark := range []bson.D{
+				{field("state", "done")}, {field("state", "dead")}, {field("state", "what")},
+				{field("state", nil)}, {field("state", "ready")},
+			} {
+				first := bson.D{field("_id", 10*i), field("event", i), field("claim", append(mark, field("holds", "event")))}
+				if i > 2 {
+					first = append(first, field("kind", "another"))
+				}
+				docs = append(docs, first, bson.D{field("_id", 10*i+1), field("event", i)}, bson.D{field("_id", 10*i+2), field("event", i)})
+			}
+			insert(t, coll, docs...)
+			var mu sync.Mutex
+			var done []int
+			stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
+				mu.Lock()
+				defer mu.Unlock()
+				done = append(done, row.Doc.ID)
+				return nil
+			})
+			all := func(want ...int) {
+				t.Helper()
+				eventually(t, standstill, fmt.Sprintf("rows %v are done", want), func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					got := slices.Sorted(slices.Values(done))
+					return slices.Equal(got, want)
+				})
+				done = nil
+			}
+			all(1, 2, 11, 12, 21, 22, 31, 32, 41, 42)
+			assert.Must(t, coll.Drop(t.Context()))
+			insert(t, coll, eventKeys(2, 2)...)
+			all(0, 1, 2, 3)
+			stop()
+			if missing, err := claim.MissingIndexes(t.Context(), coll, cfg); err != nil || len(missing) > 0 {
+				t.Errorf("missing are %v, %v", missing, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package metrics
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mongodlm/internal/clock"
+)
+
+// Asked keeps what is to be asked for an adapter, and the answers of a moment ago. The zero value is
+// ready. Safe for concurrent use.
+type Asked struct {
+	mu   sync.Mutex // guards asks
+	asks []*ask
+}
+
+type ask struct {
+	run   func(context.Context) []Sample
+	clock clock.Clock
+
+	mu   sync.Mutex // guards the rest, and is held while it is asked
+	done bool
+	at   time.Duration // monotonic
+	last []Sample
+}
+
+// Asks is that of [Observer].
+func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
+	one := &ask{run: run, clock: clock.System()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asks = append(a.asks, one)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.asks = slices.DeleteFunc(a.asks, func(other *ask) bool { return other == one })
+	}
+}
+
+// All asks all at once, and returns within AskTimeout, with the labels as they are shown. What was
+// asked less than AskedEvery ago is not asked again.
+func (a *Asked) All(ctx context.Context, names *Names) []Sample {
+	a.mu.Lock()
+	asks := slices.Clone(a.asks)
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	answers := make([][]Sample, len(asks))
+	var wait sync.WaitGroup
+	for i, one := range asks {
+		wait.Go(func() { answers[i] = one.answer(ctx) })
+	}
+	wait.Wait()
+	all := slices.Concat(answers...)
+	for i := range all {
+		all[i].Labels = names.Shown(all[i])
+	}
+	return largest(all)
+}
+
+// largest leaves of several samples of one series, as of two queues of one name, the largest.
+func largest(all []Sample) []Sample {
+	var kept []Sample
+	for _, s := range all {
+		i := slices.IndexFunc(kept, func(k Sample) bool { return k.Metric == s.Metric && slices.Equal(k.Labels, s.Labels) })
+		switch {
+		case i < 0:
+			kept = append(kept, s)
+		case kept[i].Value < s.Value:
+			kept[i] = s
+		}
+	}
+	return kept
+}
+
+func (a *ask) answer(ctx context.Context) []Sample {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer func() { _ = recover() }()
+	if now := a.clock.Now().Mono; !a.done || now-a.at >= AskedEvery {
+		a.last = nil // what panics is not shown
+		a.last, a.at, a.done = a.run(ctx), now, true
+	}
+	return a.last
+}
+
+// Names tells the first MostNames names apart. Its zero value is ready. Safe for concurrent use.
+type Names struct {
+	mu   sync.Mutex // guards seen
+	seen map[string]bool
+}
+
+// Shown returns the values of the labels as they are shown: of a name beyond the first ones that is
+// empty.
+func (n *Names) Shown(s Sample) []string {
+	last := len(s.Labels) - 1
+	name := s.Labels[last]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen == nil {
+		n.seen = map[string]bool{}
+	}
+	if !n.seen[name] && len(n.seen) == MostNames {
+		return append(slices.Clone(s.Labels[:last]), "")
+	}
+	n.seen[name] = true
+	return append(slices.Clone(s.Labels[:last]), strings.ToValidUTF8(name, "?"))
+}

@@ -1,0 +1,164 @@
+package metrics
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+)
+
+// A Kind is what a value of a metric does.
+type Kind int
+
+// The kinds.
+const (
+	Counter   Kind = iota + 1 // it is added
+	Gauge                     // it is set
+	Histogram                 // it is one of many, in seconds
+)
+
+// A Metric is one name. Names follow Prometheus: the unit last, counters end in _total.
+type Metric struct {
+	Name, Help string
+	Kind       Kind
+	Labels     []string // the name of the election, loop, schedule or queue last
+	Outcomes   []string // all values of the label outcome, which is the first
+	Asked      bool     // read when somebody asks, and not told
+}
+
+// What is told.
+var (
+	Leads = &Metric{Name: "distlock_leads", Kind: Gauge, Labels: []string{"kind", "name"},
+		Help: "1 while this process leads the election, or runs the loop or schedule; 0 while it stands by."}
+	Terms = &Metric{Name: "distlock_terms_total", Kind: Counter, Labels: []string{"kind", "name"},
+		Help: "Times that this process came to lead, or to run a loop or schedule."}
+	Begun = &Metric{Name: "distlock_rounds_begun_total", Kind: Counter, Labels: []string{"kind", "name"},
+		Help: "Rounds of loops and slots of schedules that began in this process."}
+	Rounds = &Metric{Name: "distlock_rounds_total", Kind: Counter, Labels: []string{"outcome", "kind", "name"},
+		Help: "Those that ended, by outcome.", Outcomes: []string{"done", "failed"}}
+	RoundTime = &Metric{Name: "distlock_round_seconds", Kind: Histogram, Labels: []string{"kind", "name"},
+		Help: "How long they took."}
+	LastRound = &Metric{Name: "distlock_round_ended_timestamp_seconds", Kind: Gauge, Labels: []string{"kind", "name"},
+		Help: "When the last one ended in this process, since 1970."}
+	Attempts = &Metric{Name: "distlock_queue_attempts_total", Kind: Counter, Labels: []string{"outcome", "queue"},
+		Help:     "Rows whose claims ended in this process: done, to be tried again, dead, given back, or lost.",
+		Outcomes: []string{"done", "retrying", "dead", "given_back", "lost"}}
+	HandlerTime = &Metric{Name: "distlock_queue_handler_seconds", Kind: Histogram, Labels: []string{"queue"},
+		Help: "How long handlers took."}
+)
+
+// What is asked.
+var (
+	Rows = &Metric{Name: "distlock_queue_rows", Kind: Gauge, Labels: []string{"state", "queue"}, Asked: true,
+		Help: "Rows by state, 10,000 at most; in one process of the queue."}
+	Oldest = &Metric{Name: "distlock_queue_oldest_seconds", Kind: Gauge, Labels: []string{"row", "queue"}, Asked: true,
+		Help: "Age of the first ready row, of the row that is the latest, and of the oldest that this process has claimed."}
+)
+
+// All are the metrics of this package.
+var All = []*Metric{
+	Leads, Terms, Begun, Rounds, RoundTime, LastRound, Attempts, HandlerTime, Rows, Oldest,
+}
+
+// Buckets are the bounds of a histogram, in seconds.
+var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400}
+
+// MostNames is how many elections, loops, schedules and queues an adapter tells apart. The others
+// are together, without a name.
+const MostNames = 100
+
+// AskedEvery is how long what was asked is shown again: whoever reads more often asks no more.
+const AskedEvery = 15 * time.Second
+
+// AskTimeout bounds one asking.
+const AskTimeout = 10 * time.Second
+
+// A Sample is one value, with the values of the labels. A gauge of [Gone] is not shown any more.
+type Sample struct {
+	Metric *Metric
+	Labels []string
+	Value  float64
+}
+
+// Zeros are the samples with which the series of a name begin: Prometheus sees no increase to the
+// first value of a series.
+func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
+	for _, m := range all {
+		if m.Outcomes == nil {
+			zeros = append(zeros, Sample{m, labels, 0})
+		}
+		for _, outcome := range m.Outcomes {
+			zeros = append(zeros, Sample{m, append([]string{outcome}, labels...), 0})
+		}
+	}
+	return zeros
+}
+
+// Leading tells that this process leads, and that it does not any more when ctx has ended or over is
+// called, which waits until that is told.
+func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
+	labels := []string{kind, name}
+	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})
+	ended := sync.OnceFunc(func() { o.Sampled(Sample{Leads, labels, 0}) })
+	stop := context.AfterFunc(ctx, ended)
+	return func() {
+		stop()
+		ended() // waits for one that is under way
+	}
+}
+
+// Gone is the value of a gauge that is nothing any more.
+var Gone = math.NaN()
+
+// StandsBy tells that this process stands by to lead, until over.
+func StandsBy(o Observer, kind, name string) (over func()) {
+	labels := []string{kind, name}
+	o.Sampled(Zeros(labels, Leads, Terms)...)
+	return func() { o.Sampled(Sample{Leads, labels, Gone}) }
+}
+
+// An Observer is told, or asks. Both are called by those who work: they return at once.
+type Observer interface {
+	// Sampled is told of values.
+	Sampled(all ...Sample)
+	// Asks is given what is to be asked when somebody reads, until stop.
+	Asks(ask func(context.Context) []Sample) (stop func())
+}
+
+// Of returns the observer of a Manager as one of this package, never nil. What panics in it is
+// recovered.
+func Of(observer any) Observer {
+	if o, ok := observer.(Observer); ok {
+		return safe{o}
+	}
+	return None{}
+}
+
+// None observes nothing.
+type None struct{}
+
+// Sampled implements [Observer].
+func (None) Sampled(...Sample) {}
+
+// Asks implements [Observer].
+func (None) Asks(func(context.Context) []Sample) (stop func()) { return func() {} }
+
+type safe struct{ of Observer }
+
+func (s safe) Sampled(all ...Sample) {
+	defer func() { _ = recover() }() // no observer ends a round
+	s.of.Sampled(all...)
+}
+
+func (s safe) Asks(ask func(context.Context) []Sample) (stop func()) {
+	defer func() {
+		if recover() != nil {
+			stop = func() {}
+		}
+	}()
+	of := s.of.Asks(ask)
+	return func() {
+		defer func() { _ = recover() }()
+		of()
+	}
+}

@@ -1,0 +1,115 @@
+package rows
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// An Ask says which of the ready rows are wanted. Nil: all, and of a store that knows when rows are
+// due none.
+type Ask struct {
+	Without []bson.RawValue // these are left out
+	Due     time.Time       // only rows that are due then; a store that does not know that gives all
+	Held    []bson.RawValue // rows with these keys are left out
+	Behind  []bson.RawValue // of these keys only the row that holds it is wanted
+}
+
+func (a *Ask) without() []bson.RawValue {
+	if a == nil {
+		return nil
+	}
+	return a.Without
+}
+
+func (a *Ask) due() time.Time {
+	if a == nil {
+		return time.Time{}
+	}
+	return a.Due
+}
+
+// Due makes the store give rows when the date in this field has passed, the earliest first. The name
+// may be dotted; empty: all at once. Call it before anything else.
+func (m *Mongo) Due(field string) *Mongo {
+	if m.due = field; field != "" {
+		m.sort = append(bson.D{e(field, 1)}, m.sort...)
+	}
+	return m
+}
+
+// isDue is said of rows that are; those without a date never are.
+func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, bson.D{e("$lte", at)}) }
+
+// A Coming is a row that is due at a time.
+type Coming struct {
+	ID  bson.RawValue
+	Due time.Time
+}
+
+// Later is documented in [Store].
+func (m *Mongo) Later(ctx context.Context, after time.Time, n int) ([]Coming, error) {
+	if m.due == "" {
+		return nil, nil
+	}
+	filter := m.mine(m.isReady(), e(m.due, bson.D{e("$gt", after)}))
+	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(n + 1)).
+		SetProjection(bson.D{e("_id", 1), e(m.due, 1)})
+	docs, err := m.inOrder(ctx, filter, opts)
+	var found []Coming
+	for _, doc := range docs {
+		due, _ := doc.Lookup(strings.Split(m.due, ".")...).TimeOK()
+		found = append(found, Coming{doc.Lookup("_id"), due.UTC()})
+	}
+	return found, m.failed("find", err)
+}
+
+// dueTold are expressions for an event of the change stream: the date at which its row is due, if it
+// tells; whether a row that was added has one; and whether one was changed. list are the fields that
+// were set, by name.
+func (m *Mongo) dueTold(list string) (due, added, moved any) {
+	if m.due == "" {
+		return nil, true, false
+	}
+	named := bson.D{e("$filter", bson.D{e("input", list), e("as", "one"),
+		e("cond", bson.D{e("$eq", bson.A{"$$one.k", m.due})})})}
+	whole := bson.D{e("$ifNull", bson.A{"$fullDocument." + m.due, "$updateDescription.updatedFields." + m.due})}
+	due = bson.D{e("$let", bson.D{
+		e("vars", bson.D{e("named", bson.D{e("$arrayElemAt", bson.A{named, 0})})}),
+		e("in", bson.D{e("$ifNull", bson.A{"$$named.v", whole})}),
+	})}
+	has := bson.D{e("$eq", bson.A{bson.D{e("$type", "$due")}, "date"})}
+	return due, has, bson.D{e("$and", bson.A{has, bson.D{e("$eq", bson.A{"$operationType", "update"})}})}
+}
+
+// Now is documented in [Store].
+func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
+	reply, err := m.hello(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, ok := reply.Lookup("localTime").TimeOK()
+	if !ok {
+		return time.Time{}, errors.New("the server's hello does not tell its time")
+	}
+	return now.UTC(), nil
+}
+
+// hello asks for what the server says of itself; one that does not know hello is asked as before
+// MongoDB 4.4.2.
+func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
+	db := m.rows.Database()
+	if !m.oldHello.Load() {
+		reply, err := db.RunCommand(ctx, bson.D{e("hello", 1)}).Raw()
+		if !has(err, codeCommandNotFound) {
+			return reply, m.failed("hello", err)
+		}
+		m.oldHello.Store(true)
+	}
+	reply, err := db.RunCommand(ctx, bson.D{e("isMaster", 1)}).Raw()
+	return reply, m.failed("isMaster", err)
+}

@@ -1,0 +1,57 @@
+package rows
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// oddAtOnce is how many odd rows are read at a time.
+const oddAtOnce = 10
+
+// Odd is documented in [Store].
+func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
+	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
+	_, bad, err := m.find(ctx, m.mine(e("$or", bson.A{
+		bson.D{e(m.at("state"), bson.D{e("$nin", known)})},
+		bson.D{m.is(Claimed), e(m.at("slot"), nil)},
+		bson.D{m.is(Claimed), e(m.at("session"), nil)},
+	})), options.Find().SetLimit(oddAtOnce).SetProjection(bson.D{e("_id", 1), e(m.field, 1)}))
+	if err != nil {
+		return nil, err
+	}
+	lists, err := m.listed(ctx)
+	return append(bad, lists...), err
+}
+
+// oddKeys is how many of the first ready rows are looked at for a key that is a list: those are never
+// given, so in time they are the first ones.
+const oddKeys = 1000
+
+// listed returns some of the first rows that are never given because their key is a list. One command.
+func (m *Mongo) listed(ctx context.Context) (bad []Malformed, err error) {
+	if m.chain.key == "" {
+		return nil, nil
+	}
+	var any bson.A
+	for _, one := range m.noArray() {
+		any = append(any, bson.D{e(one.Key, bson.D{e("$type", "array")})})
+	}
+	cursor, err := m.rows.Aggregate(ctx, bson.A{
+		bson.D{e("$match", m.mine(m.isReady()))}, bson.D{e("$limit", oddKeys)},
+		bson.D{e("$match", bson.D{e("$or", any)})}, bson.D{e("$limit", oddAtOnce)},
+		bson.D{e("$project", bson.D{e("_id", 1), e(m.chain.path[0], 1)})},
+	})
+	var docs []bson.Raw
+	if err == nil {
+		err = cursor.All(ctx, &docs)
+	}
+	for _, doc := range docs {
+		bad = append(bad, Malformed{doc.Lookup("_id"), m.chain.list(doc), ManyKeys})
+	}
+	return bad, m.failed("find", err)
+}
+
+// ManyKeys is what is wrong with a row that would be in several chains.
+const ManyKeys = "is a list, and Config.Key asks for one value: the row is never given"

@@ -1,0 +1,24 @@
+package rows
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/internal/test/assert"
+)
+
+// It tries to break: an error that passes, as when a mongos has no keys to sign its times yet, or when a
+// cluster takes no writes for a while, ends Run as a bad Filter does, or sets rows aside for up to an hour.
+func TestRefuses_WhatPasses_IsNoRefusal(t *testing.T) {
+	t.Parallel()
+	for want, list := range map[bool][]mongo.CommandError{
+		true: {{Code: 2}, {Code: 61}, {Code: 121}, {Code: 10334}, {Code: codeDuplicate}, {Code: 51091}},
+		false: {{Code: 211}, {Code: 365}, {Code: 371}, {Code: 267}, {Code: 91}, {Code: 13436},
+			{Code: 2, Labels: []string{"TransientTransactionError"}}, {Code: 2, Labels: []string{"RetryableError"}}},
+	} {
+		for _, err := range list {
+			assert.Equal(t, refuses(err), want, err.Error()+": %v, want %v")
+		}
+	}
+}

@@ -1,0 +1,86 @@
+// Package assert is what tests say of an error and of two values. A function whose name begins with
+// Must ends the test that it fails; the others let it go on.
+package assert
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// NoErr fails the test if there is an error. What says where it comes from.
+func NoErr(tb testing.TB, err error, what ...string) {
+	tb.Helper()
+	if err != nil {
+		tb.Error(told(err, what)...)
+	}
+}
+
+// Must is [NoErr] for an error after which the test makes no sense.
+func Must(tb testing.TB, err error, what ...string) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(told(err, what)...)
+	}
+}
+
+// Value returns the value of a call that has no error, as in assert.Value(f())(t). It is [Must] of
+// the error.
+func Value[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		Must(tb, err)
+		return v
+	}
+}
+
+func told(err error, what []string) []any {
+	var all []any
+	for _, w := range what {
+		all = append(all, w+":")
+	}
+	return append(all, err)
+}
+
+// Is fails the test unless the error matches another, as [errors.Is] has it.
+func Is(tb testing.TB, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Errorf("error is %v, want one that matches %v", err, target)
+	}
+}
+
+// MustBe is [Is] for an error without which the test makes no sense.
+func MustBe(tb testing.TB, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Fatalf("error is %v, want one that matches %v", err, target)
+	}
+}
+
+// Err is the error of a call that has a value, too.
+func Err[T any](_ T, err error) error { return err }
+
+// Equal fails the test unless both are equal. The format takes got, then want.
+func Equal[T comparable](tb testing.TB, got, want T, format string) {
+	tb.Helper()
+	if got != want {
+		tb.Errorf(format, got, want)
+	}
+}
+
+// MustEqual is [Equal] for values without which the test makes no sense.
+func MustEqual[T comparable](tb testing.TB, got, want T, format string) {
+	tb.Helper()
+	if got != want {
+		tb.Fatalf(format, got, want)
+	}
+}
+
+// Slices is [Equal] for the elements of two slices.
+func Slices[T comparable](tb testing.TB, got, want []T, format string) {
+	tb.Helper()
+	if !slices.Equal(got, want) {
+		tb.Errorf(format, got, want)
+	}
+}

@@ -1,0 +1,102 @@
+package mutant_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"strings"
+	"testing"
+
+	"mongodlm/internal/test/mutant"
+)
+
+// mistakeEnv names the mistake that a program makes of those with which it was built.
+const mistakeEnv = "MONGODLM_MISTAKE"
+
+// A place is where a mistake stands: in a file, inside of the body of a function.
+type place struct {
+	text       string
+	file       *ast.File
+	body       *ast.BlockStmt // nil when the mistake is not inside of one
+	from, to   int            // the body between its braces
+	at         int            // the text that is changed
+	hasResults bool
+}
+
+// placeOf finds a mistake.
+func placeOf(t *testing.T, m mutant.Mistake) (p place) {
+	t.Helper()
+	changed(t, m) // it stands there once
+	p.text = source(t, m.File)
+	p.at = strings.Index(p.text, m.Old)
+	files := token.NewFileSet()
+	var err error
+	if p.file, err = parser.ParseFile(files, m.File, p.text, 0); err != nil {
+		t.Fatal(err)
+	}
+	offset := func(at token.Pos) int { return files.Position(at).Offset }
+	for _, d := range p.file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Body == nil {
+			continue
+		}
+		if from, to := offset(f.Body.Lbrace)+1, offset(f.Body.Rbrace); from <= p.at && p.at+len(m.Old) <= to {
+			p.body, p.from, p.to, p.hasResults = f.Body, from, to, f.Type.Results != nil
+		}
+	}
+	return p
+}
+
+// switchable reports whether a mistake can be made when a program runs: it changes the body of one
+// function, in which no label stands that would stand there twice.
+func switchable(t *testing.T, m mutant.Mistake) bool {
+	t.Helper()
+	p := placeOf(t, m)
+	if p.body == nil {
+		return false
+	}
+	labels := false
+	ast.Inspect(p.body, func(n ast.Node) bool {
+		_, is := n.(*ast.LabeledStmt)
+		labels = labels || is
+		return true
+	})
+	return !labels
+}
+
+// switched returns the files with mistakes in them, by path. A function with a mistake asks first
+// whether it is to be made; if it is, its changed body runs instead. One that is not switchable is
+// alone, and is made always.
+func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
+	t.Helper()
+	if len(mistakes) == 1 && !switchable(t, mistakes[0]) {
+		return map[string]string{mistakes[0].File: changed(t, mistakes[0])}
+	}
+	files, insert := map[string]string{}, map[string]map[int]string{}
+	for _, m := range mistakes {
+		p := placeOf(t, m)
+		files[m.File] = p.text
+		files[path.Join(path.Dir(m.File), "mistake_made.go")] = fmt.Sprintf(
+			"package %s\n\nimport \"os\"\n\nvar mistakeMade = os.Getenv(%q)\n", p.file.Name, mistakeEnv)
+		if insert[m.File] == nil {
+			insert[m.File] = map[int]string{}
+		}
+		end := "\n"
+		if !p.hasResults {
+			end = "\nreturn\n"
+		}
+		insert[m.File][p.from] += fmt.Sprintf("\nif mistakeMade == %q {%s%s%s%s}\n", m.Name,
+			p.text[p.from:p.at], m.New, p.text[p.at+len(m.Old):p.to], end)
+	}
+	for file, at := range insert {
+		var b strings.Builder
+		for i, c := range []byte(files[file]) {
+			b.WriteString(at[i])
+			b.WriteByte(c)
+		}
+		files[file] = b.String()
+	}
+	return files
+}

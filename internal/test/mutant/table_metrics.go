@@ -1,0 +1,14 @@
+package mutant
+
+// ofMetrics are mistakes of what is counted of the work under locks.
+var ofMetrics = []Mistake{
+	{Name: "a server is asked for metrics whenever somebody reads", File: "internal/metrics/asked.go",
+		Old: "now-a.at >= AskedEvery", New: "now >= a.at",
+		Package: "internal/metrics", Test: "TestAsked_ReadOften_AsksSeldom", Rule: "times a minute"},
+	{Name: "every name has metrics of its own", File: "internal/metrics/asked.go",
+		Old: "&& len(n.seen) == MostNames {", New: "&& len(n.seen) < 0 {",
+		Package: "internal/metrics", Test: "TestNames_TooMany_AreTogether", Rule: "without"},
+	{Name: "every process of a queue counts its rows", File: "claim/stats.go",
+		Old: "if !s.rescues.Load() {", New: "if s.rescues.Load() && s.to == nil {",
+		Package: "claim", Test: "TestStats_OfAQueue_OneProcessAnswers", Rule: "processes answer"},
+}

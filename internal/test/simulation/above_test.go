@@ -1,0 +1,302 @@
+package simulation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/distlock"
+	"mongodlm/election"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/simulation"
+	"mongodlm/singleton"
+)
+
+// A work is what runs under a lock of an election, a loop or a schedule: by whom, and how it asks
+// whether it may believe in it.
+type work struct {
+	u     *simulation.User
+	err   func() error
+	fence int64
+	ended bool // its function has returned
+}
+
+// A guild is what all processes of one run know.
+type guild struct {
+	seed  uint64
+	lease time.Duration
+	clock bool // the server's clock steps
+	out   *simulation.Outside
+	store *singleton.MemoryStore
+
+	mu    sync.Mutex // guards the rest
+	works []*work
+	last  time.Duration // when one began last
+	fence int64         // the largest
+	slots map[string]bool
+	slot  time.Time // the latest that was begun
+	sum   map[string]int
+}
+
+// kinds of what is built on the lock.
+var kinds = map[string]func(*guild, *simulation.User){
+	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false), "reruns": slotted(true),
+}
+
+// look judges after every event: of all that runs at most one may believe in its lock.
+func (g *guild) look() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var trusted []int64
+	for _, w := range g.works {
+		if !w.ended && !w.u.Dead() && w.err() == nil {
+			trusted = append(trusted, w.fence)
+		}
+	}
+	if len(trusted) > 1 {
+		slices.Sort(trusted)
+		g.out.Violated("two at work", "under fences %v", trusted)
+	}
+}
+
+// begin is told of everything that begins. Whoever else runs has lost the lock, and knows it.
+func (g *guild) begin(u *simulation.User, fence int64, err func() error) *work {
+	g.out.Say("%s begins under fence %d", u, fence)
+	w := &work{u: u, err: err, fence: fence}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.works = slices.DeleteFunc(g.works, func(w *work) bool { return w.ended })
+	g.works = append(g.works, w)
+	g.sum["begun"]++
+	g.last, g.fence = g.out.Now(), max(g.fence, fence)
+	return w
+}
+
+func (g *guild) end(w *work) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w.ended = true
+}
+
+// work does what functions do: it takes its time, minds its context or does not, fails, panics, or
+// kills its process.
+func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
+	deaf := r.IntN(3) == 0
+	for range 1 + r.IntN(6) {
+		switch d := time.Duration(r.IntN(10_000)) * time.Millisecond; {
+		case deaf && !u.Sleep(d):
+			return errors.New("over")
+		case !deaf && !clock.Sleep(u.Clock(), d, ctx.Done()):
+			return context.Cause(ctx)
+		}
+		if r.IntN(3) > 0 {
+			renew()
+		}
+	}
+	if g.out.Healed() {
+		return nil
+	}
+	switch r.IntN(20) {
+	case 0, 1, 2:
+		return errors.New("failed")
+	case 3:
+		panic("boom")
+	case 4:
+		u.Die(time.Duration(1+r.IntN(60)) * time.Second)
+	}
+	return nil
+}
+
+// chance is that of one piece of work.
+func (g *guild) chance(fence int64) *rand.Rand {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return rand.New(rand.NewPCG(g.seed, uint64(fence)<<16|uint64(g.sum["begun"])))
+}
+
+// again runs something again and again, and ends its context now and then.
+func (g *guild) again(u *simulation.User, run func(ctx context.Context)) {
+	for !u.Shut() {
+		ctx, cancel := context.WithCancel(u.Context())
+		after := time.Duration(u.Chance.IntN(900)) * time.Second
+		over := make(chan struct{})
+		go func() { // ends with ctx
+			defer close(over)
+			if clock.Sleep(u.Clock(), after, ctx.Done()) && !g.out.Healed() {
+				cancel()
+			}
+		}()
+		run(ctx)
+		cancel()
+		<-over
+		u.Sleep(time.Second)
+	}
+}
+
+func (g *guild) stand(u *simulation.User) {
+	e := election.New(u.Manager(), "leader")
+	opts := []election.Option{election.Backoff(time.Second, 10*time.Second)}
+	if g.lease > 0 {
+		opts = append(opts, election.Lease(g.lease))
+	}
+	g.again(u, func(ctx context.Context) {
+		_ = e.Run(ctx, func(ctx context.Context, l *election.Leadership) error {
+			g.mu.Lock()
+			if l.Fence() <= g.fence {
+				g.out.Violated("fences rise", "a term has fence %d after %d", l.Fence(), g.fence)
+			}
+			g.mu.Unlock()
+			w := g.begin(u, l.Fence(), l.Err)
+			defer g.end(w)
+			return g.work(ctx, u, g.chance(l.Fence()), func() { _ = l.Renew(ctx) })
+		}, opts...)
+	})
+}
+
+func (g *guild) loop(u *simulation.User) {
+	g.again(u, func(ctx context.Context) {
+		_ = singleton.Run(ctx, u.Manager(), singleton.Loop{Name: "loop", Store: records{g.store, u}, Every: 10 * time.Second,
+			Turn: 5, Do: func(ctx context.Context, guard *distlock.TryGuard) error {
+				w := g.begin(u, guard.Fence(), guard.Err)
+				defer g.end(w)
+				return g.work(ctx, u, g.chance(guard.Fence()), func() {})
+			}})
+	})
+}
+
+func slotted(rerun bool) func(*guild, *simulation.User) {
+	return func(g *guild, u *simulation.User) {
+		g.again(u, func(ctx context.Context) {
+			_ = singleton.RunSlots(ctx, u.Manager(), singleton.Slots{Name: "slots", Store: records{g.store, u},
+				Schedule: singleton.Every(30 * time.Second), Missed: singleton.RunAll, MostMissed: 10_000, Rerun: rerun,
+				Do: func(ctx context.Context, s singleton.Slot) error {
+					w := g.begin(u, s.Guard.Fence(), s.Guard.Err)
+					defer g.end(w)
+					g.mark(s, rerun)
+					return g.work(ctx, u, g.chance(s.Guard.Fence()), func() {})
+				}})
+		})
+	}
+}
+
+// early is how much too early a clock that is too fast by a tenth makes a slot in half a minute.
+const early = 3 * time.Second
+
+// mark judges that no slot is begun twice, none before its time, and that they come in order.
+func (g *guild) mark(s singleton.Slot, rerun bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := fmt.Sprintf("slot %s, attempt %d", s.Time.Format(time.TimeOnly), s.Attempt)
+	switch {
+	case g.slots[key] || !rerun && s.Attempt != 1:
+		g.out.Violated("slots", "%s is begun twice", key)
+	case s.Time.Before(g.slot):
+		g.out.Violated("slots", "%s begins after one at %s", key, g.slot.Format(time.TimeOnly))
+	case !g.clock && s.Time.After(g.out.ServerNow().Add(early)):
+		g.out.Violated("slots", "%s begins before its time", key)
+	}
+	g.slots[key], g.slot = true, s.Time
+}
+
+// records is a process's way to the records: every command is an event.
+type records struct {
+	singleton.Store
+	u *simulation.User
+}
+
+func (s records) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
+	return sent(ctx, s.u, "records: settings", false, func() (map[string]bson.Raw, error) {
+		return s.Store.Settings(background, names...)
+	})
+}
+
+func (s records) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
+	return sent(ctx, s.u, "records: change", true, func() (bson.Raw, error) { return s.Store.Change(background, c) })
+}
+
+var background = context.Background()
+
+func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bool, do func() (T, error)) (T, error) {
+	var none, got T
+	if err := u.Command(ctx, op, writes, func() (err error) { got, err = do(); return err }); err != nil {
+		return none, err
+	}
+	return got, nil
+}
+
+// walkAbove makes the schedule of a random walk of one kind: what goes wrong in the lock's own walk
+// goes wrong here.
+func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
+	s := simulation.Walk(seed)
+	r := rand.New(rand.NewPCG(seed, 22))
+	s.Name, s.Foreign = fmt.Sprintf("walk %d of %s", seed, kind), nil
+	g := &guild{seed: seed}
+	if kind == "election" && r.IntN(3) == 0 {
+		g.lease = 10*time.Second + time.Duration(r.Int64N(int64(s.Timing.Takeover)))
+	}
+	s.Processes = slices.DeleteFunc(s.Processes, func(p simulation.Process) bool { return p.Every > 0 })
+	for i := range s.Processes {
+		s.Processes[i].Users = []func(*simulation.User){func(u *simulation.User) { kinds[kind](g, u) }}
+	}
+	for i, f := range s.Faults {
+		s.Faults[i].Process = f.Process % len(s.Processes)
+		if f.Op != "" && kind != "election" && r.IntN(3) == 0 {
+			s.Faults[i].Op = "records: change"
+		}
+		g.clock = g.clock || f.Kind == simulation.StepServer || f.Kind == simulation.Elect && f.For != 0
+	}
+	s.Quiet = 6 * s.Timing.Takeover
+	s.World = func(o *simulation.Outside) {
+		g.out, g.store = o, singleton.NewMemoryStore(o.ServerNow)
+		g.works, g.last, g.fence, g.slot = nil, 0, 0, time.Time{}
+		g.slots, g.sum = map[string]bool{}, map[string]int{}
+		o.Always(g.look)
+		o.At(s.Length+time.Second, o.Revive)
+		o.At(s.Length+s.Quiet-time.Millisecond, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			// A function takes a minute at most, and a pause less.
+			if idle := o.Now() - g.last; idle > 3*time.Minute && !(g.clock && strings.Contains(kind, "s")) {
+				o.Violated("goes on", "nothing has begun for %v", idle)
+			}
+		})
+	}
+	return s, g
+}
+
+// Whatever goes wrong, never two terms, rounds or slots believe in their lock, no slot is begun
+// twice, and they go on.
+func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
+	t.Parallel()
+	for kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			if *seedFlag != 0 {
+				s, _ := walkAbove(kind, *seedFlag)
+				s.Trace = true
+				r := simulation.Run(t, s)
+				t.Logf("%s\n%v %v", strings.Join(r.Timeline, "\n"), s.Faults, r.Violations)
+			}
+			n, begun, start := 0, 0, time.Now()
+			for seed := *fromSeed; *seedFlag == 0 && (n < walked()/2 || time.Since(start) < *timeFlag); seed++ {
+				s, g := walkAbove(kind, seed)
+				if r := simulation.Run(t, s); r.Failed() {
+					t.Errorf("%s: %v\nreplay: go test ./internal/test/simulation -run Walk_OfWhat -v -simulation.seed=%d", s.Name,
+						r.Violations, seed)
+				}
+				n++
+				begun += g.sum["begun"]
+			}
+			t.Logf("%d walks in %v, %d begun", n, time.Since(start).Round(time.Millisecond), begun)
+		})
+	}
+}

@@ -1,0 +1,304 @@
+package pinger_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/catalogtest"
+	"mongodlm/internal/test/fault"
+	"mongodlm/pinger"
+)
+
+// Late releases are repeated with every ping until the server has answered, and dropped when the
+// session holds nothing any more.
+func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		s := b.plantLock(t, "a", "process-1", 1, 1)
+		b.owner.mu.Lock()
+		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
+		b.owner.mu.Unlock()
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.p.ReleaseLater(s.Session)
+		b.p.ReleaseLater(s.Session)
+		b.p.ReleaseLater(catalog.Session{Name: "never held", TS: bson.NewObjectID()})
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		assert.Equal(t, len(b.p.Late()), 2, "%d on the list, want %d")
+		b.store.Set(nil)
+		time.Sleep(2 * interval)
+		synctest.Wait()
+		l, _ := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, "a"))
+		if l.Held || len(b.p.Late()) != 0 {
+			t.Errorf("held %v, list %v", l.Held, b.p.Late())
+		}
+	})
+}
+
+// G2-6: in mongos the pinger of any cluster served the list of all, and dropped an entry that matched
+// nothing there. A list belongs to one pinger: that of another cluster never sees it, not even while
+// its own server refuses it.
+func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one, other := setup(t, nil), setup(t, nil)
+		s := one.plantLock(t, "a", "process-1", 1, 1)
+		assert.Must(t, other.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)},
+			{Key: "process", Value: "process-1"}, {Key: "ts", Value: s.TS}, {Key: "fence", Value: int64(1)}}))
+		for _, b := range []*bundle{one, other} {
+			b.start(t)
+			defer b.close(t)
+			b.owner.mu.Lock()
+			b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
+			b.owner.mu.Unlock()
+		}
+		one.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		one.p.ReleaseLater(s.Session)
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if n, held := other.store.Count(fault.Release), len(one.p.Late()); n != 0 || held != 1 {
+			t.Errorf("the other cluster got %d releases, %d wait for their own", n, held)
+		}
+		one.store.Set(nil)
+		time.Sleep(2 * interval)
+		synctest.Wait()
+		for b, want := range map[*bundle]bool{one: false, other: true} {
+			if l, _ := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, "a")); l.Held != want {
+				t.Errorf("held %v, want %v", l.Held, want)
+			}
+		}
+	})
+}
+
+// A session may come to the list again when it was done before: its release was carried out, and a
+// reply of the acquisition came after that. It is tried once an interval all the same.
+func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		defer b.close(t)
+		s := catalog.Session{Name: "a", TS: bson.NewObjectID()}
+		synctest.Wait() // the chores of the first ping
+		b.p.ReleaseLater(s)
+		synctest.Wait() // done
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				time.Sleep(time.Millisecond)
+				return errors.New("not now")
+			}
+			return apply()
+		})
+		b.p.ReleaseLater(s)
+		tried := b.store.Count(fault.Release)
+		time.Sleep(2*interval + interval/2)
+		synctest.Wait()
+		if n := b.store.Count(fault.Release) - tried; n != 3 || len(b.p.Late()) != 1 {
+			t.Errorf("tried %d times in two intervals, want at once and once each; list %v", n, b.p.Late())
+		}
+		b.store.Set(nil)
+	})
+}
+
+// Close tries the late releases once more, removes the ping and names what stays held.
+func TestClose_NamesWhatStaysHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.start(t)
+		term := b.p.Last()
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.p.ReleaseLater(catalog.Session{Name: "precious", TS: bson.NewObjectID()})
+		err := b.p.Close(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "precious") {
+			t.Errorf("close: %v", err)
+		}
+		if !errors.Is(term.Err(), pinger.ErrStopped) {
+			t.Errorf("term: %v", term.Err())
+		}
+		if b.mem.Document(catalog.PingsCollection, "process-1") != nil {
+			t.Error("the ping document is still there")
+		}
+	})
+}
+
+// A ping document that may or may not be removed, over a connection that had died unnoticed, is
+// removed by a second try: Close reports nothing that a user would have to look after.
+func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	for _, applied := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, nil)
+			b.start(t)
+			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op != fault.RemovePing || b.store.Count(fault.RemovePing) > 1 {
+					return apply()
+				}
+				if applied {
+					return errors.Join(apply(), fault.Lost(call.Op))
+				}
+				return fault.Lost(call.Op)
+			})
+			b.close(t)
+			if b.mem.Document(catalog.PingsCollection, "process-1") != nil || b.store.Count(fault.RemovePing) != 2 {
+				t.Errorf("applied %v: still there after %d tries", applied, b.store.Count(fault.RemovePing))
+			}
+		})
+	}
+}
+
+// Tries to break: Close is not silent about an acquisition of unknown outcome when its last ping
+// gives the process id up, so that nobody reaps under it. What a twin has is the twin's.
+func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		harm func(t *testing.T, b *bundle)
+		want error
+	}{
+		"nothing happened": {func(*testing.T, *bundle) {}, nil},
+		"a twin pinged": {func(t *testing.T, b *bundle) {
+			assert.Must(t, b.twin(t, 2))
+		}, nil},
+		"removed": {func(_ *testing.T, b *bundle) {
+			b.mem.Remove(catalog.PingsCollection, "process-1")
+		}, catalog.ErrUnknownOutcome},
+		"condemned": {func(t *testing.T, b *bundle) {
+			seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
+			err := catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen, catalog.Condemnation{By: "other", Evidence: "silent"})
+			assert.Must(t, err)
+		}, catalog.ErrUnknownOutcome},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, nil)
+				b.start(t)
+				b.p.Doubt(b.p.Last())
+				c.harm(t, b)
+				if err := b.p.Close(context.Background()); !errors.Is(err, c.want) {
+					t.Errorf("close: %v, want %v", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// Tries to break: a doubt belongs to the process id under whose term the command was sent. An id
+// that was given up before Close takes its doubt along: what a late command takes under it Close
+// cannot look for, and says so; but what stands under a twin's id is the twin's. The next id has no
+// share in it, whatever becomes of that.
+func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
+	t.Parallel()
+	remove := func(process string) func(*testing.T, *bundle) {
+		return func(_ *testing.T, b *bundle) { b.mem.Remove(catalog.PingsCollection, process) }
+	}
+	twin := func(t *testing.T, b *bundle) {
+		assert.Must(t, b.twin(t, 2))
+	}
+	for name, c := range map[string]struct {
+		before, atClose func(*testing.T, *bundle)
+		late            bool // it is raised when the id was given up already
+		want            error
+	}{
+		"removed before":               {before: remove("process-1"), want: catalog.ErrUnknownOutcome},
+		"removed before, raised after": {before: remove("process-1"), late: true, want: catalog.ErrUnknownOutcome},
+		"a twin before":                {before: twin},
+		"a twin before, raised after":  {before: twin, late: true},
+		"a twin before, removed now":   {before: twin, atClose: remove("process-2")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, nil)
+				b.start(t)
+				first := b.p.Last()
+				if !c.late {
+					b.p.Doubt(first)
+				}
+				c.before(t, b)
+				time.Sleep(2 * interval)
+				synctest.Wait()
+				if c.late {
+					b.p.Doubt(first)
+				}
+				assert.MustEqual(t, b.p.Process(), "process-2", "it pings as %s, want %s")
+				if c.atClose != nil {
+					c.atClose(t, b)
+				}
+				pings := b.store.Count(fault.Ping)
+				if err := b.p.Close(context.Background()); !errors.Is(err, c.want) {
+					t.Errorf("close: %v, want %v", err, c.want)
+				}
+				assert.Equal(t, b.store.Count(fault.Ping)-pings, 0,
+					"Close pinged %d times for a doubt of another id, want %d")
+			})
+		})
+	}
+}
+
+// A ghost that is forgotten because the term that found it is over leaves nothing with the process
+// id, which may be used for years.
+func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		var away atomic.Bool
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release || call.Op == fault.Ping && away.Load() {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.plantLock(t, "ghost", "process-1", 1, 12)
+		b.start(t)
+		defer b.close(t)
+		synctest.Wait() // its release was tried, and is on the list
+		first := weak.Make(b.p.Last())
+		away.Store(true)
+		time.Sleep(hold + time.Second)
+		b.store.Set(nil)
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if n := b.p.Stats().Ghosts; n != 2 || b.p.Process() != "process-1" {
+			t.Fatalf("%d ghosts, process %s, want another find under the same id", n, b.p.Process())
+		}
+		b.owner.mu.Lock()
+		b.owner.terms = nil
+		b.owner.mu.Unlock()
+		for range 3 {
+			runtime.GC()
+		}
+		if first.Value() != nil {
+			t.Error("the first term is still there")
+		}
+	})
+}

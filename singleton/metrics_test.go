@@ -1,0 +1,58 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/metrics"
+	"mongodlm/internal/test/metricstest"
+	"mongodlm/singleton"
+)
+
+// The Observer of a Manager is told of rounds, of those that fail or panic too, and who runs them.
+func TestRun_Observer_IsToldOfRounds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var kept [2]metricstest.Kept
+		n := 0
+		for i := range kept {
+			p := w.startWith(0, func(c *distlock.Config) { c.Observer = &kept[i] })
+			p.loop(singleton.Loop{Name: "a", Every: time.Hour, Do: func(context.Context, *distlock.TryGuard) error {
+				time.Sleep(time.Minute)
+				switch n++; n {
+				case 2:
+					return errors.New("failed")
+				case 3:
+					panic("ouch")
+				}
+				return nil
+			}})
+			p.slots(singleton.Slots{Name: "b", Schedule: singleton.Every(time.Hour),
+				Do: func(context.Context, singleton.Slot) error { return nil }})
+			time.Sleep(time.Second)
+		}
+		time.Sleep(24 * time.Hour)
+		want := func(i int, value float64, m *metrics.Metric, labels ...string) {
+			t.Helper()
+			if got, ok := kept[i].Of(m, labels...); !ok || got != value {
+				t.Errorf("%d: %s %v is %v (%t), want %v", i, m.Name, labels, got, ok, value)
+			}
+		}
+		want(0, 1, metrics.Leads, "loop", "a")
+		want(1, 0, metrics.Leads, "loop", "a")
+		want(0, 1, metrics.Terms, "slots", "b")
+		want(0, float64(n), metrics.Begun, "loop", "a")
+		want(0, 2, metrics.Rounds, "failed", "loop", "a")
+		want(0, float64(n-2), metrics.Rounds, "done", "loop", "a")
+		want(0, float64(n*60), metrics.RoundTime, "loop", "a")
+		want(0, 24, metrics.Rounds, "done", "slots", "b")
+		want(0, 0, metrics.Rounds, "failed", "slots", "b")
+		want(1, 0, metrics.Begun, "loop", "a")
+		if at, _ := kept[0].Of(metrics.LastRound, "loop", "a"); at < float64(time.Now().Add(-2*time.Hour).Unix()) ||
+			at > float64(time.Now().Unix()) {
+			t.Errorf("the last round ended at %v", at)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// ErrNeverRan is returned by RunNow when there is no record of the name: nobody runs it, and nobody
+// did.
+var ErrNeverRan = errors.New("singleton: nobody has run it")
+
+// RunNow asks whoever runs the loop of this name, in any process, for a round as soon as it may
+// begin; of l it needs Name and Store. One that runs goes on, and the round that was asked for
+// follows it. However often it is asked for before it begins, there is one. It is the next round,
+// also after failures, and Every counts from it. Settings that stop rounds stop this one until they
+// allow it.
+//
+// The process that holds the lock sees it within a minute, or at the end of its round. RunNow does
+// not wait for it. When nobody runs the loop the wish stays for the next who does.
+//
+// Errors: ErrBadArgument; [ErrNeverRan]; those of the store, after which it may have been asked for;
+// [ErrChanged] when the record changed all the time. Two commands.
+func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
+
+// RunNow asks whoever runs the schedule of this name for a slot as soon as one may begin, as that of
+// [Loop] does. Its Time is that of its beginning, by the server's clock; a slot of the schedule that
+// is due by then is the one. The next slot is the next of the schedule after it.
+func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
+
+func runNow(ctx context.Context, store Store, name string, kind Kind) (err error) {
+	if ctx == nil || store == nil || name == "" {
+		return bad("the context or the Store is nil, or the Name is empty")
+	}
+	const tries = 5
+	for range tries {
+		rec, err := recordOf(ctx, store, name)
+		switch {
+		case err != nil:
+			return err
+		case rec.Kind != kind:
+			return bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, kind)
+		case rec.asked():
+			return nil
+		}
+		if err = store.Ask(ctx, name, rec.rev); !errors.Is(err, ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("singleton: run %q now: %w", catalog.Printable(name, 200), ErrChanged)
+}
+
+func recordOf(ctx context.Context, store Store, name string) (Status, error) {
+	raws, err := store.Records(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	for _, raw := range raws {
+		if id, _ := raw.Lookup("_id").StringValueOK(); id == name {
+			return parseRecord(raw)
+		}
+	}
+	return Status{}, fmt.Errorf("%w: %q", ErrNeverRan, catalog.Printable(name, 200))
+}
+
+// asked reports whether a round was asked for since the latest began.
+func (s Status) asked() bool { return s.asks > s.answered }
+
+// RunsKept is how many of the latest rounds a record has.
+const RunsKept = 20
+
+// A PastRun is one round of a loop, or one attempt of a slot. Its times are of the server's clock,
+// give or take a round trip.
+type PastRun struct {
+	State   State     // Running, Done, Failed or Interrupted
+	Process string    // that began it
+	Fence   int64     // of its lock
+	Slot    time.Time // of a schedule
+	Attempt int64     // the same
+	Begun   time.Time
+	Ended   time.Time     // zero while it runs, and of one that was interrupted
+	Took    time.Duration // by the monotonic clock of the process
+	Error   string
+}
+
+// beginning is the field runs with a round that begins.
+func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
+	runs := append(interrupted(t.rec.Runs), PastRun{State: Running, Process: t.guard.Process(), Fence: t.guard.Fence(),
+		Slot: slot, Attempt: int64(attempt), Begun: r.now(t)})
+	return written(runs)
+}
+
+// interrupted are the runs when the one that runs has no end.
+func interrupted(runs []PastRun) []PastRun {
+	runs = slices.Clone(runs)
+	if n := len(runs); n > 0 && runs[n-1].State == Running {
+		runs[n-1].State = Interrupted
+	}
+	return runs
+}
+
+// over is the field runs with the end of the last one.
+func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
+	runs = slices.Clone(runs)
+	if n := len(runs); n > 0 && runs[n-1].State == Running {
+		last := &runs[n-1]
+		last.State, last.Error, last.Took, last.Ended = state, catalog.Printable(text, 200), took, last.Begun.Add(took)
+	}
+	return written(runs)
+}
+
+// written is the field of the latest runs.
+func written(runs []PastRun) bson.E {
+	list := bson.A{}
+	for _, run := range runs[max(0, len(runs)-RunsKept):] {
+		doc := bson.D{{Key: "state", Value: run.State}, {Key: "process", Value: run.Process},
+			{Key: "fence", Value: run.Fence}, {Key: "begun", Value: run.Begun}}
+		if !run.Slot.IsZero() {
+			doc = append(doc, bson.E{Key: "slot", Value: run.Slot}, bson.E{Key: "attempt", Value: run.Attempt})
+		}
+		if !run.Ended.IsZero() {
+			doc = append(doc, bson.E{Key: "ended", Value: run.Ended},
+				bson.E{Key: "tookMicros", Value: run.Took.Microseconds()})
+		}
+		if run.Error != "" {
+			doc = append(doc, bson.E{Key: "error", Value: run.Error})
+		}
+		list = append(list, doc)
+	}
+	return bson.E{Key: "runs", Value: list}
+}
+
+// runs reads them.
+func (f fields) runs() (runs []PastRun) {
+	v := f.lookup("runs")
+	if v.Type == 0 {
+		return nil
+	}
+	list, ok := v.ArrayOK()
+	if !ok {
+		f.fail("runs", "must be an array, not %s", kindOf(v))
+		return nil
+	}
+	values, err := list.Values()
+	if err != nil || len(values) > 10*RunsKept {
+		f.fail("runs", "cannot be read, or is longer than anybody writes it")
+		return nil
+	}
+	for i, value := range values {
+		doc, ok := value.DocumentOK()
+		if !ok {
+			f.fail("runs", "must have documents only, not %s", kindOf(value))
+			return nil
+		}
+		in := f.within(fmt.Sprintf("runs.%d", i), doc)
+		runs = append(runs, PastRun{State: State(in.text("state")), Process: in.text("process"), Fence: in.count("fence"),
+			Slot: in.date("slot"), Attempt: in.count("attempt"), Begun: in.date("begun"), Ended: in.date("ended"),
+			Took: time.Duration(in.count("tookMicros")) * time.Microsecond, Error: in.text("error")})
+	}
+	return runs
+}

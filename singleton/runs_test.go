@@ -1,0 +1,206 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
+	"mongodlm/singleton"
+)
+
+// What is asked for runs once, within a minute, on the process that has the lock, whoever asks and
+// however often; the interval counts from it.
+func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var begun []time.Time
+		loop := singleton.Loop{Name: "a", Every: 24 * time.Hour, Do: func(context.Context, *distlock.TryGuard) error {
+			mu.Lock()
+			begun = append(begun, time.Now())
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return nil
+		}}
+		for range 3 {
+			w.start(0).loop(loop)
+		}
+		ask := singleton.Loop{Name: "a", Store: w.store}
+		time.Sleep(time.Hour)
+		asked := time.Now()
+		for range 10 {
+			assert.Must(t, ask.RunNow(t.Context()))
+		}
+		time.Sleep(2 * time.Hour)
+		mu.Lock()
+		if len(begun) != 2 || begun[1].Sub(asked) > time.Minute {
+			t.Fatalf("begun at %v, asked at %v", begun, asked)
+		}
+		second := begun[1]
+		mu.Unlock()
+		time.Sleep(24*time.Hour - 2*time.Hour - time.Minute + second.Sub(asked))
+		mu.Lock()
+		if len(begun) != 2 {
+			t.Errorf("the next came %v after it", begun[2].Sub(second))
+		}
+		mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(begun) != 3 || begun[2].Sub(second) != 24*time.Hour {
+			t.Errorf("begun at %v", begun)
+		}
+	})
+}
+
+// It tries to break: what is asked for while a round runs begins beside it, or is lost, also when
+// the process dies in which it runs.
+func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		runs, most, total := 0, 0, 0
+		loop := singleton.Loop{Name: "a", Every: 24 * time.Hour, Do: func(ctx context.Context, _ *distlock.TryGuard) error {
+			mu.Lock()
+			runs++
+			total++
+			most = max(most, runs)
+			mu.Unlock()
+			defer func() { mu.Lock(); defer mu.Unlock(); runs-- }()
+			select {
+			case <-time.After(30 * time.Minute):
+			case <-ctx.Done():
+			}
+			return nil
+		}}
+		a := w.start(0)
+		a.loop(loop)
+		time.Sleep(time.Minute)
+		ask := singleton.Loop{Name: "a", Store: w.store}
+		want := func(n int) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if total != n || most != 1 {
+				t.Errorf("%d rounds, %d at a time; want %d, 1", total, most, n)
+			}
+		}
+		now := func() {
+			t.Helper()
+			assert.Must(t, ask.RunNow(t.Context()))
+		}
+		now()
+		time.Sleep(time.Minute)
+		want(1)
+		time.Sleep(29 * time.Minute)
+		want(2)
+		w.start(0).loop(loop)
+		now()
+		a.kill()
+		time.Sleep(time.Hour)
+		want(3)
+		time.Sleep(time.Hour)
+		want(3)
+		if s := w.status(); len(s.Runs) != 3 || s.Runs[1].State != singleton.Interrupted || s.Runs[2].State != singleton.Done ||
+			s.Runs[1].Process == s.Runs[2].Process || s.Runs[2].Took != 30*time.Minute {
+			t.Errorf("runs %+v", s.Runs)
+		}
+	})
+}
+
+// A schedule begins a slot of its own when it is asked for one, and goes on with its times; nothing
+// is missed by it, and what is stopped waits.
+func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var slots []time.Time
+		w.start(0).slots(singleton.Slots{Name: "a", Schedule: singleton.Every(6 * time.Hour),
+			Do: func(_ context.Context, s singleton.Slot) error {
+				mu.Lock()
+				defer mu.Unlock()
+				slots = append(slots, s.Time)
+				return nil
+			}})
+		ask := singleton.Slots{Name: "a", Store: w.store}
+		time.Sleep(7 * time.Hour)
+		asked := time.Now()
+		assert.Must(t, ask.RunNow(t.Context()))
+		time.Sleep(time.Minute + time.Second)
+		mu.Lock()
+		if len(slots) != 2 || slots[1].Before(asked) || slots[1].After(time.Now()) {
+			t.Fatalf("slots %v, asked at %v", slots, asked)
+		}
+		mu.Unlock()
+		time.Sleep(17 * time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(slots) != 5 || slots[2].Sub(slots[0]) != 6*time.Hour {
+			t.Errorf("slots %v", slots)
+		}
+		if s := w.status(); s.Missed != 0 || len(s.Runs) != 5 || !s.Runs[4].Slot.Equal(slots[4]) || s.Runs[4].Attempt != 1 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// What cannot be asked for is told: a name that nobody ever ran, one of another kind, and no name.
+func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: func(context.Context, *distlock.TryGuard) error { return nil }})
+		time.Sleep(time.Minute)
+		for err, want := range map[error]error{
+			singleton.Loop{Name: "b", Store: w.store}.RunNow(t.Context()):  singleton.ErrNeverRan,
+			singleton.Slots{Name: "a", Store: w.store}.RunNow(t.Context()): singleton.ErrBadArgument,
+			singleton.Loop{Name: "a"}.RunNow(t.Context()):                  singleton.ErrBadArgument,
+			singleton.Loop{Store: w.store}.RunNow(t.Context()):             singleton.ErrBadArgument,
+		} {
+			if !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		}
+	})
+}
+
+// The record has the latest rounds: when each began and ended, where, and its error.
+func TestStatus_Runs_TheLatestTwenty(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var begun atomic.Int64
+		p := w.start(0)
+		p.loop(singleton.Loop{Name: "a", Every: time.Minute, BackOff: time.Minute,
+			Do: func(context.Context, *distlock.TryGuard) error {
+				n := begun.Add(1)
+				time.Sleep(time.Duration(n) * time.Second)
+				if n%2 == 0 {
+					return fmt.Errorf("error %d", n)
+				}
+				return nil
+			}})
+		time.Sleep(50*time.Minute + 10*time.Second)
+		s := w.status()
+		if s.State != singleton.Running || len(s.Runs) != singleton.RunsKept {
+			t.Fatalf("%+v", s)
+		}
+		for i, run := range s.Runs {
+			no := int(begun.Load()) - singleton.RunsKept + 1 + i
+			state, text := singleton.Done, ""
+			if no%2 == 0 {
+				state, text = singleton.Failed, fmt.Sprintf("error %d", no)
+			}
+			took := time.Duration(no) * time.Second
+			if i == singleton.RunsKept-1 {
+				if run.State != singleton.Running || !run.Ended.IsZero() || run.Took != 0 {
+					t.Errorf("the one that runs: %+v", run)
+				}
+				continue
+			}
+			if run.State != state || run.Error != text || run.Took != took || run.Ended.Sub(run.Begun) != took ||
+				run.Process != p.Process() || run.Fence != s.Fence {
+				t.Errorf("round %d: %+v", no, run)
+			}
+		}
+	})
+}

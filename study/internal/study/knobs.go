@@ -1,0 +1,331 @@
+package study
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/internal/test/virtual"
+)
+
+// A Knob is something of a case that can be set otherwise than the case has it.
+type Knob struct {
+	Name string // A.pause; without a process what is the same for all: takeover
+	Says string // what it is
+	Form string // how its value is written
+	Is   string // as the case has it; empty: it has none
+	Set  string // as it was set, what was set twice with a space between; empty: it was not
+	dial dial
+	who  string
+}
+
+// A dial is a knob before it is known of which process. The zero of form is a length of time.
+type dial struct {
+	name, says, form string
+	least, most      time.Duration
+	do               func(*Stage, *Actor, turn) // without an Actor where it is the same for all
+}
+
+// The forms of values.
+const (
+	lengthForm  = "LENGTH, such as 14m"
+	stretchForm = "LENGTH[@TIME], such as 14m@2m10s"
+	instantForm = "TIME since 12:00, such as 5m"
+	delayForm   = "COMMAND[#N]:LENGTH, such as take-over:2s or ping#3:10m, or none"
+	commandForm = "COMMAND[#N], such as grab or release#2, or none"
+)
+
+const (
+	longest = 2 * h        // of what lasts
+	widest  = 366 * 24 * h // of what a clock is wrong
+)
+
+// dialsOf are the knobs that each process has, dialsAll those of all.
+var (
+	dialsOf = []dial{
+		{"clock", "its clock is ahead by", lengthForm, -widest, widest, func(_ *Stage, a *Actor, t turn) { a.Ahead(t.d) }},
+		{"step", "its clock steps by", stretchForm, -widest, widest, func(_ *Stage, a *Actor, t turn) { a.ClockSteps(t.at, t.d) }},
+		{"pause", "it stands still for", stretchForm, 0, longest, lasts(func(_ *Stage, a *Actor, t turn) { a.Pauses(t.at, t.d) })},
+		{"cut", "it is cut off from the server for", stretchForm, 0, longest,
+			lasts(func(_ *Stage, a *Actor, t turn) { a.CutOff(t.at, t.d) })},
+		{"dies", "it dies at", instantForm, 1, longest, func(_ *Stage, a *Actor, t turn) { a.Dies(t.at) }},
+		{"late", "a command is under way for", delayForm, 0, longest, strikes},
+		{"lost", "the reply never comes of", commandForm, 0, 0, strikes},
+		{"tries", "it looks so often, where that is left to the caller (before 2.4)", lengthForm, 100 * ms, longest,
+			func(_ *Stage, a *Actor, t turn) { a.Tries(t.d) }},
+	}
+	dialsAll = []dial{
+		{"takeover", "a holder counts as dead after", lengthForm, 2 * m, longest, func(st *Stage, _ *Actor, t turn) { st.w.takeover = t.d }},
+		{"latency", "a command, or its answer, is under way for", lengthForm, 1 * ms, 2 * s,
+			func(st *Stage, _ *Actor, t turn) { st.w.way = t.d }},
+		{"server.clock", "the server's clock steps by", stretchForm, -widest, widest,
+			func(st *Stage, _ *Actor, t turn) { st.ServerClock(t.at, t.d) }},
+		{"outage", "too few servers are there for", stretchForm, 0, longest,
+			lasts(func(st *Stage, _ *Actor, t turn) { st.Outage(t.at, t.d) })},
+		{"election", "another server is primary (from 3.2), whose clock is ahead by", stretchForm, -widest, widest,
+			func(st *Stage, _ *Actor, t turn) {
+				if st.w.generation.replicaSet {
+					st.Election(t.at, t.d)
+				} else {
+					st.w.missed = append(st.w.missed, "election, since its config servers elect nobody")
+				}
+			}},
+	}
+	dialMirror = dial{"mirror.clock", "another config server's clock is ahead by", lengthForm, -widest, widest,
+		func(st *Stage, _ *Actor, t turn) {
+			mirrors := slices.Clone(st.w.mirrors)
+			mirrors[len(mirrors)-1] = t.d
+			st.Mirrors(mirrors...)
+		}}
+)
+
+// lasts does nothing that lasts no time.
+func lasts(do func(*Stage, *Actor, turn)) func(*Stage, *Actor, turn) {
+	return func(st *Stage, a *Actor, t turn) {
+		if t.d > 0 {
+			do(st, a, t)
+		}
+	}
+}
+
+// strikes strikes a command, unless none is named.
+func strikes(_ *Stage, a *Actor, t turn) {
+	if t.kind != "" {
+		a.Strikes(t.what, t.kind, t.nth, no, t.d)
+	}
+}
+
+// A turn is a knob that was set, or what the case itself sets.
+type turn struct {
+	who, knob string        // the process, and the name of the dial
+	d, at     time.Duration // at -1: when the case has it
+	kind      Kind
+	nth       int
+	what      accident
+	do        func(*Stage, *Actor, turn)
+}
+
+// when is the instant of what a case does not have, if none was named.
+const when = 2*m + 10*s
+
+// name is that of the knob.
+func (t turn) name() string {
+	if t.who == "" {
+		return t.knob
+	}
+	return t.who + "." + t.knob
+}
+
+// text writes a value as it is read.
+func (t turn) text(form string) string {
+	command := strings.ReplaceAll(string(t.kind), " ", "-")
+	if t.nth > 0 {
+		command += "#" + strconv.Itoa(t.nth)
+	}
+	switch form {
+	case stretchForm:
+		return short(t.d) + "@" + short(t.at)
+	case instantForm:
+		return short(t.at)
+	case delayForm:
+		return command + ":" + short(t.d)
+	case commandForm:
+		return command
+	}
+	return short(t.d)
+}
+
+// short writes a length without the units that are zero.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// kinds of commands that may be named: any.
+var kindNames = []Kind{Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clean, Clock, Write, Ask}
+
+// read reads a value.
+func (l dial) read(text string) (t turn, err error) {
+	t = turn{knob: l.name, at: -1, what: delayed, do: l.do}
+	bad := func(why string) (turn, error) {
+		return turn{}, fmt.Errorf("%.40q %s: it is written as %s", text, why, l.form)
+	}
+	rest := strings.TrimSpace(text)
+	if l.form == delayForm || l.form == commandForm {
+		if rest == "none" {
+			return t, nil
+		}
+		command, length, long := strings.Cut(rest, ":")
+		name, number, counted := strings.Cut(command, "#")
+		t.kind = Kind(strings.ReplaceAll(name, "-", " "))
+		if !slices.Contains(kindNames, t.kind) {
+			var names []string
+			for _, k := range kindNames {
+				names = append(names, strings.ReplaceAll(string(k), " ", "-"))
+			}
+			return bad("names no command (" + strings.Join(names, ", ") + ")")
+		}
+		t.nth = 1
+		if counted {
+			if t.nth, err = strconv.Atoi(number); err != nil || t.nth < 1 {
+				return bad("counts from 1")
+			}
+		}
+		if rest = length; l.form == commandForm {
+			if t.what = replyLost; long {
+				return bad("has a LENGTH")
+			}
+			return t, nil
+		}
+	}
+	length, at, timed := strings.Cut(rest, "@")
+	if timed && l.form != stretchForm {
+		return bad("happens at no TIME")
+	}
+	if t.d, err = time.ParseDuration(length); err != nil {
+		return bad("is no length of time")
+	}
+	if timed {
+		if t.at, err = time.ParseDuration(at); err != nil || t.at < 0 || t.at > longest {
+			return bad(fmt.Sprintf("has a TIME outside of 0s to %s", short(longest)))
+		}
+	}
+	if t.d < l.least || t.d > l.most {
+		return bad(fmt.Sprintf("is not within %s to %s", short(l.least), short(l.most)))
+	}
+	if l.form == instantForm {
+		t.at = t.d
+	}
+	return t, nil
+}
+
+// Knobs returns what can be set of the case: what it sets itself comes first.
+func (c Case) Knobs() (knobs []Knob) {
+	var own map[string]turn
+	var names []string
+	mirrored := false
+	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
+		w := newWorld(in, Case{}, Generations()[len(Generations())-1])
+		c.Play(&Stage{w: w})
+		own, mirrored = w.own, len(w.mirrors) > 0
+		for _, p := range w.processes {
+			names = append(names, p.name)
+		}
+	})
+	add := func(who string, dials ...dial) {
+		for _, l := range dials {
+			k := Knob{Name: turn{who: who, knob: l.name}.name(), Says: l.says, Form: l.form, dial: l, who: who}
+			if t, has := own[k.Name]; has {
+				k.Is = t.text(l.form)
+			}
+			for i, t := range c.turns {
+				if t.name() == k.Name {
+					k.Set = strings.TrimSpace(k.Set + " " + c.Set[i][len(k.Name)+1:])
+				}
+			}
+			knobs = append(knobs, k)
+		}
+	}
+	for _, name := range names {
+		add(name, dialsOf...)
+	}
+	add("", dialsAll...)
+	if mirrored {
+		add("", dialMirror)
+	}
+	return knobs
+}
+
+// With returns the case with some of its knobs set, each as NAME=VALUE. A knob may be named without
+// its process where the case sets it of one only. What is set twice happens twice, and what is set
+// replaces what the case has.
+func (c Case) With(settings ...string) (Case, error) {
+	knobs := c.Knobs()
+	c.Set, c.turns = nil, nil
+	for _, text := range settings {
+		name, value, _ := strings.Cut(text, "=")
+		k, err := find(knobs, strings.TrimSpace(name))
+		if err != nil {
+			return Case{}, fmt.Errorf("%w; the case %s has %s", err, c.Name, listed(knobs))
+		}
+		t, err := k.dial.read(value)
+		if err != nil {
+			return Case{}, fmt.Errorf("%s: %w", k.Name, err)
+		}
+		t.who = k.who
+		c.turns = append(c.turns, t)
+		c.Set = append(c.Set, k.Name+"="+strings.TrimSpace(value))
+		c.Length = max(c.Length, max(t.at, when)+min(t.d, longest)+5*m)
+	}
+	return c, nil
+}
+
+// find returns the knob of a name.
+func find(knobs []Knob, name string) (Knob, error) {
+	var short []Knob
+	for _, k := range knobs {
+		if k.Name == name {
+			return k, nil
+		}
+		if k.dial.name == name && k.Is != "" {
+			short = append(short, k)
+		}
+	}
+	switch len(short) {
+	case 0:
+		return Knob{}, fmt.Errorf("there is no knob %.40q", name)
+	case 1:
+		return short[0], nil
+	}
+	return Knob{}, fmt.Errorf("%q may be %s or %s", name, short[0].Name, short[1].Name)
+}
+
+// listed names knobs.
+func listed(knobs []Knob) string {
+	var names []string
+	for _, k := range knobs {
+		names = append(names, k.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// has notes that the case sets a knob, and reports whether it was set otherwise.
+func (w *world) has(t turn) bool {
+	if w.turning {
+		return false
+	}
+	if _, known := w.own[t.name()]; !known {
+		w.own[t.name()] = t
+	}
+	return slices.ContainsFunc(w.turns, func(o turn) bool { return o.name() == t.name() })
+}
+
+// turn does what was set.
+func (st *Stage) turn() {
+	w := st.w
+	w.turning = true
+	for _, t := range w.turns {
+		if own, has := w.own[t.name()]; t.at < 0 && has {
+			t.at = own.at
+		} else if t.at < 0 {
+			t.at = when
+		}
+		if own := w.own[t.name()]; t.knob == "late" && own.what == late && own.kind == t.kind {
+			t.what = late
+		}
+		var of *Actor
+		if i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == t.who }); i >= 0 {
+			of = &Actor{w.processes[i]}
+		}
+		t.do(st, of, t)
+	}
+}

@@ -1,0 +1,101 @@
+package study_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/effort"
+	"mongodlm/study/internal/study"
+)
+
+// set plays a case with some knobs set, by one generation.
+func set(t *testing.T, name, generation string, settings ...string) study.Play {
+	t.Helper()
+	c, _, _ := study.FindCase(name)
+	g, _, _ := study.FindGeneration(generation)
+	c = assert.Value(c.With(settings...))(t)
+	plays := assert.Value(study.Run(t.Context(), []study.Case{c}, []study.Generation{g}))(t)
+	return plays[0]
+}
+
+// It tries to break each knob: what it says happens, and what the case has of it does not. What comes
+// out is the other way round than without it.
+func TestKnobs_TurnOutcomes(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct{ play, settings, want string }{
+		{"pause 1.8", "pause=14m", "-"},
+		{"pause 1.8", "A.pause=0s A.pause=20m@5m", "two"},
+		{"clock-ahead 1.8", "B.clock=+14m", "-"},
+		{"clock-steps-back 1.8", "A.step=-5m", "-"},
+		{"cut-off 2.6", "cut=10m", "-"},
+		{"cut-off 2.6", "cut=10m takeover=5m", "two"},
+		{"cut-off 3.2", "cut=10m takeover=5m", "two"},
+		{"cut-off 1.8", "cut=10m takeover=5m", "two"},
+		{"cut-off ours", "cut=10m takeover=5m", "-"},
+		{"two-force 1.8", "C.late=take-over:0s", "-"},
+		{"release-repeated 1.8", "A.lost=ping", "-"},
+		{"config-clocks-apart 2.6", "mirror.clock=20s", "-"},
+		{"server-clock-steps 3.2", "server.clock=10m", "-"},
+		{"server-clock-steps 3.2", "server.clock=1m@10m10s election=19m@10m10s", "-"},
+		{"outage-20m 1.8", "outage=5m", "-"},
+		{"shard-steps-up 3.2", "C.lost=release", "two"}, // it is sent again: catalog:326
+		{"dead-holder 2.0", "B.late=clock:20m", "late"}, // one config server is asked, too: r2.0.9:390-406
+	} {
+		name, generation, _ := strings.Cut(one.play, " ")
+		if effort.Race && generation != "1.8" {
+			continue
+		}
+		p := set(t, name, generation, strings.Fields(one.settings)...)
+		if got := shape(p.Outcome); got != one.want {
+			t.Errorf("%s, %s: %s, want %s: %v", one.play, one.settings, got, one.want, p.Outcome.Parts())
+		}
+	}
+	if p := set(t, "dead-holder", "1.8", "A.dies=40m"); len(p.Outcome.Losses) > 0 {
+		t.Errorf("A lives until 12:40, and has lost the lock: %v", p.Outcome.Losses)
+	}
+	if p := set(t, "two-of-one-process", "2.0.0"); p.Outcome.Idle > 18*time.Minute {
+		t.Errorf("a lock object has forgotten what another one watched: nobody for %v", p.Outcome.Idle)
+	}
+	if p := set(t, "dead-holder", "3.2", "A.late=grab:10m"); p.Outcome.Idle > time.Minute {
+		t.Errorf("A has tried again after the time limit (r3.2.22 shard_registry.cpp:153): nobody for %v", p.Outcome.Idle)
+	}
+	if p := set(t, "dead-holder", "1.8", "latency=2s", "B.tries=10m"); p.Outcome.Idle < 17*time.Minute {
+		t.Errorf("B looks every ten minutes, and has waited for %v only", p.Outcome.Idle)
+	}
+}
+
+// It tries to break a wrong setting: the error says what is wrong with it and what there is.
+func TestWith_WrongSettings_SayWhatThereIs(t *testing.T) {
+	t.Parallel()
+	c, _, _ := study.FindCase("two-force")
+	for setting, wants := range map[string]string{
+		"A.paws=1m":          `"A.paws"|A.pause|C.late|takeover|latency`,
+		"D.pause=1m":         `"D.pause"|two-force`,
+		"pause=1m":           `no knob "pause"`,
+		"A.pause=14":         `A.pause|"14"|LENGTH`,
+		"A.pause":            `A.pause|no length`,
+		"A.pause=-1m":        "not within 0s to 2h",
+		"A.pause=1m@9h":      "TIME outside",
+		"B.clock=1m@5m":      "at no TIME",
+		"C.late=teke-over":   "names no command|take-over",
+		"C.late=grab#0:1m":   "counts from 1",
+		"takeover=1s":        "not within 2m to 2h",
+		"mirror.clock=1m":    `no knob "mirror.clock"`,
+		"C.lost=grab:5m":     "has a LENGTH|COMMAND[#N]",
+		"latency=\x1b[31m":   `\x1b`,
+		"A.dies=\x1b[31m@5m": `\x1b`,
+	} {
+		_, err := c.With(setting)
+		for want := range strings.SplitSeq(wants, "|") {
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\x1b") {
+				t.Errorf("%q: %v, want %q", setting, err, want)
+			}
+		}
+	}
+	release, _, _ := study.FindCase("release-by-id")
+	if _, err := release.With("pause=1m"); err != nil {
+		t.Error(err)
+	}
+}

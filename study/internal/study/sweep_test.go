@@ -1,0 +1,60 @@
+package study_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"mongodlm/internal/test/effort"
+	"mongodlm/study/internal/study"
+)
+
+// It tries to break that the boundaries agree with the constants of the sources: two seconds below one
+// nothing breaks, two seconds above it does; a look, of which there is one a second, and the commands
+// before a decision are not known better. What has no boundary does not break at the end of the sweep.
+func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
+	t.Parallel()
+	const slack = 2 * time.Second
+	for _, sw := range study.Sweeps() {
+		if effort.Race && sw.Name != "skew" {
+			continue
+		}
+		for _, g := range study.Generations() {
+			edge, breaks := sw.Edges[g.Name]
+			at := func(far time.Duration, want bool) {
+				broken, not, err := sw.At(g, far)
+				if err != nil || broken != want || not != "" && breaks {
+					t.Errorf("%s by %s, turned by %v: breaks %v, want %v by %s, %v", sw.Name, g.Name, far, broken, want, edge.Why, err)
+				}
+			}
+			if !breaks {
+				at(sw.Most, false)
+				continue
+			}
+			if at(edge.From+slack, true); edge.From > slack {
+				at(edge.From-slack, false)
+			}
+		}
+	}
+}
+
+// It tries to break a sweep: it finds the boundary to the second, and draws it with a link to the play
+// at it.
+func TestSweep_FindsTheBoundary(t *testing.T) {
+	t.Parallel()
+	sw, _, _ := study.FindSweep("skew")
+	g, _, _ := study.FindGeneration("2.6")
+	found, err := sw.Run(t.Context(), g)
+	if d := found.From - 30*time.Second; err != nil || !found.Broken || d < 0 || d > 2*time.Second {
+		t.Errorf("%+v, %v", found, err)
+	}
+	page := asked(t, "/sweep?of=skew", http.StatusOK)
+	for _, want := range []string{`class="two"`, "from 31s on: LOCK_TIMEOUT", "not possible here", "never, up to 2m",
+		"mirror.clock=31s"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s in %.3000s", want, page[strings.Index(page, "<main"):])
+		}
+	}
+	asked(t, "/sweep?of=paws", http.StatusNotFound)
+}

@@ -1,0 +1,84 @@
+package study_test
+
+import (
+	"strings"
+	"testing"
+
+	"mongodlm/study/internal/study"
+)
+
+// rows plays a case by one generation and returns its rows as lines "A text".
+func rows(t *testing.T, name, generation string) (lines []string) {
+	t.Helper()
+	p := set(t, name, generation)
+	for _, r := range p.Rows() {
+		who := "server"
+		if r.Process >= 0 {
+			who = p.Processes[r.Process].Name
+		}
+		lines = append(lines, who+" "+r.Text)
+	}
+	return lines
+}
+
+// inOrder finds the first line behind the one before that contains each text.
+func inOrder(t *testing.T, lines []string, texts ...string) {
+	t.Helper()
+	at := 0
+	for _, text := range texts {
+		for ; at < len(lines) && !strings.Contains(lines[at], text); at++ {
+		}
+		if at == len(lines) {
+			t.Errorf("no %q in this order %q:\n%s", text, texts, strings.Join(lines, "\n"))
+			return
+		}
+		at++
+	}
+}
+
+// It tries to break the order of cause and effect: a slow command is one row when it is sent and one
+// when it is answered, and what it did stands before the answer.
+func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
+	t.Parallel()
+	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): under way [slow]", "B has the lock",
+		"server state 0", "C take over (update locks): answered: n: 1", "C has the lock")
+	inOrder(t, rows(t, "two-force", "2.6"), "C take over (update locks): under way [slow]", "B has the lock",
+		"C take over (update locks): answered: n: 0")
+	inOrder(t, rows(t, "finalize-late", "3.2"), "A grab (findAndModify locks): under way", "server ts",
+		"B has the lock", "A grab (findAndModify locks): answered")
+}
+
+// It tries to break what a row says of a release: that a lock is free although nothing matched, that
+// a failed one is queued, that an insert is a read which leaves no document.
+func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
+	t.Parallel()
+	for name, texts := range map[string][]string{
+		"1.8 dead-holder":     {"A insert (insert locks)", "server state 0", "A grab"},
+		"2.6 pause":           {"A release (update locks): n: 0", "A could not release: nothing matched"},
+		"3.2 pause":           {"A takes it for released: nothing changed"},
+		"2.6 release-fails":   {"A queues the release", "A release (update locks): n: 1", "server state 0"},
+		"2.0 release-by-id":   {"A could not release: nothing matched"},
+		"1.8 release-by-id":   {"A has released"},
+		"ours release-by-id":  {"A could not release"},
+		"3.2 grab-reply-lost": {"A release (findAndModify locks): state 0", "server state 0"},
+	} {
+		release, of, _ := strings.Cut(name, " ")
+		inOrder(t, rows(t, of, release), texts...)
+	}
+}
+
+// It tries to break the moment of resumes-in-time: the holder's ping stands between the decision and
+// the command, in every generation. The old ones take the lock all the same.
+func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
+	t.Parallel()
+	for _, g := range study.Generations() {
+		takes, then := "B take over (update locks): under way", "B take over (update locks): answered: n: 1"
+		switch g.Name {
+		case "3.2":
+			takes, then = "B take over (findAndModify locks): under way", "B has the lock"
+		case study.Ours:
+			takes, then = "B condemn: under way", "B condemn: answered: no match"
+		}
+		inOrder(t, rows(t, "resumes-in-time", g.Name), takes, "A runs again", "A ping", then)
+	}
+}
