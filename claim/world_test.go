@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -16,35 +17,32 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
+	"mongodlm/internal/test/memrows"
 )
 
 // item is a row of the tests.
 type item struct {
 	ID    int `bson:"_id"`
 	Child bool
+	Chain string    `bson:"chain,omitempty"`
+	Due   time.Time `bson:"execute_at,omitempty"`
 }
 
 // world is one server, and the processes that claim rows on it, in virtual time.
 type world struct {
 	*locktest.World
 	t    *testing.T
-	rows *rows.Memory
+	rows *memrows.Memory
 	logs *logs
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubble(t, func(t *testing.T, w *locktest.World) {
-		test(t, &world{w, t, rows.NewMemory(), &logs{}})
-	})
-}
-
-func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Helper()
-	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) {
-		test(t, &world{w, t, rows.NewMemory(), &logs{}})
+		test(t, &world{w, t, memrows.New(), &logs{}})
 	})
 }
 
@@ -80,9 +78,7 @@ func (w *world) add(first, n int) {
 	for i := range docs {
 		docs[i] = item{ID: first + i}
 	}
-	if err := w.rows.Insert(w.t.Context(), docs); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.Must(w.t, w.rows.Insert(w.t.Context(), docs))
 }
 
 // proc is one process: its Manager, its queue, and the ways to both stores, where faults are put.
@@ -118,9 +114,7 @@ func (w *world) startAt(locks *locktest.World, by time.Duration, database string
 	w.t.Cleanup(func() {
 		p.lock.Set(nil)
 		p.gate.set(nil)
-		if err := p.Close(context.Background()); err != nil {
-			w.t.Errorf("closing the queue: %v", err)
-		}
+		assert.NoErr(w.t, p.Close(context.Background()), "closing the queue")
 	})
 	return p
 }
@@ -131,9 +125,7 @@ func (p *proc) run(t *testing.T, handle func(context.Context, *Row[item]) error)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := p.Run(ctx, handle); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		assert.NoErr(t, p.Run(ctx, handle), "Run")
 	}()
 	return func() { cancel(); <-done }
 }
@@ -155,13 +147,88 @@ type gate struct {
 	hook   func(ctx context.Context, command string, apply func() error) error
 	counts map[string]int
 
-	inside *[]rows.Ending // nil: there are no transactions; else what the one that is under way will end
+	deaf    bool                           // there is none
+	forgets bool                           // it does not say when rows are due
+	late    func(rows.Event) time.Duration // by how much the stream tells of it late; nil: at once
+	ends    chan struct{}                  // the stream ends when it is closed; nil: it does not
+	inside  *[]rows.Ending                 // nil: there are no transactions; else what the one that is under way will end
+	odd     []rows.Malformed               // they come before all others
 }
 
 func (g *gate) set(hook func(context.Context, string, func() error) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.hook = hook
+}
+
+// lag makes the stream tell so late, in order.
+func (g *gate) lag(least, most time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.late = func(rows.Event) time.Duration { return least + rand.N(most-least+1) }
+}
+
+// Watch tells events as late as the gate says, never when that is negative.
+func (g *gate) Watch(ctx context.Context, tell func(rows.Event)) error {
+	if g.deaf {
+		return rows.ErrNoStream
+	}
+	type late struct {
+		rows.Event
+		at time.Time
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var mu sync.Mutex // guards events
+	var events []late
+	more := make(chan struct{}, 1)
+	var telling sync.WaitGroup
+	defer func() { cancel(nil); telling.Wait() }()
+	telling.Go(func() {
+		for {
+			mu.Lock()
+			these := events
+			events = nil
+			mu.Unlock()
+			for _, event := range these {
+				// A timer of a bubble that is over before anybody waits for it crashes the race detector (Go 1.26).
+				if clock.Sleep(clock.System(), time.Until(event.at), ctx.Done()) {
+					tell(event.Event)
+				}
+			}
+			if len(these) > 0 {
+				continue
+			}
+			select {
+			case <-more:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	telling.Go(func() {
+		select {
+		case <-g.ends:
+			cancel(errCut)
+		case <-ctx.Done():
+		}
+	})
+	return g.Store.Watch(ctx, func(event rows.Event) {
+		if g.forgets {
+			event.Due = time.Time{}
+		}
+		g.mu.Lock()
+		by := time.Duration(0)
+		if g.late != nil && event.Kind != rows.Opened {
+			by = g.late(event)
+		}
+		g.mu.Unlock()
+		if by >= 0 {
+			mu.Lock()
+			events = append(events, late{event, time.Now().Add(by)})
+			mu.Unlock()
+			signal(more)
+		}
+	})
 }
 
 func (g *gate) count(commands ...string) (n int) {
@@ -192,12 +259,32 @@ func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, 
 	return got, nil
 }
 
-func (g *gate) Candidates(ctx context.Context, n, skip int, without []bson.RawValue) ([]rows.Row, []rows.Malformed, error) {
-	found, err := pass(ctx, g, "candidates", func() ([]rows.Row, error) {
-		found, _, err := g.Store.Candidates(ctx, n, skip, without)
-		return found, err
+func (g *gate) Candidates(ctx context.Context, n, skip int, ask *rows.Ask) ([]rows.Row, []rows.Malformed, error) {
+	type listed struct {
+		found []rows.Row
+		bad   []rows.Malformed
+	}
+	got, err := pass(ctx, g, "candidates", func() (listed, error) {
+		bad := g.odd[min(skip, len(g.odd)):]
+		if ask != nil {
+			without := idSet(ask.Without)
+			bad = slices.DeleteFunc(slices.Clone(bad), func(one rows.Malformed) bool { return without[rows.Key(one.ID)] })
+		}
+		if bad = bad[:min(n, len(bad))]; len(bad) == n {
+			return listed{nil, bad}, nil
+		}
+		found, _, err := g.Store.Candidates(ctx, n-len(bad), max(skip-len(g.odd), 0), ask)
+		return listed{found, bad}, err
 	})
-	return found, nil, err
+	return got.found, got.bad, err
+}
+
+func idSet(ids []bson.RawValue) map[string]bool {
+	set := map[string]bool{}
+	for _, id := range ids {
+		set[rows.Key(id)] = true
+	}
+	return set
 }
 
 func (g *gate) Mark(ctx context.Context, ids []bson.RawValue, c rows.Claim) error {
@@ -209,8 +296,8 @@ func (g *gate) Marked(ctx context.Context, ids []bson.RawValue, c rows.Claim) ([
 	return pass(ctx, g, "marked", func() ([]rows.Row, error) { return g.Store.Marked(ctx, ids, c) })
 }
 
-func (g *gate) MarkOne(ctx context.Context, c rows.Claim, without []bson.RawValue) (*rows.Row, error) {
-	return pass(ctx, g, "mark one", func() (*rows.Row, error) { return g.Store.MarkOne(ctx, c, without) })
+func (g *gate) MarkOne(ctx context.Context, c rows.Claim, ask *rows.Ask) (*rows.Row, error) {
+	return pass(ctx, g, "mark one", func() (*rows.Row, error) { return g.Store.MarkOne(ctx, c, ask) })
 }
 
 func (g *gate) Finish(ctx context.Context, ends []rows.Ending) (int, error) {
@@ -235,6 +322,58 @@ func (g *gate) GiveBack(ctx context.Context, s bson.ObjectID, batches []bson.Obj
 
 func (g *gate) Renew(ctx context.Context, row rows.Row) (int, error) {
 	return pass(ctx, g, "renew", func() (int, error) { return g.Store.Renew(ctx, row) })
+}
+
+func (g *gate) Leased(ctx context.Context) ([]rows.Row, error) {
+	return pass(ctx, g, "leased", func() ([]rows.Row, error) { return g.Store.Leased(ctx) })
+}
+
+func (g *gate) Expire(ctx context.Context, now time.Time, row rows.Row, most int64) (int, error) {
+	return pass(ctx, g, "expire", func() (int, error) { return g.Store.Expire(ctx, now, row, most) })
+}
+
+func (g *gate) Odd(ctx context.Context) ([]rows.Malformed, error) {
+	return pass(ctx, g, "odd", func() ([]rows.Malformed, error) { return g.Store.Odd(ctx) })
+}
+
+func (g *gate) Held(ctx context.Context, of []bson.RawValue) ([]bson.RawValue, bool, error) {
+	type held struct {
+		keys []bson.RawValue
+		all  bool
+	}
+	got, err := pass(ctx, g, "held", func() (held, error) {
+		keys, all, err := g.Store.Held(ctx, of)
+		return held{keys, all}, err
+	})
+	return got.keys, got.all, err
+}
+
+func (g *gate) Settle(ctx context.Context, keys []bson.RawValue) (int, error) {
+	return pass(ctx, g, "settle", func() (int, error) { return g.Store.Settle(ctx, keys) })
+}
+
+func (g *gate) Now(ctx context.Context) (time.Time, error) {
+	return pass(ctx, g, "clock", func() (time.Time, error) { return g.Store.Now(ctx) })
+}
+
+func (g *gate) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (rows.State, error) {
+	return pass(ctx, g, "cancel", func() (rows.State, error) { return g.Store.Cancel(ctx, now, id) })
+}
+
+func (g *gate) Dying(ctx context.Context, slot rows.Slot, fence, most int64) ([]bson.RawValue, error) {
+	return pass(ctx, g, "dying", func() ([]bson.RawValue, error) { return g.Store.Dying(ctx, slot, fence, most) })
+}
+
+func (g *gate) Documents(ctx context.Context, ids []bson.RawValue) ([]rows.Row, error) {
+	return pass(ctx, g, "documents", func() ([]rows.Row, error) { return g.Store.Documents(ctx, ids) })
+}
+
+func (g *gate) Purge(ctx context.Context, state rows.State, before time.Time) (int, error) {
+	return pass(ctx, g, "purge", func() (int, error) { return g.Store.Purge(ctx, state, before) })
+}
+
+func (g *gate) Later(ctx context.Context, after time.Time, n int) ([]rows.Coming, error) {
+	return pass(ctx, g, "later", func() ([]rows.Coming, error) { return g.Store.Later(ctx, after, n) })
 }
 
 func (g *gate) Insert(ctx context.Context, docs []any) error {
@@ -290,7 +429,7 @@ func allDone(n int) func(Counts) bool {
 	return func(c Counts) bool { return c == Counts{Done: int64(n)} }
 }
 
-var wantErr = locktest.WantErr
+var wantErr = assert.Is
 
 func (w *world) row(id int) rows.Row {
 	w.t.Helper()
