@@ -226,6 +226,8 @@ func (w *world) elsewhere(t testing.TB, database string) *world {
 }
 
 func (w *world) keepAll(other *world) {
+	other.mu.Lock()
+	defer other.mu.Unlock()
 	for _, g := range other.kept {
 		w.keep(g)
 	}

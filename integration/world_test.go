@@ -50,6 +50,8 @@ func (d *deployment) open(t testing.TB) *world {
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
 	t.Cleanup(func() {
 		assert.NoErr(t, w.clean(context.WithoutCancel(t.Context())), "cleaning up")
+		w.mu.Lock() // a call of Lock that ends with the test may still keep what it came to
+		defer w.mu.Unlock()
 		runtime.KeepAlive(w.kept) // a dropped guard would be released whenever the collector runs
 	})
 	return w

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -93,10 +92,7 @@ func TestRun_Help_TellsFlagsAndExitCodesAndNoPassword(t *testing.T) {
 func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 	const secret = "s3cret-w0rd"
 	with := func(addr string) string { return "mongodb://operator:" + secret + "@" + addr }
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port where nobody answers
-	assert.Must(t, err)
-	closed := listener.Addr().String()
-	assert.Must(t, listener.Close())
+	const closed = "127.0.0.1:1" // where nobody answers, and no other test is given
 	unreachable := with(closed) + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	odd := "mongodb://operator:" + secret + "?!@" + closed + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	cases := [][]string{

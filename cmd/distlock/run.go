@@ -295,8 +295,12 @@ func (r *runner) refused(ctx context.Context, err error) error {
 }
 
 // inTheWayOf words in one line who has the lock, with its process id, which is what an operator
-// looks for, once.
+// looks for, once. Where that is not known it says why.
 func (r *runner) inTheWayOf(h *distlock.HeldError) error {
+	if h.Process == "" {
+		return fmt.Errorf("lock %s was not to be had, and who holds it is not known: %s", named(h.Name),
+			shown(h.Reason, 1000))
+	}
 	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
 	if h.Permits > 0 && h.Holders > 0 {
 		text = fmt.Sprintf("%d of %d permits of lock %s are taken, one by %s", h.Holders, h.Permits,

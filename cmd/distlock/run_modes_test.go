@@ -26,14 +26,8 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	eventually(t, "the command runs", func() bool { return pidAfter(out2.String(), "ready") > 0 })
 	third := cli(t, b.under("--permits 2", "env", "0")...).
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
-	var waited result
-	for wait := 100 * time.Millisecond; ; wait *= 2 { // a busy server needs longer to say who holds it
-		waited = cli(t, b.under("--permits 2 --wait "+wait.String(), "env", "0")...)
-		if waited.code != exitUnavailable || wait > time.Minute {
-			break
-		}
-	}
-	waited.want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `)
+	waited := b.refused(100*time.Millisecond, "--permits 2").
+		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `)
 	if strings.Contains(waited.errOut, "in line") { // nobody else was
 		t.Errorf("it counts itself:\n%s", waited.errOut)
 	}
@@ -76,6 +70,17 @@ func TestRunner_Refused_DeadlockIsWordedStepByStep(t *testing.T) {
 	}
 }
 
+// It tries to break: who was too short of time to learn who holds the lock is told that, and not that
+// nobody does.
+func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
+	t.Parallel()
+	err := (&runner{}).refused(t.Context(), &distlock.HeldError{Name: "job", PingAge: -1, Reason: "the time was up first"})
+	want := `lock "job" was not to be had, and who holds it is not known: the time was up first`
+	if e, ok := err.(exit); !ok || e.code != exitHeld || e.Error() != want {
+		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitHeld, want, err, err)
+	}
+}
+
 // Who waits is told why, where nobody could see it else.
 func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
 	b := newBase(t)
@@ -89,9 +94,8 @@ func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
 	})
 	interrupt(interrupted{2})
 	await(t, ended).want(t, exitSignal+2)
-	quiet, ended := start(t.Context(), t, b.under("--wait 3s", "env", "0")...)
-	await(t, ended).want(t, exitHeld)
-	if strings.Contains(quiet.errs.String(), "waiting for") {
-		t.Errorf("without a terminal it says:\n%s", quiet.errs.String())
+	quiet := b.refused(3*time.Second, "").want(t, exitHeld)
+	if strings.Contains(quiet.errOut, "waiting for") {
+		t.Errorf("without a terminal it says:\n%s", quiet.errOut)
 	}
 }
