@@ -19,6 +19,7 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
 	"mongodlm/singleton"
 )
 
@@ -232,7 +233,8 @@ var troubleFirst = map[string]string{
 // outside of its card, no page scrolls sideways, no mark and no figure is cut.
 func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
-	b := inBrowser(t, ugly(t))
+	w := ugly(t)
+	b := inBrowser(t, w)
 	folder := os.Getenv("MONGODLM_SCREENSHOTS") // where pictures are to go, for whoever wants to look at the pages
 	b.do(chromedp.Navigate(b.url + "/lock?name=hot"))
 	b.until("it is read", `document.querySelector("a.danger")`)
@@ -261,6 +263,18 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 		}
 	}
 	b.quiet()
+
+	b.do(chromedp.EmulateViewport(360, 800), chromedp.Navigate(b.url+href))
+	b.until("it is asked", `document.querySelector("form.ask")`)
+	w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+		return fmt.Errorf("%s: %w", oneWord, fault.Refused(call.Op))
+	})
+	b.do(chromedp.SendKeys("[name=why]", "it hangs"), chromedp.Submit("form.ask"))
+	b.until("the error is told", `document.querySelector("p.problem")?.innerText.includes("xxx")`)
+	if wrong := value[string](b, misfits); wrong != "" {
+		t.Errorf("an error of one long word:\n%s", wrong)
+	}
+	b.quiet("502") // the answer
 }
 
 // picture takes a screenshot.
