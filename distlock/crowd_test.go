@@ -87,6 +87,8 @@ func TestLock_BesideACrowd_HasAPlaceWithinTwoRounds(t *testing.T) {
 				}
 				r.over.Store(true)
 				r.wg.Wait()
+				r.mu.Lock() // a grant may be told before the reply of entering
+				defer r.mu.Unlock()
 				most, outside := int64(0), 0
 				for _, turns := range r.waits {
 					if most = max(most, turns); turns > 1 {

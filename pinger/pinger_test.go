@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,10 +299,9 @@ func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
 		b := setup(t, nil)
 		b.start(t)
 		defer b.close(t)
-		panics := 0
+		var panics atomic.Int32 // of the chores, which begin with the first ping, and of pings
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if panics < 3 {
-				panics++
+			if panics.Add(1) <= 3 {
 				panic("on purpose in " + string(call.Op))
 			}
 			return apply()
