@@ -18,7 +18,7 @@ func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	t.Helper()
 	mem := memcatalog.New(memcatalog.Options{})
 	m, err := distlock.New(t.Context(), distlock.Config{
-		Catalog: mem, Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
+		Catalog: mem, Ping: 5 * time.Millisecond,
 	})
 	assert.Must(t, err)
 	t.Cleanup(func() { _ = m.Close(context.Background()) })

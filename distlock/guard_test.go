@@ -201,7 +201,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	mem := memcatalog.New(memcatalog.Options{})
 	m, err := distlock.New(t.Context(), distlock.Config{
-		Catalog: mem, Ping: 5 * time.Millisecond, Takeover: 10 * time.Second,
+		Catalog: mem, Ping: 5 * time.Millisecond,
 	})
 	assert.Must(t, err)
 	defer func() { _ = m.Close(context.Background()) }()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,12 +25,12 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 	}
 	inBubbleAlone(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		before := runtime.NumGoroutine()
+		before := goroutines()
 		for i := range 10_000 {
 			p.mustTry(fmt.Sprint("lock ", i))
 		}
 		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before {
+		if after := goroutines(); after > before {
 			t.Errorf("%d goroutines more for 10,000 locks", after-before)
 		}
 		pings, total := p.store.Count(fault.Ping), p.store.Total()

@@ -2,6 +2,8 @@ package distlock_test
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +38,12 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
+}
+
+// goroutines counts those of bubbles: the runtime has some of its own now and then.
+func goroutines() int {
+	stacks := make([]byte, 1<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
 }
 
 // proc is one process: its Manager and the way to its store, where faults are put.
