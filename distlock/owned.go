@@ -152,17 +152,14 @@ func (t *ownedSessions) watchdog(term *pinger.Term) {
 	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
 	timer := t.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
-	for {
+	for term.Err() == nil {
 		select {
 		case <-timer.C():
 		case <-term.Done():
 		}
-		if err := term.Err(); err != nil {
-			t.loseTerm(term, err)
-			return
-		}
 		timer.Reset(next())
 	}
+	t.loseTerm(term, term.Err())
 }
 
 func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {

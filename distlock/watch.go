@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -224,24 +225,25 @@ func (w *watch) see(name string) (*sight, <-chan struct{}) {
 
 // run reads all names every PollMax, and those of newcomers at once.
 func (w *watch) run() {
-	timer := w.m.cfg.Clock.NewTimer(0)
+	pause := func() time.Duration { return w.m.pinger.Jitter(w.m.cfg.PollMax, 0.2) }
+	timer := w.m.cfg.Clock.NewTimer(pause())
 	defer timer.Stop()
-	for {
-		all := false
-		select {
-		case <-timer.C():
-			timer.Reset(w.m.pinger.Jitter(w.m.cfg.PollMax, 0.2))
-			all = true
-		case <-w.wake:
-		case <-w.m.closed:
-			return
-		}
+	for all := true; ; {
 		names, over := w.due(all)
 		if over {
 			return
 		}
 		if len(names) > 0 {
 			w.read(names)
+		}
+		all = false
+		select {
+		case <-timer.C():
+			timer.Reset(pause())
+			all = true
+		case <-w.wake:
+		case <-w.m.closed:
+			return
 		}
 	}
 }
