@@ -257,7 +257,7 @@ func TestRun_InFlightIsABatch_SlowRowStallsNobody(t *testing.T) {
 		w.settle(time.Minute, func(c Counts) bool { return c.Done == n-1 })
 		sent := p.gate.count("candidates", "mark", "marked", "mark one", "finish", "current")
 		if per := float64(sent) / n; per > 0.1 {
-			t.Errorf("%.3f commands an item, want at most a tenth: %v", per, p.gate.counts)
+			t.Errorf("%.3f commands an item, want at most a tenth: %v", per, p.gate.tally())
 		}
 		end()
 		stop()

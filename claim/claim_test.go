@@ -70,7 +70,7 @@ func TestRun_CommandsAnItem(t *testing.T) {
 				per := float64(sent) / n
 				t.Logf("%.3f commands an item", per)
 				if per > c.most {
-					t.Errorf("%.3f commands an item, want at most %v: %v", per, c.most, p.gate.counts)
+					t.Errorf("%.3f commands an item, want at most %v: %v", per, c.most, p.gate.tally())
 				}
 			})
 		})

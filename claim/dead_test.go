@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mongodlm/internal/rows"
@@ -71,7 +72,7 @@ func TestOnDead_EachDeath_Once(t *testing.T) {
 		assert.Must(t, b.Cancel(t.Context(), 9))
 		time.Sleep(time.Second)
 		if n := a.gate.count("finish"); n > 5 {
-			t.Errorf("%d commands for five endings: %v", n, a.gate.counts)
+			t.Errorf("%d commands for five endings: %v", n, a.gate.tally())
 		}
 		o.want(t, "a: row 0 after 2, 2 errors, broken", "a: row 1 after 1, 1 errors, broken", "a: row 2 after 1, 0 errors, cancelled",
 			"b: row 9 after 0, 0 errors, cancelled")
@@ -132,8 +133,9 @@ func TestOnDead_PanicsOrHangs_HoldsUpNothing(t *testing.T) {
 		stop := p.run(t, func(context.Context, *Row[item]) error { return errBroken })
 		w.settle(time.Minute, func(c Counts) bool { return c.Dead == 20 })
 		stop()
+		synctest.Wait() // OnDead may be told of the first rows yet
 		if calls.Load() != 3 || w.logs.with("OnDead panicked", "boom", "dead_test.go") != 1 {
-			t.Errorf("%d calls, %v", calls.Load(), w.logs.text)
+			t.Errorf("%d calls, %v", calls.Load(), w.logs)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

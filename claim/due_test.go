@@ -139,7 +139,7 @@ func TestRetry_ComesWhenItIsDue(t *testing.T) {
 			}
 		}
 		if n := p.gate.count("tidy", "batches", "current", "clock") - before; len(at) != 4 || n != 3 {
-			t.Errorf("%d attempts and %d commands for retries, want 4 and 3: %v", len(at), n, p.gate.counts)
+			t.Errorf("%d attempts and %d commands for retries, want 4 and 3: %v", len(at), n, p.gate.tally())
 		}
 	})
 }

@@ -66,7 +66,7 @@ func TestLease_RefusedAtItsEnd_IsSetAside(t *testing.T) {
 		time.Sleep(time.Hour)
 		c, err := a.Counts(t.Context())
 		if err != nil || c != (Counts{Claimed: 1, Refused: 1}) || w.logs.with("set aside") != 1 || w.logs.with("failed validation") != 1 {
-			t.Errorf("%+v, %v, %v", c, err, w.logs.text)
+			t.Errorf("%+v, %v, %v", c, err, w.logs)
 		}
 		w.rows.Refuse(nil)
 		w.settle(time.Hour, func(c Counts) bool { return c == Counts{Ready: 1} })

@@ -79,7 +79,7 @@ func TestChains_ManyHeldKeys_SlowServer_OthersGoOn(t *testing.T) {
 		select {
 		case <-begun:
 		case <-time.After(time.Minute):
-			t.Errorf("not begun within a minute: %v", p.gate.counts)
+			t.Errorf("not begun within a minute: %v", p.gate.tally())
 		}
 	})
 }

@@ -53,7 +53,7 @@ func TestRun_HandlerReplacesItsDocument_IsCancelledAndAlone(t *testing.T) {
 				t.Errorf("the row was given %d times, %+v", runs, c)
 			}
 			if n := w.logs.with("set aside", "not replace it"); n != 1 {
-				t.Errorf("%d lines say why: %v", n, w.logs.text)
+				t.Errorf("%d lines say why: %v", n, w.logs)
 			}
 		})
 	}

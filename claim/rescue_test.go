@@ -46,7 +46,7 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 				}
 			}
 			if n := w.logs.with("left alone", "another database"); n < 1 || n > 4 {
-				t.Errorf("%d lines say that rows are left alone, want one for each slot: %v", n, w.logs.text)
+				t.Errorf("%d lines say that rows are left alone, want one for each slot: %v", n, w.logs)
 			}
 		})
 	}
@@ -77,7 +77,7 @@ func TestRescue_SlotThatIsNoQueues_IsNotTried(t *testing.T) {
 		time.Sleep(2 * takeoverTime)
 		stop()
 		if n := w.logs.with("left alone", "balancer"); n == 0 {
-			t.Errorf("nothing was told of it: %v", w.logs.text)
+			t.Errorf("nothing was told of it: %v", w.logs)
 		}
 		for l, err := range b.m.Inspector().Locks(context.Background()) {
 			if err != nil || l.Name == "balancer" {

@@ -95,7 +95,7 @@ func TestStop_BeforeRun_AndTwice(t *testing.T) {
 		assert.NoErr(t, p.Stop(t.Context()))
 		err := p.Run(t.Context(), func(context.Context, *Row[item]) error { t.Error("begun"); return nil })
 		if err != nil || p.gate.count("mark one", "candidates") != 0 {
-			t.Errorf("%v, %v", err, p.gate.counts)
+			t.Errorf("%v, %v", err, p.gate.tally())
 		}
 		if list := must2(p.Claim(t.Context(), 1)); len(list) != 1 {
 			t.Error(list)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -57,6 +58,12 @@ func (l *logs) Write(line []byte) (int, error) {
 	defer l.mu.Unlock()
 	l.text = append(l.text, string(line))
 	return len(line), nil
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.text, "")
 }
 
 // with is how many lines have all of these words.
@@ -238,6 +245,13 @@ func (g *gate) count(commands ...string) (n int) {
 		n += g.counts[command]
 	}
 	return n
+}
+
+// tally is how often each command was sent.
+func (g *gate) tally() map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.counts)
 }
 
 func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, error)) (T, error) {

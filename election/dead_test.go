@@ -48,7 +48,7 @@ func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 							t.Error("observers are told that a dead candidate leads")
 						}
 					}
-					if len(b.fences) > 0 {
+					if len(b.led()) > 0 {
 						t.Error("it leads")
 					}
 					b.p.heal()

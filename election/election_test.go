@@ -139,7 +139,7 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 		wantErr(t, election.New(b.p.Manager, name).Resign(t.Context()), election.ErrNotLeader)
 		wantErr(t, b.quit(), nil) // its campaign ends
 		b.wantNone()
-		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.fences) != 0 || len(w.lock().Waiters) != 0 {
+		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.led()) != 0 || len(w.lock().Waiters) != 0 {
 			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), w.lock())
 		}
 		_ = a.quit()
@@ -221,8 +221,8 @@ func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
 		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute {
 			t.Errorf("led after %v", took)
 		}
-		if len(b.fences) != 0 || next.leader.Err() != nil {
-			t.Errorf("the dead one led: %v", b.fences)
+		if len(b.led()) != 0 || next.leader.Err() != nil {
+			t.Errorf("the dead one led: %v", b.led())
 		}
 		b.p.heal()
 		_ = b.quit()
@@ -242,8 +242,8 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 			t.Fatalf("%+v", w.lock())
 		}
 		wantErr(t, b.quit(), nil)
-		if len(w.lock().Waiters) != 0 || len(b.fences) != 0 {
-			t.Errorf("%+v, fences %v", w.lock(), b.fences)
+		if len(w.lock().Waiters) != 0 || len(b.led()) != 0 {
+			t.Errorf("%+v, fences %v", w.lock(), b.led())
 		}
 		failure := errors.New("half done")
 		a.cancel()

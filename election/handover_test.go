@@ -90,8 +90,8 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 		died := time.Now()
 		assert.NoErr(t, a.e.Handover(t.Context(), c.p.Process()), "Handover")
 		b.wantLeader().obey()
-		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute || len(c.fences) != 0 {
-			t.Errorf("led after %v; the dead one led %v", took, c.fences)
+		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute || len(c.led()) != 0 {
+			t.Errorf("led after %v; the dead one led %v", took, c.led())
 		}
 		c.p.heal()
 		for _, r := range []*run{c, b} {

@@ -28,10 +28,14 @@ func (n *told) note(l election.Leader) {
 	n.all = append(n.all, l)
 }
 
-func (n *told) of() (by []string) {
+func (n *told) leaders() []election.Leader {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, l := range n.all {
+	return slices.Clone(n.all)
+}
+
+func (n *told) of() (by []string) {
+	for _, l := range n.leaders() {
 		by = append(by, l.Metadata)
 	}
 	return by
@@ -70,8 +74,8 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		l.finish <- nil
 		runs[1].wantLeader()
 		want("a", "b")
-		if first := heard[2].all[1]; first.Fence <= heard[2].all[0].Fence || first.Nobody || first.Process == "" {
-			t.Errorf("told %+v", heard[2].all)
+		if all := heard[2].leaders(); all[1].Fence <= all[0].Fence || all[1].Nobody || all[1].Process == "" {
+			t.Errorf("told %+v", all)
 		}
 		_ = runs[2].quit()
 		_ = runs[1].quit()

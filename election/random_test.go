@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mongodlm/distlock"
@@ -44,6 +45,8 @@ func TestRun_AnythingHappens_Random(t *testing.T) {
 					s.play(steps)
 					mu.Lock()
 					defer mu.Unlock()
+					s.mu.Lock() // functions and hand-overs go on until the end of the test
+					defer s.mu.Unlock()
 					sum.add(s.tally)
 				})
 			})
@@ -262,6 +265,7 @@ func (s *scene) step() {
 			return
 		}
 	case 7:
+		synctest.Wait() // a term may end in this instant, and the request would reach the next one
 		if s.w.mem.Document("locks", name) == nil || !s.w.lock().Held || c.cut {
 			break
 		}

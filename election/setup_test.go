@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,13 @@ func (r *run) lead(ctx context.Context, leader *election.Leadership) error {
 	case <-r.gone:
 		return nil
 	}
+}
+
+// led are the fences with which the function was called.
+func (r *run) led() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.fences)
 }
 
 // obey makes a function return as soon as its context has ended.

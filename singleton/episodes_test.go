@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,17 +31,14 @@ func tick(every time.Duration, r *rounds) singleton.Loop {
 }
 
 type rounds struct {
-	mu sync.Mutex
+	mu sync.Mutex // guards at
 	at []time.Time
 }
 
-func (r *rounds) last() (n int, at time.Time) {
+func (r *rounds) all() []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n = len(r.at); n > 0 {
-		at = r.at[n-1]
-	}
-	return n, at
+	return slices.Clone(r.at)
 }
 
 // It tries to break: settings that cannot be understood are looked at again after 10 s at most,
@@ -63,9 +61,8 @@ func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 				repaired := time.Now()
 				w.settings("a")
 				time.Sleep(time.Minute)
-				n, _ := r.last()
-				if n == 0 || r.at[0].Sub(repaired) > 10*time.Second {
-					t.Errorf("%d rounds, the first %v after the settings were repaired", n, r.at[0].Sub(repaired))
+				if at := r.all(); len(at) == 0 || at[0].Sub(repaired) > 10*time.Second {
+					t.Errorf("rounds at %v, the settings were repaired at %v", at, repaired)
 				}
 			})
 		})

@@ -35,6 +35,7 @@ func TestCollector_Work_IsShown(t *testing.T) {
 				}})
 		}()
 		time.Sleep(150 * time.Second)
+		synctest.Wait() // a ping may be under way
 		sent := m.Stats().Commands
 		text := page(t, c)
 		for kind, n := range m.Stats().Commands {
