@@ -321,7 +321,9 @@ func (w *world) crowd(t testing.TB, holder, m *distlock.Manager, waiters, locks 
 				assert.Is(t, err, context.Canceled)
 			})
 		}
-		groups = append(groups, func() { cancel(); calls.Wait() })
+		leave := func() { cancel(); calls.Wait() }
+		t.Cleanup(leave) // they tell the test how they ended
+		groups = append(groups, leave)
 	}
 	eventually(t, 3*time.Minute, "all stand in their lines", func() bool {
 		return w.waitersOf(t, prefix) == waiters
