@@ -113,8 +113,8 @@ func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
 			}
 			return apply()
 		})
-		b.p.ReleaseLater(s)
 		tried := b.store.Count(fault.Release)
+		b.p.ReleaseLater(s)
 		time.Sleep(2*interval + interval/2)
 		synctest.Wait()
 		if n := b.store.Count(fault.Release) - tried; n != 3 || len(b.p.Late()) != 1 {
