@@ -71,7 +71,7 @@ type Config struct {
 
 // Tuning is what a Config has for tests and for unusual deployments.
 type Tuning struct {
-	MaxClockSkew    time.Duration // of server and contender, for the shorter rule; default Takeover/30
+	MaxClockSkew    time.Duration // of server and contender, for the shorter rule; default Takeover/30; mongos: LOCK_SKEW_FACTOR
 	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min

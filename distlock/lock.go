@@ -51,8 +51,8 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // [catalog.MaxWaiters] waiters stand in the document, in the last ten places only processes that
 // have no other; more wait in order inside their process.
 //
-// What may pass, such as an unreachable server, is logged once and waited out. A malformed
-// document, a missing privilege or other permits end the waiting.
+// What may pass, as no answer, is logged once and waited out. A malformed document, no privilege or
+// another number of permits ends the wait.
 //
 // Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, after
 // one to five seconds when the circle goes through others. What the caller holds, up to 1,000

@@ -177,6 +177,9 @@ func (s *store) close() {
 	_ = s.client.Disconnect(ctx) // nothing is left to lose
 }
 
+// noServer begins what explain says; what follows differs from try to try.
+const noServer = "no server answers at "
+
 // explain says in other words that nobody answers.
 func (c *connection) explain(err error) error {
 	if errors.Is(err, distlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
@@ -184,7 +187,7 @@ func (c *connection) explain(err error) error {
 		if _, cause, found := strings.Cut(text, distlock.ErrUnavailable.Error()+": "); found {
 			text = cause
 		}
-		return fmt.Errorf("no server answers at %s: %s", c.hosts(), text)
+		return fmt.Errorf(noServer+"%s: %s", c.hosts(), text)
 	}
 	return err
 }

@@ -176,9 +176,11 @@ func (d *diary) tell(at time.Time, now listing, failed error) error {
 	return nil
 }
 
-// kind is how the text of an error begins: what follows differs from try to try.
+// kind is an error's text without what differs from try to try.
 func kind(text string) string {
-	text, _, _ = strings.Cut(text, ": ")
+	if strings.HasPrefix(text, noServer) {
+		text, _, _ = strings.Cut(text, ": ")
+	}
 	return text
 }
 

@@ -85,12 +85,18 @@ func TestDiary_Failure_IsToldOnceAndItsEnd(t *testing.T) {
 	d := &diary{out: &out, errOut: &errOut}
 	var at time.Time
 	empty := newListing("db")
-	for _, failed := range []error{nil, errors.New("away: 1.2s"), errors.New("away: 1.3s"), nil, nil} {
+	for _, text := range []string{"", "no server answers at away: 1.2s", "no server answers at away: 1.3s",
+		"distlock: denied", "distlock: closed", "distlock: closed", "", ""} {
+		var failed error
+		if text != "" {
+			failed = errors.New(text)
+		}
 		assert.Must(t, d.tell(at, empty, failed))
 	}
-	if got := errOut.String(); strings.Count(got, "away") != 1 ||
-		strings.Count(got, "reads again") != 1 {
-		t.Errorf("told:\n%s", got)
+	for _, once := range []string{"away", "denied", "closed", "reads again"} {
+		if got := errOut.String(); strings.Count(got, once) != 1 {
+			t.Errorf("not once told of %q:\n%s", once, got)
+		}
 	}
 }
 
