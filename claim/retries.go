@@ -98,7 +98,10 @@ func (e *engine) sleepUntil(until time.Duration) bool {
 			now, _ := e.server.last()
 			pause = min(pause, max(at.Sub(now), gather))
 		}
-		t := e.clock.NewTimer(max(pause, 0))
+		if pause <= 0 {
+			return e.life.Err() == nil
+		}
+		t := e.clock.NewTimer(pause)
 		select {
 		case <-t.C():
 			return e.life.Err() == nil
