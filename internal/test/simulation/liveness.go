@@ -52,7 +52,7 @@ func (o *oracle) slowThings(open []*Held) {
 	}
 	now := o.w.Now()
 	found := map[slowThing]*waitingFor{}
-	for _, name := range o.names {
+	for _, name := range o.asked() {
 		contenders := o.contenders(name)
 		for what, limit := range o.expect(name, open, contenders) {
 			w := o.slow[what]

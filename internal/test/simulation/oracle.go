@@ -154,6 +154,13 @@ func (o *oracle) add(name string) {
 	}
 }
 
+// asked are the names so far. What was posted before a look may ask for more beside it.
+func (o *oracle) asked() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.names)
+}
+
 func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
 	o.mu.Lock()
 	delete(o.attempts[p], label)

@@ -120,7 +120,7 @@ func (o *oracle) closesInTime(p *process, c *closing) {
 	if c.err != nil && max(o.troubled[p], p.cut, p.deaf, p.hang, p.old) > c.since {
 		return
 	}
-	for _, name := range o.names {
+	for _, name := range o.asked() {
 		l, _ := o.w.store.lockAsOf(name, nil)
 		for _, party := range partiesOf(l) {
 			if p.named(party.Process) && !o.posthumous[party.TS] && !o.w.twinned(p) {
