@@ -25,7 +25,6 @@ func within(t *testing.T, what string, limit time.Duration, do func() error) err
 	t.Helper()
 	start := time.Now()
 	err := do()
-	t.Logf("TOOK %s over %v", what, time.Since(start)-limit)
 	if took := time.Since(start); took > limit+soon {
 		t.Errorf("%s returned after %v with %v, want %v", what, took, err, limit)
 	}
