@@ -10,27 +10,18 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-)
 
-// atOnce is how many tests run in parallel: they wait for servers, not for the processor. How many
-// work on one deployment is bounded there.
-const atOnce = "40"
+	"mongodlm/internal/test/effort"
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	effort.AtOnce(40) // how many of them work on one deployment is bounded there
 	flag.Parse()
 	if testing.Short() {
 		fmt.Println("integration: left out by -short: it starts servers and breaks links for minutes")
 		return 0
-	}
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
-			fmt.Println(err)
-			return 1
-		}
 	}
 	debug.SetGCPercent(500) // as in package effort
 	code := m.Run()

@@ -47,6 +47,7 @@ func TestRun_NobodyAnswers_HasItsOwnCode(t *testing.T) {
 
 // A server that has gone leaves the lock held, and run said so only in passing, with the code 0.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		helper string
 		code   int
@@ -56,7 +57,7 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 			server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
 			shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 			t.Cleanup(shut)
-			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=3000", "--"}
+			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=1500", "--"}
 			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)
 			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
 			shut()

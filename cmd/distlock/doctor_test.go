@@ -43,6 +43,7 @@ func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 // It tries to break: a dead process that holds locks is told of, declared dead or not, in words and
 // by the exit code, with how many locks it holds; and who is alive is not.
 func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
+	t.Parallel()
 	for name, mark := range map[string]bson.D{
 		"silent": {{Key: "seq", Value: int64(1)}},
 		"silent and declared dead": {{Key: "seq", Value: int64(1)},

@@ -83,6 +83,7 @@ const quick = "--ping 300ms --takeover 8s --grace 500ms"
 // The promise: nobody holds a lock while a command works that was started under it, also when run
 // is killed or stands still. The next holder itself looks who is alive.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		signal syscall.Signal

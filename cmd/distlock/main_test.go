@@ -53,6 +53,7 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(os.Interrupt) { // as after sh -c "go test &": commands would inherit it
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
+	effort.AtOnce(effort.Share(20))
 	effort.Main(suite{m})
 }
 

@@ -96,6 +96,7 @@ func (b *base) spied() (*mongo.Client, *privileged) {
 // A feature sends what its role allows, and needs all that it allows: a new command of the store
 // that the role knows nothing of fails here, as does a privilege that nobody needs.
 func TestRole_IsTheLeast(t *testing.T) {
+	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
 		// with are the features on which it stands.

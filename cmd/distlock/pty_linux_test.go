@@ -74,6 +74,7 @@ func types(t *testing.T, person io.Writer, text string) {
 
 // A command that read from the terminal was stopped, and held its lock for ever.
 func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, script string }{
 		{"alone", `"$@"; echo "code $?"; read line; echo "shell reads $line"`},
 		{"before a pipe", `("$@"; echo "code $?") | cat; read line; echo "shell reads $line"`},
@@ -112,6 +113,7 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 
 // Neither the command nor run stands still: its lock would be held, or lost.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{
 		{"alone", `"$@"; echo "code $?"`, "was stopped (SIGTSTP) and goes on"},
 		{"before a pipe", `("$@"; echo "code $?") | (trap "" TSTP; cat)`, "not stopped: the lock"},

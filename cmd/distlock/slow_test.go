@@ -38,7 +38,7 @@ func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	}
 	holds, ends := begin()
 	says(ends, "ready")
-	_, waits := begin("--wait", "-v")
+	_, waits := begin("--wait", "-v", "--uri", server.URI()+"&serverSelectionTimeoutMS=2000")
 	says(waits, `waiting for "job": held by `)
 	shut()
 	terminate(t, holds.Process.Pid)

@@ -41,26 +41,41 @@ type tab struct {
 	complaints []string   // what the browser has to say against the page: errors, refused by the policy, dialogs
 }
 
-// inBrowser shows a world in a real browser.
-func inBrowser(t *testing.T, w *world) *tab {
-	t.Helper()
-	path := ""
+// browserPath finds a browser.
+func browserPath() string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil && path == "" {
-			path = found
+		if path, err := exec.LookPath(name); err == nil {
+			return path
 		}
 	}
+	return ""
+}
+
+// theBrowser is started for the first test that needs it, and ends after the last one.
+var theBrowser = sync.OnceValues(func() (context.Context, error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browserPath()),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true))
+	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, _ = chromedp.NewContext(ctx) // ends with the browser
+	endBrowser = func() error {
+		defer end()
+		return chromedp.Cancel(ctx)
+	}
+	return ctx, chromedp.Do(ctx)
+})
+
+var endBrowser = func() error { return nil }
+
+// inBrowser shows a world in a window of the browser that shares nothing with other windows.
+func inBrowser(t *testing.T, w *world) *tab {
+	t.Helper()
 	server := httptest.NewServer(w.page)
 	t.Cleanup(server.Close)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), browserLimit) // it ends in the cleanup
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	ctx, cancel := context.WithTimeout(assert.Value(theBrowser())(t), browserLimit)
 	t.Cleanup(cancel)
 	b := &tab{t: t, url: server.URL}
-	b.open(ctx)
+	b.open(ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(func() {
 		if err := chromedp.Cancel(b.ctx); err != nil {
 			t.Log(err)
@@ -70,10 +85,10 @@ func inBrowser(t *testing.T, w *world) *tab {
 	return b
 }
 
-// open makes a tab, in the browser that ctx is of or in a new one.
-func (b *tab) open(ctx context.Context) {
+// open makes a tab.
+func (b *tab) open(ctx context.Context, options ...chromedp.ContextOption) {
 	b.t.Helper()
-	b.ctx, _ = chromedp.NewContext(ctx) // ends with the browser
+	b.ctx, _ = chromedp.NewContext(ctx, options...) // ends with the browser
 	err := chromedp.Listen(b.ctx, func(event any) {
 		text := ""
 		switch e := event.(type) {
@@ -94,6 +109,7 @@ func (b *tab) open(ctx context.Context) {
 		_, err = chromedp.Call(b.ctx, log.Enable, cdp.Empty{})
 	}
 	assert.Must(b.t, err)
+	b.do(chromedp.EmulateViewport(1280, 800))
 }
 
 // another is a second tab of the same browser.
@@ -127,10 +143,6 @@ func (b *tab) until(what, condition string) {
 	b.t.Helper()
 	text := ""
 	for {
-		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`[location.href, document.title, document.body.innerText,
-			...[...document.querySelectorAll("rect.bar title")].map((t) => t.textContent)].join("\n")`)); err == nil {
-			text = now
-		}
 		holds, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
 		switch {
 		case b.ctx.Err() != nil:
@@ -138,9 +150,16 @@ func (b *tab) until(what, condition string) {
 		case err == nil && holds:
 			return
 		}
+		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](readable)); err == nil {
+			text = now
+		}
 		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done()) // an error is that the page has just changed
 	}
 }
+
+// readable is what a person reads on a page.
+const readable = `[location.href, document.title, document.body.innerText,
+	...[...document.querySelectorAll("rect.bar title")].map((t) => t.textContent)].join("\n")`
 
 // value evaluates an expression.
 func value[T any](b *tab, expression string) T {
@@ -177,11 +196,10 @@ func needsBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a browser")
 	}
-	if _, err := exec.LookPath("chromium"); err != nil {
-		if _, err := exec.LookPath("google-chrome"); err != nil {
-			t.Skip("there is no browser to try the page in: apt-get install chromium")
-		}
+	if browserPath() == "" {
+		t.Skip("there is no browser to try the page in: apt-get install chromium")
 	}
+	t.Parallel()
 }
 
 // It tries to break: in a real browser the page follows what happens, by keyboard too, runs nothing

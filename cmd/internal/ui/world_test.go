@@ -3,8 +3,10 @@ package ui_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -24,7 +26,22 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-func TestMain(m *testing.M) { effort.Main(m) }
+// suite runs the tests with a browser.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	code := s.M.Run()
+	if err := endBrowser(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func TestMain(m *testing.M) {
+	effort.AtOnce(4)
+	effort.Main(suite{m})
+}
 
 // Timing of the processes in the tests.
 const (

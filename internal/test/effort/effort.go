@@ -29,8 +29,14 @@ func Share(n int) int {
 
 // RapidChecks makes package rapid try a property that often, or its Share. It is for TestMain,
 // before flags are parsed, so that the command line has the last word.
-func RapidChecks(n int) {
-	if err := flag.Set("rapid.checks", strconv.Itoa(Share(n))); err != nil {
-		panic(err) // package rapid has such a flag
+func RapidChecks(n int) { set("rapid.checks", Share(n)) }
+
+// AtOnce lets so many tests run in parallel, which wait for processes and servers and not for the
+// processor. As RapidChecks it is for TestMain, before flags are parsed.
+func AtOnce(n int) { set("test.parallel", n) }
+
+func set(name string, n int) {
+	if err := flag.Set(name, strconv.Itoa(n)); err != nil {
+		panic(err) // whoever calls has a package that declares it
 	}
 }
