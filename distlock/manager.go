@@ -209,14 +209,7 @@ func (m *Manager) Err() error {
 	return nil
 }
 
-func (m *Manager) closing() bool {
-	select {
-	case <-m.closed:
-		return true
-	default:
-		return false
-	}
-}
+func (m *Manager) closing() bool { return clock.Over(m.closed) }
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has

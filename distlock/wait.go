@@ -8,6 +8,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
 	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
@@ -56,7 +57,7 @@ func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 	if c.place == nil {
 		c.place = c.m.queue.Join(c.name, c.party(ctx), c.o.manner)
 	}
-	if !c.place.First() {
+	if !clock.Over(c.place.Turn) {
 		if _, err := c.idle(ctx, -1, c.place.Turn, nil); err != nil {
 			return nil, err
 		}
@@ -76,7 +77,7 @@ func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 		c.waiter.AtMost = c.timeLeft(ctx)
 	}
 	defer func() {
-		if s := c.waiter.Scene(); g == nil && s != nil {
+		if s := c.waiter.Scene.Load(); g == nil && s != nil {
 			c.m.judge.Keep(*s)
 		}
 		if !c.kept {
@@ -106,7 +107,7 @@ func (c *call) timeLeft(ctx context.Context) (left time.Duration) {
 
 // end ends the session of a call that waits, whatever became of it.
 func (c *call) end() {
-	c.m.queue.Exit(c.waiter)
+	c.m.queue.Leave(c.waiter)
 	c.m.owned.attemptEnded(c.request.TS)
 }
 
@@ -336,7 +337,7 @@ func (c *call) granted(ctx context.Context, grant catalog.Grant) (*TryGuard, err
 
 // held says who is in the way of a session in line, as far as it knows.
 func (c *call) held() *HeldError {
-	s := c.waiter.Scene()
+	s := c.waiter.Scene.Load()
 	if s == nil {
 		return &HeldError{Name: c.name, PingAge: -1, Reason: "its line could not be entered"}
 	}
@@ -376,7 +377,7 @@ func (c *call) note(ctx context.Context, err error) {
 
 // reason is why it waits; nil when nothing is known of that yet.
 func (c *call) reason() error {
-	if c.last == nil && c.place != nil && !c.place.First() {
+	if c.last == nil && c.place != nil && !clock.Over(c.place.Turn) {
 		return &HeldError{Name: c.name, PingAge: -1, Reason: "others of this process stand before it"}
 	}
 	return c.last

@@ -88,12 +88,7 @@ func (t systemTimer) Stop()                 { t.t.Stop() }
 // Sleep waits for d on c and reports whether it passed before done was closed.
 func Sleep(c Clock, d time.Duration, done <-chan struct{}) bool {
 	if d <= 0 {
-		select {
-		case <-done:
-			return false
-		default:
-			return true
-		}
+		return !Over(done)
 	}
 	t := c.NewTimer(d)
 	defer t.Stop()
@@ -102,6 +97,16 @@ func Sleep(c Clock, d time.Duration, done <-chan struct{}) bool {
 		return false
 	case <-t.C():
 		return true
+	}
+}
+
+// Over reports whether done is closed.
+func Over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -61,29 +62,25 @@ const (
 	forEver = time.Duration(math.MaxInt64)
 )
 
-func newLoop(q *Queue) *loop {
-	now := q.Clock.Now().Mono
-	interval := min(q.Ping, q.MaxWatchGap/2)
-	return &loop{
-		q: q, interval: interval, patience: max(q.Poll, interval/6),
+// lookAfter is the loop.
+func (q *Queue) lookAfter() {
+	ctx, cancel := clock.Until(q.Closed)
+	defer cancel()
+	now, interval := q.Clock.Now().Mono, min(q.Ping, q.MaxWatchGap/2)
+	l := &loop{
+		q: q, stream: follow(q), interval: interval, patience: max(q.Poll, interval/6),
 		asked: now, attended: now, next: now + interval, idle: -1,
 	}
-}
-
-func (l *loop) run() {
-	ctx, cancel := clock.Until(l.q.Closed)
-	defer cancel()
-	l.stream = follow(l.q)
-	defer func() { l.stream.end() }()
-	for !l.q.closing() {
-		by, names := l.q.waiters()
+	defer l.stream.end()
+	for !clock.Over(q.Closed) {
+		by, names := q.waiters()
 		pause, look := l.due(by)
 		switch {
 		case len(names) == 0:
 			if l.retire() {
 				return
 			}
-			pause = max(l.idle+l.q.Ping-l.q.Clock.Now().Mono, time.Millisecond)
+			pause = max(l.idle+q.Ping-q.Clock.Now().Mono, time.Millisecond)
 		case pause <= 0 && look:
 			l.attend(ctx, by, names)
 			continue
@@ -107,7 +104,7 @@ func (l *loop) retire() bool {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
 	for _, w := range l.q.inside {
-		if w.standing() {
+		if w.stands {
 			return false
 		}
 	}
@@ -140,21 +137,22 @@ func (l *loop) due(by map[string][]*Waiter) (pause time.Duration, look bool) {
 		l.idle = -1
 	}
 	near, first, soonest := false, forEver, expected{left: forEver}
+	l.q.mu.Lock()
 	for name, ws := range by {
-		turn := l.q.turn(name)
+		turn := l.q.turns[name]
 		for _, w := range ws {
-			w.mu.Lock()
 			if !w.looked {
 				looks = min(looks, max(w.since, l.attended)+min(l.patience, w.half))
 			}
-			own := expected{w.left(turn, now), turn}
-			near, first = near || w.place < nearPlaces || own.near(), min(first, w.since)
-			if own.left < soonest.left {
-				soonest = own
+			left := w.left(turn, now)
+			near = near || w.place < nearPlaces || turn > 0 && left < nearPlaces*turn
+			first = min(first, w.since)
+			if left < soonest.left {
+				soonest = expected{left, turn}
 			}
-			w.mu.Unlock()
 		}
 	}
+	l.q.mu.Unlock()
 	next := looks
 	if len(by) > 0 {
 		next = min(next, l.question(near, first, soonest, now))
@@ -180,22 +178,19 @@ func (l *loop) question(near bool, first time.Duration, next expected, now time.
 		pause := l.q.Process.Jitter(max(l.q.PollMax, still/besideStream), 0.2)
 		return min(late, max(l.asked, heard, first)+pause)
 	}
-	share := time.Duration(farFromFront)
+	pause := still / farFromFront
 	if near {
-		share = nearFront
+		pause = still / nearFront
 	}
-	trips, toward := roundTrips, next.behind()/approach
-	if next.first() {
-		trips, toward = 1, min(next.left/approach, still/unexpected)
+	least, behind := roundTrips*rtt, next.left-next.turn // how long others stand before it
+	toward := behind / approach
+	if next.turn > 0 {
+		pause = min(pause, max(next.turn, -next.left)/whenDue)
+		if behind <= 0 {
+			least, toward = rtt, min(next.left/approach, still/unexpected)
+		}
 	}
-	pause := l.q.askPause(next.eager(still/share), time.Duration(trips)*rtt)
-	return l.asked + max(pause, min(toward, l.q.PollMax))
-}
-
-// AskPause is the pause before a question is repeated, where nothing has moved for a time: still
-// divided by share, within bounds that follow the server's round trip.
-func (q *Queue) AskPause(still, share, rtt time.Duration) time.Duration {
-	return q.askPause(still/share, roundTrips*rtt)
+	return l.asked + max(l.q.askPause(pause, least), min(toward, l.q.PollMax))
 }
 
 // askPause is a pause, at least so long and at most PollMax.
@@ -206,7 +201,8 @@ func (q *Queue) askPause(pause, least time.Duration) time.Duration {
 // OutsidePause is the pause before a caller outside of a full line looks again: a hundred stand
 // before it, so it looks for room and not for its turn.
 func (q *Queue) OutsidePause(still, rtt time.Duration) time.Duration {
-	return max(q.AskPause(still, farFromFront, rtt), q.Process.Jitter(q.Poll/outsideInPoll, 0.2))
+	pause := q.askPause(still/farFromFront, roundTrips*rtt)
+	return max(pause, q.Process.Jitter(q.Poll/outsideInPoll, 0.2))
 }
 
 // leastPause is the shortest pause between two questions, given what the round trips ask for.
@@ -221,15 +217,13 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 	sent, process := l.q.Clock.Now().Mono, l.q.Process.Process()
 	locks, err := l.q.Store.HeldOrFree(ctx, process, names, l.q.moving(by, sent))
 	l.asked = l.q.Clock.Now().Mono
-	l.q.questions.Note(ctx, passing(err))
-	if err != nil {
-		l.failed(by, err)
+	if l.went(ctx, l.q.questions, err, slices.Collect(maps.Values(by))...); err != nil {
 		return
 	}
 	for _, lock := range locks { // before heard: the first question after the stream opened tells what may be older
 		l.q.Deliver(lock.GrantsOf(process))
 		for _, w := range by[lock.Name] {
-			w.standsAt(w.placeIn(lock.Waiters), sent)
+			w.standsIn(lock.Waiters, sent)
 		}
 	}
 	l.heard(sent, l.asked-sent)
@@ -266,8 +260,27 @@ func (l *loop) stepped(ctx context.Context, ws []*Waiter, err error) {
 	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = nil
 	}
-	l.q.steps.Note(ctx, passing(err))
-	l.refuse(ws, err)
+	l.went(ctx, l.q.steps, err, ws)
+}
+
+// went notes how a command went. A failure that makes waiting hopeless its waiters are told; others
+// pass, and are logged.
+func (l *loop) went(ctx context.Context, kind *Episode, err error, waiters ...[]*Waiter) {
+	if Hopeless(err) {
+		for _, ws := range waiters {
+			tell(ws, Fate{Err: err})
+		}
+		err = nil
+	}
+	kind.Note(ctx, err)
+}
+
+// Hopeless reports whether waiting does not mend an error: only a person can, and a new call would be
+// refused as well.
+func Hopeless(err error) bool {
+	var denied *catalog.PrivilegeError
+	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
+		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
 // attend looks at all locks that are waited for: at those who stand before a waiter, and whether
@@ -278,9 +291,7 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 	received := l.q.Clock.Now() // R1
 	l.attended = received.Mono
 	l.next = received.Mono + l.interval
-	l.q.looks.Note(ctx, passing(err))
-	if err != nil {
-		l.failed(by, err)
+	if l.went(ctx, l.q.looks, err, slices.Collect(maps.Values(by))...); err != nil {
 		l.next = received.Mono + l.q.Process.Jitter(min(l.q.PollMax, l.interval/2), 0.2)
 		l.attended = l.next // newcomers wait for it as well
 		return
@@ -290,7 +301,7 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 	for _, name := range names {
 		look, there := looks[name]
 		if !there { // removed by a hand: the waiters' places are gone
-			l.expel(by[name])
+			tell(by[name], Fate{Removed: true})
 			continue
 		}
 		scenes = append(scenes, l.q.Judge.Decide(name, look, sent, received))
@@ -302,72 +313,31 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 	l.heard(sent.Mono, 0)
 }
 
-// failed tells all waiters of a failure that makes waiting hopeless. Others pass, and are logged.
-func (l *loop) failed(by map[string][]*Waiter, err error) {
-	for _, ws := range by {
-		l.refuse(ws, err)
-	}
-}
-
-// refuse tells waiters of a failure with which a new call would be refused as well.
-func (l *loop) refuse(ws []*Waiter, err error) {
-	if !Hopeless(err) {
-		return
-	}
-	for _, w := range ws {
-		w.tell(Fate{Err: err})
-	}
-}
-
-// Hopeless reports whether waiting does not mend an error: only a person can.
-func Hopeless(err error) bool {
-	var denied *catalog.PrivilegeError
-	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) || errors.Is(err, catalog.ErrPermitMismatch)
-}
-
-// passing is err, and nil where the waiters are told of it.
-func passing(err error) error {
-	if Hopeless(err) {
-		return nil
-	}
-	return err
-}
-
-// expel sends waiters back whose place is gone; they enter again.
-func (l *loop) expel(ws []*Waiter) {
-	for _, w := range ws {
-		w.tell(Fate{Removed: true})
-	}
-}
-
 // consider draws the consequences of one look.
 func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 	if err := s.Malformed(); err != nil {
-		l.refuse(ws, err)
+		tell(ws, Fate{Err: err})
 		return
 	}
 	last := -1
 	var missing []*Waiter
-	for _, w := range ws {
+	for i, w := range ws {
 		ts, limit := w.party.TS, w.party.Limit
 		at := slices.IndexFunc(s.Judged, func(p contend.Judged) bool { return p.TS == ts })
 		if at < 0 {
 			missing = append(missing, w)
 			continue
 		}
-		w.mu.Lock()
-		w.looked, w.scene = true, &s
-		w.mu.Unlock()
-		w.standsAt(w.placeIn(s.Lock.Waiters), l.attended)
+		w.looked = true
+		w.Scene.Store(&s)
+		w.standsIn(s.Lock.Waiters, l.attended)
 		last = max(last, at)
 		if other := s.OtherLimit(limit); other != nil && s.Judged[at].Waits && !s.Silent(limit) {
-			w.tell(Fate{Err: other})
+			tell(ws[i:i+1], Fate{Err: other})
 		}
 	}
 	l.q.Deliver(s.Lock.GrantsOf(l.q.Process.Process()))
-	if len(missing) > 0 {
-		l.expel(missing)
-	}
+	tell(missing, Fate{Removed: true}) // they enter again
 	if last > 0 {
 		passed, again := l.q.Judge.PassOver(ctx, s, last)
 		if passed > 0 || again > 0 {

@@ -119,15 +119,18 @@ func (q *Queue) deliver(g catalog.Grant, by *following) {
 	news := w != nil && !w.told && w.party.Process == g.Process
 	since := time.Duration(0)
 	if news {
-		w.told, q.moved, since = true, now, w.Since()
+		w.told, q.moved, since = true, now, w.since
 		q.tookTurns(w, now)
 	}
 	changed, lag := false, error(nil)
 	switch {
 	case by != nil:
 		changed, lag = by.worth.tell(g.TS, news, since, now, q.bounds())
-	case news && q.stream != nil:
-		q.stream.worth.find(g, since, now)
+	case news && q.stream != nil && q.stream.worth.open:
+		// What may have been granted before the stream was open proves nothing.
+		if s := &q.stream.worth; max(since, s.heard) >= s.opened {
+			s.untold[g.TS] = found{g.Name, now}
+		}
 	}
 	q.mu.Unlock()
 	if changed {
@@ -188,16 +191,27 @@ func (q *Queue) waiters() (map[string][]*Waiter, []string) {
 	defer q.mu.Unlock()
 	by := map[string][]*Waiter{}
 	for _, w := range q.inside {
-		if w.standing() {
+		if w.stands {
 			by[w.Name] = append(by[w.Name], w)
 		}
 	}
-	names := make([]string, 0, len(by))
-	for name := range by {
-		names = append(names, name)
+	return by, slices.Sorted(maps.Keys(by))
+}
+
+// all are those of this process who wait: sessions in a line, and places outside. The caller holds
+// mu.
+func (q *Queue) all() (all []*Waiter) {
+	for _, w := range q.inside {
+		if w.stands {
+			all = append(all, w)
+		}
 	}
-	slices.Sort(names)
-	return by, names
+	for _, lines := range q.lines {
+		for _, l := range lines {
+			all = append(all, l.places...)
+		}
+	}
+	return all
 }
 
 // Listens reports whether somebody waits, or did a ping interval ago, and whether grants come by a
@@ -215,33 +229,12 @@ func (q *Queue) Oldest() time.Duration {
 	oldest := time.Duration(0)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, lines := range q.lines {
-		for _, l := range lines {
-			for _, w := range l.places { // in the order in which they came
-				if w.manner != Standby {
-					oldest = max(oldest, now-w.since)
-					break
-				}
-			}
-		}
-	}
-	for _, w := range q.inside {
-		w.mu.Lock()
-		if w.stands && w.manner != Standby {
+	for _, w := range q.all() {
+		if w.manner != Standby {
 			oldest = max(oldest, now-w.since)
 		}
-		w.mu.Unlock()
 	}
 	return oldest
-}
-
-func (q *Queue) closing() bool {
-	select {
-	case <-q.Closed:
-		return true
-	default:
-		return false
-	}
 }
 
 // An Episode is a time in which something fails that waiting may mend. However often it fails

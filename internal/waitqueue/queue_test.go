@@ -41,13 +41,13 @@ func TestQueue_StandsWhileTheLoopEnds_NoDataRace(t *testing.T) {
 		}
 		first, second := enter(), enter()
 		q.Stands(first, catalog.Lock{Name: "a"})
-		q.Exit(first)
+		q.Leave(first)
 		loops.Go(func() {
 			time.Sleep(10 * time.Second) // the loop has seen it enter, and ended
 			q.Stands(second, catalog.Lock{Name: "a"})
 		})
 		time.Sleep(20 * time.Second)
-		q.Exit(second)
+		q.Leave(second)
 		close(closed)
 		loops.Wait()
 	})

@@ -102,29 +102,14 @@ func (s *search) pauseOf(n *Waiter, all int) time.Duration {
 	return s.q.Ping
 }
 
-// nested are those of this process who wait while they hold something: sessions in a line, and
-// places outside. The caller holds mu.
-func (q *Queue) nested() (all []*Waiter) {
-	for _, w := range q.inside {
-		if len(w.party.Holds) > 0 && w.standing() {
-			all = append(all, w)
-		}
-	}
-	for _, lines := range q.lines {
-		for _, l := range lines {
-			for _, w := range l.places {
-				if len(w.party.Holds) > 0 {
-					all = append(all, w)
-				}
-			}
-		}
-	}
-	return all
+// nested are those of this process who wait while they hold something. The caller holds mu.
+func (q *Queue) nested() []*Waiter {
+	return slices.DeleteFunc(q.all(), func(w *Waiter) bool { return len(w.party.Holds) == 0 })
 }
 
 // seek has somebody searched for who waits while it holds something. The caller holds mu.
 func (q *Queue) seek() {
-	if !q.seeks && !q.closing() {
+	if !q.seeks && !clock.Over(q.Closed) {
 		q.seeks = true
 		s := &search{q: q, last: q.Clock.Now().Mono - searchGap, sent: q.Clock.Now().Mono - noteEvery}
 		q.Go(s.run) // ends when nobody waits so, or with Closed
@@ -142,7 +127,7 @@ func (s *search) run() {
 			<-s.wrote
 		}
 	}()
-	for !s.q.closing() {
+	for !clock.Over(s.q.Closed) {
 		select {
 		case err := <-s.wrote:
 			s.written(ctx, err)
@@ -336,7 +321,7 @@ func (s *search) confirm(ctx context.Context) {
 			at := seen.waiters[n.party.TS]
 			told := at != nil && at.gaveUp
 			if told {
-				n.tell(Fate{Circle: at.chain()})
+				tell([]*Waiter{n}, Fate{Circle: at.chain()})
 			}
 			return told
 		})

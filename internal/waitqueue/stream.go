@@ -165,14 +165,6 @@ func opens(now time.Duration, trusted bool) worth {
 	return worth{open: true, trusted: trusted, opened: now, begun: now, untold: map[bson.ObjectID]found{}}
 }
 
-// find notes a grant that became known by other means; since is when its waiter came to stand in
-// the line. What may have been granted before the stream was open proves nothing.
-func (s *worth) find(g catalog.Grant, since, now time.Duration) {
-	if s.open && max(since, s.heard) >= s.opened {
-		s.untold[g.TS] = found{g.Name, now}
-	}
-}
-
 // tell notes a grant that the stream told, as the first to do so if it is news. Streams tell in
 // order, so all that was granted before the waiter came is known. It reports whether that has
 // changed what is thought of the stream: with an error that it lags, without one that it is trusted

@@ -39,45 +39,28 @@ const mostLines = 16
 // takes, 0 when that is not known.
 type expected struct{ left, turn time.Duration }
 
-// near reports whether it is to be expected within the turns of those who are near the front.
-func (e expected) near() bool { return e.turn > 0 && e.left < nearPlaces*e.turn }
-
-// behind is how long others stand before it, 0 or less when nobody is expected to.
-func (e expected) behind() time.Duration { return e.left - e.turn }
-
-// first reports whether nobody is expected to have a turn before.
-func (e expected) first() bool { return e.turn > 0 && e.behind() <= 0 }
-
-// eager is the pause between two questions, where it would be pause if nothing were expected.
-func (e expected) eager(pause time.Duration) time.Duration {
-	if e.turn == 0 {
-		return pause
-	}
-	return min(pause, max(e.turn, -e.left)/whenDue)
-}
-
 // moving are the locks of which a question asks for the line: those whose turns are short beside
 // PollMax and not late by more than it, the soonest mostLines of them.
 func (q *Queue) moving(by map[string][]*Waiter, now time.Duration) []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	left := map[string]time.Duration{}
 	for name, ws := range by {
-		turn := q.turn(name)
+		turn, soonest := q.turns[name], forEver
 		if turn == 0 || turn > approach*q.PollMax {
 			continue
 		}
 		for _, w := range ws {
-			w.mu.Lock()
 			if l := w.left(turn, now); w.place > 0 && l > -q.PollMax {
-				last, known := left[name]
-				left[name] = l
-				if known {
-					left[name] = min(l, last)
-				}
+				soonest = min(soonest, l)
 			}
-			w.mu.Unlock()
+		}
+		if soonest < forEver {
+			left[name] = soonest
 		}
 	}
-	lines := slices.SortedFunc(maps.Keys(left), func(a, b string) int { return cmp.Compare(left[a], left[b]) })
+	sooner := func(a, b string) int { return cmp.Compare(left[a], left[b]) }
+	lines := slices.SortedFunc(maps.Keys(left), sooner)
 	return lines[:min(len(lines), mostLines)]
 }
 
@@ -87,13 +70,10 @@ const mostTurns = 1000
 // tookTurns learns from the grant of a waiter. A quicker turn counts at once, a longer one by and by:
 // after one turn of minutes the next may be as quick as those before it. The caller holds mu.
 func (q *Queue) tookTurns(w *Waiter, now time.Duration) {
-	w.mu.Lock()
-	stands, turn := w.stands, (now-w.since)/time.Duration(w.behind+1)
-	w.mu.Unlock()
-	if !stands {
+	if !w.stands {
 		return
 	}
-	name := w.Name
+	name, turn := w.Name, (now-w.since)/time.Duration(w.behind+1)
 	if last, known := q.turns[name]; known && turn > last {
 		turn = min(last+(turn-last)/4, longer*last)
 	}
@@ -103,17 +83,9 @@ func (q *Queue) tookTurns(w *Waiter, now time.Duration) {
 	q.turns[name] = turn
 }
 
-// turn is how long a turn of a lock took lately; 0 when it is not known.
-func (q *Queue) turn(name string) time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.turns[name]
-}
-
 // left is how long it is until the turn of a waiter, if turns take as long as that; less than 0 when
 // it is late. When it has waited for twice as long as was to be expected when it entered, they do
-// not: then it is late by all that it waits longer, wherever it stands. The caller holds the
-// waiter's mu.
+// not: then it is late by all that it waits longer, wherever it stands.
 func (w *Waiter) left(turn, now time.Duration) time.Duration {
 	if late := now - w.since - time.Duration(w.behind+1)*turn; late > time.Duration(w.behind+1)*turn {
 		return -late

@@ -2,13 +2,13 @@ package waitqueue
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
 )
 
@@ -36,24 +36,28 @@ type Waiter struct {
 	// longer; a place is told of a deadlock alone.
 	Granted chan catalog.Grant
 	Fate    chan Fate
-	// Turn is closed when a place is the first of its Line, which a session has none of.
+	// Turn is closed when a place is the first of its Line; a session has neither.
 	Turn chan struct{}
 	Line *LocalLine
 	// AtMost is how long a session may wait, 0 where nothing bounds that. Set it before Stands.
 	AtMost time.Duration
 
-	told   bool     // of its grant; the queue's mu guards it
 	search schedule // the search for deadlocks alone has it
 
-	mu     sync.Mutex    // guards the fields below
-	since  time.Duration // monotonic time at which the place was taken, or the session came to stand
-	stands bool          // it stands in the line of the document: the loop looks after it
-	behind int           // how many turns were before its own when it entered
-	place  int           // and by what was read last
-	seen   time.Duration // since when it is known to be so many, monotonic
-	looked bool          // scene is the loop's
+	told   bool // of its grant; the queue's mu guards it, and stands
+	stands bool // it stands in the line of the document: the loop looks after it
+
+	// Set before a session stands, and when a place is taken.
+	since  time.Duration // monotonic time of that
+	behind int           // how many turns were before its own then
 	half   time.Duration // its lock is looked at after this at the latest, see Stands
-	scene  *contend.Scene
+
+	// Scene is the latest picture of the lock, nil before there is one. From when a session stands the
+	// loop alone writes it, and has the fields below.
+	Scene  atomic.Pointer[contend.Scene]
+	looked bool          // there is a picture of a look
+	place  int           // how many turns are before its own, by what was read last
+	seen   time.Duration // since when it is known to be so many, monotonic
 }
 
 // A Fate is why a waiter must not wait any longer: one of three.
@@ -91,7 +95,10 @@ func (q *Queue) Join(name string, as catalog.Participant, manner Manner) *Waiter
 	}
 	l := q.lines[name][i]
 	now := q.Clock.Now()
-	as.TS, as.Since = bson.NewObjectID(), catalog.NotedSince(now.Wall.Add(q.Skew()))
+	if len(as.Holds) > 0 { // else nobody asks for these
+		as.TS, as.Since = bson.NewObjectID(), catalog.NotedSince(now.Wall.Add(q.Skew()))
+		q.seek()
+	}
 	w := &Waiter{
 		Name: name, manner: manner, party: as, Line: l, since: now.Mono,
 		Turn: make(chan struct{}), Fate: make(chan Fate, 1),
@@ -100,27 +107,19 @@ func (q *Queue) Join(name string, as catalog.Participant, manner Manner) *Waiter
 	if len(l.places) == 1 {
 		close(w.Turn)
 	}
-	if len(as.Holds) > 0 {
-		q.seek()
-	}
 	return w
 }
 
-// First reports whether a place is the first of its line.
-func (w *Waiter) First() bool {
-	select {
-	case <-w.Turn:
-		return true
-	default:
-		return false
-	}
-}
-
-// Leave gives a place up; again it does nothing. If it was the first, the next one has its turn.
+// Leave ends a session, whatever became of it, or gives a place up; again it does nothing. If the
+// place was the first, the next one has its turn.
 func (q *Queue) Leave(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := w.Line
+	if l == nil {
+		delete(q.inside, w.party.TS)
+		return
+	}
 	i := slices.Index(l.places, w)
 	if i < 0 {
 		return
@@ -169,22 +168,20 @@ func (q *Queue) Enter(r catalog.Request, manner Manner) *Waiter {
 // nor who is in its way, the lock is looked at after half of that time: the process may live for no
 // longer, as a job that cron starts.
 func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
-	now, half := q.Clock.Now().Mono, forEver
-	if w.AtMost != 0 && q.turn(w.Name) == 0 && !q.Judge.Keeps(w.Name) {
-		half = w.AtMost / 2
-	}
-	w.mu.Lock()
-	w.stands, w.since, w.seen, w.half = true, now, now, half
-	w.place = max(w.placeIn(lock.Waiters), 0)
-	w.behind = w.place
-	w.scene = contend.Pictured(lock)
-	w.mu.Unlock()
+	now := q.Clock.Now().Mono
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.moved = now
-	if !q.attends && !q.closing() {
+	w.stands, w.since, w.seen, w.half = true, now, now, forEver
+	if w.AtMost != 0 && q.turns[w.Name] == 0 && !q.Judge.Keeps(w.Name) {
+		w.half = w.AtMost / 2
+	}
+	w.standsIn(lock.Waiters, now)
+	w.behind = w.place
+	w.Scene.Store(contend.Pictured(lock))
+	if !q.attends && !clock.Over(q.Closed) {
 		q.attends = true
-		q.Go(func() { newLoop(q).run() }) // ends when nobody waits, or with Closed
+		q.Go(q.lookAfter) // ends when nobody waits, or with Closed
 	}
 	select {
 	case q.wake <- struct{}{}: // look at the list again
@@ -195,63 +192,32 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	}
 }
 
-// placeIn returns how many turns of others come before its own in a line, -1 when it does not stand
-// there. Readers that stand one behind the other have their turn together.
-func (w *Waiter) placeIn(line []catalog.Participant) int {
+// standsIn notes how many turns of others come before its own in a line, if it stands there. Readers
+// that stand one behind the other have their turn together.
+func (w *Waiter) standsIn(line []catalog.Participant, now time.Duration) {
 	place := -1
 	for i, p := range line {
 		if i == 0 || p.Mode != catalog.Shared || line[i-1].Mode != catalog.Shared {
 			place++
 		}
 		if p.TS == w.party.TS {
-			return place
+			if place != w.place {
+				w.place, w.seen = place, now
+			}
+			return
 		}
 	}
-	return -1
 }
 
-// standsAt notes its place, none when it is less than 0.
-func (w *Waiter) standsAt(place int, now time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if place >= 0 && place != w.place {
-		w.place, w.seen = place, now
-	}
-}
+// Since returns the monotonic time at which it took its place.
+func (w *Waiter) Since() time.Duration { return w.since }
 
-// Exit ends a session, whatever became of it.
-func (q *Queue) Exit(w *Waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.inside, w.party.TS)
-}
-
-// Scene returns the latest picture of the lock, nil before there is one.
-func (w *Waiter) Scene() *contend.Scene {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.scene
-}
-
-// Since returns the monotonic time at which it took its place, or entered; zero before a session is
-// known to stand.
-func (w *Waiter) Since() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.since
-}
-
-// standing reports whether it stands in the line of the document.
-func (w *Waiter) standing() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stands
-}
-
-// tell ends the stay of a waiter in the line. What was told first counts.
-func (w *Waiter) tell(f Fate) {
-	select {
-	case w.Fate <- f:
-	default:
+// tell ends the stay of waiters in the line. What was told first counts.
+func tell(ws []*Waiter, f Fate) {
+	for _, w := range ws {
+		select {
+		case w.Fate <- f:
+		default:
+		}
 	}
 }
