@@ -127,16 +127,12 @@ func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 
 // renewed renews the current term or begins a new one.
 func (p *LockPinger) renewed(sent clock.Reading) *Term {
-	p.mu.Lock()
-	t := p.term
-	if t != nil && t.id == p.beat.id && t.renew(sent) {
-		p.mu.Unlock()
-		return t
+	old := p.term.Load()
+	if old != nil && old.id == p.beat.id && old.renew(sent) {
+		return old
 	}
-	old := t
-	t = newTerm(p.beat.id, p.hold, p.clock, sent)
-	p.term = t
-	p.mu.Unlock()
+	t := newTerm(p.beat.id, p.hold, p.clock, sent)
+	p.term.Store(t)
 	if old != nil {
 		p.log.Info().Str("process", t.Process()).AnErr("before", old.Err()).Msg("a new term begins")
 	}

@@ -106,20 +106,18 @@ type LockPinger struct {
 
 	steady atomic.Int64 // since when pings are acknowledged without a failure, monotonic; -1 while they are not
 
-	beat beat // owned by whoever pings: Start, then the ping loop
-
-	mu      sync.Mutex         // guards term and doubted
-	term    *Term              // nil before the first acknowledged ping
-	doubted map[*identity]bool // see Doubt
-
+	beat   beat                 // owned by whoever pings: Start, then the ping loop
+	term   atomic.Pointer[Term] // set by it; nil before the first acknowledged ping
 	server atomic.Pointer[catalog.Server]
 	stats  counters
 
+	mu      sync.Mutex         // guards doubted
+	doubted map[*identity]bool // see Doubt
+
 	chores   chan chore // ping loop -> chore loop: a ping was acknowledged
-	stop     chan struct{}
 	stopOnce sync.Once
-	stopping context.Context // ends with stop
-	cancel   context.CancelFunc
+	stopping context.Context // ends when Close begins
+	stop     context.CancelFunc
 	pinging  context.Context // of pings and releases; ends with Close's context: see Close
 	hangUp   context.CancelFunc
 	loops    sync.WaitGroup
@@ -139,10 +137,10 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	cfg = cfg.withDefaults(by)
 	p := &LockPinger{
 		cfg: cfg, clock: by, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
-		chores: make(chan chore, 1), stop: make(chan struct{}),
+		chores: make(chan chore, 1),
 	}
 	p.steady.Store(-1)
-	p.stopping, p.cancel = context.WithCancel(context.Background())
+	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.pinging, p.hangUp = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -154,35 +152,28 @@ func (p *LockPinger) Start(ctx context.Context) error {
 		return err
 	}
 	p.loops.Add(2)
-	go p.pingLoop()  // ends with stop; waited for by Close
-	go p.choreLoop() // ends with stop; waited for by Close
+	go p.pingLoop()  // ends with stopping; waited for by Close
+	go p.choreLoop() // ends with stopping; waited for by Close
 	return nil
 }
 
 // Term returns the current term, nil when there is none: then no ping was acknowledged in time and
 // nothing may be acquired.
 func (p *LockPinger) Term() *Term {
-	p.mu.Lock()
-	t := p.term
-	p.mu.Unlock()
-	if t == nil || t.Err() != nil {
-		return nil
+	if t := p.term.Load(); t != nil && t.Err() == nil {
+		return t
 	}
-	return t
+	return nil
 }
 
 // Last returns the current or the last term, to ask why it ended; nil before the first.
-func (p *LockPinger) Last() *Term {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.term
-}
+func (p *LockPinger) Last() *Term { return p.term.Load() }
 
 // Process returns the process id under which it pings; empty before the first ping was
 // acknowledged.
 func (p *LockPinger) Process() string {
-	if t := p.Last(); t != nil {
-		return t.Process()
+	if t := p.term.Load(); t != nil {
+		return t.id.process
 	}
 	return ""
 }
@@ -219,7 +210,7 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 // after the ping document was removed and make it anew.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
-	p.stopOnce.Do(func() { first = true; close(p.stop); p.cancel() })
+	p.stopOnce.Do(func() { first = true; p.stop() })
 	defer context.AfterFunc(ctx, p.hangUp)()
 	p.loops.Wait()
 	if !first || p.Last() == nil {
@@ -268,7 +259,7 @@ func (p *LockPinger) pingLoop() {
 	for {
 		wait := p.untilNext(failures)
 		due.Mono += wait
-		if !clock.Sleep(p.clock, wait, p.stop) {
+		if !clock.Sleep(p.clock, wait, p.stopping.Done()) {
 			return
 		}
 		p.noteLateness(due)
@@ -312,4 +303,46 @@ func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 		}
 	}()
 	return do() == nil
+}
+
+// Stats counts what a pinger has done since it was made.
+type Stats struct {
+	Pings       int64         // acknowledged
+	Failures    int64         // not acknowledged
+	ProcessIDs  int64         // that were given up
+	Ghosts      int64         // ghosts of lost replies found
+	Late        int64         // late releases done
+	Pruned      int64         // old pings deleted
+	Panics      int64         // recovered
+	MaxLateness time.Duration // worst lateness of the loop itself
+	Lateness    time.Duration // the latest
+	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged
+	// ping, give or take half of its round trip.
+	Skew time.Duration
+	Left int // sessions that are yet to be taken out of their locks
+}
+
+type counters struct {
+	pings, failures, sessions, ghosts, late, pruned, panics, maxLate, lateness, skew atomic.Int64
+
+	prepareFailed atomic.Bool
+	lateEpisode   bool // owned by the ping loop
+}
+
+func (c *counters) note(late time.Duration) {
+	c.lateness.Store(int64(late))
+	if int64(late) > c.maxLate.Load() { // only the ping loop writes it
+		c.maxLate.Store(int64(late))
+	}
+}
+
+// Stats returns the counts so far.
+func (p *LockPinger) Stats() Stats {
+	c := &p.stats
+	return Stats{
+		Pings: c.pings.Load(), Failures: c.failures.Load(), ProcessIDs: c.sessions.Load(),
+		Ghosts: c.ghosts.Load(), Late: c.late.Load(), Pruned: c.pruned.Load(),
+		Panics: c.panics.Load(), MaxLateness: time.Duration(c.maxLate.Load()),
+		Lateness: time.Duration(c.lateness.Load()), Skew: time.Duration(c.skew.Load()), Left: p.queue.len(),
+	}
 }

@@ -32,7 +32,7 @@ func (p *LockPinger) choreLoop() {
 	step := func(name string, do func() error) bool { return p.step(failing, name, do) }
 	for {
 		select {
-		case <-p.stop:
+		case <-p.stopping.Done():
 			return
 		case c := <-p.chores:
 			p.releaseAgain()
@@ -190,8 +190,9 @@ func (p *LockPinger) Doubt(t *Term) {
 // when a ping was sent for it.
 func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	p.mu.Lock()
-	now, doubted := p.term.id, maps.Clone(p.doubted)
+	doubted := maps.Clone(p.doubted)
 	p.mu.Unlock()
+	now := p.Last().id
 	settled = true
 	for id := range doubted {
 		if id.used.Err() != nil && !id.twins() {

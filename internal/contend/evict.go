@@ -119,7 +119,10 @@ func (j *Judge) samePrimary(ctx context.Context, s Scene, dead Judged) error {
 	if err != nil {
 		return before("look", err)
 	}
-	if now, there := again.find(dead.Participant); !there || !now.Dead() || now.Waits != dead.Waits {
+	same := func(now Judged) bool {
+		return now.TS == dead.TS && now.Process == dead.Process && now.Waits == dead.Waits && now.Dead()
+	}
+	if !slices.ContainsFunc(again.Judged, same) {
 		return fmt.Errorf("%w: the last look showed another picture", catalog.ErrNoMatch)
 	}
 	lock, err := j.Store.Read(ctx, s.Name)

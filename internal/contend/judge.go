@@ -82,7 +82,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 		seen.Primary = j.Process.Server().Primary
 	}
 	s := Scene{Snapshot: seen, Name: name}
-	defer func() { j.vigil.looked(name, sent.Mono, j.due(&s, received.Mono)) }()
+	defer func() { j.looked(&s, sent, received) }()
 	if seen.Lock == nil {
 		return s
 	}

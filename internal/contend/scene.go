@@ -112,16 +112,6 @@ func (s *Scene) Still() time.Duration {
 	return max(0, s.ServerTime.Sub(moved))
 }
 
-// find returns the suspect with that session and process.
-func (s *Scene) find(p catalog.Participant) (Judged, bool) {
-	for _, other := range s.Judged {
-		if other.TS == p.TS && other.Process == p.Process {
-			return other, true
-		}
-	}
-	return Judged{}, false
-}
-
 // Pictured is the scene that a lock document alone shows: who holds the lock, and nothing of
 // whether they live.
 func Pictured(lock catalog.Lock) *Scene {

@@ -67,9 +67,8 @@ func (j *Judge) parties(s *Scene) map[bson.ObjectID]pulse {
 	if s.Lock == nil || s.Malformed() != nil {
 		return found
 	}
-	for i := range s.Judged {
-		one := &s.Judged[i]
-		if p := pulseOf(s, one); one.Process != j.Process.Process() || p.renewal != 0 {
+	for _, one := range s.Judged {
+		if p := pulseOf(s, &one); one.Process != j.Process.Process() || p.renewal != 0 {
 			found[one.TS] = p
 		}
 	}
@@ -110,7 +109,13 @@ func (j *Judge) Keep(s Scene) {
 		k.inTheWay = parties
 	}
 	if len(v.kept) > maxVigil {
-		v.dropOldest()
+		oldest := s.Name
+		for name, k := range v.kept {
+			if k.asked < v.kept[oldest].asked {
+				oldest = name
+			}
+		}
+		delete(v.kept, oldest)
 	}
 	if !v.running {
 		v.running = true
@@ -128,8 +133,8 @@ func (j *Judge) Keeps(name string) bool {
 // due is from when on somebody may be taken out of a lock if nothing changes.
 func (j *Judge) due(s *Scene, received time.Duration) time.Duration {
 	due := never
-	for i := range s.Judged {
-		switch one := &s.Judged[i]; {
+	for _, one := range s.Judged {
+		switch {
 		case one.Process == j.Process.Process() && one.Renewal == 0: // the reaper's
 		case one.Dead():
 			return received
@@ -165,24 +170,13 @@ func (j *Judge) Wanted(name string) {
 	})
 }
 
-// dropOldest drops the lock that nobody has asked for the longest time. The caller holds mu.
-func (v *vigil) dropOldest() {
-	oldest := ""
-	for name, k := range v.kept {
-		if oldest == "" || k.asked < v.kept[oldest].asked {
-			oldest = name
-		}
-	}
-	delete(v.kept, oldest)
-}
-
 // looked notes a look, which the vigil need not repeat, and from when on one in the way may be
 // dead.
-func (v *vigil) looked(name string, sent, due time.Duration) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if k := v.kept[name]; k != nil {
-		k.looked, k.due = sent, due
+func (j *Judge) looked(s *Scene, sent, received clock.Reading) {
+	j.vigil.mu.Lock()
+	defer j.vigil.mu.Unlock()
+	if k := j.vigil.kept[s.Name]; k != nil {
+		k.looked, k.due = sent.Mono, j.due(s, received.Mono)
 	}
 }
 
@@ -264,20 +258,25 @@ func (v *vigil) goOn(name string, now map[bson.ObjectID]pulse) {
 // however many locks show it. What fails is left by the next look, or by somebody else; where the
 // server fails the others are not tried now.
 func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
-	done := map[string]bool{}
-	for i := range scenes {
-		for k := range scenes[i].Judged {
-			one := &scenes[i].Judged[k]
-			if done[one.Process] {
+	own, done := j.Process.Process(), map[string]bool{}
+	for _, s := range scenes {
+		for i := range s.Judged {
+			one := &s.Judged[i]
+			ping := one.PingState.Ping
+			if done[one.Process] || ping == nil || one.Process == own || one.Dead() ||
+				ping.Sight.By == own && ping.Sight.Seq == ping.Seq { // it was told before
 				continue
 			}
-			seen, ok := j.sighting(one)
+			seen, ok := one.Evidence.Sighting(own, j.Policy)
 			if !ok {
 				continue
 			}
-			err := j.Store.ApplyPing(ctx, transition.Witness{Watched: *one.PingState.Ping, Sight: seen})
+			err := j.Store.ApplyPing(ctx, transition.Witness{Watched: *ping, Sight: catalog.Sight{
+				Seq: seen.Seq, At: seen.Server, Local: seen.Local, By: seen.By,
+			}})
 			if err != nil {
-				j.Log.Debug().Err(err).Str("process", catalog.Printable(one.Process, 200)).Msg("sight not left")
+				j.Log.Debug().Err(err).Str("process", catalog.Printable(one.Process, 200)).
+					Msg("sight not left")
 			}
 			done[one.Process] = true
 			if err != nil && !errors.Is(err, catalog.ErrNoMatch) || len(done) == maxSights {
@@ -285,15 +284,4 @@ func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
 			}
 		}
 	}
-}
-
-// sighting returns what to leave in the ping of a suspect; ok is false when there is nothing new to
-// tell.
-func (j *Judge) sighting(one *Judged) (s catalog.Sight, ok bool) {
-	own, ping := j.Process.Process(), one.PingState.Ping
-	if ping == nil || one.Process == own || one.Dead() || ping.Sight.By == own && ping.Sight.Seq == ping.Seq {
-		return s, false
-	}
-	seen, ok := one.Evidence.Sighting(own, j.Policy)
-	return catalog.Sight{Seq: seen.Seq, At: seen.Server, Local: seen.Local, By: seen.By}, ok
 }
