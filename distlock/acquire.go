@@ -38,7 +38,7 @@ type call struct {
 	pause    time.Duration     // before the next try after a failure
 	last     error             // why it waits
 	place    *waitqueue.Waiter // among those of this process who have yet to enter the document
-	stood    time.Time         // since when it stood in the line, if its place was taken out; the server's clock
+	stood    time.Time         // since when it stood in the line, if that was ended; server's clock
 	refusals int               // since the last pause outside of the line
 	kept     bool              // its place in the line is kept for another call, see keptPlaces
 }
@@ -211,7 +211,7 @@ func (c *call) grantNext(ctx context.Context, s contend.Scene) error {
 func (c *call) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
 	if len(s.Judged) == 1 && len(s.Lock.Sharers) == 0 && c.o.mode == catalog.Exclusive &&
 		s.Judged[0].Dead() {
-		return c.overtake(ctx, s, s.Judged[0])
+		return c.overtake(ctx, s)
 	}
 	if c.how == catalog.Queue {
 		if passed, _ := c.m.judge.PassOver(ctx, s, len(s.Judged)); passed > 0 {
@@ -270,13 +270,15 @@ func behind(turns int64) int {
 // overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the
 // session that was watched. An error that matches catalog.ErrNoMatch says that somebody was faster
 // or the holder lives: look again.
-func (c *call) overtake(ctx context.Context, s contend.Scene, dead contend.Judged) (*TryGuard, error) {
+func (c *call) overtake(ctx context.Context, s contend.Scene) (*TryGuard, error) {
+	dead := s.Judged[0]
 	evidence, err := c.m.judge.Condemn(ctx, s, dead)
 	if err != nil {
 		return nil, acquiring(c.name, err)
 	}
 	c.previous = dead.Process
-	taken, _, err := c.m.locks.Apply(ctx, transition.Overtake{Request: c.request, From: dead.Watched(s.Name)})
+	taking := transition.Overtake{Request: c.request, From: dead.Watched(s.Name)}
+	taken, _, err := c.m.locks.Apply(ctx, taking)
 	switch {
 	case errors.Is(err, catalog.ErrNoMatch):
 		c.previous = ""
@@ -327,8 +329,9 @@ func (c *call) confirm(ctx context.Context) (catalog.Lock, error) {
 	return c.mine(lock), err
 }
 
-// newGuard makes a guard of a lock document that the server wrote for this call.
-func (c *call) newGuard(ctx context.Context, lock catalog.Lock, evidence string) (*TryGuard, error) {
+// newGuard makes a guard of a lock document that the server wrote for this call; proof is the
+// evidence of a takeover.
+func (c *call) newGuard(ctx context.Context, lock catalog.Lock, proof string) (*TryGuard, error) {
 	fail := func(err error) (*TryGuard, error) {
 		c.undo()
 		return nil, acquiring(c.name, err)
@@ -353,13 +356,14 @@ func (c *call) newGuard(ctx context.Context, lock catalog.Lock, evidence string)
 	}
 	h := &holding{
 		m: c.m, session: c.request.Session, process: c.request.Process, why: c.o.why,
-		mode: c.o.mode, limit: c.o.limit, fence: lock.Fence, evidence: evidence, term: c.term,
+		mode: c.o.mode, limit: c.o.limit, fence: lock.Fence, evidence: proof, term: c.term,
 		label: c.o.label, lease: life, guards: 1, since: c.m.cfg.Clock.Now().Mono,
 		transacting: make(chan struct{}, 1), loss: make(chan struct{}, 1),
 	}
 	h.loss <- struct{}{}
 	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
-	h.ctx, h.cancel = context.WithCancelCause(context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above}))
+	under := context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above})
+	h.ctx, h.cancel = context.WithCancelCause(under)
 	h.telling.Add(1) // whoever ends it from now on tells that after we have told of it
 	defer h.telling.Done()
 	broken := c.m.owned.add(h) // before the term is asked: whoever ends it from now on finds the guard
@@ -382,10 +386,10 @@ func (c *call) newGuard(ctx context.Context, lock catalog.Lock, evidence string)
 	}
 	g := newGuard(h) // from here on the lock is given back, whatever panics
 	g.ctx = &guardContext{h.ctx, g}
-	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).
-		Stringer("ts", c.request.TS).Int64("fence", lock.Fence).Str("why", catalog.Printable(c.o.why, 200))
-	if evidence != "" {
-		event.Str("evidence", evidence).Msg("taken over")
+	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).Stringer("ts", c.request.TS).
+		Int64("fence", lock.Fence).Str("why", catalog.Printable(c.o.why, 200))
+	if proof != "" {
+		event.Str("evidence", proof).Msg("taken over")
 	} else {
 		event.Msg("acquired")
 	}
@@ -407,7 +411,7 @@ func (c *call) tell(h *holding) {
 	}
 	event := h.event(kind)
 	event.Waited, event.Previous = c.m.cfg.Clock.Now().Mono-c.o.began, c.previous
-	if kind == EventTakenOver && event.Previous == "" { // by another process, which took the dead one out
+	if kind == EventTakenOver && event.Previous == "" { // another process took the dead one out
 		event.Previous = subjectOf(h.evidence)
 	}
 	event.Rule, event.Evidence = ruleOf(h.evidence), h.evidence
@@ -470,5 +474,6 @@ func ofIt(reason, process string) string {
 		return reason
 	}
 	id := `"` + strings.ReplaceAll(catalog.Printable(process, 200), `"`, `\"`) + `"`
-	return strings.NewReplacer("the ping of "+id, "its ping", "ping of "+id, "its ping", id, "it").Replace(reason)
+	its := strings.NewReplacer("the ping of "+id, "its ping", "ping of "+id, "its ping", id, "it")
+	return its.Replace(reason)
 }

@@ -2,7 +2,6 @@ package distlock
 
 import (
 	"fmt"
-	"strings"
 	"time"
 	"unicode"
 
@@ -71,7 +70,7 @@ type Config struct {
 
 // Tuning is what a Config has for tests and for unusual deployments.
 type Tuning struct {
-	MaxClockSkew    time.Duration // of server and contender, for the shorter rule; default Takeover/30; mongos: LOCK_SKEW_FACTOR
+	MaxClockSkew    time.Duration // of server and contender; default Takeover/30 (LOCK_SKEW_FACTOR)
 	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
@@ -109,7 +108,7 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var problems []string
-	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	say := func(text string, args ...any) { problems = append(problems, fmt.Sprintf(text, args...)) }
 	c.checkStore(say)
 	for _, d := range []struct {
 		name  string
@@ -158,16 +157,11 @@ func (c Config) Validate() error {
 }
 
 func (c Config) checkStore(say func(string, ...any)) {
-	ways := 0
-	for _, given := range []bool{c.URI != "" || c.ClientOptions != nil || c.Client != nil, c.Catalog != nil} {
-		if given {
-			ways++
-		}
-	}
+	server := c.URI != "" || c.ClientOptions != nil || c.Client != nil
 	switch {
-	case ways == 0:
+	case !server && c.Catalog == nil:
 		say("no connection: set URI, ClientOptions, Client or Catalog")
-	case ways == 2:
+	case server && c.Catalog != nil:
 		say("Catalog excludes URI, ClientOptions and Client: set one of them")
 	}
 	if c.URI != "" && c.ClientOptions != nil {
@@ -203,8 +197,10 @@ func badHost(host string) string {
 	if problem := catalog.BadText(host, 255); problem != "" {
 		return problem
 	}
-	if i := strings.IndexFunc(host, unicode.IsControl); i >= 0 {
-		return fmt.Sprintf("contains %q, but a process id is one line of text: take it out", []rune(host[i:])[0])
+	for _, r := range host {
+		if unicode.IsControl(r) {
+			return fmt.Sprintf("contains %q, but a process id is one line of text: take it out", r)
+		}
 	}
 	return ""
 }

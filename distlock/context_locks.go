@@ -10,18 +10,6 @@ import (
 	"mongodlm/catalog"
 )
 
-// The lineage of a context is the guards under which it lives: that of a guard's context is the
-// guard and the lineage of the context with which it was acquired. So a call of Lock with a guard's
-// context says what its caller holds while it waits.
-
-type lineageKey struct{}
-
-// A lineage is one guard and those above it.
-type lineage struct {
-	h     *holding
-	above *lineage
-}
-
 // maxHolds bounds how many sessions a waiter's entry names. An entry of so many has some 18 KB, and
 // a full line of such entries a ninth of what a document may have.
 const maxHolds = 1000
@@ -88,14 +76,4 @@ func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOpti
 			"it holds itself%s; TryGuard.Reenter acquires once more what one holds", quoted(name), why)}}
 	}
 	return nil
-}
-
-// A guardContext is the context of a holding as its user has it. It keeps the guards that it stands
-// for, and so does every context derived from it: a caller that keeps only the context holds the
-// lock. One derived from it whose cancel is never called keeps them for as long as the holding
-// lasts: the context package knows no other way, and a lock that is held for too long is the safe
-// side.
-type guardContext struct {
-	context.Context     // of the holding, which ends when that does
-	keeps           any // the guard, or the guards
 }

@@ -29,7 +29,7 @@ var (
 	ErrLeaseExpired  = errors.New("the lease was not renewed in time")   // the cause of a *LostError
 	ErrReleased      = errors.New("distlock: lock released")             // of a guard
 	ErrReleaseFailed = errors.New("distlock: release failed")            // of *ReleaseError
-	ErrClosed        = errors.New("distlock: closed")                    // by Close, which also frees guards
+	ErrClosed        = errors.New("distlock: closed")                    // by Close: it frees guards
 	ErrConfig        = errors.New("distlock: bad configuration")         // of *ConfigError
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // by Break
 	// ErrNoTransactions: there are none on a standalone, on the embedded server, in database config
@@ -58,7 +58,7 @@ type DeadlockError struct {
 }
 
 func (e *DeadlockError) Error() string {
-	return fmt.Sprintf("distlock: acquire %s: deadlock: %s", quoted(e.Name), strings.Join(e.Chain, "; "))
+	return acquirePrefix(e.Name) + "deadlock: " + strings.Join(e.Chain, "; ")
 }
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
@@ -191,7 +191,8 @@ func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock:
 
 // failedTo words an error of what was to be done.
 func failedTo(do, name string, err error) error {
-	return &acquireError{text: "distlock: " + do + " " + quoted(name) + ": " + plain(err), causes: []error{err}}
+	text := "distlock: " + do + " " + quoted(name) + ": " + plain(err)
+	return &acquireError{text: text, causes: []error{err}}
 }
 
 // doubtful is an error after which the outcome is not known: it matches ErrOutcomeUnknown, and says

@@ -67,6 +67,28 @@ type holding struct {
 	outcome error         // of the release, once freed is closed
 }
 
+// The lineage of a context is the guards under which it lives: that of a guard's context is the
+// guard and the lineage of the context with which it was acquired. So a call of Lock with a guard's
+// context says what its caller holds while it waits.
+
+type lineageKey struct{}
+
+// A lineage is one guard and those above it.
+type lineage struct {
+	h     *holding
+	above *lineage
+}
+
+// A guardContext is the context of a holding as its user has it. It keeps the guards that it stands
+// for, and so does every context derived from it: a caller that keeps only the context holds the
+// lock. One derived from it whose cancel is never called keeps them for as long as the holding
+// lasts: the context package knows no other way, and a lock that is held for too long is the safe
+// side.
+type guardContext struct {
+	context.Context     // of the holding, which ends when that does
+	keeps           any // the guard, or the guards
+}
+
 // Name returns the lock's name.
 func (g *TryGuard) Name() string { return g.h.session.Name }
 

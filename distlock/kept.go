@@ -26,9 +26,9 @@ type keptPlace struct {
 
 // suits reports whether a caller of a lock could stand there: what the document says of it would be
 // the same. It holds nothing else, and neither did the one before it.
-func (k *keptPlace) suits(name string, o acquireOptions) bool {
-	return k.name == name && k.o.mode == o.mode && k.o.limit == o.limit && k.o.why == o.why &&
-		k.o.label == o.label && k.o.manner == o.manner && k.term.Err() == nil
+func (k *keptPlace) suits(c *call) bool {
+	return k.name == c.name && k.o.mode == c.o.mode && k.o.limit == c.o.limit && k.o.why == c.o.why &&
+		k.o.label == c.o.label && k.o.manner == c.o.manner && k.term.Err() == nil
 }
 
 // take returns the oldest place that will do, which is kept no longer; nil if there is none.
@@ -76,7 +76,7 @@ func (c *call) goOn(holds []bson.ObjectID) (since time.Time, ok bool) {
 	if len(holds) > 0 {
 		return since, false
 	}
-	k := c.m.kept.take(func(k *keptPlace) bool { return k.suits(c.name, c.o) })
+	k := c.m.kept.take(func(k *keptPlace) bool { return k.suits(c) })
 	if k == nil {
 		return since, false
 	}

@@ -57,7 +57,8 @@ const leaseTrips = 3
 // time, so the life counts from here.
 func (c *call) beginLease(ctx context.Context) (*lease, error) {
 	l := &lease{
-		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life), gone: make(chan struct{}), renewing: make(chan struct{}, 1),
+		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life),
+		gone: make(chan struct{}), renewing: make(chan struct{}, 1),
 	}
 	for try := 1; ; try++ {
 		sent, err := c.m.renew(ctx, c.request.Session, l)
@@ -69,8 +70,10 @@ func (c *call) beginLease(ctx context.Context) (*lease, error) {
 			return l, nil
 		}
 		if try == 2 {
-			return nil, fmt.Errorf("%w: Lease is %v, which is trusted for %v: %w: %d round trips of %v must fit into "+
-				"that; lengthen it", ErrBadOption, l.life, l.hold, leading.ErrSlow, leaseTrips, took.Round(time.Microsecond))
+			took = took.Round(time.Microsecond)
+			return nil, fmt.Errorf("%w: Lease is %v, which is trusted for %v: %w: %d round trips of %v "+
+				"must fit into that; lengthen it",
+				ErrBadOption, l.life, l.hold, leading.ErrSlow, leaseTrips, took)
 		}
 	}
 }
@@ -81,7 +84,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	case errors.Is(err, ErrBadOption):
 		return err
 	case errors.Is(err, catalog.ErrNoMatch):
-		return &LostError{Name: name, Fence: fence, Cause: errors.New("it was taken before its lease began")}
+		err = errors.New("it was taken before its lease began")
+		return &LostError{Name: name, Fence: fence, Cause: err}
 	case errors.Is(err, catalog.ErrUnknownOutcome):
 		err = doubtful(err)
 	}
@@ -90,12 +94,12 @@ func leaseNotBegun(name string, fence int64, err error) error {
 
 // renew sends a renewal with a number of its own, so that the server's counter stands still from
 // this very send on if it is the last.
-func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (sent clock.Reading, err error) {
+func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
 	l.number++
-	sent = m.cfg.Clock.Now()
-	_, _, err = m.locks.Apply(ctx, transition.Renew{Renewal: catalog.Renewal{
+	sent := m.cfg.Clock.Now()
+	_, _, err := m.locks.Apply(ctx, transition.Renew{Renewal: catalog.Renewal{
 		Session: s, Number: l.number, Life: l.life, Local: sent.Wall,
 	}})
 	return sent, err
@@ -157,8 +161,8 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 		return err
 	}
 	if g.h.lease == nil {
-		return fmt.Errorf("%w: %s was acquired without Lease: its heartbeat keeps it, there is nothing to renew",
-			ErrBadOption, quoted(g.Name()))
+		return fmt.Errorf("%w: %s was acquired without Lease: its heartbeat keeps it, there is nothing "+
+			"to renew", ErrBadOption, quoted(g.Name()))
 	}
 	ctx, done := g.h.m.whileOpen(ctx)
 	defer done()

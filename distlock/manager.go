@@ -72,7 +72,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 			return nil, fmt.Errorf("distlock: new: the host has no name, set Config.Host: %w", err)
 		}
 		if problem := badHost(host); problem != "" {
-			return nil, &ConfigError{Problems: []string{"the name of the host " + problem + ", or set Config.Host"}}
+			problem = "the name of the host " + problem + ", or set Config.Host"
+			return nil, &ConfigError{Problems: []string{problem}}
 		}
 		cfg.Host = host
 	}
@@ -117,10 +118,11 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.life, m.end = context.WithCancel(context.Background())
 	m.owned = newOwned(m)
+	skew := func() time.Duration { return m.pinger.Stats().Skew }
 	var pingerTold pinger.Told
 	var judgeTold contend.Told
 	if m.events != nil {
-		told := &background{m.events, m.Process, func() time.Duration { return m.pinger.Stats().Skew }, m.owned.releasedLate}
+		told := &background{m.events, m.Process, skew, m.owned.releasedLate}
 		pingerTold, judgeTold = told, told
 	}
 	m.pinger, err = pinger.New(ctx, pinger.Config{
@@ -143,7 +145,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.queue = waitqueue.New(waitqueue.Config{
 		Store: m.locks, Judge: m.judge, Process: m.pinger, Clock: cfg.Clock, Log: m.log,
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
-		Owns: m.owned.Owns, Skew: func() time.Duration { return m.pinger.Stats().Skew },
+		Owns: m.owned.Owns, Skew: skew,
 		Closed: m.closed, Go: m.loops.Go,
 	})
 	m.watch = newWatch(m)
@@ -169,8 +171,9 @@ func acceptable(s catalog.Server, cfg Config) error {
 			"not %q", defaultDatabase, cfg.Database)
 	}
 	if s.ConfigServer && cfg.Takeover > configServerTakeover {
-		return &ConfigError{Problems: []string{fmt.Sprintf("Takeover is %v, must be at most %v on a "+
-			"config server: MongoDB's own lock manager overtakes after that", cfg.Takeover, configServerTakeover)}}
+		problem := fmt.Sprintf("Takeover is %v, must be at most %v on a config server: MongoDB's own "+
+			"lock manager overtakes after that", cfg.Takeover, configServerTakeover)
+		return &ConfigError{Problems: []string{problem}}
 	}
 	return nil
 }
@@ -278,20 +281,6 @@ func (m *Manager) waitForLoops(ctx context.Context) {
 	}
 }
 
-// calling returns the context of the commands of a call that acquires: it ends with ctx, when the
-// time of WaitAtMost is up, and when Close is done.
-func (m *Manager) calling(ctx context.Context, o acquireOptions) (context.Context, func()) {
-	stopTimer := func() {}
-	if o.bounded && o.wait > 0 {
-		ctx, stopTimer = m.within(ctx, o.wait)
-	}
-	ctx, done := m.whileOpen(ctx)
-	return ctx, func() {
-		done()
-		stopTimer()
-	}
-}
-
 // whileOpen returns the context of the commands of a call: it ends with ctx, and when Close is
 // done.
 func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
@@ -341,4 +330,71 @@ func (l *loops) Wait() {
 	l.over = true
 	l.mu.Unlock()
 	l.wg.Wait()
+}
+
+// Stats is what a Manager has counted, how it stands now, and its server.
+type Stats struct {
+	Pings       int64         // acknowledged pings
+	Failures    int64         // pings that were not acknowledged
+	Processes   int64         // process ids that were given up for a new one
+	Ghosts      int64         // ghosts that were freed
+	Late        int64         // releases that the background has done
+	Pruned      int64         // old ping documents that were deleted
+	Panics      int64         // recovered in the heartbeat
+	MaxLateness time.Duration // by which the heartbeat was late at worst
+	Server      Server        // as of the last ping
+
+	Held       int              // acquisitions that were not released, lost ones too
+	Waiting    int              // calls of Lock and Do that have yet to get their locks
+	OldestWait time.Duration    // in line; not of who stands by: candidates, followers, rescuers
+	Unreleased int              // sessions that the background is yet to take out of their locks
+	PingAge    time.Duration    // since the last acknowledged ping was sent
+	TrustedFor time.Duration    // how long guards stay trusted without another ping; 0 when lost
+	Lateness   time.Duration    // of the heartbeat at its last ping
+	Skew       time.Duration    // by which the server's clock was ahead at the last acknowledged ping
+	Listening  string           // how waiters hear of grants: "stream", "polling", "" where none waits
+	Commands   map[string]int64 // sent to the store, by kind: "acquire", "release", "ping" and so on
+}
+
+// Server is what the server said of itself, and can do.
+type Server struct {
+	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
+	Version         string // as the server reports it, "7.0.5"
+	Primary         string // the term of the primary, or the start of a standalone server
+	Embedded        bool   // it is the embedded server
+	ConfigServer    bool   // a mongod with --configsvr
+	Transactions    bool
+	ChangeStreams   bool
+	PipelineUpdates bool
+}
+
+// Stats returns the counts and the present state. No I/O; it never waits.
+func (m *Manager) Stats() Stats {
+	beat, server := m.pinger.Stats(), m.pinger.Server()
+	s := Stats{
+		Pings: beat.Pings, Failures: beat.Failures, Processes: beat.ProcessIDs, Ghosts: beat.Ghosts,
+		Late: beat.Late, Pruned: beat.Pruned, Panics: beat.Panics, MaxLateness: beat.MaxLateness,
+		Server: Server{
+			Kind: string(server.Kind), Version: server.Version, Primary: server.Primary,
+			Embedded: server.Front, ConfigServer: server.ConfigServer, Transactions: server.Transactions,
+			ChangeStreams: server.ChangeStreams, PipelineUpdates: server.PipelineUpdates,
+		},
+		Held: m.owned.count(), Waiting: int(m.waits.Load()), OldestWait: m.queue.Oldest(),
+		Unreleased: beat.Left,
+		Lateness:   beat.Lateness, Skew: beat.Skew, Listening: m.listening(), Commands: m.sent.byKind(),
+	}
+	if term := m.pinger.Last(); term != nil {
+		s.PingAge, s.TrustedFor = term.Age(), term.Left()
+	}
+	return s
+}
+
+func (m *Manager) listening() string {
+	switch attends, streaming := m.queue.Listens(); {
+	case !attends:
+		return ""
+	case streaming:
+		return "stream"
+	}
+	return "polling"
 }

@@ -125,7 +125,8 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 		o.limit = int32(o.limits)
 	}
 	if o.leased && (o.life < time.Millisecond || o.life > catalog.MaxTakeover) {
-		return o, fmt.Errorf("%w: Lease is %v; it must be 1ms to %v", ErrBadOption, o.life, catalog.MaxTakeover)
+		return o, fmt.Errorf("%w: Lease is %v; it must be 1ms to %v",
+			ErrBadOption, o.life, catalog.MaxTakeover)
 	}
 	for _, g := range o.holding {
 		if g == nil {

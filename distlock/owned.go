@@ -24,7 +24,7 @@ type ownedSessions struct {
 	attempts map[bson.ObjectID]bool // entered before the command is sent
 	holds    map[bson.ObjectID]*holding
 	breaks   []lockBreak             // while attempts were under way
-	ended    map[bson.ObjectID]bool  // since Sweep: the store's answer may still show them; nil outside of a sweep
+	ended    map[bson.ObjectID]bool  // since Sweep, whose answer may show them; nil outside of one
 	dropped  []*holding              // their guards were dropped without Release
 	late     map[bson.ObjectID]int64 // the fences of what the background has to release
 	idle     chan struct{}           // closed when attempts is empty; nil when nobody waits for that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"mongodlm/catalog"
@@ -17,9 +18,20 @@ import (
 // This file is one call of Lock that waits, in the order in which it happens: its turn among those
 // of this process, a place in the line of the document, the grant, and how it ends without.
 
+// calling returns the context of the commands of a call that waits: it ends with ctx, when the time
+// of WaitAtMost is up, and when Close is done.
+func (c *call) calling(ctx context.Context) (context.Context, func()) {
+	ctx, done := c.m.whileOpen(ctx)
+	if !c.o.bounded || c.o.wait == 0 {
+		return ctx, done
+	}
+	ctx, stop := c.m.within(ctx, c.o.wait)
+	return ctx, func() { stop(); done() }
+}
+
 // wait acquires the lock for a caller that has time.
 func (c *call) wait(ctx context.Context) (g *TryGuard, err error) {
-	ctx, done := c.m.calling(ctx, c.o)
+	ctx, done := c.calling(ctx)
 	defer done()
 	defer func() {
 		if err != nil {
@@ -255,9 +267,9 @@ func (c *call) sleep(ctx context.Context) error {
 
 // idle waits outside of the document for a time, without end if it is negative, until it is woken,
 // or until the term that it stands under is over, and returns why the wait is over, if it is.
-func (c *call) idle(ctx context.Context, pause time.Duration, wake <-chan struct{}, term *pinger.Term) (
-	woken bool, err error,
-) {
+func (c *call) idle(
+	ctx context.Context, pause time.Duration, wake <-chan struct{}, term *pinger.Term,
+) (woken bool, err error) {
 	var up <-chan time.Time
 	if pause >= 0 {
 		timer := c.m.cfg.Clock.NewTimer(pause)
@@ -386,26 +398,24 @@ func (c *call) reason() error {
 // stopped is the error of a wait that was ended from outside: it matches the cause and the last
 // reason to wait. When the time of WaitAtMost was up the reason is all that is to be said.
 func (c *call) stopped(cause error) error {
-	last := c.reason()
+	last, text := c.reason(), acquirePrefix(c.name)+plain(cause)
 	switch {
 	case errors.Is(cause, errTimeUp) && last == nil:
 		return &HeldError{Name: c.name, PingAge: -1, Reason: "the time was up first"}
 	case errors.Is(cause, errTimeUp):
 		return last
 	case last == nil:
-		return &stoppedError{acquireError{text: acquirePrefix(c.name) + plain(cause), causes: []error{cause}}}
+		return &stoppedError{acquireError{text: text, causes: []error{cause}}}
 	}
-	return &stoppedError{acquireError{
-		text:   acquirePrefix(c.name) + plain(cause) + " while waiting: " + reasonText(c.name, last),
-		causes: []error{cause, last},
-	}}
+	text += " while waiting: " + reasonText(c.name, last)
+	return &stoppedError{acquireError{text: text, causes: []error{cause, last}}}
 }
 
 // A stoppedError ends the call.
 type stoppedError struct{ acquireError }
 
-// stoppedBy is the error of a call whose context has ended, and err what the last step said. What that
-// knows of the lock, or of an outcome, counts.
+// stoppedBy is the error of a call whose context has ended, and err what the last step said. What
+// that knows of the lock, or of an outcome, counts.
 func (c *call) stoppedBy(ctx context.Context, err error) error {
 	var stopped *stoppedError
 	switch {
@@ -424,12 +434,11 @@ func worthWaiting(err error) bool {
 	if errors.As(err, &stopped) {
 		return false
 	}
-	for _, passing := range []error{ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost} {
-		if errors.Is(err, passing) {
-			return true
-		}
+	passing := []error{
+		ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost,
+		context.DeadlineExceeded, // of one command; the caller's is seen by sleep
 	}
-	return errors.Is(err, context.DeadlineExceeded) // of one command; the caller's is seen by sleep
+	return slices.ContainsFunc(passing, func(one error) bool { return errors.Is(err, one) })
 }
 
 // saysNothing reports whether an error of an acquisition says of neither the lock nor the server

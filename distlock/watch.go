@@ -17,11 +17,17 @@ import (
 
 func init() {
 	leading.Provide(leading.Seam[*DistributedLock, *TryGuard, *LockInfo]{
-		Watch:        func(ctx context.Context, l *DistributedLock) iter.Seq2[*LockInfo, error] { return l.watch(ctx) },
-		RequestYield: func(ctx context.Context, l *DistributedLock, why string) error { return l.requestYield(ctx, why) },
-		PutFirst:     func(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error { return g.putFirst(ctx, waiter) },
-		Standby:      func(l *DistributedLock) *DistributedLock { return &DistributedLock{l.m, l.name, true} },
-		Use:          func(g *TryGuard) func() { return g.h.use() },
+		Watch: func(ctx context.Context, l *DistributedLock) iter.Seq2[*LockInfo, error] {
+			return l.watch(ctx)
+		},
+		RequestYield: func(ctx context.Context, l *DistributedLock, why string) error {
+			return l.requestYield(ctx, why)
+		},
+		PutFirst: func(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error {
+			return g.putFirst(ctx, waiter)
+		},
+		Standby: func(l *DistributedLock) *DistributedLock { return &DistributedLock{l.m, l.name, true} },
+		Use:     func(g *TryGuard) func() { return g.h.use() },
 	})
 }
 
@@ -79,7 +85,8 @@ func (l *DistributedLock) requestYield(ctx context.Context, why string) error {
 	if err == nil {
 		ctx, done := l.m.whileOpen(ctx)
 		defer done()
-		_, _, err = l.m.locks.Apply(ctx, transition.RequestYield{Name: l.name, By: l.m.Process(), Why: why})
+		request := transition.RequestYield{Name: l.name, By: l.m.Process(), Why: why}
+		_, _, err = l.m.locks.Apply(ctx, request)
 	}
 	return changing("request the yield of", l.name, err, leading.ErrNotHeld)
 }

@@ -118,7 +118,8 @@ func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 	case err != nil:
 		return err
 	case reply.Seq != p.beat.sent:
-		return fmt.Errorf("%w: %w, ping %d was answered with seq %d", ErrForked, catalog.ErrTwin, p.beat.sent, reply.Seq)
+		return fmt.Errorf("%w: %w, ping %d was answered with seq %d",
+			ErrForked, catalog.ErrTwin, p.beat.sent, reply.Seq)
 	case reply.Inserted && p.beat.known:
 		return fmt.Errorf("%w: %w, ping %d made it anew", ErrForked, errRemoved, p.beat.sent)
 	}

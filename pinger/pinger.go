@@ -104,7 +104,7 @@ type LockPinger struct {
 	hold  time.Duration
 	queue releaseQueue
 
-	steady atomic.Int64 // since when pings are acknowledged without a failure, monotonic; -1 while they are not
+	steady atomic.Int64 // since when pings are acknowledged, monotonic; -1 after a failure
 
 	beat   beat                 // owned by whoever pings: Start, then the ping loop
 	term   atomic.Pointer[Term] // set by it; nil before the first acknowledged ping
@@ -230,8 +230,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	alone := t.Err() == nil
 	t.end(ErrStopped)
 	if !settled {
-		err = errors.Join(err, fmt.Errorf("pinger: what an acquisition of unknown outcome takes stays held "+
-			"until it is taken over: %w", catalog.ErrUnknownOutcome))
+		err = errors.Join(err, fmt.Errorf("pinger: what an acquisition of unknown outcome takes stays "+
+			"held until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}
 	if !alone { // a twin may go on with the document
 		return errors.Join(err, proof)
@@ -343,6 +343,7 @@ func (p *LockPinger) Stats() Stats {
 		Pings: c.pings.Load(), Failures: c.failures.Load(), ProcessIDs: c.sessions.Load(),
 		Ghosts: c.ghosts.Load(), Late: c.late.Load(), Pruned: c.pruned.Load(),
 		Panics: c.panics.Load(), MaxLateness: time.Duration(c.maxLate.Load()),
-		Lateness: time.Duration(c.lateness.Load()), Skew: time.Duration(c.skew.Load()), Left: p.queue.len(),
+		Lateness: time.Duration(c.lateness.Load()), Skew: time.Duration(c.skew.Load()),
+		Left: p.queue.len(),
 	}
 }

@@ -243,11 +243,11 @@ const (
 
 // pruneLocks deletes lock documents that nobody has acquired for the prune age, a share of them
 // each turn: it goes on where the last turn ended, and returns where the next one goes on.
-func (p *LockPinger) pruneLocks(ctx context.Context, serverTime time.Time, after string) (string, error) {
+func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
 	for range pruneBatches {
-		n, next, err := p.cfg.Store.PruneLocks(ctx, serverTime.Add(-p.cfg.PruneAge), after, pruneBatch)
+		n, next, err := p.cfg.Store.PruneLocks(ctx, now.Add(-p.cfg.PruneAge), after, pruneBatch)
 		if n > 0 {
 			p.log.Info().Int("locks", n).Msg("pruned")
 		}

@@ -137,7 +137,8 @@ func (t *Term) finish(cause error) {
 }
 
 // errUnproven says why a release waits.
-var errUnproven = errors.New("it waits for an acknowledged ping, since a twin may have the lock by now")
+var errUnproven = errors.New(
+	"it waits for an acknowledged ping, since a twin may have the lock by now")
 
 // Releasing returns the context in which a session of a term may be taken out of its lock now. A
 // twin holds by the very sessions that this process had when the two became two, and only a ping
@@ -153,7 +154,9 @@ var errUnproven = errors.New("it waits for an acknowledged ping, since a twin ma
 //     removed or cannot be read: a twin that closed had given back what it had, and one that lives
 //     gives the id up with its next ping.
 //   - Else the term is over by the clock, and the answer of the next ping is waited for.
-func (p *LockPinger) Releasing(ctx context.Context, t *Term) (context.Context, context.CancelFunc, error) {
+func (p *LockPinger) Releasing(ctx context.Context, t *Term) (
+	context.Context, context.CancelFunc, error,
+) {
 	switch {
 	case t == nil:
 		return nil, nil, errUnproven

@@ -77,7 +77,8 @@ func (l *Log) asked(ctx context.Context, q Query) (catalog.HistoryQuery, error) 
 		return asked, context.Cause(ctx)
 	}
 	if q.Since < 0 || q.Limit < 0 {
-		return asked, fmt.Errorf("%w: Since is %v and Limit %d; neither may be below zero", distlock.ErrBadOption,
+		return asked, fmt.Errorf("%w: Since is %v and Limit %d; neither may be below zero",
+			distlock.ErrBadOption,
 			q.Since, q.Limit)
 	}
 	if problem := catalog.BadText(q.Name, maxName); problem != "" {
@@ -127,8 +128,8 @@ func entryFrom(e catalog.HistoryEntry) Entry {
 func entryOf(e distlock.Event) catalog.HistoryEntry {
 	entry := catalog.HistoryEntry{
 		Kind: e.Kind.String(), Session: catalog.Session{Name: e.Name, TS: e.Session}, Process: e.Process,
-		Previous: e.Previous, Fence: e.Fence, Label: e.Label, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
-		Waited: e.Waited, Held: e.Held,
+		Previous: e.Previous, Fence: e.Fence, Label: e.Label, Why: e.Why, Rule: e.Rule,
+		Evidence: e.Evidence, Waited: e.Waited, Held: e.Held,
 	}
 	if e.Mode != exclusive {
 		entry.Mode = catalog.Mode(e.Mode)

@@ -45,7 +45,8 @@ const least = time.Second
 
 // Bounds and defaults of Options.
 const (
-	defaultKeep, shortestKeep, longestKeep = 30 * 24 * time.Hour, time.Minute, 10 * 365 * 24 * time.Hour
+	day                                    = 24 * time.Hour
+	defaultKeep, shortestKeep, longestKeep = 30 * day, time.Minute, 10 * 365 * day
 	defaultMost, fewestMost, largestMost   = 100_000, 100, 10_000_000
 	// embeddedMost bounds the entries on the embedded server, where a command grows with the
 	// collection and keeps others waiting.
@@ -128,10 +129,12 @@ func (o Options) checked(cfg distlock.Config) (Options, error) {
 		problems = config.Problems
 	}
 	if o.Keep < shortestKeep || o.Keep > longestKeep {
-		problems = append(problems, fmt.Sprintf("Keep is %v, must be from %v to %v", o.Keep, shortestKeep, longestKeep))
+		problems = append(problems,
+			fmt.Sprintf("Keep is %v, must be from %v to %v", o.Keep, shortestKeep, longestKeep))
 	}
 	if o.Most < fewestMost || o.Most > largestMost {
-		problems = append(problems, fmt.Sprintf("Most is %d, must be from %d to %d", o.Most, fewestMost, largestMost))
+		problems = append(problems,
+			fmt.Sprintf("Most is %d, must be from %d to %d", o.Most, fewestMost, largestMost))
 	}
 	if _, ok := cfg.Catalog.(store); !ok && cfg.Catalog != nil {
 		problems = append(problems, "Catalog keeps no history: it needs the methods of catalog.History")
@@ -190,7 +193,8 @@ func (l *Log) ObserveContext(ctx context.Context, e distlock.Event) {
 	case distlock.EventTakenOver:
 		l.recorder.acquired(entryOf(e), true)
 	case distlock.EventReleased:
-		l.recorder.ended(entryOf(e), errors.Is(e.Err, distlock.ErrLockLost) || errors.Is(e.Err, distlock.ErrReleaseFailed))
+		worth := errors.Is(e.Err, distlock.ErrLockLost) || errors.Is(e.Err, distlock.ErrReleaseFailed)
+		l.recorder.ended(entryOf(e), worth)
 	case distlock.EventLost, distlock.EventDropped:
 		l.recorder.ended(entryOf(e), true)
 	case distlock.EventReleasedLate, distlock.EventEvicted:
@@ -281,7 +285,7 @@ func (l *Log) Close(ctx context.Context) error {
 		err = fmt.Errorf("distlock: the last of the history was not written: %w", err)
 	}
 	l.writing.Wait()
-	ctx, done := context.WithTimeout(ctx, l.cfg.CommandTimeout) // the driver looks for the server as long as it may
+	ctx, done := context.WithTimeout(ctx, l.cfg.CommandTimeout) // else the driver looks for the server
 	defer done()
 	return errors.Join(err, l.hangUp(ctx))
 }

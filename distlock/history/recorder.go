@@ -149,7 +149,8 @@ func (r *recorder) happened(e catalog.HistoryEntry) {
 
 // event takes the time of an entry and bounds its texts.
 func (r *recorder) event(e catalog.HistoryEntry) event {
-	for _, text := range []*string{&e.Process, &e.Previous, &e.Label, &e.Why, &e.Rule, &e.Evidence, &e.Cause} {
+	texts := []*string{&e.Process, &e.Previous, &e.Label, &e.Why, &e.Rule, &e.Evidence, &e.Cause}
+	for _, text := range texts {
 		*text = bounded(*text)
 	}
 	e.ID = bson.NewObjectID()
@@ -288,8 +289,8 @@ func (r *recorder) take() []event {
 	batch := r.waiting
 	r.waiting = nil
 	if r.missed > 0 {
-		told := event{catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: missedKind, Missed: r.missed}, here}
-		batch = append([]event{told}, batch...)
+		told := catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: missedKind, Missed: r.missed}
+		batch = append([]event{{told, here}}, batch...)
 		r.missed = 0
 	}
 	for i := range batch {

@@ -38,7 +38,9 @@ type carried struct{}
 
 // With returns a context that carries a clock: whatever a test or a simulation makes under it, as a
 // Manager of package distlock, lives by that clock.
-func With(ctx context.Context, c Clock) context.Context { return context.WithValue(ctx, carried{}, c) }
+func With(ctx context.Context, c Clock) context.Context {
+	return context.WithValue(ctx, carried{}, c)
+}
 
 // From returns the clock that ctx carries, else a new one of the system. Keep it: see [System].
 func From(ctx context.Context) Clock {

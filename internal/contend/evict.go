@@ -45,7 +45,8 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Judged, done condemned)
 	if err != nil {
 		return err
 	}
-	_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: dead.Watched(s.Name), Evidence: evidence})
+	evict := transition.Evict{Holder: dead.Watched(s.Name), Evidence: evidence}
+	_, grants, err := j.Store.Apply(ctx, evict)
 	if err != nil {
 		return before("evict", inDoubt(err))
 	}
@@ -159,7 +160,9 @@ func inDoubt(err error) error {
 }
 
 // before words an error of the last steps before a takeover.
-func before(step string, err error) error { return fmt.Errorf("%s before the takeover: %w", step, err) }
+func before(step string, err error) error {
+	return fmt.Errorf("%s before the takeover: %w", step, err)
+}
 
 // maxPassed is how many waiters are passed over after one look.
 const maxPassed = 16
@@ -172,8 +175,8 @@ const maxPassed = 16
 //
 // That a whole line is silent may be the server's doing, which was away and took no pings. So the
 // own watch must cover more than an interval, in which every live process pings, and the own pings
-// must have been acknowledged for as long. Where all holders are dead it need not: whoever takes them
-// out may have no time for that, and must not give the lock to another dead one.
+// must have been acknowledged for as long. Where all holders are dead it need not: whoever takes
+// them out may have no time for that, and must not give the lock to another dead one.
 func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again time.Duration) {
 	dead := !slices.ContainsFunc(s.Holders(), func(one Judged) bool { return !one.Dead() })
 	for _, one := range s.Judged[:n] {

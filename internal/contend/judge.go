@@ -163,7 +163,8 @@ func TraceOf(party catalog.Participant, pulse catalog.PingState) takeover.Eviden
 		e.HasPing, e.Ping, e.Local = true, p.At, p.Local
 		e.Seq, e.HasSeq = p.Seq, p.HasSeq
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
-		e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local, By: p.Sight.By}
+		seen := p.Sight
+		e.Sight = takeover.Sight{Seq: seen.Seq, Server: seen.At, Local: seen.Local, By: seen.By}
 		// A mark that nobody of us wrote keeps the holder from renewing, but says nothing of how
 		// long it has been silent: it is watched.
 		if p.Condemned != nil && p.Condemned.By != "" {

@@ -25,7 +25,7 @@ type lines struct {
 	nodes   []*node
 	waiters map[bson.ObjectID]*node
 	before  map[standing]*node // the parties of an earlier reading; nil in the first
-	early   bool               // somebody stuck is not known to stand there still before his process notes it again
+	early   bool               // somebody stuck may have left since his process noted it
 }
 
 // A standing is a session in one of its roles.
@@ -92,9 +92,10 @@ func (n *node) wait(need int, those ...*node) {
 // add enters one lock, with those who stand outside of its line.
 func (l *lines) add(row catalog.Snapshot, outside []outsider) {
 	lock := row.Lock
-	var holders, group []*node // group is the last of the line, of those who are granted the lock together
+	var holders, group []*node // group: the last of the line, who are granted the lock together
 	for _, p := range lock.Holders() {
-		holders = append(holders, l.party(lock.Name, p, holds, silent(row.Pings[p.Process], row.ServerTime)))
+		gone := silent(row.Pings[p.Process], row.ServerTime)
+		holders = append(holders, l.party(lock.Name, p, holds, gone))
 	}
 	var last catalog.Participant
 	var door *node // that of the last

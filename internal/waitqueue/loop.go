@@ -26,9 +26,9 @@ import (
 //     asking adds the same share to every wait, and of a turn once one is to be expected, see
 //     turns.go; at least two round trips, so that they follow the server, and one for who is next;
 //     at most PollMax;
-//   - one read each ping interval, and a sixth of it after somebody came, or half of a short time to
-//     wait, see Stands, shows who stands before them and how their pings are. It starts and goes on
-//     with the watch of holders and waiters, and finds a grant that was not told.
+//   - one read each ping interval, and a sixth of it after somebody came, or half of a short time
+//     to wait, see Stands, shows who stands before them and how their pings are. It starts and
+//     goes on with the watch of holders and waiters, and finds a grant that was not told.
 //
 // Deadlocks are looked for beside it, see search.
 type loop struct {
@@ -155,7 +155,7 @@ func (l *loop) due(by map[string][]*Waiter) (pause time.Duration, look bool) {
 	l.q.mu.Unlock()
 	next := looks
 	if len(by) > 0 {
-		next = min(next, l.question(near, first, soonest, now))
+		next = min(next, l.question(near, first, soonest))
 	}
 	if l.ask {
 		next = now
@@ -165,7 +165,8 @@ func (l *loop) due(by map[string][]*Waiter) (pause time.Duration, look bool) {
 
 // question returns when the next question for grants is due, or something else has to be thought of
 // the stream. first is when the first of those who wait came, and next the next turn.
-func (l *loop) question(near bool, first time.Duration, next expected, now time.Duration) time.Duration {
+func (l *loop) question(near bool, first time.Duration, next expected) time.Duration {
+	now := l.q.Clock.Now().Mono
 	l.q.mu.Lock()
 	is := &l.stream.worth
 	late, lag := is.overdue(now, l.q.bounds())
@@ -220,7 +221,7 @@ func (l *loop) askFor(ctx context.Context, by map[string][]*Waiter, names []stri
 	if l.went(ctx, l.q.questions, err, slices.Collect(maps.Values(by))...); err != nil {
 		return
 	}
-	for _, lock := range locks { // before heard: the first question after the stream opened tells what may be older
+	for _, lock := range locks { // before heard: the first answer may be older than the stream
 		l.q.Deliver(lock.GrantsOf(process))
 		for _, w := range by[lock.Name] {
 			w.standsIn(lock.Waiters, sent)
@@ -275,8 +276,8 @@ func (l *loop) went(ctx context.Context, kind *Episode, err error, waiters ...[]
 	kind.Note(ctx, err)
 }
 
-// Hopeless reports whether waiting does not mend an error: only a person can, and a new call would be
-// refused as well.
+// Hopeless reports whether waiting does not mend an error: only a person can, and a new call would
+// be refused as well.
 func Hopeless(err error) bool {
 	var denied *catalog.PrivilegeError
 	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||

@@ -45,7 +45,8 @@ type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error)
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
-	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]catalog.Snapshot, error)
+	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
+		map[string]catalog.Snapshot, error)
 	ApplyPing(ctx context.Context, c catalog.PingChange) error
 	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
@@ -71,7 +72,7 @@ type Queue struct {
 	inside  map[bson.ObjectID]*Waiter // known before the command is sent
 	attends bool                      // the loop is at work
 	moved   time.Duration             // monotonic time of the last progress
-	had     map[string]aTurn          // by lock name: the last turn of this process; nil before the first
+	had     map[string]aTurn          // the last turn of this process, by lock name
 	swept   time.Duration             // monotonic time at which the old ones of had were forgotten
 	rtt     time.Duration             // of a question, smoothed
 	stream  *following                // of the loop that began last
@@ -139,7 +140,7 @@ func (q *Queue) deliver(g catalog.Grant, by *following) {
 	if news {
 		w.Granted <- g
 	}
-	if news || g.Process != q.Process.Process() { // a step of this process granted it to another: that is news, too
+	if news || g.Process != q.Process.Process() { // granted to another by this process: news, too
 		q.Opened(g.Name)
 	}
 }

@@ -38,7 +38,7 @@ type reading struct {
 	q     *Queue
 	own   string
 	rows  map[string]catalog.Snapshot
-	under map[bson.ObjectID][]string // the locks for which somebody of this process waits while it holds a session
+	under map[bson.ObjectID][]string // the locks for which this process waits while it holds a session
 	asked map[bson.ObjectID]bool     // the holders whose ways were followed
 }
 
@@ -143,7 +143,9 @@ func (r *reading) unread(names []string) []string {
 
 // holders enters locks, and returns who holds them, to be asked for what they wait for, and the
 // locks for which they wait as far as it is known.
-func (r *reading) holders(looks map[string]catalog.Snapshot) (processes []string, held []bson.ObjectID, names []string) {
+func (r *reading) holders(looks map[string]catalog.Snapshot) (
+	processes []string, held []bson.ObjectID, names []string,
+) {
 	of := map[string]bool{}
 	for name, row := range looks {
 		r.rows[name] = row
@@ -234,7 +236,8 @@ func (r *reading) graph(all []*Waiter, before *lines) *lines {
 			if process == r.own || len(noted(state)) == 0 {
 				continue
 			}
-			if seen, ok := latest[process]; !ok || seen.Pings[process].Ping.Note.Number < state.Ping.Note.Number {
+			seen, ok := latest[process]
+			if !ok || seen.Pings[process].Ping.Note.Number < state.Ping.Note.Number {
 				latest[process] = row
 			}
 		}
@@ -243,7 +246,8 @@ func (r *reading) graph(all []*Waiter, before *lines) *lines {
 		state := row.Pings[process]
 		for _, o := range noted(state) {
 			outside[o.Lock] = append(outside[o.Lock], outsider{
-				Participant: o.Participant, number: state.Ping.Note.Number, silent: silent(state, row.ServerTime),
+				Participant: o.Participant, number: state.Ping.Note.Number,
+				silent: silent(state, row.ServerTime),
 			})
 		}
 	}

@@ -25,8 +25,8 @@ import (
 // candidates.
 //
 // Those who wait outside of the documents other processes know by a note in the ping document, see
-// [catalog.Note]. It is written when one of them has waited for half a second, and anew each second,
-// so that it is never older, and removed when nobody waits so.
+// [catalog.Note]. It is written when one of them has waited for half a second, and anew each
+// second, so that it is never older, and removed when nobody waits so.
 type search struct {
 	q       *Queue
 	last    time.Duration // monotonic time of the last one; before the first a long time ago
@@ -217,7 +217,8 @@ func (s *search) note(ctx context.Context, all []*Waiter) {
 	} else if s.noted != process {
 		s.noted = "" // it was left in the document of a process id that is given up
 	}
-	go func() { wrote <- s.q.Store.ApplyPing(ctx, transition.PutNote{Process: process, Note: n}) }() // ends with ctx; run waits for it
+	put := transition.PutNote{Process: process, Note: n}
+	go func() { wrote <- s.q.Store.ApplyPing(ctx, put) }() // ends with ctx; run waits for it
 }
 
 // written notes how a note went.
@@ -254,8 +255,8 @@ func (s *search) outsiders(all []*Waiter) (list []catalog.Outsider) {
 	}
 	var cut error
 	if len(left) > 0 {
-		cut = fmt.Errorf("%d of %d are not noted: of a deadlock of two such in different processes nobody is told",
-			len(left), len(list))
+		cut = fmt.Errorf("%d of %d are not noted: of a deadlock of two such in different processes "+
+			"nobody is told", len(left), len(list))
 	}
 	s.q.cuts.Note(context.Background(), cut)
 	return list
@@ -271,7 +272,8 @@ func (s *search) look(ctx context.Context, all []*Waiter) {
 	s.last = now
 	var due []*Waiter
 	for _, n := range all {
-		if at := n.search.due(n.since); at <= now || n.search.pause > 0 && at-n.search.pause/joins <= now {
+		at := n.search.due(n.since)
+		if at <= now || n.search.pause > 0 && at-n.search.pause/joins <= now {
 			due = append(due, n)
 		}
 	}
@@ -332,9 +334,9 @@ func (s *search) confirm(ctx context.Context) {
 	}
 }
 
-// read reads what some wait for, with those who stand outside of the lines, as a graph. before is an
-// earlier reading: a session that does not stand in it is in nobody's way. The notes go on meanwhile:
-// on a slow server others wait for them longer than for the reading.
+// read reads what some wait for, with those who stand outside of the lines, as a graph. before is
+// an earlier reading: a session that does not stand in it is in nobody's way. The notes go on
+// meanwhile: on a slow server others wait for them longer than for the reading.
 func (s *search) read(ctx context.Context, from []*Waiter, before *lines) (*lines, error) {
 	r, all := s.q.reading()
 	done := make(chan error, 1)

@@ -167,7 +167,7 @@ func (n *node) weight() (w int) {
 // Classes of those who can break a circle, by who knows of it.
 const (
 	known  = iota // everybody: it stands in the line, or a note tells of it a second later
-	abroad        // its own process alone: no note has room for it, or it holds what another Manager has acquired
+	abroad        // its process alone: not in a note, or it holds what another Manager has acquired
 )
 
 func (n *node) class() int {
@@ -284,7 +284,9 @@ func (n *node) way(gates bool) []*node {
 				}
 				slices.Reverse(way)
 				return way
-			case next.in != n.in || from[next] != nil || !gates && at.kind == junction && next.kind == junction:
+			case next.in != n.in || from[next] != nil:
+				continue
+			case !gates && at.kind == junction && next.kind == junction:
 				continue
 			}
 			from[next] = at

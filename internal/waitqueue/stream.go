@@ -162,14 +162,18 @@ func (q *Queue) bounds() bounds {
 
 // opens begins with a stream that has just been opened.
 func opens(now time.Duration, trusted bool) worth {
-	return worth{open: true, trusted: trusted, opened: now, begun: now, untold: map[bson.ObjectID]found{}}
+	return worth{
+		open: true, trusted: trusted, opened: now, begun: now, untold: map[bson.ObjectID]found{},
+	}
 }
 
 // tell notes a grant that the stream told, as the first to do so if it is news. Streams tell in
 // order, so all that was granted before the waiter came is known. It reports whether that has
 // changed what is thought of the stream: with an error that it lags, without one that it is trusted
 // again.
-func (s *worth) tell(ts bson.ObjectID, news bool, since, now time.Duration, b bounds) (changed bool, lag error) {
+func (s *worth) tell(ts bson.ObjectID, news bool, since, now time.Duration, b bounds) (
+	changed bool, lag error,
+) {
 	s.heard = max(s.heard, since)
 	f, known := s.untold[ts]
 	delete(s.untold, ts)

@@ -67,8 +67,8 @@ func (q *Queue) moving(by map[string][]*Waiter, now time.Duration) []string {
 // mostTurns bounds what is remembered of locks.
 const mostTurns = 1000
 
-// tookTurns learns from the grant of a waiter. A quicker turn counts at once, a longer one by and by:
-// after one turn of minutes the next may be as quick as those before it. The caller holds mu.
+// tookTurns learns from the grant of a waiter. A quicker turn counts at once, a longer one by and
+// by: after one turn of minutes the next may be as quick as those before it. The caller holds mu.
 func (q *Queue) tookTurns(w *Waiter, now time.Duration) {
 	if !w.stands {
 		return
@@ -83,9 +83,9 @@ func (q *Queue) tookTurns(w *Waiter, now time.Duration) {
 	q.turns[name] = turn
 }
 
-// left is how long it is until the turn of a waiter, if turns take as long as that; less than 0 when
-// it is late. When it has waited for twice as long as was to be expected when it entered, they do
-// not: then it is late by all that it waits longer, wherever it stands.
+// left is how long it is until the turn of a waiter, if turns take as long as that; less than 0
+// when it is late. When it has waited for twice as long as was to be expected when it entered, they
+// do not: then it is late by all that it waits longer, wherever it stands.
 func (w *Waiter) left(turn, now time.Duration) time.Duration {
 	if late := now - w.since - time.Duration(w.behind+1)*turn; late > time.Duration(w.behind+1)*turn {
 		return -late

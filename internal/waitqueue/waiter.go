@@ -30,7 +30,7 @@ const (
 type Waiter struct {
 	Name   string
 	manner Manner
-	party  catalog.Participant // as in the document; that of a place has a session that is only known here
+	party  catalog.Participant // as in the document; the session of a place is only known here
 
 	// Granted has room for one: a session is granted once. So has Fate: why it must not wait any
 	// longer; a place is told of a deadlock alone.
@@ -79,8 +79,8 @@ type LocalLine struct {
 	places []*Waiter
 }
 
-// Join takes the last place of a line, or one aside of all. as is who asks: its mode, its limit, and
-// what it holds meanwhile.
+// Join takes the last place of a line, or one aside of all. as is who asks: its mode, its limit,
+// and what it holds meanwhile.
 func (q *Queue) Join(name string, as catalog.Participant, manner Manner) *Waiter {
 	aside := manner == Aside
 	q.mu.Lock()
@@ -164,9 +164,9 @@ func (q *Queue) Enter(r catalog.Request, manner Manner) *Waiter {
 }
 
 // Stands says that a session stands in its line now, as the lock document shows: from here on the
-// loop looks after it. Where its time is short, and this process knows neither the turns of the lock
-// nor who is in its way, the lock is looked at after half of that time: the process may live for no
-// longer, as a job that cron starts.
+// loop looks after it. Where its time is short, and this process knows neither the turns of the
+// lock nor who is in its way, the lock is looked at after half of that time: the process may live
+// for no longer, as a job that cron starts.
 func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
@@ -192,8 +192,8 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	}
 }
 
-// standsIn notes how many turns of others come before its own in a line, if it stands there. Readers
-// that stand one behind the other have their turn together.
+// standsIn notes how many turns of others come before its own in a line, if it stands there.
+// Readers that stand one behind the other have their turn together.
 func (w *Waiter) standsIn(line []catalog.Participant, now time.Duration) {
 	place := -1
 	for i, p := range line {

@@ -347,7 +347,7 @@ var all = []Mistake{
 		Package: "catalog/mongocatalog", Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
 	// Places that are kept for the next call.
 	{Name: "a place that is kept suits a reader and a writer", File: "distlock/kept.go",
-		Old: `k.o.mode == o.mode && `, New: ``,
+		Old: `k.o.mode == c.o.mode && `, New: ``,
 		Package: "distlock", Test: "TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn", Rule: "want each for itself"},
 	{Name: "a place that is kept stays for ever", File: "distlock/kept.go",
 		Old: `			c.undo()
@@ -376,7 +376,7 @@ var all = []Mistake{
 		Old:     "	if t.guard.Err() != nil {\n		return false, nil",
 		New:     "	if t.guard == nil {\n		return false, nil",
 		Package: "singleton", Test: "TestRound_StoppedBeforeItBegins_BeginsNothing", Rule: "inuse_test.go"},
-	{Name: "Close gives a lock away under which a function runs", File: "distlock/inuse.go",
+	{Name: "Close gives a lock away under which a function runs", File: "distlock/release.go",
 		Old:     "h.uses > 1 || h.uses == 1 &&",
 		New:     "h.uses > 1 &&",
 		Package: "distlock", Test: "TestClose_FunctionRuns_IsWaitedFor", Rule: "inuse_test.go"},

@@ -7,10 +7,125 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
 	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 )
+
+// heartbeatPool is the size of the heartbeat's own connection pool: one connection for the ping,
+// one for the chores.
+const heartbeatPool = 2
+
+// store is where a Manager keeps its documents: one way in for acquiring and releasing, one for
+// the heartbeat, so that an application that exhausts its pool cannot starve the heartbeat.
+type store struct {
+	locks  catalog.Catalog
+	pings  catalog.Catalog
+	sent   *sentCommands // set by prompt
+	hangUp func(context.Context) error
+}
+
+// prompt makes the commands of a store end with their contexts.
+func (s store) prompt(c clock.Clock) store {
+	s.sent = new(sentCommands)
+	locks := prompt(s.locks, c, s.sent)
+	pings := locks
+	if s.pings != s.locks {
+		pings = prompt(s.pings, c, s.sent)
+	}
+	s.locks, s.pings = locks, pings
+	return s
+}
+
+// openStore opens both ways in, or for an [Inspector] the first one twice.
+func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
+	if cfg.Catalog != nil {
+		return store{
+			locks: cfg.Catalog, pings: cfg.Catalog, hangUp: func(context.Context) error { return nil },
+		}, nil
+	}
+	var own []*mongo.Client
+	hangUp := func(ctx context.Context) error {
+		// The driver says goodbye to the server, and looks for it as long as it may.
+		ctx, cancel := context.WithTimeout(ctx, cfg.CommandTimeout)
+		defer cancel()
+		var errs []error
+		for _, c := range own {
+			if err := c.Disconnect(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("disconnect: %w", err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	dial := func(pool uint64) (*mongo.Client, error) {
+		c, err := dial(cfg, pool)
+		if err == nil {
+			own = append(own, c)
+		}
+		return c, err
+	}
+	s, err := openClients(cfg, heartbeat, dial)
+	s.hangUp = hangUp
+	if err != nil {
+		return s, errors.Join(err, hangUp(ctx))
+	}
+	return s, nil
+}
+
+func openClients(cfg Config, heartbeat bool, dial func(pool uint64) (*mongo.Client, error)) (
+	s store, err error) {
+	client, ping := cfg.Client, cfg.PingClient
+	if client == nil {
+		if client, err = dial(0); err != nil {
+			return store{}, err
+		}
+	}
+	switch {
+	case ping != nil || !heartbeat:
+	case cfg.URI != "" || cfg.ClientOptions != nil:
+		if ping, err = dial(heartbeatPool); err != nil {
+			return store{}, err
+		}
+	default:
+		ping = client
+		cfg.Logger.Warn().Msg("the heartbeat shares the application's connection pool; " +
+			"set Config.PingClient, URI or ClientOptions to give it its own")
+	}
+	opts := mongocatalog.Options{
+		Database: cfg.Database, CommandTimeout: cfg.CommandTimeout, PingTime: new(mongocatalog.PingTime),
+		Viewer: !heartbeat,
+	}
+	locks, err := mongocatalog.New(client, opts)
+	if err != nil {
+		return store{}, err
+	}
+	if !heartbeat {
+		return store{locks: locks, pings: locks}, nil
+	}
+	pings, err := mongocatalog.New(ping, opts)
+	if err != nil {
+		return store{}, err
+	}
+	return store{locks: locks, pings: pings}, nil
+}
+
+// dial makes a client. It does no I/O beyond what the driver does in the background. What it finds
+// wrong with the connection string or the options is a *ConfigError.
+func dial(cfg Config, pool uint64) (*mongo.Client, error) {
+	opts, uri := cfg.ClientOptions, ""
+	if cfg.URI != "" {
+		opts, uri = options.Client(), cfg.URI
+	}
+	client, err := mongocatalog.Dial(opts, uri, pool)
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		err = &ConfigError{Problems: []string{err.Error()}}
+	}
+	return client, err
+}
 
 // A command is a kind of what a process asks of its store.
 type command int
@@ -51,10 +166,11 @@ var commandKinds = [kindsOfCommands]struct {
 }{
 	toAcquire: {"acquire", true}, toRelease: {"release", true}, toConfirm: {"confirm", true},
 	toSeedFence: {"seed_fence", true}, toRenew: {"renew", true},
-	toAsk: {"ask", false}, toLook: {"look", false}, toOpenStream: {"stream", false}, toGrant: {"grant", true},
-	toCondemn: {"condemn", true}, toWitness: {"witness", true}, toEvict: {"evict", true}, toOvertake: {"overtake", true},
-	toPing: {"ping", true}, toNote: {"note", true}, toRemovePing: {"remove_ping", true}, toReap: {"reap", false},
-	toHello: {"hello", false},
+	toAsk: {"ask", false}, toLook: {"look", false}, toOpenStream: {"stream", false},
+	toGrant: {"grant", true}, toCondemn: {"condemn", true}, toWitness: {"witness", true},
+	toEvict: {"evict", true}, toOvertake: {"overtake", true},
+	toPing: {"ping", true}, toNote: {"note", true}, toRemovePing: {"remove_ping", true},
+	toReap: {"reap", false}, toHello: {"hello", false},
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
 	toReorder: {"reorder", true},
@@ -64,8 +180,9 @@ var commandKinds = [kindsOfCommands]struct {
 var kindsOfOps = map[catalog.Op]command{
 	catalog.OpRead: toLook, catalog.OpSnapshots: toLook, catalog.OpHeldOrFree: toAsk,
 	catalog.OpList: toList, catalog.OpListWaited: toList, catalog.OpWaitedUnder: toList,
-	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire, catalog.OpTransact: toTransact,
-	catalog.OpPing: toPing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap, catalog.OpHello: toHello,
+	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire,
+	catalog.OpTransact: toTransact, catalog.OpHello: toHello,
+	catalog.OpPing: toPing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap,
 	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
 }
 
@@ -129,7 +246,7 @@ const grace = 10 * time.Millisecond
 // prompt makes a store whose commands end with their contexts, whatever the store under it does,
 // and counts them: a command that does not notice is left to itself, and its outcome is unknown.
 func prompt(store catalog.Catalog, by clock.Clock, sent *sentCommands) catalog.Catalog {
-	return catalog.Intercept(store, func(ctx context.Context, c catalog.Call, do func(context.Context) error) error {
+	return catalog.Intercept(store, func(ctx context.Context, c catalog.Call, do sending) error {
 		kind, counts := kindOf(c)
 		if counts && c.Row == 0 && (ctx == nil || ctx.Err() == nil) {
 			sent.add(kind)
@@ -140,6 +257,9 @@ func prompt(store catalog.Catalog, by clock.Clock, sent *sentCommands) catalog.C
 		return inTime(ctx, by, commandKinds[kind].writes, do)
 	})
 }
+
+// A sending is what carries a call out.
+type sending = func(context.Context) error
 
 // asPromptAsTheStore reports whether a call is for the background alone, or is a part of a
 // transaction: a session of the driver is for one command at a time.
@@ -156,7 +276,7 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 }
 
 // inTime carries out a command as long as ctx lasts. A panic in it is the caller's.
-func inTime(ctx context.Context, by clock.Clock, writes bool, do func(context.Context) error) error {
+func inTime(ctx context.Context, by clock.Clock, writes bool, do sending) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not sent: %w", endOf(ctx))
 	}
