@@ -78,8 +78,7 @@ func (l *Log) asked(ctx context.Context, q Query) (catalog.HistoryQuery, error) 
 	}
 	if q.Since < 0 || q.Limit < 0 {
 		return asked, fmt.Errorf("%w: Since is %v and Limit %d; neither may be below zero",
-			distlock.ErrBadOption,
-			q.Since, q.Limit)
+			distlock.ErrBadOption, q.Since, q.Limit)
 	}
 	if problem := catalog.BadText(q.Name, maxName); problem != "" {
 		return asked, fmt.Errorf("%w: it %s", distlock.ErrBadName, problem)
