@@ -258,8 +258,9 @@ func (v *vigil) goOn(name string, now map[bson.ObjectID]pulse) {
 // however many locks show it. What fails is left by the next look, or by somebody else; where the
 // server fails the others are not tried now.
 func (j *Judge) LeaveSights(ctx context.Context, scenes ...Scene) {
-	own, done := j.Process.Process(), map[string]bool{}
+	done := map[string]bool{}
 	for _, s := range scenes {
+		own := j.Process.Process()
 		for i := range s.Judged {
 			one := &s.Judged[i]
 			ping := one.PingState.Ping
