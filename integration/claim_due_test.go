@@ -32,10 +32,9 @@ func (t timed) Context() context.Context { return t.ctx }
 func TestClaim_Due_ClocksAnHourApart(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
-		const span = 10 * time.Second
-		n := 1000
+		n, span := 1000, 10*time.Second
 		if w.d.name == "embedded" {
-			n = 100 // every command reads the collection
+			n, span = 40, 4*time.Second // every command reads the collection
 		}
 		coll := w.rowsOf(t, w.d.app)
 		first := w.now(t).Add(3 * time.Second)

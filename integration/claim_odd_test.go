@@ -197,8 +197,8 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 		coll := w.rowsOf(t, w.d.app)
 		unhurried := func(s *childSettings) { s.Ping, s.Takeover = paced(time.Second), paced(12*time.Second) }
 		killed, stopped := w.bear(t, unhurried), w.bear(t, unhurried)
-		q := w.claims(t, w.start(t, unhurriedTakeover), coll, claim.Config{Batch: each, Tend: 300 * time.Millisecond,
-			Poll: 100 * time.Millisecond})
+		q := w.claims(t, w.start(t, unhurriedTakeover), coll, claim.Config{Batch: each,
+			Tend: time.Second, Poll: time.Second / 2})
 		assert.Must(t, q.Add(t.Context(), jobs(2*each)...))
 		for _, child := range []*relative{killed, stopped} {
 			if a := child.ask(order{Do: "claim", Name: coll.Name(), N: each}); a.N != each {

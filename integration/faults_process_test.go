@@ -127,7 +127,7 @@ func TestFaults_LockSet_FencedLosesNoUpdate_NaiveDoes(t *testing.T) {
 }
 
 // updates is how many each of the others makes while a holder is stopped.
-const updates = 10
+const updates = 5
 
 // lockSetResult says what became of the acknowledged updates of a run.
 type lockSetResult struct{ acknowledged, refused, lost int }

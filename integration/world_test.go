@@ -193,15 +193,16 @@ func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 
 func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// eventually waits until cond holds.
+// eventually waits until cond holds. It asks more and more rarely: most conditions ask the server.
 func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !cond(); {
-		if time.Now().After(end) {
+	for begun := time.Now(); !cond(); {
+		waited := time.Since(begun)
+		if waited > limit {
 			t.Fatalf("still not after %v: %s", limit, what)
 		}
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(min(max(waited/10, 20*time.Millisecond), 250*time.Millisecond)):
 		case <-t.Context().Done():
 			t.Fatalf("the test ended before: %s", what)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 	"mongodlm/internal/test/assert"
 )
@@ -53,9 +55,15 @@ var passoverCases = []testCase{
 	}},
 	{"Enter_WhoStoodBefore_FullLine_HasItsPlace", func(b *bench) {
 		b.enter(request("balancer", alice))
-		for i := range catalog.MaxWaiters {
-			b.enter(request("balancer", fmt.Sprint("waiter ", i)))
+		planted := func(process string, since time.Time) bson.D {
+			return with(plantedWaiter(request("balancer", process)), field("since", since))
 		}
+		line := bson.A{}
+		for i := range catalog.MaxWaiters - 1 {
+			line = append(line, planted(process(i), time.UnixMilli(1_000_000_000_000)))
+		}
+		b.rewrite("balancer", field("waiters", line))
+		b.enter(request("balancer", "waiter"))
 		back := request("balancer", bob)
 		back.Since = b.look("balancer").Lock.Waiters[0].Since.Add(-time.Second)
 		back.Behind = 5 // it had a turn of late
@@ -69,14 +77,24 @@ var passoverCases = []testCase{
 			_, err := On(b.Catalog).Enter(b.ctx, g, catalog.Queue)
 			b.wantErr(err, catalog.ErrQueueFull)
 		}
-		for i := range catalog.MaxWaiters - 1 {
-			r := request("balancer", fmt.Sprint("back ", i))
-			r.Since = back.Since
-			b.enter(r)
+		entered := assert.Value(b.document("locks", "balancer").Lookup("waiters").Array().Values())(b)
+		line = bson.A{entered[0]}
+		for i := range catalog.MaxWaiters - 2 {
+			line = append(line, planted(fmt.Sprint("back ", i), back.Since))
 		}
-		one := request("balancer", "one too many")
-		one.Since = back.Since
-		_, err := On(b.Catalog).Enter(b.ctx, one, catalog.Queue)
+		for _, behind := range entered[1:] {
+			line = append(line, behind)
+		}
+		b.rewrite("balancer", field("waiters", line))
+		again := func(process string) catalog.Request {
+			r := request("balancer", process)
+			r.Since = back.Since
+			return r
+		}
+		if l := b.enter(again("back")); len(l.Waiters) != 2*catalog.MaxWaiters {
+			b.Errorf("%d wait, want twice as many as newcomers may", len(l.Waiters))
+		}
+		_, err := On(b.Catalog).Enter(b.ctx, again("one too many"), catalog.Queue)
 		b.wantErr(err, catalog.ErrQueueFull)
 	}},
 	{"Enter_WhoStoodBefore_NotBeforeThoseWhoCameEarlier", func(b *bench) {

@@ -277,18 +277,24 @@ var enterCases = []testCase{
 			if l := b.enter(of(bob)); len(l.Waiters) != crowd {
 				b.Fatalf("%s: want %d waiters, got %d", name, crowd, len(l.Waiters))
 			}
-			b.refused(of(bob), catalog.Queue, catalog.ErrQueueFull)
+			full := func(requests ...catalog.Request) {
+				b.wantUntouched("locks", name, func() {
+					for _, r := range requests {
+						_, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue)
+						b.wantErr(err, catalog.ErrQueueFull)
+					}
+				})
+			}
+			full(of(bob))
 			for i := range catalog.ReservedPlaces {
 				if l := b.enter(of(process(i))); len(l.Waiters) != crowd+i+1 {
 					b.Fatalf("%s: want %d waiters, got %d", name, crowd+i+1, len(l.Waiters))
 				}
-				b.refused(of(process(i)), catalog.Queue, catalog.ErrQueueFull)
-				b.refused(of(bob), catalog.Queue, catalog.ErrQueueFull)
 				back := of("comes again")
 				back.Behind = crowd + i + 1 // so many wait already
-				b.refused(back, catalog.Queue, catalog.ErrQueueFull)
+				full(of(process(i)), of(bob), back)
 			}
-			b.refused(of(alice), catalog.Queue, catalog.ErrQueueFull)
+			full(of(alice))
 		}
 	}},
 	{"Enter_FreeWithAFullLine_TakesOneMore", func(b *bench) {
