@@ -73,7 +73,7 @@ func TestElection_LeaderChange_Commands(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		plain, name := w.name("plain"), w.name("leader")
 		var sent counter
-		m := w.counted(t, &sent)
+		m := w.counted(t, &sent, slow)
 		other, third := w.start(t, slow), w.start(t, slow)
 		g := w.mustTry(t, m, plain)
 		next := w.queue(t, other, plain)

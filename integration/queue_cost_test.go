@@ -14,10 +14,10 @@ import (
 )
 
 // counted starts a process whose commands are counted, but for its heartbeat.
-func (w *world) counted(t testing.TB, sent *counter) *distlock.Manager {
+func (w *world) counted(t testing.TB, sent *counter, times func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
 	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-	return w.start(t, func(cfg *distlock.Config) { slow(cfg); cfg.Client = client })
+	return w.start(t, func(cfg *distlock.Config) { times(cfg); cfg.Client = client })
 }
 
 // slow are the times of processes whose heartbeats and looks are rare, and whose questions for
@@ -35,7 +35,7 @@ func TestCommands_OfHandOver(t *testing.T) {
 		const waiters = 12
 		name := w.name("balancer")
 		var sent counter
-		a, b := w.counted(t, &sent), w.counted(t, &sent)
+		a, b := w.counted(t, &sent, slow), w.counted(t, &sent, slow)
 		g := w.mustTry(t, a, name)
 		warm := w.queue(t, b, name) // the streams are opened
 		wantReleased(t, g)
@@ -88,27 +88,31 @@ func TestCommands_ThousandIdleWaiters_AsManyAsOne(t *testing.T) {
 		t.Parallel() // beside a thousand waiters no heartbeat of another test has to go on; a hundred do no harm
 	}
 	forEach(t, func(t *testing.T, w *world) {
-		waiters, locks := 100, 20
+		waiters, locks, times, span := 100, 20, slow, 12*time.Second // a ping interval and more
 		switch w.d.name {
 		case "replicaset":
 			waiters = 1000
-		case "embedded": // every command reads the collection
-			waiters, locks = 40, 10
+		case "embedded": // every command reads the collection; its pauses have soon grown
+			waiters, locks, span = 40, 10, 5*time.Second
+			times = func(cfg *distlock.Config) {
+				slow(cfg)
+				cfg.Ping, cfg.Poll, cfg.PollMax = 4*time.Second, 100*time.Millisecond, 100*time.Millisecond
+			}
 		}
 		holder := w.start(t, slow)
 		var one, many counter
-		lone, crowded := w.counted(t, &one), w.counted(t, &many)
+		lone, crowded := w.counted(t, &one, times), w.counted(t, &many, times)
 		leaveOne := w.crowd(t, holder, lone, 1, 1)
 		leaveMany := w.crowd(t, holder, crowded, waiters, locks)
-		w.settledDown(t, &many)
+		w.settledDown(t, crowded, &many)
 		one.reset()
 		many.reset()
 		select {
-		case <-time.After(12 * time.Second): // a ping interval and more, in which they are counted
+		case <-time.After(span):
 		case <-t.Context().Done():
 		}
 		few, lots := one.total(), many.total()
-		t.Logf("in 12 s: one waiter %v, %d waiters %v", one.all(), waiters, many.all())
+		t.Logf("in %v: one waiter %v, %d waiters %v", span, one.all(), waiters, many.all())
 		if lots > few+few/5+4 {
 			t.Errorf("%d waiters sent %d commands, one sent %d", waiters, lots, few)
 		}

@@ -266,10 +266,9 @@ func (w *world) countIdle(b *testing.B) {
 	var all []map[string]int
 	for _, crowd := range []struct{ waiters, locks int }{{1, 1}, {1000, 20}} {
 		var sent counter
-		client := privateClient(b, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-		m := w.start(b, func(cfg *distlock.Config) { slow(cfg); cfg.Client = client })
+		m := w.counted(b, &sent, slow)
 		leave := w.crowd(b, holder, m, crowd.waiters, crowd.locks)
-		w.settledDown(b, &sent)
+		w.settledDown(b, m, &sent)
 		sent.reset()
 		begun := time.Now()
 		select {
@@ -286,13 +285,13 @@ func (w *world) countIdle(b *testing.B) {
 }
 
 // settledDown waits until the looks at newcomers are over and the pauses between questions have
-// grown: two seconds in which at most five commands are sent.
-func (w *world) settledDown(t testing.TB, sent *counter) {
+// grown: at most five commands are sent in four of the longest pauses.
+func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
 	last := sent.total()
 	eventually(t, time.Minute, "the waiters settle down", func() bool {
 		select {
-		case <-time.After(2 * time.Second):
+		case <-time.After(4 * m.Config().PollMax):
 		case <-t.Context().Done():
 		}
 		now := sent.total()
