@@ -26,7 +26,7 @@ type arrivals struct {
 	ready   map[string]int64 // what was told and not seen claimed since, by the event that told it
 	missed  int64            // the last event that found no room there
 	blocked bool             // rows that are ready may wait for another one of their key
-	sure    bool             // all rows that are ready are there: there were no others at the last look
+	sure    bool             // ready has all rows that are ready: the last look saw no others
 
 	turn   time.Duration // when this process asks for them, if no other has; by the monotonic clock
 	spread time.Duration // within which its turn comes
@@ -35,9 +35,9 @@ type arrivals struct {
 	came   time.Duration // when it did
 
 	lag    time.Duration            // from a question until the stream has told of what it claimed
-	mine   []unheard                // the claims of this process that the stream has not told of, by age
+	mine   []unheard                // own claims of which the stream has not told, by age
 	asking int                      // questions without an answer
-	heard  map[string]time.Duration // rows that were claimed meanwhile, by whom is not known yet, and when
+	heard  map[string]time.Duration // when rows were claimed meanwhile, by somebody
 
 	rested time.Duration // when there was nothing to ask for
 	polls  float64       // from then until it looks whatever it was told
@@ -61,7 +61,7 @@ const (
 	spreadAtOnce = 20                     // parts of a Poll
 	fewPolls     = 10                     // between two looks of a process that is told
 	mostPolls    = 100                    // the same, when the looks find nothing
-	turns        = 10                     // lags until the first of many processes has its turn, on average
+	turns        = 10                     // lags until the first of many processes has its turn
 	leastLate    = 100 * time.Millisecond // a stream that tells sooner is in time whatever Poll is
 )
 
@@ -194,8 +194,8 @@ func (a *arrivals) quiet() bool {
 	return a.told() && a.sure && len(a.ready) == 0 && !a.later.overdue()
 }
 
-// draw draws the turn of this process. A row that is still not claimed after half of a unit is asked
-// for within the other half.
+// draw draws the turn of this process. A row that is still not claimed after half of a unit is
+// asked for within the other half.
 func (a *arrivals) draw() {
 	pause := upTo(a.clock, a.spread)
 	if half := a.unit / 2; pause > half {
@@ -204,9 +204,9 @@ func (a *arrivals) draw() {
 	a.turn, a.later.planned = a.now()+pause, time.Time{}
 }
 
-// learn sets the spread by how long it took until a row was claimed that came alone. While a claim is
-// under way, and not heard of, others ask for nothing: with rows claimed after about ten times as
-// long, one question in ten is for nothing, however many processes there are.
+// learn sets the spread by how long it took until a row was claimed that came alone. While a claim
+// is under way, and not heard of, others ask for nothing: with rows claimed after about ten times
+// as long, one question in ten is for nothing, however many processes there are.
 func (a *arrivals) learn(key string, at time.Duration) {
 	const lags, most = turns * 0.6, 4 // the times vary, and the average of their logarithms is small
 	if key != a.first || a.lag == 0 {
@@ -243,9 +243,9 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered says what a question has brought, and whether there was nothing else: what was told before
-// it is not ready any more then, or no row of this queue, or, when keys were held, may wait for another
-// row of its key.
+// answered says what a question has brought, and whether there was nothing else: what was told
+// before it is not ready any more then, or no row of this queue, or, when keys were held, may wait
+// for another row of its key.
 func (a *arrivals) answered(q question, found []rows.Row, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,9 +20,8 @@ import (
 func (p *proc) slow(each time.Duration) {
 	p.gate.set(func(_ context.Context, _ string, apply func() error) error {
 		time.Sleep(rand.N(each + 1))
-		err := apply()
-		time.Sleep(rand.N(each + 1))
-		return err
+		defer func() { time.Sleep(rand.N(each + 1)) }()
+		return apply()
 	})
 	p.gate.lag(0, each)
 }
@@ -33,8 +32,8 @@ type cost struct {
 	median, p99 time.Duration
 }
 
-// idling lets rows come to n processes that have nothing to do. With Due half of them are there from
-// the beginning, and the others come when they are due or up to a minute earlier.
+// idling lets rows come to n processes that have nothing to do. With Due half of them are there
+// from the beginning, and the others come when they are due or up to a minute earlier.
 func idling(t *testing.T, w *world, cfg Config, n, items int, each, between time.Duration) cost {
 	var mu sync.Mutex // guards begun
 	var begun []time.Duration
@@ -52,7 +51,7 @@ func idling(t *testing.T, w *world, cfg Config, n, items int, each, between time
 		p := w.start(cfg)
 		p.slow(each)
 		procs = append(procs, p)
-		defer p.run(t, func(_ context.Context, row *Row[item]) error {
+		p.run(t, func(_ context.Context, row *Row[item]) error {
 			late := time.Since(came[row.Doc.ID])
 			if late < 0 {
 				t.Errorf("row %d was given %v early", row.Doc.ID, -late)
@@ -61,12 +60,12 @@ func idling(t *testing.T, w *world, cfg Config, n, items int, each, between time
 			defer mu.Unlock()
 			begun = append(begun, late)
 			return nil
-		})()
+		})
 	}
 	time.Sleep(time.Until(first))
 	sent := func() (all int) {
 		for _, p := range procs {
-			all += p.gate.count("candidates", "mark", "marked", "mark one", "finish", "current", "later")
+			all += p.gate.sent()
 		}
 		return all
 	}
@@ -100,7 +99,8 @@ func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) {
 				if most := 2.1 + float64(n)/300; got.commands > most {
 					t.Errorf("%.2f commands an item, want at most %.2f", got.commands, most)
 				}
-				if got.median > 5*time.Millisecond+2*each+12*each*time.Duration(min(n-1, 1)) || got.p99 > time.Second {
+				latest := 5*time.Millisecond + 2*each + 12*each*time.Duration(min(n-1, 1))
+				if got.median > latest || got.p99 > time.Second {
 					t.Errorf("begun after %v, p99 %v", got.median, got.p99)
 				}
 			})
@@ -115,29 +115,22 @@ func TestRun_LostRace_IsNoEmptyQueue(t *testing.T) {
 		w.add(0, 10*batch)
 		p := w.start(Config{Batch: batch, Poll: time.Minute})
 		races := 0
-		p.gate.set(func(ctx context.Context, command string, apply func() error) error {
-			if command == "mark" && races < lost {
+		p.gate.on(func(apply func() error) error {
+			if races < lost {
 				races++
-				found, _, _ := w.rows.Candidates(ctx, 5*batch, 0, nil)
-				assert.NoErr(t, w.rows.Mark(ctx, idsOf(found[:batch*races]), rows.Claim{Slot: "other"}))
+				found, _, _ := w.rows.Candidates(t.Context(), 5*batch, 0, nil)
+				ids := idsOf(found[:batch*races])
+				assert.NoErr(t, w.rows.Mark(t.Context(), ids, rows.Claim{Slot: "other"}))
 			}
 			return apply()
-		})
+		}, "mark")
 		begun := time.Now()
-		stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+		p.run(t, atOnce)
 		w.settle(time.Minute, func(c Counts) bool { return c.Ready == 0 && c.Done > 0 })
 		if took := time.Since(begun); took > time.Second || races < lost {
 			t.Errorf("it took %v and %d races", took, races)
 		}
-		stop()
 	})
-}
-
-func idsOf(found []rows.Row) (ids []bson.RawValue) {
-	for _, row := range found {
-		ids = append(ids, row.ID)
-	}
-	return ids
 }
 
 // It tries to break: behind a mongos, whose stream may tell ten seconds late, a row waits for it.
@@ -150,14 +143,14 @@ func TestRun_LateStream_RowsAreBegunWithinAPoll(t *testing.T) {
 		for range 3 {
 			p := w.start(Config{})
 			p.gate.lag(10*time.Second, 10*time.Second)
-			defer p.run(t, func(_ context.Context, row *Row[item]) error {
+			p.run(t, func(_ context.Context, row *Row[item]) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if id := row.Doc.ID; id >= learning {
 					latest = max(latest, time.Since(came[id]))
 				}
 				return nil
-			})()
+			})
 		}
 		for i := range n {
 			time.Sleep(200 * time.Millisecond)
@@ -182,7 +175,7 @@ func TestRun_RowsThatAreNotTold_AreFound(t *testing.T) {
 			}
 			return 0
 		}
-		stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+		p.run(t, atOnce)
 		time.Sleep(time.Hour)
 		if looks := p.gate.count("mark one"); looks < 30 || looks > 50 {
 			t.Errorf("%d looks in an idle hour, want about one each hundred seconds", looks)
@@ -192,7 +185,6 @@ func TestRun_RowsThatAreNotTold_AreFound(t *testing.T) {
 			w.add(each*i, each)
 			w.settle(most, func(c Counts) bool { return c.Done == int64(each*(i+1)) })
 		}
-		stop()
 	})
 }
 
@@ -202,13 +194,12 @@ func TestRun_StreamEnds_RowsAreFoundWithinAPoll(t *testing.T) {
 		p := w.start(Config{Tend: time.Hour}) // so long it opens no other one
 		end := make(chan struct{})
 		p.gate.ends = end
-		stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+		p.run(t, atOnce)
 		time.Sleep(time.Hour)
 		close(end)
 		synctest.Wait()
 		w.add(0, 1)
 		w.settle(1300*time.Millisecond, allDone(1))
-		stop()
 	})
 }
 
@@ -221,7 +212,7 @@ func TestRun_MoreRowsThanAreRemembered_NoPause(t *testing.T) {
 			p := w.start(Config{Poll: time.Minute})
 			p.slow(time.Millisecond)
 			procs = append(procs, p)
-			defer p.run(t, func(context.Context, *Row[item]) error { return nil })()
+			p.run(t, atOnce)
 		}
 		time.Sleep(time.Hour)
 		begun, sent := time.Now(), 0
@@ -241,7 +232,7 @@ func TestAdd_OwnRows_AreBegunAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(Config{})
 		p.gate.lag(90*time.Millisecond, 90*time.Millisecond)
-		stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+		p.run(t, atOnce)
 		for i := range 20 {
 			time.Sleep(time.Minute)
 			assert.Must(t, p.Add(t.Context(), item{ID: i}))
@@ -249,6 +240,36 @@ func TestAdd_OwnRows_AreBegunAtOnce(t *testing.T) {
 			assert.Equal(t, w.counts(), (Counts{Done: int64(i + 1)}),
 				"right after the insert: %+v, want %+v")
 		}
-		stop()
+	})
+}
+
+// It tries to break: the stream tells of rows that another queue of the collection makes ready
+// again, of which it does not say whose they are. Ten a second cost about a question a Poll, and a
+// row of the own queue is begun within a Poll.
+func TestRun_RowsOfAnotherQueue_CostAQuestionAPoll(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(Config{})
+		begun := make(chan time.Time, 1)
+		p.run(t, func(context.Context, *Row[item]) error { begun <- time.Now(); return nil })
+		time.Sleep(time.Minute)
+		tell := func(n int) {
+			for i := range n {
+				id := bson.RawValue{Type: bson.TypeInt32, Value: []byte{byte(i), byte(i >> 8), 1, 0}}
+				p.e.arrivals.hear(rows.Event{Kind: rows.Arrived, ID: id})
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		before := p.gate.count("mark one")
+		tell(1200)
+		n := p.gate.count("mark one") - before
+		if t.Logf("asked %d times in two minutes", n); n > 2*120 {
+			t.Error("want about once a Poll")
+		}
+		w.add(0, 1)
+		came := time.Now()
+		tell(20)
+		if late := (<-begun).Sub(came); late > 1200*time.Millisecond {
+			t.Errorf("the own row was begun after %v", late)
+		}
 	})
 }

@@ -68,8 +68,8 @@ func (e *engine) setAside(refused []rows.Refused) {
 	}
 }
 
-// passOver leaves the first rows of a question out that found no room among those that are set aside: it
-// passed over so many, and more of these. They are asked for again when there is room.
+// passOver leaves the first rows of a question out that found no room among those that are set
+// aside: it passed over so many, and more of these. They are asked for again when there is room.
 func (e *engine) passOver(base, more int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,8 +113,7 @@ func (e *engine) isAside(id bson.RawValue) bool {
 	return e.asides[rows.Key(id)].until > e.clock.Now().Mono
 }
 
-// refused is how many rows are set aside because the server refuses to change them, and a text of
-// one of them.
+// refused is how many rows are set aside because the server refuses to change them, and of one why.
 func (e *engine) refused() (n int64, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,16 +149,15 @@ func (e *engine) refusals(ends []outcome, err *error) map[string]error {
 	return reasons
 }
 
-// shortened is an end that needs no more room than the claim did, so that the server cannot refuse it
-// by the size of the row: without the failure, and with the beginning of its text. False when it is
-// so.
+// shortened is an end that needs no more room than the claim did, so that no server refuses it by
+// the size of the row: without the failure, and with the beginning of its text. False if it is so.
 func (o outcome) shortened() (outcome, bool) {
 	const most = 100
-	had := o.c.row.Mark.Failures
-	if len(o.end.Error) <= most && slices.Equal(o.end.Failures, had) {
+	had, text := o.c.row.Mark.Failures, o.end.Error
+	if len(text) <= most && slices.Equal(o.end.Failures, had) {
 		return o, false
 	}
-	o.end.Failures, o.end.Error = had, strings.ToValidUTF8(o.end.Error[:min(most, len(o.end.Error))], "")
+	o.end.Failures, o.end.Error = had, strings.ToValidUTF8(text[:min(most, len(text))], "")
 	return o, true
 }
 
@@ -176,7 +174,7 @@ func (e *engine) owe(o outcome) {
 	e.owed = append(e.owed, o)
 }
 
-// payOwed tries again what was refused. Under a slot that is lost it is left to those who rescue rows.
+// payOwed tries again what was refused. Under a slot that is lost it is left to the rescuer.
 func (e *engine) payOwed(ctx context.Context) {
 	e.mu.Lock()
 	owed := e.owed

@@ -16,9 +16,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// number is the _id of a row of the tests.
-func number(r rows.Row) int { n, _ := r.ID.AsInt64OK(); return int(n) }
-
 // It tries to break: rows that the server refuses to change stop all others. They are set aside,
 // counted and told of, the rest is done, and they are done when the server takes them again.
 func TestRun_RefusedRows_OthersGoOn(t *testing.T) {
@@ -26,14 +23,9 @@ func TestRun_RefusedRows_OthersGoOn(t *testing.T) {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
 			const n, bad = 50, 7
 			w.add(0, n)
-			w.rows.Refuse(func(r rows.Row) error {
-				if number(r) < bad {
-					return errors.New("document failed validation")
-				}
-				return nil
-			})
+			w.refuse(func(r rows.Row) bool { return number(r) < bad })
 			p := w.start(cfg)
-			stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+			stop := p.run(t, atOnce)
 			w.settle(time.Minute, func(c Counts) bool { return c.Done == n-bad })
 			assert.MustEqual(t, w.logs.with("set aside", "failed validation"), bad,
 				"%d lines tell of refused rows, want %d")
@@ -41,11 +33,7 @@ func TestRun_RefusedRows_OthersGoOn(t *testing.T) {
 			if c, err := p.Counts(t.Context()); err != nil || c.Refused != bad {
 				t.Errorf("%+v, %v, want %d refused", c, err, bad)
 			}
-			notice := false
-			for l, err := range p.m.Inspector().Locks(t.Context()) {
-				notice = notice || err == nil && l.Name == "claim:db.rows:queue:refused" && l.Why != ""
-			}
-			if !notice {
+			if p.notice(t) == "" {
 				t.Error("no lock tells of them")
 			}
 			if tries := p.gate.count("mark"); tries > 40*bad+n {
@@ -61,75 +49,67 @@ func TestRun_RefusedRows_OthersGoOn(t *testing.T) {
 	}
 }
 
+// notice is what the lock says that tells how many rows are refused; empty: there is none.
+func (p *proc) notice(t *testing.T) (why string) {
+	for l, err := range p.m.Inspector().Locks(t.Context()) {
+		if err == nil && l.Name == "claim:db.rows:queue:refused" {
+			why = l.Why
+		}
+	}
+	return why
+}
+
 // It tries to break: the lock that tells how many rows are refused tells how many were at first.
 func TestRun_MoreRowsAreRefused_TheNoticeSaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 9)
 		var bad atomic.Int32
-		w.rows.Refuse(func(r rows.Row) error {
-			if number(r) <= int(bad.Load()) {
-				return errors.New("document failed validation")
-			}
-			return nil
-		})
+		w.refuse(func(r rows.Row) bool { return number(r) <= int(bad.Load()) })
 		p := w.start(Config{})
 		stop := p.run(t, func(context.Context, *Row[item]) error { time.Sleep(time.Minute); return nil })
 		time.Sleep(90 * time.Second)
 		bad.Store(5)
 		time.Sleep(10 * time.Minute)
 		stop()
-		why := ""
-		for l, err := range p.m.Inspector().Locks(t.Context()) {
-			if err == nil && l.Name == "claim:db.rows:queue:refused" {
-				why = l.Why
-			}
-		}
 		c, err := p.Counts(t.Context())
-		if err != nil || c.Refused < 2 || !strings.Contains(why, fmt.Sprint(c.Refused, " rows")) {
+		if why := p.notice(t); err != nil || c.Refused < 2 ||
+			!strings.Contains(why, fmt.Sprint(c.Refused, " rows")) {
 			t.Errorf("%q, and there are %d, %v", why, c.Refused, err)
 		}
 	})
 }
 
-// It tries to break: more rows are refused than a process keeps in mind, and those behind them are never
-// claimed. When the server takes them all are done.
+// It tries to break: more rows are refused than a process keeps in mind, and those behind them are
+// never claimed. When the server takes them all are done.
 func TestRun_MoreRefusedThanRemembered_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const bad, n = mostInFlight + 1500, 500
 		w.add(0, bad+n)
-		w.rows.Refuse(func(r rows.Row) error {
-			if number(r) < bad {
-				return errors.New("document failed validation")
-			}
-			return nil
-		})
-		stop := w.start(Config{Batch: mostBatch, Workers: mostBatch}).run(t, func(context.Context, *Row[item]) error { return nil })
+		w.refuse(func(r rows.Row) bool { return number(r) < bad })
+		w.start(Config{Batch: mostBatch, Workers: mostBatch}).run(t, atOnce)
 		w.settle(time.Minute, func(c Counts) bool { return c.Done == n })
 		w.rows.Refuse(nil)
 		w.settle(3*time.Hour, allDone(bad+n))
-		stop()
 	})
 }
 
-// It tries to break: thousands of rows that cannot be understood stand before the others, and are read
-// again before all of them were seen, or a few at a time.
+// It tries to break: thousands of rows that cannot be understood stand before the others, and are
+// read again before all of them were seen, or a few at a time.
 func TestRun_ManyMalformed_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 10)
 		p := w.start(Config{Batch: 10, Tend: 50 * time.Millisecond, Poll: 50 * time.Millisecond})
 		for i := range 6000 {
-			id := bson.RawValue{Type: bson.TypeInt32, Value: binary.LittleEndian.AppendUint32(nil, uint32(i+1000))}
-			p.gate.odd = append(p.gate.odd, rows.Malformed{ID: id, Field: "claim.fence", Problem: "is a string"})
+			id := binary.LittleEndian.AppendUint32(nil, uint32(i+1000))
+			p.gate.odd = append(p.gate.odd, rows.Malformed{Field: "claim.fence", Problem: "is a string",
+				ID: bson.RawValue{Type: bson.TypeInt32, Value: id}})
 		}
-		p.gate.set(func(_ context.Context, command string, apply func() error) error {
-			if command == "candidates" {
-				time.Sleep(20 * time.Millisecond)
-			}
+		p.gate.on(func(apply func() error) error {
+			time.Sleep(20 * time.Millisecond)
 			return apply()
-		})
-		stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+		}, "candidates")
+		p.run(t, atOnce)
 		w.settle(10*time.Second, func(c Counts) bool { return c.Done == 10 })
-		stop()
 	})
 }
 
@@ -140,12 +120,7 @@ func TestRun_RefusedCompletion_OthersGoOn(t *testing.T) {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
 			const n = 500
 			w.add(0, n)
-			w.rows.Refuse(func(r rows.Row) error {
-				if number(r) == 3 && r.Mark.State == rows.Claimed {
-					return errors.New("document failed validation")
-				}
-				return nil
-			})
+			w.refuse(func(r rows.Row) bool { return number(r) == 3 && r.Mark.State == rows.Claimed })
 			p := w.start(cfg)
 			var handled atomic.Int32
 			stop := p.run(t, func(context.Context, *Row[item]) error { handled.Add(1); return nil })
@@ -188,17 +163,18 @@ func TestRun_RefusedQuery_EndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{})
+		refused := &rows.QueryError{Err: errors.New("unknown operator: $foo")}
 		p.gate.set(func(_ context.Context, command string, apply func() error) error {
 			switch command {
 			case "mark one":
 				return &rows.RefusedError{}
 			case "candidates":
-				return &rows.QueryError{Err: errors.New("unknown operator: $foo")}
+				return refused
 			}
 			return apply()
 		})
 		ctx, done := context.WithTimeout(t.Context(), time.Minute)
 		defer done()
-		wantErr(t, p.Run(ctx, func(context.Context, *Row[item]) error { return nil }), ErrConfig)
+		wantErr(t, p.Run(ctx, atOnce), ErrConfig)
 	})
 }

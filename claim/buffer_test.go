@@ -56,8 +56,7 @@ func TestLease_RowsThatWait_GoBackUncounted(t *testing.T) {
 	}
 }
 
-// It tries to break: work that is shorter than its lease is cut because its row waited for a worker
-// before.
+// It tries to break: work that is shorter than its lease is cut because its row waited before.
 func TestLease_WaitedBefore_HandlerHasItsTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 24)
@@ -82,9 +81,9 @@ func TestLease_WaitedBefore_HandlerHasItsTime(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that kills its process takes others with it. What its process had claimed
-// beside it counts as tried only if it was begun, and is begun once more at most; the row itself is dead
-// when it was tried so often.
+// It tries to break: a row that kills its process takes others with it. What its process had
+// claimed beside it counts as tried only if it was begun, and is begun once more at most; the row
+// itself is dead when it was tried so often.
 func TestRescue_RowThatKillsItsProcess_OnlyItDies(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"one batch":   {Batch: 50, MaxAttempts: 3, Poll: 10 * time.Second},
@@ -94,53 +93,59 @@ func TestRescue_RowThatKillsItsProcess_OnlyItDies(t *testing.T) {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
 			const n, poison = 50, 25
 			w.add(0, n)
-			over, crashes := make(chan struct{}), make(chan struct{}, 100)
-			end := sync.OnceFunc(func() { close(over) })
-			defer end()
-			var stops []func()
 			var tries [n]atomic.Int64
-			crashed := 0
-			next := func() {
-				p := w.start(cfg)
-				stops = append(stops, p.run(t, func(_ context.Context, row *Row[item]) error {
-					if row.Doc.ID != poison {
-						time.Sleep(time.Millisecond)
-						tried, counted := tries[row.Doc.ID].Add(1), int64(row.Attempt())
-						if counted > tried || counted < tried-1 || tried > 2 {
-							t.Errorf("row %d: attempt %d, it was begun %d times", row.Doc.ID, counted, tried)
-						}
-						return nil
-					}
-					p.cut()
-					crashes <- struct{}{}
-					<-over
-					return errCut
-				}))
-			}
-			next()
-			w.settle(5*time.Hour, func(c Counts) bool {
-				for ; len(crashes) > 0; crashed++ {
-					<-crashes
-					next()
+			crashed := w.killers(cfg, poison, func(row *Row[item]) {
+				if row.Doc.ID == poison {
+					return
 				}
-				return c == Counts{Done: n - 1, Dead: 1}
-			})
-			if crashed < cfg.MaxAttempts || crashed > cfg.MaxAttempts+1 {
-				t.Errorf("it was tried %d times, want %d, or one more that nobody counted", crashed, cfg.MaxAttempts)
+				time.Sleep(time.Millisecond)
+				tried, counted := tries[row.Doc.ID].Add(1), int64(row.Attempt())
+				if counted > tried || counted < tried-1 || tried > 2 {
+					t.Errorf("row %d: attempt %d, it was begun %d times", row.Doc.ID, counted, tried)
+				}
+			}, 5*time.Hour, are(Counts{Done: n - 1, Dead: 1}))
+			if most := cfg.MaxAttempts + 1; crashed != most && crashed != most-1 {
+				t.Errorf("tried %d times, want %d, one of which nobody may have counted", crashed, most)
 			}
 			if m := w.row(poison).Mark; m.State != rows.Dead || m.Error != rows.GivenUp {
 				t.Errorf("the row is %+v", m)
-			}
-			end()
-			for _, stop := range stops {
-				stop()
 			}
 		})
 	}
 }
 
-// It tries to break: a row that was rescued kills its process again, and takes others with it: those
-// that were handled and are not ended yet, and those of its batch. Or its attempt does not count.
+// killers works on rows until all is done, and returns how many processes the poisoned row has
+// killed: one comes after the other.
+func (w *world) killers(cfg Config, poison int, work func(row *Row[item]), limit time.Duration,
+	done func(Counts) bool) (crashed int) {
+	w.t.Helper()
+	over, crashes := make(chan struct{}), make(chan struct{}, 100)
+	defer close(over)
+	next := func() {
+		p := w.start(cfg)
+		p.run(w.t, func(_ context.Context, row *Row[item]) error {
+			if work(row); row.Doc.ID != poison {
+				return nil
+			}
+			p.cut()
+			crashes <- struct{}{}
+			<-over
+			return errCut
+		})
+	}
+	next()
+	w.settle(limit, func(c Counts) bool {
+		for ; len(crashes) > 0; crashed++ {
+			<-crashes
+			next()
+		}
+		return done(c)
+	})
+	return crashed
+}
+
+// It tries to break: a row that was rescued kills its process again, and takes others with it:
+// those that are handled and not ended yet, and those of its batch. Or its attempt does not count.
 func TestRescue_RowsAlone_EachIsEndedBeforeTheNextBegins(t *testing.T) {
 	const n = 4
 	for name, cfg := range map[string]Config{
@@ -149,15 +154,13 @@ func TestRescue_RowsAlone_EachIsEndedBeforeTheNextBegins(t *testing.T) {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
 			w.add(0, n)
 			a, b := w.start(Config{Batch: n, InFlight: n}), w.start(cfg)
-			must2(a.Claim(t.Context(), n))
+			a.take(t, n)
 			a.cut()
-			b.gate.set(func(_ context.Context, command string, apply func() error) error {
-				if command == "finish" {
-					time.Sleep(time.Second)
-				}
+			b.gate.on(func(apply func() error) error {
+				time.Sleep(time.Second)
 				return apply()
-			})
-			stop := b.run(t, func(_ context.Context, row *Row[item]) error {
+			}, "finish")
+			b.run(t, func(_ context.Context, row *Row[item]) error {
 				time.Sleep(time.Millisecond)
 				id, c := row.Doc.ID, w.counts()
 				if c.Done != int64(id) {
@@ -172,13 +175,12 @@ func TestRescue_RowsAlone_EachIsEndedBeforeTheNextBegins(t *testing.T) {
 				return nil
 			})
 			w.settle(2*takeoverTime, allDone(n))
-			stop()
 		})
 	}
 }
 
-// It tries to break: a process dies between the claim of a row and the beginning of its handler. That
-// was no attempt, however often it happens.
+// It tries to break: a process dies between the claim of a row and the beginning of its handler.
+// That was no attempt, however often it happens.
 func TestRescue_ClaimedAsItsProcessDies_DoesNotCount(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"one": {MaxAttempts: 2}, "batch": {MaxAttempts: 2, Batch: 3, Workers: 3},
@@ -188,14 +190,11 @@ func TestRescue_ClaimedAsItsProcessDies_DoesNotCount(t *testing.T) {
 			w.add(0, n)
 			for range 5 {
 				p := w.start(cfg)
-				p.gate.set(func(_ context.Context, command string, apply func() error) error {
-					err := apply()
-					if command == "mark one" || command == "mark" {
-						p.cut()
-						return errCut
-					}
-					return err
-				})
+				p.gate.on(func(apply func() error) error {
+					_ = apply()
+					p.cut()
+					return errCut
+				}, "mark one", "mark")
 				stop := p.run(t, func(_ context.Context, row *Row[item]) error {
 					t.Errorf("row %d begins", row.Doc.ID)
 					return nil
@@ -206,9 +205,8 @@ func TestRescue_ClaimedAsItsProcessDies_DoesNotCount(t *testing.T) {
 			if c := w.counts(); c.Dead > 0 {
 				t.Fatalf("%+v: a row is dead that was never begun", c)
 			}
-			stop := w.start(cfg).run(t, func(context.Context, *Row[item]) error { return nil })
+			w.start(cfg).run(t, atOnce)
 			w.settle(3*takeoverTime, allDone(n))
-			stop()
 		})
 	}
 }
@@ -234,20 +232,19 @@ func TestBackoff_Defaults_OutlastAnOutage(t *testing.T) {
 		if took := time.Since(begun); took < 24*time.Hour || took > 48*time.Hour {
 			t.Errorf("the first row was dead after %v, want more than a day", took)
 		}
-		assert.Equal(t, w.counts(), (Counts{Done: n, Dead: 1}), "%+v, want %+v")
+		w.want(Counts{Done: n, Dead: 1})
 	})
 }
 
-// It tries to break: one slow row keeps all other workers idle where InFlight is the size of a batch.
+// It tries to break: one slow row keeps other workers idle where InFlight is the size of a batch.
 func TestRun_InFlightIsABatch_SlowRowStallsNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const n = 1000
 		w.add(0, n)
 		p := w.start(Config{Workers: 8, Batch: 100, InFlight: 100})
 		slow := make(chan struct{})
-		end := sync.OnceFunc(func() { close(slow) })
-		defer end()
-		stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+		defer close(slow)
+		p.run(t, func(_ context.Context, row *Row[item]) error {
 			if row.Doc.ID == 0 {
 				<-slow
 			}
@@ -255,12 +252,9 @@ func TestRun_InFlightIsABatch_SlowRowStallsNobody(t *testing.T) {
 			return nil
 		})
 		w.settle(time.Minute, func(c Counts) bool { return c.Done == n-1 })
-		sent := p.gate.count("candidates", "mark", "marked", "mark one", "finish", "current")
-		if per := float64(sent) / n; per > 0.1 {
+		if per := float64(p.gate.sent()) / n; per > 0.1 {
 			t.Errorf("%.3f commands an item, want at most a tenth: %v", per, p.gate.tally())
 		}
-		end()
-		stop()
 	})
 }
 
@@ -270,18 +264,13 @@ func TestRun_SlowRows_ProcessesShareThem(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const n = 104
 		w.add(0, n)
-		begun := [2]int{}
-		var mu sync.Mutex // guards begun
-		var stops []func()
+		var begun [2]atomic.Int32
 		for i := range begun {
-			p := w.start(Config{Workers: 4, Batch: 100})
-			stops = append(stops, p.run(t, func(context.Context, *Row[item]) error {
-				mu.Lock()
-				begun[i]++
-				mu.Unlock()
+			w.start(Config{Workers: 4, Batch: 100}).run(t, func(context.Context, *Row[item]) error {
+				begun[i].Add(1)
 				time.Sleep(10 * time.Minute)
 				return nil
-			}))
+			})
 		}
 		time.Sleep(9 * time.Minute)
 		if c := w.counts(); c.Claimed != 8 {
@@ -291,11 +280,8 @@ func TestRun_SlowRows_ProcessesShareThem(t *testing.T) {
 		if c := w.counts(); c.Done != n {
 			t.Errorf("%+v, want all done: both work all the time", c)
 		}
-		for _, stop := range stops {
-			stop()
-		}
-		if begun[0] != n/2 {
-			t.Errorf("the processes began %v rows", begun)
+		if n, m := begun[0].Load(), begun[1].Load(); n != m {
+			t.Errorf("the processes began %d and %d rows", n, m)
 		}
 	})
 }

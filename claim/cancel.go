@@ -18,13 +18,14 @@ var (
 	ErrCancelled = errors.New("claim: row was cancelled")
 )
 
-// Cancel makes a row dead that waits, with the error "cancelled"; id is the _id of its document. Any
-// process of the queue may do so, whether it has claimed the row or not. A row that is worked on is
-// marked: the context of its handler ends when its process tends its rows next, see [Config.Tend], and
-// the row is dead when the handler has returned, whatever it returns. Until then it is claimed, so that
-// nobody else works on it, nor on another row of its chain. One that is done before its process has
-// looked is done. If the process dies the row is dead instead of being rescued. One command, two for a
-// row that is worked on, and one more when it cannot be cancelled, or is dead and there is an OnDead.
+// Cancel makes a row dead that waits, with the error "cancelled"; id is the _id of its document.
+// Any process of the queue may do so, whether it has claimed the row or not. A row that is worked
+// on is marked: the context of its handler ends when its process tends its rows next, see
+// [Config.Tend], and the row is dead when the handler has returned, whatever it returns. Until then
+// it is claimed, so that nobody else works on it, nor on another row of its chain. One that is done
+// before its process has looked is done. If the process dies the row is dead instead of being
+// rescued. One command, two for a row that is worked on, and one more when it cannot be cancelled,
+// or is dead and there is an OnDead.
 //
 // Errors: ErrOver, with what became of the row; *distlock.PrivilegeError; any other error when the
 // outcome is in doubt: then it may be called again.

@@ -13,11 +13,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: a row that is cancelled by another process belongs to its worker until that has
-// returned; its handler hears of it within Tend, and why, and whatever it returns the row is dead.
+// It tries to break: a row that is cancelled by another process belongs to its worker until that
+// returns; its handler hears of it within Tend, and why, and whatever it returns the row is dead.
 func TestCancel_RowThatIsWorkedOn(t *testing.T) {
-	for name, end := range map[string]func(ctx context.Context, row *Row[item]) error{
-		"done":      func(context.Context, *Row[item]) error { return nil },
+	for name, end := range map[string]handler{
+		"done":      atOnce,
 		"error":     func(ctx context.Context, _ *Row[item]) error { return ctx.Err() },
 		"discarded": func(ctx context.Context, _ *Row[item]) error { return Discard(ctx.Err()) },
 		"by hand": func(ctx context.Context, row *Row[item]) error {
@@ -36,7 +36,8 @@ func TestCancel_RowThatIsWorkedOn(t *testing.T) {
 				<-ctx.Done()
 				heard <- time.Now()
 				cause := context.Cause(ctx)
-				if !errors.Is(cause, ErrCancelled) || !strings.Contains(cause.Error(), "cancelled") || row.Err() == nil {
+				wantErr(t, cause, ErrCancelled)
+				if !strings.Contains(cause.Error(), "cancelled") || row.Err() == nil {
 					t.Errorf("the cause is %v, the row's error %v", cause, row.Err())
 				}
 				return end(ctx, row)
@@ -65,10 +66,11 @@ func TestCancel_RowThatIsWorkedOn(t *testing.T) {
 // again, or left retrying until its pause is over.
 func TestCancel_HandlerFailsAtOnce_IsDead(t *testing.T) {
 	for name, end := range map[string]error{"fails": errCut, "snoozes": Snooze(5 * time.Hour)} {
-		for batch := range 2 {
+		for _, batch := range []int{1, 2} {
 			inBubbleSub(t, fmt.Sprint(name, " ", batch), func(t *testing.T, w *world) {
 				w.add(0, 1)
-				worker, other := w.start(Config{Backoff: time.Hour, Batch: 1 + batch, Tend: time.Hour}), w.start(Config{})
+				worker := w.start(Config{Backoff: time.Hour, Batch: batch, Tend: time.Hour})
+				other := w.start(Config{})
 				stop := worker.run(t, func(context.Context, *Row[item]) error {
 					assert.NoErr(t, other.Cancel(t.Context(), 0))
 					return end
@@ -104,11 +106,7 @@ func TestCancel_RowsThatWaitOrAreOver(t *testing.T) {
 				waits = int(row.ID.AsInt64())
 			}
 		}
-		for _, id := range []int{waits, 59} {
-			if err := p.Cancel(t.Context(), id); err != nil {
-				t.Fatal(id, err)
-			}
-		}
+		assert.Must(t, errors.Join(p.Cancel(t.Context(), waits), p.Cancel(t.Context(), 59)))
 		time.Sleep(10 * time.Minute)
 		stop()
 		if begun[waits].Load() || begun[59].Load() || w.counts() != (Counts{Dead: 2, Done: 58}) {
@@ -164,15 +162,10 @@ func TestCancel_GivenBack_IsNotClaimed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		a, b := w.start(Config{}), w.start(Config{})
-		got, err := a.Claim(t.Context(), 1)
-		if err != nil || len(got) != 1 {
-			t.Fatal(got, err)
-		}
-		assert.Must(t, errors.Join(b.Cancel(t.Context(), 0), got[0].GiveBack(t.Context())))
+		row := a.take(t, 1)[0]
+		assert.Must(t, errors.Join(b.Cancel(t.Context(), 0), row.GiveBack(t.Context())))
 		time.Sleep(time.Minute)
-		if got, err := b.Claim(t.Context(), 1); err != nil || len(got) != 0 {
-			t.Error(got, err)
-		}
-		assert.Equal(t, w.counts(), (Counts{Dead: 1}), "%+v, want %+v")
+		assert.Equal(t, len(b.take(t, 1)), 0, "%d rows are given, want %d")
+		w.want(Counts{Dead: 1})
 	})
 }

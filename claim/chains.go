@@ -37,8 +37,8 @@ func (e *engine) oneKey(docs ...any) error {
 			continue
 		}
 		if field := rows.ListIn(raw, e.cfg.Key); field != "" {
-			return fmt.Errorf("document %d of %d has a list in the field %q, and Config.Key is %q: a row is in one chain, "+
-				"give it one value there", i+1, len(docs), field, e.cfg.Key)
+			return fmt.Errorf("document %d of %d has a list in the field %q, and Config.Key is %q: "+
+				"a row is in one chain, give it one value there", i+1, len(docs), field, e.cfg.Key)
 		}
 	}
 	return nil
@@ -56,8 +56,8 @@ func badKey(err error) error {
 // crowd is how many rows are read for each that is wanted, since several of them may have one key.
 const crowd = 4
 
-// inChains leaves the rows out whose keys are held, by the server and by what is worked on here. One
-// command, and another when a row was claimed in vain although its key is held by none that is at work.
+// inChains leaves the rows out whose keys are held, by the server and by what is worked on here.
+// One command, and another when a row was claimed in vain whose key none that is at work holds.
 func (e *engine) inChains(ctx context.Context, ask *rows.Ask, asked *question) error {
 	limited, done := e.command(ctx)
 	defer done()
@@ -65,10 +65,7 @@ func (e *engine) inChains(ctx context.Context, ask *rows.Ask, asked *question) e
 	if err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
-	known := map[string]bool{}
-	for _, key := range held {
-		known[rows.KeyText(key)] = true
-	}
+	known := keySet(held)
 	e.mu.Lock()
 	behind := e.behind
 	e.behind = nil
@@ -80,19 +77,29 @@ func (e *engine) inChains(ctx context.Context, ask *rows.Ask, asked *question) e
 	}
 	e.mu.Unlock()
 	ask.Held = held
-	ask.Behind = slices.DeleteFunc(behind, func(key bson.RawValue) bool { return known[rows.KeyText(key)] })
+	ask.Behind = slices.DeleteFunc(behind, func(key bson.RawValue) bool {
+		return known[rows.KeyText(key)]
+	})
 	if len(ask.Behind) == 0 {
 		return nil
 	}
 	n, err := e.store.Settle(limited, ask.Behind)
 	if err != nil || n > 0 {
-		e.log.Warn().Err(err).Int("rows", n).Msg("keys were held by rows that are done, dead or no rows of the queue")
+		e.log.Warn().Err(err).Int("rows", n).
+			Msg("keys were held by rows that are done, dead or no rows of the queue")
 	}
 	return nil
 }
 
-// isBehind reports whether a row was claimed in vain because another one holds its key, and notes the
-// key.
+func keySet(keys []bson.RawValue) map[string]bool {
+	set := map[string]bool{}
+	for _, key := range keys {
+		set[rows.KeyText(key)] = true
+	}
+	return set
+}
+
+// isBehind reports whether a row was claimed in vain since another holds its key, and notes that.
 func (e *engine) isBehind(err error) bool {
 	var held *rows.HeldError
 	if !errors.As(err, &held) {
@@ -140,8 +147,7 @@ func (e *engine) firsts(found []rows.Row, n, spread int) (first []rows.Row) {
 	return first[from:min(from+n, len(first))]
 }
 
-// isWaited reports whether the end of a row may let another one of its key go of which no stream will
-// tell.
+// isWaited reports whether the end of a row may free another of its key, of which no stream tells.
 func (a *arrivals) isWaited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -41,7 +41,6 @@ type line struct {
 
 	mu      sync.Mutex // guards the rest
 	working map[string]map[*Row[item]]*host
-	begun   []int
 	bad     []string
 }
 
@@ -61,23 +60,23 @@ func (w *world) line() *line {
 // that was to be done before.
 func (l *line) work(row *Row[item], h *host, do func() error) error {
 	key, _ := rows.KeyOf(row.Raw(), "event")
-	k := rows.KeyText(key)
+	k, id := rows.KeyText(key), row.Doc.ID
 	l.mu.Lock()
 	for other, of := range l.working[k] {
 		if other.Err() == nil && (of == nil || !of.isDead()) {
-			l.bad = append(l.bad, fmt.Sprintf("rows %d and %d of %s at work at once", other.Doc.ID, row.Doc.ID, key))
+			l.bad = append(l.bad, fmt.Sprintf("rows %d and %d of %s at work at once", other.Doc.ID, id, key))
 		}
 	}
 	if l.working[k] == nil {
 		l.working[k] = map[*Row[item]]*host{}
 	}
 	l.working[k][row] = h
-	l.begun = append(l.begun, row.Doc.ID)
-	before := slices.IndexFunc(l.chain[k], func(id bson.RawValue) bool { return int(id.AsInt64()) == row.Doc.ID })
+	isRow := func(one bson.RawValue) bool { return int(one.AsInt64()) == id }
+	before := slices.IndexFunc(l.chain[k], isRow)
 	found, _ := l.w.rows.Current(context.Background(), l.chain[k][:max(before, 0)])
 	for _, one := range found {
 		if s := one.Mark.State; s != rows.Done && s != rows.Dead {
-			l.bad = append(l.bad, fmt.Sprintf("row %d of %s begins, and row %v is %s", row.Doc.ID, key, one.ID, s))
+			l.bad = append(l.bad, fmt.Sprintf("row %d of %s begins, and row %v is %s", id, key, one.ID, s))
 		}
 	}
 	l.mu.Unlock()
@@ -87,6 +86,13 @@ func (l *line) work(row *Row[item], h *host, do func() error) error {
 		delete(l.working[k], row)
 	}()
 	return do()
+}
+
+// of is a handler whose work the line judges.
+func (l *line) of(do func(row *Row[item]) error) handler {
+	return func(_ context.Context, row *Row[item]) error {
+		return l.work(row, nil, func() error { return do(row) })
+	}
 }
 
 func (l *line) want(t *testing.T) {
@@ -110,8 +116,8 @@ func keysOf(keys, n int, inTurn bool) (list []any) {
 	return list
 }
 
-// 500 keys of 8 rows, two processes that race for them, handlers that fail now and then: rows of one
-// key are worked on one after the other, in order, and each costs one command more than without.
+// 500 keys of 8 rows, two processes that race for them, handlers that fail now and then: rows of
+// one key are worked on one after the other, in order, and each costs one command more.
 func TestChains_500Keys_InOrder(t *testing.T) {
 	const each = 8 // rows
 	for name, inTurn := range map[string]bool{"in turn": true, "one after the other": false} {
@@ -125,21 +131,19 @@ func TestChains_500Keys_InOrder(t *testing.T) {
 				for range 2 {
 					p := w.start(cfg)
 					procs = append(procs, p)
-					defer p.run(t, func(_ context.Context, row *Row[item]) error {
-						return l.work(row, nil, func() error {
-							time.Sleep(rand.N(200 * time.Millisecond))
-							if row.Doc.ID%50 == 0 && row.Attempt() == 1 {
-								return errors.New("not yet")
-							}
-							return nil
-						})
-					})()
+					p.run(t, l.of(func(row *Row[item]) error {
+						time.Sleep(rand.N(200 * time.Millisecond))
+						if row.Doc.ID%50 == 0 && row.Attempt() == 1 {
+							return errors.New("not yet")
+						}
+						return nil
+					}))
 				}
 				w.settle(30*time.Minute, allDone(500*each))
 				l.want(t)
 				n := 0
 				for _, p := range procs {
-					n += p.gate.count("held", "settle", "mark one", "candidates", "mark", "marked", "finish", "current")
+					n += p.gate.sent()
 				}
 				t.Logf("%.2f commands an item", float64(n)/(500*each))
 				if most := 3.2; float64(n) > most*500*each {
@@ -150,8 +154,8 @@ func TestChains_500Keys_InOrder(t *testing.T) {
 	}
 }
 
-// A key whose first row fails for an hour waits for it, and the others do not; with KeyLetsGo it does
-// not wait either.
+// A key whose first row fails for an hour waits for it, and the others do not; with KeyLetsGo it
+// does not wait either.
 func TestChains_FirstRowFails_OthersGoOn(t *testing.T) {
 	for _, letGo := range []bool{false, true} {
 		inBubbleSub(t, fmt.Sprint("lets go ", letGo), func(t *testing.T, w *world) {
@@ -160,18 +164,15 @@ func TestChains_FirstRowFails_OthersGoOn(t *testing.T) {
 			w.addKeys(0, keysOf(20, 5, true)...)
 			begun := time.Now()
 			l := w.line()
-			p := w.start(cfg)
-			defer p.run(t, func(_ context.Context, row *Row[item]) error {
-				if letGo {
-					l.chain = nil
+			if letGo {
+				l.chain = nil
+			}
+			w.start(cfg).run(t, l.of(func(row *Row[item]) error {
+				if row.Doc.ID == 0 && time.Since(begun) < time.Hour {
+					return errors.New("not yet")
 				}
-				return l.work(row, nil, func() error {
-					if row.Doc.ID == 0 && time.Since(begun) < time.Hour {
-						return errors.New("not yet")
-					}
-					return nil
-				})
-			})()
+				return nil
+			}))
 			want := Counts{Done: 95, Retrying: 1, Ready: 4}
 			if letGo {
 				want = Counts{Done: 99, Retrying: 1}
@@ -190,22 +191,18 @@ func TestChains_DeadRow_LetsItsKeyGo(t *testing.T) {
 		cfg.MaxAttempts = 1
 		w.addKeys(0, "x", "x", "x")
 		l := w.line()
-		p := w.start(cfg)
-		defer p.run(t, func(_ context.Context, row *Row[item]) error {
-			return l.work(row, nil, func() error {
-				if row.Doc.ID == 0 {
-					return errors.New("never")
-				}
-				return nil
-			})
-		})()
-		w.settle(time.Minute, func(c Counts) bool { return c == Counts{Done: 2, Dead: 1} })
+		w.start(cfg).run(t, l.of(func(row *Row[item]) error {
+			if row.Doc.ID == 0 {
+				return errors.New("never")
+			}
+			return nil
+		}))
+		w.settle(time.Minute, are(Counts{Done: 2, Dead: 1}))
 		l.want(t)
 	})
 }
 
-// It tries to break: a hot key whose 5,000 rows are before all others. They stop nobody, and cost no
-// more.
+// It tries to break: a hot key whose 5,000 rows are before all others. They stop nobody.
 func TestChains_HotKey_OthersGoOn(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		inBubbleSub(t, fmt.Sprint("batch ", batch), func(t *testing.T, w *world) {
@@ -220,15 +217,13 @@ func TestChains_HotKey_OthersGoOn(t *testing.T) {
 			p := w.start(cfg)
 			l := w.line()
 			var others atomic.Int64
-			defer p.run(t, func(_ context.Context, row *Row[item]) error {
-				return l.work(row, nil, func() error {
-					time.Sleep(time.Second)
-					if row.Doc.ID >= 10_000 {
-						others.Add(1)
-					}
-					return nil
-				})
-			})()
+			p.run(t, l.of(func(row *Row[item]) error {
+				time.Sleep(time.Second)
+				if row.Doc.ID >= 10_000 {
+					others.Add(1)
+				}
+				return nil
+			}))
 			time.Sleep(75 * time.Second)               // 200 rows of a second by three workers
 			least := map[int]int{1: 60, 10: 20}[batch] // in batches its rows wait for a worker, too
 			n := int(others.Load())
@@ -236,8 +231,7 @@ func TestChains_HotKey_OthersGoOn(t *testing.T) {
 				t.Errorf("%d others of 200 are done, and %d of the hot key in 75 s", n, hot)
 			}
 			l.want(t)
-			n = p.gate.count("held", "settle", "mark one", "candidates", "mark", "marked", "finish", "current")
-			if done := w.counts().Done; n > 4*int(done) {
+			if n, done := p.gate.sent(), w.counts().Done; n > 4*int(done) {
 				t.Errorf("%d commands for %d items", n, done)
 			}
 		})
@@ -254,20 +248,20 @@ func TestChains_EarlierRowComesLater_TheBegunOneGoesFirst(t *testing.T) {
 			cfg.Due, cfg.Batch, cfg.Backoff = "at", batch, time.Minute
 			base := time.Now()
 			add := func(id int, key string, at time.Duration) {
-				doc := bson.D{{Key: "_id", Value: id}, {Key: "event", Value: key}, {Key: "at", Value: base.Add(at)}}
+				doc := bson.M{"_id": id, "event": key, "at": base.Add(at)}
 				assert.Must(t, w.rows.Insert(t.Context(), []any{doc}))
 			}
 			add(1, "x", -time.Minute)
 			add(2, "x", -time.Second)
 			p := w.start(cfg)
 			var begun []int
-			defer p.run(t, func(_ context.Context, row *Row[item]) error {
+			p.run(t, func(_ context.Context, row *Row[item]) error {
 				begun = append(begun, row.Doc.ID)
 				if row.Attempt() == 1 && row.Doc.ID == 1 {
 					return errors.New("once more")
 				}
 				return nil
-			})()
+			})
 			w.settle(10*time.Second, func(c Counts) bool { return c.Retrying == 1 })
 			add(0, "x", -time.Hour)
 			add(3, "y", 0)
@@ -280,8 +274,8 @@ func TestChains_EarlierRowComesLater_TheBegunOneGoesFirst(t *testing.T) {
 	}
 }
 
-// A chain of rows that take no time is done without waiting for a look, by the process that has it and
-// by one that only hears of it; also where no stream tells.
+// A chain of rows that take no time is done without waiting for a look, by the process that has it
+// and by one that only hears of it; also where no stream tells.
 func TestChains_NextRow_AtOnce(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		inBubbleSub(t, fmt.Sprint("deaf ", deaf), func(t *testing.T, w *world) {
@@ -292,7 +286,7 @@ func TestChains_NextRow_AtOnce(t *testing.T) {
 			for range 2 {
 				p := w.start(cfg)
 				p.gate.deaf = deaf
-				defer p.run(t, func(context.Context, *Row[item]) error { time.Sleep(time.Second); return nil })()
+				p.run(t, func(context.Context, *Row[item]) error { time.Sleep(time.Second); return nil })
 			}
 			w.settle(2*time.Hour, allDone(60))
 			if took := time.Since(begun); took > 90*time.Second {
@@ -302,22 +296,22 @@ func TestChains_NextRow_AtOnce(t *testing.T) {
 	}
 }
 
-// One row now and then, of keys that nobody has: three commands each, the questions of idle
-// processes aside.
+// One row now and then, of keys that nobody has: three commands each, idle looks aside.
 func TestChains_RowsNowAndThen_ThreeCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		cfg := w.chained(false)
 		cfg.Poll = time.Hour
 		p := w.start(cfg)
-		defer p.run(t, func(context.Context, *Row[item]) error { time.Sleep(time.Second); return nil })()
+		p.run(t, func(context.Context, *Row[item]) error { time.Sleep(time.Second); return nil })
 		time.Sleep(time.Minute)
-		before := p.gate.count("held", "settle", "mark one", "candidates", "mark", "marked", "finish")
+		asked := func() int { return p.gate.sent() - p.gate.count("current") }
+		before := asked()
 		for i := range 100 {
 			w.addKeys(i, i)
 			time.Sleep(10 * time.Second)
 		}
 		w.settle(time.Hour, allDone(100))
-		if n := p.gate.count("held", "settle", "mark one", "candidates", "mark", "marked", "finish") - before; n > 310 {
+		if n := asked() - before; n > 310 {
 			t.Errorf("%d commands for 100 rows", n)
 		}
 	})
@@ -326,12 +320,15 @@ func TestChains_RowsNowAndThen_ThreeCommands(t *testing.T) {
 // A Key that makes no sense is said with its name.
 func TestConfig_Key(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []Config{{Key: "claim"}, {Key: "claim.x"}, {Key: "a..b"}, {Key: "$a"}, {Key: "_id"}, {KeyLetsGo: true}} {
+	for _, cfg := range []Config{
+		{Key: "claim"}, {Key: "claim.x"}, {Key: "a..b"}, {Key: "$a"}, {Key: "_id"}, {KeyLetsGo: true},
+	} {
 		if list := cfg.withDefaults().problems(); len(list) != 1 {
 			t.Errorf("%+v: %v", cfg, list)
 		}
 	}
-	if list := (Config{Key: "of.event_id", KeyLetsGo: true, Due: "at"}).withDefaults().problems(); list != nil {
+	good := Config{Key: "of.event_id", KeyLetsGo: true, Due: "at"}
+	if list := good.withDefaults().problems(); list != nil {
 		t.Error(list)
 	}
 }
@@ -344,9 +341,8 @@ func TestChains_Cancelled_TheNextWaitsForItsHandler(t *testing.T) {
 		w.addKeys(0, "a", "a")
 		p, other := w.start(cfg), w.start(cfg)
 		var ended time.Time
-		stops := []func(){}
 		for _, one := range []*proc{p, other} {
-			stops = append(stops, one.run(t, func(ctx context.Context, row *Row[item]) error {
+			one.run(t, func(ctx context.Context, row *Row[item]) error {
 				if row.Doc.ID == 1 {
 					if ended.IsZero() {
 						t.Error("it begins beside a cancelled one")
@@ -357,14 +353,11 @@ func TestChains_Cancelled_TheNextWaitsForItsHandler(t *testing.T) {
 				time.Sleep(time.Minute) // it does not mind
 				ended = time.Now()
 				return nil
-			}))
+			})
 		}
 		w.settle(time.Minute, func(c Counts) bool { return c.Claimed == 1 })
 		assert.Must(t, p.Cancel(t.Context(), 0))
-		w.settle(time.Hour, func(c Counts) bool { return c == Counts{Dead: 1, Done: 1} })
-		for _, stop := range stops {
-			stop()
-		}
+		w.settle(time.Hour, are(Counts{Dead: 1, Done: 1}))
 	})
 }
 
@@ -374,21 +367,23 @@ func TestChains_HeldKey_IsLeftOutOfTheQuestion(t *testing.T) {
 		cfg := w.chained(false)
 		w.addKeys(0, "a", "a", "b")
 		a, b := w.start(cfg), w.start(cfg)
-		if held := must2(a.Claim(t.Context(), 1)); len(held) != 1 || held[0].Doc.ID != 0 {
+		if held := a.take(t, 1); len(held) != 1 || held[0].Doc.ID != 0 {
 			t.Fatal(held)
 		}
-		if got := must2(b.Claim(t.Context(), 1)); len(got) != 1 || got[0].Doc.ID != 2 || b.gate.count("mark one") != 1 {
-			t.Errorf("%d rows by %d questions, want that of the other key by one", len(got), b.gate.count("mark one"))
+		got, asked := b.take(t, 1), b.gate.count("mark one")
+		if len(got) != 1 || got[0].Doc.ID != 2 || asked != 1 {
+			t.Errorf("%d rows by %d questions, want that of the other key by one", len(got), asked)
 		}
 	})
 }
 
-// A document whose key is a list would never be given: it is refused with the field's name, and so are
-// all that come with it. One that another program has written is told of, once.
+// A document whose key is a list would never be given: it is refused with the field's name, and so
+// are all that come with it. One that another program has written is told of, once.
 func TestChains_ListAsKey_IsRefusedAndToldOf(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("of.event", false)
-		q := onStore[bson.M](t.Context(), w.start(Config{}).m, w.rows, "db.rows", Config{Key: "of.event"}.withDefaults())
+		cfg := Config{Key: "of.event"}.withDefaults()
+		q := onStore[bson.M](t.Context(), w.start(Config{}).m, w.rows, "db.rows", cfg)
 		good := bson.M{"_id": 1, "of": bson.M{"event": 1}}
 		for field, bad := range map[string]bson.M{
 			`"of.event"`: {"_id": 2, "of": bson.M{"event": bson.A{1}}},
@@ -405,8 +400,8 @@ func TestChains_ListAsKey_IsRefusedAndToldOf(t *testing.T) {
 		w.chained(false)
 		w.addKeys(0, bson.A{"x", "y"}, "x")
 		p := w.start(Config{Key: "event"})
-		defer p.run(t, func(context.Context, *Row[item]) error { return nil })()
-		w.settle(time.Minute, func(c Counts) bool { return c == Counts{Done: 1, Ready: 1} })
+		p.run(t, atOnce)
+		w.settle(time.Minute, are(Counts{Done: 1, Ready: 1}))
 		time.Sleep(takeoverTime)
 		if n := w.logs.with("not understood", `\"event\" is a list`); n != 1 {
 			t.Errorf("told of %d times, want once", n)

@@ -82,7 +82,7 @@ func (s *faults) next() int {
 	return s.random.IntN(100)
 }
 
-// start starts a process whose commands take time, fail, lose their replies, or are carried out late.
+// start starts a process whose commands take time, fail, lose their replies, or come late.
 func (s *faults) start(w *world, cfg Config) *host {
 	h := &host{s: s, proc: w.start(cfg)}
 	h.lock.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -115,8 +115,8 @@ func (s *faults) start(w *world, cfg Config) *host {
 	return h
 }
 
-// It tries to break: processes are killed, and stopped past their deadline, commands fail, lose their
-// replies or are carried out up to half an hour late.
+// It tries to break: processes are killed, and stopped past their deadline, commands fail, lose
+// their replies or are carried out up to half an hour late.
 func TestChains_FaultsOfAllKinds_InOrder(t *testing.T) {
 	for _, batch := range []int{1, 8} {
 		inBubbleSub(t, fmt.Sprint("batch ", batch), func(t *testing.T, w *world) {

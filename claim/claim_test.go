@@ -3,11 +3,11 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,7 +27,7 @@ func TestClaim_TwoProcesses_NoRowTwice(t *testing.T) {
 		a, b := w.start(Config{Batch: 20, InFlight: 100}), w.start(Config{Batch: 20, InFlight: 100})
 		seen := map[int]bool{}
 		for _, p := range []*proc{a, b, a, b} {
-			for _, row := range must2(p.Claim(t.Context(), 10)) {
+			for _, row := range p.take(t, 10) {
 				if seen[row.Doc.ID] {
 					t.Errorf("row %d was given twice", row.Doc.ID)
 				}
@@ -39,40 +39,24 @@ func TestClaim_TwoProcesses_NoRowTwice(t *testing.T) {
 	})
 }
 
-func must2[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 // A round of n rows costs three commands and one to complete, a single row one and one.
 func TestRun_CommandsAnItem(t *testing.T) {
 	const n = 1000
-	for name, c := range map[string]struct {
-		cfg  Config
-		most float64
-	}{
-		"batch 1":   {Config{Workers: 16, Batch: 1}, 2.1},
-		"batch 100": {Config{Workers: 16, Batch: 100}, 0.1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.add(0, n)
-				p := w.start(c.cfg)
-				stop := p.run(t, func(context.Context, *Row[item]) error {
-					time.Sleep(time.Millisecond)
-					return nil
-				})
-				w.settle(time.Minute, allDone(n))
-				stop()
-				sent := p.gate.count("candidates", "mark", "marked", "mark one", "finish", "current")
-				per := float64(sent) / n
-				t.Logf("%.3f commands an item", per)
-				if per > c.most {
-					t.Errorf("%.3f commands an item, want at most %v: %v", per, c.most, p.gate.tally())
-				}
+	for batch, most := range map[int]float64{1: 2.1, 100: 0.1} {
+		inBubbleSub(t, fmt.Sprint("batch ", batch), func(t *testing.T, w *world) {
+			w.add(0, n)
+			p := w.start(Config{Workers: 16, Batch: batch})
+			stop := p.run(t, func(context.Context, *Row[item]) error {
+				time.Sleep(time.Millisecond)
+				return nil
 			})
+			w.settle(time.Minute, allDone(n))
+			stop()
+			per := float64(p.gate.sent()) / n
+			t.Logf("%.3f commands an item", per)
+			if per > most {
+				t.Errorf("%.3f commands an item, want at most %v: %v", per, most, p.gate.tally())
+			}
 		})
 	}
 }
@@ -82,16 +66,14 @@ func TestClaim_InFlight_IsALimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 100)
 		p := w.start(Config{Batch: 4, InFlight: 6})
-		first := must2(p.Claim(t.Context(), 4))
-		second := must2(p.Claim(t.Context(), 4))
+		first := p.take(t, 4)
+		second := p.take(t, 4)
 		if len(first) != 4 || len(second) != 2 {
 			t.Fatalf("got %d and %d rows, want 4 and 2", len(first), len(second))
 		}
 		wantErr(t, assert.Err(p.Claim(t.Context(), 1)), ErrInFlight)
 		assert.Must(t, first[0].GiveBack(t.Context()))
-		if again := must2(p.Claim(t.Context(), 4)); len(again) != 1 {
-			t.Errorf("got %d rows, want 1", len(again))
-		}
+		assert.Equal(t, len(p.take(t, 4)), 1, "got %d rows, want %d")
 		if c := w.counts(); c.Claimed != 6 {
 			t.Errorf("%+v, want 6 claimed", c)
 		}
@@ -103,7 +85,7 @@ func TestRescue_LivingProcess_Never(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		a, b := w.start(Config{}), w.start(Config{})
-		row := must2(a.Claim(t.Context(), 1))[0]
+		row := a.take(t, 1)[0]
 		stop := b.run(t, func(context.Context, *Row[item]) error {
 			t.Error("the row was given to another")
 			return nil
@@ -119,28 +101,26 @@ func TestRescue_LivingProcess_Never(t *testing.T) {
 // it is counted by the server's clock, whoever looks after the row.
 func TestClaim_ClocksAnHourApart_ThePauseIsTheSame(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
-		t.Run(ahead.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.add(0, 1)
-				a, b := w.startWrong(ahead, Config{Backoff: time.Minute}), w.start(Config{Backoff: time.Minute})
-				row := must2(a.Claim(t.Context(), 1))[0]
-				assert.Must(t, row.Fail(t.Context(), errors.New("on purpose")))
-				failed := time.Now()
-				a.cut()
-				var given []time.Duration
-				stop := b.run(t, func(_ context.Context, row *Row[item]) error {
-					if row.Fence() != 2 || row.Attempt() != 2 {
-						t.Errorf("fence %d, attempt %d, want 2 of both", row.Fence(), row.Attempt())
-					}
-					given = append(given, time.Since(failed))
-					return nil
-				})
-				w.settle(3*time.Hour, allDone(1))
-				stop()
-				if len(given) != 1 || given[0] < 48*time.Second || given[0] > 72*time.Second+7*time.Second {
-					t.Errorf("given after %v, want once after about a minute", given)
+		inBubbleSub(t, ahead.String(), func(t *testing.T, w *world) {
+			w.add(0, 1)
+			cfg := Config{Backoff: time.Minute}
+			a, b := w.startWrong(ahead, cfg), w.start(cfg)
+			assert.Must(t, a.take(t, 1)[0].Fail(t.Context(), errors.New("on purpose")))
+			failed := time.Now()
+			a.cut()
+			var given []time.Duration
+			stop := b.run(t, func(_ context.Context, row *Row[item]) error {
+				if row.Fence() != 2 || row.Attempt() != 2 {
+					t.Errorf("fence %d, attempt %d, want 2 of both", row.Fence(), row.Attempt())
 				}
+				given = append(given, time.Since(failed))
+				return nil
 			})
+			w.settle(3*time.Hour, allDone(1))
+			stop()
+			if len(given) != 1 || given[0] < 48*time.Second || given[0] > 72*time.Second+7*time.Second {
+				t.Errorf("given after %v, want once after about a minute", given)
+			}
 		})
 	}
 }
@@ -151,12 +131,9 @@ func TestRescue_DeadProcess_CompletionIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 10)
 		a, b := w.start(Config{Batch: 10}), w.start(Config{Batch: 10, Workers: 4})
-		old := must2(a.Claim(t.Context(), 10))
-		died := time.Now()
+		old := a.take(t, 10)
 		a.cut()
-		var first sync.Once
-		stop := b.run(t, func(_ context.Context, row *Row[item]) error {
-			first.Do(func() { t.Logf("the first row was rescued after %v", time.Since(died)) })
+		b.run(t, func(_ context.Context, row *Row[item]) error {
 			if row.Fence() != 2 || row.Attempt() != 2 {
 				t.Errorf("fence %d, attempt %d, want 2 of both", row.Fence(), row.Attempt())
 			}
@@ -172,7 +149,6 @@ func TestRescue_DeadProcess_CompletionIsRefused(t *testing.T) {
 			wantErr(t, err, ErrLost)
 			wantErr(t, row.Fail(t.Context(), err), ErrFinished)
 		}
-		stop()
 	})
 }
 
@@ -181,30 +157,26 @@ func TestRescue_LastAttempt_IsDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		a, b := w.start(Config{MaxAttempts: 1}), w.start(Config{MaxAttempts: 1})
-		must2(a.Claim(t.Context(), 1))
+		a.take(t, 1)
 		a.cut()
-		stop := b.run(t, func(context.Context, *Row[item]) error { return nil })
+		b.run(t, atOnce)
 		w.settle(2*takeoverTime, func(c Counts) bool { return c.Dead == 1 })
 		assert.Equal(t, w.row(0).Mark.Error, rows.GivenUp, "error %q, want %q")
-		stop()
 	})
 }
 
-// A process that ends in good order leaves its rows to others at once, and uses its slot's name
-// again.
+// A process that ends in good order leaves its rows to others at once, and its slot to the next.
 func TestClose_GivesBackAtOnce_AttemptDoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 5)
 		a := w.start(Config{Batch: 5})
-		row := must2(a.Claim(t.Context(), 5))[0]
+		row := a.take(t, 5)[0]
 		assert.Must(t, a.Close(t.Context()))
-		if c := w.counts(); c.Ready != 5 {
-			t.Errorf("%+v, want 5 ready", c)
-		}
+		w.want(Counts{Ready: 5})
 		wantErr(t, row.Done(t.Context()), ErrLost)
 		wantErr(t, assert.Err(a.Claim(t.Context(), 1)), ErrClosed)
 		b := w.start(Config{Batch: 5})
-		for _, row := range must2(b.Claim(t.Context(), 5)) {
+		for _, row := range b.take(t, 5) {
 			if row.Attempt() != 1 || row.Fence() != 2 {
 				t.Errorf("attempt %d, fence %d, want 1 and 2", row.Attempt(), row.Fence())
 			}
@@ -212,8 +184,7 @@ func TestClose_GivesBackAtOnce_AttemptDoesNotCount(t *testing.T) {
 	})
 }
 
-// A failure is retried after a pause that doubles, and the row is dead after the last one, with its
-// error.
+// A failure is retried after a pause that doubles, and the row dies of the last, with its error.
 func TestRun_Failures_RetryThenDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -281,9 +252,7 @@ func TestRun_Drain_WaitsForHandlersAndGivesBack(t *testing.T) {
 		if took := time.Since(begun); took < time.Minute {
 			t.Errorf("Run returned after %v, before its handlers", took)
 		}
-		if c := w.counts(); c != (Counts{Ready: 19, Done: 1}) {
-			t.Errorf("%+v, want 19 ready and 1 done", c)
-		}
+		w.want(Counts{Ready: 19, Done: 1})
 		assert.Equal(t, w.row(5).Mark.Attempts, 0, "%d attempts count, want %d")
 	})
 }
@@ -300,70 +269,54 @@ func TestRun_HandlerThatNeverReturns_KeepsItsRow(t *testing.T) {
 			}
 			return nil
 		}
-		stopA, stopB := a.run(t, handle), b.run(t, handle)
+		a.run(t, handle)
+		b.run(t, handle)
 		w.settle(time.Minute, func(c Counts) bool { return c.Done == 9 })
 		time.Sleep(2 * time.Hour)
-		if c := w.counts(); c != (Counts{Claimed: 1, Done: 9}) {
-			t.Errorf("%+v, want one claimed", c)
-		}
+		w.want(Counts{Claimed: 1, Done: 9})
 		close(release)
 		w.settle(time.Minute, allDone(10))
-		stopA()
-		stopB()
 	})
 }
 
-// A reply that is lost leaves no row claimed by nobody; nor does a command that is carried out
-// late.
+// A reply that is lost leaves no row claimed by nobody, nor does a command that comes late.
 func TestClaim_LostReply_IsGivenBack(t *testing.T) {
 	for _, batch := range []int{1, 5} {
-		inBubbleSub(t, map[int]string{1: "batch 1", 5: "batch 5"}[batch], func(t *testing.T, w *world) {
+		inBubbleSub(t, fmt.Sprint("batch ", batch), func(t *testing.T, w *world) {
 			w.add(0, 5)
 			p := w.start(Config{Batch: batch, Workers: 5})
-			var mu sync.Mutex // guards lost
-			lost := 0
-			p.gate.set(func(_ context.Context, command string, apply func() error) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if (command == "mark" || command == "mark one") && lost < 3 {
-					if lost++; lost == 1 {
-						_ = apply() // at once, and nobody knows
-						return errCut
-					}
-					late := time.Duration(lost) * 10 * time.Second
-					go func() {
-						time.Sleep(late)
-						_ = apply() // late
-					}()
-					return errCut
+			var lost atomic.Int32
+			p.gate.on(func(apply func() error) error {
+				switch n := lost.Add(1); {
+				case n > 3:
+					return apply()
+				case n == 1:
+					_ = apply() // at once, and nobody knows
+				default:
+					time.AfterFunc(time.Duration(n)*10*time.Second, func() { _ = apply() })
 				}
-				return apply()
-			})
-			stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+				return errCut
+			}, "mark", "mark one")
+			p.run(t, atOnce)
 			w.settle(5*time.Minute, allDone(5))
 			time.Sleep(time.Minute)
-			stop()
 		})
 	}
 }
 
-// The same when nobody has claimed the row meanwhile: it is ready again within Tend of the late
-// command.
+// The same when nobody has claimed the row meanwhile: it is ready within Tend of the late command.
 func TestClaim_CarriedOutLate_IsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{})
 		late := make(chan Counts)
-		p.gate.set(func(_ context.Context, command string, apply func() error) error {
-			if command != "mark one" {
-				return apply()
-			}
+		p.gate.on(func(apply func() error) error {
 			time.AfterFunc(time.Minute, func() {
 				_ = apply()
 				late <- w.counts()
 			})
 			return errCut
-		})
+		}, "mark one")
 		wantErr(t, assert.Err(p.Claim(t.Context(), 1)), errCut)
 		if c := <-late; c.Claimed != 1 {
 			t.Errorf("%+v after the late command, want a row claimed", c)
@@ -382,20 +335,20 @@ func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
 // A completion whose reply is lost is repeated until its outcome is known.
 func TestRun_LostCompletion_IsRepeated(t *testing.T) {
 	for _, applied := range []bool{true, false} {
-		inBubbleSub(t, map[bool]string{true: "applied", false: "not applied"}[applied], func(t *testing.T, w *world) {
+		inBubbleSub(t, fmt.Sprint("applied ", applied), func(t *testing.T, w *world) {
 			w.add(0, 50)
 			p := w.start(Config{Batch: 10, Workers: 3})
 			var handled atomic.Int32
 			failures := 0 // of one goroutine
-			p.gate.set(func(_ context.Context, command string, apply func() error) error {
-				if command == "finish" && failures < 20 {
-					if failures++; applied {
-						_ = apply()
-					}
-					return errCut
+			p.gate.on(func(apply func() error) error {
+				if failures++; failures > 20 {
+					return apply()
 				}
-				return apply()
-			})
+				if applied {
+					_ = apply()
+				}
+				return errCut
+			}, "finish")
 			stop := p.run(t, func(context.Context, *Row[item]) error { handled.Add(1); return nil })
 			w.settle(5*time.Minute, allDone(50))
 			stop()
@@ -404,15 +357,14 @@ func TestRun_LostCompletion_IsRepeated(t *testing.T) {
 	}
 }
 
-// An operator takes a row away from a worker: the completion says so, and the next worker's claim
-// stands.
+// An operator takes a row away from a worker: the completion says so, and the next claim stands.
 func TestRow_EditedByAnOperator_CompletionIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{InFlight: 5})
-		row := must2(p.Claim(t.Context(), 1))[0]
+		row := p.take(t, 1)[0]
 		assert.Value(w.rows.GiveBack(t.Context(), row.c.row.Mark.Session, nil))(t)
-		again := must2(p.Claim(t.Context(), 1))[0] // by the same process and session
+		again := p.take(t, 1)[0] // by the same process and session
 		var lost *LostError
 		if err := row.Done(t.Context()); !errors.As(err, &lost) || lost.Fence != 1 {
 			t.Errorf("error is %v, want a *LostError of fence 1", err)
@@ -426,9 +378,9 @@ func TestRun_ManagerClosed_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(Config{})
 		ended := make(chan error)
-		go func() { ended <- p.Run(t.Context(), func(context.Context, *Row[item]) error { return nil }) }()
+		go func() { ended <- p.Run(t.Context(), atOnce) }()
 		synctest.Wait()
-		wantErr(t, p.Run(t.Context(), func(context.Context, *Row[item]) error { return nil }), ErrRunning)
+		wantErr(t, p.Run(t.Context(), atOnce), ErrRunning)
 		assert.Must(t, p.m.Close(t.Context()))
 		wantErr(t, <-ended, distlock.ErrClosed)
 	})

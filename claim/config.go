@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,15 +31,15 @@ type Config struct {
 	Due string
 	// Key is the field of a document, dotted where it lies deeper, whose value makes rows a chain: of
 	// those that have the same one only one is worked on at a time, by Due and Sort or else by _id. A
-	// row holds its key from its first claim until it is done or dead, also while it waits for a retry;
-	// other keys go on. A row without the field is in no chain, and null is a value as any other. One
-	// that has a list there is never given: Add and Insert refuse it, others are logged, and told by
-	// distlock claims. Default: no chains.
+	// row holds its key from its first claim until it is done or dead, also while it waits for a
+	// retry; other keys go on. A row without the field is in no chain, and null is a value as any
+	// other. One that has a list there is never given: Add and Insert refuse it, others are logged,
+	// and told by distlock claims. Default: no chains.
 	Key string
 	// KeyLetsGo lets the next row of a chain go while one waits for a retry, or was given back.
 	KeyLetsGo bool
-	// Field is the field of this package in a document, without a dot. Queues of one collection with two
-	// fields are two, whatever their names. Default "claim".
+	// Field is the field of this package in a document, without a dot. Queues of one collection with
+	// two fields are two, whatever their names. Default "claim".
 	Field string
 
 	// Workers is how many handlers Run runs at a time. Default 1.
@@ -47,13 +48,13 @@ type Config struct {
 	// claims fewer where its workers would not finish so many in about a Poll. Default 1.
 	Batch int
 	// InFlight bounds the rows that the process has claimed at a time, those that wait for a worker
-	// included; at most 10,000. Default Workers, and as far as that allows Batch more when Batch is larger
-	// than 1.
+	// included; at most 10,000. Default Workers, and as far as that allows Batch more if it is above
+	// 1.
 	InFlight int
 
 	// MaxAttempts is how often a row is begun until it is dead: it failed each time, or its process
-	// died. The first death of a process does not count, so a row may be begun once more than that: with
-	// 1 it is begun again, once, when its process has died. Default 10.
+	// died. The first death of a process does not count, so a row may be begun once more than that:
+	// with 1 it is begun again, once, when its process has died. Default 10.
 	MaxAttempts int
 	// Backoff is the pause before the first retry; it doubles with each, up to BackoffMax, give or
 	// take a fifth. Without Backoff it is 1 s and five times as long with each: ten attempts reach
@@ -79,8 +80,7 @@ type Config struct {
 	// for them, and ends ctx when its own ends. Costs one command more each Tend, and two more for
 	// rows that died with their process.
 	OnDead func(ctx context.Context, row Info)
-	// DeleteDone removes the document of a row that is done. By default it stays, with the state
-	// "done".
+	// DeleteDone removes the document of a row that is done. By default it stays, as "done".
 	DeleteDone bool
 	// KeepDone removes the document of a row that has been done for so long, by the server's clock:
 	// one process of the queue does so, about each half minute, 20,000 rows at most. Rows that were
@@ -139,7 +139,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name is what the locks of a queue are named after: queues of one collection with two fields are two.
+// name is what the locks of a queue are named after: two fields of a collection are two queues.
 func (c Config) name() string {
 	if c.Field == defaultField {
 		return c.Queue
@@ -163,36 +163,37 @@ func (c Config) problems() (list []string) {
 	workers, batch := c.Workers < 1 || c.Workers > mostInFlight, c.Batch < 1 || c.Batch > mostBatch
 	bad(workers, "Workers is %d, must be 1 to %d", c.Workers, mostInFlight)
 	bad(batch, "Batch is %d, must be 1 to %d", c.Batch, mostBatch)
-	bad(c.InFlight < 1 || c.InFlight > mostInFlight || !workers && !batch && c.InFlight < max(c.Workers, c.Batch),
-		"InFlight is %d, must be at least Workers (%d) and Batch (%d), and at most %d", c.InFlight, c.Workers,
-		c.Batch, mostInFlight)
+	few := !workers && !batch && c.InFlight < max(c.Workers, c.Batch)
+	bad(few || c.InFlight < 1 || c.InFlight > mostInFlight,
+		"InFlight is %d, must be at least Workers (%d) and Batch (%d), and at most %d", c.InFlight,
+		c.Workers, c.Batch, mostInFlight)
 	bad(c.MaxAttempts < 1, "MaxAttempts is %d, must be at least 1", c.MaxAttempts)
-	bad(c.Backoff < 0 || c.BackoffMax < c.Backoff, "Backoff is %v and BackoffMax %v: neither may be negative, "+
-		"nor BackoffMax the smaller one", c.Backoff, c.BackoffMax)
+	bad(c.Backoff < 0 || c.BackoffMax < c.Backoff, "Backoff is %v and BackoffMax %v: neither may be "+
+		"negative, nor BackoffMax the smaller one", c.Backoff, c.BackoffMax)
 	bad(c.Lease < 0, "Lease is %v, must not be negative", c.Lease)
 	bad(c.KeepDone < 0, "KeepDone is %v, must not be negative", c.KeepDone)
 	bad(c.KeepDone > 0 && c.DeleteDone, "KeepDone is %v although DeleteDone keeps none", c.KeepDone)
 	bad(c.Timeout < 0, "Timeout is %v, must not be negative", c.Timeout)
 	bad(c.Poll < time.Millisecond, "Poll is %v, must be at least 1 ms", c.Poll)
 	bad(c.Tend < time.Millisecond, "Tend is %v, must be at least 1 ms", c.Tend)
-	for _, one := range []struct {
-		name string
-		time.Duration
-	}{{"BackoffMax", c.BackoffMax}, {"Lease", c.Lease}, {"Timeout", c.Timeout}, {"KeepDone", c.KeepDone}, {"Poll", c.Poll}, {"Tend", c.Tend}} {
-		bad(one.Duration > mostTime, "%s is %v, must be at most ten years", one.name, one.Duration)
+	for i, d := range []time.Duration{c.BackoffMax, c.Lease, c.Timeout, c.KeepDone, c.Poll, c.Tend} {
+		name := []string{"BackoffMax", "Lease", "Timeout", "KeepDone", "Poll", "Tend"}[i]
+		bad(d > mostTime, "%s is %v, must be at most ten years", name, d)
 	}
 	switch name := names(c.Filter, c.Field); name {
 	case "":
 	case "$where", "$jsonSchema":
-		bad(true, "Filter has %s, which may name %q, the field of this package: say it by other operators", name, c.Field)
+		bad(true, "Filter has %s, which may name %q, the field of this package: "+
+			"say it by other operators", name, c.Field)
 	default:
-		bad(true, "Filter names %q, which belongs to this package: leave it out, only rows that are ready are claimed", name)
+		bad(true, "Filter names %q, which belongs to this package: leave it out, "+
+			"only rows that are ready are claimed", name)
 	}
 	for i, key := range c.Sort {
 		list = append(list, c.pathProblems("Sort", key.Key)...)
 		_, text := key.Value.(string)
-		bad(text || !slices.Contains([]string{"1", "-1"}, fmt.Sprint(key.Value)), "Sort of %q is %#v, must be 1 or -1",
-			key.Key, key.Value)
+		known := !text && slices.Contains([]string{"1", "-1"}, fmt.Sprint(key.Value))
+		bad(!known, "Sort of %q is %#v, must be 1 or -1", key.Key, key.Value)
 		bad(slices.ContainsFunc(c.Sort[:i], func(one bson.E) bool { return one.Key == key.Key }),
 			"Sort names %q twice", key.Key)
 	}
@@ -202,8 +203,7 @@ func (c Config) problems() (list []string) {
 	return list
 }
 
-// names returns what in a filter names the field of this package, or may: a key, or a text in an
-// expression.
+// names returns what in a filter names the field of this package, or may: a key, a text.
 func names(filter bson.D, field string) string {
 	raw, err := bson.Marshal(filter)
 	if err != nil || len(filter) == 0 {
@@ -249,4 +249,71 @@ func structured[T any]() bool {
 	t := reflect.TypeFor[T]()
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Slice ||
 		t.Kind() == reflect.Interface
+}
+
+// dueProblems says what is wrong with Config.Due.
+func (c Config) dueProblems() (list []string) {
+	if c.Due == "" {
+		return nil
+	}
+	list = c.pathProblems("Due", c.Due)
+	if slices.ContainsFunc(c.Sort, func(key bson.E) bool { return key.Key == c.Due }) {
+		list = append(list, fmt.Sprintf("Sort names %q, by which Due sorts already: leave it out", c.Due))
+	}
+	return list
+}
+
+// pathProblems says what is wrong with the name of a field of the user's.
+func (c Config) pathProblems(what, path string) (list []string) {
+	parts := strings.Split(path, ".")
+	wrong := func(part string) bool { return part == "" || part[0] == '$' }
+	if slices.ContainsFunc(parts, wrong) || strings.ContainsRune(path, 0) || !utf8.ValidString(path) {
+		list = append(list, fmt.Sprintf("%s %q must be the name of a field, dotted at most, "+
+			"without a dollar", what, path))
+	}
+	if parts[0] == c.Field {
+		list = append(list, fmt.Sprintf("%s names %q, which belongs to this package", what, path))
+	}
+	return list
+}
+
+// reason is why a process holds a slot, as the lock tells it. It says what of the configuration
+// others need to count the rows as the queue does.
+func (c Config) reason() string {
+	text := claiming
+	if c.Due != "" {
+		text += fmt.Sprintf(dueBy+"%q", c.Due)
+	}
+	if c.Key != "" {
+		text += fmt.Sprintf(keyedBy+"%q", c.Key)
+	}
+	return text
+}
+
+const (
+	claiming = "claims rows"
+	dueBy    = ", due by "
+	keyedBy  = ", in chains by "
+)
+
+// ConfigOf reads Due and Key of a queue from the reason that its processes give for the locks which
+// are their slots, [distlock.LockInfo].Why: with these others count its rows as it does, see
+// [Count] and [Odd]. Zero for another text.
+func ConfigOf(why string) (c Config) {
+	rest, is := strings.CutPrefix(why, claiming)
+	if !is {
+		return c
+	}
+	read := func(what string) (name string) {
+		if after, is := strings.CutPrefix(rest, what); is {
+			if quoted, err := strconv.QuotedPrefix(after); err == nil {
+				name, _ = strconv.Unquote(quoted)
+				rest = after[len(quoted):]
+			}
+		}
+		return name
+	}
+	c.Due = read(dueBy)
+	c.Key = read(keyedBy)
+	return c
 }

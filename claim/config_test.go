@@ -19,9 +19,10 @@ func TestConfig_Contradictions_AreNamed(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		"filter":             {Config{Filter: d("claim.state", "ready")}, "Filter"},
-		"filter by field":    {Config{Filter: d("claim", nil)}, "Filter"},
-		"filter in $and":     {Config{Filter: d("$and", bson.A{d("$or", bson.A{d("claim.fence", 1)})})}, "Filter"},
+		"filter":          {Config{Filter: d("claim.state", "ready")}, "Filter"},
+		"filter by field": {Config{Filter: d("claim", nil)}, "Filter"},
+		"filter in $and": {Config{Filter: d("$and", bson.A{d("$or", bson.A{d("claim.x", 1)})})},
+			"Filter"},
 		"filter in $expr":    {Config{Filter: d("$expr", d("$gt", bson.A{"$claim.fence", 1}))}, "Filter"},
 		"filter in $where":   {Config{Filter: d("$where", "this.claim")}, "Filter has $where"},
 		"filter, own field":  {Config{Field: "job", Filter: d("job.x", 1)}, "Filter"},
@@ -71,5 +72,19 @@ func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	var bad *ConfigError
 	if !errors.As(err, &bad) || len(bad.Problems) != 3 || !errors.Is(err, ErrConfig) {
 		t.Errorf("error is %v, want a *ConfigError with three problems", err)
+	}
+}
+
+// What a process says of its queue by the reason of its slot is read as it was said.
+func TestConfigOf_Reasons(t *testing.T) {
+	t.Parallel()
+	odd := Config{Due: `a "b", in chains by "c"`, Key: "\n, due by "}
+	for _, c := range []Config{{}, {Due: "at"}, {Key: "of.key"}, odd} {
+		if got := ConfigOf(c.reason()); got.Due != c.Due || got.Key != c.Key {
+			t.Errorf("%q says %q, %q", c.reason(), got.Due, got.Key)
+		}
+	}
+	if got := ConfigOf(`reports, due by "at"`); got.Due != "" {
+		t.Errorf("another reason says %q", got.Due)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // hang lets no command of a process be answered until the server heals.
 func (p *proc) hang() (heal func()) {
 	back := make(chan struct{})
-	hung := func(ctx context.Context, apply func() error) error {
+	hung := func(ctx context.Context, _ string, apply func() error) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -22,8 +22,10 @@ func (p *proc) hang() (heal func()) {
 			return apply()
 		}
 	}
-	p.lock.Set(func(ctx context.Context, _ fault.Call, apply func() error) error { return hung(ctx, apply) })
-	p.gate.set(func(ctx context.Context, _ string, apply func() error) error { return hung(ctx, apply) })
+	p.lock.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
+		return hung(ctx, "", apply)
+	})
+	p.gate.set(hung)
 	return func() { close(back) }
 }
 
@@ -66,36 +68,29 @@ func TestClaim_HangingServer_EndsWithItsContext(t *testing.T) {
 			short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			within(t, 100*time.Millisecond, context.DeadlineExceeded, func() error {
-				_, err := p.Claim(short, 1)
-				return err
+				return assert.Err(p.Claim(short, 1))
 			})
 		}()
 		within(t, time.Second, context.DeadlineExceeded, func() error {
-			_, err := p.Claim(ctx, 1)
-			return err
+			return assert.Err(p.Claim(ctx, 1))
 		})
 		<-second
 		heal()
 		time.Sleep(time.Minute)
-		if rows := must2(p.Claim(t.Context(), 1)); len(rows) != 1 {
-			t.Errorf("%d rows, want 1", len(rows))
-		}
+		assert.Equal(t, len(p.take(t, 1)), 1, "%d rows, want %d")
 	})
 }
 
-// The reply of a claim comes when the slot is lost: the rows are not given out, although they are
-// claimed.
+// The reply of a claim comes when the slot is lost: no row is given, although all are claimed.
 func TestClaim_SlotLostBeforeTheReply_NoRowIsGiven(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{})
-		p.gate.set(func(_ context.Context, command string, apply func() error) error {
-			if command == "mark one" {
-				p.lock.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
-				time.Sleep(takeoverTime)
-			}
+		p.gate.on(func(apply func() error) error {
+			p.lock.Set(refused)
+			time.Sleep(takeoverTime)
 			return apply()
-		})
+		}, "mark one")
 		rows, err := p.Claim(t.Context(), 1)
 		assert.Equal(t, len(rows), 0, "%d rows were given, want %d")
 		wantErr(t, err, distlock.ErrLockLost)
@@ -130,7 +125,7 @@ func TestClose_HangingServer_EndsWithItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{})
-		must2(p.Claim(t.Context(), 1))
+		p.take(t, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		heal := p.hang()
@@ -140,9 +135,7 @@ func TestClose_HangingServer_EndsWithItsContext(t *testing.T) {
 			heal()
 		}()
 		assert.NoErr(t, p.Close(ctx))
-		if c := w.counts(); c != (Counts{Ready: 1}) {
-			t.Errorf("%+v, want the row ready", c)
-		}
+		w.want(Counts{Ready: 1})
 		wantErr(t, assert.Err(p.Claim(t.Context(), 1)), ErrClosed)
 	})
 }
@@ -151,12 +144,13 @@ func TestClose_HangingServer_EndsWithItsContext(t *testing.T) {
 func TestClose_LostServer_EndedContext_EndsAfterOneCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(Config{})
-		must2(p.Claim(t.Context(), 1))
+		p.take(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		heal := p.hang()
 		p.gate.set(nil) // only the locks' server is lost
-		within(t, p.m.Config().CommandTimeout, context.DeadlineExceeded, func() error { return p.Close(ctx) })
+		most := p.m.Config().CommandTimeout
+		within(t, most, context.DeadlineExceeded, func() error { return p.Close(ctx) })
 		heal()
 	})
 }
@@ -166,13 +160,11 @@ func TestClose_EndedContext_GivesRowsBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{})
-		must2(p.Claim(t.Context(), 1))
+		p.take(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		assert.NoErr(t, p.Close(ctx))
-		if c := w.counts(); c != (Counts{Ready: 1}) {
-			t.Errorf("%+v, want the row ready", c)
-		}
+		w.want(Counts{Ready: 1})
 		assert.Equal(t, p.held(t), 0, "%d locks are held, want %d")
 	})
 }

@@ -99,18 +99,16 @@ func deadBy(c *claimed, end rows.Ending) rows.Row {
 // wasDead reports whether an ending made its row dead: what is left of it says so, and not that
 // another hand did.
 func wasDead(end rows.Ending, left []rows.Row) bool {
-	for _, row := range left {
-		if rows.Key(row.ID) == rows.Key(end.ID) {
-			return end.To == rows.Dead && row.Mark.State == rows.Dead && row.Mark.Error == end.Error
-		}
-	}
-	return end.To == rows.Dead
+	row := byKey(left)[rows.Key(end.ID)]
+	return end.To == rows.Dead &&
+		(row == nil || row.Mark.State == rows.Dead && row.Mark.Error == end.Error)
 }
 
 // tidyUp is Tidy of the rows of a slot that this process holds. For OnDead it reads before which
 // rows will be dead by it, and afterwards which are: while the slot is held nobody else rescues
 // them.
-func (e *engine) tidyUp(ctx context.Context, slot rows.Slot, guard *distlock.TryGuard, most int64) (int, error) {
+func (e *engine) tidyUp(ctx context.Context, slot rows.Slot, guard *distlock.TryGuard, most int64) (
+	int, error) {
 	now, err := e.serverNow(ctx)
 	if err != nil {
 		return 0, err

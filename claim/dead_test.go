@@ -26,11 +26,12 @@ func (o *obituaries) of(process string, t *testing.T) func(context.Context, Info
 	return func(ctx context.Context, row Info) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if ctx.Err() != nil || row.State != StateDead || row.DeadAt.IsZero() || row.Doc.Lookup("child").Type == 0 {
+		if ctx.Err() != nil || row.State != StateDead || row.DeadAt.IsZero() ||
+			row.Doc.Lookup("child").Type == 0 {
 			t.Errorf("%v, %+v", ctx.Err(), row)
 		}
-		o.told = append(o.told, fmt.Sprintf("%s: row %d after %d, %d errors, %s", process, row.ID.AsInt64(), row.Attempts,
-			len(row.Errors), row.LastError))
+		o.told = append(o.told, fmt.Sprintf("%s: row %d after %d, %d errors, %s", process,
+			row.ID.AsInt64(), row.Attempts, len(row.Errors), row.LastError))
 	}
 }
 
@@ -64,7 +65,7 @@ func TestOnDead_EachDeath_Once(t *testing.T) {
 			}
 			return nil
 		})
-		w.settle(time.Minute, func(c Counts) bool { return c == Counts{Dead: 2, Claimed: 1, Done: 1} })
+		w.settle(time.Minute, are(Counts{Dead: 2, Claimed: 1, Done: 1}))
 		assert.Must(t, b.Cancel(t.Context(), 2))
 		time.Sleep(time.Minute)
 		stop()
@@ -74,8 +75,8 @@ func TestOnDead_EachDeath_Once(t *testing.T) {
 		if n := a.gate.count("finish"); n > 5 {
 			t.Errorf("%d commands for five endings: %v", n, a.gate.tally())
 		}
-		o.want(t, "a: row 0 after 2, 2 errors, broken", "a: row 1 after 1, 1 errors, broken", "a: row 2 after 1, 0 errors, cancelled",
-			"b: row 9 after 0, 0 errors, cancelled")
+		o.want(t, "a: row 0 after 2, 2 errors, broken", "a: row 1 after 1, 1 errors, broken",
+			"a: row 2 after 1, 0 errors, cancelled", "b: row 9 after 0, 0 errors, cancelled")
 	})
 }
 
@@ -86,21 +87,16 @@ func TestOnDead_RescuedAtTheLastAttempt_Once(t *testing.T) {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
 			var o obituaries
 			cfg := Config{MaxAttempts: 1, InFlight: 3, Lease: lease, OnDead: o.of("others", t)}
-			if early := must2(w.start(cfg).Claim(t.Context(), 1)); len(early) > 0 { // it looks after the rows of all
-				t.Fatal(early)
-			}
+			w.start(cfg).take(t, 1) // none; it looks after the rows of all
 			time.Sleep(time.Second)
 			w.add(0, 3)
-			first := w.start(Config{MaxAttempts: 1, InFlight: 3, Lease: lease, OnDead: o.of("first", t)})
-			if list := must2(first.Claim(t.Context(), 3)); len(list) != 3 {
-				t.Fatal(list)
-			} else if err := list[2].Done(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			cfg.OnDead = o.of("first", t)
+			first := w.start(cfg)
+			assert.Must(t, first.take(t, 3)[2].Done(t.Context()))
 			first.cut()
+			cfg.OnDead = o.of("others", t)
 			for range 3 {
-				stop := w.start(cfg).run(t, func(context.Context, *Row[item]) error { return nil })
-				defer stop()
+				w.start(cfg).run(t, atOnce)
 			}
 			w.settle(3*takeoverTime, func(c Counts) bool { return c.Dead == 2 })
 			time.Sleep(takeoverTime)

@@ -38,11 +38,9 @@ type engine struct {
 
 	arrivals *arrivals
 	stats    *stats
-
 	entering chan struct{} // one element while a slot is taken
 
-	claims sync.WaitGroup // calls of Claim that are under way
-
+	claims     sync.WaitGroup // calls of Claim that are under way
 	background sync.WaitGroup
 
 	mu       sync.Mutex // guards the rest
@@ -80,7 +78,7 @@ type claimed struct {
 	mu      sync.Mutex              // guards the rest
 	cancel  context.CancelCauseFunc // of the handler; nil before it begins
 	lost    error                   // its mark was seen to be another one
-	renewed clock.Reading           // when the claim, or the last renewal that was acknowledged, was sent
+	renewed clock.Reading           // when the claim was sent, or the last acknowledged renewal
 }
 
 // The stages of a claim in its process.
@@ -98,10 +96,9 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	cfg Config) *engine {
 	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.name(),
 		locks: m.Config().Database, clock: clock.From(ctx), limit: m.Config().CommandTimeout,
-		entering: make(chan struct{}, 1),
-		woken:    make(chan struct{}, 1), room: make(chan struct{}, 1), retired: map[*session]struct{}{}, flying: map[*claimed]struct{}{},
-		asides: map[string]aside{},
-		told:   map[string]bool{}}
+		entering: make(chan struct{}, 1), woken: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		retired: map[*session]struct{}{}, flying: map[*claimed]struct{}{}, asides: map[string]aside{},
+		told: map[string]bool{}}
 	e.arrivals = newArrivals(e.clock, cfg.Poll)
 	e.server = serverClock{own: e.clock, read: store.Now, asking: make(chan struct{}, 1)}
 	if cfg.Due != "" {
@@ -263,19 +260,19 @@ func (e *engine) markOne(ctx context.Context, c rows.Claim) (*rows.Row, error) {
 	ctx, done := e.command(ctx)
 	defer done()
 	found, err := e.store.MarkOne(ctx, c, ask)
-	if found == nil {
-		e.arrivals.answered(asked, nil, err == nil)
-	} else {
-		e.arrivals.answered(asked, []rows.Row{*found}, false)
+	var list []rows.Row
+	if found != nil {
+		list = []rows.Row{*found}
 	}
+	e.arrivals.answered(asked, list, found == nil && err == nil)
 	return found, err
 }
 
-// errRace is returned instead of rows that all went to other processes although there may be others.
+// errRace is returned instead of rows that all went to others, although there may be more.
 var errRace = errors.New("claim: other processes were faster")
 
-// mostRaces is how many are lost one after the other until the process pauses, and fewRaces how many
-// until it reads candidates to choose from.
+// mostRaces is how many are lost one after the other until the process pauses, and fewRaces how
+// many until it reads candidates to choose from.
 const (
 	mostRaces = 64
 	fewRaces  = 3
@@ -283,8 +280,8 @@ const (
 
 // markBatch reads candidates, claims those that are still ready, and reads which those are: three
 // commands. Processes that meet at the same rows choose from more. With a *rows.RefusedError it
-// returns what it has got of the others; without rows it means that all of those were malformed, and the
-// next one is to read more: so many times as many.
+// returns what it has got of the others; without rows it means that all of those were malformed,
+// and the next one is to read more: so many times as many.
 func (e *engine) markBatch(ctx context.Context, c rows.Claim, n, wide int, as manner) (
 	got []rows.Row, err error) {
 	ask, asked, err := e.ask(ctx)
@@ -320,7 +317,8 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n, wide int, as ma
 	all = skip == base && len(found)+len(bad) < limit
 	if asked.short && len(found)+len(ask.Behind) > 0 {
 		var full bool
-		if found, full, err = e.free(ctx, found, ask.Behind); err == nil && len(found) == 0 && !all && !full {
+		found, full, err = e.free(ctx, found, ask.Behind)
+		if err == nil && len(found) == 0 && !all && !full {
 			e.lookOn()
 			return nil, errRace // there may be some behind them
 		}
@@ -341,10 +339,7 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n, wide int, as ma
 		all = all && len(found) == max(alone, 1)
 		found = found[:max(alone, 1)]
 	}
-	ids := make([]bson.RawValue, len(found))
-	for i, row := range found {
-		ids[i] = row.ID
-	}
+	ids := idsOf(found)
 	var refused *rows.RefusedError
 	marking := e.store.Mark(ctx, ids, c)
 	if marking != nil && !errors.As(marking, &refused) {
@@ -370,6 +365,13 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n, wide int, as ma
 		err = errRace
 	}
 	return got, err
+}
+
+func idsOf(these []rows.Row) (ids []bson.RawValue) {
+	for _, row := range these {
+		ids = append(ids, row.ID)
+	}
+	return ids
 }
 
 func rescued(row rows.Row) bool { return row.Mark.Rescued }
@@ -409,7 +411,7 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	defer done()
 	undone := func(err error) []error {
 		for i, o := range ends {
-			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(o.c.row.ID), err)
+			errs[i] = notEnded(o, err)
 		}
 		return errs
 	}
@@ -439,15 +441,14 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 	for i, o := range ends {
 		if row := cancelledNow(left, endings[i]); row != nil {
 			o.c.lose(lost(o.c, row))
-			if err := e.finish(ctx, []outcome{o})[0]; errors.Is(err, ErrCancelled) {
+			if errs[i] = e.finish(ctx, []outcome{o})[0]; errors.Is(errs[i], ErrCancelled) {
 				errs[i] = nil // the claim has ended, and its worker did not know
-			} else {
-				errs[i] = err
 			}
 			continue
 		}
-		if refusal := refusals[rows.Key(o.c.row.ID)]; refusal != nil && errs[i] != nil && still(left, endings[i]) != nil {
-			errs[i] = fmt.Errorf("claim: end the claim of row %s: %w: %w", rows.Text(o.c.row.ID), errRefused, refusal)
+		refusal := refusals[rows.Key(o.c.row.ID)]
+		if refusal != nil && errs[i] != nil && still(left, endings[i]) != nil {
+			errs[i] = notEnded(o, fmt.Errorf("%w: %w", errRefused, refusal))
 			if short, is := o.shortened(); is {
 				if errs[i] = e.finish(ctx, []outcome{short})[0]; errs[i] == nil {
 					e.restore([]rows.Row{o.c.row})
@@ -468,6 +469,10 @@ func (e *engine) finish(ctx context.Context, ends []outcome) []error {
 		e.finished(o.c)
 	}
 	return errs
+}
+
+func notEnded(o outcome, err error) error {
+	return fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(o.c.row.ID), err)
 }
 
 // finished says that a row is claimed no more.

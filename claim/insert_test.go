@@ -1,9 +1,10 @@
 package claim
 
 import (
-	"context"
 	"strings"
 	"testing"
+
+	"mongodlm/internal/test/assert"
 )
 
 // A key is had once, from any process; a row with a key is like any other, and who waits for rows
@@ -11,19 +12,21 @@ import (
 func TestInsert_AKey_Once(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(Config{}), w.start(Config{})
-		for i, p := range []*proc{a, b, a} {
-			if inserted := must2(p.Insert(t.Context(), "order 7", item{ID: i})); inserted != (i == 0) {
-				t.Errorf("call %d: inserted %v", i, inserted)
-			}
+		insert := func(p *proc, id int) bool {
+			return assert.Value(p.Insert(t.Context(), "order 7", item{ID: id}))(t)
 		}
-		stop := b.run(t, func(context.Context, *Row[item]) error { return nil })
+		for i, p := range []*proc{a, b, a} {
+			assert.Equal(t, insert(p, i), i == 0, "inserted: %v, want %v")
+		}
+		stop := b.run(t, atOnce)
 		w.settle(takeoverTime, allDone(1))
 		stop()
-		if must2(a.Insert(t.Context(), "order 7", item{ID: 9})) {
+		if insert(a, 9) {
 			t.Error("a key whose row is done was free")
 		}
 		for _, key := range []string{"", strings.Repeat("x", 901), "\xff"} {
-			if _, err := a.Insert(t.Context(), key, item{ID: 9}); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+			_, err := a.Insert(t.Context(), key, item{ID: 9})
+			if err == nil || !strings.Contains(err.Error(), "UTF-8") {
 				t.Errorf("%.5q: %v", key, err)
 			}
 		}

@@ -17,23 +17,22 @@ func TestKeepDone_RemovedInTime(t *testing.T) {
 		for _, wrong := range []time.Duration{-3 * time.Hour, 3 * time.Hour, 0} {
 			p := w.startWrong(wrong, Config{MaxAttempts: 1, KeepDone: time.Hour})
 			others = append(others, p)
-			stop := p.run(t, func(ctx context.Context, row *Row[item]) error {
+			p.run(t, func(ctx context.Context, row *Row[item]) error {
 				if row.Doc.ID == 10 || row.Doc.ID == 11 {
 					return Discard(errBroken)
 				}
 				return nil
 			})
-			defer stop()
 		}
-		w.settle(time.Minute, func(c Counts) bool { return c == Counts{Done: 10, Dead: 2} })
+		w.settle(time.Minute, are(Counts{Done: 10, Dead: 2}))
 		time.Sleep(59 * time.Minute)
 		if c := w.counts(); c.Done != 10 {
 			t.Errorf("after 59 minutes %+v", c)
 		}
-		w.settle(3*time.Minute, func(c Counts) bool { return c == Counts{Dead: 2} })
+		w.settle(3*time.Minute, are(Counts{Dead: 2}))
 		w.add(20, 1)
-		w.settle(2*time.Hour, func(c Counts) bool { return c == Counts{Done: 1, Dead: 2} })
-		w.settle(2*time.Hour, func(c Counts) bool { return c == Counts{Dead: 2} })
+		w.settle(2*time.Hour, are(Counts{Done: 1, Dead: 2}))
+		w.settle(2*time.Hour, are(Counts{Dead: 2}))
 		purging := 0
 		for _, p := range others {
 			if p.gate.count("purge") > 0 {
@@ -50,7 +49,7 @@ func TestKeepDone_ManyRows_ManyRounds(t *testing.T) {
 		const n = 1000*purgeLots + 500
 		w.add(0, n)
 		p := w.start(Config{Workers: 100, Batch: 1000, InFlight: 10_000})
-		stop := p.run(t, func(context.Context, *Row[item]) error { return nil })
+		stop := p.run(t, atOnce)
 		w.settle(5*time.Minute, allDone(n))
 		stop()
 		if p.gate.count("purge") != 0 {
@@ -58,8 +57,8 @@ func TestKeepDone_ManyRows_ManyRounds(t *testing.T) {
 		}
 		assert.NoErr(t, p.Close(t.Context()))
 		keeps := w.start(Config{KeepDone: time.Millisecond})
-		must2(keeps.Claim(t.Context(), 1))
+		keeps.take(t, 1)
 		w.settle(time.Minute, func(c Counts) bool { return c.Done == 500 })
-		w.settle(5*time.Minute, func(c Counts) bool { return c == Counts{} })
+		w.settle(5*time.Minute, are(Counts{}))
 	})
 }

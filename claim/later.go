@@ -84,7 +84,7 @@ func (l *laters) passed(q question) {
 	}
 }
 
-// doubt says that a row that seemed ready was not: it may be due later. So much is read once a Poll.
+// doubt says that a row that seemed ready was not: it may be due later. That is read once a Poll.
 func (l *laters) doubt(poll time.Duration) {
 	l.known, l.read = false, max(l.read, l.last+poll)
 }
@@ -94,8 +94,8 @@ func (l *laters) overdue() bool {
 	return len(l.order) > 0 && !l.order[0].due.After(l.now())
 }
 
-// told takes in that a row is ready, and reports whether it is known when that is due: not of one that
-// is ready again, unless it was known before.
+// told takes in that a row is ready, and reports whether it is known when that is due: not of one
+// that is ready again, unless it was known before.
 func (l *laters) told(key string, due time.Time, event int64) bool {
 	one, is := l.at[key]
 	if l.now == nil || due.IsZero() && !is {
@@ -133,8 +133,8 @@ func (a *arrivals) plansAnew() {
 	signal(a.news)
 }
 
-// blind reports whether what is due later is to be read, as soon as that may be: it is not known, or
-// most of it is over. Where no stream tells of rows it is read once in a while.
+// blind reports whether what is due later is to be read, as soon as that may be: it is not known,
+// or most of it is over. Where no stream tells of rows it is read once in a while.
 func (a *arrivals) blind() bool {
 	l := &a.later
 	switch {
@@ -211,7 +211,8 @@ func (e *engine) added(docs []any) {
 			signal(e.woken)
 			return
 		case dated && !a.open: // else the stream tells
-			if key := bson.NewObjectID().Hex(); a.later.told(key, due.UTC(), a.events) && a.later.first(key) {
+			key := bson.NewObjectID().Hex()
+			if a.later.told(key, due.UTC(), a.events) && a.later.first(key) {
 				signal(a.news)
 			}
 		}

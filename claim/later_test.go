@@ -13,18 +13,17 @@ import (
 func (p *proc) lates(t *testing.T, base time.Time) map[int]time.Duration {
 	var mu sync.Mutex // guards late while it runs
 	late := map[int]time.Duration{}
-	stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+	p.run(t, func(_ context.Context, row *Row[item]) error {
 		mu.Lock()
 		defer mu.Unlock()
 		late[row.Doc.ID] = time.Since(base)
 		return nil
 	})
-	t.Cleanup(stop)
 	return late
 }
 
-// Without a change stream one idle process is in time, too: for rows that were there when it looked,
-// that it has added itself, and up to a Poll late for those of others. It costs what polling costs.
+// Without a change stream one idle process is in time, too: for rows that were there when it
+// looked, or that it added, and up to a Poll late for those of others. It costs what polling does.
 func TestDue_NoStream(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
@@ -81,8 +80,8 @@ func TestDue_Rescheduled(t *testing.T) {
 	})
 }
 
-// More rows than a process remembers, 2,500 of them due at one instant: all are in time, and what is
-// due later is read once in a while.
+// More rows than a process remembers, 2,500 of them due at one instant: all are in time, and what
+// is due later is read once in a while.
 func TestDue_MoreThanAreRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
@@ -113,16 +112,17 @@ func TestDue_NextCannotBeRead(t *testing.T) {
 		base := time.Now()
 		w.addAt(0, base.Add(time.Minute))
 		p := w.start(Config{Due: "execute_at"})
-		p.gate.set(func(_ context.Context, command string, apply func() error) error {
-			if command == "later" && time.Since(base) < 30*time.Second {
+		p.gate.on(func(apply func() error) error {
+			if time.Since(base) < 30*time.Second {
 				return errCut
 			}
 			return apply()
-		})
+		}, "later")
 		late := p.lates(t, base)
 		w.settle(time.Hour, allDone(1))
-		if n := p.gate.count("later"); n > 60 || late[0] < time.Minute || late[0] > time.Minute+60*time.Millisecond {
-			t.Errorf("read %d times, began after %v", n, late[0])
+		n, began := p.gate.count("later"), late[0]
+		if n > 60 || began < time.Minute || began > time.Minute+60*time.Millisecond {
+			t.Errorf("read %d times, began after %v", n, began)
 		}
 	})
 }
@@ -163,14 +163,14 @@ func TestDue_ReadyAgainForLater_IsInTime(t *testing.T) {
 		p := w.start(Config{Due: "execute_at", MaxAttempts: 1})
 		p.gate.forgets = true
 		var began []time.Duration
-		t.Cleanup(p.run(t, func(_ context.Context, row *Row[item]) error {
+		p.run(t, func(_ context.Context, row *Row[item]) error {
 			began = append(began, time.Since(base))
 			if len(began) == 1 {
 				w.rows.Reschedule(row.ID(), base.Add(10*time.Minute))
 				return Snooze(time.Second)
 			}
 			return nil
-		}))
+		})
 		w.settle(time.Hour, allDone(1))
 		const turn = 200 * time.Millisecond // of a process that has asked in vain a few times
 		if late := began[1] - 10*time.Minute; late < 0 || late > turn {
@@ -179,8 +179,8 @@ func TestDue_ReadyAgainForLater_IsInTime(t *testing.T) {
 	})
 }
 
-// Many rows that are due at one instant are worked on without pauses, by processes that have learned to
-// wait for each other.
+// Many rows that are due at one instant are worked on without pauses, by processes that have
+// learned to wait for each other.
 func TestDue_ManyAtOnce_NoPauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
@@ -198,12 +198,12 @@ func TestDue_ManyAtOnce_NoPauses(t *testing.T) {
 		for range n {
 			p := w.start(Config{Due: "execute_at"})
 			p.slow(5 * time.Millisecond)
-			t.Cleanup(p.run(t, func(_ context.Context, row *Row[item]) error {
+			p.run(t, func(_ context.Context, row *Row[item]) error {
 				mu.Lock()
 				defer mu.Unlock()
 				late[row.Doc.ID] = time.Since(together)
 				return nil
-			}))
+			})
 		}
 		w.settle(10*time.Minute, allDone(first+60*n))
 		most := time.Duration(0)

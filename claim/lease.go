@@ -11,8 +11,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// leaseLeft is how long the worker of a row may still believe in its lease, by the larger of its
-// clocks.
+// leaseLeft is how long the worker of a row may still believe in its lease, by its larger clock.
 func (e *engine) leaseLeft(c *claimed) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,9 +59,9 @@ func (e *engine) renew(ctx context.Context, c *claimed) error {
 	return nil
 }
 
-// beginLate is one command before a handler begins: where the row waited and its lease has run for a
-// while, which begins anew, and where it was rescued before: its process may die by it again, and the
-// attempt has to count then. Until then it is not known that the row was begun.
+// beginLate is one command before a handler begins: where the row waited and its lease has run for
+// a while, which begins anew, and where it was rescued before: its process may die by it again, and
+// the attempt has to count then. Until then it is not known that the row was begun.
 func (e *engine) beginLate(ctx context.Context, c *claimed) error {
 	const short = 20 // parts of a lease that a handler can do without
 	waited := e.cfg.Lease > 0 && clock.HolderElapsed(c.renewed, e.clock.Now()) > e.cfg.Lease/short
@@ -72,8 +71,7 @@ func (e *engine) beginLate(ctx context.Context, c *claimed) error {
 	return e.renew(ctx, c)
 }
 
-// endWithLease ends the context of a handler with the lease of its row. The function that it
-// returns ends that.
+// endWithLease ends the context of a handler with the lease of its row. stop ends that.
 func (e *engine) endWithLease(ctx context.Context, c *claimed,
 	end context.CancelCauseFunc) (stop func()) {
 	if e.cfg.Lease == 0 {
@@ -105,8 +103,7 @@ type leaseSeen struct {
 }
 
 // watchLeases gives rows to others whose counter stood still for their whole lease, from after the
-// first look's reply to before the last look was sent. A renewal in between wins: the row is named
-// with its counter.
+// first look's reply to before the last look was sent. A renewal in between wins.
 func (e *engine) watchLeases(ctx context.Context, seen leases) error {
 	ctx, done := context.WithTimeout(ctx, 2*e.limit)
 	defer done()
@@ -134,7 +131,8 @@ func (e *engine) watchLeases(ctx context.Context, seen leases) error {
 		}
 		n, err := e.store.Expire(ctx, e.wall(), row, int64(e.cfg.MaxAttempts))
 		if n > 0 {
-			e.log.Warn().Str("row", rows.Text(row.ID)).Dur("lease", row.Mark.Lease).Msg("a lease ended, its row was rescued")
+			e.log.Warn().Str("row", rows.Text(row.ID)).Dur("lease", row.Mark.Lease).
+				Msg("a lease ended, its row was rescued")
 			e.diedByLease(ctx, row)
 		}
 		errs = append(errs, e.tidied(n, err))

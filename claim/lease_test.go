@@ -2,7 +2,6 @@ package claim
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,21 +54,22 @@ func TestLease_HangingHandler_RowIsRescued(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that the server refuses to change when its lease has ended is tried at every
-// look, and logged each time as if the look had failed. It is set aside, told of once, and counted.
+// It tries to break: a row that the server refuses to change when its lease has ended is tried at
+// every look, and logged each time as if the look had failed. It is set aside, told once, counted.
 func TestLease_RefusedAtItsEnd_IsSetAside(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		a := w.start(Config{Lease: time.Minute})
-		must2(a.Claim(t.Context(), 1))
-		w.rows.Refuse(func(rows.Row) error { return errors.New("document failed validation") })
+		a.take(t, 1)
+		w.refuse(func(rows.Row) bool { return true })
 		time.Sleep(time.Hour)
 		c, err := a.Counts(t.Context())
-		if err != nil || c != (Counts{Claimed: 1, Refused: 1}) || w.logs.with("set aside") != 1 || w.logs.with("failed validation") != 1 {
+		told, said := w.logs.with("set aside"), w.logs.with("failed validation")
+		if err != nil || c != (Counts{Claimed: 1, Refused: 1}) || told != 1 || said != 1 {
 			t.Errorf("%+v, %v, %v", c, err, w.logs)
 		}
 		w.rows.Refuse(nil)
-		w.settle(time.Hour, func(c Counts) bool { return c == Counts{Ready: 1} })
+		w.settle(time.Hour, are(Counts{Ready: 1}))
 	})
 }
 

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,9 @@ type Info struct {
 
 func infoOf(row rows.Row) Info {
 	m := row.Mark
-	return Info{ID: row.ID, Doc: row.Doc, State: State(m.State), Attempts: int(m.Attempts), Errors: failuresOf(m),
-		LastError: m.Error, NotBefore: m.NotBefore, DoneAt: m.DoneAt, DeadAt: m.DeadAt}
+	return Info{ID: row.ID, Doc: row.Doc, State: State(m.State), Attempts: int(m.Attempts),
+		Errors: failuresOf(m), LastError: m.Error, NotBefore: m.NotBefore, DoneAt: m.DoneAt,
+		DeadAt: m.DeadAt}
 }
 
 // List returns the rows of a state, those that the server finds first first; stop when you have
@@ -53,9 +55,11 @@ func infoOf(row rows.Row) Info {
 // Errors: a row whose field cannot be understood comes with one, its ID and its Doc, and others
 // follow. What else may be is the last: a *ConfigError; a *distlock.PrivilegeError; those of the
 // driver.
-func List(ctx context.Context, coll *mongo.Collection, cfg Config, state State) iter.Seq2[Info, error] {
+func List(ctx context.Context, coll *mongo.Collection, cfg Config,
+	state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		queue, err := kept(ctx, coll, cfg, state, StateReady, StateClaimed, StateRetrying, StateDead, StateDone)
+		queue, err := kept(ctx, coll, cfg, state, StateReady, StateClaimed, StateRetrying, StateDead,
+			StateDone)
 		if err != nil {
 			yield(Info{}, err)
 			return
@@ -73,7 +77,11 @@ func List(ctx context.Context, coll *mongo.Collection, cfg Config, state State) 
 //
 // Errors: as List.
 func Retry(ctx context.Context, coll *mongo.Collection, cfg Config, ids ...any) (int, error) {
-	return byID(ctx, coll, cfg, StateDead, ids, (*rows.Mongo).Retry)
+	queue, raw, err := byID(ctx, coll, cfg, StateDead, ids)
+	if err != nil || len(raw) == 0 {
+		return 0, err
+	}
+	return queue.Retry(ctx, raw)
 }
 
 // RetryAll is Retry of all rows that are dead. One command for a thousand, and one for a hundred.
@@ -112,14 +120,16 @@ func RetryAll(ctx context.Context, coll *mongo.Collection, cfg Config) (n int, e
 	return n, err
 }
 
-// Delete removes the documents of rows that are dead, or done, and returns how many were. One
-// command.
+// Delete removes the documents of rows that are dead, or done, and says how many. One command.
 //
 // Errors: as List.
-func Delete(ctx context.Context, coll *mongo.Collection, cfg Config, state State, ids ...any) (int, error) {
-	return byID(ctx, coll, cfg, state, ids, func(queue *rows.Mongo, ctx context.Context, ids []bson.RawValue) (int, error) {
-		return queue.Remove(ctx, rows.State(state), ids)
-	})
+func Delete(ctx context.Context, coll *mongo.Collection, cfg Config, state State, ids ...any) (
+	int, error) {
+	queue, raw, err := byID(ctx, coll, cfg, state, ids)
+	if err != nil || len(raw) == 0 {
+		return 0, err
+	}
+	return queue.Remove(ctx, rows.State(state), raw)
 }
 
 // Purge removes the documents of rows that have been dead, or done, for longer than a time, and
@@ -128,7 +138,8 @@ func Delete(ctx context.Context, coll *mongo.Collection, cfg Config, state State
 // is counted.
 //
 // Errors: as List.
-func Purge(ctx context.Context, coll *mongo.Collection, cfg Config, state State, olderThan time.Duration) (n int, err error) {
+func Purge(ctx context.Context, coll *mongo.Collection, cfg Config, state State,
+	olderThan time.Duration) (n int, err error) {
 	queue, err := kept(ctx, coll, cfg, state, StateDead, StateDone)
 	if err != nil {
 		return 0, err
@@ -152,8 +163,8 @@ func Purge(ctx context.Context, coll *mongo.Collection, cfg Config, state State,
 	}
 }
 
-// Odd tells of rows that no worker is given, ten of a kind at most, and why: their field says what it
-// cannot, or cfg.Key is a list in them. It needs no Manager. Two commands at most.
+// Odd tells of rows that no worker is given, ten of a kind at most, and why: their field says what
+// it cannot, or cfg.Key is a list in them. It needs no Manager. Two commands at most.
 //
 // Errors: as List.
 func Odd(ctx context.Context, coll *mongo.Collection, cfg Config) (problems []string, err error) {
@@ -161,7 +172,7 @@ func Odd(ctx context.Context, coll *mongo.Collection, cfg Config) (problems []st
 	if err != nil {
 		return nil, err
 	}
-	odd, err := queue.Keyed(cfg.Key, false).Odd(ctx)
+	odd, err := queue.Odd(ctx)
 	for _, one := range odd {
 		problems = append(problems, one.Error())
 	}
@@ -169,38 +180,41 @@ func Odd(ctx context.Context, coll *mongo.Collection, cfg Config) (problems []st
 }
 
 // kept is a collection as far as what stands in its rows goes, for calls about rows of some states.
-func kept(ctx context.Context, coll *mongo.Collection, cfg Config, state State, of ...State) (*rows.Mongo, error) {
-	cfg = cfg.withDefaults()
-	list := cfg.problems()
+func kept(ctx context.Context, coll *mongo.Collection, cfg Config, state State, of ...State) (
+	*rows.Mongo, error) {
+	var list []string
 	if ctx == nil {
 		list = append(list, noContext)
-	}
-	if coll == nil {
-		list = append(list, "the collection is nil")
 	}
 	if !slices.Contains(of, state) {
 		list = append(list, fmt.Sprintf("the state is %q, must be one of %q", state, of))
 	}
+	return opened(coll, cfg, list...)
+}
+
+// opened is the store of a collection, unless the configuration has problems, beside these.
+func opened(coll *mongo.Collection, cfg Config, problems ...string) (*rows.Mongo, error) {
+	cfg = cfg.withDefaults()
+	list := append(cfg.problems(), problems...)
+	if coll == nil {
+		list = append(list, "the collection is nil")
+	}
 	if list != nil {
 		return nil, &ConfigError{Problems: list}
 	}
-	return rows.NewMongo(coll, cfg.Field, cfg.Filter, nil), nil
+	return rows.NewMongo(coll, cfg.Field, cfg.Filter, cfg.Sort).Due(cfg.Due).Keeps(cfg.KeepDone > 0).
+		Keyed(cfg.Key, cfg.KeyLetsGo), nil
 }
 
-// byID does something with some rows.
-func byID(ctx context.Context, coll *mongo.Collection, cfg Config, state State, ids []any,
-	do func(*rows.Mongo, context.Context, []bson.RawValue) (int, error)) (int, error) {
-	queue, err := kept(ctx, coll, cfg, state, StateDead, StateDone)
-	if err != nil || len(ids) == 0 {
-		return 0, err
+// byID is kept for calls about rows by their _ids, and those as the server has them.
+func byID(ctx context.Context, coll *mongo.Collection, cfg Config, state State, ids []any) (
+	queue *rows.Mongo, raw []bson.RawValue, err error) {
+	queue, err = kept(ctx, coll, cfg, state, StateDead, StateDone)
+	for _, id := range ids {
+		one, bad := rawID(id)
+		raw, err = append(raw, one), cmp.Or(err, bad)
 	}
-	raw := make([]bson.RawValue, len(ids))
-	for i, id := range ids {
-		if raw[i], err = rawID(id); err != nil {
-			return 0, err
-		}
-	}
-	return do(queue, ctx, raw)
+	return queue, raw, err
 }
 
 // rawID is an _id as the server has it.
@@ -213,4 +227,29 @@ func rawID(id any) (bson.RawValue, error) {
 		return bson.RawValue{}, fmt.Errorf("claim: %v is no _id: %w", id, err)
 	}
 	return bson.RawValue{Type: kind, Value: value}, nil
+}
+
+// MissingIndexes returns, for each index that a queue asks for and that is missing, the command
+// that creates it, for the shell; see [New]. It changes nothing and needs no Manager; of cfg it
+// uses Field, Due, Sort, Key and KeepDone. Two commands at most; no bound but ctx.
+//
+// Errors: a *ConfigError; a *distlock.PrivilegeError; those of the driver.
+func MissingIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) ([]string, error) {
+	queue, err := opened(coll, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return queue.Missing(ctx)
+}
+
+// CreateIndexes creates the indexes that MissingIndexes tells of. It needs no Manager. Two commands
+// at most, and one for each index; no bound but ctx, and a collection of many rows takes its time.
+//
+// Errors: as MissingIndexes, with the command that creates what is still missing.
+func CreateIndexes(ctx context.Context, coll *mongo.Collection, cfg Config) error {
+	queue, err := opened(coll, cfg)
+	if err != nil {
+		return err
+	}
+	return queue.Prepare(ctx)
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // What a process keeps of held keys where they are more than one command tells, and for how long at
-// least; and of how many rows it asks whose keys those are: first, and twice as many after each question
-// that brought none, up to the last.
+// least; and of how many rows it asks whose keys those are: first, and twice as many after each
+// question that brought none, up to the last.
 const (
 	mostLearnt      = 50_000
 	mostLearntBytes = 8 << 20
@@ -23,8 +23,8 @@ const (
 	learntAtMost    = 8 * learntAtOnce
 )
 
-// A learning is what a process knows of the held keys where they are more than one command tells. It
-// belongs to the engine, whose mutex guards it.
+// A learning is what a process knows of the held keys where they are more than one command tells.
+// It belongs to the engine, whose mutex guards it.
 type learning struct {
 	since  time.Duration // it began, by the monotonic clock
 	until  time.Duration // it is over, by the same
@@ -47,8 +47,8 @@ func (l *learning) add(keys []bson.RawValue) {
 
 func (l *learning) isFull() bool { return len(l.keys) >= mostLearnt || l.size >= mostLearntBytes }
 
-// held are the keys that are left out of a question: those that rows at work hold, or what was learnt of
-// them a moment ago. One command, or none.
+// held are the keys that are left out of a question: those that rows at work hold, or what was
+// learnt of them a moment ago. One command, or none.
 func (e *engine) held(ctx context.Context, asked *question) ([]bson.RawValue, error) {
 	e.mu.Lock()
 	l := e.learnt
@@ -59,7 +59,8 @@ func (e *engine) held(ctx context.Context, asked *question) ([]bson.RawValue, er
 	}
 	e.learnt = nil
 	e.mu.Unlock()
-	l = &learning{since: e.clock.Now().Mono, rows: learntAtOnce, events: asked.events, keys: map[string]bson.RawValue{}}
+	l = &learning{since: e.clock.Now().Mono, rows: learntAtOnce, events: asked.events,
+		keys: map[string]bson.RawValue{}}
 	keys, all, err := e.store.Held(ctx, nil)
 	if asked.short = err == nil && !all; asked.short {
 		l.add(keys)
@@ -80,8 +81,8 @@ func (e *engine) learns() int {
 	return e.learnt.rows
 }
 
-// free leaves those of the rows out whose keys are held, and keeps these keys, and those for which rows
-// were claimed in vain. One command. It reports whether there is no room for more.
+// free leaves those of the rows out whose keys are held, and keeps these keys, and those for which
+// rows were claimed in vain. One command. It reports whether there is no room for more.
 func (e *engine) free(ctx context.Context, found []rows.Row, vain []bson.RawValue) (
 	left []rows.Row, full bool, err error) {
 	of := append([]bson.RawValue{}, vain...)
@@ -94,10 +95,7 @@ func (e *engine) free(ctx context.Context, found []rows.Row, vain []bson.RawValu
 	if err != nil {
 		return nil, false, fmt.Errorf("claim: %w", err)
 	}
-	held := map[string]bool{}
-	for _, key := range keys {
-		held[rows.KeyText(key)] = true
-	}
+	held := keySet(keys)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	left = slices.DeleteFunc(found, func(row rows.Row) bool {
@@ -111,7 +109,7 @@ func (e *engine) free(ctx context.Context, found []rows.Row, vain []bson.RawValu
 	return left, full, nil
 }
 
-// lookOn keeps what was learnt for the next question, however slow the server is, which asks for more rows.
+// lookOn keeps what was learnt for the next question, even of a slow server; that asks for more.
 func (e *engine) lookOn() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: there are more held keys than one command tells, and the rows behind those that it
-// does not tell are before all others. A row of a free key is begun at once, none behind a held one is
-// before its turn, and a process that waits costs no more.
+// It tries to break: there are more held keys than one command tells, and the rows behind those
+// that it does not tell are before all others. A row of a free key is begun at once, none behind a
+// held one is before its turn, and a process that waits costs no more.
 func TestChains_MoreHeldKeysThanAreTold_OthersGoOn(t *testing.T) {
 	for _, batch := range []int{1, 5} {
 		inBubbleSub(t, fmt.Sprint("batch ", batch), func(t *testing.T, w *world) {
@@ -22,30 +22,27 @@ func TestChains_MoreHeldKeysThanAreTold_OthersGoOn(t *testing.T) {
 			w.addKeys(0, keysOf(keys, 2, true)...)
 			l := w.line()
 			holder := w.start(cfg)
-			held := must2(holder.Claim(t.Context(), keys))
+			held := holder.take(t, keys)
 			assert.MustEqual(t, len(held), keys, "%d rows claimed, want %d")
 			cfg.Batch = batch
 			p := w.start(cfg)
-			asked := func() int {
-				return p.gate.count("held", "settle", "mark one", "candidates", "mark", "marked", "finish", "current")
-			}
 			free := make(chan int, 1) // what had been asked when its handler began
-			defer p.run(t, func(_ context.Context, row *Row[item]) error {
+			p.run(t, l.of(func(row *Row[item]) error {
 				if row.Doc.ID == 1000 {
-					free <- asked()
+					free <- p.gate.sent()
 				}
-				return l.work(row, nil, func() error { return nil })
-			})()
+				return nil
+			}))
 			time.Sleep(10 * time.Second)
-			before := asked()
+			before := p.gate.sent()
 			w.addKeys(1000, "free")
 			w.settle(2*time.Second, func(c Counts) bool { return c.Done == 1 })
 			if n := <-free - before; n > 8 {
 				t.Errorf("%d commands until a row behind held keys is begun", n)
 			}
-			before = asked()
+			before = p.gate.sent()
 			time.Sleep(time.Minute)
-			if n := asked() - before; n > 60 {
+			if n := p.gate.sent() - before; n > 60 {
 				t.Errorf("%d commands in a minute in which nothing may be claimed", n)
 			}
 			for _, row := range held {
@@ -57,8 +54,8 @@ func TestChains_MoreHeldKeysThanAreTold_OthersGoOn(t *testing.T) {
 	}
 }
 
-// It tries to break: keys that are held are forgotten before all are learnt that come first, since the
-// server is slow, and the row behind them is never begun.
+// It tries to break: keys that are held are forgotten before all are learnt that come first, since
+// the server is slow, and the row behind them is never begun.
 func TestChains_ManyHeldKeys_SlowServer_OthersGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const keys = 5000
@@ -68,14 +65,14 @@ func TestChains_ManyHeldKeys_SlowServer_OthersGoOn(t *testing.T) {
 		w.addKeys(0, keysOf(keys, 2, true)...)
 		holder, held := w.start(cfg), 0
 		for held < keys {
-			held += len(must2(holder.Claim(t.Context(), 1000)))
+			held += len(holder.take(t, 1000))
 		}
 		cfg.Batch = 1
 		p := w.start(cfg)
 		p.slow(time.Second)
 		w.addKeys(keys*2, "free")
 		begun := make(chan int, 1)
-		defer p.run(t, func(_ context.Context, row *Row[item]) error { begun <- row.Doc.ID; return nil })()
+		p.run(t, func(_ context.Context, row *Row[item]) error { begun <- row.Doc.ID; return nil })
 		select {
 		case <-begun:
 		case <-time.After(time.Minute):

@@ -10,8 +10,8 @@ import (
 )
 
 // errUnmarked is why a row is set aside whose field was removed while it was worked on.
-var errUnmarked = errors.New("its field was removed while it was worked on: a handler must change its " +
-	"document, and not replace it")
+var errUnmarked = errors.New("its field was removed while it was worked on: " +
+	"a handler must change its document, and not replace it")
 
 // begun notes how the handler of a row is ended.
 func (c *claimed) begun(cancel context.CancelCauseFunc) {
@@ -38,8 +38,7 @@ func (c *claimed) lostMark() error {
 	return c.lost
 }
 
-// checkMarks ends the handlers whose rows are marked by them no more. One command while rows are
-// worked on.
+// checkMarks ends the handlers whose rows are marked by them no more. One command, or none.
 func (e *engine) checkMarks(ctx context.Context) error {
 	var list []*claimed
 	var ids []bson.RawValue
@@ -59,14 +58,11 @@ func (e *engine) checkMarks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	there := map[string]*rows.Row{}
-	for i := range found {
-		there[rows.Key(found[i].ID)] = &found[i]
-	}
+	there := byKey(found)
 	for _, c := range list {
 		row := there[rows.Key(c.row.ID)]
 		if c.stage.Load() != open || c.lostMark() != nil ||
-			row != nil && row.Mark.State == rows.Claimed && row.Mark.Batch == c.row.Mark.Batch && !row.Mark.Cancelled {
+			isClaim(row, c.row.Mark.Batch) && !row.Mark.Cancelled {
 			continue
 		}
 		why := lost(c, row)
@@ -79,8 +75,8 @@ func (e *engine) checkMarks(ctx context.Context) error {
 	return nil
 }
 
-// withoutFlying leaves out the rows that are worked on here still: their field was removed meanwhile,
-// since their fences began anew.
+// withoutFlying leaves out the rows that are worked on here still: their field was removed
+// meanwhile, since their fences began anew.
 func (e *engine) withoutFlying(found []rows.Row) (left, out []rows.Row) {
 	fences := map[string]int64{}
 	e.mu.Lock()
@@ -101,16 +97,16 @@ func (e *engine) withoutFlying(found []rows.Row) (left, out []rows.Row) {
 	return left, out
 }
 
-// putAside ends the claims of rows that are left out, for all processes to leave them alone as long:
-// a Tend would give them back only when the others of their batch are over. One command, or none.
+// putAside ends the claims of rows that are left out, for all processes to leave them alone as
+// long: a Tend gives them back only when the others of their batch are over. At most one command.
 func (e *engine) putAside(ctx context.Context, out []rows.Row) {
 	if len(out) == 0 {
 		return
 	}
 	ends := make([]rows.Ending, len(out))
 	for i, row := range out {
-		ends[i] = rows.Ending{ID: row.ID, Session: row.Mark.Session, Batch: row.Mark.Batch, To: rows.Retrying,
-			Uncounted: true, Pause: refusedPause}
+		ends[i] = rows.Ending{ID: row.ID, Session: row.Mark.Session, Batch: row.Mark.Batch,
+			To: rows.Retrying, Uncounted: true, Pause: refusedPause}
 	}
 	err := e.putOff(ctx, ends)
 	if err == nil {
@@ -119,12 +115,13 @@ func (e *engine) putAside(ctx context.Context, out []rows.Row) {
 		_, err = e.store.Finish(ctx, ends)
 	}
 	if err != nil {
-		e.log.Warn().Err(err).Int("rows", len(out)).Msg("rows that are set aside stay claimed for a while")
+		e.log.Warn().Err(err).Int("rows", len(out)).
+			Msg("rows that are set aside stay claimed for a while")
 	}
 }
 
-// unmarked sets the rows aside whose claims could not be ended because their field was removed: else
-// they would be handled again at once, for ever.
+// unmarked sets the rows aside whose claims could not be ended because their field was removed:
+// else they would be handled again at once, for ever.
 func (e *engine) unmarked(ends []outcome, left []rows.Row, errs []error) {
 	for i, o := range ends {
 		for _, row := range left {
@@ -133,6 +130,60 @@ func (e *engine) unmarked(ends []outcome, left []rows.Row, errs []error) {
 			if errs[i] != nil && rows.Key(row.ID) == rows.Key(o.c.row.ID) && anew {
 				e.setAside([]rows.Refused{{ID: row.ID, Err: errUnmarked}})
 			}
+		}
+	}
+}
+
+// still returns a row that is claimed as before, nil if it is not.
+func still(left []rows.Row, end rows.Ending) *rows.Row {
+	row := byKey(left)[rows.Key(end.ID)]
+	if !isClaim(row, end.Batch) {
+		return nil
+	}
+	return row
+}
+
+func isClaim(row *rows.Row, batch bson.ObjectID) bool {
+	return row != nil && row.Mark.State == rows.Claimed && row.Mark.Batch == batch
+}
+
+func byKey(these []rows.Row) map[string]*rows.Row {
+	found := map[string]*rows.Row{}
+	for i := range these {
+		found[rows.Key(these[i].ID)] = &these[i]
+	}
+	return found
+}
+
+// cancelledNow returns a row that was to be tried again and is not, since it was cancelled.
+func cancelledNow(left []rows.Row, end rows.Ending) *rows.Row {
+	if row := still(left, end); row != nil && row.Mark.Cancelled && isRetry(end) {
+		return row
+	}
+	return nil
+}
+
+// judge says of each row whether its claim was ended by us. A document that is gone was removed by
+// us if as many are gone as the server counts.
+func judge(endings []rows.Ending, ends []outcome, left []rows.Row, matched int, errs []error) {
+	there := byKey(left)
+	gone, ours := 0, 0
+	for _, end := range endings {
+		row := there[rows.Key(end.ID)]
+		switch {
+		case row == nil:
+			gone++
+		case row.Mark.State == end.To && row.Mark.Batch == end.Batch:
+			ours++
+		}
+	}
+	for i, end := range endings {
+		row := there[rows.Key(end.ID)]
+		switch {
+		case row != nil && row.Mark.State == end.To && row.Mark.Batch == end.Batch:
+		case row == nil && end.Delete && (ends[i].c.tries > 0 || matched-ours >= gone):
+		default:
+			errs[i] = lost(ends[i].c, row)
 		}
 	}
 }

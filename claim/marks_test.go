@@ -10,8 +10,8 @@ import (
 )
 
 // It tries to break: a handler that replaces its own document removes the mark of its claim, and is
-// given the row again and again, beside itself. Its context ends at the next Tend, it is alone in its
-// process, and the row is set aside.
+// given the row again and again, beside itself. Its context ends at the next Tend, it is alone in
+// its process, and the row is set aside.
 func TestRun_HandlerReplacesItsDocument_IsCancelledAndAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"and goes on": true, "and returns": false} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
@@ -59,13 +59,13 @@ func TestRun_HandlerReplacesItsDocument_IsCancelledAndAlone(t *testing.T) {
 	}
 }
 
-// It tries to break: a row that is claimed again beside its handler stays claimed as long as another one of
-// its batch is worked on.
+// It tries to break: a row that is claimed again beside its handler stays claimed as long as
+// another one of its batch is worked on.
 func TestRun_ReplacedRowClaimedInABatch_IsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{Workers: 4, Batch: 4})
-		stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+		p.run(t, func(_ context.Context, row *Row[item]) error {
 			switch {
 			case row.Doc.ID > 0:
 				time.Sleep(time.Hour)
@@ -76,16 +76,15 @@ func TestRun_ReplacedRowClaimedInABatch_IsGivenBack(t *testing.T) {
 			}
 			return nil
 		})
-		w.settle(5*time.Minute, func(c Counts) bool { return c == Counts{Claimed: 2, Done: 1} })
+		w.settle(5*time.Minute, are(Counts{Claimed: 2, Done: 1}))
 		time.Sleep(time.Hour)
-		stop()
 	})
 }
 
-// It tries to break: the same where the handler completes its row by itself, each way that there is. The
-// row is set aside, and not given to it again at once.
+// It tries to break: the same where the handler completes its row by itself, each way that there
+// is. The row is set aside, and not given to it again at once.
 func TestRow_ReplacedByItsHandler_IsSetAside(t *testing.T) {
-	for name, end := range map[string]func(ctx context.Context, row *Row[item]) error{
+	for name, end := range map[string]handler{
 		"done":      func(ctx context.Context, row *Row[item]) error { return row.Done(ctx) },
 		"fail":      func(ctx context.Context, row *Row[item]) error { return row.Fail(ctx, nil) },
 		"give back": func(ctx context.Context, row *Row[item]) error { return row.GiveBack(ctx) },

@@ -17,7 +17,7 @@ import (
 // It tries to break: a handler that panics, or ends its goroutine, while it ends its claim is one
 // that failed: the row is tried again, and the worker has room for others.
 func TestRun_PanicWhileTheClaimIsEnded_IsAFailure(t *testing.T) {
-	for name, end := range map[string]func(ctx context.Context, row *Row[item]) error{
+	for name, end := range map[string]handler{
 		"work panics": func(ctx context.Context, row *Row[item]) error {
 			return row.DoneWith(ctx, func(context.Context) error { panic("boom") })
 		},
@@ -38,14 +38,13 @@ func TestRun_PanicWhileTheClaimIsEnded_IsAFailure(t *testing.T) {
 				}
 				return apply()
 			})
-			stop := p.run(t, func(ctx context.Context, row *Row[item]) error {
+			p.run(t, func(ctx context.Context, row *Row[item]) error {
 				if row.Attempt() == 1 {
 					return end(ctx, row)
 				}
 				return nil
 			})
 			w.settle(time.Minute, allDone(3))
-			stop()
 		})
 	}
 }
@@ -58,18 +57,11 @@ func TestDoneWith_StateNotReadable_IsInDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{InFlight: 5})
-		row := must2(p.Claim(t.Context(), 1))[0]
+		row := p.take(t, 1)[0]
 		p.gate.inside = &[]rows.Ending{}
-		p.gate.set(func(_ context.Context, command string, apply func() error) error {
-			if command == "current" {
-				return errCut
-			}
-			return apply()
-		})
+		p.gate.fail("current")
 		committed := func(context.Context) error { return nil }
-		if err := row.Done(t.Context()); err != nil { // as an earlier run of the transaction would do
-			t.Fatal(err)
-		}
+		assert.Must(t, row.Done(t.Context())) // as an earlier run of the transaction would do
 		row.c.stage.Store(open)
 		err := row.DoneWith(t.Context(), committed)
 		wantErr(t, err, errCut)
@@ -122,7 +114,7 @@ func TestClose_AtEveryInstant_NoRowIsLeft(t *testing.T) {
 				inBubbleSub(t, name, func(t *testing.T, w *world) {
 					w.add(0, 5)
 					p := w.start(cfg)
-					must2(p.Claim(t.Context(), 1))
+					p.take(t, 1)
 					p.gate.set(func(ctx context.Context, _ string, apply func() error) error {
 						time.Sleep(5 * time.Millisecond) // on its way there, whatever becomes of its context
 						err := apply()
@@ -161,8 +153,8 @@ func TestClose_AtEveryInstant_NoRowIsLeft(t *testing.T) {
 func TestConfig_EndlessPauses_AreRefused(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{
-		"Poll": {Poll: math.MaxInt64}, "Tend": {Tend: math.MaxInt64}, "BackoffMax": {BackoffMax: math.MaxInt64},
-		"Lease": {Lease: math.MaxInt64},
+		"Poll": {Poll: math.MaxInt64}, "Tend": {Tend: math.MaxInt64},
+		"BackoffMax": {BackoffMax: math.MaxInt64}, "Lease": {Lease: math.MaxInt64},
 	} {
 		if list := cfg.withDefaults().problems(); len(list) != 1 {
 			t.Errorf("%s: %q", name, list)
@@ -175,11 +167,11 @@ func TestQueue_NilContext_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		p := w.start(Config{InFlight: 5})
-		row := must2(p.Claim(t.Context(), 1))[0]
+		row := p.take(t, 1)[0]
 		var none context.Context
 		for name, call := range map[string]func() error{
 			"New":   func() error { _, err := New[item](none, p.m, nil, Config{}); return err },
-			"Run":   func() error { return p.Run(none, func(context.Context, *Row[item]) error { return nil }) },
+			"Run":   func() error { return p.Run(none, atOnce) },
 			"Claim": func() error { _, err := p.Claim(none, 1); return err },
 			"Done":  func() error { return row.Done(none) },
 			"Fail":  func() error { return row.Fail(none, nil) },
@@ -211,7 +203,7 @@ func TestClaim_ReplyLostBeforeALongOutage_IsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(Config{}), w.start(Config{})
 		for _, p := range []*proc{a, b} {
-			must2(p.Claim(t.Context(), 1))
+			p.take(t, 1)
 		}
 		w.add(0, 1)
 		a.gate.set(func(_ context.Context, command string, apply func() error) error {
@@ -235,22 +227,20 @@ type bomb struct{}
 
 func (*bomb) UnmarshalBSON([]byte) error { panic("boom") }
 
-// It tries to break: a row that Claim cannot decode, because its type panics, stays claimed for ever, and
-// takes up room, when its end is in doubt, too.
+// It tries to break: a row that Claim cannot decode, because its type panics, stays claimed for
+// ever, and takes up room, when its end is in doubt, too.
 func TestClaim_DecodingPanics_TheRowFails(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		inBubbleSub(t, fmt.Sprint("cut ", cut), func(t *testing.T, w *world) {
 			w.add(0, 2)
 			p := w.start(Config{MaxAttempts: 1})
-			p.gate.set(func(_ context.Context, command string, apply func() error) error {
-				if cut && command == "finish" {
-					return errCut
-				}
-				return apply()
-			})
+			if cut {
+				p.gate.fail("finish")
+			}
 			bombs := &Queue[bomb]{p.e}
 			for range 2 {
-				assert.Equal(t, len(must2(bombs.Claim(t.Context(), 1))), 0, "%d rows, want %d")
+				list := assert.Value(bombs.Claim(t.Context(), 1))(t)
+				assert.Equal(t, len(list), 0, "%d rows, want %d")
 			}
 			w.settle(time.Minute, func(c Counts) bool { return cut && c.Ready == 2 || c.Dead == 2 })
 		})

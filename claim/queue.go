@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime/debug"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -31,43 +32,39 @@ type Counts struct {
 }
 
 // New checks the configuration and makes sure of the indexes: {claim.state, claim.notBefore}, and,
-// with Due or Sort, {claim.state, Due, ...Sort}, and with KeepDone {claim.doneAt}; with Key that of Due
-// and Sort with _id at its end, and of the rows that hold their key the unique {Key, claim.holds} and
-// {claim.holds, claim.state, Key}; and a partial one of the claimed rows, by slot. Three commands when
-// they are there. Documents that are no rows are read past: with many of them give the collection an
-// index of your own on Filter's fields and claim.state. Nothing runs in the background before the
-// first row is claimed. Close the queue before the Manager.
+// with Due or Sort, {claim.state, Due, ...Sort}, and with KeepDone {claim.doneAt}; with Key that of
+// Due and Sort with _id at its end, and of the rows that hold their key the unique {Key,
+// claim.holds} and {claim.holds, claim.state, Key}; and a partial one of the claimed rows, by slot.
+// Three commands when they are there. Documents that are no rows are read past: with many of them
+// give the collection an index of your own on Filter's fields and claim.state. Nothing runs in the
+// background before the first row is claimed. Close the queue before the Manager.
 //
 // The Manager's database may be on another server than the collection.
 //
-// Errors: a *ConfigError with every contradiction, or because the server cannot have chains; a *distlock.PrivilegeError that names the
-// missing privilege, with the command that creates the index for somebody who may; ErrConfig when
-// the server refuses Filter or Sort, which it is asked once.
+// Errors: a *ConfigError with every contradiction, or because the server cannot have chains; a
+// *distlock.PrivilegeError that names the missing privilege, with the command that creates the
+// index for somebody who may; ErrConfig when the server, asked once, refuses Filter or Sort.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	cfg = cfg.withDefaults()
-	list := cfg.problems()
+	var list []string
 	if ctx == nil {
 		list = append(list, noContext)
 	}
 	if m == nil {
 		list = append(list, "the Manager is nil")
-	}
-	if m != nil && cfg.Lease > 0 && cfg.Lease < 3*m.Config().CommandTimeout {
-		list = append(list, fmt.Sprintf("Lease is %v, shorter than three commands may take (CommandTimeout %v): a row "+
-			"could not be renewed in time", cfg.Lease, m.Config().CommandTimeout))
-	}
-	if coll == nil {
-		list = append(list, "the collection is nil")
+	} else if limit := m.Config().CommandTimeout; cfg.Lease > 0 && cfg.Lease < 3*limit {
+		list = append(list, fmt.Sprintf("Lease is %v, shorter than three commands may take "+
+			"(CommandTimeout %v): a row could not be renewed in time", cfg.Lease, limit))
 	}
 	if !structured[T]() {
-		list = append(list, fmt.Sprintf("rows are %v, must be structs, maps or documents", reflect.TypeFor[T]()))
+		list = append(list, fmt.Sprintf("rows are %v, must be structs, maps or documents",
+			reflect.TypeFor[T]()))
 	}
-	if list != nil {
-		return nil, &ConfigError{Problems: list}
+	store, err := opened(coll, cfg, list...)
+	if err != nil {
+		return nil, err
 	}
-	store := rows.NewMongo(coll, cfg.Field, cfg.Filter, cfg.Sort).Due(cfg.Due).Keeps(cfg.KeepDone > 0).
-		Keyed(cfg.Key, cfg.KeyLetsGo)
 	q := onStore[T](ctx, m, store, coll.Database().Name()+"."+coll.Name(), cfg)
 	preparing, done := context.WithTimeout(ctx, 4*q.e.limit)
 	defer done()
@@ -126,8 +123,8 @@ func (q *Queue[T]) decode(c *claimed) (row *Row[T], err error) {
 
 // Claim claims up to n rows and returns those it got, none when none is ready. It claims no more
 // than InFlight at a time: rows count until their claim is ended. A document that does not decode
-// into T fails and is left out. A row that was rescued comes alone, so that one with which processes
-// die takes no others along. One command for one row; three, or four, for several.
+// into T fails and is left out. A row that was rescued comes alone, so that one with which
+// processes die takes no others along. One command for one row; three, or four, for several.
 //
 // Errors: ErrInFlight when there is no room for any; what TryLock returns when the process cannot
 // have a slot; a *distlock.LostError when it lost it meanwhile; *distlock.PrivilegeError;
@@ -165,8 +162,8 @@ func (q *Queue[T]) Claim(ctx context.Context, n int) ([]*Row[T], error) {
 }
 
 // Add inserts documents, one command, and wakes this process when they are due. Called with the
-// context of DoneWith it belongs to that transaction. With Config.Key it refuses all of them when one
-// has a list in that field.
+// context of DoneWith it belongs to that transaction. With Config.Key it refuses all of them when
+// one has a list in that field.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if len(docs) == 0 {
 		return nil
@@ -200,15 +197,11 @@ func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 // Count counts the rows of a queue without a Manager, as Counts does; of cfg it uses Filter,
 // Due and Field. No bound but ctx.
 func Count(ctx context.Context, coll *mongo.Collection, cfg Config) (Counts, error) {
-	cfg = cfg.withDefaults()
-	list := cfg.problems()
-	if coll == nil {
-		list = append(list, "the collection is nil")
+	queue, err := opened(coll, cfg)
+	if err != nil {
+		return Counts{}, err
 	}
-	if list != nil {
-		return Counts{}, &ConfigError{Problems: list}
-	}
-	c, err := rows.NewMongo(coll, cfg.Field, cfg.Filter, nil).Due(cfg.Due).Count(ctx)
+	c, err := queue.Count(ctx)
 	return Counts(c), err
 }
 
@@ -265,8 +258,7 @@ func (e *engine) givingBack(ctx context.Context) (context.Context, context.Cance
 	return e.command(context.WithoutCancel(ctx))
 }
 
-// An undoing is the end of a queue: it goes on when a Close has ended, and the next Close waits for
-// it.
+// An undoing is the end of a queue: it goes on when a Close has ended; the next waits for it.
 type undoing struct {
 	done chan struct{}
 	err  error // read it when done is closed
@@ -307,4 +299,76 @@ func (e *engine) undo(ctx context.Context, u *undoing) {
 func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
 	cfg Config) *Queue[T] {
 	return &Queue[T]{e: newEngine(ctx, m, store, namespace, cfg)}
+}
+
+// mostKey bounds a key of Insert, as old servers bound what an index has.
+const mostKey = 900
+
+// Insert adds a document unless there is one with this key, and reports whether it did: so whoever
+// asks for the same work twice has it once. A key belongs to the collection and [Config.Field]; it
+// is taken as long as its document is there, done or not: with Config.DeleteDone until the row is
+// done, with Config.KeepDone for so long after it was, else for ever; a handler that replaces its
+// document frees it. At most 900 bytes. Called with the context of DoneWith it belongs to that
+// transaction.
+//
+// One command, and at the first call of a process two more for a unique index on claim.unique;
+// in DoneWith that begins the transaction anew.
+// A sharded collection can have that only where its shard key begins with it.
+//
+// Errors: of a list in the field of Config.Key; a *distlock.PrivilegeError; those of the driver,
+// then the document may be there: ask again.
+func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
+	if err := usable(ctx); err != nil {
+		return false, err
+	}
+	if key == "" || len(key) > mostKey || !utf8.ValidString(key) {
+		return false, fmt.Errorf("claim: insert a row: the key must be UTF-8 of 1 to %d bytes", mostKey)
+	}
+	if err = q.e.oneKey(doc); err == nil {
+		inserted, err = q.e.store.InsertUnique(ctx, key, doc)
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim: insert a row with the key %q: %w", key, err)
+	}
+	if inserted {
+		signal(q.e.woken)
+	}
+	return inserted, nil
+}
+
+// Stop ends Run softly, as a program should that is told to end: no more rows are claimed, those
+// that wait for a worker are given back at once, and handlers that have begun may end as long as
+// ctx lasts. Then their contexts end, too. Run returns nil when all have returned, as after its own
+// context has ended, which is the hard stop. A Run that comes later returns at once; Claim is not
+// concerned. Do not wait for Stop in a handler.
+//
+// It returns nil when Run has ended before ctx has, and else an error that matches the cause of
+// ctx: then Run may still wait for handlers that do not mind their contexts.
+func (q *Queue[T]) Stop(ctx context.Context) error { return q.e.stop(ctx) }
+
+func (e *engine) stop(ctx context.Context) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.stopped = true
+	r := e.running
+	e.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	r.soft()
+	select {
+	case <-r.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.ended:
+		return nil
+	default:
+	}
+	err := fmt.Errorf("claim: handlers still ran when Stop's context ended: %w", context.Cause(ctx))
+	r.stop(err)
+	return err
 }

@@ -35,9 +35,7 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 			}
 			stopA, stopB := a.run(t, work), b.run(t, work)
 			time.Sleep(100 * time.Minute)
-			if c := w.counts(); c != (Counts{Done: 6}) {
-				t.Errorf("%+v, want all done", c)
-			}
+			w.want(Counts{Done: 6})
 			stopA()
 			stopB()
 			for id, n := range begun {
@@ -58,11 +56,10 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 10)
 		a, b := w.start(Config{Queue: "old", Batch: 5, InFlight: 5}), w.start(Config{Queue: "new"})
-		must2(a.Claim(t.Context(), 5))
+		a.take(t, 5)
 		a.cut()
-		stop := b.run(t, func(context.Context, *Row[item]) error { return nil })
+		b.run(t, atOnce)
 		w.settle(2*takeoverTime, allDone(10))
-		stop()
 	})
 }
 
@@ -70,10 +67,10 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 func TestRescue_SlotThatIsNoQueues_IsNotTried(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
-		c := rows.Claim{Slot: "balancer", SlotFence: 1, Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
-		must2(w.rows.MarkOne(t.Context(), c, nil))
+		c := rows.Claim{Slot: "balancer", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
+		assert.Value(w.rows.MarkOne(t.Context(), c, nil))(t)
 		b := w.start(Config{})
-		stop := b.run(t, func(context.Context, *Row[item]) error { return nil })
+		stop := b.run(t, atOnce)
 		time.Sleep(2 * takeoverTime)
 		stop()
 		if n := w.logs.with("left alone", "balancer"); n == 0 {
@@ -94,12 +91,12 @@ func TestRescue_OneAttempt_BegunOnceMore(t *testing.T) {
 		var begun atomic.Int32
 		for range 4 {
 			p := w.start(Config{MaxAttempts: 1})
-			defer p.run(t, func(ctx context.Context, _ *Row[item]) error {
+			p.run(t, func(ctx context.Context, _ *Row[item]) error {
 				begun.Add(1)
 				p.cut()
 				<-ctx.Done()
 				return errCut
-			})()
+			})
 			time.Sleep(3 * takeoverTime)
 		}
 		if c := w.counts(); begun.Load() != 2 || c != (Counts{Dead: 1}) {
@@ -108,20 +105,20 @@ func TestRescue_OneAttempt_BegunOnceMore(t *testing.T) {
 	})
 }
 
-// It tries to break: queues of one collection with two fields have one rescuer, which sees the rows of
-// one of them.
+// It tries to break: queues of one collection with two fields have one rescuer, which sees the rows
+// of one of them.
 func TestRescue_TwoFieldsOfOneCollection_EachHasItsRescuer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		other := &world{w.World, t, memrows.New(), w.logs} // the same documents, by the other field
 		w.add(0, 1)
 		other.add(0, 1)
-		work := func(context.Context, *Row[item]) error { return nil }
-		defer w.start(Config{}).run(t, work)()
+		work := atOnce
+		w.start(Config{}).run(t, work)
 		w.settle(time.Minute, allDone(1))
 		dying := other.start(Config{Field: "thumbnail"})
-		must2(dying.Claim(t.Context(), 1))
+		dying.take(t, 1)
 		dying.cut()
-		defer other.start(Config{Field: "thumbnail"}).run(t, work)()
+		other.start(Config{Field: "thumbnail"}).run(t, work)
 		other.settle(2*time.Hour, allDone(1))
 	})
 }
@@ -131,11 +128,77 @@ func TestRescue_NameOfAnotherQueueBeginsAlike_ItsAttemptsAreItsOwn(t *testing.T)
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		dying := w.start(Config{Queue: "a:b"})
-		must2(dying.Claim(t.Context(), 1))
+		dying.take(t, 1)
 		dying.cut()
 		rescuer := w.start(Config{Queue: "a", MaxAttempts: 1})
-		must2(rescuer.Claim(t.Context(), 1))
+		rescuer.take(t, 1)
 		time.Sleep(2 * time.Hour)
-		assert.Equal(t, w.counts(), (Counts{Ready: 1}), "%+v, want %+v")
+		w.want(Counts{Ready: 1})
+	})
+}
+
+// One process of a queue looks after the rows of the dead, and the others wait for that one to die:
+// no line stands still by it.
+func TestRescue_OthersWait_NoLineStandsStill(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var ps []*proc
+		for range 3 {
+			p := w.start(Config{})
+			p.run(t, atOnce)
+			ps = append(ps, p)
+		}
+		time.Sleep(2 * time.Hour)
+		waiting := 0
+		for _, p := range ps {
+			s := p.m.Stats()
+			if waiting += s.Waiting; s.OldestWait != 0 {
+				t.Errorf("a process has waited for %v, which says that a line stands still", s.OldestWait)
+			}
+		}
+		if waiting != 2 {
+			t.Errorf("%d wait, want all but the one that looks after rows", waiting)
+		}
+	})
+}
+
+// It tries to break: a row that kills its process takes with it those that the other workers of the
+// process are at, each time, until all of them are dead.
+func TestRescue_RowKillsBesideOthers_OnlyItDies(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"one by one": {Workers: 8, MaxAttempts: 3}, "in batches": {Workers: 8, Batch: 20, MaxAttempts: 3},
+	} {
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			const n, poison = 30, 3
+			w.add(0, n)
+			crashed := w.killers(cfg, poison, func(row *Row[item]) {
+				takes := 3 * time.Second
+				if row.Doc.ID == poison {
+					takes = time.Second
+				}
+				time.Sleep(takes)
+			}, 9*time.Hour, func(c Counts) bool { return c.Done+c.Dead == n })
+			if c := w.counts(); c.Dead != 1 || w.row(poison).Mark.State != rows.Dead ||
+				crashed != cfg.MaxAttempts+1 {
+				t.Errorf("%+v after %d crashes, want only the poison dead", c, crashed)
+			}
+		})
+	}
+}
+
+// It tries to break: rows that a caller of Claim has died with are given together again, until one
+// of them has killed so many processes that all are dead.
+func TestClaim_RescuedRows_AreGivenAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const n = 5
+		cfg := Config{MaxAttempts: 3, InFlight: n}
+		w.start(cfg).take(t, n) // it looks after the rows of all
+		w.add(0, n)
+		for range cfg.MaxAttempts {
+			w.settle(3*takeoverTime, func(c Counts) bool { return c.Ready == n })
+			p := w.start(cfg)
+			p.take(t, n)
+			p.cut()
+		}
+		w.settle(3*takeoverTime, func(c Counts) bool { return c.Ready == n-1 && c.Dead == 1 })
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 )
 
@@ -64,9 +65,9 @@ func (e *engine) backoff(n int64) time.Duration {
 	return jittered(e.clock, min(pause, e.cfg.BackoffMax))
 }
 
-// putOff says until when rows that failed, or were given back, are left alone. It reads the server's
-// clock only when there are such rows. No pause is shorter than it was said to be: the server tells
-// whole milliseconds, and a row keeps whole ones.
+// putOff says until when rows that failed, or were given back, are left alone. It reads the
+// server's clock only when there are such rows. No pause is shorter than it was said to be: the
+// server tells whole milliseconds, and a row keeps whole ones.
 func (e *engine) putOff(ctx context.Context, endings []rows.Ending) error {
 	if !slices.ContainsFunc(endings, isRetry) {
 		return nil
@@ -89,8 +90,8 @@ func (e *engine) putOff(ctx context.Context, endings []rows.Ending) error {
 
 func isRetry(end rows.Ending) bool { return end.To == rows.Retrying }
 
-// sleepUntil waits until a time by the own monotonic clock, or until a row that this process has put
-// off is due.
+// sleepUntil waits until a time by the own monotonic clock, or until a row that this process has
+// put off is due.
 func (e *engine) sleepUntil(until time.Duration) bool {
 	for {
 		pause := until - e.clock.Now().Mono
@@ -114,8 +115,7 @@ func (e *engine) sleepUntil(until time.Duration) bool {
 	}
 }
 
-// tidyDue makes rows ready that this process has put off until now. One command, none when it is too
-// early.
+// tidyDue makes rows ready that this process has put off. One command, none when it is too early.
 func (e *engine) tidyDue(ctx context.Context) error {
 	now, err := e.serverNow(ctx)
 	if err != nil {
@@ -128,3 +128,9 @@ func (e *engine) tidyDue(ctx context.Context) error {
 	e.retries.passed(now) // after an error the next Tend finds them
 	return err
 }
+
+// upTo is a number from 0 to most, by the chance of the clock.
+func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) * float64(most+1)) }
+
+// jittered is a pause give or take a fifth.
+func jittered(c clock.Clock, d time.Duration) time.Duration { return d - d/5 + upTo(c, 2*d/5) }

@@ -66,8 +66,8 @@ func (r *Row[T]) Done(ctx context.Context) error {
 }
 
 // Fail records a failure: the row is retried after a pause, or is dead when this was its last
-// attempt. The text of cause is kept, at most 2,000 bytes of it. [Snooze], [Discard] and [RetryAfter]
-// mean here what they mean when a handler returns them.
+// attempt. The text of cause is kept, at most 2,000 bytes of it. [Snooze], [Discard] and
+// [RetryAfter] mean here what they mean when a handler returns them.
 func (r *Row[T]) Fail(ctx context.Context, cause error) error {
 	return r.e.endOne(ctx, r.e.failure(r.c, cause))
 }
@@ -75,7 +75,8 @@ func (r *Row[T]) Fail(ctx context.Context, cause error) error {
 // GiveBack leaves the row to any worker, after the pause of a first retry: others have their turn.
 // The attempt does not count.
 func (r *Row[T]) GiveBack(ctx context.Context) error {
-	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Retrying, Uncounted: true, Pause: r.e.backoff(1)}})
+	end := rows.Ending{To: rows.Retrying, Uncounted: true, Pause: r.e.backoff(1)}
+	return r.e.endOne(ctx, outcome{r.c, end})
 }
 
 // DoneWith marks the row done in one transaction with what work does with the context that it is
@@ -123,8 +124,8 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(c.s.guard.Context(), func() { stop(context.Cause(c.s.guard.Context())) })()
-	end := rows.Ending{ID: c.row.ID, Session: c.row.Mark.Session, Batch: c.row.Mark.Batch, To: rows.Done,
-		Delete: e.cfg.DeleteDone, At: e.wall()}
+	end := rows.Ending{ID: c.row.ID, Session: c.row.Mark.Session, Batch: c.row.Mark.Batch,
+		To: rows.Done, Delete: e.cfg.DeleteDone, At: e.wall()}
 	gone := false
 	err := e.store.Transact(ctx, func(ctx context.Context) error {
 		n, err := e.store.FinishIn(ctx, end) // first, so that another's write to the row is a conflict

@@ -18,7 +18,7 @@ type serverClock struct {
 	own    clock.Clock
 	read   func(context.Context) (time.Time, error) // one command
 	asking chan struct{}                            // one element while it is read
-	jumped func()                                   // it was set by more than a second; nil: nobody minds
+	jumped func()                                   // it was set by more than a second; may be nil
 
 	mu      sync.Mutex // guards the rest
 	known   bool
@@ -26,8 +26,8 @@ type serverClock struct {
 	replied time.Duration // when the reply was there, by the own monotonic clock
 }
 
-// clockAge is how old a reading may be: a step of the server's clock, or the clock of a new primary,
-// is noticed within that time and a Tend.
+// clockAge is how old a reading may be: a step of the server's clock, or the clock of a new
+// primary, is noticed within that time and a Tend.
 const clockAge = time.Minute
 
 // now returns a lower bound of the server's time: what it said before its last reply, and the time
@@ -83,8 +83,8 @@ func (e *engine) serverNow(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// ask says which rows are wanted now, and what was known before. It reads the server's clock only for
-// rows that are due at a time.
+// ask says which rows are wanted now, and what was known before. It reads the server's clock only
+// for rows that are due at a time.
 func (e *engine) ask(ctx context.Context) (*rows.Ask, question, error) {
 	asked, ask := e.arrivals.asks(), &rows.Ask{Without: e.without()}
 	var err error

@@ -28,8 +28,8 @@ func (s *session) err() error { return s.guard.Err() }
 
 // begin announces a batch before it is claimed, so that nobody takes it for a ghost.
 func (s *session) begin(at time.Time, lease time.Duration) rows.Claim {
-	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(), Session: s.guard.Session(),
-		Batch: bson.NewObjectID(), At: at, Lease: lease}
+	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
+		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: at, Lease: lease}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.batches[c.Batch] = -1

@@ -26,7 +26,8 @@ type stats struct {
 const mostCounted = 10_000
 
 func (e *engine) observed() *stats {
-	s := &stats{e: e, to: metrics.Of(e.m.Config().Observer), name: []string{strings.TrimPrefix(e.prefix, prefix)}}
+	name := []string{strings.TrimPrefix(e.prefix, prefix)}
+	s := &stats{e: e, to: metrics.Of(e.m.Config().Observer), name: name}
 	s.to.Sampled(metrics.Zeros(s.name, metrics.Attempts)...)
 	s.stop = s.to.Asks(s.answer)
 	return s

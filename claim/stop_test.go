@@ -3,16 +3,18 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 )
 
-// busy runs handlers that take so long, and waits until as many rows as workers are begun and more
-// wait.
+// busy runs handlers that take so long, until as many rows as workers are begun and more wait.
 func (w *world) busy(p *proc, took time.Duration, cut *atomic.Int64) (ran chan error) {
 	w.t.Helper()
 	ran = make(chan error, 1)
@@ -36,13 +38,13 @@ func (w *world) busy(p *proc, took time.Duration, cut *atomic.Int64) (ran chan e
 	return ran
 }
 
-// It tries to break: a soft stop lets what was begun end, gives what waits back at once, and claims
+// It tries to break: a soft stop lets what was begun end, gives back what waits, and claims
 // nothing.
 func TestStop_HandlersEnd_AndNothingBegins(t *testing.T) {
-	for name, cfg := range map[string]Config{"one by one": {InFlight: 30}, "in batches": {InFlight: 30, Batch: 10}} {
-		inBubbleSub(t, name, func(t *testing.T, w *world) {
+	for _, batch := range []int{1, 10} {
+		inBubbleSub(t, fmt.Sprint("batch ", batch), func(t *testing.T, w *world) {
 			w.add(0, 100)
-			p := w.start(cfg)
+			p := w.start(Config{InFlight: 30, Batch: batch})
 			var cut atomic.Int64
 			ran := w.busy(p, 10*time.Minute, &cut)
 			before := w.counts()
@@ -55,7 +57,9 @@ func TestStop_HandlersEnd_AndNothingBegins(t *testing.T) {
 			w.add(100, 5)
 			assert.NoErr(t, <-stopped)
 			assert.NoErr(t, <-ran)
-			if c := w.counts(); cut.Load() != 0 || c.Claimed != 0 || c.Done != before.Done+1 || w.row(int(c.Done)).Mark.Attempts != 0 {
+			c := w.counts()
+			if cut.Load() != 0 || c.Claimed != 0 || c.Done != before.Done+1 ||
+				w.row(int(c.Done)).Mark.Attempts != 0 {
 				t.Errorf("%d handlers were ended; %+v, before %+v", cut.Load(), c, before)
 			}
 		})
@@ -93,13 +97,14 @@ func TestStop_BeforeRun_AndTwice(t *testing.T) {
 		w.add(0, 3)
 		p := w.start(Config{InFlight: 2})
 		assert.NoErr(t, p.Stop(t.Context()))
-		err := p.Run(t.Context(), func(context.Context, *Row[item]) error { t.Error("begun"); return nil })
+		err := p.Run(t.Context(), func(context.Context, *Row[item]) error {
+			t.Error("begun")
+			return nil
+		})
 		if err != nil || p.gate.count("mark one", "candidates") != 0 {
 			t.Errorf("%v, %v", err, p.gate.tally())
 		}
-		if list := must2(p.Claim(t.Context(), 1)); len(list) != 1 {
-			t.Error(list)
-		}
+		assert.Equal(t, len(p.take(t, 1)), 1, "%d rows, want %d")
 		other := w.start(Config{})
 		ran := make(chan error, 1)
 		go func() {
@@ -119,4 +124,57 @@ func TestStop_BeforeRun_AndTwice(t *testing.T) {
 		var none context.Context
 		wantErr(t, p.Stop(none), ErrConfig)
 	})
+}
+
+// It tries to break: a Manager that is closed while a handler runs gives the row to nobody else
+// before the handler has returned and its row is done; a handler that runs on after the context of
+// Close keeps its row until the takeover.
+func TestClose_OfTheManager_HandlerRuns_KeepsItsRow(t *testing.T) {
+	for how, c := range map[string]struct {
+		within, work time.Duration
+		batch        int
+	}{
+		"one":           {5 * time.Minute, 2 * time.Minute, 1},
+		"a batch":       {5 * time.Minute, 2 * time.Minute, 10},
+		"beyond it":     {10 * time.Second, 2 * time.Minute, 1},
+		"still running": {10 * time.Second, 14 * time.Minute, 1},
+	} {
+		inBubbleSub(t, how, func(t *testing.T, w *world) {
+			a := w.start(Config{Batch: c.batch, InFlight: 2 * c.batch})
+			w.add(0, 1)
+			var calls, working, most atomic.Int32
+			handle := func(work time.Duration) handler {
+				return func(ctx context.Context, _ *Row[item]) error {
+					calls.Add(1)
+					if n := working.Add(1); n > most.Load() {
+						most.Store(n)
+					}
+					defer working.Add(-1)
+					<-ctx.Done()
+					time.Sleep(work)
+					return nil
+				}
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- a.Run(t.Context(), handle(c.work)) }()
+			time.Sleep(time.Minute)
+			w.start(Config{}).run(t, handle(0))
+			time.Sleep(time.Minute)
+			assert.MustEqual(t, calls.Load(), 1, "%d calls, want %d")
+			closing := time.Now()
+			within, cancel := context.WithTimeout(context.Background(), c.within)
+			defer cancel()
+			err := a.m.Close(within)
+			took := time.Since(closing)
+			if took != min(c.within, c.work) || (err == nil) != (c.work < c.within) ||
+				err != nil && !strings.Contains(err.Error(), `"claim:`) {
+				t.Errorf("Close took %v: %v", took, err)
+			}
+			wantErr(t, <-ended, distlock.ErrClosed)
+			w.settle(time.Hour, allDone(1))
+			if calls.Load() != 1 || most.Load() != 1 {
+				t.Errorf("%d calls, %d at a time", calls.Load(), most.Load())
+			}
+		})
+	}
 }

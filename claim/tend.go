@@ -3,10 +3,12 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -33,8 +35,8 @@ func (e *engine) begin(note func() error) error {
 }
 
 // tend looks after the rows of this process: what is due, what earlier holders of its slot have
-// left, and what lost replies have left. Two commands an interval, and one when rows are due that it
-// has put off.
+// left, and what lost replies have left. Two commands an interval, and one when rows are due that
+// it has put off.
 func (e *engine) tend() {
 	next := e.clock.Now().Mono + jittered(e.clock, e.cfg.Tend)
 	for e.sleepUntil(next) {
@@ -105,8 +107,7 @@ func (e *engine) exorcise(ctx context.Context, s *session) error {
 	return e.tidied(n, err)
 }
 
-// rescue looks after the rows of others, in one process of the queue at a time: the one that holds
-// this lock.
+// rescue looks after the rows of others, in the process of the queue that holds this lock.
 func (e *engine) rescue() {
 	for e.life.Err() == nil {
 		guard, err := locks.Standby(e.m.Lock(e.prefix+":rescue")).Lock(e.life,
@@ -121,11 +122,15 @@ func (e *engine) rescue() {
 			return
 		}
 		e.log.Warn().Err(err).Msg("the rescuer's lock was lost")
-		if errors.Is(err, distlock.ErrClosed) ||
-			!clock.Sleep(e.clock, jittered(e.clock, e.cfg.Tend), e.life.Done()) {
+		if errors.Is(err, distlock.ErrClosed) || !e.rest() {
 			return
 		}
 	}
+}
+
+// rest waits for about a Tend. False when the queue is closed.
+func (e *engine) rest() bool {
+	return clock.Sleep(e.clock, jittered(e.clock, e.cfg.Tend), e.life.Done())
 }
 
 // watch tries the slots that own rows. A try of a slot whose holder lives is a look at it, and the
@@ -182,8 +187,8 @@ func (e *engine) mayTry(slot rows.Slot) bool {
 		return true
 	}
 	if e.tellOnce("slot " + slot.Locks + " " + slot.Name) {
-		e.log.Warn().Str("slot", slot.Name).Str("locks", slot.Locks).Str("own", e.locks).Str("problem", problem).
-			Msg("claimed rows are left alone")
+		e.log.Warn().Str("slot", slot.Name).Str("locks", slot.Locks).Str("own", e.locks).
+			Str("problem", problem).Msg("claimed rows are left alone")
 	}
 	return false
 }
@@ -227,8 +232,42 @@ func (e *engine) listen() {
 		}
 		e.log.Warn().Err(err).Msg("the change stream of the queue ended")
 		var denied *distlock.PrivilegeError
-		if errors.As(err, &denied) || !clock.Sleep(e.clock, jittered(e.clock, e.cfg.Tend), e.life.Done()) {
+		if errors.As(err, &denied) || !e.rest() {
 			return
 		}
 	}
+}
+
+// purgeLots is how many thousand rows that are done one round of the rescuer removes at most: so
+// the rest of its work is held up for a few seconds at worst.
+const purgeLots = 20
+
+// purgeDone removes rows that have been done for longer than Config.KeepDone. Nothing without that;
+// else one command, and two for a thousand rows.
+func (e *engine) purgeDone(ctx context.Context) error {
+	if e.cfg.KeepDone == 0 {
+		return nil
+	}
+	now, err := e.serverNow(ctx)
+	if err != nil {
+		return err
+	}
+	before := now.Add(-e.cfg.KeepDone)
+	for range purgeLots {
+		n, err := e.purgeLot(ctx, before)
+		if err != nil {
+			return fmt.Errorf("claim: remove rows that are done: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		e.log.Debug().Int("rows", n).Msg("rows that were done were removed")
+	}
+	return nil
+}
+
+func (e *engine) purgeLot(ctx context.Context, before time.Time) (int, error) {
+	ctx, done := context.WithTimeout(ctx, 2*e.limit)
+	defer done()
+	return e.store.Purge(ctx, rows.Done, before)
 }

@@ -51,7 +51,7 @@ func (p *play) key(id int) string {
 }
 
 // first judges that a row is the first one of its chain that is left, as it begins. One that the
-// server refused to change may have been left out. With KeyLetsGo the order is not kept for retries.
+// server refused to change may have been left out. With KeyLetsGo retries keep no order.
 func (p *play) first(id int, fence int64) {
 	if p.cfg.KeyLetsGo || p.key(id) == "" {
 		return
@@ -61,8 +61,10 @@ func (p *play) first(id int, fence int64) {
 		if other == id {
 			return
 		}
-		if s := row.Mark.State; p.key(other) == p.key(id) && !p.refused[other] && s != rows.Done && s != rows.Dead {
-			p.violated(ruleOrder, "row %d of %s begins under fence %d, and row %d is %s", id, p.key(id), fence, other, s)
+		s := row.Mark.State
+		if p.key(other) == p.key(id) && !p.refused[other] && s != rows.Done && s != rows.Dead {
+			p.violated(ruleOrder, "row %d of %s begins under fence %d, and row %d is %s", id, p.key(id),
+				fence, other, s)
 		}
 	}
 }

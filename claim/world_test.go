@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
 	"mongodlm/internal/test/memrows"
@@ -106,7 +106,8 @@ func (w *world) startWrong(by time.Duration, cfg Config) *proc {
 }
 
 // startAt starts a process whose locks are on this server, in this database.
-func (w *world) startAt(locks *locktest.World, by time.Duration, database string, cfg Config) *proc {
+func (w *world) startAt(locks *locktest.World, by time.Duration, database string,
+	cfg Config) *proc {
 	w.t.Helper()
 	c := locktest.WrongClock(by)
 	m := locks.StartBy(c, func(cfg *distlock.Config) { cfg.Database = database })
@@ -126,23 +127,34 @@ func (w *world) startAt(locks *locktest.World, by time.Duration, database string
 	return p
 }
 
-// run runs until the end of the test; what it returns is a stop that waits.
-func (p *proc) run(t *testing.T, handle func(context.Context, *Row[item]) error) (stop func()) {
+// A handler is what Run calls for a row.
+type handler = func(context.Context, *Row[item]) error
+
+// atOnce is a handler that has nothing to do.
+func atOnce(context.Context, *Row[item]) error { return nil }
+
+// run runs until the end of the test, or until the stop that it returns, which waits.
+func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		assert.NoErr(t, p.Run(ctx, handle), "Run")
 	}()
-	return func() { cancel(); <-done }
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
 }
 
 // cut cuts a process off both stores for good, as SIGKILL would as far as others can see.
 func (p *proc) cut() {
-	p.lock.Set(func(_ context.Context, call fault.Call, _ func() error) error {
-		return fault.Refused(call.Op)
-	})
+	p.lock.Set(refused)
 	p.gate.set(func(context.Context, string, func() error) error { return errCut })
+}
+
+// refused is what becomes of a command to the locks of a process that is cut off.
+func refused(_ context.Context, call fault.Call, _ func() error) error {
+	return fault.Refused(call.Op)
 }
 
 var errCut = errors.New("cut off on purpose")
@@ -158,7 +170,7 @@ type gate struct {
 	forgets bool                           // it does not say when rows are due
 	late    func(rows.Event) time.Duration // by how much the stream tells of it late; nil: at once
 	ends    chan struct{}                  // the stream ends when it is closed; nil: it does not
-	inside  *[]rows.Ending                 // nil: there are no transactions; else what the one that is under way will end
+	inside  *[]rows.Ending                 // what the transaction ends; nil: there are none
 	odd     []rows.Malformed               // they come before all others
 }
 
@@ -197,7 +209,7 @@ func (g *gate) Watch(ctx context.Context, tell func(rows.Event)) error {
 			events = nil
 			mu.Unlock()
 			for _, event := range these {
-				// A timer of a bubble that is over before anybody waits for it crashes the race detector (Go 1.26).
+				// A timer that is over before anybody waits for it crashes the race detector (Go 1.26).
 				if clock.Sleep(clock.System(), time.Until(event.at), ctx.Done()) {
 					tell(event.Event)
 				}
@@ -238,6 +250,27 @@ func (g *gate) Watch(ctx context.Context, tell func(rows.Event)) error {
 	})
 }
 
+// on passes commands of these names through a hook.
+func (g *gate) on(hook func(apply func() error) error, commands ...string) {
+	g.set(func(_ context.Context, command string, apply func() error) error {
+		if slices.Contains(commands, command) {
+			return hook(apply)
+		}
+		return apply()
+	})
+}
+
+// fail lets no command of these names through.
+func (g *gate) fail(commands ...string) {
+	g.on(func(func() error) error { return errCut }, commands...)
+}
+
+// sent is how many commands were sent to claim rows and to end claims.
+func (g *gate) sent() int {
+	return g.count("held", "settle", "later", "mark one", "candidates", "mark", "marked", "finish",
+		"current")
+}
+
 func (g *gate) count(commands ...string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -273,7 +306,8 @@ func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, 
 	return got, nil
 }
 
-func (g *gate) Candidates(ctx context.Context, n, skip int, ask *rows.Ask) ([]rows.Row, []rows.Malformed, error) {
+func (g *gate) Candidates(ctx context.Context, n, skip int, ask *rows.Ask) (
+	[]rows.Row, []rows.Malformed, error) {
 	type listed struct {
 		found []rows.Row
 		bad   []rows.Malformed
@@ -281,8 +315,13 @@ func (g *gate) Candidates(ctx context.Context, n, skip int, ask *rows.Ask) ([]ro
 	got, err := pass(ctx, g, "candidates", func() (listed, error) {
 		bad := g.odd[min(skip, len(g.odd)):]
 		if ask != nil {
-			without := idSet(ask.Without)
-			bad = slices.DeleteFunc(slices.Clone(bad), func(one rows.Malformed) bool { return without[rows.Key(one.ID)] })
+			without := map[string]bool{}
+			for _, id := range ask.Without {
+				without[rows.Key(id)] = true
+			}
+			bad = slices.DeleteFunc(slices.Clone(bad), func(one rows.Malformed) bool {
+				return without[rows.Key(one.ID)]
+			})
 		}
 		if bad = bad[:min(n, len(bad))]; len(bad) == n {
 			return listed{nil, bad}, nil
@@ -291,14 +330,6 @@ func (g *gate) Candidates(ctx context.Context, n, skip int, ask *rows.Ask) ([]ro
 		return listed{found, bad}, err
 	})
 	return got.found, got.bad, err
-}
-
-func idSet(ids []bson.RawValue) map[string]bool {
-	set := map[string]bool{}
-	for _, id := range ids {
-		set[rows.Key(id)] = true
-	}
-	return set
 }
 
 func (g *gate) Mark(ctx context.Context, ids []bson.RawValue, c rows.Claim) error {
@@ -322,15 +353,20 @@ func (g *gate) Current(ctx context.Context, ids []bson.RawValue) ([]rows.Row, er
 	return pass(ctx, g, "current", func() ([]rows.Row, error) { return g.Store.Current(ctx, ids) })
 }
 
-func (g *gate) Tidy(ctx context.Context, now time.Time, slot rows.Slot, fence, most int64) (int, error) {
-	return pass(ctx, g, "tidy", func() (int, error) { return g.Store.Tidy(ctx, now, slot, fence, most) })
+func (g *gate) Tidy(ctx context.Context, now time.Time, of rows.Slot, fence, most int64) (
+	int, error) {
+	return pass(ctx, g, "tidy", func() (int, error) { return g.Store.Tidy(ctx, now, of, fence, most) })
 }
 
-func (g *gate) Batches(ctx context.Context, slot rows.Slot, s bson.ObjectID) ([]bson.ObjectID, error) {
-	return pass(ctx, g, "batches", func() ([]bson.ObjectID, error) { return g.Store.Batches(ctx, slot, s) })
+func (g *gate) Batches(ctx context.Context, of rows.Slot, s bson.ObjectID) (
+	[]bson.ObjectID, error) {
+	return pass(ctx, g, "batches", func() ([]bson.ObjectID, error) {
+		return g.Store.Batches(ctx, of, s)
+	})
 }
 
-func (g *gate) GiveBack(ctx context.Context, s bson.ObjectID, batches []bson.ObjectID) (int, error) {
+func (g *gate) GiveBack(ctx context.Context, s bson.ObjectID, batches []bson.ObjectID) (
+	int, error) {
 	return pass(ctx, g, "give back", func() (int, error) { return g.Store.GiveBack(ctx, s, batches) })
 }
 
@@ -374,8 +410,10 @@ func (g *gate) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (row
 	return pass(ctx, g, "cancel", func() (rows.State, error) { return g.Store.Cancel(ctx, now, id) })
 }
 
-func (g *gate) Dying(ctx context.Context, slot rows.Slot, fence, most int64) ([]bson.RawValue, error) {
-	return pass(ctx, g, "dying", func() ([]bson.RawValue, error) { return g.Store.Dying(ctx, slot, fence, most) })
+func (g *gate) Dying(ctx context.Context, of rows.Slot, fence, n int64) ([]bson.RawValue, error) {
+	return pass(ctx, g, "dying", func() ([]bson.RawValue, error) {
+		return g.Store.Dying(ctx, of, fence, n)
+	})
 }
 
 func (g *gate) Documents(ctx context.Context, ids []bson.RawValue) ([]rows.Row, error) {
@@ -439,19 +477,45 @@ func (w *world) settle(limit time.Duration, done func(Counts) bool) {
 	}
 }
 
-func allDone(n int) func(Counts) bool {
-	return func(c Counts) bool { return c == Counts{Done: int64(n)} }
+func are(want Counts) func(Counts) bool { return func(c Counts) bool { return c == want } }
+
+func allDone(n int) func(Counts) bool { return are(Counts{Done: int64(n)}) }
+
+// want checks how many rows there are.
+func (w *world) want(want Counts) {
+	w.t.Helper()
+	assert.Equal(w.t, w.counts(), want, "%+v, want %+v")
+}
+
+// refuse makes the server refuse to change these rows.
+func (w *world) refuse(these func(rows.Row) bool) {
+	w.rows.Refuse(func(r rows.Row) error {
+		if these(r) {
+			return errors.New("document failed validation")
+		}
+		return nil
+	})
+}
+
+// take claims up to n rows.
+func (p *proc) take(t *testing.T, n int) []*Row[item] {
+	t.Helper()
+	return assert.Value(p.Claim(t.Context(), n))(t)
 }
 
 var wantErr = assert.Is
 
+// number is the _id of a row of the tests.
+func number(r rows.Row) int { n, _ := r.ID.AsInt64OK(); return int(n) }
+
 func (w *world) row(id int) rows.Row {
 	w.t.Helper()
-	for _, r := range w.rows.All() {
-		if n, _ := r.ID.AsInt64OK(); n == int64(id) {
-			return r
-		}
+	all := w.rows.All()
+	i := slices.IndexFunc(all, func(r rows.Row) bool { return number(r) == id })
+	if i < 0 {
+		w.t.Fatal("no row ", id)
 	}
-	w.t.Fatal(fmt.Sprint("no row ", id))
-	return rows.Row{}
+	return all[i]
 }
+
+func TestMain(m *testing.M) { effort.Main(m) }

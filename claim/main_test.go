@@ -1,9 +1,0 @@
-package claim
-
-import (
-	"testing"
-
-	"mongodlm/internal/test/effort"
-)
-
-func TestMain(m *testing.M) { effort.Main(m) }
