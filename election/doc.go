@@ -15,21 +15,21 @@
 // At most one [Leadership] of a name is trusted at any instant, under the assumptions of package
 // distlock. The function is called with a fence that is larger than that of every term before. Its
 // context ends when leadership does. Leadership is not given up before the function has returned:
-// not by [Election.Resign], not by [Election.Handover], not when the context of Run ends, and not by
-// Close of the Manager, which waits for the function. Nothing is called after a term.
+// not by [Election.Resign], not by [Election.Handover], not when the context of Run ends, and not
+// by Close of the Manager, which waits for the function. Nothing is called after a term.
 //
 // After a resignation the next in line leads by the very command that ends the term. A candidate
 // that has missed two pings is passed over; one that died later, and a leader that dies, are
-// replaced after the takeover time, as with any lock. What the others see of it is at most
-// one reading old, see [Election.Observe] and [OnNewLeader]; [Election.IsLeader] says of this process
+// replaced after the takeover time, as with any lock. What the others see of it is at most one
+// reading old, see [Election.Observe] and [OnNewLeader]; [Election.IsLeader] says of this process
 // what is so at the instant.
 //
 // # A leader that hangs
 //
-// Under [Lease] a term ends, too, when its function has not called Renew in time. Then another leads
-// whether the function has returned or not, as after a loss: the fence tells the two apart. Renew
-// where the work gets on, not by a timer. Give all candidates the same lease: each brings that of its
-// own terms.
+// Under [Lease] a term ends, too, when its function has not called Renew in time. Then another
+// leads whether the function has returned or not, as after a loss: the fence tells the two apart.
+// Renew where the work gets on, not by a timer. Give all candidates the same lease: each brings
+// that of its own terms.
 //
 // # What the function must do
 //

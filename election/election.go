@@ -55,8 +55,8 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 // *[PanicError], whose stack is logged, too.
 //
 // It returns nil once ctx has ended and fn has returned, or the error of fn in the last term; that
-// it was told to end is none. With [Once] it returns what ended the term wrongly: the error of fn, a
-// *distlock.LostError, a *distlock.ReleaseError; and the cause of ctx when that ended before the
+// it was told to end is none. With [Once] it returns what ended the term wrongly: the error of fn,
+// a *distlock.LostError, a *distlock.ReleaseError; and the cause of ctx when that ended before the
 // term. Other errors end it at once, joined with that of fn in the last term: [ErrMode],
 // [ErrRunning], [distlock.ErrBadOption], [distlock.ErrBadName], [distlock.ErrClosed], and what
 // makes waiting hopeless, see [distlock.DistributedLock.Lock].

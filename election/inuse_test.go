@@ -12,9 +12,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: a Manager that is closed while its leader's function still runs gives leadership
-// up when that has returned, and not before; if it does not return within the context of Close, the
-// lock stays held, Close says which, and it is the takeover's.
+// It tries to break: a Manager that is closed while its leader's function still runs gives
+// leadership up when that has returned, and not before; if it does not return within the context of
+// Close, the lock stays held, Close says which, and it is the takeover's.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{
 		"within its context": {time.Hour, 20 * time.Minute, 20 * time.Minute, 20 * time.Minute},

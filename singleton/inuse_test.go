@@ -86,8 +86,8 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// It tries to break: a process that is stopped between the answer that says begun and the call of Do
-// begins nothing when it goes on: another holder has gone on meanwhile.
+// It tries to break: a process that is stopped between the answer that says begun and the call of
+// Do begins nothing when it goes on: another holder has gone on meanwhile.
 func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	for _, kind := range []string{"loop", "slots", "begin"} {
 		t.Run(kind, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 	}
 }
 
-// It tries to break: an error whose text is a panic, as that of a nil pointer, or what it wraps, ends
+// It tries to break: an error whose text is a panic, as of a nil pointer, or what it wraps, ends
 // the process.
 func TestRound_ErrorIsANilPointer_Fails(t *testing.T) {
 	for _, kind := range []string{"loop", "slots"} {

@@ -291,8 +291,8 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 }
 
 // work runs a round. Its context ends when the lock is lost, and when ctx has ended for the time to
-// drain. It returns when do does. A panic is an error. It has not begun if the lock was lost between
-// the answer that said so and here: then another holder may have begun the next one.
+// drain. It returns when do does. A panic is an error. It has not begun if the lock was lost
+// between the answer that said so and here: then another holder may have begun the next one.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (began bool, err error) {
 	defer locks.Use(t.guard)() // Close of the Manager does not give the lock away before do returns
 	if t.guard.Err() != nil {

@@ -25,13 +25,13 @@ var ErrNeverRan = errors.New("singleton: nobody has run it")
 // The process that holds the lock sees it within a minute, or at the end of its round. RunNow does
 // not wait for it. When nobody runs the loop the wish stays for the next who does.
 //
-// Errors: ErrBadArgument; [ErrNeverRan]; those of the store, after which it may have been asked for;
-// [ErrChanged] when the record changed all the time. Two commands.
+// Errors: ErrBadArgument; [ErrNeverRan]; those of the store, after which it may have been asked
+// for; [ErrChanged] when the record changed all the time. Two commands.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
-// RunNow asks whoever runs the schedule of this name for a slot as soon as one may begin, as that of
-// [Loop] does. Its Time is that of its beginning, by the server's clock; a slot of the schedule that
-// is due by then is the one. The next slot is the next of the schedule after it.
+// RunNow asks whoever runs the schedule of this name for a slot as soon as one may begin, as that
+// of [Loop] does. Its Time is that of its beginning, by the server's clock; a slot of the schedule
+// that is due by then is the one. The next slot is the next of the schedule after it.
 func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
 
 func runNow(ctx context.Context, store Store, name string, kind Kind) (err error) {

@@ -61,8 +61,8 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-// It tries to break: a slot that kills its process kills one after the other. After MaxAttempts, 5 by
-// default, it is recorded as interrupted, and the schedule goes on.
+// It tries to break: a slot that kills its process kills one after the other. After MaxAttempts, 5
+// by default, it is recorded as interrupted, and the schedule goes on.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
 		t.Run(fmt.Sprint("at most ", most), func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	})
 }
 
-// It tries to break: a schedule that is changed has missed the slots which the new one would have had.
-// What the same schedule missed in an outage is run as ever.
+// It tries to break: a schedule that is changed has missed the slots which the new one would have
+// had. What the same schedule missed in an outage is run as ever.
 func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 	for _, c := range []struct {
 		then time.Duration

@@ -78,16 +78,18 @@ type Slots struct {
 // Without Rerun a slot is begun at most once: when the process dies in it, or is cut off until it
 // is taken over, the next holder records it as Interrupted, with an error, and goes on with the
 // next. It may have been done. With Rerun it is begun again until one attempt ends, or MaxAttempts
-// were begun, and the fence tells the attempts apart. A slot whose Do returned an error, or panicked, was run:
-// it is recorded as Failed, and not run again.
+// were begun, and the fence tells the attempts apart. A slot whose Do returned an error, or
+// panicked, was run: it is recorded as Failed, and not run again.
 //
-// The slots of a name count from the first time that it is run, and from the time at which a process
-// holds the lock first that has another schedule. A schedule of a zone with daylight saving is as it
-// says itself: one of robfig/cron has no slot in an hour that is left out, and two in one that comes
-// twice, so that a job of 02:30 is not run on one day of the year and runs twice on another.
+// The slots of a name count from the first time that it is run, and from the time at which a
+// process holds the lock first that has another schedule. A schedule of a zone with daylight saving
+// is as it says itself: one of robfig/cron has no slot in an hour that is left out, and two in one
+// that comes twice, so that a job of 02:30 runs not at all on one day of the year, and twice on
+// another.
 //
-// A slot that is ahead of the server's clock by more than a minute, as one that was begun while that
-// was wrong, is logged: no slot begins until then. docs/singleton.md says how to repair the record.
+// A slot that is ahead of the server's clock by more than a minute, as one that was begun while
+// that was wrong, is logged: no slot begins until then. docs/singleton.md says how that is
+// repaired.
 //
 // Settings stop slots as they stop
 // rounds; what was stopped was missed. The store, the settings and errors are as with [Run].

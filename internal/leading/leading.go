@@ -1,6 +1,6 @@
 // Package leading is the seam between distlock and the packages that run functions under its locks:
-// what only elections, loops, schedules and queues ask of a lock, and what distlock therefore does
-// not export.
+// what only elections, loops, schedules and queues ask of a lock, and what distlock does not
+// export.
 package leading
 
 import (
@@ -16,8 +16,8 @@ var (
 	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
 	// ErrNotInLine is returned by PutFirst when the session does not stand in the line.
 	ErrNotInLine = errors.New("distlock: no such waiter in the line")
-	// ErrSlow is matched by the ErrBadOption of a Lease for which the round trips of its beginning were
-	// too long: that may pass.
+	// ErrSlow is matched by the ErrBadOption of a Lease for which the round trips of its beginning
+	// were too long: that may pass.
 	ErrSlow = errors.New("the server is too slow for it")
 )
 
@@ -66,12 +66,11 @@ var provided any // a Seam; set while package distlock is initialized, and not c
 // Provide is called by distlock.
 func Provide[Lock, Guard, Info any](s Seam[Lock, Guard, Info]) { provided = s }
 
-// Of returns what distlock has provided, for a package that imports it and so is initialized after
-// it.
+// Of returns what distlock has provided, for a package that imports it, and so comes after it.
 func Of[Lock, Guard, Info any]() Seam[Lock, Guard, Info] { return provided.(Seam[Lock, Guard, Info]) }
 
-// Asked is the error of a function of the user, once it has been asked for its text and for all that it
-// wraps: one that panics then, as that of a nil pointer may, does so where panics are caught.
+// Asked is the error of a function of the user, once it has been asked for its text and for all
+// that it wraps: one that panics then, as of a nil pointer, does so where panics are caught.
 func Asked(err error) error {
 	if err != nil {
 		var none interface{ none() }

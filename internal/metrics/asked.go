@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Asked keeps what is to be asked for an adapter, and the answers of a moment ago. The zero value is
-// ready. Safe for concurrent use.
+// Asked keeps what is to be asked for an adapter, and the answers of a moment ago. The zero value
+// is ready. Safe for concurrent use.
 type Asked struct {
 	mu   sync.Mutex // guards asks
 	asks []*ask
@@ -93,8 +93,7 @@ type Names struct {
 	seen map[string]bool
 }
 
-// Shown returns the values of the labels as they are shown: of a name beyond the first ones that is
-// empty.
+// Shown returns the values of the labels as they are shown: a name beyond the first ones is empty.
 func (n *Names) Shown(s Sample) []string {
 	last := len(s.Labels) - 1
 	name := s.Labels[last]

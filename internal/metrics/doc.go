@@ -1,7 +1,7 @@
 // Package metrics says what is counted of the work that is done under locks, of terms, rounds and
 // rows, and in which words: each metric stands here once, for the adapters of all metric systems.
 //
-// Elections, loops, schedules and queues tell the Observer of their Manager when it is an [Observer]
-// of this package, too, see [Of]. What they tell costs no command. Only what stands in a queue is
-// asked of its server, when somebody reads the metrics, by one process of the queue.
+// Elections, loops, schedules and queues tell the Observer of their Manager when it is an
+// [Observer] of this package, too, see [Of]. What they tell costs no command. Only what stands in a
+// queue is asked of its server, when somebody reads the metrics, by one process of the queue.
 package metrics

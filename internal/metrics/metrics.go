@@ -94,8 +94,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading tells that this process leads, and that it does not any more when ctx has ended or over is
-// called, which waits until that is told.
+// Leading tells that this process leads, and that it does not any more when ctx has ended or over
+// is called, which waits until that is told.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})
@@ -125,8 +125,7 @@ type Observer interface {
 	Asks(ask func(context.Context) []Sample) (stop func())
 }
 
-// Of returns the observer of a Manager as one of this package, never nil. What panics in it is
-// recovered.
+// Of returns the observer of a Manager as one of this package, never nil. Its panics are recovered.
 func Of(observer any) Observer {
 	if o, ok := observer.(Observer); ok {
 		return safe{o}

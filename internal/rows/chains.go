@@ -14,8 +14,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// A HeldError is returned by MarkOne when another row holds the key of the first one. Nothing was
-// changed.
+// A HeldError is returned by MarkOne when another row holds the key of the first. Nothing changed.
 type HeldError struct{ Key bson.RawValue } // zero where the server does not tell it
 
 func (e *HeldError) Error() string {
@@ -44,8 +43,8 @@ func (e *KeyError) Error() string {
 }
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// A chain is the rows that have one value in a field, the key, and hold it one after the other: from
-// the first claim of a row until it is done or dead. Zero: there are none.
+// A chain is the rows that have one value in a field, the key, and hold it one after the other:
+// from the first claim of a row until it is done or dead. Zero: there are none.
 type chain struct {
 	key   string
 	path  []string
@@ -78,11 +77,11 @@ func (c chain) list(doc bson.Raw) string {
 	return ""
 }
 
-// ListIn returns the field that is a list, where the key of a document lies; empty: there is none, and
-// the document is in one chain at most.
+// ListIn returns the field that is a list, where the key of a document lies; empty: there is none,
+// and the document is in one chain at most.
 func ListIn(doc bson.Raw, key string) string { return newChain(key, false).list(doc) }
 
-// Frees reports whether a row that goes to this state lets its key go. letGo: one that is retrying does.
+// Frees reports whether a row that goes to this state lets its key go. letGo: a retrying one does.
 func (to State) Frees(letGo bool) bool {
 	return to == Done || to == Dead || to == Retrying && letGo
 }
@@ -106,7 +105,7 @@ const (
 )
 
 // Keyed makes rows that have the same value in this field chains. The name may be dotted; empty:
-// there are none. letGo: a row that is retrying does not hold its key. Call it before anything else.
+// there are none. letGo: a row that is retrying holds no key. Call it before anything else.
 func (m *Mongo) Keyed(key string, letGo bool) *Mongo {
 	if key == "" {
 		return m
@@ -163,9 +162,9 @@ func (m *Mongo) ofKeys(keys []bson.RawValue) bson.D {
 	return bson.D{e("$or", bson.A{bson.D{e(m.chain.key, in(values))}, bson.D{e(m.chain.key, bson.D{e("$type", types)})}})}
 }
 
-// asked are keys as a server is asked for them: by value, or by their type where a value says something
-// else, or is refused. So a regular expression that is held as a key holds up the others, and
-// {$gt: 1} all documents.
+// asked are keys as a server is asked for them: by value, or by their type where a value says
+// something else, or is refused. So a regular expression that is held as a key holds up the others,
+// and {$gt: 1} all documents.
 func asked(keys []bson.RawValue) (values []bson.RawValue, types []string) {
 	values = []bson.RawValue{} // a nil one would be null
 	for _, key := range keys {
@@ -198,8 +197,7 @@ func isOperator(doc bson.Raw) bool {
 
 func (m *Mongo) holds() bson.E { return e(m.at("holds"), m.chain.key) }
 
-// markEach claims rows one by one in one command: one whose key is held is left as it is, and the
-// others are not.
+// markEach claims rows one by one in one command: one whose key is held is left as it is.
 func (m *Mongo) markEach(ctx context.Context, ids []bson.RawValue, c Claim) error {
 	_, bad, err := m.each(ctx, ids, func(id bson.RawValue) change {
 		return change{m.mine(e("_id", id), m.isReady()), m.claiming(c)}
@@ -254,8 +252,8 @@ func (m *Mongo) known() bson.D {
 	return is
 }
 
-// inOrder are the documents of a query in order. It names the index that it has to use, as Prepare has
-// seen it: a planner may take another one of the user's, or that of _id, and read what is done.
+// inOrder are the documents of a query in order. It names the index that it has to use, as Prepare
+// has seen it: a planner may take another one of the user's, or that of _id, and read what is done.
 func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (docs []bson.Raw, err error) {
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort)

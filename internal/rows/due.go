@@ -10,8 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// An Ask says which of the ready rows are wanted. Nil: all, and of a store that knows when rows are
-// due none.
+// An Ask says which of the ready rows are wanted. Nil: all, none of a store that knows due times.
 type Ask struct {
 	Without []bson.RawValue // these are left out
 	Due     time.Time       // only rows that are due then; a store that does not know that gives all
@@ -33,8 +32,8 @@ func (a *Ask) due() time.Time {
 	return a.Due
 }
 
-// Due makes the store give rows when the date in this field has passed, the earliest first. The name
-// may be dotted; empty: all at once. Call it before anything else.
+// Due makes the store give rows when the date in this field has passed, the earliest first. The
+// name may be dotted; empty: all at once. Call it before anything else.
 func (m *Mongo) Due(field string) *Mongo {
 	if m.due = field; field != "" {
 		m.sort = append(bson.D{e(field, 1)}, m.sort...)
@@ -68,9 +67,9 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) ([]Coming, er
 	return found, m.failed("find", err)
 }
 
-// dueTold are expressions for an event of the change stream: the date at which its row is due, if it
-// tells; whether a row that was added has one; and whether one was changed. list are the fields that
-// were set, by name.
+// dueTold are expressions for an event of the change stream: the date at which its row is due, if
+// it tells; whether a row that was added has one; and whether one was changed. list are the fields
+// that were set, by name.
 func (m *Mongo) dueTold(list string) (due, added, moved any) {
 	if m.due == "" {
 		return nil, true, false

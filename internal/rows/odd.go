@@ -25,11 +25,11 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	return append(bad, lists...), err
 }
 
-// oddKeys is how many of the first ready rows are looked at for a key that is a list: those are never
-// given, so in time they are the first ones.
+// oddKeys is how many of the first ready rows are looked at for a key that is a list: those are
+// never given, so in time they are the first ones.
 const oddKeys = 1000
 
-// listed returns some of the first rows that are never given because their key is a list. One command.
+// listed returns some of the first rows that are never given, their key being a list. One command.
 func (m *Mongo) listed(ctx context.Context) (bad []Malformed, err error) {
 	if m.chain.key == "" {
 		return nil, nil

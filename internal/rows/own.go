@@ -7,9 +7,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// own is said of the events of a change stream that are of rows of the queue, as far as an event tells:
-// one of a document that was added, or replaced, has it. Of others it is not known; nor is it in a
-// collection that compares texts in its own way, as a change stream does not.
+// own is said of the events of a change stream that are of rows of the queue, as far as an event
+// tells: one of a document that was added, or replaced, has it. Of others it is not known; nor is
+// it in a collection that compares texts in its own way, as a change stream does not.
 func (m *Mongo) own() bson.D {
 	filter, err := bson.Marshal(m.filter)
 	if err != nil || len(m.filter) == 0 || m.collated.Load() {
@@ -26,8 +26,8 @@ func (m *Mongo) own() bson.D {
 var plain = []string{"$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$type", "$not", "$regex",
 	"$options", "$mod", "$all", "$size", "$elemMatch"}
 
-// within is a filter of documents as one of what has them in a field, whose name ends in a dot; false
-// where it has something that cannot be said so.
+// within is a filter of documents as one of what has them in a field, whose name ends in a dot;
+// false where it has something that cannot be said so.
 func within(name string, filter bson.Raw) (is bson.D, ok bool) {
 	elements, err := filter.Elements()
 	if err != nil {

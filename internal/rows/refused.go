@@ -40,8 +40,8 @@ func (e *QueryError) Error() string {
 func (e *QueryError) Unwrap() error { return e.Err }
 
 // codesPassing are those of errors that say nothing of a document or a query: the server is going
-// away, busy, out of time or of keys, its data or its shards move, it takes no writes of anybody, or the
-// user may not. By the list of codes of MongoDB 8.
+// away, busy, out of time or of keys, its data or its shards move, it takes no writes of anybody,
+// or the user may not. By the list of codes of MongoDB 8.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90, 91, 107, 112, 117,
 	133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216, 225, 234, 237, 239, 246, 249, 250,
 	251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310, 314, 317, 319, 338, 342, 343, 355, 358, 363, 365,

@@ -92,24 +92,24 @@ type Counts struct {
 // method that returns an error may have been carried out, or may be later. With a *RefusedError the
 // rest was carried out, each row by itself.
 type Store interface {
-	// Candidates returns the first n ready rows after skip others, by when they are due, the order that
-	// the user has given and else about by age, whether they were claimed before or not, without the
-	// document of the user, and those among them that are malformed. Those whose field is no document
-	// are left out. A *QueryError when the server does not understand the question.
+	// Candidates returns the first n ready rows after skip others, by when they are due, the order
+	// that the user has given and else about by age, whether they were claimed before or not, without
+	// the document of the user, and those among them that are malformed. Those whose field is no
+	// document are left out. A *QueryError when the server does not understand the question.
 	Candidates(ctx context.Context, n, skip int, ask *Ask) ([]Row, []Malformed, error)
 	// Mark claims those of the rows that are still ready and whose keys no other row holds.
 	Mark(ctx context.Context, ids []bson.RawValue, c Claim) error
 	// Marked returns those of the rows that the claim has got.
 	Marked(ctx context.Context, ids []bson.RawValue, c Claim) ([]Row, error)
-	// MarkOne claims the first ready row. It returns nil when there is none, and a *HeldError when another
-	// row holds the key of the first one.
+	// MarkOne claims the first ready row. It returns nil when there is none, and a *HeldError when
+	// another row holds the key of the first one.
 	MarkOne(ctx context.Context, c Claim, ask *Ask) (*Row, error)
-	// Held returns the keys that rows hold which are claimed or retrying, 10,000 at most, and not null: what
-	// it leaves out a *HeldError tells. Of these keys, if there are any, fewer than 10,000. all is false when
-	// there may be more. One command, none of a store that knows no keys.
+	// Held returns the keys that rows hold which are claimed or retrying, 10,000 at most, and not
+	// null: what it leaves out a *HeldError tells. Of these keys, if there are any, fewer than 10,000.
+	// all is false when there may be more. One command, none of a store that knows no keys.
 	Held(ctx context.Context, of []bson.RawValue) (keys []bson.RawValue, all bool, err error)
-	// Settle takes these keys from rows that have no right to hold them: they are done or dead, by a hand,
-	// or no rows of the queue any more.
+	// Settle takes these keys from rows that have no right to hold them: they are done or dead, by a
+	// hand, or no rows of the queue any more.
 	Settle(ctx context.Context, keys []bson.RawValue) (int, error)
 	// Finish ends claims and returns how many of them still were. What is ended names its session and
 	// its batch. Retrying does not match a row that was cancelled. One command, two when some
@@ -119,10 +119,10 @@ type Store interface {
 	FinishIn(ctx context.Context, ending Ending) (int, error)
 	// Current returns the rows that are there, without the document of the user.
 	Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
-	// Tidy makes rows ready whose pause is over, and those that earlier holders of the slot have claimed:
-	// earlier than the fence. One that was waiting gets its attempt back; another one that was claimed
-	// most times already is dead. A claim that does not say in which database its slot is counts as one
-	// of this slot.
+	// Tidy makes rows ready whose pause is over, and those that earlier holders of the slot have
+	// claimed: earlier than the fence. One that was waiting gets its attempt back; another one that
+	// was claimed most times already is dead. A claim that does not say in which database its slot is
+	// counts as one of this slot.
 	Tidy(ctx context.Context, now time.Time, slot Slot, fence, most int64) (int, error)
 	// Dying returns rows that Tidy of a slot would make dead, a thousand at most.
 	Dying(ctx context.Context, slot Slot, fence, most int64) ([]bson.RawValue, error)
@@ -132,8 +132,8 @@ type Store interface {
 	Batches(ctx context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error)
 	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
 	GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error)
-	// Renew raises the counter of a claim's lease and returns how many rows there are of it. The row
-	// waits no more.
+	// Renew raises the counter of a claim's lease and returns how many rows it has. The row waits no
+	// more.
 	Renew(ctx context.Context, row Row) (int, error)
 	// Leased returns the rows that are claimed with a lease, without the document of the user.
 	Leased(ctx context.Context) ([]Row, error)
@@ -142,15 +142,15 @@ type Store interface {
 	Expire(ctx context.Context, now time.Time, row Row, most int64) (int, error)
 	// Slots returns the slots that own claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
-	// Odd returns some rows whose state is none of those above, or that are claimed by nobody, or whose key
-	// is a list. Two commands where there are keys.
+	// Odd returns some rows whose state is none of those above, or that are claimed by nobody, or
+	// whose key is a list. Two commands where there are keys.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Cancel makes a row dead that is ready or retrying, and marks one that is claimed: it belongs to its
-	// worker, which ends it. It returns Dead or Claimed, the state in which it is left; none when it is none
-	// of these. Two commands for a row that is claimed.
+	// Cancel makes a row dead that is ready or retrying, and marks one that is claimed: it belongs to
+	// its worker, which ends it. It returns Dead or Claimed, the state in which it is left; none when
+	// it is none of these. Two commands for a row that is claimed.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
 	// Purge removes documents of rows that are Dead or Done, a thousand at most, and returns how many:
-	// none when none is left. Only those that have been so since before a time; zero: since whenever. Two
+	// none when none is left. Only those that have been so since before a time; zero: at all. Two
 	// commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
 	// Later returns the first n ready rows that are due after a time, the earliest first; none where
@@ -160,8 +160,8 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 	// Count costs one command a state, and two more where rows are due at a time.
 	Count(ctx context.Context) (Counts, error)
-	// Depth is Count as far as most of each state, and when the first rows are due. Of rows that are due
-	// at a time those count that are then. Six commands, or seven, each by an index.
+	// Depth is Count as far as most of each state, and when the first rows are due. Of rows that are
+	// due at a time those count that are then. Six commands, or seven, each by an index.
 	Depth(ctx context.Context, now time.Time, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error

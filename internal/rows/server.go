@@ -87,7 +87,7 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	return err
 }
 
-// canTransact asks the server once. The embedded one would carry the commands out and forget the
+// canTransact asks the server once. The embedded one would carry commands out, without a
 // transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
 	switch m.transactions.Load() {
@@ -141,15 +141,13 @@ func (m *Mongo) needed() []index {
 }
 
 // ofClaimed is the index of the claimed rows. With it what a process reads of its own rows does not
-// grow with those of other processes, and who looks after the rows of all reads keys of it and no
-// document.
+// grow with those of other processes, and the rescuer reads keys of it and no document.
 func (m *Mongo) ofClaimed() index {
 	return index{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{e(m.at("state"), 1), e(m.at("slot"), 1),
 		e(m.at("slotFence"), 1), e(m.at("session"), 1), e(m.at("locks"), 1), e(m.at("leaseMS"), 1)}}
 }
 
-// lacking returns the indexes that are missing. One command, and another one when that of the
-// claimed rows is.
+// lacking returns the indexes that are missing. One command, and another for that of claimed rows.
 func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 	found, err := m.indexes(ctx)
 	if err != nil {
@@ -261,8 +259,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	return err
 }
 
-// inForce reports whether a server uses an index: one that is being built is listed as any other, and
-// keeps no document out yet. The filter is one that the index serves. One command.
+// inForce reports whether a server uses an index: one that is being built is listed as any other,
+// and keeps no document out yet. The filter is one that the index serves. One command.
 func (m *Mongo) inForce(ctx context.Context, keys, filter bson.D) (bool, error) {
 	cursor, err := m.rows.Find(ctx, filter, options.Find().SetHint(keys).SetLimit(1).SetProjection(bson.D{e("_id", 1)}))
 	if has(err, codeBadValue) {

@@ -75,8 +75,8 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 }
 
 // prepareUnique makes sure of the index, once for each process, in two commands. One that is being
-// built for somebody else may be waited for by the first or not; it keeps no key out yet. Who may not
-// create it believes the list.
+// built for somebody else may be waited for by the first or not; it keeps no key out yet. Who may
+// not create it believes the list.
 func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// RunChains runs the suite of a store that lets one row of a key be worked on at a time. open returns
-// an empty one, whose keys are in this field.
+// RunChains runs the suite of a store that lets one row of a key be worked on at a time. open
+// returns an empty one, whose keys are in this field.
 func RunChains(t *testing.T, open func(t *testing.T, key string, letGo bool) rows.Store) {
 	for name, test := range map[string]func(s *suite, letGo bool){
 		"Chains_OneRowOfAKey":              oneOfAKey,
@@ -88,8 +88,8 @@ func (s *suite) wantBehind(what string, ask *rows.Ask, key any) {
 	}
 }
 
-// Of the rows of one key one is claimed, alone and in batches, the first of them, and those of other
-// keys are not hindered.
+// Of the rows of one key one is claimed, alone and in batches, the first of them, and those of
+// other keys are not hindered.
 func oneOfAKey(s *suite, _ bool) {
 	s.chain("x", "x", "y", "x", "z", "y")
 	one := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s)
@@ -117,8 +117,8 @@ func oneOfAKey(s *suite, _ bool) {
 	s.wantRows("all at once", s.mark(newClaim("a", 1), all), 2, 4)
 }
 
-// Numbers are the same whatever their type is, null is a key, what is absent is none, and rows with a
-// list are never given.
+// Numbers are the same whatever their type is, null is a key, what is absent is none, and rows with
+// a list are never given.
 func kinds(s *suite, _ bool) {
 	null := bson.Null{}
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")
@@ -235,8 +235,8 @@ func rescuedHold(s *suite, _ bool) {
 	rest("dead", 5)
 }
 
-// Of some keys only the row that holds it is given: so one that came later and is before it does not
-// hinder it.
+// Of some keys only the row that holds it is given: so one that came later and is before it does
+// not hinder it.
 func behind(s *suite, _ bool) {
 	s.chain("x", "x", "y", nil)
 	got := s.take(newClaim("a", 1), 2)

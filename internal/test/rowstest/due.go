@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// RunDue runs the suite of stores that give rows when they are due. open returns an empty store that
-// knows it from this field.
+// RunDue runs the suite of stores that give rows when they are due. open returns an empty store
+// that knows it from this field.
 func RunDue(t *testing.T, open func(t *testing.T, field string) rows.Store) {
 	for name, test := range map[string]func(*suite, string){
 		"Now_IsAClock":                dueNow,
@@ -128,8 +128,8 @@ func dueLater(s *suite, field string) {
 	}
 }
 
-// The stream tells when a row that is added is due, and nothing of one without a date. What is ready
-// again comes without.
+// The stream tells when a row that is added is due, and nothing of one without a date. What is
+// ready again comes without.
 func dueStream(s *suite, field string) {
 	told := Listen(s.t, s)
 	s.addDue(field, 2, -1, 1)

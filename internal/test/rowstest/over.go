@@ -7,8 +7,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// What is removed is of that state, and has been so for long enough; with no time all of the state
-// is.
+// What is removed is of that state, for long enough; with no time it is all of the state.
 func purge(s *suite) {
 	s.add(6)
 	got := s.take(newClaim("a", 1), 5)
@@ -40,8 +39,8 @@ func purge(s *suite) {
 	}
 }
 
-// What waits is dead by a cancel, once. What is claimed is marked, and its worker's: until that ends it,
-// or somebody else who has it later.
+// What waits is dead by a cancel, once. What is claimed is marked, and its worker's: until that
+// ends it, or somebody else who has it later.
 func cancelRows(s *suite) {
 	s.add(5)
 	got := s.take(newClaim("a", 1), 4)

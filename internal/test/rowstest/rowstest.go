@@ -250,8 +250,7 @@ func tidySlot(s *suite) {
 	s.want(rows.Counts{Ready: 2, Dead: 2})
 }
 
-// A lease that was renewed since it was read is not ended; one that was not is, whatever else there
-// is.
+// A lease that was renewed since it was read is not ended; one that was not is, whatever there is.
 func expire(s *suite) {
 	s.add(3)
 	leased := newClaim("a", 1)
@@ -306,8 +305,8 @@ func byAge(s *suite) {
 	}
 }
 
-// A row that waited for a worker when its process died, or its lease ended, gets its attempt back and
-// does not die; one that was renewed is begun. Each is marked as rescued.
+// A row that waited for a worker when its process died, or its lease ended, gets its attempt back
+// and does not die; one that was renewed is begun. Each is marked as rescued.
 func waited(s *suite) {
 	s.add(6)
 	c := newClaim("a", 1)
