@@ -38,8 +38,8 @@ type KeyError struct {
 }
 
 func (e *KeyError) Error() string {
-	return fmt.Sprintf("Key %q needs a unique partial index, by which the server lets one row with a key be worked on "+
-		"at a time, and that is not to be had here: %v", e.Key, e.Err)
+	return fmt.Sprintf("Key %q needs a unique partial index, by which the server lets one row with a "+
+		"key be worked on at a time, and that is not to be had here: %v", e.Key, e.Err)
 }
 func (e *KeyError) Unwrap() error { return e.Err }
 
@@ -112,7 +112,7 @@ func (m *Mongo) Keyed(key string, letGo bool) *Mongo {
 	}
 	m.chain = newChain(key, letGo)
 	if !slices.ContainsFunc(m.sort, func(by bson.E) bool { return by.Key == "_id" }) {
-		m.sort = append(m.sort[:len(m.sort):len(m.sort)], e("_id", 1)) // rows of one key are in one order for all
+		m.sort = append(slices.Clip(m.sort), e("_id", 1)) // rows of one key are in one order for all
 	}
 	return m
 }
@@ -137,7 +137,7 @@ func (m *Mongo) chained(ask *Ask) []bson.E {
 // noArray is said of rows whose key is one value: one with several would be in several chains.
 func (m *Mongo) noArray() (is []bson.E) {
 	for i := range m.chain.path {
-		is = append(is, e(strings.Join(m.chain.path[:i+1], "."), not(bson.D{e("$type", "array")})))
+		is = append(is, e(strings.Join(m.chain.path[:i+1], "."), not(d("$type", "array"))))
 	}
 	return is
 }
@@ -146,10 +146,10 @@ func (m *Mongo) noArray() (is []bson.E) {
 func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	values, types := asked(keys)
 	if len(types) > 0 {
-		is = append(is, e(m.chain.key, not(bson.D{e("$type", types)})))
+		is = append(is, e(m.chain.key, not(d("$type", types))))
 	}
 	if len(values) > 0 {
-		is = append(is, e(m.chain.key, bson.D{e("$nin", values)}))
+		is = append(is, e(m.chain.key, d("$nin", values)))
 	}
 	return is
 }
@@ -157,9 +157,9 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 func (m *Mongo) ofKeys(keys []bson.RawValue) bson.D {
 	values, types := asked(keys)
 	if len(types) == 0 {
-		return bson.D{e(m.chain.key, in(values))}
+		return d(m.chain.key, in(values))
 	}
-	return bson.D{e("$or", bson.A{bson.D{e(m.chain.key, in(values))}, bson.D{e(m.chain.key, bson.D{e("$type", types)})}})}
+	return d("$or", bson.A{d(m.chain.key, in(values)), d(m.chain.key, d("$type", types))})
 }
 
 // asked are keys as a server is asked for them: by value, or by their type where a value says
@@ -195,7 +195,7 @@ func isOperator(doc bson.Raw) bool {
 	return err == nil && strings.HasPrefix(first.Key(), "$") && doc.Lookup("$id").Type == 0
 }
 
-func (m *Mongo) holds() bson.E { return e(m.at("holds"), m.chain.key) }
+func (m *Mongo) holds() bson.E { return m.e("holds", m.chain.key) }
 
 // markEach claims rows one by one in one command: one whose key is held is left as it is.
 func (m *Mongo) markEach(ctx context.Context, ids []bson.RawValue, c Claim) error {
@@ -215,11 +215,12 @@ func (m *Mongo) markEach(ctx context.Context, ids []bson.RawValue, c Claim) erro
 }
 
 // Held is documented in [Store].
-func (m *Mongo) Held(ctx context.Context, of []bson.RawValue) (keys []bson.RawValue, all bool, err error) {
+func (m *Mongo) Held(ctx context.Context, of []bson.RawValue) (
+	keys []bson.RawValue, all bool, err error) {
 	if m.chain.key == "" {
 		return nil, true, nil
 	}
-	is := bson.D{m.holds(), e(m.at("state"), in([]State{Claimed, Retrying}))}
+	is := bson.D{m.holds(), m.e("state", in([]State{Claimed, Retrying}))}
 	if of != nil {
 		is = append(is, m.ofKeys(of)...)
 	}
@@ -254,7 +255,8 @@ func (m *Mongo) known() bson.D {
 
 // inOrder are the documents of a query in order. It names the index that it has to use, as Prepare
 // has seen it: a planner may take another one of the user's, or that of _id, and read what is done.
-func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (docs []bson.Raw, err error) {
+func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
+	docs []bson.Raw, err error) {
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort)
 	}
@@ -268,7 +270,7 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 	return docs, err
 }
 
-func (m *Mongo) order() bson.D { return append(bson.D{e(m.at("state"), 1)}, m.sort...) }
+func (m *Mongo) order() bson.D { return append(bson.D{m.e("state", 1)}, m.sort...) }
 
 // healed sends a command that names an index, and once more when that is gone: with its collection,
 // as a rule.
@@ -285,11 +287,13 @@ func (m *Mongo) healed(ctx context.Context, send func() error) error {
 
 // Settle is documented in [Store].
 func (m *Mongo) Settle(ctx context.Context, keys []bson.RawValue) (int, error) {
-	free := bson.D{e("$unset", bson.D{e(m.at("holds"), "")})}
-	holders := func(more ...bson.E) bson.D { return append(append(m.ofKeys(keys), m.holds()), more...) }
+	free := bson.D{m.unset("holds")}
+	holders := func(more ...bson.E) bson.D {
+		return append(append(m.ofKeys(keys), m.holds()), more...)
+	}
 	known := bson.A{nil, Ready, Claimed, Retrying}
 	return m.carryOut(ctx,
-		change{holders(e(m.at("state"), bson.D{e("$nin", known)})), free},
+		change{holders(m.e("state", d("$nin", known))), free},
 		change{holders(m.isReady(), e("$nor", bson.A{m.mine(m.noArray()...)})), free},
 	)
 }
@@ -297,10 +301,11 @@ func (m *Mongo) Settle(ctx context.Context, keys []bson.RawValue) (int, error) {
 // gate is the index by which the server lets one row of a key be claimed at a time, and holders the
 // one that says which keys are held.
 func (m *Mongo) gate() index {
-	return index{keys: bson.D{e(m.chain.key, 1), e(m.at("holds"), 1)}, unique: true,
-		only: bson.D{m.holds(), e(m.chain.key, bson.D{e("$exists", true)})}}
+	return index{keys: bson.D{e(m.chain.key, 1), m.e("holds", 1)}, unique: true,
+		only: bson.D{m.holds(), e(m.chain.key, d("$exists", true))}}
 }
 
 func (m *Mongo) holders() index {
-	return index{keys: bson.D{e(m.at("holds"), 1), e(m.at("state"), 1), e(m.chain.key, 1)}, only: bson.D{m.holds()}}
+	keys := bson.D{m.e("holds", 1), m.e("state", 1), e(m.chain.key, 1)}
+	return index{keys: keys, only: bson.D{m.holds()}}
 }

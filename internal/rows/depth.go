@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -19,23 +20,44 @@ type Depth struct {
 	Retry time.Time
 }
 
+// A part is rows of a state, and where their number belongs.
+type part struct {
+	filter bson.D
+	into   *int64
+}
+
+// parts are those of Counts, but for Done; what is due is so at this time.
+func (m *Mongo) parts(c *Counts, now time.Time) []part {
+	states := []part{{bson.D{m.is(Claimed)}, &c.Claimed}, {bson.D{m.is(Retrying)}, &c.Retrying},
+		{bson.D{m.is(Dead)}, &c.Dead}}
+	if m.due == "" {
+		return append(states, part{bson.D{m.isReady()}, &c.Ready})
+	}
+	due := m.isDue(now)
+	return append(states, part{bson.D{m.isReady(), due}, &c.Ready},
+		part{bson.D{m.isReady(), e(m.due, d("$not", due.Value))}, &c.Later})
+}
+
+// Count is documented in [Store].
+func (m *Mongo) Count(ctx context.Context) (c Counts, err error) {
+	var now time.Time
+	if m.due != "" {
+		if now, err = m.Now(ctx); err != nil {
+			return Counts{}, err
+		}
+	}
+	for _, one := range append(m.parts(&c, now), part{bson.D{m.is(Done)}, &c.Done}) {
+		if *one.into, err = m.rows.CountDocuments(ctx, m.mine(one.filter...)); err != nil {
+			return Counts{}, m.failed("find", err)
+		}
+	}
+	return c, nil
+}
+
 // Depth is documented in [Store].
 func (m *Mongo) Depth(ctx context.Context, now time.Time, most int64) (Depth, error) {
-	var d Depth
-	type part struct {
-		filter []bson.E
-		into   *int64
-	}
-	counts := []part{{[]bson.E{m.is(Claimed)}, &d.Counts.Claimed}, {[]bson.E{m.is(Retrying)}, &d.Counts.Retrying},
-		{[]bson.E{m.is(Dead)}, &d.Counts.Dead}}
-	if m.due == "" {
-		counts = append(counts, part{[]bson.E{m.isReady()}, &d.Counts.Ready})
-	} else {
-		due := m.isDue(now)
-		counts = append(counts, part{[]bson.E{m.isReady(), due}, &d.Counts.Ready},
-			part{[]bson.E{m.isReady(), e(m.due, bson.D{e("$not", due.Value)})}, &d.Counts.Later})
-	}
-	for _, one := range counts {
+	var depth Depth
+	for _, one := range m.parts(&depth.Counts, now) {
 		reply, err := m.rows.Database().RunCommand(ctx, bson.D{e("count", m.rows.Name()),
 			e("query", m.mine(one.filter...)), e("limit", most)}).Raw()
 		if err != nil {
@@ -44,27 +66,20 @@ func (m *Mongo) Depth(ctx context.Context, now time.Time, most int64) (Depth, er
 		*one.into, _ = reply.Lookup("n").AsInt64OK()
 	}
 	head := func(field string) *options.FindOptionsBuilder {
-		return options.Find().SetLimit(1).SetBatchSize(2).SetProjection(bson.D{e(field, 1)})
+		return options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d(field, 1))
 	}
-	first, err := m.inOrder(ctx, m.wanted(&Ask{Due: now}), head(orID(m.due)))
+	first, err := m.inOrder(ctx, m.wanted(&Ask{Due: now}), head(cmp.Or(m.due, "_id")))
 	at := m.at("notBefore")
 	if err == nil && len(first) > 0 {
-		d.Since = since(first[0], m.due)
+		depth.Since = since(first[0], m.due)
 	}
 	if err == nil {
-		first, err = m.docs(ctx, m.mine(m.is(Retrying)), head(at).SetSort(bson.D{e(at, 1)}))
+		first, err = m.docs(ctx, m.mine(m.is(Retrying)), head(at).SetSort(d(at, 1)))
 	}
 	if err == nil && len(first) > 0 {
-		d.Retry = dateIn(first[0], at)
+		depth.Retry = dateIn(first[0], at)
 	}
-	return d, m.failed("find", err)
-}
-
-func orID(field string) string {
-	if field == "" {
-		return "_id"
-	}
-	return field
+	return depth, m.failed("find", err)
 }
 
 // since is from when a ready row could be claimed.

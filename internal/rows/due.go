@@ -36,13 +36,13 @@ func (a *Ask) due() time.Time {
 // name may be dotted; empty: all at once. Call it before anything else.
 func (m *Mongo) Due(field string) *Mongo {
 	if m.due = field; field != "" {
-		m.sort = append(bson.D{e(field, 1)}, m.sort...)
+		m.sort = append(d(field, 1), m.sort...)
 	}
 	return m
 }
 
 // isDue is said of rows that are; those without a date never are.
-func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, bson.D{e("$lte", at)}) }
+func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
 
 // A Coming is a row that is due at a time.
 type Coming struct {
@@ -55,7 +55,7 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) ([]Coming, er
 	if m.due == "" {
 		return nil, nil
 	}
-	filter := m.mine(m.isReady(), e(m.due, bson.D{e("$gt", after)}))
+	filter := m.mine(m.isReady(), e(m.due, d("$gt", after)))
 	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(n + 1)).
 		SetProjection(bson.D{e("_id", 1), e(m.due, 1)})
 	docs, err := m.inOrder(ctx, filter, opts)
@@ -74,15 +74,16 @@ func (m *Mongo) dueTold(list string) (due, added, moved any) {
 	if m.due == "" {
 		return nil, true, false
 	}
-	named := bson.D{e("$filter", bson.D{e("input", list), e("as", "one"),
-		e("cond", bson.D{e("$eq", bson.A{"$$one.k", m.due})})})}
-	whole := bson.D{e("$ifNull", bson.A{"$fullDocument." + m.due, "$updateDescription.updatedFields." + m.due})}
-	due = bson.D{e("$let", bson.D{
-		e("vars", bson.D{e("named", bson.D{e("$arrayElemAt", bson.A{named, 0})})}),
-		e("in", bson.D{e("$ifNull", bson.A{"$$named.v", whole})}),
-	})}
-	has := bson.D{e("$eq", bson.A{bson.D{e("$type", "$due")}, "date"})}
-	return due, has, bson.D{e("$and", bson.A{has, bson.D{e("$eq", bson.A{"$operationType", "update"})}})}
+	named := d("$filter", bson.D{e("input", list), e("as", "one"),
+		e("cond", d("$eq", bson.A{"$$one.k", m.due}))})
+	whole := d("$ifNull", bson.A{"$fullDocument." + m.due,
+		"$updateDescription.updatedFields." + m.due})
+	due = d("$let", bson.D{
+		e("vars", d("named", d("$arrayElemAt", bson.A{named, 0}))),
+		e("in", d("$ifNull", bson.A{"$$named.v", whole})),
+	})
+	has := d("$eq", bson.A{d("$type", "$due"), "date"})
+	return due, has, d("$and", bson.A{has, d("$eq", bson.A{"$operationType", "update"})})
 }
 
 // Now is documented in [Store].
@@ -103,12 +104,12 @@ func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
 func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
 	db := m.rows.Database()
 	if !m.oldHello.Load() {
-		reply, err := db.RunCommand(ctx, bson.D{e("hello", 1)}).Raw()
+		reply, err := db.RunCommand(ctx, d("hello", 1)).Raw()
 		if !has(err, codeCommandNotFound) {
 			return reply, m.failed("hello", err)
 		}
 		m.oldHello.Store(true)
 	}
-	reply, err := db.RunCommand(ctx, bson.D{e("isMaster", 1)}).Raw()
+	reply, err := db.RunCommand(ctx, d("isMaster", 1)).Raw()
 	return reply, m.failed("isMaster", err)
 }

@@ -98,10 +98,10 @@ func (r Row) Expired(now time.Time) []Failure {
 // noRoom is said of rows that have so many failures that a rescue, which cannot drop the first one,
 // adds none.
 func (m *Mongo) noRoom() bson.E {
-	return e(m.at("errors.9"), bson.D{e("$exists", true)})
+	return m.e("errors.9", d("$exists", true))
 }
 
 // pushing adds a failure to an update of many rows.
 func (m *Mongo) pushing(update bson.D, at time.Time, text string) bson.D {
-	return append(update, e("$push", bson.D{e(m.at("errors"), Failure{At: at, Error: text}.stored())}))
+	return append(update, e("$push", bson.D{m.e("errors", Failure{At: at, Error: text}.stored())}))
 }

@@ -14,10 +14,10 @@ const oddAtOnce = 10
 func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
 	_, bad, err := m.find(ctx, m.mine(e("$or", bson.A{
-		bson.D{e(m.at("state"), bson.D{e("$nin", known)})},
-		bson.D{m.is(Claimed), e(m.at("slot"), nil)},
-		bson.D{m.is(Claimed), e(m.at("session"), nil)},
-	})), options.Find().SetLimit(oddAtOnce).SetProjection(bson.D{e("_id", 1), e(m.field, 1)}))
+		bson.D{m.e("state", d("$nin", known))},
+		bson.D{m.is(Claimed), m.e("slot", nil)},
+		bson.D{m.is(Claimed), m.e("session", nil)},
+	})), options.Find().SetLimit(oddAtOnce).SetProjection(m.mark()))
 	if err != nil {
 		return nil, err
 	}
@@ -36,17 +36,13 @@ func (m *Mongo) listed(ctx context.Context) (bad []Malformed, err error) {
 	}
 	var any bson.A
 	for _, one := range m.noArray() {
-		any = append(any, bson.D{e(one.Key, bson.D{e("$type", "array")})})
+		any = append(any, d(one.Key, d("$type", "array")))
 	}
-	cursor, err := m.rows.Aggregate(ctx, bson.A{
-		bson.D{e("$match", m.mine(m.isReady()))}, bson.D{e("$limit", oddKeys)},
-		bson.D{e("$match", bson.D{e("$or", any)})}, bson.D{e("$limit", oddAtOnce)},
-		bson.D{e("$project", bson.D{e("_id", 1), e(m.chain.path[0], 1)})},
-	})
-	var docs []bson.Raw
-	if err == nil {
-		err = cursor.All(ctx, &docs)
-	}
+	docs, err := read(m.rows.Aggregate(ctx, bson.A{
+		d("$match", m.mine(m.isReady())), d("$limit", oddKeys),
+		d("$match", d("$or", any)), d("$limit", oddAtOnce),
+		d("$project", bson.D{e("_id", 1), e(m.chain.path[0], 1)}),
+	}))(ctx)
 	for _, doc := range docs {
 		bad = append(bad, Malformed{doc.Lookup("_id"), m.chain.list(doc), ManyKeys})
 	}

@@ -19,12 +19,12 @@ func (m *Mongo) own() bson.D {
 	if !ok {
 		return nil
 	}
-	return bson.D{e("$or", bson.A{bson.D{e("operationType", bson.D{e("$nin", bson.A{"insert", "replace"})})}, is})}
+	return d("$or", bson.A{d("operationType", d("$nin", bson.A{"insert", "replace"})), is})
 }
 
 // plain are the operators that say the same of a field of an event.
-var plain = []string{"$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$type", "$not", "$regex",
-	"$options", "$mod", "$all", "$size", "$elemMatch"}
+var plain = []string{"$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$type",
+	"$not", "$regex", "$options", "$mod", "$all", "$size", "$elemMatch"}
 
 // within is a filter of documents as one of what has them in a field, whose name ends in a dot;
 // false where it has something that cannot be said so.
@@ -64,6 +64,8 @@ func isPlain(condition bson.RawValue) bool {
 	in, _ := condition.DocumentOK()
 	elements, _ := in.Elements()
 	return !slices.ContainsFunc(elements, func(one bson.RawElement) bool {
-		return strings.HasPrefix(one.Key(), "$") && (!slices.Contains(plain, one.Key()) || one.Key() == "$not" && !isPlain(one.Value()))
+		key := one.Key()
+		return strings.HasPrefix(key, "$") &&
+			(!slices.Contains(plain, key) || key == "$not" && !isPlain(one.Value()))
 	})
 }

@@ -42,10 +42,11 @@ func (e *QueryError) Unwrap() error { return e.Err }
 // codesPassing are those of errors that say nothing of a document or a query: the server is going
 // away, busy, out of time or of keys, its data or its shards move, it takes no writes of anybody,
 // or the user may not. By the list of codes of MongoDB 8.
-var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90, 91, 107, 112, 117,
-	133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216, 225, 234, 237, 239, 246, 249, 250,
-	251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310, 314, 317, 319, 338, 342, 343, 355, 358, 363, 365,
-	371, 391, 402, 406, 407, 412, 414, 433, 449, 8000, 9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436, 14031}
+var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
+	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
+	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,
+	314, 317, 319, 338, 342, 343, 355, 358, 363, 365, 371, 391, 402, 406, 407, 412, 414, 433, 449,
+	8000, 9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436, 14031}
 
 // labelsPassing are what servers say themselves of an error that may pass.
 var labelsPassing = []string{"RetryableWriteError", "TransientTransactionError", "RetryableError"}
@@ -97,8 +98,8 @@ func (m *Mongo) alone(ctx context.Context, changes []change) (n int, err error) 
 	for _, c := range changes {
 		without := bson.A{} // they match still
 		for range mostLots {
-			docs, err := m.docs(ctx, bson.D{e("$and", bson.A{c.filter, bson.D{e("_id", bson.D{e("$nin", without)})}})},
-				options.Find().SetLimit(mostAlone).SetBatchSize(mostAlone+1).SetProjection(bson.D{e("_id", 1)}))
+			docs, err := m.docs(ctx, d("$and", bson.A{c.filter, d("_id", d("$nin", without))}),
+				options.Find().SetLimit(mostAlone).SetBatchSize(mostAlone+1).SetProjection(d("_id", 1)))
 			if err != nil {
 				return n, m.failed("find", err)
 			}
@@ -107,7 +108,7 @@ func (m *Mongo) alone(ctx context.Context, changes []change) (n int, err error) 
 				ids[i] = doc.Lookup("_id")
 			}
 			changed, bad, err := m.each(ctx, ids, func(id bson.RawValue) change {
-				return change{bson.D{e("$and", bson.A{bson.D{e("_id", id)}, c.filter})}, c.update}
+				return change{d("$and", bson.A{d("_id", id), c.filter}), c.update}
 			})
 			if n += changed; err != nil {
 				return n, err

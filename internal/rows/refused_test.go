@@ -16,7 +16,8 @@ func TestRefuses_WhatPasses_IsNoRefusal(t *testing.T) {
 	for want, list := range map[bool][]mongo.CommandError{
 		true: {{Code: 2}, {Code: 61}, {Code: 121}, {Code: 10334}, {Code: codeDuplicate}, {Code: 51091}},
 		false: {{Code: 211}, {Code: 365}, {Code: 371}, {Code: 267}, {Code: 91}, {Code: 13436},
-			{Code: 2, Labels: []string{"TransientTransactionError"}}, {Code: 2, Labels: []string{"RetryableError"}}},
+			{Code: 2, Labels: []string{"TransientTransactionError"}},
+			{Code: 2, Labels: []string{"RetryableError"}}},
 	} {
 		for _, err := range list {
 			assert.Equal(t, refuses(err), want, err.Error()+": %v, want %v")

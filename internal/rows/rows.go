@@ -34,10 +34,10 @@ type Mark struct {
 	Error     string
 	Lease     time.Duration // zero: none
 	Beat      int64         // renewals of this claim
-	Waiting   bool          // not known to be begun until it is renewed: a rescue gives the attempt back
+	Waiting   bool          // not known to be begun until it is renewed: a rescue does not count
 	Rescued   bool          // once, at least
-	Cancelled bool          // while it was claimed: whoever has the claim, or the next one, ends it as Dead
-	Holds     string        // the field whose value is held against other rows that have the same; empty: none
+	Cancelled bool          // while it was claimed: whoever has the claim, or the next, ends it dead
+	Holds     string        // the field whose value it holds against others that have it; empty: none
 	Failures  []Failure     // the last ones
 	DoneAt    time.Time     // of Done
 	DeadAt    time.Time     // of Dead
@@ -74,7 +74,7 @@ type Ending struct {
 	To        State         // Ready gives the attempt back
 	NotBefore time.Time     // of Retrying
 	Error     string        // of Retrying and Dead
-	Uncounted bool          // of Retrying: the attempt is given back, and the error of the last one stays
+	Uncounted bool          // of Retrying: the attempt is given back, and the last error stays
 	Delete    bool          // of Done: remove the document
 	At        time.Time     // of Done and Dead
 	Failures  []Failure     // of Retrying and Dead: all that the row keeps
@@ -85,7 +85,7 @@ type Ending struct {
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
 	Refused                              int64 // not of a store: who claims rows knows
-	Later                                int64 // ready, and not due yet or never; Ready leaves them out
+	Later                                int64 // ready, and not due yet or never: not in Ready
 }
 
 // A Store keeps the rows of one queue. Each method is one command but where it says otherwise. A
@@ -184,8 +184,8 @@ type Malformed struct {
 }
 
 func (m *Malformed) Error() string {
-	return fmt.Sprintf("malformed row %s: field %q %s; repair it by hand, or remove it", Text(m.ID), m.Field,
-		m.Problem)
+	return fmt.Sprintf("malformed row %s: field %q %s; repair it by hand, or remove it", Text(m.ID),
+		m.Field, m.Problem)
 }
 
 // Text is an _id for people.

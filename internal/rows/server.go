@@ -37,15 +37,7 @@ const (
 
 func has(err error, codes ...int) bool {
 	var server mongo.ServerError
-	if !errors.As(err, &server) {
-		return false
-	}
-	for _, code := range codes {
-		if server.HasErrorCode(code) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
 // failed names the collection, and the privilege that is missing.
@@ -70,8 +62,9 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 		return m.failed("transaction", err)
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	opts := options.Transaction().SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Snapshot()).
-		SetReadPreference(readpref.Primary()) // else that of the client counts, with which work could not read
+	opts := options.Transaction().SetWriteConcern(writeconcern.Majority()).
+		SetReadConcern(readconcern.Snapshot()).
+		SetReadPreference(readpref.Primary()) // else the client's, with which work could not read
 	run := func(ctx context.Context) (any, error) { return nil, work(ctx) }
 	for range mostAgain {
 		if _, err = session.WithTransaction(ctx, run, opts); !errors.Is(err, errAgain) {
@@ -127,12 +120,12 @@ type index struct {
 
 // needed are the indexes that the queries need.
 func (m *Mongo) needed() []index {
-	list := []index{{keys: bson.D{e(m.at("state"), 1), e(m.at("notBefore"), 1)}}}
+	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}}}
 	if len(m.sort) > 0 {
 		list = append(list, index{keys: m.order(), exact: m.chain.key != "", orders: true})
 	}
 	if m.keeps {
-		list = append(list, index{keys: bson.D{e(m.at("doneAt"), 1)}})
+		list = append(list, index{keys: bson.D{m.e("doneAt", 1)}})
 	}
 	if m.chain.key != "" {
 		list = append(list, m.gate(), m.holders())
@@ -143,8 +136,8 @@ func (m *Mongo) needed() []index {
 // ofClaimed is the index of the claimed rows. With it what a process reads of its own rows does not
 // grow with those of other processes, and the rescuer reads keys of it and no document.
 func (m *Mongo) ofClaimed() index {
-	return index{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{e(m.at("state"), 1), e(m.at("slot"), 1),
-		e(m.at("slotFence"), 1), e(m.at("session"), 1), e(m.at("locks"), 1), e(m.at("leaseMS"), 1)}}
+	return index{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{m.e("state", 1),
+		m.e("slot", 1), m.e("slotFence", 1), m.e("session", 1), m.e("locks", 1), m.e("leaseMS", 1)}}
 }
 
 // lacking returns the indexes that are missing. One command, and another for that of claimed rows.
@@ -167,7 +160,7 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 	if last < 0 || !missing[last].spared {
 		return missing, nil
 	}
-	info, err := m.rows.Database().RunCommand(ctx, bson.D{e("buildInfo", 1)}).Raw()
+	info, err := m.rows.Database().RunCommand(ctx, d("buildInfo", 1)).Raw()
 	if err == nil && info.Lookup("ferretdbVersion").Type != 0 {
 		missing = missing[:last]
 	}
@@ -176,32 +169,33 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 
 // indexes are those of the collection. One command.
 func (m *Mongo) indexes(ctx context.Context) (found []bson.Raw, err error) {
-	cursor, err := m.rows.Indexes().List(ctx)
-	if err == nil {
-		err = cursor.All(ctx, &found)
-	}
+	found, err = read(m.rows.Indexes().List(ctx))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
 		return nil, m.failed("listIndexes", err)
 	}
 	return found, nil
 }
 
+func (m *Mongo) indexMissing(command string, err error) error {
+	return fmt.Errorf("index missing, create it with %s: %w", command, m.failed("createIndex", err))
+}
+
 // creating is the command that creates an index, for the shell.
 func (m *Mongo) creating(i index) string {
 	arguments := []bson.D{i.keys}
 	if i.only != nil {
-		arguments = append(arguments, bson.D{e("partialFilterExpression", i.only)})
+		arguments = append(arguments, d("partialFilterExpression", i.only))
 	}
 	if i.unique {
-		arguments[1] = append(bson.D{e("unique", true)}, arguments[1]...)
+		arguments[1] = append(d("unique", true), arguments[1]...)
 	}
 	var texts []string
 	for _, one := range arguments {
 		text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers
 		texts = append(texts, catalog.Printable(string(text), len(text)))
 	}
-	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex(%s)", m.rows.Database().Name(),
-		m.rows.Name(), strings.Join(texts, ", "))
+	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex(%s)",
+		m.rows.Database().Name(), m.rows.Name(), strings.Join(texts, ", "))
 }
 
 // Missing returns, for each index that the queries need and that is missing, the command that
@@ -237,7 +231,7 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 			return &KeyError{m.chain.key, catalog.Shown(err)}
 		}
 		if err != nil {
-			return fmt.Errorf("index missing, create it with %s: %w", m.creating(i), m.failed("createIndex", err))
+			return m.indexMissing(m.creating(i), err)
 		}
 	}
 	if m.chain.key == "" {
@@ -262,7 +256,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 // inForce reports whether a server uses an index: one that is being built is listed as any other,
 // and keeps no document out yet. The filter is one that the index serves. One command.
 func (m *Mongo) inForce(ctx context.Context, keys, filter bson.D) (bool, error) {
-	cursor, err := m.rows.Find(ctx, filter, options.Find().SetHint(keys).SetLimit(1).SetProjection(bson.D{e("_id", 1)}))
+	opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
+	cursor, err := m.rows.Find(ctx, filter, opts)
 	if has(err, codeBadValue) {
 		return false, nil
 	}
@@ -292,7 +287,8 @@ func (i index) isServedBy(spec bson.Raw) bool {
 	}
 	unique, _ := spec.Lookup("unique").BooleanOK()
 	own := i.exact || i.only != nil // with the collation of the collection, as the queries
-	if i.unique && !unique || !own && spec.Lookup("collation").Type != 0 || spec.Lookup("sparse").Type == bson.TypeBoolean {
+	if i.unique && !unique || !own && spec.Lookup("collation").Type != 0 ||
+		spec.Lookup("sparse").Type == bson.TypeBoolean {
 		return false
 	}
 	there, _ := spec.Lookup("key").DocumentOK()

@@ -37,17 +37,17 @@ const (
 // told are the stages that leave of a change stream what an Event holds. The keys of updatedFields
 // hold dots, so they are looked at as values.
 func (m *Mongo) told() bson.A {
-	is := func(a, b any) bson.D { return bson.D{e("$eq", bson.A{a, b})} }
-	among := func(one, of any) bson.D { return bson.D{e("$in", bson.A{one, of})} }
-	or := func(all ...any) bson.D { return bson.D{e("$or", bson.A(all))} }
+	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
+	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
+	or := func(all ...any) bson.D { return d("$or", bson.A(all)) }
 	then := func(condition bson.D, kind EventKind) bson.D {
 		return bson.D{e("case", condition), e("then", kind)}
 	}
 	readyIn := func(mark string) bson.D {
-		return is(bson.D{e("$ifNull", bson.A{mark + ".state", Ready})}, Ready)
+		return is(d("$ifNull", bson.A{mark + ".state", Ready}), Ready)
 	}
 	whole, set := "$fullDocument."+m.field, "$updateDescription.updatedFields."+m.field
-	gone, list := bson.D{e("$ifNull", bson.A{"$updateDescription.removedFields", bson.A{}})}, "$set"
+	gone, list := d("$ifNull", bson.A{"$updateDescription.removedFields", bson.A{}}), "$set"
 	due, added, moved := m.dueTold(list)
 	kinds := []string{"insert", "replace", "update"}
 	if m.chain.key != "" || m.due != "" {
@@ -58,26 +58,26 @@ func (m *Mongo) told() bson.A {
 		dropped = among(bson.D{e("k", m.at("state")), e("v", Dead)}, list)
 	}
 	return bson.A{
-		bson.D{e("$match", append(bson.D{e("operationType", in(kinds))}, m.own()...))},
-		bson.D{e("$addFields", bson.D{
-			e("set", bson.D{e("$ifNull", bson.A{
-				bson.D{e("$objectToArray", "$updateDescription.updatedFields")}, bson.A{}})}),
-		})},
-		bson.D{e("$addFields", bson.D{e("due", due)})},
-		bson.D{e("$project", bson.D{e("id", "$documentKey._id"), e("due", 1), e("kind", bson.D{e("$switch", bson.D{
+		d("$match", append(d("operationType", in(kinds)), m.own()...)),
+		d("$addFields", bson.D{
+			e("set", d("$ifNull", bson.A{
+				d("$objectToArray", "$updateDescription.updatedFields"), bson.A{}})),
+		}),
+		d("$addFields", d("due", due)),
+		d("$project", bson.D{e("id", "$documentKey._id"), e("due", 1), e("kind", d("$switch", bson.D{
 			e("branches", bson.A{
 				then(is("$operationType", "delete"), Freed),
-				then(bson.D{e("$and", bson.A{bson.D{e("$ne", bson.A{"$operationType", "update"})},
-					readyIn(whole), added})}, Arrived),
+				then(d("$and", bson.A{d("$ne", bson.A{"$operationType", "update"}),
+					readyIn(whole), added}), Arrived),
 				then(or(among(m.at("batch"), list+".k"), is(whole+".state", Claimed),
 					is(set+".state", Claimed)), Taken),
 				then(or(moved, among(m.at("state"), gone), among(m.field, gone),
 					among(bson.D{e("k", m.at("state")), e("v", Ready)}, list),
-					bson.D{e("$and", bson.A{among(m.field, list+".k"), readyIn(set)})}), Arrived),
+					d("$and", bson.A{among(m.field, list+".k"), readyIn(set)})), Arrived),
 				then(or(dropped, among(m.at("holds"), gone)), Freed),
 			}), e("default", nil),
-		})})})},
-		bson.D{e("$match", bson.D{e("kind", bson.D{e("$ne", nil)})})},
+		}))}),
+		d("$match", d("kind", d("$ne", nil))),
 	}
 }
 

@@ -31,7 +31,7 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 		return false, err
 	}
 	insert := func() (bool, error) {
-		result, err := m.rows.UpdateOne(ctx, bson.D{e(m.at("unique"), key)}, bson.D{e("$setOnInsert", set)},
+		result, err := m.rows.UpdateOne(ctx, bson.D{m.e("unique", key)}, d("$setOnInsert", set),
 			options.UpdateOne().SetUpsert(true))
 		return err == nil && result.UpsertedCount > 0, err
 	}
@@ -63,13 +63,14 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 		case name == m.field:
 			return nil, fmt.Errorf("the document has the field %q, which belongs to the queue", name)
 		case name == "" || strings.Contains(name, ".") || strings.HasPrefix(name, "$"):
-			return nil, fmt.Errorf("the document has the field %q: with a key it can have none with a dot or a dollar", name)
+			return nil, fmt.Errorf("the document has the field %q: with a key it can have none with a dot "+
+				"or a dollar", name)
 		default:
 			set = append(set, e(name, one.Value()))
 		}
 	}
 	if len(set) == 0 { // a server wants one
-		set = append(set, e(m.at("attempts"), int64(0)))
+		set = append(set, m.e("attempts", int64(0)))
 	}
 	return set, nil
 }
@@ -84,7 +85,7 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if mongo.SessionFromContext(ctx) != nil {
 		return errAgain
 	}
-	keys := bson.D{e(m.at("unique"), 1)}
+	keys := bson.D{m.e("unique", 1)}
 	for {
 		_, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys,
 			Options: options.Index().SetUnique(true).SetSparse(true)})
@@ -94,10 +95,10 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			command := strings.TrimSuffix(m.creating(index{keys: keys}), ")") + ", {unique: true, sparse: true})"
-			return fmt.Errorf("index missing, create it with %s: %w", command, m.failed("createIndex", err))
+			command := strings.TrimSuffix(m.creating(index{keys: keys}), ")")
+			return m.indexMissing(command+", {unique: true, sparse: true})", err)
 		}
-		is, err := m.inForce(ctx, keys, bson.D{e(m.at("unique"), "")})
+		is, err := m.inForce(ctx, keys, bson.D{m.e("unique", "")})
 		if is {
 			m.unique.Store(true)
 			return nil

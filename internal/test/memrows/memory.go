@@ -172,32 +172,31 @@ func (m *Memory) wanted(ask *rows.Ask, n int) []*record {
 func (m *Memory) Mark(_ context.Context, ids []bson.RawValue, c rows.Claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var these []*record
-	for _, id := range ids {
-		if r := m.rows[rows.Key(id)]; r != nil && r.Mark.State == rows.Ready {
-			these = append(these, r)
-		}
-	}
 	var refused rows.RefusedError
-	these = slices.DeleteFunc(these, func(r *record) bool {
-		return m.refusesOne(r, &refused) || m.chains.refuses(r)
+	these := slices.DeleteFunc(m.those(ids), func(r *record) bool {
+		return r.Mark.State != rows.Ready || m.refusesOne(r, &refused) || m.chains.refuses(r)
 	})
 	m.take(these, c)
 	return orNil(&refused)
+}
+
+// those are the rows with these _ids that are there.
+func (m *Memory) those(ids []bson.RawValue) (found []*record) {
+	for _, id := range ids {
+		if r := m.rows[rows.Key(id)]; r != nil {
+			found = append(found, r)
+		}
+	}
+	return found
 }
 
 // Marked is documented in [rows.Store].
 func (m *Memory) Marked(_ context.Context, ids []bson.RawValue, c rows.Claim) ([]rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var found []rows.Row
-	for _, id := range ids {
-		r := m.rows[rows.Key(id)]
-		if r != nil && r.Mark.State == rows.Claimed && r.Mark.Batch == c.Batch {
-			found = append(found, r.Row)
-		}
-	}
-	return found, nil
+	return copies(slices.DeleteFunc(m.those(ids), func(r *record) bool {
+		return r.Mark.State != rows.Claimed || r.Mark.Batch != c.Batch
+	})), nil
 }
 
 // MarkOne is documented in [rows.Store].
@@ -208,10 +207,10 @@ func (m *Memory) MarkOne(_ context.Context, c rows.Claim, ask *rows.Ask) (*rows.
 	if len(first) == 0 {
 		return nil, nil
 	}
-	if m.refusesOne(first[0], &rows.RefusedError{}) {
+	r := first[0]
+	if m.refusesOne(r, &rows.RefusedError{}) {
 		return nil, &rows.RefusedError{}
 	}
-	r := first[0]
 	if m.chains.refuses(r) {
 		key, _ := rows.KeyOf(r.Doc, m.chains.key)
 		return nil, &rows.HeldError{Key: key}
@@ -229,10 +228,7 @@ func (m *Memory) Finish(_ context.Context, endings []rows.Ending) (int, error) {
 	var refused rows.RefusedError
 	for _, e := range endings {
 		r := m.rows[rows.Key(e.ID)]
-		if r == nil {
-			continue
-		}
-		if m.refusesOne(r, &refused) {
+		if r == nil || m.refusesOne(r, &refused) {
 			continue
 		}
 		mine := r.Mark.State == rows.Claimed && r.Mark.Session == e.Session && r.Mark.Batch == e.Batch
@@ -272,13 +268,7 @@ func (m *Memory) FinishIn(ctx context.Context, e rows.Ending) (int, error) {
 func (m *Memory) Current(_ context.Context, ids []bson.RawValue) ([]rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var found []rows.Row
-	for _, id := range ids {
-		if r := m.rows[rows.Key(id)]; r != nil {
-			found = append(found, r.Row)
-		}
-	}
-	return found, nil
+	return copies(m.those(ids)), nil
 }
 
 // Batches is documented in [rows.Store].
@@ -330,13 +320,9 @@ func (m *Memory) Renew(_ context.Context, row rows.Row) (int, error) {
 func (m *Memory) Leased(context.Context) ([]rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var found []rows.Row
-	for _, r := range byAge(m.claimed) {
-		if r.Mark.Lease > 0 {
-			found = append(found, r.Row)
-		}
-	}
-	return found, nil
+	return copies(slices.DeleteFunc(byAge(m.claimed), func(r *record) bool {
+		return r.Mark.Lease == 0
+	})), nil
 }
 
 // Slots is documented in [rows.Store].

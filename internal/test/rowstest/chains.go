@@ -92,7 +92,7 @@ func (s *suite) wantBehind(what string, ask *rows.Ask, key any) {
 // other keys are not hindered.
 func oneOfAKey(s *suite, _ bool) {
 	s.chain("x", "x", "y", "x", "z", "y")
-	one := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s)
+	one := s.one(nil)
 	if one == nil || one.ID.AsInt64() != 0 || one.Mark.Holds != "of.key" {
 		s.t.Fatalf("claimed %+v, want the first row, which holds its key", one)
 	}
@@ -101,19 +101,18 @@ func oneOfAKey(s *suite, _ bool) {
 	if len(held) != 1 || rows.KeyText(held[0]) != rows.KeyText(value("x")) {
 		s.t.Errorf("held keys %v, want x", held)
 	}
-	if of := s.held(value("y"), value("x"), value(bson.Null{})); len(of) != 1 || of[0].StringValue() != "x" {
+	of := s.held(value("y"), value("x"), value(bson.Null{}))
+	if len(of) != 1 || of[0].StringValue() != "x" {
 		s.t.Errorf("of x, y and null %v are held, want x", of)
 	}
-	found, _, err := s.Candidates(s.ctx, 10, 0, &rows.Ask{Held: held})
-	assert.Must(s.t, err)
+	found := s.candidates(10, &rows.Ask{Held: held})
 	s.wantRows("without the held key", found, 2, 4, 5)
 	for i, key := range []string{"y", "z", "y"} {
 		if got, ok := rows.KeyOf(found[i].Doc, "of.key"); !ok || got.StringValue() != key {
 			s.t.Errorf("candidate %d has the key %v, want %v", i, got, key)
 		}
 	}
-	all, _, err := s.Candidates(s.ctx, 10, 0, nil)
-	assert.Must(s.t, err)
+	all := s.candidates(10, nil)
 	s.wantRows("all at once", s.mark(newClaim("a", 1), all), 2, 4)
 }
 
@@ -122,11 +121,11 @@ func oneOfAKey(s *suite, _ bool) {
 func kinds(s *suite, _ bool) {
 	null := bson.Null{}
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")
-	all, _, err := s.Candidates(s.ctx, 20, 0, nil)
-	assert.Must(s.t, err)
+	all := s.candidates(20, nil)
 	s.wantRows("candidates", all, 0, 1, 2, 3, 4, 5, 6, 9)
 	odd := check(s.Odd(s.ctx))(s)
-	if len(odd) != 2 || odd[0].ID.AsInt64() != 7 || odd[1].ID.AsInt64() != 8 || !strings.Contains(odd[0].Error(), `"of.key" is a list`) {
+	if len(odd) != 2 || odd[0].ID.AsInt64() != 7 || odd[1].ID.AsInt64() != 8 ||
+		!strings.Contains(odd[0].Error(), `"of.key" is a list`) {
 		s.t.Errorf("odd rows: %v", odd)
 	}
 	got := s.mark(newClaim("a", 1), all)
@@ -134,12 +133,11 @@ func kinds(s *suite, _ bool) {
 	s.wantBehind("number", &rows.Ask{Held: []bson.RawValue{value(null)}}, int32(1))
 	s.wantBehind("null", &rows.Ask{Held: []bson.RawValue{value(int32(1))}}, null)
 	held := append(s.held(), value(null))
-	if row := check(s.MarkOne(s.ctx, newClaim("a", 1), &rows.Ask{Held: held}))(s); row != nil {
+	if row := s.one(&rows.Ask{Held: held}); row != nil {
 		s.t.Errorf("claimed %v", row.ID)
 	}
 	for _, row := range got {
-		assert.MustEqual(s.t, check(s.Finish(s.ctx, []rows.Ending{end(row, rows.Done)}))(s), 1,
-			"%d rows, want %d")
+		s.finish(1, end(row, rows.Done))
 	}
 	s.wantRows("when they are done", s.take(newClaim("a", 1), 20), 1, 4)
 }
@@ -150,17 +148,13 @@ func holdUntil(s *suite, letGo bool) {
 	s.chain("x", "x", "x", "x", "x")
 	first := func() rows.Row {
 		s.t.Helper()
-		row := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s)
+		row := s.one(nil)
 		if row == nil {
 			s.t.Fatal("no row")
 		}
 		return *row
 	}
-	finish := func(e rows.Ending) {
-		s.t.Helper()
-		assert.MustEqual(s.t, check(s.Finish(s.ctx, []rows.Ending{e}))(s), 1, "%d rows, want %d")
-	}
-	finish(end(first(), rows.Ready))
+	s.finish(1, end(first(), rows.Ready))
 	later := check(s.Current(s.ctx, []bson.RawValue{value(int32(2))}))(s)
 	if got := s.mark(newClaim("b", 1), later); len(got) != 0 {
 		s.t.Error("a later row was claimed although the one before was only given back")
@@ -170,9 +164,9 @@ func holdUntil(s *suite, letGo bool) {
 	}
 	e := end(first(), rows.Retrying)
 	e.NotBefore = noon
-	finish(e)
+	s.finish(1, e)
 	if letGo {
-		finish(end(first(), rows.Done)) // the second one
+		s.finish(1, end(first(), rows.Done)) // the second one
 		check(s.Tidy(s.ctx, noon, slot("c"), 1, 10))(s)
 	} else {
 		s.wantBehind("a retry", nil, "x")
@@ -185,13 +179,13 @@ func holdUntil(s *suite, letGo bool) {
 	if again.ID.AsInt64() != 0 {
 		s.t.Errorf("row %v was claimed, want the first one again", again.ID)
 	}
-	finish(end(again, rows.Dead))
+	s.finish(1, end(again, rows.Dead))
 	for range map[bool]int{false: 3, true: 2}[letGo] {
-		finish(end(first(), rows.Done))
+		s.finish(1, end(first(), rows.Done))
 	}
 	last := end(first(), rows.Done)
 	last.Delete = true
-	finish(last)
+	s.finish(1, last)
 	for _, row := range check(s.Current(s.ctx, ids(append(later, again))))(s) {
 		if row.Mark.Holds != "" {
 			s.t.Errorf("row %v is %s and holds its key", row.ID, row.Mark.State)
@@ -207,8 +201,7 @@ func holdUntil(s *suite, letGo bool) {
 func rescuedHold(s *suite, _ bool) {
 	s.chain("x", "x", "y", "y", "z", "z")
 	c := newClaim("a", 1)
-	all, _, err := s.Candidates(s.ctx, 10, 0, nil)
-	assert.Must(s.t, err)
+	all := s.candidates(10, nil)
 	later := []rows.Row{all[1], all[3], all[5]}
 	rest := func(what string, want ...int64) {
 		s.t.Helper()
@@ -241,8 +234,7 @@ func behind(s *suite, _ bool) {
 	s.chain("x", "x", "y", nil)
 	got := s.take(newClaim("a", 1), 2)
 	s.wantRows("claimed", got, 0)
-	assert.MustEqual(s.t, check(s.Finish(s.ctx, []rows.Ending{end(got[0], rows.Ready)}))(s), 1,
-		"%d rows, want %d")
+	s.finish(1, end(got[0], rows.Ready))
 	x, y := value("x"), value("y")
 	for _, one := range []struct {
 		ask  rows.Ask
@@ -252,8 +244,7 @@ func behind(s *suite, _ bool) {
 		{rows.Ask{Behind: []bson.RawValue{x}, Held: []bson.RawValue{y}}, []int64{0, 3}},
 		{rows.Ask{Behind: []bson.RawValue{x, y}, Without: []bson.RawValue{got[0].ID}}, []int64{3}},
 	} {
-		found, _, err := s.Candidates(s.ctx, 10, 0, &one.ask)
-		assert.Must(s.t, err)
+		found := s.candidates(10, &one.ask)
 		s.wantRows("candidates", found, one.want...)
 	}
 	assert.Equal(s.t, check(s.Settle(s.ctx, []bson.RawValue{x, y}))(s), 0,
@@ -267,14 +258,11 @@ func freed(s *suite, letGo bool) {
 	told.Want("insert", "arrived", "0", "arrived", "1", "arrived", "2")
 	got := s.take(newClaim("a", 1), 2)
 	told.Want("claim", "taken", "0", "taken", "1")
-	finish := func(e rows.Ending) {
-		check(s.Finish(s.ctx, []rows.Ending{e}))(s)
-	}
-	finish(end(got[0], rows.Done))
+	s.finish(1, end(got[0], rows.Done))
 	told.Want("done", "freed", "0")
 	e := end(got[1], rows.Retrying)
 	e.NotBefore = noon
-	finish(e)
+	s.finish(1, e)
 	if letGo {
 		told.Want("retrying", "freed", "1")
 	}
@@ -284,6 +272,30 @@ func freed(s *suite, letGo bool) {
 	told.Want("claim again", "taken", "1")
 	last := end(got[0], rows.Done)
 	last.Delete = true
-	finish(last)
+	s.finish(1, last)
 	told.Want("deleted", "freed", "1")
+}
+
+// It tries to break: keys that a server cannot be asked for by value, an undefined one, a regular
+// expression and a document that looks like an operator, end the work on all rows. Rows of theirs
+// wait for the one that holds it, and the others,
+// also those that the expression matches, go on.
+func oddKeys(s *suite, _ bool) {
+	odd, one, more := bson.Undefined{}, bson.Regex{Pattern: "x"}, bson.D{{Key: "$gt", Value: 1}}
+	s.chain(odd, one, more, odd, one, more, "x", bson.Null{})
+	first := s.take(newClaim("a", 1), 3)
+	s.wantRows("first", first, 0, 1, 2)
+	keys := []bson.RawValue{value(odd), value(one), value(more), value(bson.Null{})}
+	for what, ask := range map[string]*rows.Ask{"behind": {Behind: keys}, "held": {Held: keys}} {
+		found := s.candidates(10, ask)
+		s.wantRows(what, found, 6)
+	}
+	if n := check(s.Settle(s.ctx, keys))(s); n > 0 {
+		s.t.Errorf("%d keys were taken from rows at work", n)
+	}
+	ends := []rows.Ending{end(first[0], rows.Done), end(first[1], rows.Dead), end(first[2], rows.Done)}
+	if _, err := s.Finish(s.ctx, ends); err != nil {
+		s.t.Fatal(err)
+	}
+	s.wantRows("when they are over", s.take(newClaim("a", 1), 10), 3, 4, 5, 6, 7)
 }

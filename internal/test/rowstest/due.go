@@ -38,13 +38,15 @@ func (s *suite) addDue(field string, minutes ...int) {
 	s.t.Helper()
 	for i, n := range minutes {
 		doc := bson.D{{Key: "_id", Value: int32(i)}}
-		if outer, inner, deep := strings.Cut(field, "."); n >= 0 && deep {
-			doc = append(doc, bson.E{Key: outer, Value: bson.D{{Key: inner, Value: at(n)}}})
-		} else if n >= 0 {
-			doc = append(doc, bson.E{Key: outer, Value: at(n)})
-		} else {
-			doc = append(doc, bson.E{Key: outer, Value: nil})
+		outer, inner, deep := strings.Cut(field, ".")
+		var due any
+		switch {
+		case n >= 0 && deep:
+			due = bson.D{{Key: inner, Value: at(n)}}
+		case n >= 0:
+			due = at(n)
 		}
+		doc = append(doc, bson.E{Key: outer, Value: due})
 		assert.Must(s.t, s.Insert(s.ctx, []any{doc}))
 	}
 }
@@ -55,8 +57,8 @@ func dueAt(minute int) *rows.Ask { return &rows.Ask{Due: at(minute)} }
 
 // The store's clock goes on.
 func dueNow(s *suite, _ string) {
-	before := check(s.Now(s.ctx))(s)
-	if after := check(s.Now(s.ctx))(s); before.IsZero() || after.Before(before) || after.Sub(before) > time.Minute {
+	before, after := check(s.Now(s.ctx))(s), check(s.Now(s.ctx))(s)
+	if before.IsZero() || after.Before(before) || after.Sub(before) > time.Minute {
 		s.t.Errorf("the clock said %v, then %v", before, after)
 	}
 }
@@ -71,12 +73,12 @@ func dueOne(s *suite, field string) {
 		s.want(rows.Counts{Later: 4})
 	}
 	for minute, want := range []int32{-1, 1, 3, 0, -1} {
-		row := check(s.MarkOne(s.ctx, newClaim("a", 1), dueAt(minute)))(s)
+		row := s.one(dueAt(minute))
 		if (row == nil) != (want < 0) || row != nil && row.ID.Int32() != want {
 			s.t.Errorf("minute %d: %v, want row %d", minute, row, want)
 		}
 	}
-	if row := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s); row != nil {
+	if row := s.one(nil); row != nil {
 		s.t.Errorf("%v was given without a time", row)
 	}
 }
@@ -87,7 +89,8 @@ func dueBatch(s *suite, field string) {
 	ask := dueAt(3)
 	ask.Without = []bson.RawValue{{Type: bson.TypeInt32, Value: []byte{4, 0, 0, 0}}}
 	found, bad, err := s.Candidates(s.ctx, 9, 1, ask)
-	if err != nil || bad != nil || len(found) != 2 || found[0].ID.Int32() != 3 || found[1].ID.Int32() != 1 {
+	if err != nil || bad != nil || len(found) != 2 || found[0].ID.Int32() != 3 ||
+		found[1].ID.Int32() != 1 {
 		s.t.Errorf("%v, %v, %v, want rows 3 and 1", found, bad, err)
 	}
 }
@@ -102,15 +105,14 @@ func dueAgain(s *suite, field string) {
 				s.t.Fatalf("got %v, want row %d", row, want)
 			}
 		}
-		assert.Equal(s.t, check(s.Tidy(s.ctx, noon, slot("a"), 2, 9))(s), 2,
-			"%d rows were rescued, want %d")
+		s.tidy("a", 2, 9, 2)
 	}
 }
 
 // What is due later is read in order, from a time on.
 func dueLater(s *suite, field string) {
 	s.addDue(field, 4, 3, -1, 2, 1, 0)
-	check(s.MarkOne(s.ctx, newClaim("a", 1), dueAt(0)))(s)
+	s.one(dueAt(0))
 	for _, c := range []struct {
 		after, n int
 		want     []int
@@ -135,9 +137,8 @@ func dueStream(s *suite, field string) {
 	s.addDue(field, 2, -1, 1)
 	told.WantDue("insert", at(2), "0")
 	told.WantDue("insert", at(1), "2")
-	row := check(s.MarkOne(s.ctx, newClaim("a", 1), dueAt(5)))(s)
+	row := s.one(dueAt(5))
 	told.Want("claim", "taken", "2")
-	assert.MustEqual(s.t, check(s.Finish(s.ctx, []rows.Ending{end(*row, rows.Ready)}))(s), 1,
-		"%d rows were ended, want %d")
+	s.finish(1, end(*row, rows.Ready))
 	told.WantDue("give back", time.Time{}, "2")
 }

@@ -13,7 +13,8 @@ import (
 func endingsSay(s *suite) {
 	s.add(4)
 	got := s.take(newClaim("a", 1), 4)
-	list := []rows.Failure{{Attempt: 1, At: noon, Process: "p:1", Error: "broken"}, {Attempt: 2, At: noon, Error: "again"}}
+	list := []rows.Failure{{Attempt: 1, At: noon, Process: "p:1", Error: "broken"},
+		{Attempt: 2, At: noon, Error: "again"}}
 	var ends []rows.Ending
 	for i, to := range []rows.State{rows.Done, rows.Dead, rows.Retrying, rows.Retrying} {
 		e := end(got[i], to)
@@ -26,18 +27,16 @@ func endingsSay(s *suite) {
 		}
 		ends = append(ends, e)
 	}
-	assert.MustEqual(s.t, check(s.Finish(s.ctx, ends))(s), 4, "%d rows, want %d")
+	s.finish(4, ends...)
 	for i, m := range s.marks(got) {
-		failures, done, dead := 0, m.DoneAt.Equal(noon.Add(time.Second)), m.DeadAt.Equal(noon.Add(time.Second))
+		then, failures := noon.Add(time.Second), []rows.Failure(nil)
 		if i == 1 || i == 2 {
-			failures = 2
+			failures = list
 		}
-		if len(m.Failures) != failures || done != (i == 0) || dead != (i == 1) {
+		if m.DoneAt.Equal(then) != (i == 0) || m.DeadAt.Equal(then) != (i == 1) {
 			s.t.Errorf("row %d ended as %+v", i, m)
 		}
-		if failures > 0 && (m.Failures[0] != list[0] || m.Failures[1] != list[1]) {
-			s.t.Errorf("row %d has the failures %+v, want %+v", i, m.Failures, list)
-		}
+		assert.Slices(s.t, m.Failures, failures, "the failures are %+v, want %+v")
 	}
 }
 
@@ -67,13 +66,9 @@ func rescuesSay(s *suite) {
 	}
 	check(s.Finish(s.ctx, []rows.Ending{e}))(s)
 	check(s.Tidy(s.ctx, noon, slot("none"), 1, 10))(s)
-	leased := newClaim("a", 1)
-	leased.Lease = time.Minute
 	one := s.take(newClaim("a", 1), 1)[0]
-	two := s.take(leased, 1)[0]
-	waits := newClaim("a", 1)
-	waits.Waiting = true
-	three := s.take(waits, 1)[0]
+	two := s.take(leased(newClaim("a", 1)), 1)[0]
+	three := s.take(waiting(newClaim("a", 1)), 1)[0]
 	last := s.take(newClaim("b", 1), 1)[0]
 	all := []rows.Row{one, two, three, last}
 	check(s.Expire(s.ctx, noon, two, 10))(s)
@@ -90,8 +85,11 @@ func rescuesSay(s *suite) {
 		if len(m.Failures) != want || m.DeadAt.Equal(noon.Add(time.Hour)) != (m.State == rows.Dead) {
 			s.t.Errorf("row %d is %+v, want %d failures", i, m, want)
 		}
-		if want == 1 && (m.Failures[0].At.IsZero() || m.Failures[0].Error == "" || strings.Contains(m.Failures[0].Error, "attempt")) {
-			s.t.Errorf("row %d has failed with %+v", i, m.Failures[0])
+		if want != 1 {
+			continue
+		}
+		if f := m.Failures[0]; f.At.IsZero() || f.Error == "" || strings.Contains(f.Error, "attempt") {
+			s.t.Errorf("row %d has failed with %+v", i, f)
 		}
 	}
 	s.want(rows.Counts{Ready: 3, Dead: 1})

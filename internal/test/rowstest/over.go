@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"mongodlm/internal/rows"
-	"mongodlm/internal/test/assert"
 )
 
 // What is removed is of that state, for long enough; with no time it is all of the state.
@@ -48,11 +47,7 @@ func cancelRows(s *suite) {
 	retrying.NotBefore, retrying.Error = noon, "broken"
 	check(s.Finish(s.ctx, []rows.Ending{retrying, end(got[2], rows.Done), end(got[3], rows.Dead)}))(s)
 	all := check(s.Current(s.ctx, ids(got)))(s)
-	ready, _, err := s.Candidates(s.ctx, 1, 0, nil)
-	if err != nil || len(ready) != 1 {
-		s.t.Fatalf("%d ready rows, %v", len(ready), err)
-	}
-	all = append(all, ready...)
+	all = append(all, s.candidates(1, nil)[0])
 	dead, marked := 0, 0
 	for range 2 {
 		for _, row := range all {
@@ -70,8 +65,9 @@ func cancelRows(s *suite) {
 				continue
 			}
 			dead++
-			if m.State != rows.Dead || m.Error != rows.Cancelled || !m.DeadAt.Equal(noon) || m.Slot != "" || !m.Session.IsZero() ||
-				!m.NotBefore.IsZero() || m.Cancelled || now.Doc.Lookup("keep").Type == 0 {
+			if m.State != rows.Dead || m.Error != rows.Cancelled || !m.DeadAt.Equal(noon) ||
+				m.Slot != "" || !m.Session.IsZero() || !m.NotBefore.IsZero() || m.Cancelled ||
+				now.Doc.Lookup("keep").Type == 0 {
 				s.t.Errorf("cancelled as %+v, %v", m, now.Doc)
 			}
 		}
@@ -79,10 +75,8 @@ func cancelRows(s *suite) {
 	if dead != 2 || marked != 2 {
 		s.t.Errorf("%d rows were dead and %d marked, want 2 and one twice", dead, marked)
 	}
-	assert.Equal(s.t, check(s.Finish(s.ctx, []rows.Ending{end(got[0], rows.Retrying)}))(s), 0,
-		"%d cancelled rows are to be tried again, want %d")
-	assert.Equal(s.t, check(s.Finish(s.ctx, []rows.Ending{end(got[0], rows.Ready)}))(s), 1,
-		"%d claims of cancelled rows were ended, want %d")
+	s.finish(0, end(got[0], rows.Retrying))
+	s.finish(1, end(got[0], rows.Ready))
 	again := s.take(newClaim("b", 1), 1)
 	if !again[0].Mark.Cancelled {
 		s.t.Errorf("claimed again as %+v", again[0].Mark)
@@ -100,9 +94,7 @@ func dying(s *suite) {
 	s.take(newClaim("a", 1), 1)
 	old := s.take(newClaim("a", 2), 1)
 	s.take(newClaim("a", 3), 1)
-	waits := newClaim("a", 1)
-	waits.Waiting = true
-	s.take(waits, 1)
+	s.take(waiting(newClaim("a", 1)), 1)
 	s.take(newClaim("b", 1), 1)
 	if ids := check(s.Dying(s.ctx, slot("a"), 9, 2))(s); len(ids) != 0 {
 		s.t.Errorf("%d rows are dying at their first attempt of two", len(ids))
@@ -112,7 +104,8 @@ func dying(s *suite) {
 		s.t.Fatalf("%d rows are dying, %d were rescued, want 2 and 3", len(found), n)
 	}
 	for _, row := range check(s.Documents(s.ctx, append(found, old[0].ID)))(s) {
-		if row.Mark.State != rows.Dead || row.Mark.Error != rows.GivenUp || row.Doc.Lookup("keep").Type == 0 {
+		m := row.Mark
+		if m.State != rows.Dead || m.Error != rows.GivenUp || row.Doc.Lookup("keep").Type == 0 {
 			s.t.Errorf("%+v, %v", row.Mark, row.Doc)
 		}
 	}

@@ -62,25 +62,57 @@ func (s *suite) add(n int) {
 	s.t.Helper()
 	docs := make([]any, n)
 	for i := range docs {
-		docs[i] = bson.D{{Key: "_id", Value: int32(i)}, {Key: "keep", Value: bson.D{{Key: "me", Value: "as I am"}}}}
+		keep := bson.D{{Key: "me", Value: "as I am"}}
+		docs[i] = bson.D{{Key: "_id", Value: int32(i)}, {Key: "keep", Value: keep}}
 	}
 	assert.Must(s.t, s.Insert(s.ctx, docs))
 }
 
 func newClaim(slot string, fence int64) rows.Claim {
-	return rows.Claim{Locks: "locks", Slot: slot, SlotFence: fence, Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
+	return rows.Claim{Locks: "locks", Slot: slot, SlotFence: fence, Session: bson.NewObjectID(),
+		Batch: bson.NewObjectID()}
 }
 
+// leased is a claim with a lease of a minute, waiting one that may wait for its worker.
+func leased(c rows.Claim) rows.Claim { c.Lease = time.Minute; return c }
+
+func waiting(c rows.Claim) rows.Claim { c.Waiting = true; return c }
+
 func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: name} }
+
+// candidates are up to n of the rows that are asked for.
+func (s *suite) candidates(n int, ask *rows.Ask) []rows.Row {
+	s.t.Helper()
+	found, bad, err := s.Candidates(s.ctx, n, 0, ask)
+	if err != nil || len(bad) > 0 {
+		s.t.Fatal(bad, err)
+	}
+	return found
+}
+
+// one claims a row that is asked for; nil: there is none.
+func (s *suite) one(ask *rows.Ask) *rows.Row {
+	s.t.Helper()
+	return check(s.MarkOne(s.ctx, newClaim("a", 1), ask))(s)
+}
+
+// finish ends claims, so many of which still are.
+func (s *suite) finish(want int, ends ...rows.Ending) {
+	s.t.Helper()
+	assert.MustEqual(s.t, check(s.Finish(s.ctx, ends))(s), want, "%d claims were ended, want %d")
+}
+
+// tidy tidies a slot at noon, and so many rows with it.
+func (s *suite) tidy(name string, fence, most int64, want int) {
+	s.t.Helper()
+	n := check(s.Tidy(s.ctx, noon, slot(name), fence, most))(s)
+	assert.Equal(s.t, n, want, "%d rows were tidied, want %d")
+}
 
 // take claims up to n rows as package claim does.
 func (s *suite) take(c rows.Claim, n int) []rows.Row {
 	s.t.Helper()
-	found, bad, err := s.Candidates(s.ctx, n, 0, nil)
-	if err != nil || len(bad) > 0 {
-		s.t.Fatal(bad, err)
-	}
-	return s.mark(c, found)
+	return s.mark(c, s.candidates(n, nil))
 }
 
 func (s *suite) mark(c rows.Claim, found []rows.Row) []rows.Row {
@@ -136,8 +168,7 @@ func markOne(s *suite) {
 // Two claims that have read the same candidates get each row once.
 func mark(s *suite) {
 	s.add(6)
-	found, _, err := s.Candidates(s.ctx, 4, 0, nil)
-	assert.Must(s.t, err)
+	found := s.candidates(4, nil)
 	one, two := s.mark(newClaim("a", 1), found[:3]), s.mark(newClaim("b", 1), found)
 	if len(one) != 3 || len(two) != 1 {
 		s.t.Errorf("%d and %d rows, want 3 and 1", len(one), len(two))
@@ -194,7 +225,7 @@ func finishStates(s *suite) {
 			ends = append(ends, e)
 		}
 	}
-	assert.Equal(s.t, check(s.Finish(s.ctx, ends))(s), 8, "%d rows, want %d")
+	s.finish(8, ends...)
 	s.want(rows.Counts{Ready: 2, Retrying: 2, Dead: 2, Done: 2})
 	for _, row := range check(s.Current(s.ctx, ids(append(one, two...))))(s) {
 		m := row.Mark
@@ -205,8 +236,8 @@ func finishStates(s *suite) {
 		case rows.Ready:
 			wantAttempts = 0
 		}
-		if m.Error != wantError || m.Attempts != wantAttempts || m.Fence != 1 || m.Slot != "" || !m.Session.IsZero() ||
-			m.NotBefore.IsZero() == (m.State == rows.Retrying) {
+		if m.Error != wantError || m.Attempts != wantAttempts || m.Fence != 1 || m.Slot != "" ||
+			!m.Session.IsZero() || m.NotBefore.IsZero() == (m.State == rows.Retrying) {
 			s.t.Errorf("ended as %+v", m)
 		}
 	}
@@ -222,9 +253,9 @@ func tidyDue(s *suite) {
 		e.NotBefore, e.Error = now.Add(time.Duration(i)*time.Minute), "broken"
 		ends = append(ends, e)
 	}
-	assert.MustEqual(s.t, check(s.Finish(s.ctx, ends))(s), 2, "%d rows, want %d")
-	assert.Equal(s.t, check(s.Tidy(s.ctx, now, slot("a"), 1, 10))(s), 1, "%d rows were due, want %d")
-	row := check(s.MarkOne(s.ctx, newClaim("a", 1), nil))(s)
+	s.finish(2, ends...)
+	s.tidy("a", 1, 10, 1)
+	row := s.one(nil)
 	if row == nil || row.Mark.Fence != 2 || row.Mark.Attempts != 2 || row.Mark.Error != "broken" ||
 		!row.Mark.NotBefore.IsZero() {
 		s.t.Errorf("claimed again as %+v", row)
@@ -246,16 +277,14 @@ func tidySlot(s *suite) {
 		}
 	}
 	s.want(rows.Counts{Ready: 2, Claimed: 2})
-	assert.Equal(s.t, check(s.Tidy(s.ctx, noon, slot("b"), 2, 1))(s), 2, "%d rows, want %d")
+	s.tidy("b", 2, 1, 2)
 	s.want(rows.Counts{Ready: 2, Dead: 2})
 }
 
 // A lease that was renewed since it was read is not ended; one that was not is, whatever there is.
 func expire(s *suite) {
 	s.add(3)
-	leased := newClaim("a", 1)
-	leased.Lease = time.Minute
-	s.take(leased, 2)
+	s.take(leased(newClaim("a", 1)), 2)
 	s.take(newClaim("a", 1), 1)
 	seen := check(s.Leased(s.ctx))(s)
 	if len(seen) != 2 || seen[0].Mark.Lease != time.Minute {
@@ -285,16 +314,13 @@ func byAge(s *suite) {
 	s.take(newClaim("b", 1), 1)
 	late := end(got[1], rows.Retrying)
 	late.NotBefore, late.Uncounted = noon, true
-	assert.MustEqual(s.t, check(s.Finish(s.ctx, []rows.Ending{end(got[0], rows.Ready), late}))(s), 2,
-		"%d rows, want %d")
+	s.finish(2, end(got[0], rows.Ready), late)
 	if n := check(s.Tidy(s.ctx, noon, slot("b"), 2, 10))(s); n < 2 {
 		s.t.Fatalf("%d rows, want 2", n)
 	}
 	assert.Must(s.t, s.Insert(s.ctx, []any{bson.D{{Key: "_id", Value: int32(9)}}}))
-	found, _, err := s.Candidates(s.ctx, 4, 0, nil)
-	if err != nil || len(found) != 4 {
-		s.t.Fatalf("%d rows, %v, want 4", len(found), err)
-	}
+	found := s.candidates(4, nil)
+	assert.MustEqual(s.t, len(found), 4, "%d rows, want %d")
 	if last := found[3]; last.ID.AsInt64() != 9 {
 		s.t.Errorf("the last one is %v, want the one that came last", last.ID)
 	}
@@ -309,12 +335,8 @@ func byAge(s *suite) {
 // and does not die; one that was renewed is begun. Each is marked as rescued.
 func waited(s *suite) {
 	s.add(6)
-	c := newClaim("a", 1)
-	c.Waiting, c.Lease = true, time.Minute
-	got := s.take(c, 4)
-	other := newClaim("b", 1)
-	other.Waiting = true
-	s.take(other, 2)
+	got := s.take(waiting(leased(newClaim("a", 1))), 4)
+	s.take(waiting(newClaim("b", 1)), 2)
 	if !got[0].Mark.Waiting || got[0].Mark.Attempts != 1 || got[0].Mark.Rescued {
 		s.t.Errorf("claimed as %+v", got[0].Mark)
 	}
@@ -324,8 +346,7 @@ func waited(s *suite) {
 	for _, row := range check(s.Current(s.ctx, ids(append(got[:1:1], got[3]))))(s) {
 		assert.Equal(s.t, check(s.Expire(s.ctx, noon, row, 1))(s), 1, "%d rows expired, want %d")
 	}
-	assert.Equal(s.t, check(s.Tidy(s.ctx, noon, slot("a"), 2, 1))(s), 2,
-		"%d rows were rescued, want %d")
+	s.tidy("a", 2, 1, 2)
 	for i, row := range check(s.Current(s.ctx, ids(got)))(s) {
 		want, attempts := rows.Ready, int64(0)
 		if id := row.ID.AsInt64(); id < 2 {

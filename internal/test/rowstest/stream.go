@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/rows"
-	"mongodlm/internal/test/assert"
 )
 
 // A heard is an event with its row as text.
@@ -95,8 +94,7 @@ func stream(s *suite) {
 		s.t.Helper()
 		e := end(row, to)
 		e.NotBefore = at
-		assert.MustEqual(s.t, check(s.Finish(s.ctx, []rows.Ending{e}))(s), 1,
-			"%d rows were ended, want %d")
+		s.finish(1, e)
 	}
 	s.add(2)
 	told.Want("insert", "arrived", "0", "arrived", "1")

@@ -19,7 +19,8 @@ func unique(s *suite) {
 	var id, inserted atomic.Int64
 	id.Store(100)
 	insert := func(key string) {
-		ok, err := s.InsertUnique(s.ctx, key, bson.D{{Key: "_id", Value: id.Add(1)}, {Key: "key", Value: key}})
+		doc := bson.D{{Key: "_id", Value: id.Add(1)}, {Key: "key", Value: key}}
+		ok, err := s.InsertUnique(s.ctx, key, doc)
 		assert.NoErr(s.t, err)
 		if ok {
 			inserted.Add(1)
@@ -43,7 +44,7 @@ func unique(s *suite) {
 		e.At, e.Delete = noon, row.Mark.Unique == "key 2"
 		ends = append(ends, e)
 	}
-	assert.MustEqual(s.t, check(s.Finish(s.ctx, ends))(s), 3+keys, "%d rows, want %d")
+	s.finish(3+keys, ends...)
 	for k := range keys {
 		insert(fmt.Sprint("key ", k))
 	}
