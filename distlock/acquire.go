@@ -51,7 +51,6 @@ type session struct {
 	how      catalog.EnterMode
 	inTurn   bool              // it was granted the lock out of the line
 	previous string            // the process from which it takes the lock
-	lastTurn int64             // the fence of the last turn that this process had; 0 for none
 	doubtful bool              // the outcome of an entering is not known
 	waiter   *waitqueue.Waiter // nil but in a call that waits
 }
@@ -232,8 +231,8 @@ func (c *call) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
 // *PermitMismatchError if it is in use with another limit, errFree if there is a place in a line
 // that the contender would stand in, else a *HeldError.
 func (c *call) answer(s contend.Scene) error {
-	if c.lastTurn > 0 {
-		c.request.Behind = behind(s.Lock.Fence - c.lastTurn)
+	if c.waiter != nil && c.waiter.LastTurn > 0 {
+		c.request.Behind = behind(s.Lock.Fence - c.waiter.LastTurn)
 	}
 	_, waits := s.Lock.WaitedBy(c.request.TS) // a lost reply: to enter again tells it
 	_, holds := s.Lock.HeldBy(c.request.TS)

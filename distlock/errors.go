@@ -189,8 +189,11 @@ func (e *acquireError) Unwrap() []error { return e.causes }
 // plain is the text of an error for the middle of another one of this package.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
 
-// failedTo words an error of what was to be done.
+// failedTo words an error of what was to be done, also one of unknown outcome.
 func failedTo(do, name string, err error) error {
+	if errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = doubtful(err)
+	}
 	text := "distlock: " + do + " " + quoted(name) + ": " + plain(err)
 	return &acquireError{text: text, causes: []error{err}}
 }

@@ -102,10 +102,8 @@ func (i *Inspector) Close(ctx context.Context) error {
 // begin returns the context of a call, or why it cannot begin: its own context, or that the
 // Inspector was closed.
 func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) {
-	select {
-	case <-i.closed:
+	if clock.Over(i.closed) {
 		return nil, nil, ErrClosed
-	default:
 	}
 	if err := usable(ctx); err != nil {
 		return nil, nil, err
@@ -342,8 +340,6 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	case errors.Is(err, catalog.ErrNoMatch):
 		return nil, failedTo("break", name,
 			fmt.Errorf("%w: it is not held with fence %d; list it again", ErrFenceMismatch, fence))
-	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return nil, failedTo("break", name, doubtful(err))
 	case err != nil:
 		return nil, failedTo("break", name, err)
 	}

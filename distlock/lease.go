@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"mongodlm/catalog"
@@ -39,8 +39,7 @@ type lease struct {
 	renewing chan struct{} // one element while a renewal is under way
 	number   int64         // of the last renewal that was sent; owned by who is renewing
 
-	mu   sync.Mutex    // guards sent
-	sent clock.Reading // send of the last acknowledged renewal
+	sent atomic.Pointer[clock.Reading] // send of the last acknowledged renewal
 }
 
 // trustedFor is the part of a life for which a holder trusts its lock.
@@ -66,7 +65,7 @@ func (c *call) beginLease(ctx context.Context) (*lease, error) {
 			return nil, err
 		}
 		took := clock.HolderElapsed(sent, c.m.cfg.Clock.Now())
-		if l.sent = sent; leaseTrips*took <= l.hold {
+		if l.sent.Store(&sent); leaseTrips*took <= l.hold {
 			return l, nil
 		}
 		if try == 2 {
@@ -107,43 +106,28 @@ func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock
 
 // over says that the lease has run out; nil when it has not.
 func (l *lease) over(c clock.Clock) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.overAt(c.Now())
-}
-
-// overAt is over for a caller that holds mu.
-func (l *lease) overAt(now clock.Reading) error {
-	if passed := clock.HolderElapsed(l.sent, now); passed >= l.hold {
+	if passed := clock.HolderElapsed(*l.sent.Load(), c.Now()); passed >= l.hold {
 		return fmt.Errorf("%w: the last renewal was sent %v ago, and trusted for %v of its life of %v",
 			ErrLeaseExpired, passed.Round(time.Millisecond), l.hold, l.life)
 	}
 	return nil
 }
 
-// renewed makes the lease last after sent, unless it ran out before the reply came. Loss is one
-// way.
+// renewed makes the lease last after sent, unless it ran out before the reply came: loss is one
+// way. One caller at a time, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.overAt(c.Now()) == nil {
-		l.sent = sent
+	if l.over(c) == nil {
+		l.sent.Store(&sent)
 	}
 }
 
 // left is how long the lease will last if it is not renewed.
 func (l *lease) left(c clock.Clock) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.hold - clock.HolderElapsed(l.sent, c.Now())
+	return l.hold - clock.HolderElapsed(*l.sent.Load(), c.Now())
 }
 
 // deadline is the local wall clock time at which that is.
-func (l *lease) deadline() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sent.Wall.Add(l.hold)
-}
+func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
 // Renew begins the guard's [Lease] anew, counted from when the command is sent. Call it where the
 // work gets on, not from a timer: a lease is to run out when the work hangs. Guards that
@@ -220,9 +204,6 @@ func (h *holding) renew(ctx context.Context) error {
 	}
 	if lost := h.err(); lost != nil {
 		return lost
-	}
-	if errors.Is(err, catalog.ErrUnknownOutcome) {
-		err = doubtful(err)
 	}
 	return failedTo("renew", h.session.Name, err)
 }

@@ -19,6 +19,9 @@ type DistributedLock struct {
 	standby bool // see Standby of [leading.Seam]
 }
 
+// Lock returns the lock of that name. No I/O; an acquisition checks the name.
+func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
+
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It never
 // waits, and returns when ctx ends, whatever the server does; the background gives back what may
 // have been acquired by then. The guard's context is a child of ctx. mongos: lock_try.

@@ -192,9 +192,6 @@ func processID(host string, pid int, now time.Time, id fmt.Stringer) string {
 	return fmt.Sprintf("%s:%d:%d:%s", host, pid, now.Unix(), id)
 }
 
-// Lock returns the lock of that name. No I/O; an acquisition checks the name.
-func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
-
 // Config returns the effective configuration, without the user in the URI.
 func (m *Manager) Config() Config { return m.cfg.Config }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -83,14 +84,17 @@ func (t *ownedSessions) remove(h *holding) {
 // mostLate bounds how many fences are kept for the events of late releases.
 const mostLate = 10_000
 
-// releasesLate notes that the background has to release what a guard held.
-func (t *ownedSessions) releasesLate(h *holding) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.late) >= mostLate {
-		clear(t.late)
+// releaseLater leaves the release of what a guard held to the background.
+func (t *ownedSessions) releaseLater(h *holding) {
+	if t.m.events != nil {
+		t.mu.Lock()
+		if len(t.late) >= mostLate {
+			clear(t.late)
+		}
+		t.late[h.session.TS] = h.fence
+		t.mu.Unlock()
 	}
-	t.late[h.session.TS] = h.fence
+	t.m.pinger.ReleaseLater(h.session, h.term)
 }
 
 // releasedLate returns the fence of a guard that the background has released; 0 where there was no
@@ -114,11 +118,7 @@ func (t *ownedSessions) count() int {
 func (t *ownedSessions) all() []*holding {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	holds := make([]*holding, 0, len(t.holds))
-	for _, h := range t.holds {
-		holds = append(holds, h)
-	}
-	return holds
+	return slices.Collect(maps.Values(t.holds))
 }
 
 // untilIdle waits until no attempt is under way.
@@ -218,7 +218,7 @@ func (t *ownedSessions) Sweep() {
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
 		h.tellLoss()
 		h.tell(EventDropped, 0, nil)
-		h.releaseLater()
+		t.releaseLater(h)
 		t.remove(h)
 	}
 }

@@ -89,7 +89,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 	case <-freed:
 		return h.outcome
 	case <-ctx.Done():
-		h.releaseLater() // it may be held still
+		h.m.owned.releaseLater(h) // it may be held still
 		lost := h.broken()
 		if errors.Is(lost, ErrReleased) {
 			lost = nil // the other release did that
@@ -109,7 +109,7 @@ func (h *holding) free(ctx context.Context, why error) error {
 	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found since
 		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err} // nothing is left to release
 	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
-		h.releaseLater()
+		h.m.owned.releaseLater(h)
 		return lost
 	case err == nil || errors.Is(err, catalog.ErrNoMatch):
 		if err != nil && !errors.Is(lost, ErrLockLost) {
@@ -121,17 +121,9 @@ func (h *holding) free(ctx context.Context, why error) error {
 			Msg("released")
 		return lost
 	default:
-		h.releaseLater()
+		h.m.owned.releaseLater(h)
 		return errors.Join(lost, h.failed(tries, err))
 	}
-}
-
-// releaseLater leaves the release to the background.
-func (h *holding) releaseLater() {
-	if h.m.events != nil {
-		h.m.owned.releasesLate(h)
-	}
-	h.m.pinger.ReleaseLater(h.session, h.term)
 }
 
 // failed is the error of a release after which the lock may be held still.
@@ -218,7 +210,7 @@ func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
-			h.releaseLater()
+			h.m.owned.releaseLater(h)
 		}
 	}()
 	if err := h.release(ctx, ErrClosed); err != nil {

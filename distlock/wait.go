@@ -74,19 +74,18 @@ func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 			return nil, err
 		}
 	}
-	holds := c.holds(ctx)
+	holds := c.m.holds(ctx, c.o)
 	since, stands := c.goOn(holds)
 	if !stands {
 		if err := c.begin(catalog.Queue); err != nil {
 			return nil, err
 		}
 		c.request.Holds = holds
-		if c.lastTurn = c.m.queue.LastTurn(c.name); c.lastTurn > 0 {
+		c.request.Since, c.stood = c.stood, time.Time{}
+		c.waiter = c.m.queue.Enter(c.request, c.o.manner, c.timeLeft(ctx))
+		if c.waiter.LastTurn > 0 {
 			c.request.Behind = behind(0)
 		}
-		c.request.Since, c.stood = c.stood, time.Time{}
-		c.waiter = c.m.queue.Enter(c.request, c.o.manner)
-		c.waiter.AtMost = c.timeLeft(ctx)
 	}
 	defer func() {
 		if s := c.waiter.Scene.Load(); g == nil && s != nil {
@@ -127,7 +126,7 @@ func (c *call) end() {
 func (c *call) party(ctx context.Context) catalog.Participant {
 	return catalog.Participant{
 		Process: c.m.Process(), Who: c.m.Process() + ":" + c.o.label, Why: c.o.why,
-		Mode: c.o.mode, Limit: c.o.limit, Holds: c.holds(ctx),
+		Mode: c.o.mode, Limit: c.o.limit, Holds: c.m.holds(ctx, c.o),
 	}
 }
 

@@ -127,8 +127,6 @@ func changing(verb, name string, err, mismatch error) error {
 		return nil
 	case errors.Is(err, catalog.ErrNoMatch):
 		err = mismatch
-	case errors.Is(err, catalog.ErrUnknownOutcome):
-		err = doubtful(err)
 	}
 	return failedTo(verb, name, err)
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/clock"
 )
 
 // tallyAbove is the number of guards from which the reaper compares a count and a sum of fences,
@@ -26,7 +25,7 @@ type chore struct {
 // make a ping late.
 func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
-	var prune pruneSchedule
+	pruneAt := p.clock.Now().Mono
 	prepared, position := false, ""
 	failing := map[string]bool{}
 	step := func(name string, do func() error) bool { return p.step(failing, name, do) }
@@ -41,7 +40,7 @@ func (p *LockPinger) choreLoop() {
 			if !prepared {
 				prepared = p.guarded("prepare", func() error { return p.prepare(p.stopping) })
 			}
-			if now := p.clock.Now(); prune.due(now) {
+			if now := p.clock.Now().Mono; now >= pruneAt { // at the first tick, then rarely
 				step("prune", func() error { return p.Prune(p.stopping, c.serverTime) })
 				if p.cfg.PruneLocks && !c.serverTime.IsZero() {
 					step("prune locks", func() (err error) {
@@ -49,7 +48,7 @@ func (p *LockPinger) choreLoop() {
 						return err
 					})
 				}
-				prune.next(now, p.Jitter(p.cfg.PruneEvery, 0.5))
+				pruneAt = now + p.Jitter(p.cfg.PruneEvery, 0.5)
 			}
 		}
 	}
@@ -257,19 +256,4 @@ func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string
 		after = next
 	}
 	return after, nil
-}
-
-// pruneSchedule says when to prune: at the first tick, then rarely.
-type pruneSchedule struct {
-	last clock.Reading
-	wait time.Duration
-	ran  bool
-}
-
-func (s *pruneSchedule) due(now clock.Reading) bool {
-	return !s.ran || now.Mono-s.last.Mono >= s.wait
-}
-
-func (s *pruneSchedule) next(now clock.Reading, wait time.Duration) {
-	s.last, s.wait, s.ran = now, wait, true
 }

@@ -71,7 +71,7 @@ func crowded(tb testing.TB, n int, waitsFor func(i, n int) []int) *waitqueue.Que
 		}
 		lock := assert.Value(catalogtest.On(store).Enter(ctx, r, catalog.Queue))(tb)
 		if _, waits := lock.WaitedBy(r.TS); waits {
-			q.Stands(q.Enter(r, waitqueue.InLine), lock)
+			q.Stands(q.Enter(r, waitqueue.InLine, 0), lock)
 		}
 		return r.TS
 	}

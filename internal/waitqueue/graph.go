@@ -169,7 +169,8 @@ func together(a, b catalog.Participant) bool {
 
 func (l *lines) party(lock string, p catalog.Participant, k kind, silent bool) *node {
 	n := &node{party: p, lock: lock, kind: k}
-	n.gone = silent || l.unseen(n)
+	unseen := l.before != nil && l.before[n.standing()] == nil
+	n.gone = silent || unseen
 	l.nodes = append(l.nodes, n)
 	if k == waits {
 		l.waiters[p.TS] = n
@@ -178,9 +179,6 @@ func (l *lines) party(lock string, p catalog.Participant, k kind, silent bool) *
 }
 
 func (n *node) standing() standing { return standing{n.lock, n.party.TS, n.kind} }
-
-// unseen reports whether an earlier reading did not show a party.
-func (l *lines) unseen(n *node) bool { return l.before != nil && l.before[n.standing()] == nil }
 
 // unconfirmed reports whether it is not certain that an outsider of another process stood there at
 // an instant between the two readings: its note may be older than both. The next one may have been

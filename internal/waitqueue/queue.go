@@ -89,18 +89,18 @@ func New(cfg Config) *Queue {
 	if cfg.Skew == nil {
 		cfg.Skew = func() time.Duration { return 0 }
 	}
+	failing := func(what string) *Episode { return &Episode{Log: cfg.Log, What: what} }
 	return &Queue{
 		Config: cfg, lines: map[string][]*LocalLine{}, inside: map[bson.ObjectID]*Waiter{},
-		turns:     map[string]time.Duration{},
-		wake:      make(chan struct{}, 1),
-		rouse:     make(chan struct{}, 1),
-		looks:     &Episode{Log: cfg.Log, What: "look at the locks that are waited for"},
-		questions: &Episode{Log: cfg.Log, What: "question for grants"},
-		steps:     &Episode{Log: cfg.Log, What: "step for a line"},
-		lags:      &Episode{Log: cfg.Log, What: "hearing of grants in time by the stream"},
-		searches:  &Episode{Log: cfg.Log, What: "search for deadlocks"},
-		notes:     &Episode{Log: cfg.Log, What: "note of who waits outside of the lines"},
-		cuts:      &Episode{Log: cfg.Log, What: "note of all who wait outside of the lines"},
+		had: map[string]aTurn{}, turns: map[string]time.Duration{},
+		wake: make(chan struct{}, 1), rouse: make(chan struct{}, 1),
+		looks:     failing("look at the locks that are waited for"),
+		questions: failing("question for grants"),
+		steps:     failing("step for a line"),
+		lags:      failing("hearing of grants in time by the stream"),
+		searches:  failing("search for deadlocks"),
+		notes:     failing("note of who waits outside of the lines"),
+		cuts:      failing("note of all who wait outside of the lines"),
 	}
 }
 
@@ -159,24 +159,12 @@ func (q *Queue) HadTurn(name string, fence int64) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.had == nil {
-		q.had = map[string]aTurn{}
-	}
 	q.had[name] = aTurn{fence, now}
 	if now-q.swept < q.Ping {
 		return
 	}
 	q.swept = now
 	maps.DeleteFunc(q.had, func(_ string, t aTurn) bool { return now-t.at > turnsKept })
-}
-
-// LastTurn returns the fence of the last turn that a waiting call of the process had of a lock: not
-// of a try, nor of a call that had it at once by barging. 0 when it had none, or it was forgotten:
-// with the first turn that the process has of any lock when that is turnsKept ago.
-func (q *Queue) LastTurn(name string) int64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.had[name].fence
 }
 
 // thinks draws the consequences of what a stream has shown: that it lags, or that it tells in time

@@ -37,7 +37,7 @@ func TestQueue_StandsWhileTheLoopEnds_NoDataRace(t *testing.T) {
 		enter := func() *waitqueue.Waiter {
 			return q.Enter(catalog.Request{
 				Session: catalog.Session{Name: "a", TS: bson.NewObjectID()}, Process: "p",
-			}, waitqueue.InLine)
+			}, waitqueue.InLine, 0)
 		}
 		first, second := enter(), enter()
 		q.Stands(first, catalog.Lock{Name: "a"})

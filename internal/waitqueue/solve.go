@@ -132,24 +132,19 @@ func (l *lines) candidates() []*node {
 			n.in.note(n)
 		}
 	}
-	type rank struct {
-		late   bool
-		weight int
-	}
+	type rank struct{ soon, weight int }
 	ranks := make(map[*node]rank, len(list))
 	for _, n := range list {
-		ranks[n] = rank{!n.in.looksSoon(n), n.weight()}
+		r := rank{weight: n.weight()}
+		if n.in.looksSoon(n) {
+			r.soon = 1
+		}
+		ranks[n] = r
 	}
 	slices.SortFunc(list, func(a, b *node) int {
 		x, y := ranks[a], ranks[b]
-		switch {
-		case x.late != y.late && y.late:
-			return -1
-		case x.late != y.late:
-			return 1
-		}
-		return cmp.Or(cmp.Compare(y.weight, x.weight), b.party.Since.Compare(a.party.Since),
-			bytes.Compare(b.party.TS[:], a.party.TS[:]))
+		return cmp.Or(cmp.Compare(y.soon, x.soon), cmp.Compare(y.weight, x.weight),
+			b.party.Since.Compare(a.party.Since), bytes.Compare(b.party.TS[:], a.party.TS[:]))
 	})
 	return list
 }

@@ -39,8 +39,12 @@ type Waiter struct {
 	// Turn is closed when a place is the first of its Line; a session has neither.
 	Turn chan struct{}
 	Line *LocalLine
-	// AtMost is how long a session may wait, 0 where nothing bounds that. Set it before Stands.
-	AtMost time.Duration
+	// LastTurn is the fence of the last turn that a waiting call of the process had of the lock before
+	// this session: not of a try, nor of a call that had it at once by barging. 0 when it had none, or
+	// it was forgotten: with the first turn that the process has of any lock when that is turnsKept
+	// ago.
+	LastTurn int64
+	atMost   time.Duration // how long a session may wait, 0 where nothing bounds that
 
 	search schedule // the search for deadlocks alone has it
 
@@ -151,14 +155,15 @@ func (q *Queue) Opened(name string) {
 
 // Enter makes a session known before it is sent, so that a grant is never missed. It does not stand
 // in a line yet.
-func (q *Queue) Enter(r catalog.Request, manner Manner) *Waiter {
+func (q *Queue) Enter(r catalog.Request, manner Manner, atMost time.Duration) *Waiter {
 	w := &Waiter{
-		Name: r.Name, manner: manner,
+		Name: r.Name, manner: manner, atMost: atMost,
 		party:   catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit, Holds: r.Holds},
 		Granted: make(chan catalog.Grant, 1), Fate: make(chan Fate, 1),
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	w.LastTurn = q.had[r.Name].fence
 	q.inside[r.TS] = w
 	return w
 }
@@ -173,8 +178,8 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	defer q.mu.Unlock()
 	q.moved = now
 	w.stands, w.since, w.seen, w.half = true, now, now, forEver
-	if w.AtMost != 0 && q.turns[w.Name] == 0 && !q.Judge.Keeps(w.Name) {
-		w.half = w.AtMost / 2
+	if w.atMost != 0 && q.turns[w.Name] == 0 && !q.Judge.Keeps(w.Name) {
+		w.half = w.atMost / 2
 	}
 	w.standsIn(lock.Waiters, now)
 	w.behind = w.place
