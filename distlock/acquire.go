@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
 	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
@@ -59,7 +60,7 @@ type session struct {
 // must call attemptEnded of the owned sessions.
 func (c *call) begin(how catalog.EnterMode) error {
 	m := c.m
-	if m.closing() {
+	if clock.Over(m.closed) {
 		return acquiring(c.name, ErrClosed)
 	}
 	term := m.pinger.Term()
@@ -76,7 +77,7 @@ func (c *call) begin(how catalog.EnterMode) error {
 		Limit:    c.o.limit,
 	}}
 	m.owned.enter(c.request.TS)
-	if m.closing() { // Close may have looked at what is owned before we were
+	if clock.Over(m.closed) { // Close may have looked at what is owned before we were
 		m.owned.attemptEnded(c.request.TS)
 		return acquiring(c.name, ErrClosed)
 	}
@@ -377,7 +378,7 @@ func (c *call) newGuard(ctx context.Context, lock catalog.Lock, proof string) (*
 	if broken {
 		return refuse(&LostError{Name: c.name, Fence: lock.Fence, Cause: errBroken})
 	}
-	if c.m.closing() {
+	if clock.Over(c.m.closed) {
 		return refuse(ErrClosed)
 	}
 	if life != nil {

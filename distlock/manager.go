@@ -200,7 +200,7 @@ func (m *Manager) Process() string { return m.pinger.Process() }
 
 // Err returns nil while this process may acquire, [ErrClosed] or [ErrNoHeartbeat].
 func (m *Manager) Err() error {
-	if m.closing() {
+	if clock.Over(m.closed) {
 		return ErrClosed
 	}
 	if m.pinger.Term() == nil {
@@ -208,8 +208,6 @@ func (m *Manager) Err() error {
 	}
 	return nil
 }
-
-func (m *Manager) closing() bool { return clock.Over(m.closed) }
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has

@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
 )
 
 // This file is what releases a lock: a caller, and Close for those that are left. Both are told the
@@ -139,7 +140,7 @@ func (h *holding) failed(tries int, err error) error {
 // term and the lease last: nobody else may have taken the lock by then.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
-	last := h.m.closing()
+	last := clock.Over(h.m.closed)
 	for pause := h.m.cfg.ReleasePause; ; pause *= 2 {
 		try, done, refused := h.m.pinger.Releasing(ctx, h.term)
 		if refused != nil {

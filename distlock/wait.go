@@ -124,8 +124,9 @@ func (c *call) end() {
 
 // party is the caller as it would stand in a line.
 func (c *call) party(ctx context.Context) catalog.Participant {
+	process := c.m.pinger.Process()
 	return catalog.Participant{
-		Process: c.m.Process(), Who: c.m.Process() + ":" + c.o.label, Why: c.o.why,
+		Process: process, Who: process + ":" + c.o.label, Why: c.o.why,
 		Mode: c.o.mode, Limit: c.o.limit, Holds: c.m.holds(ctx, c.o),
 	}
 }

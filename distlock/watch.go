@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/leading"
 )
 
@@ -79,7 +80,7 @@ func (l *DistributedLock) requestYield(ctx context.Context, why string) error {
 		return fmt.Errorf("%w: why %s", ErrBadOption, problem)
 	}
 	err := usable(ctx)
-	if err == nil && l.m.closing() {
+	if err == nil && clock.Over(l.m.closed) {
 		err = ErrClosed
 	}
 	if err == nil {
@@ -184,7 +185,7 @@ func newWatch(m *Manager) *watch {
 func (w *watch) enter(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.m.closing() {
+	if clock.Over(w.m.closed) {
 		return false
 	}
 	one := w.names[name]

@@ -3,6 +3,7 @@ package contend
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,24 +88,29 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 		return s
 	}
 	judged := map[likeness]Judged{}
-	add := func(parties []catalog.Participant, waits bool) {
-		for _, p := range parties {
-			like := likeness{p.Process, p.Takeover}
-			one, known := judged[like]
-			if !known || one.Evidence.Subject().Lock != "" {
-				one = j.suspect(name, seen, p, sent, received)
-				judged[like] = one
+	holders := seen.Lock.Holders()
+	for i, p := range slices.Concat(holders, seen.Lock.Waiters) {
+		like, waits := likeness{p.Process, p.Takeover}, i >= len(holders)
+		one, known := judged[like]
+		if !known || one.Evidence.Subject().Lock != "" {
+			one = Judged{PingState: seen.Pings[p.Process]}
+			e := TraceOf(p, one.PingState)
+			e.Name, e.Server, e.Primary = name, seen.ServerTime, seen.Primary
+			e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
+			if e.Sight.By == j.Process.Process() {
+				e.Sight = takeover.Sight{} // the own watch tells more
 			}
-			one.Participant, one.Waits = p, waits
-			lease, ok := seen.Lock.LeaseOf(p.TS)
-			if ok && !waits && !one.Dead() && one.PingState.Err == nil {
-				j.judgeLease(&one, name, seen, lease, sent, received)
-			}
-			s.Judged = append(s.Judged, one)
+			one.Decision = j.seen.look(&e, j.Policy)
+			one.Evidence = e
+			judged[like] = one
 		}
+		one.Participant, one.Waits = p, waits
+		lease, ok := seen.Lock.LeaseOf(p.TS)
+		if ok && !waits && !one.Dead() && one.PingState.Err == nil {
+			j.judgeLease(&one, name, seen, lease, sent, received)
+		}
+		s.Judged = append(s.Judged, one)
 	}
-	add(seen.Lock.Holders(), false)
-	add(seen.Lock.Waiters, true)
 	return s
 }
 
@@ -113,20 +119,6 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 type likeness struct {
 	process  string
 	takeover time.Duration
-}
-
-func (j *Judge) suspect(name string, seen catalog.Snapshot, p catalog.Participant,
-	sent, received clock.Reading) Judged {
-	one := Judged{PingState: seen.Pings[p.Process]}
-	e := TraceOf(p, one.PingState)
-	e.Name, e.Server, e.Primary = name, seen.ServerTime, seen.Primary
-	e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
-	one.Evidence = e
-	if one.Evidence.Sight.By == j.Process.Process() {
-		one.Evidence.Sight = takeover.Sight{} // the own watch tells more
-	}
-	one.Decision = j.seen.look(&one.Evidence, j.Policy)
-	return one
 }
 
 // judgeLease judges a holder that lives as far as its ping tells by its lease: it may be dead by
