@@ -240,9 +240,9 @@ func TestSnapshotOf_CallersOfOneProcess_ItsPingIsReadOnce(t *testing.T) {
 	t.Parallel()
 	doc := lock("waiters", bson.A{party("x", 1), party("ts", bson.ObjectID{1}), party("ts", bson.ObjectID{2})})
 	asked := map[string]int{}
-	look := catalog.SnapshotOf(marshal(t, doc), func(process string) bson.Raw {
+	look := catalog.SnapshotOf(marshal(t, doc), func(process string) catalog.PingState {
 		asked[process]++
-		return nil
+		return catalog.PingState{}
 	})
 	if holder := look.Lock.Process; len(look.Pings) != 2 || len(asked) != 2 || asked["q"] != 1 || asked[holder] != 1 {
 		t.Errorf("asked for %v, and knows of %v", asked, look.Pings)

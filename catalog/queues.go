@@ -128,35 +128,35 @@ type GrantStream interface {
 }
 
 // SnapshotOf is what a lock document shows, with the pings of those who hold it and wait for it; ping
-// returns the document of a process, nil for none.
-func SnapshotOf(lock bson.Raw, ping func(process string) bson.Raw) (look Snapshot) {
+// returns that of a process.
+func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	l, bad := ParseLock(lock)
-	if look.LockErr = bad; bad != nil {
-		return look
+	if bad != nil {
+		return Snapshot{LockErr: bad}
 	}
-	look.Lock = &l
-	state := func(process string) (s PingState) {
-		if s, known := look.Pings[process]; known {
-			return s // several of its callers may stand there
+	return l.Shown(ping)
+}
+
+// Shown is [SnapshotOf] of a document that was understood.
+func (l Lock) Shown(ping func(process string) PingState) Snapshot {
+	look := Snapshot{Lock: &l}
+	holders := l.Holders()
+	if parties := len(holders) + len(l.Waiters); parties > 0 {
+		look.Pings = make(map[string]PingState, parties)
+	}
+	of := func(process string) PingState {
+		state, known := look.Pings[process] // several of its callers may stand there
+		if !known && process != "" {
+			state = ping(process)
 		}
-		raw := ping(process)
-		if process == "" || raw == nil {
-			return s
+		return state
+	}
+	for _, parties := range [][]Participant{holders, l.Waiters} {
+		for i := range parties {
+			look.Pings[parties[i].Process] = of(parties[i].Process)
 		}
-		p, bad := ParsePing(raw)
-		if s.Err = bad; bad == nil {
-			s.Ping = &p
-		}
-		return s
 	}
-	parties := slices.Concat(l.Holders(), l.Waiters)
-	if len(parties) > 0 {
-		look.Pings = make(map[string]PingState, len(parties))
-	}
-	for _, p := range parties {
-		look.Pings[p.Process] = state(p.Process)
-	}
-	holder := state(l.Process)
+	holder := of(l.Process)
 	look.Ping, look.PingErr = holder.Ping, holder.Err
 	return look
 }
@@ -166,6 +166,18 @@ func SnapshotOf(lock bson.Raw, ping func(process string) bson.Raw) (look Snapsho
 type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
+}
+
+// PingStateOf understands the ping document of a process, nil for none.
+func PingStateOf(raw bson.Raw) PingState {
+	if raw == nil {
+		return PingState{}
+	}
+	p, bad := ParsePing(raw)
+	if bad != nil {
+		return PingState{Err: bad}
+	}
+	return PingState{Ping: &p}
 }
 
 // Outcomes of queueing.

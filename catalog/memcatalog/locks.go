@@ -83,9 +83,22 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (catal
 	return transition.Decide(raw, t, now)
 }
 
+// understood is what a lock document says, nil for none. The caller holds mu.
+func (c *Catalog) understood(raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
+	key, _ := keyOf(raw)
+	if l, known := c.standing.locks[key]; known && same(raw, c.locks[key]) {
+		return l, nil
+	}
+	return catalog.ParseLock(raw)
+}
+
 // lookAt shows a lock and its pings. The caller holds mu.
 func (c *Catalog) lookAt(raw bson.Raw) catalog.Snapshot {
-	look := catalog.SnapshotOf(raw, func(process string) bson.Raw { return c.pings[stringKey(process)] })
+	l, bad := c.understood(raw)
+	look := catalog.Snapshot{LockErr: bad}
+	if bad == nil {
+		look = l.Shown(c.beat)
+	}
 	look.ServerTime, look.Primary = serverDate(c.now()), c.primary
 	return look
 }
@@ -97,12 +110,12 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 		return catalog.Lock{}, failed(verb, name, err)
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	raw := c.locks[stringKey(name)]
-	c.mu.Unlock()
 	if raw == nil {
 		return catalog.Lock{}, failed(verb, name, catalog.ErrNotFound)
 	}
-	l, bad := catalog.ParseLock(raw)
+	l, bad := c.understood(raw)
 	if bad != nil {
 		return catalog.Lock{}, failed(verb, name, bad)
 	}

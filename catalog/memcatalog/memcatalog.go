@@ -42,6 +42,7 @@ type Catalog struct {
 	mu       sync.Mutex // guards the fields below
 	locks    table
 	pings    table
+	beats    map[string]catalog.PingState // what pings say that were looked at, by their keys
 	history  table
 	standing standings // who holds and waits in locks, by process
 	primary  string
@@ -68,6 +69,7 @@ func New(opts Options) *Catalog {
 		newID:    opts.NewObjectID,
 		locks:    table{},
 		pings:    table{},
+		beats:    map[string]catalog.PingState{},
 		history:  table{},
 		standing: newStandings(),
 		primary:  opts.Primary,
@@ -100,7 +102,7 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	case catalog.LocksCollection:
 		c.putLock(key, raw)
 	case catalog.PingsCollection:
-		c.pings[key] = raw
+		c.putPing(key, raw)
 	case catalog.HistoryCollection:
 		c.history[key] = raw
 	default:
@@ -119,7 +121,7 @@ func (c *Catalog) Remove(collection, id string) {
 		c.standing.forget(stringKey(id))
 		delete(c.locks, stringKey(id))
 	case catalog.PingsCollection:
-		delete(c.pings, stringKey(id))
+		c.putPing(stringKey(id), nil)
 	case catalog.HistoryCollection:
 		delete(c.history, stringKey(id))
 	}
@@ -187,6 +189,27 @@ func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.Malf
 		c.standing.remember(key, l)
 	}
 	return l, bad
+}
+
+// putPing stores a ping document, nil for none. The caller holds mu.
+func (c *Catalog) putPing(key string, raw bson.Raw) {
+	delete(c.beats, key)
+	if raw == nil {
+		delete(c.pings, key)
+	} else {
+		c.pings[key] = raw
+	}
+}
+
+// beat is what the ping of a process says. The caller holds mu.
+func (c *Catalog) beat(process string) catalog.PingState {
+	key := stringKey(process)
+	state, known := c.beats[key]
+	if raw := c.pings[key]; !known && raw != nil {
+		state = catalog.PingStateOf(raw)
+		c.beats[key] = state
+	}
+	return state
 }
 
 // serverDate cuts t to what a BSON Date can hold.

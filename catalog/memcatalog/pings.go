@@ -41,7 +41,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 		put("seq", valueOf(b.Seq)).
 		put("takeoverMS", valueOf(b.Takeover.Milliseconds())).
 		without("sight").raw()
-	c.pings[key] = raw
+	c.putPing(key, raw)
 	p, bad := catalog.ParsePing(raw)
 	if bad != nil {
 		return catalog.Pinged{}, failed(verb, b.Process, bad)
@@ -75,7 +75,7 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	switch {
 	case u.Removes:
 		if doc.at("condemned") < 0 {
-			delete(c.pings, key)
+			c.putPing(key, nil)
 		}
 		return nil
 	case !there && u.Makes:
@@ -91,7 +91,7 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	for _, key := range u.Unset {
 		doc = doc.without(key)
 	}
-	c.pings[key] = doc.raw()
+	c.putPing(key, doc.raw())
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 		doc := take(raw)
 		id, ok := doc.get("_id").StringValueOK()
 		if ok && !named[id] && holds(doc.get("ping"), olderThan(before)) {
-			delete(c.pings, key)
+			c.putPing(key, nil)
 			pruned++
 		}
 	}

@@ -78,7 +78,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 	defer c.mu.Unlock()
 	for _, name := range names {
 		raw := c.locks[stringKey(name)]
-		l, bad := catalog.ParseLock(raw)
+		l, bad := c.understood(raw)
 		if raw == nil || bad != nil {
 			continue
 		}

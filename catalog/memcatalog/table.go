@@ -66,14 +66,8 @@ func rank(t bson.Type) int {
 // standings is the index of the sessions that hold locks or wait for them, by process. Documents
 // that cannot be understood are not in it, nor are holders without a process.
 type standings struct {
-	parties map[string][]party // by the key of the lock document
-	of      map[string]*standing
-}
-
-// A party is one session with its process.
-type party struct {
-	process string
-	catalog.HeldSession
+	locks map[string]catalog.Lock // by the key of the document; never changed in place
+	of    map[string]*standing
 }
 
 // A standing is all that one process has.
@@ -84,54 +78,52 @@ type standing struct {
 }
 
 func newStandings() standings {
-	return standings{parties: map[string][]party{}, of: map[string]*standing{}}
+	return standings{locks: map[string]catalog.Lock{}, of: map[string]*standing{}}
 }
 
 // remember puts a lock in, in place of what the document said before.
 func (s standings) remember(key string, l catalog.Lock) {
 	s.forget(key)
+	l.Grants, l.Leases = slices.Clip(l.Grants), slices.Clip(l.Leases)
+	s.locks[key] = l
 	for _, p := range l.Holders() {
-		s.add(key, l.Name, p, false)
+		if of := s.standing(p.Process); p.Process != "" {
+			of.holds[catalog.Session{Name: l.Name, TS: p.TS}] = p.Fence
+			of.fences += p.Fence
+		}
 	}
 	for _, p := range l.Waiters {
-		s.add(key, l.Name, p, true)
+		s.standing(p.Process).waits[catalog.Session{Name: l.Name, TS: p.TS}] = p.Holds
 	}
 }
 
-func (s standings) add(key, name string, p catalog.Participant, waits bool) {
-	if p.Process == "" {
-		return
-	}
-	of := s.of[p.Process]
-	if of == nil {
+// standing returns that of a process, a new one if it has none.
+func (s standings) standing(process string) *standing {
+	of := s.of[process]
+	if of == nil && process != "" {
 		of = &standing{holds: map[catalog.Session]int64{}, waits: map[catalog.Session][]bson.ObjectID{}}
-		s.of[p.Process] = of
+		s.of[process] = of
 	}
-	one := catalog.HeldSession{Session: catalog.Session{Name: name, TS: p.TS}, Waits: waits}
-	if waits {
-		of.waits[one.Session] = p.Holds
-	} else {
-		one.Fence = p.Fence
-		of.holds[one.Session] = p.Fence
-		of.fences += p.Fence
-	}
-	s.parties[key] = append(s.parties[key], party{p.Process, one})
+	return of
 }
 
 func (s standings) forget(key string) {
-	for _, p := range s.parties[key] {
-		of := s.of[p.process]
-		if p.Waits {
-			delete(of.waits, p.Session)
-		} else {
-			of.fences -= p.Fence
-			delete(of.holds, p.Session)
-		}
-		if len(of.holds)+len(of.waits) == 0 {
-			delete(s.of, p.process)
+	l := s.locks[key]
+	for _, parties := range [][]catalog.Participant{l.Holders(), l.Waiters} {
+		for _, p := range parties {
+			of, session := s.of[p.Process], catalog.Session{Name: l.Name, TS: p.TS}
+			if of == nil {
+				continue
+			}
+			of.fences -= of.holds[session]
+			delete(of.holds, session)
+			delete(of.waits, session)
+			if len(of.holds)+len(of.waits) == 0 {
+				delete(s.of, p.Process)
+			}
 		}
 	}
-	delete(s.parties, key)
+	delete(s.locks, key)
 }
 
 // same reports whether two looks at one key saw the same document, unwritten between them.

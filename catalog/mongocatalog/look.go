@@ -113,13 +113,13 @@ func joins(s catalog.Server) bool {
 }
 
 // A pingDocs are ping documents by process.
-type pingDocs map[string]bson.Raw
+type pingDocs map[string]catalog.PingState
 
-func (p pingDocs) of(process string) bson.Raw { return p[process] }
+func (p pingDocs) of(process string) catalog.PingState { return p[process] }
 
 func (p pingDocs) add(raw bson.Raw) {
 	if id, ok := raw.Lookup("_id").StringValueOK(); ok {
-		p[id] = raw
+		p[id] = catalog.PingStateOf(raw)
 	}
 }
 

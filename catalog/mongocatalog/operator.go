@@ -86,9 +86,9 @@ func (c *Catalog) listInBatches(
 func (c *Catalog) pingsOf(ctx context.Context, o operation, locks []bson.Raw) (pingDocs, error) {
 	seen := map[string]bool{}
 	for _, raw := range locks {
-		catalog.SnapshotOf(raw, func(process string) bson.Raw {
+		catalog.SnapshotOf(raw, func(process string) catalog.PingState {
 			seen[process] = true
-			return nil
+			return catalog.PingState{}
 		})
 	}
 	delete(seen, "")
@@ -98,6 +98,6 @@ func (c *Catalog) pingsOf(ctx context.Context, o operation, locks []bson.Raw) (p
 	}
 	o.collection = catalog.PingsCollection
 	filter := among("_id", slices.Sorted(maps.Keys(seen)))
-	err := c.find(ctx, o, c.pings, filter, options.Find(), func(raw bson.Raw) { pings.add(slices.Clone(raw)) })
+	err := c.find(ctx, o, c.pings, filter, options.Find(), pings.add)
 	return pings, err
 }
