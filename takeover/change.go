@@ -30,12 +30,12 @@ func (e Evidence) Subject() Subject {
 // besides the ping, so that a frozen or coarse clock of the server hides no ping, and local, which
 // betrays a second process with the same id. ts is compared for looks at the same lock; looks at
 // different locks belong together only where one watch serves them (see [Evidence.Subject]).
-func changed(before, now Evidence) string {
+func changed(before, now *Evidence) string {
 	switch {
 	case !before.Held || before.Malformed != "":
 		return "the look before showed no holder"
 	case before.Process != now.Process:
-		return fmt.Sprintf("the holder was %s", holder(before))
+		return fmt.Sprintf("the holder was %s", holder(*before))
 	case before.HasPing != now.HasPing && now.HasPing:
 		return "a ping document has appeared"
 	case before.HasPing != now.HasPing:
@@ -60,7 +60,7 @@ func changed(before, now Evidence) string {
 // measure, "" when nothing did. A new primary restarts as in mongos 3.2 and later, which compared
 // election ids; a term that one of the looks does not know cannot be compared and restarts nothing.
 // A clock that went back made mongos 2.0 count 0 and mongos 3.2 warn and wait; here it restarts.
-func moved(before, now Evidence) string {
+func moved(before, now *Evidence) string {
 	switch {
 	case before.Primary != "" && now.Primary != "" && before.Primary != now.Primary:
 		return fmt.Sprintf("primary %s instead of %s answered",

@@ -105,14 +105,11 @@ func condemned(now Evidence) Decision {
 // disturbance returns why the watch cannot go on, and the look with which the present one does not
 // go together; "" when it can.
 func (j *judgement) disturbance() (before Evidence, cause string) {
-	for _, before := range []Evidence{j.first, j.last} {
-		if cause := changed(before, j.now); cause != "" {
-			return before, cause
-		}
-	}
-	for _, before := range []Evidence{j.first, j.last} {
-		if cause := moved(before, j.now); cause != "" {
-			return before, cause
+	for _, differs := range []func(before, now *Evidence) string{changed, moved} {
+		for _, before := range []*Evidence{&j.first, &j.last} {
+			if cause := differs(before, &j.now); cause != "" {
+				return *before, cause
+			}
 		}
 	}
 	return j.first, paused(j.now, j.p)
@@ -154,13 +151,14 @@ func (j *judgement) watchedOut() Decision {
 
 // wait answers for a lock that may not be taken yet: Held while the ping looks fresh, else Watch.
 func (j *judgement) wait() Decision {
-	d := Decision{Verdict: Watch, Remaining: j.takeover - j.watched}
-	d.Reason = j.picture() + " " + j.span(j.takeover)
+	verdict, age := Watch, ""
 	if j.fresh() {
-		d.Verdict = Held
-		d.Reason = holder(j.now) + " pinged " + j.pingAge() + " ago; " + d.Reason
+		verdict, age = Held, holder(j.now)+" pinged "+j.pingAge()+" ago; "
 	}
-	return d
+	return Decision{
+		Verdict: verdict, Remaining: j.takeover - j.watched,
+		Reason: age + j.picture() + " " + j.span(j.takeover),
+	}
 }
 
 // interval returns the ping interval by which the holder is measured: its own, or the contender's

@@ -87,9 +87,11 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 	if seen.Lock == nil {
 		return s
 	}
-	judged := map[likeness]Judged{}
 	holders := seen.Lock.Holders()
-	for i, p := range slices.Concat(holders, seen.Lock.Waiters) {
+	parties := slices.Concat(holders, seen.Lock.Waiters)
+	s.Judged = make([]Judged, 0, len(parties))
+	judged := map[likeness]Judged{}
+	for i, p := range parties {
 		like, waits := likeness{p.Process, p.Takeover}, i >= len(holders)
 		one, known := judged[like]
 		if !known || one.Evidence.Subject().Lock != "" {
@@ -172,7 +174,7 @@ func TraceOf(party catalog.Participant, pulse catalog.PingState) takeover.Eviden
 // abandoned locks were never taken over.
 type observations struct {
 	mu    sync.Mutex // guards the fields below
-	seen  map[takeover.Subject]observed
+	seen  map[takeover.Subject]*observed
 	swept time.Duration // monotonic time of the last sweep
 }
 
@@ -191,7 +193,7 @@ func (o *observations) look(e *takeover.Evidence, p takeover.Policy) takeover.De
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.seen == nil {
-		o.seen = map[takeover.Subject]observed{}
+		o.seen = map[takeover.Subject]*observed{}
 	}
 	if len(o.seen) > maxObservations && e.Sent-o.swept >= p.PingInterval {
 		o.swept = e.Sent
@@ -203,6 +205,10 @@ func (o *observations) look(e *takeover.Evidence, p takeover.Policy) takeover.De
 	}
 	subject := e.Subject()
 	before := o.seen[subject]
+	if before == nil {
+		before = &observed{}
+		o.seen[subject] = before
+	}
 	if first, begun := before.First(); begun && e.Sent < before.last {
 		// Replies may come in another order than the looks were sent, when several goroutines
 		// wait, and one look may show a process several times. A look that overlaps the last one
@@ -214,7 +220,7 @@ func (o *observations) look(e *takeover.Evidence, p takeover.Policy) takeover.De
 		return takeover.Decide(first, *e, p)
 	}
 	next, decision := before.Look(*e, p)
-	o.seen[subject] = observed{Observation: next, last: e.Received}
+	before.Observation, before.last = next, e.Received
 	return decision
 }
 
@@ -222,5 +228,8 @@ func (o *observations) look(e *takeover.Evidence, p takeover.Policy) takeover.De
 func (o *observations) unchanged(s takeover.Subject) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.seen[s].Unchanged()
+	if seen := o.seen[s]; seen != nil {
+		return seen.Unchanged()
+	}
+	return 0
 }
