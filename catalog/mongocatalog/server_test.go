@@ -23,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	effort.RapidChecks(100)
+	effort.AtOnce(24) // for what a server does not answer
 	effort.Main(m)
 }
 
