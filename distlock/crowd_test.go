@@ -69,7 +69,7 @@ func TestLock_BesideACrowd_HasAPlaceWithinTwoRounds(t *testing.T) {
 		crowd, singles int
 		hold           time.Duration
 	}{
-		{110, 1, 20 * time.Millisecond}, {110, 20, 20 * time.Millisecond}, {110, effort.Share(200), 20 * time.Millisecond},
+		{110, 1, 20 * time.Millisecond}, {110, 20, 20 * time.Millisecond}, {110, effort.Share(200), 10 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%d of one and %d alone", c.crowd, c.singles), func(t *testing.T) {
 			if c.singles > 1 && testing.Short() {
