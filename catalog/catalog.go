@@ -84,7 +84,8 @@ type Pings interface {
 	// milliseconds, so that the next holder of the name has a larger one. It looks at most
 	// documents behind the name after, in their order, and returns where to go on; "" at the end. A
 	// document that changes meanwhile stays.
-	PruneLocks(ctx context.Context, before time.Time, after string, most int) (pruned int, next string, err error)
+	PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+		pruned int, next string, err error)
 
 	// Prepare creates the indexes that keep reads from growing with the names that were ever
 	// locked: on locks those who hold and who wait by process, on lockpings {ping: 1}. It is safe
@@ -289,6 +290,9 @@ type Snapshot struct {
 	// empty when this reading could not tell, and in a listing.
 	Primary string
 }
+
+// Looks are what one reading shows of several locks, by their names.
+type Looks = map[string]Snapshot
 
 // Kind says what sort of deployment answers.
 type Kind string

@@ -98,8 +98,8 @@ type PrivilegeError struct {
 
 func (e *PrivilegeError) Error() string {
 	if e.NoUser() {
-		return fmt.Sprintf("not authenticated: this connection has no user; give it one that has the actions %s on %s: %v",
-			e.Action, e.Namespace, e.Err)
+		return fmt.Sprintf("not authenticated: this connection has no user; give it one that has the "+
+			"actions %s on %s: %v", e.Action, e.Namespace, e.Err)
 	}
 	return fmt.Sprintf("not authorized: grant the actions %s on %s to the user of this connection: %v",
 		e.Action, e.Namespace, e.Err)

@@ -29,8 +29,11 @@ type History interface {
 
 	// ReadHistory yields entries, newest first. One that cannot be understood is yielded as a
 	// *MalformedError and the listing goes on; any other error ends it.
-	ReadHistory(ctx context.Context, q HistoryQuery) iter.Seq2[HistoryEntry, error]
+	ReadHistory(ctx context.Context, q HistoryQuery) HistorySeq
 }
+
+// A HistorySeq is a listing of entries.
+type HistorySeq = iter.Seq2[HistoryEntry, error]
 
 // A HistoryQuery says which entries are wanted. The zero value means all of them.
 type HistoryQuery struct {

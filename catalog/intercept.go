@@ -66,9 +66,11 @@ type intercepted struct {
 	hook  Hook
 }
 
-// Through passes an operation with a result through a hook. The result of a do that outlives the call
-// is dropped.
-func Through[T any](ctx context.Context, hook Hook, c Call, do func(ctx context.Context) (T, error)) (T, error) {
+// Through passes an operation with a result through a hook. The result of a do that outlives the
+// call is dropped.
+func Through[T any](
+	ctx context.Context, hook Hook, c Call, do func(context.Context) (T, error),
+) (T, error) {
 	var mu sync.Mutex // guards result and failure
 	var result, none T
 	var failure error
@@ -97,7 +99,9 @@ func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]
 
 // rows passes a listing through the hook, row by row. After an error of the hook nobody waits for
 // the closing of its cursor, which may be a command.
-func rows[T any](ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
+func rows[T any](
+	ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error],
+) iter.Seq2[T, error] {
 	type row struct {
 		value T
 		err   error
@@ -140,6 +144,13 @@ func rows[T any](ctx context.Context, hook Hook, c Call, list func(context.Conte
 	}
 }
 
+// with is an operation with its argument.
+func with[A, T any](
+	do func(context.Context, A) (T, error), a A,
+) func(context.Context) (T, error) {
+	return func(ctx context.Context) (T, error) { return do(ctx, a) }
+}
+
 func of(op Op, names ...string) Call { return Call{Op: op, Names: names} }
 
 func (i *intercepted) Apply(ctx context.Context, t Transition) (Lock, []Grant, error) {
@@ -152,9 +163,7 @@ func (i *intercepted) Apply(ctx context.Context, t Transition) (Lock, []Grant, e
 }
 
 func (i *intercepted) Read(ctx context.Context, name string) (Lock, error) {
-	return Through(ctx, i.hook, of(OpRead, name), func(ctx context.Context) (Lock, error) {
-		return i.inner.Read(ctx, name)
-	})
+	return Through(ctx, i.hook, of(OpRead, name), with(i.inner.Read, name))
 }
 
 func (i *intercepted) List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error] {
@@ -168,9 +177,7 @@ func (i *intercepted) List(ctx context.Context, waited bool) iter.Seq2[Snapshot,
 }
 
 func (i *intercepted) Ping(ctx context.Context, b Heartbeat) (Pinged, error) {
-	return Through(ctx, i.hook, of(OpPing, b.Process), func(ctx context.Context) (Pinged, error) {
-		return i.inner.Ping(ctx, b)
-	})
+	return Through(ctx, i.hook, of(OpPing, b.Process), with(i.inner.Ping, b))
 }
 
 func (i *intercepted) ApplyPing(ctx context.Context, t PingChange) error {
@@ -181,25 +188,22 @@ func (i *intercepted) ApplyPing(ctx context.Context, t PingChange) error {
 }
 
 func (i *intercepted) Held(ctx context.Context, process string) ([]HeldSession, error) {
-	return Through(ctx, i.hook, of(OpHeld, process), func(ctx context.Context) ([]HeldSession, error) {
-		return i.inner.Held(ctx, process)
-	})
+	return Through(ctx, i.hook, of(OpHeld, process), with(i.inner.Held, process))
 }
 
 func (i *intercepted) HeldSummary(ctx context.Context, process string) (HeldSummary, error) {
-	return Through(ctx, i.hook, of(OpHeldSummary, process), func(ctx context.Context) (HeldSummary, error) {
-		return i.inner.HeldSummary(ctx, process)
-	})
+	return Through(ctx, i.hook, of(OpHeldSummary, process), with(i.inner.HeldSummary, process))
 }
 
 func (i *intercepted) Prune(ctx context.Context, before time.Time) (int, error) {
-	return Through(ctx, i.hook, of(OpPrune), func(ctx context.Context) (int, error) {
-		return i.inner.Prune(ctx, before)
-	})
+	return Through(ctx, i.hook, of(OpPrune), with(i.inner.Prune, before))
 }
 
-func (i *intercepted) PruneLocks(ctx context.Context, before time.Time, after string, most int) (int, string, error) {
-	r, err := Through(ctx, i.hook, of(OpPruneLocks, after), func(ctx context.Context) (both[int, string], error) {
+func (i *intercepted) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+	int, string, error,
+) {
+	c := of(OpPruneLocks, after)
+	r, err := Through(ctx, i.hook, c, func(ctx context.Context) (both[int, string], error) {
 		return pair(i.inner.PruneLocks(ctx, before, after, most))
 	})
 	return r.a, r.b, err
@@ -213,43 +217,42 @@ func (i *intercepted) Hello(ctx context.Context) (Server, error) {
 	return Through(ctx, i.hook, of(OpHello), i.inner.Hello)
 }
 
-func (i *intercepted) Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error {
+func (i *intercepted) Transact(
+	ctx context.Context, s Session, run func(context.Context) error,
+) error {
 	return i.hook(ctx, of(OpTransact, s.Name), func(ctx context.Context) error {
 		return i.inner.Transact(ctx, s, run)
 	})
 }
 
-func (i *intercepted) Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error) {
-	return Through(ctx, i.hook, of(OpSnapshots, names...), func(ctx context.Context) (map[string]Snapshot, error) {
-		return i.inner.Snapshots(ctx, names)
-	})
+func (i *intercepted) Snapshots(ctx context.Context, names []string) (Looks, error) {
+	return Through(ctx, i.hook, of(OpSnapshots, names...), with(i.inner.Snapshots, names))
 }
 
 func (i *intercepted) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-	map[string]Snapshot, error,
+	Looks, error,
 ) {
-	return Through(ctx, i.hook, of(OpWaitedUnder), func(ctx context.Context) (map[string]Snapshot, error) {
+	return Through(ctx, i.hook, of(OpWaitedUnder), func(ctx context.Context) (Looks, error) {
 		return i.inner.WaitedUnder(ctx, processes, held)
 	})
 }
 
-func (i *intercepted) HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error) {
-	return Through(ctx, i.hook, of(OpHeldOrFree, names...), func(ctx context.Context) ([]Lock, error) {
+func (i *intercepted) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+	[]Lock, error,
+) {
+	c := of(OpHeldOrFree, names...)
+	return Through(ctx, i.hook, c, func(ctx context.Context) ([]Lock, error) {
 		return i.inner.HeldOrFree(ctx, process, names, lines)
 	})
 }
 
 func (i *intercepted) EnterTransaction(ctx context.Context, r Request) (Lock, error) {
-	return Through(ctx, i.hook, of(OpEnterTransaction, r.Name), func(ctx context.Context) (Lock, error) {
-		return i.inner.EnterTransaction(ctx, r)
-	})
+	return Through(ctx, i.hook, of(OpEnterTransaction, r.Name), with(i.inner.EnterTransaction, r))
 }
 
 // GrantStream opens a stream, and passes each wait for its next grants through the hook as well.
 func (i *intercepted) GrantStream(ctx context.Context, process string) (GrantStream, error) {
-	s, err := Through(ctx, i.hook, of(OpGrantStream, process), func(ctx context.Context) (GrantStream, error) {
-		return i.inner.GrantStream(ctx, process)
-	})
+	s, err := Through(ctx, i.hook, of(OpGrantStream, process), with(i.inner.GrantStream, process))
 	if err != nil {
 		return nil, err
 	}

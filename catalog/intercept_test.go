@@ -25,7 +25,9 @@ func (partial) PruneLocks(context.Context, time.Time, string, int) (int, string,
 	return 7, "m", errPart
 }
 
-func pass(ctx context.Context, _ catalog.Call, do func(context.Context) error) error { return do(ctx) }
+type operation = func(context.Context) error
+
+func pass(ctx context.Context, _ catalog.Call, do operation) error { return do(ctx) }
 
 // It tries to break: a hook that passes everything on changes nothing.
 func TestIntercept_PartialResults(t *testing.T) {
@@ -36,7 +38,8 @@ func TestIntercept_PartialResults(t *testing.T) {
 	if n, err := c.Prune(t.Context(), time.Time{}); n != 3000 || !errors.Is(err, errPart) {
 		t.Errorf("prune: %v, %v", n, err)
 	}
-	if n, next, err := c.PruneLocks(t.Context(), time.Time{}, "", 1); n != 7 || next != "m" || !errors.Is(err, errPart) {
+	n, next, err := c.PruneLocks(t.Context(), time.Time{}, "", 1)
+	if n != 7 || next != "m" || !errors.Is(err, errPart) {
 		t.Errorf("prune locks: %v, %q, %v", n, next, err)
 	}
 }
@@ -44,12 +47,13 @@ func TestIntercept_PartialResults(t *testing.T) {
 // It tries to break: a sequence may be ranged over again: that is a new command.
 func TestIntercept_ListTwice(t *testing.T) {
 	first := 0
-	c := catalog.Intercept(memcatalog.New(memcatalog.Options{}), func(ctx context.Context, call catalog.Call, do func(context.Context) error) error {
+	count := func(ctx context.Context, call catalog.Call, do operation) error {
 		if call.Row == 0 {
 			first++
 		}
 		return do(ctx)
-	})
+	}
+	c := catalog.Intercept(memcatalog.New(memcatalog.Options{}), count)
 	put(t, c, "a")
 	put(t, c, "b")
 	first = 0
@@ -75,7 +79,8 @@ func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 func TestIntercept_EagerList(t *testing.T) {
 	in := make(chan struct{})
 	refuse := errors.New("refused")
-	c := catalog.Intercept(eager{memcatalog.New(memcatalog.Options{}), in}, func(context.Context, catalog.Call, func(context.Context) error) error { return refuse })
+	no := func(context.Context, catalog.Call, operation) error { return refuse }
+	c := catalog.Intercept(eager{memcatalog.New(memcatalog.Options{}), in}, no)
 	for _, err := range c.List(t.Context(), false) {
 		assert.Is(t, err, refuse)
 	}
@@ -87,6 +92,7 @@ func TestIntercept_EagerList(t *testing.T) {
 }
 
 func put(t *testing.T, c catalog.Catalog, name string) {
-	_, err := catalogtest.On(c).Enter(t.Context(), catalog.Request{Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: "p", Takeover: 900e9}, catalog.Try)
-	assert.Must(t, err)
+	s := catalog.Session{Name: name, TS: bson.NewObjectID()}
+	r := catalog.Request{Session: s, Process: "p", Takeover: 900e9}
+	assert.Value(catalogtest.On(c).Enter(t.Context(), r, catalog.Try))(t)
 }

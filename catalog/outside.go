@@ -45,7 +45,8 @@ func (n Note) Update() PingUpdate {
 	for _, o := range noted {
 		d := bson.D{
 			{Key: "lock", Value: o.Lock}, {Key: "ts", Value: o.TS},
-			{Key: "who", Value: Printable(o.Who, maxNotedText)}, {Key: "why", Value: Printable(o.Why, maxNotedText)},
+			{Key: "who", Value: Printable(o.Who, maxNotedText)},
+			{Key: "why", Value: Printable(o.Why, maxNotedText)},
 			{Key: "since", Value: bson.NewDateTimeFromTime(o.Since)}, {Key: "holds", Value: o.Holds},
 		}
 		if o.Mode != Exclusive {

@@ -12,8 +12,8 @@ type PingChange interface {
 	Update() (PingUpdate, error)
 }
 
-// A PingUpdate is a conditional write of a ping document. A condemned document stays as it is. Fields
-// may be those of a subdocument, as "sight.at".
+// A PingUpdate is a conditional write of a ping document. A condemned document stays as it is.
+// Fields may be those of a subdocument, as "sight.at".
 type PingUpdate struct {
 	Equal  bson.D   // fields with these values, numbers (int64) or dates
 	Absent []string // fields that are not there

@@ -62,12 +62,12 @@ type Queues interface {
 	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock,
 	// in one command where the server can. Locks without a document are left out. A document that
 	// cannot be understood is no error: it is in the result.
-	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
+	Snapshots(ctx context.Context, names []string) (Looks, error)
 
 	// WaitedUnder reads, as Snapshots does, the locks for which one of the processes waits whose
 	// caller holds one of the sessions meanwhile, and may read others for which one of the
 	// processes waits. So those who search for deadlocks go from a holder to what it waits for.
-	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (map[string]Snapshot, error)
+	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (Looks, error)
 
 	// HeldOrFree reads those of the named locks that process holds, or nobody, and of those whose
 	// lines are asked for, too, all that there are; not what cannot be understood. It is the question
@@ -88,7 +88,7 @@ type Queues interface {
 // LookAt is [Queues.Snapshots] of one lock. Of one without a document nothing is known, not even
 // the time.
 func LookAt(ctx context.Context, store interface {
-	Snapshots(ctx context.Context, names []string) (map[string]Snapshot, error)
+	Snapshots(ctx context.Context, names []string) (Looks, error)
 }, name string) (Snapshot, error) {
 	seen, err := store.Snapshots(ctx, []string{name})
 	return seen[name], err
@@ -127,8 +127,8 @@ type GrantStream interface {
 	Close(ctx context.Context)
 }
 
-// SnapshotOf is what a lock document shows, with the pings of those who hold it and wait for it; ping
-// returns that of a process.
+// SnapshotOf is what a lock document shows, with the pings of those who hold it and wait for it;
+// ping returns that of a process.
 func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	l, bad := ParseLock(lock)
 	if bad != nil {
@@ -222,8 +222,8 @@ func (l Lock) RoomFor(r Request) bool {
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
 		return len(l.Waiters) < 2*MaxWaiters
 	}
-	stands := slices.ContainsFunc(l.Waiters, func(p Participant) bool { return p.Process == r.Process })
-	return len(l.Waiters) < r.Places(stands)
+	own := func(p Participant) bool { return p.Process == r.Process }
+	return len(l.Waiters) < r.Places(slices.ContainsFunc(l.Waiters, own))
 }
 
 // Holders returns the holders of the lock, in the order in which they got it.

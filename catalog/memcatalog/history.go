@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -68,7 +67,7 @@ func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) 
 }
 
 // ReadHistory is documented in [catalog.History]. The entries are of one instant.
-func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.Seq2[catalog.HistoryEntry, error] {
+func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) catalog.HistorySeq {
 	return func(yield func(catalog.HistoryEntry, error) bool) {
 		fail := func(err error) bool {
 			return yield(catalog.HistoryEntry{}, fmt.Errorf("read the history: %w", err))

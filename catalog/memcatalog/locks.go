@@ -12,24 +12,25 @@ import (
 )
 
 // Apply is documented in [catalog.Locks].
-func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
+	l catalog.Lock, grants []catalog.Grant, err error,
+) {
 	verb, name := transition.Of(t), t.On()
 	enter, makes := t.(transition.Enter)
-	err := ctx.Err()
-	if err == nil && makes {
+	if err = ctx.Err(); err == nil && makes {
 		err = enter.Check()
 	}
 	if err != nil {
-		return catalog.Lock{}, nil, failed(verb, name, err)
+		return l, nil, failed(verb, name, err)
 	}
 	now := serverDate(c.now())
 	if s, ok := transition.Under(t); ok {
 		if in, _ := catalog.TransactionUnder(ctx, s).(*Transaction); in != nil {
-			return catalog.Lock{}, nil, c.applyIn(in, t, now)
+			return l, nil, c.applyIn(in, t, now)
 		}
 	}
 	if err := c.forWrite(ctx, name); err != nil {
-		return catalog.Lock{}, nil, failed(verb, name, err)
+		return l, nil, failed(verb, name, err)
 	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
@@ -44,7 +45,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock
 		return l, nil, nil
 	}
 	l, err = c.turn(verb, name, doc, change)
-	if err == nil && makes && enter.How != catalog.TryPlain && l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded {
+	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
+	if err == nil && makes && enter.How != catalog.TryPlain && unseeded {
 		// A fence that was counted up from nothing is raised to the clock by a second write, as a
 		// server's plain update has to.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
@@ -63,7 +65,9 @@ func blank(name string) fields {
 
 // decide is [transition.Decide]. One who only tries to have a lock for itself takes it as TryPlain
 // does where that is possible, as by the plain update of a server.
-func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (catalog.Lock, catalog.Change, error) {
+func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
+	catalog.Lock, catalog.Change, error,
+) {
 	var raw bson.Raw
 	if doc != nil {
 		raw = doc.raw()

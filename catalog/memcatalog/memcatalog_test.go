@@ -70,7 +70,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 		ctx := t.Context()
 		for i := range byte(20) {
 			name := fmt.Sprint("lock-", i%7)
-			if _, err := catalogtest.On(c).Enter(ctx, grant(name, i), catalog.TryPlain); err != nil {
+			if _, err := catalogtest.On(c).Acquire(ctx, grant(name, i)); err != nil {
 				_, err = catalogtest.On(c).Break(ctx, catalog.Session{Name: name}, 1, "again")
 				t.Log(err)
 			}
@@ -90,7 +90,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
-	assert.Value(catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain))(t)
+	assert.Value(catalogtest.On(c).Acquire(t.Context(), grant("a", 1)))(t)
 	clear(c.Document("locks", "a"))
 	clear(c.Documents("locks")[0])
 	if l, err := c.Read(t.Context(), "a"); err != nil || !l.Held {
@@ -101,7 +101,7 @@ func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 func TestCatalog_SetPrimary_ShowsInLookAndHello(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{Primary: "term 1"})
-	assert.Value(catalogtest.On(c).Enter(t.Context(), grant("a", 1), catalog.TryPlain))(t)
+	assert.Value(catalogtest.On(c).Acquire(t.Context(), grant("a", 1)))(t)
 	for _, want := range []string{"term 1", "term 2"} {
 		look, err := catalog.LookAt(t.Context(), c, "a")
 		server, err2 := c.Hello(t.Context())
@@ -163,9 +163,8 @@ func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
 	c := memcatalog.New(memcatalog.Options{})
 	n := assert.Value(c.GrantStream(t.Context(), "p"))(t)
 	for i := range byte(2) {
-		if _, err := catalogtest.On(c).Enter(t.Context(), grant(fmt.Sprint("lock-", i), i+1), catalog.Queue); err != nil {
-			t.Fatal(err)
-		}
+		g := grant(fmt.Sprint("lock-", i), i+1)
+		assert.Value(catalogtest.On(c).Enter(t.Context(), g, catalog.Queue))(t)
 	}
 	c.BreakStreams()
 	if grants, err := n.Next(t.Context()); err != nil || len(grants) != 2 {
@@ -197,14 +196,13 @@ func BenchmarkCatalog_AcquireSummaryRelease(b *testing.B) {
 		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {
 			c := memcatalog.New(memcatalog.Options{})
 			for i := range n {
-				if _, err := catalogtest.On(c).Enter(b.Context(), grant(fmt.Sprint("lock-", i), 1), catalog.TryPlain); err != nil {
-					b.Fatal(err)
-				}
+				g := grant(fmt.Sprint("lock-", i), 1)
+				assert.Value(catalogtest.On(c).Acquire(b.Context(), g))(b)
 			}
 			b.ReportAllocs()
 			g := grant("one", 2)
 			for b.Loop() {
-				assert.Value(catalogtest.On(c).Enter(b.Context(), g, catalog.TryPlain))(b)
+				assert.Value(catalogtest.On(c).Acquire(b.Context(), g))(b)
 				assert.Value(c.HeldSummary(b.Context(), g.Process))(b)
 				assert.Value(catalogtest.On(c).Leave(b.Context(), g.Session))(b)
 			}

@@ -23,13 +23,13 @@ func (c *Catalog) turn(verb, name string, doc fields, change catalog.Change) (ca
 }
 
 // Snapshots is documented in [catalog.Queues]. All is of one instant.
-func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
+func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("snapshots: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	looks := make(map[string]catalog.Snapshot, len(names))
+	looks := make(catalog.Looks, len(names))
 	for _, name := range names {
 		if raw := c.locks[stringKey(name)]; raw != nil {
 			looks[name] = c.lookAt(raw)
@@ -41,7 +41,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 // WaitedUnder is documented in [catalog.Queues]. All is of one instant, and of the locks for which
 // the processes wait only those are read that are asked for.
 func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-	map[string]catalog.Snapshot, error,
+	catalog.Looks, error,
 ) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("waited under: %w", err)
@@ -52,7 +52,7 @@ func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bs
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	looks := map[string]catalog.Snapshot{}
+	looks := catalog.Looks{}
 	for _, process := range processes {
 		of := c.standing.of[process]
 		if of == nil {

@@ -151,7 +151,7 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 }
 
 // left is how much longer a transaction may take.
-func (t *Transaction) left() time.Duration { return t.start.Add(TransactionLifetime).Sub(t.c.now()) }
+func (t *Transaction) left() time.Duration { return TransactionLifetime - t.c.now().Sub(t.start) }
 
 // Busy reports whether a write to a lock would wait for a transaction now.
 func (c *Catalog) Busy(name string) bool {

@@ -31,7 +31,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 		}
 		start := time.Now()
 		time.AfterFunc(3*time.Second, func() { _ = tx.Commit() })
-		l, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain)
+		l, err := catalogtest.On(c).Acquire(t.Context(), grant("a", 2))
 		if err != nil || time.Since(start) != 3*time.Second {
 			t.Fatalf("after %v: %+v, %v", time.Since(start), l, err)
 		}
@@ -47,9 +47,8 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := catalogtest.On(c).Enter(ctx, grant("a", 2), catalog.Queue); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
+		_, err := catalogtest.On(c).Enter(ctx, grant("a", 2), catalog.Queue)
+		assert.Is(t, err, context.DeadlineExceeded)
 	})
 }
 
@@ -59,7 +58,7 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 		tx := c.Begin()
 		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
 		start := time.Now()
-		assert.Value(catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain))(t)
+		assert.Value(catalogtest.On(c).Acquire(t.Context(), grant("a", 2)))(t)
 		assert.Equal(t, time.Since(start), memcatalog.TransactionLifetime, "waited %v, want %v")
 		assert.Is(t, tx.Commit(), memcatalog.ErrConflict)
 	})
@@ -71,7 +70,7 @@ func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 		runs := 0
 		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				if _, err := catalogtest.On(c).Enter(t.Context(), grant("a", 2), catalog.TryPlain); err != nil {
+				if _, err := catalogtest.On(c).Acquire(t.Context(), grant("a", 2)); err != nil {
 					t.Error(err)
 				}
 				if _, err := catalogtest.On(c).Leave(t.Context(), grant("a", 2).Session); err != nil {

@@ -176,8 +176,8 @@ func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
-// changed returns a lock document with a change made, and rev raised. New fields follow the old ones
-// in the order of their names, as a server appends them.
+// changed returns a lock document with a change made, and rev raised. New fields follow the old
+// ones in the order of their names, as a server appends them.
 func (f fields) changed(c catalog.Change) (bson.Raw, error) {
 	out, err := slices.Clone(f), error(nil)
 	if next, ok := c.NextRev(f.get("rev")); ok {

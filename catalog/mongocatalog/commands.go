@@ -70,12 +70,15 @@ func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D
 	}
 }
 
-// deletion removes one document that matches, or all with limit 0.
-func deletion(collection string, filter bson.D, limit int32) bson.D {
-	statement := bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: limit}}
+// removing removes one document that matches, or all with limit 0.
+func removing(filter bson.D, limit int32) bson.D {
+	return bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: limit}}
+}
+
+func deletion(collection string, statements ...any) bson.D {
 	return bson.D{
 		{Key: "delete", Value: collection},
-		{Key: "deletes", Value: bson.A{statement}},
+		{Key: "deletes", Value: bson.A(statements)},
 		{Key: "ordered", Value: true},
 		{Key: "writeConcern", Value: majority},
 	}
@@ -173,11 +176,12 @@ func takeover(r catalog.Request, from catalog.Holder) modification {
 // holder stays readable, the fence survives.
 func plainRelease(s catalog.Session) bson.D {
 	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
+	filter := append(held(s), unwaited, unshared, countable)
 	free := bson.D{
 		{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}},
 		{Key: "$inc", Value: revised},
 	}
-	return updateOne(catalog.LocksCollection, append(held(s), unwaited, unshared, countable), free, false)
+	return updateOne(catalog.LocksCollection, filter, free, false)
 }
 
 // beating is a ping. A condemned process does not match, nor does a number that is not larger than
@@ -218,12 +222,12 @@ func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
 
-// changingPing is a change of a ping document. now is for a FerretDB v1, which takes no dotted path in
-// $currentDate; zero leaves all dates to the server.
+// changingPing is a change of a ping document. now is for a FerretDB v1, which takes no dotted path
+// in $currentDate; zero leaves all dates to the server.
 func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
 	if u.Removes {
-		return deletion(catalog.PingsCollection, filter, 1)
+		return deletion(catalog.PingsCollection, removing(filter, 1))
 	}
 	filter = append(filter, u.Equal...)
 	for _, field := range u.Absent {
@@ -254,6 +258,15 @@ func updating(set bson.D, unset []string, dates bson.D) bson.D {
 		}
 	}
 	return update
+}
+
+// only is the projection to some fields.
+func only(fields ...string) bson.D {
+	d := make(bson.D, 0, len(fields))
+	for _, field := range fields {
+		d = append(d, bson.E{Key: field, Value: int32(1)})
+	}
+	return d
 }
 
 // olderThan is the filter for pings before an instant of the server's clock.

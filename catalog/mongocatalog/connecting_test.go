@@ -12,10 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/catalogtest"
 )
 
 // dialer makes connections by its function.
@@ -41,14 +39,17 @@ func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 			_ = conn.Close()
 			return conn, nil
 		}, unavailable},
-		"closed with the command on it": {func(conn net.Conn) (net.Conn, error) { return conn, nil }, unknown},
+		"closed with the command on it": {func(conn net.Conn) (net.Conn, error) {
+			return conn, nil
+		}, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, func(bson.Raw) bson.D { return nil })
 			var monitored atomic.Bool
 			client, err := mongo.Connect(options.Client().
-				ApplyURI("mongodb://" + s.listener.Addr().String() + "/?directConnection=true&serverMonitoringMode=poll").
+				ApplyURI("mongodb://" + s.listener.Addr().String() +
+					"/?directConnection=true&serverMonitoringMode=poll").
 				SetDialer(dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 					conn, err := new(net.Dialer).DialContext(ctx, network, address)
 					if err == nil && !monitored.CompareAndSwap(false, true) {
@@ -60,7 +61,7 @@ func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 			t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 			store, err := mongocatalog.New(client, mongocatalog.Options{})
 			assert.Must(t, err)
-			_, err = catalogtest.On(store).Enter(t.Context(), request(), catalog.TryPlain)
+			_, err = on(store).Acquire(t.Context(), request())
 			if got := verdict(err); err == nil || got != c.want {
 				t.Errorf("want %s, got %s: %v", c.want, got, err)
 			}

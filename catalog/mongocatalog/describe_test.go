@@ -104,7 +104,8 @@ func TestSupported(t *testing.T) { // E13, E14
 		{"FerretDBOfNoVersion", catalog.Server{Kind: catalog.FerretDB}, "distlock", "configserver"},
 		{"FrontedFerretDB", catalog.Server{Kind: catalog.FerretDB, Version: "v1.24.2", Front: true},
 			"config", ""},
-		{"FerretDB2", catalog.Server{Kind: catalog.FerretDB, Version: "v2.1.0"}, "distlock", "FerretDB v2.1.0"},
+		{"FerretDB2", catalog.Server{Kind: catalog.FerretDB, Version: "v2.1.0"}, "distlock",
+			"FerretDB v2.1.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -130,8 +130,10 @@ func classifyRead(err error) outcome {
 	switch got := classify(err); {
 	case got != unknown:
 		return got
-	case network(err), hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262, 11600, 11601, 11602, 13436):
-		return unavailable // It broke on the way, took too long, was killed, or the node is changing its role.
+	case network(err), hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262,
+		11600, 11601, 11602, 13436):
+		// It broke on the way, took too long, was killed, or the node is changing its role.
+		return unavailable
 	default:
 		return notApplied
 	}
@@ -192,8 +194,8 @@ func (o operation) failed(err error) error {
 		return o.wrap(&catalog.PrivilegeError{Namespace: namespace, Action: o.actions, Err: clean})
 	}
 	if hasCode(err, codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge) {
-		return o.wrap(fmt.Errorf("the document would be too large for the server: too many hold the lock "+
-			"or wait for it, or their texts are too long: %w", clean))
+		return o.wrap(fmt.Errorf("the document would be too large for the server: too many hold the "+
+			"lock or wait for it, or their texts are too long: %w", clean))
 	}
 	return o.wrap(clean)
 }

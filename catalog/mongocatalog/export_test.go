@@ -35,7 +35,10 @@ func Commands(
 	date := time.UnixMilli(5)
 	later := b
 	later.Mine = []time.Time{date, time.UnixMilli(6)}
-	damaged, _ := bson.Marshal(bson.D{{Key: "rev", Value: "x"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: r.TS}})
+	damaged, _ := bson.Marshal(bson.D{
+		{Key: "rev", Value: "x"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: r.TS},
+	})
+	none := time.Time{}
 	left := catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
 	return map[string]bson.D{
 		"acquire":         acquisition(r).command("locks"),
@@ -46,12 +49,12 @@ func Commands(
 		"releasePlain":    plainRelease(r.Session),
 		"ping":            beating(b).command("lockpings"),
 		"pingAgain":       beating(later).command("lockpings"),
-		"condemn":         ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, time.Time{}),
-		"condemnNone":     ping(transition.Condemn{Process: b.Process, How: how}, time.Time{}),
+		"condemn":         ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, none),
+		"condemnNone":     ping(transition.Condemn{Process: b.Process, How: how}, none),
 		"condemnDated":    ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, date),
 		"witness":         sighting(p, catalog.Sight{}),
 		"witnessAgain":    sighting(p, catalog.Sight{Seq: p.Seq, At: date, By: "first"}),
-		"removePing":      ping(transition.RemovePing{Process: b.Process}, time.Time{}),
+		"removePing":      ping(transition.RemovePing{Process: b.Process}, none),
 	}
 }
 
@@ -78,12 +81,14 @@ func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 	read, _ := bson.Marshal(bson.D{
 		{Key: "_id", Value: r.Name}, {Key: "state", Value: int32(0)}, {Key: "rev", Value: int64(7)},
 	})
+	through := passage(r, catalog.Lock{Fence: transition.Seeded}, read, time.Time{})
+	one := []string{r.Name}
 	return map[string]bson.D{
 		"timed":       {{Key: "pipeline", Value: timed(r.Name)}},
 		"swap":        swap(r.Name, read, change).command("locks"),
 		"swapNone":    swap(r.Name, nil, change).command("locks"),
-		"passage":     passage(r, catalog.Lock{Fence: transition.Seeded}, read, time.Time{}).inTransaction("locks"),
-		"heldOrFree":  {{Key: "filter", Value: heldOrFree(r.Process, []string{r.Name}, []string{r.Name})}},
+		"passage":     through.inTransaction("locks"),
+		"heldOrFree":  {{Key: "filter", Value: heldOrFree(r.Process, one, one)}},
 		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{r.Process})}},
 		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},
 		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},

@@ -158,7 +158,8 @@ func once() bson.D {
 // where that was counted up from nothing.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
-	return choose(call("$lt", fenceOf(), int64(transition.Seeded)), call("$max", fenceOf(), now), fenceOf())
+	counted := call("$lt", fenceOf(), int64(transition.Seeded))
+	return choose(counted, call("$max", fenceOf(), now), fenceOf())
 }
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }

@@ -98,7 +98,7 @@ func wellFormed(name string, none bson.A) bson.D {
 // expression, since a server takes none where the document may have to be made.
 func notParties(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
-		return bson.D{{Key: field, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: kind}}}}}}
+		return call(field, call("$not", call("$type", kind)))
 	}
 	conditions := append([]bson.D{
 		{{Key: "$not", Value: bson.D{{Key: "$type", Value: "object"}}}},
@@ -136,7 +136,7 @@ var (
 // nextIsToldInOneLine is the condition that somebody waits, and that the first has a process id
 // which a grantLine may name as it is.
 var nextIsToldInOneLine = append(append(bson.D{}, somebodyWaits...),
-	bson.E{Key: "waiters.0.process", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$regex", Value: "\n"}}}}})
+	bson.E{Key: "waiters.0.process", Value: call("$not", call("$regex", "\n"))})
 
 // stateFree and stateHeld are the conditions on a state that ours wrote.
 var (
@@ -186,7 +186,7 @@ func enteringAlone(r catalog.Request) bson.A {
 			take("fence", fence),
 			take("grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
 			take("process", literal(r.Process)),
-			{Key: "rev", Value: choose(fine, call("$add", call("$ifNull", "$rev", int64(0)), int64(1)), "$rev")},
+			{Key: "rev", Value: choose(fine, nextRev(), "$rev")},
 			take("state", int32(1)),
 			take("takeoverMS", r.Takeover.Milliseconds()),
 			take("ts", r.TS),
@@ -199,6 +199,9 @@ func enteringAlone(r catalog.Request) bson.A {
 		call("$unset", work),
 	}
 }
+
+// nextRev is the rev after a change.
+func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
 // shortDeparture lets the one holder go. The first in line, if there is one, wants the lock for
 // itself; the evidence is written for it.

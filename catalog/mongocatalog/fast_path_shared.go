@@ -27,13 +27,12 @@ func most(r catalog.Request) int {
 // are waited for by others who want permits. Of the others none may hold.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParties("waiters",
-		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
-		isList("mode"))
+		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
 	if mode == catalog.Permit {
 		waiters = notParties("waiters",
-			bson.D{{Key: "mode", Value: bson.D{{Key: "$ne", Value: string(catalog.Permit)}}}}, isList("mode"),
-			bson.D{{Key: "limit", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: "int"}}}}}},
-			bson.D{{Key: "limit", Value: bson.D{{Key: "$lt", Value: int32(1)}}}}, isList("limit"))
+			call("mode", call("$ne", string(catalog.Permit))), isList("mode"),
+			call("limit", call("$not", call("$type", "int"))),
+			call("limit", call("$lt", int32(1))), isList("limit"))
 	}
 	return append(wellFormed(name, slices.Concat(notParties("sharers"), waiters, none)),
 		bson.E{Key: "mode.0", Value: absent},
@@ -72,11 +71,8 @@ func standsOnce() bson.D {
 func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(r)-1)
 	alike := func(conditions ...bson.D) bson.D {
-		d := append(shared(r.Mode, r.Limit), bson.E{Key: "sharers.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}})
-		for _, c := range conditions {
-			d = append(d, c...)
-		}
-		return d
+		d := append(shared(r.Mode, r.Limit), bson.E{Key: "sharers.ts", Value: call("$ne", r.TS)})
+		return append(d, slices.Concat(conditions...)...)
 	}
 	free := append(append(bson.D{stateFree}, noSharers...), nobodyWaits...)
 	full := bson.D{{Key: last, Value: there}}
@@ -111,8 +107,7 @@ func enteringShared(r catalog.Request, waits bool) bson.A {
 		get("grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
 		become("mode", string(r.Mode)),
 		become("process", literal(r.Process)),
-		{Key: "rev", Value: choose(worked("fine"),
-			call("$add", call("$ifNull", "$rev", int64(0)), int64(1)), "$rev")},
+		{Key: "rev", Value: choose(worked("fine"), nextRev(), "$rev")},
 		get("sharers", call("$concatArrays", array("$sharers"), bson.A{bson.D{
 			{Key: "ts", Value: r.TS}, {Key: "process", Value: literal(r.Process)},
 			{Key: "who", Value: literal(r.Who)}, {Key: "why", Value: literal(r.Why)},
@@ -168,7 +163,8 @@ func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
 
 func leavingShared(s catalog.Session, mode catalog.Mode) bson.A {
 	some, next, fence := worked("some"), worked("next"), worked("fence")
-	rest, after, head := any(where("$sharers", call("$ne", "$$p.ts", s.TS))), worked("after"), worked("head")
+	after, head := worked("after"), worked("head")
+	rest := where("$sharers", call("$ne", "$$p.ts", s.TS))
 	stages, granting := bson.A{}, bson.D{}
 	if mode == catalog.Permit {
 		give := func(field string, value any) bson.E {

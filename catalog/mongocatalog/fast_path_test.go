@@ -12,8 +12,9 @@ import (
 // shared, foreign, damaged, full or free with a line.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
-	me, other := enter(1, catalog.Exclusive, 0, catalog.Queue), enter(2, catalog.Exclusive, 0, catalog.Queue)
-	reader := enter(3, catalog.Shared, 0, catalog.Queue)
+	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
+	me, other, reader := writer(1), writer(2), enter(3, catalog.Shared, 0, catalog.Queue)
+	without := func(d bson.D, field string) bson.D { return remove(d, []string{field}) }
 	doc := func(state int32, holder step, more ...bson.E) bson.D {
 		d := bson.D{
 			e("_id", "x"), e("state", state), e("process", "p"), e("ts", holder.request.TS),
@@ -25,9 +26,10 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 		return d
 	}
 	line := func(waiters ...any) bson.E { return e("waiters", bson.A(waiters)) }
+	nameless := put(entry(other), []string{"process"}, "")
 	full := bson.A{}
 	for i := range catalog.MaxWaiters {
-		full = append(full, entry(enter(byte(100+i), catalog.Exclusive, 0, catalog.Queue)))
+		full = append(full, entry(writer(byte(100+i))))
 	}
 	for _, c := range []struct {
 		name         string
@@ -49,15 +51,15 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 		{"Permits", doc(1, other, e("limit", int32(3))), false, false},
 		{"StateIsADouble", doc(1, other, e("state", 1.0)), false, false},
 		{"StateIsAnArray", doc(1, other, e("state", bson.A{int32(0)})), false, false},
-		{"NoState", remove(doc(1, other), []string{"state"}), false, false},
-		{"NoFence", remove(doc(1, other), []string{"fence"}), false, false},
+		{"NoState", without(doc(1, other), "state"), false, false},
+		{"NoFence", without(doc(1, other), "fence"), false, false},
 		{"FenceTooLarge", doc(1, me, e("fence", int64(1)<<62+1)), false, false},
-		{"NoRev", remove(doc(1, me), []string{"rev"}), false, false},
+		{"NoRev", without(doc(1, me), "rev"), false, false},
 		{"WaitersAreANumber", doc(1, me, e("waiters", int32(5))), false, false},
 		{"WaitersAreADocument", doc(1, me, e("waiters", bson.D{e("0", entry(other))})), false, false},
 		{"AWaiterIsANumber", doc(1, me, line(entry(other), int32(5))), false, false},
-		{"AWaiterHasNoTS", doc(1, me, line(entry(other), remove(entry(other), []string{"ts"}))), false, false},
-		{"AWaiterHasNoProcess", doc(1, me, line(put(entry(other), []string{"process"}, ""))), false, false},
+		{"AWaiterHasNoTS", doc(1, me, line(entry(other), without(entry(other), "ts"))), false, false},
+		{"AWaiterHasNoProcess", doc(1, me, line(nameless)), false, false},
 		{"ProcessIsANumber", doc(1, me, e("process", int32(5))), false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

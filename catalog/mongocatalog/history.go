@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -40,20 +39,22 @@ func (c *Catalog) PrepareHistory(ctx context.Context, keep time.Duration) ([]str
 	if s.Kind != catalog.FerretDB {
 		byAge.SetExpireAfterSeconds(int32(keep / time.Second))
 	}
-	byName := bson.D{{Key: "name", Value: int32(1)}, {Key: "at", Value: int32(1)}, {Key: "_id", Value: int32(1)}}
-	err = c.historyIndex(ctx, mongo.IndexModel{Keys: bson.D{{Key: "at", Value: int32(1)}}, Options: byAge})
+	at := bson.E{Key: "at", Value: int32(1)}
+	byName := append(bson.D{{Key: "name", Value: int32(1)}}, oldest...)
+	err = c.historyIndex(ctx, mongo.IndexModel{Keys: bson.D{at}, Options: byAge})
 	var warnings []string
 	if hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict) {
-		warnings = append(warnings, fmt.Sprintf("index \"at_1\" on %s.%s deletes entries at another age than "+
-			"%v, or at none, and stays; drop it, and the right one is made at the next start", c.database,
-			catalog.HistoryCollection, keep))
+		warnings = append(warnings, fmt.Sprintf("index \"at_1\" on %s.%s deletes entries at another "+
+			"age than %v, or at none, and stays; drop it, and the right one is made at the next start",
+			c.database, catalog.HistoryCollection, keep))
 		err = nil
 	}
 	return warnings, errors.Join(err, c.historyIndex(ctx, mongo.IndexModel{Keys: byName}))
 }
 
 func (c *Catalog) historyIndex(ctx context.Context, model mongo.IndexModel) error {
-	return c.run(ctx, onHistory("create an index of the history", "createIndex"), func(ctx context.Context) error {
+	o := onHistory("create an index of the history", "createIndex")
+	return c.run(ctx, o, func(ctx context.Context) error {
 		_, err := c.history.Indexes().CreateOne(ctx, model)
 		return err
 	})
@@ -82,7 +83,7 @@ func (c *Catalog) insertHistory(ctx context.Context, entries []catalog.HistoryEn
 		var refused mongo.BulkWriteException
 		other := func(e mongo.BulkWriteError) bool { return e.Code != codeDuplicateKey }
 		switch told = errors.As(err, &refused); {
-		case told && refused.WriteConcernError != nil: // whatever was refused, the rest may be rolled back
+		case told && refused.WriteConcernError != nil: // even what was not refused may be undone
 			return mongo.WriteException{WriteConcernError: refused.WriteConcernError}
 		case told && !slices.ContainsFunc(refused.WriteErrors, other):
 			return nil // what was refused was written before
@@ -108,7 +109,7 @@ func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) 
 	o := onHistory("find the oldest of the history", "find")
 	var first bson.Raw // of those that stay because of the number
 	err = c.find(ctx, o, c.history, since(time.UnixMilli(0)), options.Find().SetSort(oldest).
-		SetSkip(max(0, there-int64(most))).SetLimit(1).SetProjection(bson.D{{Key: "at", Value: int32(1)}}),
+		SetSkip(max(0, there-int64(most))).SetLimit(1).SetProjection(only("at")),
 		func(raw bson.Raw) { first = slices.Clone(raw) })
 	if err != nil || first == nil {
 		return 0, err
@@ -118,11 +119,11 @@ func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) 
 		return 0, nil
 	}
 	o = onHistory("prune the history", "remove")
-	reply, err := c.write(ctx, o, deletion(o.collection, bson.D{{Key: "$or", Value: bson.A{
+	reply, err := c.write(ctx, o, deletion(o.collection, removing(bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}},
 		bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: at}}}},
 		bson.D{{Key: "at", Value: at}, {Key: "_id", Value: bson.D{{Key: "$lt", Value: id}}}},
-	}}}, 0))
+	}}}, 0)))
 	if err != nil {
 		return 0, err
 	}
@@ -143,7 +144,7 @@ func (c *Catalog) countHistory(ctx context.Context) (n int64, err error) {
 }
 
 // ReadHistory is documented in [catalog.History]. One find.
-func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.Seq2[catalog.HistoryEntry, error] {
+func (c *Catalog) ReadHistory(ctx context.Context, q catalog.HistoryQuery) catalog.HistorySeq {
 	filter := bson.D{}
 	if q.Name != "" {
 		filter = append(filter, bson.E{Key: "name", Value: q.Name})

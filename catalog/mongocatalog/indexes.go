@@ -141,8 +141,8 @@ func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 		}
 		for _, spec := range found {
 			if want.before(spec) {
-				commands = append(commands, fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).dropIndex(%q)", c.database,
-					c.locks.Name(), text(spec, "name")))
+				commands = append(commands, fmt.Sprintf("%s.dropIndex(%q)",
+					inShell(c.database, c.locks.Name()), text(spec, "name")))
 			}
 		}
 	}
@@ -160,8 +160,12 @@ func (i index) creating(database, collection string) string {
 		}
 		how = ", {" + how
 	}
-	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex({%q: 1}%s)", database, collection, i.field,
-		how)
+	return fmt.Sprintf("%s.createIndex({%q: 1}%s)", inShell(database, collection), i.field, how)
+}
+
+// inShell is a collection as the shell names it.
+func inShell(database, collection string) string {
+	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q)", database, collection)
 }
 
 // provide creates an index unless one of those found serves.
@@ -184,8 +188,8 @@ func (c *Catalog) provide(
 		if keysAre(spec, want.field) && !want.outdated(spec) && !want.before(spec) {
 			return fmt.Sprintf("index %q on %s.%s has the keys of one that is needed, but other "+
 				"options: reading it takes longer with every name that was ever locked; drop it, and "+
-				"the right one is made at the next start", catalog.Printable(text(spec, "name"), 200), c.database,
-				from.Name()), nil
+				"the right one is made at the next start",
+				catalog.Printable(text(spec, "name"), 200), c.database, from.Name()), nil
 		}
 	}
 	return "", nil // another process was faster
@@ -222,7 +226,8 @@ func (i index) before(spec bson.Raw) bool {
 
 // outdated reports whether an index is one that an earlier version made.
 func (i index) outdated(spec bson.Raw) bool {
-	return i.only != nil && !i.once && text(spec, "name") == i.field+"_1" && keysAre(spec, i.field) && plain(spec)
+	named := text(spec, "name") == i.field+"_1"
+	return i.only != nil && !i.once && named && keysAre(spec, i.field) && plain(spec)
 }
 
 // keysAre reports whether an index has this one key, ascending.

@@ -80,6 +80,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	partial := func(field string) bson.E {
 		return e("partialFilterExpression", bson.D{e(field, bson.D{e("$exists", true)})})
 	}
+	process1 := spec("process_1", up("process"), live)
 	sharers := spec("sharers.process_1_partial", up("sharers.process"), partial("sharers.process"))
 	waiters := spec("waiters.process_1_partial", up("waiters.process"), partial("waiters.process"))
 	oldSharers := spec("sharers.process_1", up("sharers.process"), sparse)
@@ -96,18 +97,18 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		warning string // a part of the only warning
 	}{
 		"none": {want: process + ", " + parties},
-		"all":  {locks: []bson.D{spec("process_1", up("process"), live), sharers, waiters}},
+		"all":  {locks: []bson.D{process1, sharers, waiters}},
 		"all under others' names": {locks: []bson.D{spec("a", up("process"), live),
 			spec("b", up("sharers.process"), partial("sharers.process")),
 			spec("c", up("waiters.process"), partial("waiters.process"))}},
 		"an earlier version's sparse ones": {
-			locks: []bson.D{spec("process_1", up("process"), live), oldSharers, oldWaiters}},
-		"an earlier version's sparse ones, which a strict client cannot use": {version: "5.0.0", want: parties,
-			locks: []bson.D{spec("process_1", up("process"), live), oldSharers, oldWaiters}},
+			locks: []bson.D{process1, oldSharers, oldWaiters}},
+		"an earlier version's sparse ones, which a strict client cannot use": {
+			version: "5.0.0", want: parties, locks: []bson.D{process1, oldSharers, oldWaiters}},
 		"both": {version: "8.0.4",
-			locks: []bson.D{spec("process_1", up("process"), live), oldSharers, oldWaiters, sharers, waiters}},
+			locks: []bson.D{process1, oldSharers, oldWaiters, sharers, waiters}},
 		"a hand's over all parties": {want: parties, warning: `"sharers.process_1"`,
-			locks: []bson.D{spec("process_1", up("process"), live), spec("sharers.process_1", up("sharers.process"))}},
+			locks: []bson.D{process1, spec("sharers.process_1", up("sharers.process"))}},
 		"an earlier version's": {locks: []bson.D{spec("process_1", up("process")), sharers},
 			want: "drop process_1, " + process + ", create waiters.process"},
 		"an earlier version's, not to be dropped": {denied: true,
@@ -118,8 +119,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			locks: []bson.D{spec("process_1", up("process"), e("unique", true)), sharers, waiters}},
 		"a config server's own": {want: process + ", " + parties,
 			locks: []bson.D{spec("ts_1", up("ts")), spec("state_1_process_1", up("state", "process"))}},
-		"the keys in another order": {locks: []bson.D{spec("x", up("process", "state")), sharers, waiters},
-			want: process},
+		"the keys in another order": {want: process,
+			locks: []bson.D{spec("x", up("process", "state")), sharers, waiters}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -36,7 +36,9 @@ func (l *lingering) Err() error {
 
 // outlive returns a context for one command of a caller: it ends with the caller's, or up to linger
 // later. bounded is without the caller's end, and stop ends it.
-func outlive(caller, bounded context.Context, stop context.CancelFunc) (context.Context, context.CancelFunc) {
+func outlive(caller, bounded context.Context, stop context.CancelFunc) (
+	context.Context, context.CancelFunc,
+) {
 	l := &lingering{Context: bounded, caller: caller}
 	release := context.AfterFunc(caller, func() {
 		defer stop()

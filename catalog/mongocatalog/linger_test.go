@@ -15,7 +15,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/catalogtest"
 )
 
 // It tries to break: what bounds one command does not cost those that come next, whether its
@@ -23,7 +22,8 @@ import (
 // used again, and the server is told no deadline but that of every command.
 func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(context.Context, time.Duration) (context.Context, context.CancelFunc){
+	type bounding = func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+	for name, end := range map[string]bounding{
 		"cancelled": func(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
 			return context.WithCancel(ctx)
 		},
@@ -51,10 +51,7 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 			assert.Must(t, err)
 			t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 			c := assert.Value(mongocatalog.New(client, mongocatalog.Options{}))(t)
-			read := func(ctx context.Context) error {
-				_, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain)
-				return err
-			}
+			read := func(ctx context.Context) error { return assert.Err(on(c).Acquire(ctx, request())) }
 			assert.Must(t, read(t.Context()))
 			slow.Store(true)
 			done := make(chan error, 1)
@@ -70,7 +67,7 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 			}
 			within := 20 * time.Millisecond
 			ctx, cancel, sent := begin(within)
-			for ; !sent; ctx, cancel, sent = begin(within) { // a busy machine may send nothing in so short a time
+			for ; !sent; ctx, cancel, sent = begin(within) { // a busy machine may send nothing so soon
 				cancel()
 				within *= 2
 			}
@@ -109,7 +106,7 @@ func TestCatalog_CallerGivesUp_NothingLingersForLong(t *testing.T) {
 	}))
 	for range 2 { // nothing lingers with a server that did not answer before
 		begun := time.Now()
-		_, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain)
+		_, err := on(c).Acquire(ctx, request())
 		if took := time.Since(begun); !errors.Is(err, catalog.ErrUnknownOutcome) || took > 4*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -147,7 +144,7 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{}))(t)
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { // ends with the answer
-		_, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
+		_, err := on(c).Acquire(t.Context(), request())
 		first <- err
 	}()
 	<-under
@@ -156,19 +153,18 @@ func TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent(t *testing.T) {
 	go func() { // ends with its context
 		r := request()
 		r.Name = "given up"
-		_, err := catalogtest.On(c).Enter(ctx, r, catalog.TryPlain)
+		_, err := on(c).Acquire(ctx, r)
 		second <- err
 	}()
 	<-asked
 	cancel()
 	close(answered)
-	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
+	err = <-second
+	if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want certainly not applied, got %v", err)
 	}
 	assert.NoErr(t, <-first)
-	if _, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain); err != nil { // sent after all that came before
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(on(c).Acquire(t.Context(), request()))) // sent after all of before
 	for _, command := range s.sent() {
 		if name, _ := command.Lookup("query", "_id").StringValueOK(); name == "given up" {
 			t.Errorf("sent after its caller gave up: %v", command)

@@ -22,7 +22,9 @@ func onLock(verb, name string) operation {
 // Apply is documented in [catalog.Locks]. A compare-and-set is the form of every transition. Those
 // that have one command of their own, where the server and the document are as we expect, are
 // these:
-func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
+	catalog.Lock, []catalog.Grant, error,
+) {
 	o := onLock(transition.Of(t), t.On())
 	if s, ok := transition.Under(t); ok {
 		o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
@@ -105,10 +107,10 @@ func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (ca
 // enter is one command where the server has pipeline updates and the document is as we write it;
 // else a compare-and-set more, as for readers who stand in line and where two make the document of
 // a lock at one instant.
-func (c *Catalog) enter(ctx context.Context, o operation, server catalog.Server, t transition.Enter) (
+func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	m, ok := fastEntry(server, t.Request, t.How)
+	m, ok := fastEntry(s, t.Request, t.How)
 	if ok && t.Since.IsZero() { // else its place is not the end
 		doc, err := c.modify(ctx, o, m)
 		index, duplicate := duplicateKey(err)
@@ -151,9 +153,9 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 // raised raises the fence of a lock that r has just got, if that was counted up from nothing, so
 // that the successor of a document that somebody deletes has a larger one. doc is the document as r
 // left it.
-func (c *Catalog) raised(ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock) (
-	catalog.Lock, error,
-) {
+func (c *Catalog) raised(
+	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
+) (catalog.Lock, error) {
 	if _, holds := l.HeldBy(r.TS); !holds || l.Fence >= transition.Seeded {
 		return l, nil
 	}
@@ -181,7 +183,7 @@ func (c *Catalog) entered(l catalog.Lock) {
 // leave is one command for a holder of a lock for which nobody waits, or somebody was seen to wait;
 // one more for the first who is seen, and a compare-and-set more for a waiter, for readers who let
 // others in, and for a document that is not as we write it.
-func (c *Catalog) leave(ctx context.Context, o operation, server catalog.Server, t transition.Leave) (
+func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
 	used := c.used.of(t.Name)
@@ -192,7 +194,7 @@ func (c *Catalog) leave(ctx context.Context, o operation, server catalog.Server,
 		}
 	}
 	switch {
-	case !server.PipelineUpdates:
+	case !s.PipelineUpdates:
 		return c.bySwap(ctx, o, t)
 	case used.mode != catalog.Exclusive:
 		return c.fast(ctx, o, sharedDeparture(t.Session, used.mode), t)

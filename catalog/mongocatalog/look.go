@@ -19,9 +19,9 @@ import (
 // and the server's clock. A FerretDB knows no such aggregate: it is asked for its clock, the locks
 // and the pings, in that order. A mongos has a clock of its own, so behind one the clock is that of
 // this process's latest ping; a viewer, which has none, asks the mongos.
-func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
+func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
-		return map[string]catalog.Snapshot{}, ctx.Err()
+		return catalog.Looks{}, ctx.Err()
 	}
 	return c.looks(ctx, reading("look at "+fewOf(names)), among("_id", names))
 }
@@ -30,10 +30,10 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (map[string]cat
 // serves it: of the locks for which one of the processes waits, those are left out whose waiters
 // hold something else.
 func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-	map[string]catalog.Snapshot, error,
+	catalog.Looks, error,
 ) {
 	if len(processes) == 0 || len(held) == 0 {
-		return map[string]catalog.Snapshot{}, ctx.Err()
+		return catalog.Looks{}, ctx.Err()
 	}
 	o := reading("read what holders wait for")
 	s, err := c.known(ctx)
@@ -48,12 +48,12 @@ func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bs
 
 // looks reads the locks that a filter matches, the pings of their processes, and the server's
 // clock.
-func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (map[string]catalog.Snapshot, error) {
+func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	looks := map[string]catalog.Snapshot{}
+	looks := catalog.Looks{}
 	note := func(raw bson.Raw, look catalog.Snapshot) bool {
 		if id, ok := raw.Lookup("_id").StringValueOK(); ok { // as every name is that is asked for
 			looks[id] = look

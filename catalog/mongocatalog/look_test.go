@@ -10,7 +10,9 @@ import (
 func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 	t.Parallel()
 	s := serve(t, failure(13, "not allowed"))
-	for n, want := range map[int]string{1: `"a0"`, 3: `"a0", "a1", "a2":`, 10_000: `"a0", "a1", "a2" and 9997 more:`} {
+	for n, want := range map[int]string{
+		1: `"a0"`, 3: `"a0", "a1", "a2":`, 10_000: `"a0", "a1", "a2" and 9997 more:`,
+	} {
 		var names []string
 		for i := range n {
 			names = append(names, fmt.Sprint("a", i))

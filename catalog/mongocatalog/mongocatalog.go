@@ -134,7 +134,8 @@ func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 		ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, session), c.timeout)
 		return ctx, cancel, nil
 	}
-	bounded, cancel := context.WithTimeout(mongo.NewSessionContext(context.WithoutCancel(ctx), nil), c.timeout)
+	alone := mongo.NewSessionContext(context.WithoutCancel(ctx), nil)
+	bounded, cancel := context.WithTimeout(alone, c.timeout)
 	sent, cancel := outlive(ctx, bounded, cancel)
 	return sent, cancel, nil
 }
@@ -170,7 +171,9 @@ func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.
 }
 
 // reply sends one command and returns the reply.
-func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (reply bson.Raw, err error) {
+func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (
+	reply bson.Raw, err error,
+) {
 	err = c.run(ctx, o, func(ctx context.Context) (err error) {
 		reply, err = c.db.RunCommand(ctx, command).Raw()
 		return err

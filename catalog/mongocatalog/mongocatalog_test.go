@@ -25,6 +25,9 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
+// on returns the changes of a store as calls.
+var on = catalogtest.On
+
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func request() catalog.Request {
@@ -115,7 +118,7 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	t.Parallel()
 	s := serve(t, found(held()))
 	c := store(t, s, 3*time.Second)
-	l, err := catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
+	l, err := on(c).Acquire(t.Context(), request())
 	if err != nil || l.Fence != 7 || !l.Held {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -144,9 +147,7 @@ func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
 	defer session.EndSession(t.Context())
 	assert.Must(t, session.StartTransaction(options.Transaction().
 		SetWriteConcern(writeconcern.Majority())))
-	if _, err := catalogtest.On(c).Enter(mongo.NewSessionContext(t.Context(), session), request(), catalog.TryPlain); err != nil {
-		t.Fatal(err)
-	}
+	assert.Value(on(c).Acquire(mongo.NewSessionContext(t.Context(), session), request()))(t)
 	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
 		if sent := s.sent()[0]; sent.Lookup(key).Type != 0 {
 			t.Errorf("%s in %v", key, sent)
@@ -207,44 +208,36 @@ func writes() map[string]func(context.Context, catalog.Catalog) error {
 	ping := &catalog.Ping{Seq: 1, HasSeq: true}
 	type c = catalog.Catalog
 	return map[string]func(context.Context, c) error{
-		"Acquire": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Enter(ctx, r, catalog.TryPlain)
-			return err
-		},
-		"Confirm": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Confirm(ctx, r); return err },
+		"Acquire": func(ctx context.Context, c c) error { return assert.Err(on(c).Acquire(ctx, r)) },
+		"Confirm": func(ctx context.Context, c c) error { return assert.Err(on(c).Confirm(ctx, r)) },
 		"SeedFence": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).SeedFence(ctx, r.Session, 1)
-			return err
+			return assert.Err(on(c).SeedFence(ctx, r.Session, 1))
 		},
 		"Overtake": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Overtake(ctx, r, catalog.Holder{Session: r.Session})
-			return err
+			return assert.Err(on(c).Overtake(ctx, r, catalog.Holder{Session: r.Session}))
 		},
 		"Enter": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Enter(ctx, r, catalog.Queue)
-			return err
+			return assert.Err(on(c).Enter(ctx, r, catalog.Queue))
 		},
-		"Leave": func(ctx context.Context, c c) error { _, err := catalogtest.On(c).Leave(ctx, r.Session); return err },
+		"Leave": func(ctx context.Context, c c) error { return assert.Err(on(c).Leave(ctx, r.Session)) },
 		"Evict": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Evict(ctx, catalog.Holder{Session: r.Session}, "silent")
-			return err
+			return assert.Err(on(c).Evict(ctx, catalog.Holder{Session: r.Session}, "silent"))
 		},
 		"GrantNext": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).GrantNext(ctx, "in line")
-			return err
+			return assert.Err(on(c).GrantNext(ctx, "in line"))
 		},
-		"RequestYield": func(ctx context.Context, c c) error { return catalogtest.On(c).RequestYield(ctx, r.Name, "x", "y") },
+		"RequestYield": func(ctx context.Context, c c) error {
+			return on(c).RequestYield(ctx, r.Name, "x", "y")
+		},
 		"Condemn": func(ctx context.Context, c c) error {
-			return catalogtest.On(c).Condemn(ctx, r.Process, ping, catalog.Condemnation{})
+			return on(c).Condemn(ctx, r.Process, ping, catalog.Condemnation{})
 		},
 		"Ping": func(ctx context.Context, c c) error {
-			_, err := c.Ping(ctx, catalog.Heartbeat{Process: r.Process, Seq: 1})
-			return err
+			return assert.Err(c.Ping(ctx, catalog.Heartbeat{Process: r.Process, Seq: 1}))
 		},
-		"RemovePing": func(ctx context.Context, c c) error { return catalogtest.On(c).RemovePing(ctx, r.Process) },
+		"RemovePing": func(ctx context.Context, c c) error { return on(c).RemovePing(ctx, r.Process) },
 		"Break": func(ctx context.Context, c c) error {
-			_, err := catalogtest.On(c).Break(ctx, catalog.Session{Name: r.Name}, 7, "x")
-			return err
+			return assert.Err(on(c).Break(ctx, catalog.Session{Name: r.Name}, 7, "x"))
 		},
 	}
 }
@@ -256,7 +249,7 @@ func TestCatalog_Writes_NoReply_UnknownAtTheLimit(t *testing.T) { // D7
 			t.Parallel()
 			s := serve(t, writing(hang))
 			c := store(t, s, time.Second)
-			for _, err := c.Hello(t.Context()); err != nil; { // to connect must not take the time of the write
+			for _, err := c.Hello(t.Context()); err != nil; { // to connect takes no time of the write
 				_, err = c.Hello(t.Context())
 			}
 			assert.Is(t, op(t.Context(), c), catalog.ErrUnknownOutcome)
@@ -268,28 +261,22 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]func(context.Context, catalog.Catalog) error{
 		"Look": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := catalog.LookAt(ctx, c, "x")
-			return err
+			return assert.Err(catalog.LookAt(ctx, c, "x"))
 		},
 		"Read": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.Read(ctx, "x")
-			return err
+			return assert.Err(c.Read(ctx, "x"))
 		},
 		"Held": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.Held(ctx, "x")
-			return err
+			return assert.Err(c.Held(ctx, "x"))
 		},
 		"HeldSummary": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.HeldSummary(ctx, "x")
-			return err
+			return assert.Err(c.HeldSummary(ctx, "x"))
 		},
 		"Snapshots": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.Snapshots(ctx, []string{"x"})
-			return err
+			return assert.Err(c.Snapshots(ctx, []string{"x"}))
 		},
 		"HeldOrFree": func(ctx context.Context, c catalog.Catalog) error {
-			_, err := c.HeldOrFree(ctx, "p", []string{"x"}, nil)
-			return err
+			return assert.Err(c.HeldOrFree(ctx, "p", []string{"x"}, nil))
 		},
 		"Waiting": func(ctx context.Context, c catalog.Catalog) error {
 			for _, err := range c.List(ctx, true) {
@@ -335,7 +322,7 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := catalogtest.On(store(t, serve(t, c.answer), 0)).Enter(t.Context(), request(), catalog.TryPlain)
+			_, err := on(store(t, serve(t, c.answer), 0)).Acquire(t.Context(), request())
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
 			}
@@ -351,7 +338,7 @@ func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 		s := serve(t, failure(code, "Resulting document after update is larger than 16777216"))
 		r := request()
 		r.Mode = catalog.Shared
-		_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), r, catalog.Queue)
+		_, err := on(store(t, s, 0)).Enter(t.Context(), r, catalog.Queue)
 		if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
 			!strings.Contains(err.Error(), "too many hold the lock") {
 			t.Errorf("%d: %v", code, err)
@@ -366,7 +353,7 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
 		`index: process_1 dup key: { process: "x" }`))
-	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), request(), catalog.TryPlain)
+	_, err := on(store(t, s, 0)).Acquire(t.Context(), request())
 	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want an error that names the index, got %v", err)
@@ -398,7 +385,7 @@ func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E
 	client := dial(t, "mongodb://root:s3cret@"+address+"/?serverSelectionTimeoutMS=200")
 	c, err := mongocatalog.New(client, mongocatalog.Options{CommandTimeout: time.Second})
 	assert.Must(t, err)
-	_, err = catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
+	_, err = on(c).Acquire(t.Context(), request())
 	if !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		t.Errorf("want ErrUnavailable, got %v", err)
 	}

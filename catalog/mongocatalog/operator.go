@@ -49,7 +49,8 @@ func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snaps
 }
 
 func (c *Catalog) listInBatches(
-	ctx context.Context, o operation, filter bson.D, show func(lock bson.Raw, look catalog.Snapshot) bool,
+	ctx context.Context, o operation, filter bson.D,
+	show func(lock bson.Raw, look catalog.Snapshot) bool,
 ) error {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Find(ctx, filter, options.Find().SetSort(byID).SetBatchSize(listBatch))

@@ -41,7 +41,9 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 }
 
 // refused asks why a ping found no document that its filter matches.
-func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (catalog.Pinged, error) {
+func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (
+	catalog.Pinged, error,
+) {
 	raw, err := c.findOne(ctx, onPing("read the ping of", b.Process), c.pings, b.Process)
 	if err != nil {
 		return catalog.Pinged{}, err
@@ -54,21 +56,23 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 	return catalog.Pinged{Ping: p}, nil
 }
 
-// ApplyPing is documented in [catalog.Pings]. One command; a FerretDB is asked for its clock before it
-// is to write that below another field.
+// ApplyPing is documented in [catalog.Pings]. One command; a FerretDB is asked for its clock before
+// it is to write that below another field.
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	verb, process := t.Of()
 	o := onPing(verb, process)
 	u, err := t.Update()
 	var now time.Time
-	if err == nil && slices.ContainsFunc(u.Dates, func(field string) bool { return strings.Contains(field, ".") }) {
+	below := func(field string) bool { return strings.Contains(field, ".") }
+	if err == nil && slices.ContainsFunc(u.Dates, below) {
 		now, err = c.dating(ctx)
 	}
 	if err != nil {
 		return o.wrap(err)
 	}
 	reply, err := c.write(ctx, o, changingPing(process, u, now))
-	if index, ok := duplicateKey(err); ok && index == idIndex || err == nil && matched(reply) == 0 && !u.Removes {
+	index, duplicate := duplicateKey(err)
+	if duplicate && index == idIndex || err == nil && matched(reply) == 0 && !u.Removes {
 		return o.wrap(catalog.ErrNoMatch)
 	}
 	return err
@@ -202,11 +206,8 @@ func (c *Catalog) pruneBatch(
 	reading := o
 	reading.collection = catalog.LocksCollection
 	read := func(filter bson.D, held bool, fields ...string) error {
-		only := bson.D{}
-		for _, field := range fields {
-			only = append(only, bson.E{Key: field, Value: int32(1)})
-		}
-		return c.find(ctx, reading, c.locks, filter, options.Find().SetProjection(only), func(raw bson.Raw) {
+		find := options.Find().SetProjection(only(fields...))
+		return c.find(ctx, reading, c.locks, filter, find, func(raw bson.Raw) {
 			for _, process := range catalog.ProcessesIn(raw, held) {
 				named[process] = true
 			}
@@ -224,7 +225,7 @@ func (c *Catalog) pruneBatch(
 		return 0, nil
 	}
 	filter := append(among("_id", batch), olderThan(before)...)
-	reply, err := c.write(ctx, o, deletion(o.collection, filter, 0))
+	reply, err := c.write(ctx, o, deletion(o.collection, removing(filter, 0)))
 	if err != nil {
 		return 0, err
 	}

@@ -43,7 +43,8 @@ func drawStep(t *rapid.T) step {
 }
 
 func drawRenewal(t *rapid.T, n byte) step {
-	return renew(n, rapid.Int64Range(1, 3).Draw(t, "number"), rapid.IntRange(0, 3).Draw(t, "twin") == 0)
+	number, twin := rapid.Int64Range(1, 3).Draw(t, "number"), rapid.IntRange(0, 3).Draw(t, "twin")
+	return renew(n, number, twin == 0)
 }
 
 // document draws one, or nil. plain says that only we can have written it.
@@ -188,7 +189,8 @@ func damaged(t *rapid.T, doc bson.D) bson.D {
 		e("sharers", bson.A{bson.D{e("ts", id(1)), e("process", "")}}),
 		e("sharers", bson.A{bson.D{e("ts", "1"), e("process", "p")}}), e("sharers", nil),
 		e("mode", int32(5)), e("limit", "x"), e("limit", 2.0), e("limit", int64(1)<<40),
-		e("waiters", bson.A{ninth(e("mode", "odd"))}), e("waiters", bson.A{ninth(e("mode", bson.A{"shared"}))}),
+		e("waiters", bson.A{ninth(e("mode", "odd"))}),
+		e("waiters", bson.A{ninth(e("mode", bson.A{"shared"}))}),
 		e("waiters", bson.A{ninth(e("mode", "permit"))}), e("waiters", bson.A{ninth(), ninth()}),
 		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", int32(0)))}),
 		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", math.NaN()))}),

@@ -24,7 +24,8 @@ type step struct {
 func (s step) String() string {
 	switch s.verb {
 	case "enter":
-		return fmt.Sprintf("enter %s %q %d, line %d", s.request.TS.Hex(), s.request.Mode, s.request.Limit, s.how)
+		r := s.request
+		return fmt.Sprintf("enter %s %q %d, line %d", r.TS.Hex(), r.Mode, r.Limit, s.how)
 	case "grant":
 		return "grant"
 	case "renew":

@@ -161,15 +161,27 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 		{"FirstEver", nil, []step{writer(1), writer(1), leave(1), leave(1)}},
 		{"InLine", nil, []step{writer(1), writer(2), writer(3), leave(1), leave(3), leave(2)}},
 		{"WaiterGivesUp", nil, []step{writer(1), writer(2), writer(3), leave(2), leave(1)}},
-		{"Readers", nil, []step{reader(1), reader(2), writer(3), reader(4), leave(1), leave(2), leave(3)}},
-		{"ReadersBehindAWriter", nil, []step{writer(1), reader(2), reader(3), writer(4), leave(1), leave(2)}},
-		{"WriterGivesUpAndReadersPass", nil, []step{reader(1), writer(2), reader(3), reader(4), leave(2)}},
-		{"Permits", nil, []step{permit(1), permit(2), permit(3), permit(4), leave(2), leave(1), leave(3)}},
-		{"OtherLimit", nil, []step{permit(1), writer(2), enter(3, catalog.Permit, 3, catalog.Queue), leave(1)}},
+		{"Readers", nil, []step{
+			reader(1), reader(2), writer(3), reader(4), leave(1), leave(2), leave(3),
+		}},
+		{"ReadersBehindAWriter", nil, []step{
+			writer(1), reader(2), reader(3), writer(4), leave(1), leave(2),
+		}},
+		{"WriterGivesUpAndReadersPass", nil, []step{
+			reader(1), writer(2), reader(3), reader(4), leave(2),
+		}},
+		{"Permits", nil, []step{
+			permit(1), permit(2), permit(3), permit(4), leave(2), leave(1), leave(3),
+		}},
+		{"OtherLimit", nil, []step{
+			permit(1), writer(2), enter(3, catalog.Permit, 3, catalog.Queue), leave(1),
+		}},
 		{"Try", nil, []step{writer(1), with(writer(2), catalog.Try), writer(3), leave(1)}},
 		{"Evicted", nil, []step{writer(1), reader(2), evict(1, "wrong"), evict(1, "process-1"),
 			reader(3), evict(2, "process-2"), evict(3, "process-3")}},
-		{"DollarsInTexts", nil, []step{writer(1), dollars(2), dollars(3), leave(1), evict(2, "$process")}},
+		{"DollarsInTexts", nil, []step{
+			writer(1), dollars(2), dollars(3), leave(1), evict(2, "$process"),
+		}},
 		{"ForeignRelease", bson.D{e("_id", "x"), state(0), e("fence", int64(5)),
 			e("waiters", bson.A{entry(reader(2)), entry(reader(3)), entry(writer(4))})},
 			[]step{with(writer(9), catalog.Try), {verb: "grant"}, leave(2), {verb: "grant"}}},
@@ -183,9 +195,11 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest))},
 			[]step{writer(1), writer(2), leave(1), leave(2)}},
 		{"OneWaitsTwice", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
-			e("fence", int64(7)), e("rev", int64(3)), e("waiters", bson.A{entry(writer(2)), entry(writer(2))})},
+			e("fence", int64(7)), e("rev", int64(3)),
+			e("waiters", bson.A{entry(writer(2)), entry(writer(2))})},
 			[]step{writer(3), reader(4), leave(1), leave(2)}},
-		{"HeldWithAFenceAtItsEnd", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
+		{"HeldWithAFenceAtItsEnd", bson.D{
+			e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
 			e("fence", int64(transition.Highest)+1)}, []step{writer(2), reader(3), leave(1), leave(2)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -209,9 +223,15 @@ func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	reader := func(n byte) step { return enter(n, catalog.Shared, 0, catalog.Queue) }
 	permit := func(n byte) step { return enter(n, catalog.Permit, 2, catalog.Queue) }
 	for _, steps := range [][]step{
-		{odd(writer(1)), odd(writer(2)), writer(3), odd(writer(4)), leave(1), leave(2), leave(3), leave(4)},
+		{
+			odd(writer(1)), odd(writer(2)), writer(3), odd(writer(4)),
+			leave(1), leave(2), leave(3), leave(4),
+		},
 		{odd(permit(1)), permit(2), odd(permit(3)), odd(permit(4)), leave(1), leave(2), leave(3)},
-		{odd(reader(1)), reader(2), odd(writer(3)), odd(reader(4)), leave(1), leave(2), leave(3), leave(4)},
+		{
+			odd(reader(1)), reader(2), odd(writer(3)), odd(reader(4)),
+			leave(1), leave(2), leave(3), leave(4),
+		},
 	} {
 		var doc bson.D
 		for _, s := range steps {
@@ -246,7 +266,9 @@ func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
 // The last places of a line are for those that have none in it, in whatever mode it is waited for.
 func TestPipeline_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
 	t.Parallel()
-	for mode, limit := range map[catalog.Mode]int32{catalog.Exclusive: 0, catalog.Shared: 0, catalog.Permit: 1} {
+	for mode, limit := range map[catalog.Mode]int32{
+		catalog.Exclusive: 0, catalog.Shared: 0, catalog.Permit: 1,
+	} {
 		of := func(n byte, process string) step {
 			s := enter(n, mode, limit, catalog.Queue)
 			s.request.Process = process
@@ -266,7 +288,10 @@ func TestPipeline_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
 		for i, c := range []struct {
 			process string
 			enters  bool
-		}{{"$crowd", true}, {"$crowd", false}, {"one", true}, {"one", false}, {"two", true}, {"$crowd", false}} {
+		}{
+			{"$crowd", true}, {"$crowd", false}, {"one", true}, {"one", false}, {"two", true},
+			{"$crowd", false},
+		} {
 			var short int
 			doc, short = check(t, evaluated, of(byte(10+i), c.process), doc, true)
 			if commands += short; c.enters {
@@ -364,7 +389,9 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	if testing.Short() || effort.Race {
 		return // too few steps to be sure that each form was tried
 	}
-	for _, kind := range []string{"enter ", "enter shared", "enter permit", "leave ", "evict ", "renew "} {
+	for _, kind := range []string{
+		"enter ", "enter shared", "enter permit", "leave ", "evict ", "renew ",
+	} {
 		if done[kind] == 0 {
 			t.Errorf("the short form of %q never did anything: the test proves nothing; %v", kind, done)
 		}
@@ -405,8 +432,10 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D
-	for _, s := range []step{enter(1, catalog.Exclusive, 0, catalog.Queue), renew(1, 1, false), renew(1, 2, false),
-		enter(2, catalog.Exclusive, 0, catalog.Queue)} {
+	for _, s := range []step{
+		enter(1, catalog.Exclusive, 0, catalog.Queue), renew(1, 1, false), renew(1, 2, false),
+		enter(2, catalog.Exclusive, 0, catalog.Queue),
+	} {
 		short := 0
 		if doc, short = check(t, evaluated, s, doc, true); short != 1 {
 			t.Fatalf("%v has no short form on %s", s, text(doc))

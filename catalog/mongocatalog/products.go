@@ -15,24 +15,27 @@ import (
 // the names of its hosts; one behind a tunnel that hides both passes for a MongoDB.
 type product struct {
 	name  string
-	hosts []string // how the names of its hosts end, as the drivers of MongoDB tell them (DRIVERS-2583)
+	hosts []string // how their names end, as the drivers of MongoDB tell them (DRIVERS-2583)
 	why   string   // locks must not be kept there
 }
 
 var (
 	amazonDocumentDB = &product{
-		name: "Amazon DocumentDB", hosts: []string{".docdb.amazonaws.com", ".docdb-elastic.amazonaws.com"},
-		why: "its storage, read concerns and failover are not MongoDB's, and what locks rely on was never checked there",
+		name:  "Amazon DocumentDB",
+		hosts: []string{".docdb.amazonaws.com", ".docdb-elastic.amazonaws.com"},
+		why: "its storage, read concerns and failover are not MongoDB's, and what locks rely on was " +
+			"never checked there",
 	}
 	cosmosDB = &product{
 		name: "Azure Cosmos DB for MongoDB", hosts: []string{".cosmos.azure.com", ".documents.azure.com"},
-		why: "two of its regions may acknowledge writes that exclude each other, of which one is undone later, so two " +
-			"processes would hold one lock",
+		why: "two of its regions may acknowledge writes that exclude each other, of which one is " +
+			"undone later, so two processes would hold one lock",
 	}
 	vCore = &product{
 		name:  "DocumentDB on PostgreSQL (Azure Cosmos DB for MongoDB vCore, Azure DocumentDB)",
 		hosts: []string{".mongocluster.cosmos.azure.com"},
-		why:   "it answers as a mongos and is none, and what locks rely on of a MongoDB was never checked there",
+		why: "it answers as a mongos and is none, and what locks rely on of a MongoDB was never " +
+			"checked there",
 	}
 	// products are those that names of hosts tell, the longest ends first.
 	products = []*product{vCore, amazonDocumentDB, cosmosDB}
@@ -126,8 +129,8 @@ func supportedProduct(s catalog.Server) error {
 			"the embedded server of package configserver, which puts a front before it",
 			catalog.Printable(s.Version, 40))
 	}
-	return refusal("FerretDB "+catalog.Printable(s.Version, 40), "its engine is DocumentDB on PostgreSQL, and what "+
-		"locks rely on of a MongoDB was never checked there")
+	return refusal("FerretDB "+catalog.Printable(s.Version, 40), "its engine is DocumentDB on "+
+		"PostgreSQL, and what locks rely on of a MongoDB was never checked there")
 }
 
 // text is a field that is a string, and else empty.

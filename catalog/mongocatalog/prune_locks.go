@@ -18,27 +18,21 @@ func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string
 	o := on(catalog.LocksCollection, "find, remove", "prune locks")
 	var statements bson.A
 	looked := 0
-	find := options.Find().SetSort(bson.D{{Key: "_id", Value: int32(1)}}).SetLimit(int64(most))
-	err = c.find(ctx, o, c.locks, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}}}}, find,
-		func(raw bson.Raw) {
-			looked++
-			next, _ = raw.Lookup("_id").StringValueOK()
-			if s, rev, ok := catalog.Prunable(raw, before); ok {
-				statements = append(statements, bson.D{{Key: "q", Value: unused(s, rev)}, {Key: "limit", Value: int32(1)}})
-			}
-		})
+	find := options.Find().SetSort(byID).SetLimit(int64(most))
+	err = c.find(ctx, o, c.locks, call("_id", call("$gt", after)), find, func(raw bson.Raw) {
+		looked++
+		next, _ = raw.Lookup("_id").StringValueOK()
+		if s, rev, ok := catalog.Prunable(raw, before); ok {
+			statements = append(statements, removing(unused(s, rev), 1))
+		}
+	})
 	if looked < most {
 		next = ""
 	}
 	if err != nil || len(statements) == 0 {
 		return 0, next, err
 	}
-	reply, err := c.write(ctx, o, bson.D{
-		{Key: "delete", Value: o.collection},
-		{Key: "deletes", Value: statements},
-		{Key: "ordered", Value: true},
-		{Key: "writeConcern", Value: majority},
-	})
+	reply, err := c.write(ctx, o, deletion(o.collection, statements...))
 	if err != nil {
 		return 0, next, err
 	}

@@ -29,7 +29,8 @@ func (ev evaluator) matches(doc any, filter bson.D) bool {
 
 func (ev evaluator) holds(doc any, e bson.E) bool {
 	some := func(branches any) bool {
-		return slices.ContainsFunc(branches.(bson.A), func(b any) bool { return ev.matches(doc, b.(bson.D)) })
+		matches := func(b any) bool { return ev.matches(doc, b.(bson.D)) }
+		return slices.ContainsFunc(branches.(bson.A), matches)
 	}
 	switch e.Key {
 	case "$expr":
@@ -103,9 +104,13 @@ func (ev evaluator) all(found []any, conditions bson.D) bool {
 
 func (ev evaluator) one(found []any, c bson.E) bool {
 	ordered := func(is func(int) bool) bool {
-		return anyOf(found, func(v any) bool { return rank(v) == rank(c.Value) && is(compare(v, c.Value)) })
+		return anyOf(found, func(v any) bool {
+			return rank(v) == rank(c.Value) && is(compare(v, c.Value))
+		})
 	}
-	equal := func(want any) bool { return anyOf(found, func(v any) bool { return compare(v, want) == 0 }) }
+	equal := func(want any) bool {
+		return anyOf(found, func(v any) bool { return compare(v, want) == 0 })
+	}
 	switch c.Key {
 	case "$exists":
 		there := slices.ContainsFunc(found, func(v any) bool { return v != any(missing{}) })

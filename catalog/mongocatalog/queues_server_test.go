@@ -15,7 +15,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/catalogtest"
 )
 
 // serverStore returns a store on the server, and what the server is.
@@ -94,7 +93,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 			entering.Go(func() {
 				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).request
 				g.Name = name
-				_, errs[i] = catalogtest.On(c).Enter(t.Context(), g, catalog.Queue)
+				_, errs[i] = on(c).Enter(t.Context(), g, catalog.Queue)
 			})
 		}
 		entering.Wait()
@@ -150,7 +149,7 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 		}
 		before = inside.Fence
 	}
-	if l, err := catalogtest.On(c).Enter(t.Context(), r, catalog.Try); err != nil || l.Fence <= before {
+	if l, err := on(c).Enter(t.Context(), r, catalog.Try); err != nil || l.Fence <= before {
 		t.Errorf("the next holder's fence must be above %d: %+v, %v", before, l, err)
 	}
 }
@@ -158,13 +157,13 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)
-	holder, waiter := enter(1, catalog.Exclusive, 0, 0).request, enter(2, catalog.Exclusive, 0, 0).request
+	holder, waiter := enter(1, "", 0, 0).request, enter(2, "", 0, 0)
 	damaged := bson.D{e("_id", "damaged"), e("state", "free")}
-	left := bson.D{e("_id", "left"), e("state", int32(0)), e("waiters", bson.A{entry(step{request: waiter})})}
+	left := bson.D{e("_id", "left"), e("state", int32(0)), e("waiters", bson.A{entry(waiter)})}
 	for _, doc := range []bson.D{damaged, left} {
 		assert.Value(db.Collection("locks").InsertOne(t.Context(), doc))(t)
 	}
-	assert.Value(catalogtest.On(c).Enter(t.Context(), holder, catalog.Queue))(t)
+	assert.Value(on(c).Enter(t.Context(), holder, catalog.Queue))(t)
 	err := transaction(t, db, func(ctx context.Context) error {
 		for name, want := range map[string]error{
 			"x": catalog.ErrNotFree, "left": catalog.ErrNotFree, "damaged": catalog.ErrMalformed,
@@ -230,7 +229,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 		defer cancel()
 		g := enter(3, catalog.Exclusive, 0, 0).request
 		g.Name = inside.Name
-		_, taken = catalogtest.On(c).Enter(short, g, catalog.Try)
+		_, taken = on(c).Enter(short, g, catalog.Try)
 		return nil
 	})
 	if err != nil || taken == nil {
@@ -238,7 +237,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 	}
 	after := enter(4, catalog.Exclusive, 0, 0).request
 	after.Name = inside.Name
-	if l, err := catalogtest.On(c).Enter(t.Context(), after, catalog.Queue); err != nil || l.Fence <= fence {
+	if l, err := on(c).Enter(t.Context(), after, catalog.Queue); err != nil || l.Fence <= fence {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
@@ -281,7 +280,7 @@ func TestCatalog_OnServer_Notices_CancelledNextReturnsSoon(t *testing.T) {
 func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 	t.Parallel()
 	c, db, n := needNotices(t)
-	assert.Value(catalogtest.On(c).Enter(t.Context(), request(), catalog.Queue))(t)
+	assert.Value(on(c).Enter(t.Context(), request(), catalog.Queue))(t)
 	assert.Must(t, db.Collection("locks").Drop(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -295,16 +294,15 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	t.Parallel()
 	c, _, n := needNotices(t)
 	for i := range 4 { // the second waits for the first, and two more behind it
-		if _, err := catalogtest.On(c).Enter(t.Context(), enter(byte(i+1), "", 0, 0).request, catalog.Queue); err != nil {
-			t.Fatal(err)
-		}
+		r := enter(byte(i+1), "", 0, 0).request
+		assert.Value(on(c).Enter(t.Context(), r, catalog.Queue))(t)
 		if i == 1 {
-			assert.Value(catalogtest.On(c).Leave(t.Context(), leave(1).dead.Session))(t)
+			assert.Value(on(c).Leave(t.Context(), leave(1).dead.Session))(t)
 		}
 	}
 	other := enter(2, "", 0, 0).request
 	other.Name = "other"
-	assert.Value(catalogtest.On(c).Enter(t.Context(), other, catalog.Queue))(t)
+	assert.Value(on(c).Enter(t.Context(), other, catalog.Queue))(t)
 	for _, want := range []string{"x", "other"} {
 		grants, err := n.Next(t.Context())
 		if err != nil || len(grants) != 1 || grants[0].Name != want || grants[0].TS != id(2) {

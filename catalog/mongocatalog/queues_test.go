@@ -14,7 +14,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/catalogtest"
 )
 
 // ownStore keeps its locks in a database of its own, where there are change streams.
@@ -45,7 +44,7 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 				}
 				return page(bson.D{e("lock", c.doc), e("now", bson.DateTime(6))})
 			})
-			l, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), request(), catalog.Queue)
+			l, err := on(store(t, s, 0)).Enter(t.Context(), request(), catalog.Queue)
 			if !errors.Is(err, c.want) || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 2 {
 				t.Errorf("%d commands, %v", len(s.sent()), err)
 			}
@@ -72,16 +71,17 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 		}
 		return page()
 	})
-	_, err := catalogtest.On(store(t, s, 0)).Enter(ctx, request(), catalog.Queue)
-	if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) || readings.Load() != 3 {
-		t.Errorf("want the end of the caller at the third reading, got %v at the %d.", err, readings.Load())
+	_, err := on(store(t, s, 0)).Enter(ctx, request(), catalog.Queue)
+	if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
+		t.Errorf("want the end of the caller, got %v", err)
 	}
+	assert.Equal(t, readings.Load(), 3, "it ended at reading %d, want %d")
 }
 
 func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, strings.ReplaceAll(firstUpsert, "_id_", "process_1")))
-	_, err := catalogtest.On(store(t, s, 0)).Enter(t.Context(), request(), catalog.Queue)
+	_, err := on(store(t, s, 0)).Enter(t.Context(), request(), catalog.Queue)
 	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 1 ||
 		!strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want one command and the index, got %d, %v", len(s.sent()), err)
@@ -117,7 +117,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	} {
 		waits = step.waits
 		before := len(s.sent())
-		assert.Value(catalogtest.On(c).Leave(t.Context(), catalog.Session{Name: r.Name, TS: id(9)}))(t)
+		assert.Value(on(c).Leave(t.Context(), catalog.Session{Name: r.Name, TS: id(9)}))(t)
 		var sent []string
 		for _, command := range s.sent()[before:] {
 			first, _ := command.IndexErr(0)
@@ -145,7 +145,7 @@ func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 			}
 			return answer(command)
 		})
-		grants, err := catalogtest.On(store(t, s, 0)).Leave(t.Context(), catalog.Session{Name: "balancer", TS: id(9)})
+		grants, err := on(store(t, s, 0)).Leave(t.Context(), catalog.Session{Name: "balancer", TS: id(9)})
 		if err != nil || len(grants) != map[bson.DateTime]int{5: 1}[now] {
 			t.Errorf("now %d: %+v, %v", now, grants, err)
 		}
@@ -243,10 +243,8 @@ func TestNotices_WhereThereAreNone_SaysSo(t *testing.T) {
 		}
 	}
 	s := serve(t, failure(1, "x"))
-	if _, err := store(t, s, 0).GrantStream(t.Context(), "p"); !errors.Is(err, catalog.ErrNoGrantStream) ||
-		len(s.sent()) != 0 {
-		t.Errorf("database config: %v, sent %v", err, s.sent())
-	}
+	assert.Is(t, assert.Err(store(t, s, 0).GrantStream(t.Context(), "p")), catalog.ErrNoGrantStream)
+	assert.Equal(t, len(s.sent()), 0, "database config: %d commands were sent, want %d")
 	if _, err := ownStore(t, s).GrantStream(t.Context(), "p"); err == nil ||
 		errors.Is(err, catalog.ErrNoGrantStream) {
 		t.Errorf("another error: %v", err)

@@ -26,14 +26,9 @@ func ownParties(field, process string) bson.D {
 
 // standingIn is what Held reads of a document: of the waiters, only those of the process travel.
 func standingIn(process string) bson.D {
-	d := bson.D{}
-	for _, field := range []string{
-		"state", "process", "ts", "fence", "mode", "limit", "sharers.ts", "sharers.process",
-		"sharers.fence",
-	} {
-		d = append(d, bson.E{Key: field, Value: int32(1)})
-	}
-	return append(d, bson.E{Key: "waiters", Value: ownParties("$waiters", process)})
+	return append(only("state", "process", "ts", "fence", "mode", "limit", "sharers.ts",
+		"sharers.process", "sharers.fence"),
+		bson.E{Key: "waiters", Value: ownParties("$waiters", process)})
 }
 
 // heldSummary counts the sessions of a process that hold locks and sums their fences, in a row
@@ -101,8 +96,8 @@ func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
-// heldOrFree is the filter for the locks of those named that process holds, or nobody, and for those
-// whose lines are asked for.
+// heldOrFree is the filter for the locks of those named that process holds, or nobody, and for
+// those whose lines are asked for.
 func heldOrFree(process string, names, lines []string) bson.D {
 	or := bson.A{
 		bson.D{{Key: "process", Value: process}},

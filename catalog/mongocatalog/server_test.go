@@ -64,12 +64,10 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	return catalogtest.Store{
 		Catalog: c,
 		Insert: func(ctx context.Context, collection string, doc bson.D) error {
-			_, err := db.Collection(collection).InsertOne(ctx, doc)
-			return err
+			return assert.Err(db.Collection(collection).InsertOne(ctx, doc))
 		},
 		Delete: func(ctx context.Context, collection, id string) error {
-			_, err := db.Collection(collection).DeleteOne(ctx, bson.D{{Key: "_id", Value: id}})
-			return err
+			return assert.Err(db.Collection(collection).DeleteOne(ctx, bson.D{{Key: "_id", Value: id}}))
 		},
 		Document: func(ctx context.Context, collection, id string) (bson.Raw, error) {
 			raw, err := db.Collection(collection).FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Raw()
@@ -143,9 +141,9 @@ func TestCatalog_OnServer_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { /
 		t.Skipf("a FerretDB does not name the index: %v", err)
 	}
 	r := request()
-	assert.Value(catalogtest.On(c).Enter(t.Context(), r, catalog.TryPlain))(t)
+	assert.Value(on(c).Acquire(t.Context(), r))(t)
 	r.Name = "other"
-	_, err = catalogtest.On(c).Enter(t.Context(), r, catalog.TryPlain)
+	_, err = on(c).Acquire(t.Context(), r)
 	if err == nil || errors.Is(err, catalog.ErrNotFree) ||
 		errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
 		t.Errorf("want an error that names the index, got %v", err)
@@ -163,7 +161,7 @@ func TestCatalog_OnServer_Acquire_Validator_IsCertainlyNotApplied(t *testing.T) 
 	}
 	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
 	assert.Must(t, err)
-	_, err = catalogtest.On(c).Enter(t.Context(), request(), catalog.TryPlain)
+	_, err = on(c).Acquire(t.Context(), request())
 	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "validation") {
 		t.Errorf("want the server's refusal, got %v", err)

@@ -1,6 +1,8 @@
 package mongocatalog
 
 import (
+	"slices"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
@@ -10,21 +12,16 @@ import (
 
 // answer is what comes back of a document that was changed: not the whole line of waiters.
 func answer() bson.D {
-	d := bson.D{}
-	for _, field := range []string{
-		"state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts", "sharers.process",
-		"sharers.when", "sharers.fence", "grants", "evidence",
-	} {
-		d = append(d, bson.E{Key: field, Value: int32(1)})
-	}
-	return append(d, bson.E{Key: "now", Value: "$$NOW"})
+	return append(only("state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts",
+		"sharers.process", "sharers.when", "sharers.fence", "grants", "evidence"),
+		bson.E{Key: "now", Value: "$$NOW"})
 }
 
 // holdsWith is the filter for the lock that s holds, alone or with others.
 func holdsWith(s catalog.Session) bson.D {
+	holds := call("$in", s.TS, holding("$$p.ts", "$ts"))
 	return bson.D{
-		{Key: "_id", Value: s.Name},
-		{Key: "$expr", Value: every(append(understood(), call("$in", s.TS, holding("$$p.ts", "$ts")))...)},
+		{Key: "_id", Value: s.Name}, {Key: "$expr", Value: every(append(understood(), holds)...)},
 	}
 }
 
@@ -66,10 +63,5 @@ func as(read bson.Raw, field string) bson.E {
 }
 
 func has(d bson.D, key string) bool {
-	for _, e := range d {
-		if e.Key == key {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d, func(e bson.E) bool { return e.Key == key })
 }

@@ -181,7 +181,8 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 		if err == nil {
 			return nil
 		}
-		undone, gone := labeled(err, driver.TransientTransactionError), hasCode(err, codeNoSuchTransaction)
+		undone := labeled(err, driver.TransientTransactionError)
+		gone := hasCode(err, codeNoSuchTransaction)
 		if undone && gone {
 			return o.inTransaction(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/catalogtest"
 )
 
 // A script answers the commands of transactions: those of one kind in turn, the last answer again
@@ -35,7 +35,7 @@ func answer(code int32, labels ...string) bson.D {
 	for _, l := range labels {
 		list = append(list, l)
 	}
-	return bson.D{e("ok", 0.0), e("code", code), e("codeName", "C"), e("errmsg", "no"), e("errorLabels", list)}
+	return append(failure(code, "no")(nil), e("errorLabels", list))
 }
 
 func kindOf(command bson.Raw) string {
@@ -97,8 +97,9 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	if err != nil || runs != 2 {
 		t.Errorf("%d runs: %v", runs, err)
 	}
-	got := slices.DeleteFunc(server.kinds(), func(kind string) bool { return kind == "abortTransaction" })
-	want := []string{"work", "update", "update", "update", "update", "update", "work", "commitTransaction"}
+	aborts := func(kind string) bool { return kind == "abortTransaction" }
+	got := slices.DeleteFunc(server.kinds(), aborts)
+	want := strings.Fields("work update update update update update work commitTransaction")
 	assert.Slices(t, got, want, "sent %v\nwant %v")
 }
 
@@ -123,9 +124,11 @@ func TestTransact_CommitOutcome(t *testing.T) {
 		"undone":                           {[]bson.D{undone, done}, 2, nil},
 		"broken, undone":                   {[]bson.D{cut, undone, done}, 2, nil},
 		"broken twice, undone":             {[]bson.D{cut, cut, undone, done}, 2, nil},
-		"broken, undone as far as one server knows": {[]bson.D{cut, undoneHere, undoneHere, undone, done}, 2, nil},
-		"the server is changing its role":           {[]bson.D{moved, moved, moved, done}, 1, nil},
-		"broken again and again":                    {[]bson.D{cut}, 1, unknown},
+		"broken, undone as far as one server knows": {
+			[]bson.D{cut, undoneHere, undoneHere, undone, done}, 2, nil,
+		},
+		"the server is changing its role": {[]bson.D{moved, moved, moved, done}, 1, nil},
+		"broken again and again":          {[]bson.D{cut}, 1, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,16 +173,18 @@ func TestTransact_InsideAndOutside(t *testing.T) {
 	err := c.Transact(t.Context(), s, func(ctx context.Context) error {
 		renew := func(s catalog.Session, ctx context.Context) func() error {
 			return func() error {
-				return catalogtest.On(c).Renew(ctx, catalog.Renewal{Session: s, Number: 2, Life: time.Minute, Local: time.UnixMilli(5)})
+				return on(c).Renew(ctx, catalog.Renewal{
+					Session: s, Number: 2, Life: time.Minute, Local: time.UnixMilli(5),
+				})
 			}
 		}
 		inside(t, true, renew(s, ctx))
-		inside(t, true, func() error { return catalogtest.On(c).PutFirst(ctx, s, bson.NewObjectID()) })
+		inside(t, true, func() error { return on(c).PutFirst(ctx, s, bson.NewObjectID()) })
 		inside(t, false, renew(s, t.Context()))
 		other := s
 		other.TS = bson.NewObjectID()
 		inside(t, false, renew(other, ctx))
-		inside(t, false, func() error { _, err := catalogtest.On(c).Enter(ctx, request(), catalog.TryPlain); return err })
+		inside(t, false, func() error { return assert.Err(on(c).Acquire(ctx, request())) })
 		return nil
 	})
 	assert.NoErr(t, err)

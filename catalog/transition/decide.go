@@ -13,10 +13,12 @@ import (
 // the document says: so much of [catalog.Locks] as does not hang on the store. Errors: those of the
 // transition; ErrNoMatch where there is no document, but for Enter; *MalformedError, but where
 // [catalog.Locks] has an exception.
-func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (catalog.Lock, catalog.Change, error) {
-	l := catalog.Lock{Name: t.On()}
+func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
+	l catalog.Lock, c catalog.Change, err error,
+) {
+	l.Name = t.On()
 	if _, makes := t.(Enter); raw == nil && !makes {
-		return l, catalog.Change{}, catalog.ErrNoMatch
+		return l, c, catalog.ErrNoMatch
 	}
 	if b, ok := t.(Break); ok {
 		if b.New.IsZero() {
@@ -30,15 +32,15 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (catalog.Lock, ca
 	if raw != nil {
 		var bad *catalog.MalformedError
 		if l, bad = catalog.ParseLock(raw); bad != nil {
-			c, err := damaged(raw, t, bad)
+			c, err = damaged(raw, t, bad)
 			return l, c, err
 		}
 	}
 	if e, ok := t.(Enter); ok && e.How == catalog.TryPlain {
-		c, err := e.plain(l, now)
+		c, err = e.plain(l, now)
 		return l, c, err
 	}
-	c, err := t.Next(l, now)
+	c, err = t.Next(l, now)
 	return l, c, err
 }
 

@@ -208,9 +208,9 @@ func entering(l catalog.Lock, r catalog.Request, how catalog.EnterMode, now time
 	return c, err == nil && !c.Nothing(), err
 }
 
-func leaving(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (catalog.Change, error) {
+func leaving(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog.Change, error) {
 	s := catalog.Session{Name: l.Name, TS: ts}
-	if evidence == "" {
+	if why == "" {
 		return transition.Leave{Session: s}.Next(l, now)
 	}
 	dead := catalog.Holder{Session: s}
@@ -219,7 +219,7 @@ func leaving(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (
 			dead.Process = p.Process
 		}
 	}
-	return transition.Evict{Holder: dead, Evidence: evidence}.Next(l, now)
+	return transition.Evict{Holder: dead, Evidence: why}.Next(l, now)
 }
 
 func granting(l catalog.Lock, now time.Time) (catalog.Change, error) {

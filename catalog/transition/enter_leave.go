@@ -36,7 +36,8 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	}
 	s := stateOf(l)
 	if s.used() && s.limit != g.Limit {
-		return catalog.Change{}, &catalog.PermitMismatchError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
+		why := &catalog.PermitMismatchError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
+		return catalog.Change{}, why
 	}
 	entry := catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
@@ -59,8 +60,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 		if t.How != catalog.Queue {
 			return catalog.Change{}, catalog.ErrNotFree
 		}
-		others := slices.DeleteFunc(slices.Clone(s.waiters), func(p catalog.Participant) bool { return p.TS == g.TS })
-		if before := (catalog.Lock{Waiters: others}); !before.RoomFor(g) {
+		if before := (catalog.Lock{Waiters: others(s.waiters, g.TS)}); !before.RoomFor(g) {
 			return catalog.Change{}, catalog.ErrQueueFull
 		}
 	}
@@ -102,17 +102,21 @@ func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, t.Evidence)
 }
 
-func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, evidence string) (catalog.Change, error) {
-	s := stateOf(l)
+// others returns those of the parties who are not of that session.
+func others(parties []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
 	gone := func(p catalog.Participant) bool { return p.TS == ts }
-	holders := slices.DeleteFunc(slices.Clone(s.holders), gone)
-	waiters := slices.DeleteFunc(slices.Clone(s.waiters), gone)
+	return slices.DeleteFunc(slices.Clone(parties), gone)
+}
+
+func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog.Change, error) {
+	s := stateOf(l)
+	holders, waiters := others(s.holders, ts), others(s.waiters, ts)
 	if len(holders) == len(s.holders) && len(waiters) == len(s.waiters) {
 		return catalog.Change{}, catalog.ErrNoMatch
 	}
 	s.moved = len(holders) < len(s.holders)
 	s.holders, s.waiters = holders, waiters
-	s.grant(now, evidence)
+	s.grant(now, why)
 	return s.change(), nil
 }
 

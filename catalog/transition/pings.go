@@ -10,8 +10,9 @@ import (
 
 // Condemn marks the ping document of a process as dead, if it still is as watched: with that seq,
 // or, when nothing was watched, not there. After it the process cannot renew. A document that is
-// made by it has a ping, without which MongoDB's own lock manager cannot read it. Errors: ErrNoMatch
-// when the document changed, appeared, or is condemned already, or is a foreign one, without seq.
+// made by it has a ping, without which MongoDB's own lock manager cannot read it. Errors:
+// ErrNoMatch when the document changed, appeared, or is condemned already, or is a foreign one,
+// without seq.
 type Condemn struct {
 	Process string
 	Watched *catalog.Ping

@@ -108,7 +108,9 @@ func (m *life) invariants(t *rapid.T) {
 
 // step carries out a change of ours, and compares it with the plain rule: who leaves or enters, and
 // who is let in.
-func (m *life) step(t *rapid.T, c catalog.Change, holders, line []catalog.Participant, evidence string) {
+func (m *life) step(
+	t *rapid.T, c catalog.Change, holders, line []catalog.Participant, evidence string,
+) {
 	before := m.lock(t)
 	granted, rest := moveUp(holders, line)
 	m.doc = apply(t, m.doc, c)
@@ -228,8 +230,9 @@ func (m *life) leave(t *rapid.T) {
 	if err != nil {
 		t.Fatalf("leave: %v", err)
 	}
+	gone := func(o catalog.Participant) bool { return o.TS == p.TS }
 	others := func(list []catalog.Participant) []catalog.Participant {
-		return slices.DeleteFunc(slices.Clone(list), func(o catalog.Participant) bool { return o.TS == p.TS })
+		return slices.DeleteFunc(slices.Clone(list), gone)
 	}
 	m.step(t, c, others(l.Holders()), others(l.Waiters), evidence)
 	if _, err := leaving(m.lock(t), p.TS, m.now, ""); !errors.Is(err, catalog.ErrNoMatch) {

@@ -318,8 +318,8 @@ func TestForeignHolder_KeepsItsFieldsUntilItLeaves(t *testing.T) {
 	}
 	doc = apply(t, doc, c)
 	l := parse(t, doc)
-	if short(l) != "s2 |" || l.State != 1 || l.Fence != planted+1 || l.Grants[0].Evidence != "silent" ||
-		value(doc, "evidence") != "silent" {
+	if short(l) != "s2 |" || l.State != 1 || l.Fence != planted+1 ||
+		l.Grants[0].Evidence != "silent" || value(doc, "evidence") != "silent" {
 		t.Errorf("%s: %+v", short(l), l)
 	}
 }
@@ -393,8 +393,9 @@ func TestEntry_IsWhatEnterWrites(t *testing.T) {
 		before := map[byte]string{'x': "x1 |", 's': "x1 |", 'p': "p1/3 p8/3 p9/3 |"}[text[0]]
 		c, _, err := entering(parse(t, document(t, before)), g, catalog.Queue, noon)
 		assert.Must(t, err)
-		if want := (bson.A{transition.Entry(g, noon)}); !reflect.DeepEqual(value(c.Set, "waiters"), want) {
-			t.Errorf("%s\nwant %v\ngot  %v", text, want, value(c.Set, "waiters"))
+		got, want := value(c.Set, "waiters"), bson.A{transition.Entry(g, noon)}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\nwant %v\ngot  %v", text, want, got)
 		}
 	}
 }

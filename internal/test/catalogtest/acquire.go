@@ -32,7 +32,7 @@ var acquireCases = []testCase{
 	{"StateIsAnArrayOfZero_IsNotFree", func(b *bench) { // F2: the filter {state: 0} would match it
 		b.insert("locks", bson.D{field("_id", "balancer"), field("state", bson.A{int32(0)})})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
+			_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", alice))
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
@@ -68,21 +68,21 @@ var acquireCases = []testCase{
 		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
 			field("waiters", bson.A{waiting(request("balancer", bob))})))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
+			_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", alice))
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"HeldDocument_IsNotFreeAndUntouched", func(b *bench) {
 		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", bob), catalog.TryPlain)
+			_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", bob))
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 	}},
 	{"SameGrantTwice_IsNotFree", func(b *bench) {
 		r := request("balancer", alice)
 		b.acquire(r)
-		_, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain)
+		_, err := On(b.Catalog).Acquire(b.ctx, r)
 		b.wantErr(err, catalog.ErrNotFree)
 	}},
 	{"AfterRelease_FenceRises", func(b *bench) {
@@ -116,7 +116,7 @@ var acquireCases = []testCase{
 			}
 			b.insert("locks", doc)
 			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Enter(b.ctx, request(name, alice), catalog.TryPlain)
+				_, err := On(b.Catalog).Acquire(b.ctx, request(name, alice))
 				b.wantErr(err, catalog.ErrNotFree)
 			})
 		}
@@ -124,7 +124,7 @@ var acquireCases = []testCase{
 	{"StateMissing_IsNotFree", func(b *bench) { // F1
 		b.insert("locks", bson.D{field("_id", "balancer"), field("fence", int64(3))})
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
+			_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", alice))
 			b.wantErr(err, catalog.ErrNotFree)
 		})
 		_, err := b.Catalog.Read(b.ctx, "balancer")
@@ -145,7 +145,7 @@ var acquireCases = []testCase{
 			r.Who, r.Why = "$who", "$$NOW"
 			b.acquire(r)
 			b.wantDocument(b.document("locks", name), acquired(r, 1, 1))
-			_, err := On(b.Catalog).Enter(b.ctx, request(name, bob), catalog.TryPlain)
+			_, err := On(b.Catalog).Acquire(b.ctx, request(name, bob))
 			b.wantErr(err, catalog.ErrNotFree)
 			if err := b.release(r.Session); err != nil {
 				b.Errorf("%q: release: %v", name, err)
@@ -202,36 +202,34 @@ var acquireCases = []testCase{
 func everyOperation(c Kept, r catalog.Request) map[string]func(context.Context) error {
 	all := ofHistory(c)
 	maps.Copy(all, map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := On(c).Enter(ctx, r, catalog.TryPlain); return err },
-		"Confirm": func(ctx context.Context) error { _, err := On(c).Confirm(ctx, r); return err },
+		"Acquire": func(ctx context.Context) error { return assert.Err(On(c).Acquire(ctx, r)) },
+		"Confirm": func(ctx context.Context) error { return assert.Err(On(c).Confirm(ctx, r)) },
 		"SeedFence": func(ctx context.Context) error {
-			_, err := On(c).SeedFence(ctx, r.Session, 9)
-			return err
+			return assert.Err(On(c).SeedFence(ctx, r.Session, 9))
 		},
 		"Look": func(ctx context.Context) error { _, err := catalog.LookAt(ctx, c, r.Name); return err },
 		"Condemn": func(ctx context.Context) error {
 			return On(c).Condemn(ctx, r.Process, nil, catalog.Condemnation{By: "x"})
 		},
 		"Overtake": func(ctx context.Context) error {
-			_, err := On(c).Overtake(ctx, r, catalog.Holder{Session: r.Session})
-			return err
+			return assert.Err(On(c).Overtake(ctx, r, catalog.Holder{Session: r.Session}))
 		},
-		"PutFirst":     func(ctx context.Context) error { return On(c).PutFirst(ctx, r.Session, r.TS) },
-		"RequestYield": func(ctx context.Context) error { return On(c).RequestYield(ctx, r.Name, "x", "y") },
-		"Read":         func(ctx context.Context) error { _, err := c.Read(ctx, r.Name); return err },
+		"PutFirst": func(ctx context.Context) error { return On(c).PutFirst(ctx, r.Session, r.TS) },
+		"RequestYield": func(ctx context.Context) error {
+			return On(c).RequestYield(ctx, r.Name, "x", "y")
+		},
+		"Read": func(ctx context.Context) error { return assert.Err(c.Read(ctx, r.Name)) },
 		"Ping": func(ctx context.Context) error {
-			_, err := c.Ping(ctx, beat(r.Process, 1))
-			return err
+			return assert.Err(c.Ping(ctx, beat(r.Process, 1)))
 		},
-		"RemovePing":  func(ctx context.Context) error { return On(c).RemovePing(ctx, r.Process) },
-		"Held":        func(ctx context.Context) error { _, err := c.Held(ctx, r.Process); return err },
-		"HeldSummary": func(ctx context.Context) error { _, err := c.HeldSummary(ctx, r.Process); return err },
-		"Prune": func(ctx context.Context) error {
-			_, err := c.Prune(ctx, time.UnixMilli(0))
-			return err
+		"RemovePing": func(ctx context.Context) error { return On(c).RemovePing(ctx, r.Process) },
+		"Held":       func(ctx context.Context) error { return assert.Err(c.Held(ctx, r.Process)) },
+		"HeldSummary": func(ctx context.Context) error {
+			return assert.Err(c.HeldSummary(ctx, r.Process))
 		},
-		"Prepare": func(ctx context.Context) error { _, err := c.Prepare(ctx); return err },
-		"Hello":   func(ctx context.Context) error { _, err := c.Hello(ctx); return err },
+		"Prune":   func(ctx context.Context) error { return assert.Err(c.Prune(ctx, time.UnixMilli(0))) },
+		"Prepare": func(ctx context.Context) error { return assert.Err(c.Prepare(ctx)) },
+		"Hello":   func(ctx context.Context) error { return assert.Err(c.Hello(ctx)) },
 		"List": func(ctx context.Context) error {
 			for _, err := range c.List(ctx, false) {
 				return err
@@ -239,26 +237,21 @@ func everyOperation(c Kept, r catalog.Request) map[string]func(context.Context) 
 			return nil
 		},
 		"Break": func(ctx context.Context) error {
-			_, err := On(c).Break(ctx, catalog.Session{Name: r.Name}, 1, "x")
-			return err
+			return assert.Err(On(c).Break(ctx, catalog.Session{Name: r.Name}, 1, "x"))
 		},
 		"Enter": func(ctx context.Context) error {
-			_, err := On(c).Enter(ctx, r, catalog.Queue)
-			return err
+			return assert.Err(On(c).Enter(ctx, r, catalog.Queue))
 		},
-		"Leave": func(ctx context.Context) error { _, err := On(c).Leave(ctx, r.Session); return err },
+		"Leave": func(ctx context.Context) error { return assert.Err(On(c).Leave(ctx, r.Session)) },
 		"Evict": func(ctx context.Context) error {
-			_, err := On(c).Evict(ctx, catalog.Holder{Session: r.Session, Process: r.Process}, "x")
-			return err
+			return assert.Err(On(c).Evict(ctx, catalog.Holder{Session: r.Session, Process: r.Process}, "x"))
 		},
-		"GrantNext": func(ctx context.Context) error { _, err := On(c).GrantNext(ctx, r.Name); return err },
+		"GrantNext": func(ctx context.Context) error { return assert.Err(On(c).GrantNext(ctx, r.Name)) },
 		"Snapshots": func(ctx context.Context) error {
-			_, err := c.Snapshots(ctx, []string{r.Name})
-			return err
+			return assert.Err(c.Snapshots(ctx, []string{r.Name}))
 		},
 		"HeldOrFree": func(ctx context.Context) error {
-			_, err := c.HeldOrFree(ctx, r.Process, []string{r.Name}, nil)
-			return err
+			return assert.Err(c.HeldOrFree(ctx, r.Process, []string{r.Name}, nil))
 		},
 		"Waiting": func(ctx context.Context) error {
 			for _, err := range c.List(ctx, true) {

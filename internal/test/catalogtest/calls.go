@@ -15,6 +15,9 @@ type Changes interface {
 	ApplyPing(ctx context.Context, c catalog.PingChange) error
 }
 
+// Lock is a lock document, understood.
+type Lock = catalog.Lock
+
 // Calls are the transitions and the changes of pings as calls of a store.
 type Calls struct{ Changes }
 
@@ -36,23 +39,30 @@ func (c Calls) only(ctx context.Context, t catalog.Transition) error {
 	return err
 }
 
-func (c Calls) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMode) (catalog.Lock, error) {
+func (c Calls) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMode) (Lock, error) {
 	return c.lock(ctx, transition.Enter{Request: r, How: how})
+}
+
+// Acquire enters by [catalog.TryPlain].
+func (c Calls) Acquire(ctx context.Context, r catalog.Request) (Lock, error) {
+	return c.Enter(ctx, r, catalog.TryPlain)
 }
 
 func (c Calls) Confirm(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	return c.lock(ctx, transition.Confirm{Request: r})
 }
 
-func (c Calls) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (catalog.Lock, error) {
+func (c Calls) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) (Lock, error) {
 	return c.lock(ctx, transition.SeedFence{Session: s, AtLeast: atLeast})
 }
 
-func (c Calls) Overtake(ctx context.Context, r catalog.Request, from catalog.Holder) (catalog.Lock, error) {
+func (c Calls) Overtake(ctx context.Context, r catalog.Request, from catalog.Holder) (Lock, error) {
 	return c.lock(ctx, transition.Overtake{Request: r, From: from})
 }
 
-func (c Calls) Break(ctx context.Context, s catalog.Session, fence int64, why string) (catalog.Lock, error) {
+func (c Calls) Break(
+	ctx context.Context, s catalog.Session, fence int64, why string,
+) (Lock, error) {
 	return c.lock(ctx, transition.Break{Session: s, Fence: fence, Why: why})
 }
 
@@ -60,8 +70,8 @@ func (c Calls) Leave(ctx context.Context, s catalog.Session) ([]catalog.Grant, e
 	return c.grants(ctx, transition.Leave{Session: s})
 }
 
-func (c Calls) Evict(ctx context.Context, dead catalog.Holder, evidence string) ([]catalog.Grant, error) {
-	return c.grants(ctx, transition.Evict{Holder: dead, Evidence: evidence})
+func (c Calls) Evict(ctx context.Context, h catalog.Holder, why string) ([]catalog.Grant, error) {
+	return c.grants(ctx, transition.Evict{Holder: h, Evidence: why})
 }
 
 func (c Calls) GrantNext(ctx context.Context, name string) ([]catalog.Grant, error) {
@@ -80,8 +90,10 @@ func (c Calls) RequestYield(ctx context.Context, name, by, why string) error {
 	return c.only(ctx, transition.RequestYield{Name: name, By: by, Why: why})
 }
 
-func (c Calls) Condemn(ctx context.Context, process string, watched *catalog.Ping, how catalog.Condemnation) error {
-	return c.ApplyPing(ctx, transition.Condemn{Process: process, Watched: watched, How: how})
+func (c Calls) Condemn(
+	ctx context.Context, id string, watched *catalog.Ping, how catalog.Condemnation,
+) error {
+	return c.ApplyPing(ctx, transition.Condemn{Process: id, Watched: watched, How: how})
 }
 
 func (c Calls) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sight) error {

@@ -30,13 +30,16 @@ var damagedCases = []testCase{
 		}
 		b.rewrite("a", field("rev", 7.0))
 		b.leave(g[1].Session)
-		if doc := b.document("locks", "a"); doc.Lookup("state").AsInt64() != 1 ||
-			doc.Lookup("ts").ObjectID() != g[0].TS || doc.Lookup("waiters", "0", "ts").ObjectID() != g[2].TS {
+		doc := b.document("locks", "a")
+		holder, waiter := doc.Lookup("ts").ObjectID(), doc.Lookup("waiters", "0", "ts").ObjectID()
+		if doc.Lookup("state").AsInt64() != 1 || holder != g[0].TS || waiter != g[2].TS {
 			b.Errorf("after the waiter left: %v", doc)
 		}
 	}},
 	{"RevDamagedWhileShared_RisesOrStays", func(b *bench) {
-		for i, rev := range []any{7.0, 7.5, int32(-3), int64(math.MaxInt64), "x", math.NaN(), bson.A{int64(3)}} {
+		for i, rev := range []any{
+			7.0, 7.5, int32(-3), int64(math.MaxInt64), "x", math.NaN(), bson.A{int64(3)},
+		} {
 			if b.storesNo(bson.D{field("rev", rev)}) {
 				continue
 			}

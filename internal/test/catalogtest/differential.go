@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // RunDifferential drives two stores, both empty at first, with the same random operations and
@@ -173,7 +174,7 @@ func verdict(err error) string {
 
 func (m *machine) acquire(t *rapid.T) {
 	g := m.newGrant(t)
-	m.both(t, "acquire", func(s Store) string { return m.lock(On(s.Catalog).Enter(m.ctx, g, catalog.TryPlain)) })
+	m.both(t, "acquire", func(s Store) string { return m.lock(On(s.Catalog).Acquire(m.ctx, g)) })
 }
 
 func (m *machine) confirm(t *rapid.T) {
@@ -212,7 +213,9 @@ func (m *machine) overtake(t *rapid.T) {
 func (m *machine) release(t *rapid.T) {
 	r := m.oldRequest(t)
 	m.lift(t, r.Name)
-	m.both(t, "release", func(s Store) string { return verdict(second(On(s.Catalog).Leave(m.ctx, r.Session))) })
+	m.both(t, "release", func(s Store) string {
+		return verdict(assert.Err(On(s.Catalog).Leave(m.ctx, r.Session)))
+	})
 }
 
 func (m *machine) breakLock(t *rapid.T) {
@@ -277,7 +280,8 @@ func (m *machine) observe(t *rapid.T) {
 		for _, s := range summary.Places {
 			text = append(text, fmt.Sprint("place ", s.Name, " ", m.masked(s.TS)))
 		}
-		text = append(text, verdict(err), fmt.Sprint(summary.Count, summary.FenceSum), verdict(summaryErr))
+		sums := fmt.Sprint(summary.Count, summary.FenceSum)
+		text = append(text, verdict(err), sums, verdict(summaryErr))
 		for row, err := range s.Catalog.List(m.ctx, false) {
 			if err == nil && strings.HasPrefix(row.Lock.Name, m.prefix) {
 				text = append(text, m.lock(*row.Lock, nil))
@@ -286,9 +290,6 @@ func (m *machine) observe(t *rapid.T) {
 		return strings.Join(text, "\n  ")
 	})
 }
-
-// second is the error of two results.
-func second[T any](_ T, err error) error { return err }
 
 func (m *machine) lookText(look catalog.Snapshot) string {
 	var text []string

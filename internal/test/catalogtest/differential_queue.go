@@ -94,7 +94,8 @@ func (m *machine) plantLine(t *rapid.T) {
 	}
 	line, name := bson.A{}, m.name(t)
 	first, last := m.process(t), m.process(t)
-	for i := range rapid.IntRange(catalog.MaxWaiters-catalog.ReservedPlaces-1, catalog.MaxWaiters).Draw(t, "waiters") {
+	const most = catalog.MaxWaiters
+	for i := range rapid.IntRange(most-catalog.ReservedPlaces-1, most).Draw(t, "waiters") {
 		r := request(name, first)
 		if r.TS = m.session(); i == 0 {
 			r.Process = last
@@ -188,7 +189,9 @@ func (m *machine) evict(t *rapid.T) {
 func (m *machine) grantNext(t *rapid.T) {
 	name := m.name(t)
 	m.lift(t, name)
-	m.both(t, "grant next", func(s Store) string { return grantsText(On(s.Catalog).GrantNext(m.ctx, name)) })
+	m.both(t, "grant next", func(s Store) string {
+		return grantsText(On(s.Catalog).GrantNext(m.ctx, name))
+	})
 }
 
 func (m *machine) putFirst(t *rapid.T) {

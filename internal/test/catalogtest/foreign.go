@@ -73,7 +73,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	b.insert("locks", g.held)
 	b.insert("lockpings", g.ping)
 	b.wantUntouched("locks", "balancer", func() {
-		_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
+		_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", alice))
 		b.wantErr(err, catalog.ErrNotFree)
 	})
 	look := b.look("balancer")
@@ -126,7 +126,7 @@ func foreign2011(b *bench) { // F19
 	if look.LockErr == nil || look.LockErr.Field != "ts" {
 		b.Fatalf("want malformed ts, got %+v", look)
 	}
-	_, err := On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.TryPlain)
+	_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", alice))
 	b.wantErr(err, catalog.ErrNotFree)
 	assert.Value(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 0, "no ts"))(b)
 	if l := b.acquire(request("balancer", alice)); l.Fence != 2 {

@@ -29,20 +29,20 @@ func (b *bench) append(entries ...catalog.HistoryEntry) {
 }
 
 // history reads what is there, and the ids of what cannot be understood.
-func (b *bench) history(q catalog.HistoryQuery) (entries []catalog.HistoryEntry, malformed []string) {
+func (b *bench) history(q catalog.HistoryQuery) (entries []catalog.HistoryEntry, bad []string) {
 	b.Helper()
 	for e, err := range b.Catalog.ReadHistory(b.ctx, q) {
-		var bad *catalog.MalformedError
+		var malformed *catalog.MalformedError
 		switch {
-		case errors.As(err, &bad) && bad.Collection == catalog.HistoryCollection:
-			malformed = append(malformed, bad.Field)
+		case errors.As(err, &malformed) && malformed.Collection == catalog.HistoryCollection:
+			bad = append(bad, malformed.Field)
 		case err != nil:
 			b.Fatalf("read: %v", err)
 		default:
 			entries = append(entries, e)
 		}
 	}
-	return entries, malformed
+	return entries, bad
 }
 
 func (b *bench) wantHistory(q catalog.HistoryQuery, want ...catalog.HistoryEntry) {
@@ -97,9 +97,10 @@ var historyCases = []testCase{
 		b.wantHistory(catalog.HistoryQuery{Name: "c"})
 	}},
 	{"Read_NamesWhatIsMalformedAndGoesOn", func(b *bench) {
-		b.insert("lockhistory", bson.D{field("_id", "x"), field("at", bson.NewDateTimeFromTime(noon)), field("kind", 7)})
+		at := field("at", bson.NewDateTimeFromTime(noon))
+		b.insert("lockhistory", bson.D{field("_id", "x"), at, field("kind", 7)})
 		b.insert("lockhistory", bson.D{field("_id", "y"), field("kind", "lost")})
-		b.insert("lockhistory", bson.D{field("_id", "z"), field("at", bson.NewDateTimeFromTime(noon)),
+		b.insert("lockhistory", bson.D{field("_id", "z"), at,
 			field("kind", "new one"), field("fence", "7"), field("heldMS", -1.5), field("name", true)})
 		got, malformed := b.history(catalog.HistoryQuery{})
 		if len(got) != 1 || got[0] != (catalog.HistoryEntry{At: noon, Kind: "new one"}) {
@@ -134,7 +135,7 @@ var historyCases = []testCase{
 		}
 	}},
 	{"Prepare_AnyNumberOfTimes", func(b *bench) {
-		const keep = 20 * 365 * 24 * time.Hour // the index stays, and other cases are to keep their entries
+		const keep = 20 * 365 * 24 * time.Hour // the index stays: other cases keep their entries
 		for range 2 {
 			warnings, err := b.Catalog.PrepareHistory(b.ctx, keep)
 			if err != nil || len(warnings) > 0 {
@@ -161,15 +162,13 @@ var historyCases = []testCase{
 func ofHistory(c Kept) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"PrepareHistory": func(ctx context.Context) error {
-			_, err := c.PrepareHistory(ctx, time.Hour)
-			return err
+			return assert.Err(c.PrepareHistory(ctx, time.Hour))
 		},
 		"AppendHistory": func(ctx context.Context) error {
 			return c.AppendHistory(ctx, []catalog.HistoryEntry{happened("a", 0)})
 		},
 		"PruneHistory": func(ctx context.Context) error {
-			_, err := c.PruneHistory(ctx, noon, 1)
-			return err
+			return assert.Err(c.PruneHistory(ctx, noon, 1))
 		},
 		"ReadHistory": func(ctx context.Context) error {
 			for _, err := range c.ReadHistory(ctx, catalog.HistoryQuery{}) {

@@ -12,7 +12,8 @@ import (
 // renewal returns the n-th renewal of a grant's lease.
 func renewal(r catalog.Request, n int64) catalog.Renewal {
 	return catalog.Renewal{
-		Session: r.Session, Number: n, Life: 40 * time.Second, Local: time.UnixMilli(1_700_000_123_456).UTC(),
+		Session: r.Session, Number: n, Life: 40 * time.Second,
+		Local: time.UnixMilli(1_700_000_123_456).UTC(),
 	}
 }
 
@@ -119,8 +120,8 @@ var leaseCases = []testCase{
 		g, next := request("balancer", alice), request("balancer", bob)
 		b.acquire(g)
 		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
-		taken := func() error { return second(On(b.Catalog).Overtake(b.ctx, next, from)) }
-		evicted := func() error { return second(On(b.Catalog).Evict(b.ctx, from, "stood still")) }
+		taken := func() error { return assert.Err(On(b.Catalog).Overtake(b.ctx, next, from)) }
+		evicted := func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "stood still")) }
 		b.wantErr(taken(), catalog.ErrNoMatch) // a lease that is not there
 		b.renew(renewal(g, 1))
 		b.renew(renewal(g, 2))
@@ -139,8 +140,10 @@ var leaseCases = []testCase{
 	}},
 	{"Lease_OfAForeignHolder_IsNobodys", func(b *bench) {
 		g := request("balancer", alice)
-		leases := bson.A{int32(5), bson.D{field("ts", g.TS), field("ms", int64(40_000)), field("n", int64(3)),
-			field("at", bson.DateTime(5)), field("local", bson.DateTime(5))}}
+		leases := bson.A{int32(5), bson.D{
+			field("ts", g.TS), field("ms", int64(40_000)), field("n", int64(3)),
+			field("at", bson.DateTime(5)), field("local", bson.DateTime(5)),
+		}}
 		for state, want := range map[int32]int{1: 1, 2: 0} {
 			doc := with(held(string(rune('a'+state)), alice), field("state", state), field("ts", g.TS),
 				field("leases", leases))

@@ -118,7 +118,8 @@ var noticesCases = []testCase{
 	}},
 	{"ProcessWithCharactersOfAPattern_IsData", func(b *bench) {
 		for i, id := range []string{
-			"a.c", "a*", "(a", "[b]", "a|b", "^a$", `a\d`, "a{2}", "$a", "a b", "ä🔒", "a'\"b", "a+", ".*",
+			"a.c", "a*", "(a", "[b]", "a|b", "^a$", `a\d`, "a{2}", "$a", "a b", "ä🔒", "a'\"b", "a+",
+			".*",
 		} {
 			name := label(i)
 			g := b.party(name, 3)

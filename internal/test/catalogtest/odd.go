@@ -66,8 +66,8 @@ var oddStates = func() []oddity {
 	zero, _ := bson.ParseDecimal128("0")
 	one, _ := bson.ParseDecimal128("1")
 	add("", int64(0), 0.0, math.Copysign(0, -1), int64(1), 1.0, int32(2), 2.0, int32(7))
-	add("state", zero, one, math.NaN(), math.Inf(1), 0.5, 1.5, float64(1<<60), int32(-1), nil, true, false,
-		"0", "1", bson.A{}, bson.A{int32(0)}, bson.A{int32(1)}, bson.D{}, bson.DateTime(0))
+	add("state", zero, one, math.NaN(), math.Inf(1), 0.5, 1.5, float64(1<<60), int32(-1), nil, true,
+		false, "0", "1", bson.A{}, bson.A{int32(0)}, bson.A{int32(1)}, bson.D{}, bson.DateTime(0))
 	return list
 }()
 
@@ -91,7 +91,8 @@ var oddHolders = []oddity{
 	oddly("", "ts", field("ts", historicalTS.Hex())), oddly("", "ts", field("ts", int32(5))),
 	oddly("", "ts", field("ts", bson.A{historicalTS})), oddly("", "ts", field("ts", bson.D{})),
 	oddly("", "", field("process", nil)), oddly("", "", field("process", "")),
-	oddly("", "process", field("process", int32(5))), oddly("", "process", field("process", bson.A{alice})),
+	oddly("", "process", field("process", int32(5))),
+	oddly("", "process", field("process", bson.A{alice})),
 	oddly("", "process", field("process", bson.D{})),
 }
 
@@ -150,8 +151,8 @@ func oddWaiters() []oddity {
 var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
 
 func oddSharers() []oddity {
-	first := with(sharing(catalog.Request{Session: catalog.Session{TS: oddHolderTS}, Process: alice}, 7),
-		field("when", bson.DateTime(5)))
+	r := catalog.Request{Session: catalog.Session{TS: oddHolderTS}, Process: alice}
+	first := with(sharing(r, 7), field("when", bson.DateTime(5)))
 	second := with(first, field("ts", historicalTS))
 	both := func(mode any, more ...bson.E) []bson.E {
 		return append([]bson.E{field("sharers", bson.A{first, second}), field("mode", mode)}, more...)
@@ -162,7 +163,8 @@ func oddSharers() []oddity {
 		oddly("", "", field("sharers", bson.A{second})), oddly("", "", field("sharers", nil)),
 		oddly("", "mode", both(nil)...), oddly("", "mode", both("odd")...),
 		oddly("", "mode", both(bson.A{"shared"})...), oddly("", "mode", both("")...),
-		oddly("", "limit", both("permit")...), oddly("", "limit", both("permit", field("limit", int32(0)))...),
+		oddly("", "limit", both("permit")...),
+		oddly("", "limit", both("permit", field("limit", int32(0)))...),
 		oddly("", "limit", both("permit", field("limit", int32(-1)))...),
 		oddly("", "limit", both("permit", field("limit", "3"))...),
 		oddly("", "limit", both("permit", field("limit", bson.A{int32(3)}))...),
@@ -180,7 +182,8 @@ func oddSharers() []oddity {
 				field("mode", "shared")))
 		}
 	}
-	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS)) // the holder waits for itself
+	// The holder waits for itself.
+	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS))
 	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})))
 	return list
 }
@@ -268,19 +271,19 @@ func (b *bench) refusedByAll(name, bad string) {
 	mine.TS = oddHolderTS
 	other := request(name, bob)
 	enter := func(how catalog.EnterMode) func() error {
-		return func() error { _, err := On(b.Catalog).Enter(b.ctx, other, how); return err }
+		return func() error { return assert.Err(On(b.Catalog).Enter(b.ctx, other, how)) }
 	}
 	tries := map[string]func() error{
 		"Enter, Queue": enter(catalog.Queue), "Enter, Try": enter(catalog.Try),
-		"Overtake":     func() error { _, err := On(b.Catalog).Overtake(b.ctx, other, from); return err },
-		"Confirm":      func() error { _, err := On(b.Catalog).Confirm(b.ctx, mine); return err },
-		"SeedFence":    func() error { _, err := On(b.Catalog).SeedFence(b.ctx, s, 1<<41); return err },
-		"Evict":        func() error { _, err := On(b.Catalog).Evict(b.ctx, from, "silent"); return err },
-		"GrantNext":    func() error { _, err := On(b.Catalog).GrantNext(b.ctx, name); return err },
-		"Break":        func() error { _, err := On(b.Catalog).Break(b.ctx, s, planted, "x"); return err },
+		"Overtake":     func() error { return assert.Err(On(b.Catalog).Overtake(b.ctx, other, from)) },
+		"Confirm":      func() error { return assert.Err(On(b.Catalog).Confirm(b.ctx, mine)) },
+		"SeedFence":    func() error { return assert.Err(On(b.Catalog).SeedFence(b.ctx, s, 1<<41)) },
+		"Evict":        func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "silent")) },
+		"GrantNext":    func() error { return assert.Err(On(b.Catalog).GrantNext(b.ctx, name)) },
+		"Break":        func() error { return assert.Err(On(b.Catalog).Break(b.ctx, s, planted, "x")) },
 		"PutFirst":     func() error { return On(b.Catalog).PutFirst(b.ctx, s, other.TS) },
 		"RequestYield": func() error { return On(b.Catalog).RequestYield(b.ctx, name, "x", "y") },
-		"Read":         func() error { _, err := b.Catalog.Read(b.ctx, name); return err },
+		"Read":         func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
 		"Look":         func() error { return asError(b.look(name).LockErr) },
 		"Attend":       func() error { return asError(b.attend(name)[name].LockErr) },
 		"List":         func() error { return b.listed(name) },
@@ -300,7 +303,7 @@ func (b *bench) refusedByAll(name, bad string) {
 				b.Errorf("%s: %s: %v, want field %q", name, way, err, bad)
 			}
 		}
-		_, err := On(b.Catalog).Enter(b.ctx, other, catalog.TryPlain)
+		_, err := On(b.Catalog).Acquire(b.ctx, other)
 		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
 		grants, free := b.heldOrFree(alice, name)
@@ -391,7 +394,7 @@ func (b *bench) ways(l catalog.Lock) []way {
 	}
 	ways := []way{
 		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
-		{"Acquire", func(r catalog.Request) error { _, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain); return err }},
+		{"Acquire", func(r catalog.Request) error { return assert.Err(On(b.Catalog).Acquire(b.ctx, r)) }},
 	}
 	if l.Held {
 		ways = append(ways, way{"Overtake", func(r catalog.Request) error {
@@ -423,8 +426,9 @@ func (b *bench) oddLife(name string, doc bson.D, w way) {
 	}
 	l := b.look(r.Name)
 	if l.Lock == nil { // a fence or a rev that came to its end when the lock became free
-		if w.name != "Evict" || l.LockErr == nil || l.LockErr.Field != "fence" && l.LockErr.Field != "rev" {
-			b.Errorf("%s: after %s: %v", name, w.name, l.LockErr)
+		bad := l.LockErr
+		if w.name != "Evict" || bad == nil || bad.Field != "fence" && bad.Field != "rev" {
+			b.Errorf("%s: after %s: %v", name, w.name, bad)
 		}
 		return
 	}

@@ -49,8 +49,8 @@ var passoverCases = []testCase{
 		assert.Value(On(b.Catalog).Evict(b.ctx, dead, "silent"))(b)
 		l := b.enter(back)
 		b.wantLine(l, back, g[2])
-		if !l.Waiters[0].Since.Equal(back.Since) {
-			b.Errorf("it stands there since %v, want %v: it may lose its place again", l.Waiters[0].Since, back.Since)
+		if since := l.Waiters[0].Since; !since.Equal(back.Since) {
+			b.Errorf("it stands there since %v, want %v: it may lose its place again", since, back.Since)
 		}
 	}},
 	{"Enter_WhoStoodBefore_FullLine_HasItsPlace", func(b *bench) {
@@ -70,7 +70,9 @@ var passoverCases = []testCase{
 		if l := b.enter(back); len(l.Waiters) != catalog.MaxWaiters+1 || l.Waiters[0].TS != back.TS {
 			b.Errorf("%d wait, the first is %s", len(l.Waiters), l.Waiters[0].Process)
 		}
-		for name, g := range map[string]catalog.Request{"a newcomer": request("balancer", "new"), "the last": back} {
+		for name, g := range map[string]catalog.Request{
+			"a newcomer": request("balancer", "new"), "the last": back,
+		} {
 			if g.Session = request("balancer", g.Process).Session; name == "the last" {
 				g.Process, g.Since = "last", time.UnixMilli(4_000_000_000_000).UTC()
 			}

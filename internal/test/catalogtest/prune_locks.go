@@ -17,7 +17,8 @@ var pruneLocksCases = []testCase{
 		}
 		plant := func(name string, age time.Duration, more ...bson.E) {
 			b.insert("locks", with(free(name), append([]bson.E{
-				when(age), field("ts", historicalTS), field("fence", planted), field("rev", int64(3))}, more...)...))
+				when(age), field("ts", historicalTS), field("fence", planted), field("rev", int64(3)),
+			}, more...)...))
 		}
 		plant("old", 100*time.Hour)
 		plant("young", time.Hour)

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 // rounds are fewer where each costs a round trip.
@@ -171,8 +172,7 @@ var queueRaceCases = []testCase{
 		g := b.inLine("balancer", 1)
 		again := request("balancer", bob)
 		b.wantAllDone(together(8, func(int) error {
-			_, err := On(b.Catalog).Enter(b.ctx, again, catalog.Queue)
-			return err
+			return assert.Err(On(b.Catalog).Enter(b.ctx, again, catalog.Queue))
 		}))
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[0], planted+1, 2), waiters(again)))
@@ -214,8 +214,7 @@ var queueRaceCases = []testCase{
 		g := b.inLine("balancer", 3)
 		b.rewrite("balancer", field("state", int32(0)))
 		b.wantOneWinner(together(4, func(int) error {
-			_, err := On(b.Catalog).GrantNext(b.ctx, "balancer")
-			return err
+			return assert.Err(On(b.Catalog).GrantNext(b.ctx, "balancer"))
 		}), catalog.ErrNoMatch)
 		b.wantDocument(b.document("locks", "balancer"),
 			with(holding(g[1], planted+2, 4), waiters(g[2])))
@@ -223,8 +222,7 @@ var queueRaceCases = []testCase{
 	{"Race_Tries_OneWinsAndNobodyWaits", func(b *bench) {
 		b.party("balancer", 0)
 		b.wantOneWinner(together(contenders, func(i int) error {
-			_, err := On(b.Catalog).Enter(b.ctx, request("balancer", process(i)), catalog.Try)
-			return err
+			return assert.Err(On(b.Catalog).Enter(b.ctx, request("balancer", process(i)), catalog.Try))
 		}), catalog.ErrNotFree)
 		if l := b.look("balancer").Lock; len(l.Waiters) > 0 || b.revOf("balancer") != 1 {
 			b.Errorf("lock: %+v", l)

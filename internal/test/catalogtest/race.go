@@ -53,8 +53,7 @@ var raceCases = []testCase{
 		for round := range 10 {
 			name := fmt.Sprintf("lock-%d", round)
 			b.wantOneWinner(together(2, func(i int) error {
-				_, err := On(b.Catalog).Enter(b.ctx, request(name, process(i)), catalog.TryPlain)
-				return err
+				return assert.Err(On(b.Catalog).Acquire(b.ctx, request(name, process(i))))
 			}), catalog.ErrNotFree)
 		}
 	}},
@@ -68,7 +67,7 @@ var raceCases = []testCase{
 			var mu sync.Mutex // guards winner
 			b.wantOneWinner(together(contenders, func(i int) error {
 				r := request("balancer", process(i))
-				l, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain)
+				l, err := On(b.Catalog).Acquire(b.ctx, r)
 				if err == nil {
 					mu.Lock()
 					winner = l.Session()
@@ -149,15 +148,13 @@ var raceCases = []testCase{
 	{"Breaks_OneWins", func(b *bench) {
 		b.acquire(request("balancer", alice))
 		b.wantOneWinner(together(4, func(int) error {
-			_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
-			return err
+			return assert.Err(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x"))
 		}), catalog.ErrNoMatch)
 	}},
 	{"PingsOfOneID_LargestStays", func(b *bench) {
 		b.ping(alice)
 		for i, err := range together(8, func(i int) error {
-			_, err := b.Catalog.Ping(b.ctx, beat(alice, int64(i)+2))
-			return err
+			return assert.Err(b.Catalog.Ping(b.ctx, beat(alice, int64(i)+2)))
 		}) {
 			if err != nil && (i == 7 || !errors.Is(err, catalog.ErrTwin)) {
 				b.Errorf("ping %d: %v", i+2, err)
@@ -177,10 +174,7 @@ var raceCases = []testCase{
 		}
 	}},
 	{"Prepares_AllSucceed", func(b *bench) { // J11
-		for _, err := range together(8, func(int) error {
-			_, err := b.Catalog.Prepare(b.ctx)
-			return err
-		}) {
+		for _, err := range together(8, func(int) error { return assert.Err(b.Catalog.Prepare(b.ctx)) }) {
 			assert.NoErr(b, err)
 		}
 	}},

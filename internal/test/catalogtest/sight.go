@@ -10,7 +10,8 @@ import (
 )
 
 func sightBy(by string, p catalog.Ping, at int64) catalog.Sight {
-	return catalog.Sight{Seq: p.Seq, At: time.UnixMilli(at).UTC(), Local: time.UnixMilli(at + 1).UTC(), By: by}
+	seen := time.UnixMilli(at).UTC()
+	return catalog.Sight{Seq: p.Seq, At: seen, Local: seen.Add(time.Millisecond), By: by}
 }
 
 func sightDocument(s catalog.Sight) bson.E {

@@ -143,7 +143,7 @@ func (b *bench) document(collection, id string) bson.Raw {
 
 func (b *bench) acquire(r catalog.Request) catalog.Lock {
 	b.Helper()
-	l, err := On(b.Catalog).Enter(b.ctx, r, catalog.TryPlain)
+	l, err := On(b.Catalog).Acquire(b.ctx, r)
 	assert.Must(b, err, "acquire")
 	return l
 }
@@ -208,8 +208,8 @@ func sentinels(err error) []string {
 	for _, k := range []error{
 		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrNotFound, catalog.ErrUnknownOutcome,
 		catalog.ErrUnavailable, catalog.ErrCondemned, catalog.ErrTwin, catalog.ErrMalformed,
-		catalog.ErrQueueFull, catalog.ErrPermitMismatch, catalog.ErrNoGrantStream, catalog.ErrNoTransactions,
-		context.Canceled, context.DeadlineExceeded,
+		catalog.ErrQueueFull, catalog.ErrPermitMismatch, catalog.ErrNoGrantStream,
+		catalog.ErrNoTransactions, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, k) {
 			kinds = append(kinds, k.Error())
