@@ -104,7 +104,8 @@ func TestCommands_Counted(t *testing.T) {
 		count("uncontended TryLock", 1, func() { g = p.mustTry("a") })
 		count("Release", 1, func() { _ = g.Release() })
 		g2 := other.mustTry("a")
-		count("TryLock on a live holder", 2, func() { _, err := p.try("a"); wantErr(t, err, distlock.ErrHeld) })
+		count("TryLock on a live holder", 2,
+			func() { wantErr(t, assert.Err(p.try("a")), distlock.ErrHeld) })
 		count("first TryLock of a name", 2, func() { g = p.mustTry("b") })
 		count("Verify", 1, func() { _ = g.Verify(t.Context()) })
 		_ = g2.Release()
@@ -145,16 +146,19 @@ func TestTryLock_BadInput_NoIO(t *testing.T) {
 			opts []distlock.Option
 			want error
 		}{
-			"empty name":     {"", t.Context(), nil, distlock.ErrBadName},
-			"1025 bytes":     {strings.Repeat("x", 1025), t.Context(), nil, distlock.ErrBadName},
-			"NUL":            {"a\x00b", t.Context(), nil, distlock.ErrBadName},
-			"invalid UTF-8":  {"a\xffb", t.Context(), nil, distlock.ErrBadName},
-			"nil context":    {"a", nil, nil, distlock.ErrBadOption},
-			"ended context":  {"a", cancelled, nil, context.Canceled},
-			"long why":       {"a", t.Context(), []distlock.Option{distlock.Why(strings.Repeat("x", 1025))}, distlock.ErrBadOption},
-			"negative wait":  {"a", t.Context(), []distlock.Option{distlock.WaitAtMost(-1)}, distlock.ErrBadOption},
-			"nil option":     {"a", t.Context(), []distlock.Option{nil}, distlock.ErrBadOption},
-			"colon in label": {"a", t.Context(), []distlock.Option{distlock.Label("a:b")}, distlock.ErrBadOption},
+			"empty name":    {"", t.Context(), nil, distlock.ErrBadName},
+			"1025 bytes":    {strings.Repeat("x", 1025), t.Context(), nil, distlock.ErrBadName},
+			"NUL":           {"a\x00b", t.Context(), nil, distlock.ErrBadName},
+			"invalid UTF-8": {"a\xffb", t.Context(), nil, distlock.ErrBadName},
+			"nil context":   {"a", nil, nil, distlock.ErrBadOption},
+			"ended context": {"a", cancelled, nil, context.Canceled},
+			"long why": {"a", t.Context(), []distlock.Option{distlock.Why(strings.Repeat("x", 1025))},
+				distlock.ErrBadOption},
+			"negative wait": {"a", t.Context(), []distlock.Option{distlock.WaitAtMost(-1)},
+				distlock.ErrBadOption},
+			"nil option": {"a", t.Context(), []distlock.Option{nil}, distlock.ErrBadOption},
+			"colon in label": {"a", t.Context(), []distlock.Option{distlock.Label("a:b")},
+				distlock.ErrBadOption},
 		} {
 			if g, err := p.Lock(c.name).TryLock(c.ctx, c.opts...); g != nil || !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -177,7 +181,9 @@ func TestTryLock_BadInput_NoIO(t *testing.T) {
 func TestTryLock_StrangeNames_AreData(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		for _, name := range []string{"$set", "a.b", " ", "..", "../x", "🔒", "\u202eabc", "config.locks", "a", "a "} {
+		for _, name := range []string{
+			"$set", "a.b", " ", "..", "../x", "🔒", "\u202eabc", "config.locks", "a", "a ",
+		} {
 			g := p.mustTry(name)
 			if _, err := p.try(name); !errors.Is(err, distlock.ErrHeld) {
 				t.Errorf("%q: second TryLock: %v", name, err)
@@ -212,7 +218,8 @@ func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
 				for range 5 {
 					_, err := p.try("a")
 					var bad *distlock.MalformedError
-					if !errors.As(err, &bad) || bad.Field != c.field || bad.ID != "a" || bad.Collection != "locks" {
+					if !errors.As(err, &bad) || bad.Field != c.field || bad.ID != "a" ||
+						bad.Collection != "locks" {
 						t.Fatalf("error is %v, want locks/a/%s", err, c.field)
 					}
 					time.Sleep(takeoverTime / 2)

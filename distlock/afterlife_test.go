@@ -31,7 +31,9 @@ func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 
 // The README's example: a nightly job of 20 s runs again at the second night after a crash.
 func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
-	for _, every := range []time.Duration{time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour} {
+	for _, every := range []time.Duration{
+		time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour,
+	} {
 		t.Run(every.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				a := w.start(nil)
@@ -92,9 +94,12 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 }
 
 // Tries to break: a job may wait for less time than a line is left alone, by WaitAtMost or by its
-// context, for one lock after the other, and exit with Close or without it: its second run has them.
+// context, for one lock after the other, and exit with Close or without it: its second run has
+// them.
 func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
-	for _, wait := range []time.Duration{20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
+	for _, wait := range []time.Duration{
+		20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond,
+	} {
 		for _, how := range []string{"WaitAtMost", "context", "WaitAtMost, no Close"} {
 			t.Run(fmt.Sprint(wait, " ", how), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
@@ -164,7 +169,8 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 // interval.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
-		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour, 6 * time.Hour,
+		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
+		6 * time.Hour,
 	} {
 		for _, rule := range []takeover.Rule{takeover.Witnesses, takeover.WatchOnly} {
 			t.Run(fmt.Sprint(every, " ", rule), func(t *testing.T) {
@@ -221,10 +227,12 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	inTransaction := func(w *world, b *proc) error {
 		tx := w.mem.Begin()
 		defer tx.Abort()
-		return b.Lock("a").LockInTransaction(tx.Context(context.Background()), distlock.WaitAtMost(20*time.Second))
+		return b.Lock("a").LockInTransaction(tx.Context(context.Background()),
+			distlock.WaitAtMost(20*time.Second))
 	}
 	permit := func(_ *world, b *proc) error {
-		g, err := b.Lock("a").Lock(context.Background(), append(two, distlock.WaitAtMost(20*time.Second))...)
+		g, err := b.Lock("a").Lock(context.Background(),
+			append(two, distlock.WaitAtMost(20*time.Second))...)
 		if err == nil {
 			b.Kept = append(b.Kept, g)
 		}
@@ -346,12 +354,15 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	for name, call := range map[string]func(*proc, time.Duration) (*distlock.TryGuard, error){
 		"Lock": wait, "TryLock": try,
 	} {
-		for _, every := range []time.Duration{time.Second, 20 * time.Second, 47 * time.Second, 10 * time.Minute} {
+		for _, every := range []time.Duration{
+			time.Second, 20 * time.Second, 47 * time.Second, 10 * time.Minute,
+		} {
 			for _, d := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
 				t.Run(fmt.Sprint(name, " for ", d, " each ", every), func(t *testing.T) {
 					inBubble(t, func(t *testing.T, w *world) {
 						a := w.start(nil)
-						b := w.startOn(catalog.ReplicaSet, func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
+						b := w.startOn(catalog.ReplicaSet,
+							func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
 						b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 							switch call.Op {
 							case fault.Notice:
@@ -446,9 +457,11 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		err := errors.Join(
-			w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(2)},
-				{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()}}),
-			w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}))
+			w.mem.Put(catalog.LocksCollection,
+				bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(2)},
+					{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()}}),
+			w.mem.Put(catalog.PingsCollection,
+				bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}))
 		assert.Must(t, err)
 		before := w.mem.Document(catalog.PingsCollection, "mongos:1").String()
 		for range 3 {

@@ -99,7 +99,8 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 								if of == "none of them" && told {
 									t.Errorf("after %v: %v", wait, err)
 								}
-								if text := err.Error(); strings.Contains(text, "not sent") || strings.Count(text, "distlock:") > 1 {
+								if text := err.Error(); strings.Contains(text, "not sent") ||
+									strings.Count(text, "distlock:") > 1 {
 									t.Errorf("after %v: %v", wait, err)
 								}
 							}

@@ -174,7 +174,9 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 // Tries to break: a break grants the lock to nobody who is dead. Only the dead stand in line, or
 // somebody has just come to wait behind them and has not passed them over yet.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
-	for name, lives := range map[string]bool{"nobody else waits": false, "one lives": true, "their ping was removed": false} {
+	for name, lives := range map[string]bool{
+		"nobody else waits": false, "one lives": true, "their ping was removed": false,
+	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				p, dead, other := w.start(nil), w.start(nil), w.start(nil)

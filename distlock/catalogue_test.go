@@ -95,7 +95,8 @@ type ratedClock struct {
 func (w *world) startRated(rate float64) *proc {
 	w.t.Helper()
 	c := clock.System()
-	return w.startBy(ratedClock{c, c.Now(), rate}, func(cfg *distlock.Config) { cfg.TakeoverRule = takeover.WatchOnly })
+	return w.startBy(ratedClock{c, c.Now(), rate},
+		func(cfg *distlock.Config) { cfg.TakeoverRule = takeover.WatchOnly })
 }
 
 func (c ratedClock) Now() clock.Reading {
@@ -155,7 +156,8 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 			}
 			return apply()
 		})
-		for start := time.Now(); !stopped.Load() && time.Since(start) < 2*takeoverTime; time.Sleep(10 * time.Second) {
+		for start := time.Now(); !stopped.Load() &&
+			time.Since(start) < 2*takeoverTime; time.Sleep(10 * time.Second) {
 			wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
 		}
 		if !stopped.Load() || !bytes.Equal(before, w.doc("a")) {
@@ -297,7 +299,8 @@ func TestNew_NoRandomness_IsAnError(t *testing.T) {
 	uuid.SetRand(dry{empty})
 	defer uuid.SetRand(nil)
 	synctest.Test(t, func(t *testing.T) {
-		_, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{}), Host: "host"})
+		_, err := distlock.New(t.Context(),
+			distlock.Config{Catalog: memcatalog.New(memcatalog.Options{}), Host: "host"})
 		wantErr(t, err, empty)
 	})
 }
@@ -404,8 +407,10 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 		far := bson.DateTime(1<<63 - 1)
 		err := errors.Join(
 			w.mem.Put(catalog.LocksCollection, bson.D{
-				{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)}, {Key: "process", Value: "dead\n\x1b[2J"},
-				{Key: "why", Value: "two\nlines \x1b[31m" + strings.Repeat("x", 1<<20)}, {Key: "when", Value: far},
+				{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)},
+				{Key: "process", Value: "dead\n\x1b[2J"},
+				{Key: "why", Value: "two\nlines \x1b[31m" + strings.Repeat("x", 1<<20)},
+				{Key: "when", Value: far},
 				{Key: "ts", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(1 << 40)}}),
 			w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: "dead\n\x1b[2J"},
 				{Key: "ping", Value: far}, {Key: "local", Value: far}, {Key: "seq", Value: int64(7)}}))

@@ -69,7 +69,8 @@ func TestLock_BesideACrowd_HasAPlaceWithinTwoRounds(t *testing.T) {
 		crowd, singles int
 		hold           time.Duration
 	}{
-		{110, 1, 20 * time.Millisecond}, {110, 20, 20 * time.Millisecond}, {110, effort.Share(200), 10 * time.Millisecond},
+		{110, 1, 20 * time.Millisecond}, {110, 20, 20 * time.Millisecond},
+		{110, effort.Share(200), 10 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%d of one and %d alone", c.crowd, c.singles), func(t *testing.T) {
 			if c.singles > 1 && testing.Short() {
@@ -95,7 +96,8 @@ func TestLock_BesideACrowd_HasAPlaceWithinTwoRounds(t *testing.T) {
 						outside++
 					}
 				}
-				t.Logf("%d places were had, %d of them from outside, after %d turns at most", len(r.waits), outside, most)
+				t.Logf("%d places were had, %d of them from outside, after %d turns at most", len(r.waits),
+					outside, most)
 				if most > 2*catalog.MaxWaiters {
 					t.Errorf("a place was had after %d turns only", most)
 				}

@@ -9,8 +9,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Two programs run under a lock each and start others, which have Managers of their own and want the
-// lock of the other: the circle goes through four processes, and one of the inner ones is told.
+// Two programs run under a lock each and start others, which have Managers of their own and want
+// the lock of the other: the circle goes through four processes, and one of the inner ones is told.
 func TestDeadlock_HeldByTheProcessesAround_OneIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

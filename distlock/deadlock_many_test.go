@@ -74,7 +74,8 @@ func TestDeadlock_OfMany_IsToldWithinFiveSeconds(t *testing.T) {
 			}{
 				"ring": {ring, 1}, "star": {star, 1}, "pairs": {pairs, n / 2}, "all with all": {mesh, 0},
 			} {
-				if shape == "all with all" && n > 10 || n*processes > 1600 || testing.Short() && (n > 40 || n > 10 && processes == 3) {
+				if shape == "all with all" && n > 10 || n*processes > 1600 || testing.Short() &&
+					(n > 40 || n > 10 && processes == 3) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s of %d in %d", shape, n, processes), func(t *testing.T) {

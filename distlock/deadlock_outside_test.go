@@ -19,7 +19,9 @@ import (
 // L15a: tries to break: two who wait outside of full lines, in different processes, wait for each
 // other. One of them is told within five seconds, the other goes on.
 func TestDeadlock_TwoOutsideOfDifferentProcesses_OneIsTold(t *testing.T) {
-	for _, apart := range []time.Duration{0, 700 * time.Millisecond, 10 * time.Second, 10 * time.Minute} {
+	for _, apart := range []time.Duration{
+		0, 700 * time.Millisecond, 10 * time.Second, 10 * time.Minute,
+	} {
 		t.Run(apart.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				a, b, l := w.start(nil), w.start(nil), w.start(nil)
@@ -66,7 +68,8 @@ func TestDeadlock_TwoOutsideOfDifferentProcesses_OneIsTold(t *testing.T) {
 				}
 				time.Sleep(3 * time.Second)
 				for _, p := range []*proc{a, b} {
-					if ping, _ := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, p.Process())); ping.Note != nil {
+					raw := w.mem.Document(catalog.PingsCollection, p.Process())
+					if ping, _ := catalog.ParsePing(raw); ping.Note != nil {
 						t.Errorf("nobody waits outside, and the ping says %+v", ping.Note)
 					}
 				}
@@ -140,7 +143,9 @@ func TestDeadlock_TwoTransactionsOfDifferentProcesses_OneIsTold(t *testing.T) {
 // alone since it holds what another Manager has acquired: who closes a circle is told in time, or
 // it is.
 func TestDeadlock_ClosedLater_OneIsToldInTime(t *testing.T) {
-	for _, apart := range []time.Duration{0, 400 * time.Millisecond, 3 * time.Second, 20 * time.Second, 40 * time.Second, 10 * time.Minute} {
+	for _, apart := range []time.Duration{
+		0, 400 * time.Millisecond, 3 * time.Second, 20 * time.Second, 40 * time.Second, 10 * time.Minute,
+	} {
 		for _, abroad := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, by another Manager %v", apart, abroad), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
@@ -338,7 +343,9 @@ func TestDeadlock_SearchFails_IsLoggedAndTriedAgain(t *testing.T) {
 		if took := time.Since(start); took > toldAtMost {
 			t.Errorf("told %v after the server answers again", took)
 		}
-		for text, want := range map[string]int{"search for deadlocks failed": 1, "search for deadlocks succeeds again": 1} {
+		for text, want := range map[string]int{
+			"search for deadlocks failed": 1, "search for deadlocks succeeds again": 1,
+		} {
 			if n := strings.Count(log.String(), text); n != want {
 				t.Errorf("%d times %q in the log, want %d:\n%s", n, text, want, log.String())
 			}

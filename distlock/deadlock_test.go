@@ -42,7 +42,9 @@ func TestDeadlock_TwoProcesses_YoungestIsTold(t *testing.T) {
 			t.Errorf("told after %v, want a second", got.after)
 		}
 		text := strings.Join(d.Chain, "\n")
-		for _, part := range []string{`"a"`, `"b"`, "wants a", "wants b", "first", a.Process(), b.Process()} {
+		for _, part := range []string{
+			`"a"`, `"b"`, "wants a", "wants b", "first", a.Process(), b.Process(),
+		} {
 			if !strings.Contains(text, part) {
 				t.Errorf("the chain does not name %s:\n%s", part, text)
 			}
@@ -144,7 +146,8 @@ func TestDeadlock_OutsideOfAFullLine_NoCircle_NobodyIsTold(t *testing.T) {
 		var outside []<-chan turn
 		for _, name := range []string{"one", "two", "three"} {
 			held := b.mustTry(name)
-			outside = append(outside, b.queueCtx(held.Context(), "hot"), a.queue(name, distlock.WaitAtMost(time.Hour)))
+			outside = append(outside, b.queueCtx(held.Context(), "hot"),
+				a.queue(name, distlock.WaitAtMost(time.Hour)))
 		}
 		before := b.store.Count(fault.WaitedUnder)
 		time.Sleep(10 * time.Minute)

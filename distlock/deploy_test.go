@@ -17,7 +17,8 @@ import (
 func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 	const processes, steps, step = 20, 6, 20 * time.Second
 	for name, c := range map[string]struct{ killed, hung int }{
-		"NobodyDies": {}, "OneIsKilled": {killed: 1}, "OneHangs": {hung: 1}, "TwoAreKilledOneHangs": {killed: 2, hung: 1},
+		"NobodyDies": {}, "OneIsKilled": {killed: 1}, "OneHangs": {hung: 1},
+		"TwoAreKilledOneHangs": {killed: 2, hung: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -81,9 +82,11 @@ func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 				}
 				all.Wait()
 				if begun != c.killed+c.hung+1 || ended != 1 || wentOn != processes-c.killed {
-					t.Errorf("migrations began %d times and ended %d times, %d processes went on", begun, ended, wentOn)
+					t.Errorf("migrations began %d times and ended %d times, %d processes went on", begun, ended,
+						wentOn)
 				}
-				limit := steps*step + time.Duration(c.killed+c.hung)*(steps*step+lifeTime+2*pingTime) + time.Minute
+				again := steps*step + lifeTime + 2*pingTime
+				limit := steps*step + time.Duration(c.killed+c.hung)*again + time.Minute
 				if took := time.Since(began); c.hung == 0 && took > limit {
 					t.Errorf("took %v, want at most %v", took, limit)
 				}

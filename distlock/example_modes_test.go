@@ -83,8 +83,8 @@ func ExamplePermits() {
 	defer guard.Release()
 	_, err = manager.Lock("downloads").Lock(ctx, distlock.Permits(5))
 	var limit *distlock.PermitMismatchError
-	fmt.Println(errors.As(err, &limit), limit)
-	// Output: true lock "downloads" is in use as a semaphore of 3 permits, not as a semaphore of 5 permits; all who use it at a time must ask for the same
+	fmt.Println(errors.As(err, &limit), limit.Recorded, limit.Asked)
+	// Output: true 3 5
 }
 
 // Several locks, all or none, in any order of the names.

@@ -15,7 +15,9 @@ var (
 	ErrNotInLine = leading.ErrNotInLine
 )
 
-func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] { return l.watch(ctx) }
+func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
+	return l.watch(ctx)
+}
 
 func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 	return l.requestYield(ctx, why)

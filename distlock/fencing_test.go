@@ -26,8 +26,10 @@ func TestFenced_Shapes(t *testing.T) {
 		notNewer := bson.D{{Key: "$or", Value: bson.A{
 			bson.D{{Key: "_fence", Value: bson.D{{Key: "$exists", Value: false}}}},
 			bson.D{{Key: "_fence", Value: bson.D{{Key: "$lte", Value: g.Fence()}}}}}}}
-		same(t, "filter", filter, bson.D{{Key: "$and", Value: bson.A{bson.D{{Key: "_id", Value: 7}}, notNewer}}})
-		same(t, "update", update, append(set, bson.E{Key: "$max", Value: bson.D{{Key: "_fence", Value: g.Fence()}}}))
+		same(t, "filter", filter,
+			bson.D{{Key: "$and", Value: bson.A{bson.D{{Key: "_id", Value: 7}}, notNewer}}})
+		same(t, "update", update,
+			append(set, bson.E{Key: "$max", Value: bson.D{{Key: "_fence", Value: g.Fence()}}}))
 		same(t, "caller's update", set, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}})
 
 		most := bson.D{{Key: "$max", Value: bson.D{{Key: "best", Value: 3}}}}
@@ -128,7 +130,8 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 			return apply()
 		})
 		start := time.Now()
-		err := g.InTransaction(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		err := g.InTransaction(t.Context(),
+			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		wantErr(t, err, distlock.ErrLockLost)
 		if took := time.Since(start); took > holdTime+time.Second {
 			t.Errorf("it took %v, the guard was trusted for %v", took, holdTime)

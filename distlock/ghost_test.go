@@ -85,7 +85,8 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 			}
 		}
 		if s := p.Stats(); late != 1 || s.Late != 1 || s.Ghosts != 0 || w.lock("a").Held {
-			t.Errorf("told %d times, %d late releases, %d ghosts, held: %v", late, s.Late, s.Ghosts, w.lock("a").Held)
+			t.Errorf("told %d times, %d late releases, %d ghosts, held: %v", late, s.Late, s.Ghosts,
+				w.lock("a").Held)
 		}
 		p.store.Set(nil)
 		time.Sleep(2 * time.Second) // a reply may be on its way

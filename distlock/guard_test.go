@@ -207,7 +207,10 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	defer func() { _ = m.Close(context.Background()) }()
 	for _, keep := range []func(g *distlock.TryGuard) (context.Context, context.CancelFunc){
 		func(*distlock.TryGuard) (context.Context, context.CancelFunc) { return nil, func() {} },
-		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) { return g.Context(), func() {} },
+		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
+			return g.Context(),
+				func() {}
+		},
 		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
 			again, _ := g.Reenter()
 			return again.Context(), func() {}
@@ -254,7 +257,8 @@ func TestDo_Panic_Releases(t *testing.T) {
 					t.Errorf("recovered %v", r)
 				}
 			}()
-			_ = p.Do(t.Context(), "a", func(context.Context, *distlock.TryGuard) error { panic("on purpose") })
+			_ = p.Do(t.Context(), "a",
+				func(context.Context, *distlock.TryGuard) error { panic("on purpose") })
 		}()
 		if w.lock("a").Held {
 			t.Error("still held")
@@ -350,7 +354,9 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 		} else {
 			defer other.Release()
 		}
-		for want, g := range map[error]*distlock.TryGuard{distlock.ErrReleased: g, distlock.ErrBadOption: nil} {
+		for want, g := range map[error]*distlock.TryGuard{
+			distlock.ErrReleased: g, distlock.ErrBadOption: nil,
+		} {
 			for name, call := range map[string]func() error{
 				"Err":    g.Err,
 				"Verify": func() error { return g.Verify(t.Context()) },

@@ -156,10 +156,13 @@ func TestHistory_Options(t *testing.T) {
 		in       history.Options
 		problems []string
 	}{
-		"default":   {distlock.Config{Catalog: mem}, history.Options{}, nil},
-		"bounds":    {distlock.Config{Catalog: mem}, history.Options{All: true, Keep: time.Minute, Most: 10_000_000}, nil},
-		"too short": {distlock.Config{Catalog: mem}, history.Options{Keep: time.Second}, []string{"Keep is 1s"}},
-		"too much":  {distlock.Config{}, history.Options{Keep: 4000 * day, Most: 99}, []string{"Keep", "Most is 99", "URI"}},
+		"default": {distlock.Config{Catalog: mem}, history.Options{}, nil},
+		"bounds": {distlock.Config{Catalog: mem},
+			history.Options{All: true, Keep: time.Minute, Most: 10_000_000}, nil},
+		"too short": {distlock.Config{Catalog: mem}, history.Options{Keep: time.Second},
+			[]string{"Keep is 1s"}},
+		"too much": {distlock.Config{}, history.Options{Keep: 4000 * day, Most: 99},
+			[]string{"Keep", "Most is 99", "URI"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -92,8 +92,10 @@ func TestHistory_AcquiredAndReleased(t *testing.T) {
 		assert.Must(t, g.Release())
 		past := p.wantPast("a", "acquired", "released")
 		for i, e := range past {
-			if e.Name != "a" || e.Process != p.Process() || e.Session != g.Session() || e.Fence != g.Fence() ||
-				e.Why != "nightly" || e.Mode != "shared" || e.Leads || e.Cause+e.Previous+e.Rule+e.Evidence != "" {
+			if e.Name != "a" || e.Process != p.Process() || e.Session != g.Session() ||
+				e.Fence != g.Fence() ||
+				e.Why != "nightly" || e.Mode != "shared" || e.Leads ||
+				e.Cause+e.Previous+e.Rule+e.Evidence != "" {
 				t.Errorf("%+v", e)
 			}
 			if at := e.At.Sub(begun).Round(time.Second); at != time.Duration(i)*10*time.Second {
@@ -117,7 +119,8 @@ func TestHistory_GrantedInLine(t *testing.T) {
 		if len(past) != 3 || granted < 1 {
 			t.Fatalf("%+v", past)
 		}
-		if e := past[granted]; e.Waited < 10*time.Second || e.Fence != next.Fence() || e.Process != p.Process() {
+		if e := past[granted]; e.Waited < 10*time.Second || e.Fence != next.Fence() ||
+			e.Process != p.Process() {
 			t.Errorf("%+v", e)
 		}
 		_ = next.Release()
@@ -145,7 +148,8 @@ func TestHistory_TakenOver_ToldOnBothSides(t *testing.T) {
 		}
 		old.store.Set(nil)
 		past = old.wantPast("a", "acquired", "lost", "taken over")
-		if e := past[1]; e.Process != victim || !strings.Contains(e.Cause, "no ping") || e.Held < holdTime ||
+		if e := past[1]; e.Process != victim || !strings.Contains(e.Cause, "no ping") ||
+			e.Held < holdTime ||
 			!e.At.Before(past[2].At) || e.Session != g.Session() {
 			t.Errorf("%+v", e)
 		}
@@ -192,9 +196,10 @@ func TestHistory_Broken(t *testing.T) {
 		g := p.mustTry("a")
 		p.wantPast("a", "acquired")
 		assert.Must(t, operator.Break(t.Context(), "a", g.Fence(), "ticket 4711"))
-		time.Sleep(pingTime + pingTime/5) // the holder's ping shows that it is lost, and the next one writes that
+		time.Sleep(pingTime + pingTime/5) // the holder's ping shows the loss, the next one writes it
 		past := p.wantPast("a", "acquired", "broken", "lost")
-		if e := past[1]; e.Process != operator.Process() || e.Previous != p.Process() || e.Why != "ticket 4711" ||
+		if e := past[1]; e.Process != operator.Process() || e.Previous != p.Process() ||
+			e.Why != "ticket 4711" ||
 			e.Fence != g.Fence() {
 			t.Errorf("%+v", e)
 		}
@@ -250,7 +255,8 @@ func TestHistory_EvictedFromALine(t *testing.T) {
 		dead.kill()
 		time.Sleep(takeoverTime + 3*pingTime)
 		past := p.wantPast("a", "acquired", "evicted")
-		if e := past[1]; e.Previous != victim || e.Process != p.Process() || e.Fence != 0 || e.Rule == "" || e.Evidence == "" {
+		if e := past[1]; e.Previous != victim || e.Process != p.Process() || e.Fence != 0 ||
+			e.Rule == "" || e.Evidence == "" {
 			t.Errorf("%+v", e)
 		}
 		_ = g.Release()
@@ -270,7 +276,7 @@ func TestHistory_ReleasedLate(t *testing.T) {
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
 		synctest.Wait() // the first of the late tries, which is refused as well
 		p.store.Set(nil)
-		time.Sleep(2 * pingTime) // the next ping makes it due, and the one after that writes what came of it
+		time.Sleep(2 * pingTime) // the next ping makes it due, the one after that writes the outcome
 		past := p.wantPast("a", "acquired", "released", "released late")
 		if past[1].Cause == "" || past[2].Session != g.Session() || past[2].Fence != g.Fence() {
 			t.Errorf("%+v", past[1:])
@@ -306,8 +312,8 @@ func TestHistory_Commands_Counted(t *testing.T) {
 			_ = g.Release()
 		}
 		time.Sleep(2 * pingTime)
-		if n := p.store.Count(fault.AppendHistory) + p.store.Count(fault.PrepareHistory) + p.store.Count(fault.PruneHistory); n != 0 {
-			t.Errorf("%d commands for the history of short locks", n)
+		for _, op := range []fault.Op{fault.AppendHistory, fault.PrepareHistory, fault.PruneHistory} {
+			assert.Equal(t, p.store.Count(op), 0, "%d commands for the history of short locks, want %d")
 		}
 		assert.Equal(t, len(w.mem.Documents(catalog.HistoryCollection)), 0, "%d entries, want %d")
 		_ = noisy.mustTry("b").Release() // the first of a name costs one more
@@ -317,7 +323,8 @@ func TestHistory_Commands_Counted(t *testing.T) {
 		}
 		assert.Equal(t, noisy.store.Total()-before, 20,
 			"%d commands for 10 acquisitions and releases, want %d")
-		if noisy.wantPast("c"); noisy.store.Count(fault.AppendHistory) != 1 || len(noisy.past("b")) != 22 {
+		if noisy.wantPast("c"); noisy.store.Count(fault.AppendHistory) != 1 ||
+			len(noisy.past("b")) != 22 {
 			t.Errorf("%d batches, %d entries", noisy.store.Count(fault.AppendHistory), len(noisy.past("b")))
 		}
 	})

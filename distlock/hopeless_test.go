@@ -88,8 +88,10 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			want:  denied,
 		},
 		"locks may not be read": {
-			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.HeldOrFree, fault.Look, fault.Enter) },
-			want:  denied,
+			spoil: func(_ *world, _, waiter *proc) {
+				waiter.deny(fault.HeldOrFree, fault.Look, fault.Enter)
+			},
+			want: denied,
 		},
 	} {
 		for _, full := range []bool{false, true} {
@@ -214,7 +216,9 @@ func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 // It tries to break: what helps a line on and fails is tried on, and logged once an episode.
 func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 	for _, op := range []fault.Op{fault.Hello, fault.Condemn, fault.Evict, fault.GrantNext} {
-		for name, failure := range map[string]func(fault.Op) error{"refused": fault.Refused, "lost": fault.Lost} {
+		for name, failure := range map[string]func(fault.Op) error{
+			"refused": fault.Refused, "lost": fault.Lost,
+		} {
 			if op == fault.Hello && name == "lost" { // a read
 				continue
 			}
@@ -241,7 +245,9 @@ func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 					time.Sleep(10 * time.Minute)
 					b.store.Set(nil)
 					w.release(w.wantTurn(done))
-					for text, want := range map[string]int{"step for a line failed": 1, "step for a line succeeds again": 1} {
+					for text, want := range map[string]int{
+						"step for a line failed": 1, "step for a line succeeds again": 1,
+					} {
 						if n := strings.Count(log.String(), text); n != want {
 							t.Errorf("%q was logged %d times, want %d", text, n, want)
 						}

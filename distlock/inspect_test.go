@@ -37,7 +37,8 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 		if err != nil || store.Total() != 1 {
 			t.Errorf("%v, %d commands, want 1", err, store.Total())
 		}
-		if len(holders) != 1 || !holders[0].Held || holders[0].Session != g.Session() || holders[0].Place != 0 ||
+		if len(holders) != 1 || !holders[0].Held || holders[0].Session != g.Session() ||
+			holders[0].Place != 0 ||
 			holders[0].Why != "work" || holders[0].Age < time.Hour || holders[0].PingEvery != pingTime ||
 			holders[0].Takeover != takeoverTime || holders[0].BySession || holders[0].Waiters != 1 {
 			t.Errorf("holders %+v", holders)
@@ -92,10 +93,12 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
-		if holders, waiters, err := i.Holder(t.Context(), "none"); holders != nil || waiters != nil || err != nil {
+		if holders, waiters, err := i.Holder(t.Context(), "none"); holders != nil || waiters != nil ||
+			err != nil {
 			t.Errorf("%v, %v, %v", holders, waiters, err)
 		}
-		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "odd"}, {Key: "state", Value: "held"}})
+		err := w.mem.Put(catalog.LocksCollection,
+			bson.D{{Key: "_id", Value: "odd"}, {Key: "state", Value: "held"}})
 		assert.Must(t, err)
 		_, _, err = i.Holder(t.Context(), "odd")
 		var bad *distlock.MalformedError

@@ -35,7 +35,9 @@ func (s *oddStore) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snap
 	}
 	return s.Catalog.List(ctx, waited)
 }
-func (s *oddStore) PruneLocks(ctx context.Context, before time.Time, after string, most int) (int, string, error) {
+func (s *oddStore) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+	int, string, error,
+) {
 	if s.prune != nil {
 		return s.prune(after)
 	}
@@ -46,10 +48,11 @@ func (s *oddStore) PruneLocks(ctx context.Context, before time.Time, after strin
 func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var out assert.Log
-		m, err := distlock.New(t.Context(), distlock.Config{Logger: zerolog.New(&out), Catalog: &oddStore{Catalog: w.mem,
-			prepare: func() ([]string, error) {
-				return []string{`index "x_1" deletes documents by their age`}, &catalog.PrivilegeError{}
-			}}})
+		m, err := distlock.New(t.Context(),
+			distlock.Config{Logger: zerolog.New(&out), Catalog: &oddStore{Catalog: w.mem,
+				prepare: func() ([]string, error) {
+					return []string{`index "x_1" deletes documents by their age`}, &catalog.PrivilegeError{}
+				}}})
 		assert.Must(t, err)
 		time.Sleep(time.Minute)
 		m.Close(context.Background())

@@ -15,8 +15,9 @@ import (
 
 // whileClosing runs Do in a process that is closed after 2 s, with a context of so much, while
 // another process waits for the lock. Work ends so much later than its context.
-func whileClosing(t *testing.T, w *world, within, work time.Duration) (p *proc, told, closed, did, next time.Duration,
-	closing, doing error) {
+func whileClosing(t *testing.T, w *world, within, work time.Duration) (
+	p *proc, told, closed, did, next time.Duration, closing, doing error,
+) {
 	t.Helper()
 	p, b := w.start(nil), w.start(nil)
 	plain := p.mustTry("plain")
@@ -75,8 +76,8 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 		p, told, closed, did, next, closing, doing := whileClosing(t, w, time.Hour, work)
 		const end = 2*time.Second + work
 		if told != 2*time.Second || closed != end || did != end || next != end {
-			t.Errorf("told at %v, Close returned at %v, Do at %v, the next held it at %v; want 2s and three times %v",
-				told, closed, did, next, end)
+			t.Errorf("told at %v, Close returned at %v, Do at %v, the next held it at %v; want 2s and "+
+				"three times %v", told, closed, did, next, end)
 		}
 		assert.NoErr(t, closing, "Close")
 		wantErr(t, doing, distlock.ErrClosed)
@@ -87,8 +88,8 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 }
 
 // It tries to break: Close returns within its context although a function does not, says which lock
-// stays held, and leaves it to the takeover: nobody has it before the takeover time has passed since
-// the last ping, whether the function returns in between or not.
+// stays held, and leaves it to the takeover: nobody has it before the takeover time has passed
+// since the last ping, whether the function returns in between or not.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +102,8 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 					t.Errorf("the next held it at %v, want the takeover time after the last ping", next)
 				}
 				wantErr(t, closing, context.DeadlineExceeded)
-				if text := fmt.Sprint(closing); !strings.Contains(text, `"a"`) || strings.Contains(text, `"plain"`) {
+				text := fmt.Sprint(closing)
+				if !strings.Contains(text, `"a"`) || strings.Contains(text, `"plain"`) {
 					t.Errorf("Close says %q, want the lock named that stays held, and no other", text)
 				}
 				wantErr(t, doing, distlock.ErrClosed)

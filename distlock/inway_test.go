@@ -30,17 +30,19 @@ func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
 var ways = map[string]way{
 	"holder": {holder: true, build: in(0)},
 	"line":   {holder: true, line: true, build: in(2)},
-	"full line": {holder: true, line: true, build: func(w *world, h, l *proc, opts []distlock.Option) func() {
-		h.hold(opts)
-		return w.fill(l, "a", opts...)
-	}},
+	"full line": {holder: true, line: true,
+		build: func(w *world, h, l *proc, opts []distlock.Option) func() {
+			h.hold(opts)
+			return w.fill(l, "a", opts...)
+		}},
 	"other limit":           {holder: true, limit: true, build: otherLimit(0)},
 	"line of another limit": {holder: true, line: true, limit: true, build: otherLimit(2)},
-	"line of a free lock": {line: true, build: func(w *world, h, l *proc, opts []distlock.Option) func() {
-		undo := in(2)(w, h, l, opts)
-		w.freeByHand("a")
-		return undo
-	}},
+	"line of a free lock": {line: true,
+		build: func(w *world, h, l *proc, opts []distlock.Option) func() {
+			undo := in(2)(w, h, l, opts)
+			w.freeByHand("a")
+			return undo
+		}},
 }
 
 func otherLimit(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
@@ -186,7 +188,8 @@ func (w *world) transaction(p *proc) error {
 
 func checkRefusal(t *testing.T, in way, err error) {
 	t.Helper()
-	if errors.Is(err, distlock.ErrPermitMismatch) != in.limit || errors.Is(err, distlock.ErrHeld) == in.limit {
+	if errors.Is(err, distlock.ErrPermitMismatch) != in.limit ||
+		errors.Is(err, distlock.ErrHeld) == in.limit {
 		t.Errorf("refused with %v", err)
 	}
 }

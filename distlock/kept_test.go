@@ -12,7 +12,9 @@ import (
 )
 
 // impatient waits for "a" again and again, for so long each time, until it has it.
-func (p *proc) impatient(t *testing.T, d time.Duration, opts ...distlock.Option) <-chan *distlock.TryGuard {
+func (p *proc) impatient(
+	t *testing.T, d time.Duration, opts ...distlock.Option,
+) <-chan *distlock.TryGuard {
 	got := make(chan *distlock.TryGuard, 1)
 	go func() {
 		for {
@@ -87,7 +89,8 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 // another.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
-		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")}, "label": {distlock.Label("another")},
+		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},
+		"label": {distlock.Label("another")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

@@ -79,7 +79,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, held for %v", kind, hold), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
 					var log assert.Log
-					a := w.startOn(kind, func(c *distlock.Config) { c.Logger = zerolog.New(&log) }).lagging(10 * time.Second)
+					logs := func(c *distlock.Config) { c.Logger = zerolog.New(&log) }
+					a := w.startOn(kind, logs).lagging(10 * time.Second)
 					b := w.startOn(kind, nil).lagging(10 * time.Second)
 					_ = w.turns(a, b, hold, 0)
 					asked := a.store.Count(fault.HeldOrFree)
@@ -93,7 +94,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 							t.Errorf("hand-over %d took %v, want at most %v", i, d, most)
 						}
 					}
-					if few := map[time.Duration]int{10 * time.Millisecond: 5, 2 * time.Second: 100, 10 * time.Minute: 500}[hold] *
+					if few := map[time.Duration]int{10 * time.Millisecond: 5, 2 * time.Second: 100,
+						10 * time.Minute: 500}[hold] *
 						n / 2; asked > few {
 						t.Errorf("%d questions for %d turns, want at most %d", asked, n/2, few)
 					}
@@ -114,7 +116,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
 		t.Run(string(kind), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.startOn(kind, nil).lagging(10*time.Second), w.startOn(kind, nil).lagging(10*time.Second)
+				a := w.startOn(kind, nil).lagging(10 * time.Second)
+				b := w.startOn(kind, nil).lagging(10 * time.Second)
 				w.turns(a, b, time.Second, 20)
 				a.store.Set(nil)
 				b.store.Set(nil)
@@ -123,7 +126,9 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 				assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
 				sent := func() (n int) {
 					for _, p := range []*proc{a, b} {
-						n += p.store.Count(fault.HeldOrFree) + p.store.Count(fault.Enter) + p.store.Count(fault.Release)
+						for _, op := range []fault.Op{fault.HeldOrFree, fault.Enter, fault.Release} {
+							n += p.store.Count(op)
+						}
 					}
 					return n
 				}
@@ -172,7 +177,9 @@ func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 // for a thousand waiters as for one, and before it proves itself no more often than where there is
 // none.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
-	for kind, most := range map[catalog.Kind]int{catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395} {
+	for kind, most := range map[catalog.Kind]int{
+		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
+	} {
 		inBubbleAlone(t, func(t *testing.T, w *world) {
 			a, b := w.startOn(kind, nil), w.startOn(kind, nil)
 			g := a.mustTry("a")
@@ -194,7 +201,9 @@ type slowToClose struct {
 	opened int
 }
 
-func (s *slowToClose) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
+func (s *slowToClose) GrantStream(ctx context.Context, process string) (
+	catalog.GrantStream, error,
+) {
 	stream, err := s.Catalog.GrantStream(ctx, process)
 	if s.opened++; s.opened == 1 {
 		stream = slowStream{stream}
@@ -259,7 +268,8 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 				asked = line.asked() - asked
 				t.Logf("half took %v, all %v, %d questions", took[n/2], took[n-1], asked)
 				if took[n/2] > c.half || took[n*99/100] > c.most || asked > n*c.questions {
-					t.Errorf("half took %v, 99 of 100 %v, %d questions; want %v, %v, %d", took[n/2], took[n*99/100],
+					t.Errorf("half took %v, 99 of 100 %v, %d questions; want %v, %v, %d", took[n/2],
+						took[n*99/100],
 						asked, c.half, c.most, n*c.questions)
 				}
 				line.end()
@@ -290,7 +300,8 @@ func (w *world) behindMongos() *proc {
 }
 
 // It tries to break: readers that wait behind a writer in any order, each in a process of its own,
-// know that they have their turn together: the last of them does not think that fifteen are before it.
+// know that they have their turn together: the last of them does not think that fifteen are before
+// it.
 func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
 		t.Run(hold.String(), func(t *testing.T) {

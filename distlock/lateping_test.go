@@ -158,7 +158,8 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
 		lost, closed := p.mustTry("a"), p.mustTry("b")
-		twin := catalog.Heartbeat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime, Interval: pingTime}
+		twin := catalog.Heartbeat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime,
+			Interval: pingTime}
 		assert.Value(w.mem.Ping(t.Context(), twin))(t)
 		time.Sleep(2 * pingTime)
 		wantErr(t, lost.Err(), distlock.ErrLockLost)

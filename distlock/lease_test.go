@@ -243,7 +243,8 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, catalog.MaxTakeover + 1} {
 			wantErr(t, assert.Err(a.try("a", distlock.Lease(d))), distlock.ErrBadOption)
 		}
-		wantErr(t, a.Lock("a").LockInTransaction(t.Context(), distlock.Lease(lifeTime)), distlock.ErrBadOption)
+		wantErr(t, a.Lock("a").LockInTransaction(t.Context(), distlock.Lease(lifeTime)),
+			distlock.ErrBadOption)
 		plain := a.mustTry("plain")
 		wantErr(t, plain.Renew(t.Context()), distlock.ErrBadOption)
 		wantErr(t, (*distlock.TryGuard)(nil).Renew(t.Context()), distlock.ErrBadOption)
@@ -264,7 +265,8 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 		}
 		g := a.mustTry("a", distlock.Lease(90*time.Millisecond))
 		again := assert.Value(g.Reenter())(t)
-		assert.NoErr(t, errors.Join(again.Renew(t.Context()), again.Release(), g.Renew(t.Context()), g.Release()))
+		assert.NoErr(t, errors.Join(again.Renew(t.Context()), again.Release(), g.Renew(t.Context()),
+			g.Release()))
 		wantErr(t, again.Renew(t.Context()), distlock.ErrReleased)
 	})
 }

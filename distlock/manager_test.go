@@ -189,9 +189,11 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {
-		_, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{}), Host: host})
+		_, err := distlock.New(t.Context(),
+			distlock.Config{Catalog: memcatalog.New(memcatalog.Options{}), Host: host})
 		var bad *distlock.ConfigError
-		if !errors.As(err, &bad) || len(bad.Problems) != 1 || !strings.HasPrefix(bad.Problems[0], "Host contains ") ||
+		if !errors.As(err, &bad) || len(bad.Problems) != 1 ||
+			!strings.HasPrefix(bad.Problems[0], "Host contains ") ||
 			!strings.Contains(bad.Problems[0], "take it out") {
 			t.Errorf("%q: %v", host, err)
 		}
@@ -210,7 +212,9 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	if !errors.As(err, &config) || !errors.Is(err, distlock.ErrConfig) {
 		t.Fatalf("error is %v", err)
 	}
-	for _, field := range []string{"Margin", "ReleaseTries", "CommandTimeout", "Database", "TakeoverRule", "MaxClockSkew"} {
+	for _, field := range []string{
+		"Margin", "ReleaseTries", "CommandTimeout", "Database", "TakeoverRule", "MaxClockSkew",
+	} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not named in %v", field, err)
 		}
@@ -218,7 +222,8 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	if strings.Contains(err.Error(), "secret") {
 		t.Error("the password is in the error")
 	}
-	err = distlock.Config{URI: "mongodb://h/", Ping: 10 * time.Second, Takeover: 30 * time.Second}.Validate()
+	err = distlock.Config{URI: "mongodb://h/", Ping: 10 * time.Second,
+		Takeover: 30 * time.Second}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "Ping") {
 		t.Errorf("Ping*3 > Takeover-Margin: %v", err)
 	}
@@ -236,8 +241,10 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{
-		"mongodb://user:s3cr%zzet@host/", "mongodb+srv://user:s3cret@", "s3cret", "mongodb://user:s3cret@host:port/",
-		"mongodb://user:s3cret?x@host/?w=bad", "http://user:s3cret@host/", "mongodb://user:s3cret@h/?authMechanism=NO",
+		"mongodb://user:s3cr%zzet@host/", "mongodb+srv://user:s3cret@", "s3cret",
+		"mongodb://user:s3cret@host:port/",
+		"mongodb://user:s3cret?x@host/?w=bad", "http://user:s3cret@host/",
+		"mongodb://user:s3cret@h/?authMechanism=NO",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		_, err := distlock.New(ctx, distlock.Config{URI: uri, CommandTimeout: 50 * time.Millisecond})
@@ -257,7 +264,8 @@ func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
 		p.mustTry("a", distlock.Why("x"))
 		_ = p.mustTry("b").Release()
 		assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "bad"}}))
-		assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: 7}, {Key: "state", Value: 0}}))
+		assert.Must(t, w.mem.Put(catalog.LocksCollection,
+			bson.D{{Key: "_id", Value: 7}, {Key: "state", Value: 0}}))
 		time.Sleep(5 * time.Second)
 		var names []string
 		bad := 0

@@ -79,10 +79,13 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 			t.Errorf("error says %+v", e)
 		}
 		third, fourth := a.queue("a", distlock.Permits(2)), b.queue("a", distlock.Permits(2))
-		for _, other := range []distlock.Option{distlock.Permits(3), distlock.Why("alone"), distlock.Shared()} {
+		for _, other := range []distlock.Option{
+			distlock.Permits(3), distlock.Why("alone"), distlock.Shared(),
+		} {
 			_, err := b.Lock("a").Lock(t.Context(), other)
 			var limit *distlock.PermitMismatchError
-			if !errors.As(err, &limit) || limit.Recorded != 2 || !errors.Is(err, distlock.ErrPermitMismatch) {
+			if !errors.As(err, &limit) || limit.Recorded != 2 ||
+				!errors.Is(err, distlock.ErrPermitMismatch) {
 				t.Errorf("asked otherwise: %v", err)
 			}
 		}
@@ -111,17 +114,18 @@ func TestPermits_ManyUsers_NeverMoreThanTheLimit(t *testing.T) {
 		for i := range 16 {
 			wg.Go(func() {
 				for range 5 {
-					err := procs[i%3].Do(context.Background(), "a", func(context.Context, *distlock.TryGuard) error {
-						mu.Lock()
-						inside, turns = inside+1, turns+1
-						most = max(most, inside)
-						mu.Unlock()
-						time.Sleep(time.Second)
-						mu.Lock()
-						inside--
-						mu.Unlock()
-						return nil
-					}, distlock.Permits(4))
+					err := procs[i%3].Do(context.Background(), "a",
+						func(context.Context, *distlock.TryGuard) error {
+							mu.Lock()
+							inside, turns = inside+1, turns+1
+							most = max(most, inside)
+							mu.Unlock()
+							time.Sleep(time.Second)
+							mu.Lock()
+							inside--
+							mu.Unlock()
+							return nil
+						}, distlock.Permits(4))
 					if err != nil {
 						t.Errorf("user %d: %v", i, err)
 					}

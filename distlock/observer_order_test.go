@@ -50,7 +50,8 @@ func wantLives(t *testing.T, events []distlock.Event) {
 		}
 	}
 	for _, life := range lives {
-		if !slices.Contains([]string{"acquired ", "acquired lost ", "acquired released ", "acquired lost released "}, life) {
+		if !slices.Contains([]string{"acquired ", "acquired lost ", "acquired released ",
+			"acquired lost released "}, life) {
 			t.Errorf("one session is told as %q", life)
 		}
 	}
@@ -86,7 +87,8 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 					_ = p.Close(context.Background())
 					events := d.take()
 					wantLives(t, events)
-					told := slices.ContainsFunc(events, func(e distlock.Event) bool { return e.Kind == distlock.EventAcquired })
+					told := slices.ContainsFunc(events,
+						func(e distlock.Event) bool { return e.Kind == distlock.EventAcquired })
 					if told != (err == nil) {
 						t.Errorf("told as acquired: %t, and the call says %v", told, err)
 					}
@@ -118,7 +120,7 @@ func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
 		time.Sleep(pingTime)
 		synctest.Wait()
 		events := slices.DeleteFunc(d.take(), func(e distlock.Event) bool {
-			return e.Kind == distlock.EventReleasedLate // by the background, in this instant or in a later one
+			return e.Kind == distlock.EventReleasedLate // by the background, now or later
 		})
 		if wantLives(t, events); len(events) != 15 {
 			t.Errorf("%d events, want 15", len(events))
@@ -142,7 +144,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 		old.kill()
 		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Overtake {
-				if _, err := catalogtest.On(w.mem).Leave(ctx, catalog.Session{Name: "a", TS: g.Session()}); err != nil {
+				if _, err := catalogtest.On(w.mem).Leave(ctx,
+					catalog.Session{Name: "a", TS: g.Session()}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -155,7 +158,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 				break
 			}
 		}
-		events := slices.DeleteFunc(d.take(), func(e distlock.Event) bool { return e.Kind != distlock.EventAcquired })
+		events := slices.DeleteFunc(d.take(),
+			func(e distlock.Event) bool { return e.Kind != distlock.EventAcquired })
 		if len(events) != 1 || events[0].Previous+events[0].Rule+events[0].Evidence != "" {
 			t.Errorf("acquired: %+v", events)
 		}
@@ -175,13 +179,15 @@ func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.
 			if call.Op != fault.Enter || err != nil || lost.Swap(true) {
 				return err
 			}
-			dead := catalog.Holder{Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()}
+			dead := catalog.Holder{Session: catalog.Session{Name: "a", TS: g.Session()},
+				Process: g.Process()}
 			_, err = catalogtest.On(w.mem).Evict(ctx, dead, "rule watch: it is dead")
 			return errors.Join(catalog.ErrUnknownOutcome, err)
 		})
 		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
 		e := wantEvents(t, d, "taken over")[0]
-		if e.Rule != "watch" || e.Evidence != "rule watch: it is dead" || mine.TakeoverEvidence() != e.Evidence ||
+		if e.Rule != "watch" || e.Evidence != "rule watch: it is dead" ||
+			mine.TakeoverEvidence() != e.Evidence ||
 			e.Fence != w.lock("a").Fence {
 			t.Errorf("%+v", e)
 		}

@@ -82,7 +82,8 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		assert.Must(t, g.Release())
-		if e := wantEvents(t, d, "released")[0]; e.Held != time.Minute || e.Session != g.Session() || e.Err != nil {
+		if e := wantEvents(t, d, "released")[0]; e.Held != time.Minute || e.Session != g.Session() ||
+			e.Err != nil {
 			t.Errorf("released: %+v", e)
 		}
 	})
@@ -97,10 +98,10 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 		g := holder.mustTry("a")
 		assert.MustBe(t, assert.Err(p.try("a")), distlock.ErrHeld)
 		wantEvents(t, next, "refused held")
-		if _, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(time.Minute)); !errors.Is(err, distlock.ErrHeld) {
-			t.Fatal(err)
-		}
-		if e := wantEvents(t, next, "gave up held")[0]; e.Waited < time.Minute || e.Waited > time.Minute+slack {
+		_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(time.Minute))
+		wantErr(t, err, distlock.ErrHeld)
+		if e := wantEvents(t, next, "gave up held")[0]; e.Waited < time.Minute ||
+			e.Waited > time.Minute+slack {
 			t.Errorf("gave up after %v", e.Waited)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -138,7 +139,8 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 		for len(events) > 0 && events[0].Kind == distlock.EventRefused {
 			events = events[1:]
 		}
-		if len(events) != 2 || events[0].Kind != distlock.EventCondemned || events[1].Kind != distlock.EventTakenOver {
+		if len(events) != 2 || events[0].Kind != distlock.EventCondemned ||
+			events[1].Kind != distlock.EventTakenOver {
 			t.Fatalf("the contender tells %+v", events)
 		}
 		for _, e := range events {
@@ -148,11 +150,14 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 		}
 		synctest.Wait()
 		told := oldDiary.take()
-		lost := slices.IndexFunc(told, func(e distlock.Event) bool { return e.Kind == distlock.EventLost })
-		if lost < 0 || told[lost].Cause() != "no ping" || told[lost].Session != g.Session() || told[lost].Held < holdTime {
+		lost := slices.IndexFunc(told,
+			func(e distlock.Event) bool { return e.Kind == distlock.EventLost })
+		if lost < 0 || told[lost].Cause() != "no ping" || told[lost].Session != g.Session() ||
+			told[lost].Held < holdTime {
 			t.Errorf("the old holder tells %+v", told)
 		}
-		if n := slices.IndexFunc(told, func(e distlock.Event) bool { return e.Kind == distlock.EventPingFailed }); n < 0 {
+		if n := slices.IndexFunc(told,
+			func(e distlock.Event) bool { return e.Kind == distlock.EventPingFailed }); n < 0 {
 			t.Error("no ping failed")
 		}
 	})
@@ -222,7 +227,8 @@ func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 		}
 		time.Sleep(10 * pingTime)
 		assert.NoErr(t, p.Err())
-		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "an observer panicked") {
+		if n := strings.Count(log.String(), "\n"); n != 1 ||
+			!strings.Contains(log.String(), "an observer panicked") {
 			t.Errorf("the log has %d lines: %s", n, log.String())
 		}
 		assert.Equal(t, len(d.take()), 6, "the other observer was told of %d events, want %d")
@@ -259,7 +265,8 @@ func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 			t.Fatal("two have the lock")
 		}
 		_ = g.Release()
-		if want := []string{"acquired mine", "refused mine", "released mine"}; !slices.Equal(o.marks, want) {
+		want := []string{"acquired mine", "refused mine", "released mine"}
+		if !slices.Equal(o.marks, want) {
 			t.Errorf("contexts: %q, want %q", o.marks, want)
 		}
 	})
@@ -281,17 +288,18 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 }
 
 // Nobody observes, or somebody does who keeps nothing: an acquisition and its release allocate the
-// same, for an event is a value. It runs alone, as every allocation of the program counts; a ping that
-// is due meanwhile, which real time brings, counts in one of three rounds.
+// same, for an event is a value. It runs alone, as every allocation of the program counts; a ping
+// that is due meanwhile, which real time brings, counts in one of three rounds.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools, which are filled anew
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools
 	count := func(o distlock.Observer) float64 {
 		run, end := acquireRelease(t, o)
 		defer end()
-		return min(testing.AllocsPerRun(70, run), testing.AllocsPerRun(70, run), testing.AllocsPerRun(70, run))
+		return min(testing.AllocsPerRun(70, run), testing.AllocsPerRun(70, run),
+			testing.AllocsPerRun(70, run))
 	}
 	none, some := count(nil), count(observerFunc(func(distlock.Event) {}))
 	assert.Equal(t, none, some, "%v allocations without an observer, %v with one")

@@ -108,7 +108,8 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 		assert.Must(t, err)
 		last := p.mustTry("a", distlock.Shared())
 		_, err = p.try("a", distlock.Shared())
-		if full := held(t, err); !strings.Contains(full.Error(), fmt.Sprint(catalog.MaxHolders, " hold it")) {
+		full, all := held(t, err), fmt.Sprint(catalog.MaxHolders, " hold it")
+		if !strings.Contains(full.Error(), all) {
 			t.Errorf("TryLock of a full lock: %v", err)
 		}
 		next := p.queue("a", distlock.Shared())
@@ -158,7 +159,8 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 					assert.NoErr(t, leaves.Release(), "release")
 					for _, how := range []distlock.Option{distlock.Shared(), distlock.Label("alone")} {
 						if g, err := third.try("a", how); err == nil {
-							t.Errorf("fence %d acquired beside fence %d, which is trusted: %v", g.Fence(), stays.Fence(), stays.Err())
+							t.Errorf("fence %d acquired beside fence %d, which is trusted: %v", g.Fence(), stays.Fence(),
+								stays.Err())
 						}
 					}
 					assert.NoErr(t, stays.Release(), "release of the last")
@@ -177,7 +179,8 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: "held"}})
+		err := w.mem.Put(catalog.LocksCollection,
+			bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: "held"}})
 		assert.Must(t, err)
 		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if err := apply(); call.Op != fault.Acquire && call.Op != fault.Enter {

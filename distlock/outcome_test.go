@@ -60,10 +60,11 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 			during func(p *proc)
 			want   error
 		}{
-			"lost":            {func(*proc) { w.breaking(b, "lost") }, distlock.ErrLockLost},
-			"closed":          {func(p *proc) { _ = p.Close(t.Context()) }, distlock.ErrClosed},
-			"lost and closed": {func(p *proc) { w.breaking(b, "lost and closed"); _ = p.Close(t.Context()) }, distlock.ErrLockLost},
-			"lost, released":  {func(*proc) { w.breaking(b, "lost, released") }, distlock.ErrLockLost},
+			"lost":   {func(*proc) { w.breaking(b, "lost") }, distlock.ErrLockLost},
+			"closed": {func(p *proc) { _ = p.Close(t.Context()) }, distlock.ErrClosed},
+			"lost and closed": {func(p *proc) { w.breaking(b, "lost and closed"); _ = p.Close(t.Context()) },
+				distlock.ErrLockLost},
+			"lost, released": {func(*proc) { w.breaking(b, "lost, released") }, distlock.ErrLockLost},
 		} {
 			p := w.start(nil)
 			err := p.Do(t.Context(), name, func(_ context.Context, g *distlock.TryGuard) error {

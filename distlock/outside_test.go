@@ -34,7 +34,9 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	w.t.Helper()
 	leave := []func(){w.stand(p, name, crowded, opts)}
 	for range catalog.ReservedPlaces {
-		fellow := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = p.Config().Takeover, p.Config().Ping })
+		fellow := w.start(func(c *distlock.Config) {
+			c.Takeover, c.Ping = p.Config().Takeover, p.Config().Ping
+		})
 		p.fellows = append(p.fellows, fellow)
 		leave = append(leave, w.stand(fellow, name, 1, opts))
 	}

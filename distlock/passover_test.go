@@ -89,7 +89,8 @@ func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 // A server that was away for minutes: all pings are old when it is back, and nobody is passed over.
 func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 	for _, away := range []time.Duration{
-		65 * time.Second, 70 * time.Second, 80 * time.Second, 95 * time.Second, 2 * time.Minute, 3 * time.Minute,
+		65 * time.Second, 70 * time.Second, 80 * time.Second, 95 * time.Second, 2 * time.Minute,
+		3 * time.Minute,
 		4 * time.Minute, 5 * time.Minute, 8 * time.Minute,
 	} {
 		t.Run(away.String(), func(t *testing.T) {

@@ -183,7 +183,8 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	}
 	for _, notices := range []bool{true, false} {
 		one, many := count(t, 1, 1, notices), count(t, 1000, 20, notices)
-		t.Logf("notices %v: %d commands in %v for one waiter, %d for 1,000 of 20 locks", notices, one, during, many)
+		t.Logf("notices %v: %d commands in %v for one waiter, %d for 1,000 of 20 locks", notices, one,
+			during, many)
 		if many > one+one/10+5 {
 			t.Errorf("notices %v: %d commands for 1,000 waiters, %d for one", notices, many, one)
 		}

@@ -86,7 +86,9 @@ func (p *proc) mustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 }
 
 // Break breaks a lock, as an operator would.
-func (p *proc) Break(ctx context.Context, name string, fence int64, why string, session ...bson.ObjectID) error {
+func (p *proc) Break(
+	ctx context.Context, name string, fence int64, why string, session ...bson.ObjectID,
+) error {
 	_, err := p.Inspector().Break(ctx, name, fence, why, session...)
 	return err
 }

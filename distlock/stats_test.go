@@ -39,8 +39,10 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 			t.Helper()
 			synctest.Wait()
 			s := p.Stats()
-			if s.Held != held || s.Waiting != waiting || s.Unreleased != unreleased || s.Listening != listening {
-				t.Errorf("held %d, waiting %d, unreleased %d, listening %q; want %d, %d, %d, %q", s.Held, s.Waiting,
+			if s.Held != held || s.Waiting != waiting || s.Unreleased != unreleased ||
+				s.Listening != listening {
+				t.Errorf("held %d, waiting %d, unreleased %d, listening %q; want %d, %d, %d, %q", s.Held,
+					s.Waiting,
 					s.Unreleased, s.Listening, held, waiting, unreleased, listening)
 			}
 			if again := p.Stats(); !maps.Equal(again.Commands, s.Commands) {
@@ -87,7 +89,8 @@ func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 		p.kill()
 		time.Sleep(5 * time.Minute)
 		s := p.Stats()
-		if s.PingAge < 5*time.Minute || s.PingAge > 5*time.Minute+pingTime || s.PingAge+s.TrustedFor != holdTime {
+		if s.PingAge < 5*time.Minute || s.PingAge > 5*time.Minute+pingTime ||
+			s.PingAge+s.TrustedFor != holdTime {
 			t.Errorf("ping age %v, trusted for %v", s.PingAge, s.TrustedFor)
 		}
 		time.Sleep(takeoverTime)
@@ -115,7 +118,8 @@ func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 		for kind, n := range after {
 			sent += n - before[kind]
 		}
-		if calls := int64(p.store.Total() - calls); sent != calls || after["release"]-before["release"] != 1 {
+		if calls := int64(p.store.Total() - calls); sent != calls ||
+			after["release"]-before["release"] != 1 {
 			t.Errorf("%d commands counted, %d sent: %v, then %v", sent, calls, before, after)
 		}
 	})

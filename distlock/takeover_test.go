@@ -194,10 +194,11 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 			}
 			return apply()
 		})
-		for start := time.Now(); time.Since(start) < takeoverTime+2*time.Minute; time.Sleep(20 * time.Second) {
-			if _, err := b.try("a"); !errors.Is(err, distlock.ErrHeld) {
+		for range (takeoverTime + 2*time.Minute) / (20 * time.Second) {
+			if !errors.Is(assert.Err(b.try("a")), distlock.ErrHeld) {
 				break
 			}
+			time.Sleep(20 * time.Second)
 		}
 		if n := b.store.Count(fault.Overtake); n != 1 {
 			t.Fatalf("b tried to overtake %d times, want once: the test proves nothing", n)
@@ -250,7 +251,8 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	err := errors.Join(
 		w.mem.Put(catalog.LocksCollection, bson.D{
 			{Key: "_id", Value: name}, {Key: "state", Value: int32(1)}, {Key: "process", Value: process},
-			{Key: "ts", Value: bson.NewObjectID()}, {Key: "when", Value: long}, {Key: "fence", Value: int64(1 << 40)}}),
+			{Key: "ts", Value: bson.NewObjectID()}, {Key: "when", Value: long},
+			{Key: "fence", Value: int64(1 << 40)}}),
 		w.mem.Put(catalog.PingsCollection, bson.D{
 			{Key: "_id", Value: process}, {Key: "ping", Value: long}, {Key: "local", Value: long},
 			{Key: "seq", Value: int64(7)}, {Key: "condemned", Value: bson.D{{Key: "by", Value: "test"}}}}),
@@ -267,24 +269,28 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 		state any // as its generation wrote it
 		ping  bson.D
 	}{
-		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping}, "no ping": {int32(2), nil},
+		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping},
+		"no ping": {int32(2), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				p := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second })
-				assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
-					{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()},
-					{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}))
+				assert.Must(t, w.mem.Put(catalog.LocksCollection,
+					bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
+						{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()},
+						{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}))
 				if c.ping != nil {
 					assert.Must(t, w.mem.Put(catalog.PingsCollection, c.ping))
 				}
 				before := w.mem.Document(catalog.PingsCollection, "mongos:1")
 				_, err := p.try("a")
-				if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" || h.TakeoverIn < foreign-time.Minute {
+				if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" ||
+					h.TakeoverIn < foreign-time.Minute {
 					t.Errorf("told %+v", h)
 				}
 				g, took := p.until("a", 10*time.Second, foreign+time.Minute)
-				if took < foreign || took > foreign+20*time.Second || !strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
+				if took < foreign || took > foreign+20*time.Second ||
+					!strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
 					t.Errorf("took %v, want %v; on %q", took, foreign, g.TakeoverEvidence())
 				}
 				assert.NoErr(t, g.Verify(t.Context()))
@@ -300,7 +306,9 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		b := w.start(func(c *distlock.Config) { c.Takeover, c.Ping, c.MaxWatchGap = time.Minute, 5*time.Second, time.Minute })
+		b := w.start(func(c *distlock.Config) {
+			c.Takeover, c.Ping, c.MaxWatchGap = time.Minute, 5*time.Second, time.Minute
+		})
 		a.mustTry("a")
 		a.kill()
 		start := time.Now()

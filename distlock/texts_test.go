@@ -53,20 +53,22 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 			err  error
 			want string
 		}{
-			"held": {errHeld, `distlock: acquire "held": held by A, "night run", since D: it pinged `},
-			"inside the line": {within(10*time.Second, "held"),
-				`distlock: acquire "held": context deadline exceeded while waiting: held by A, "night run", since D: it`},
-			"outside of it": {within(10*time.Second, "full"),
-				`distlock: acquire "full": context deadline exceeded while waiting: held: others of this process`},
-			"full line": {(<-first).err, `distlock: acquire "full": held by A, since D: it`},
-			"permits":   {errPermits, `distlock: acquire "permits": 2 of 2 permits are held, one by A, "load", since D: it`},
-			"readers":   {errRead, `distlock: acquire "read": held by 2 who share it, one is A, since D: it`},
-			"left free": {errLeft, `distlock: acquire "left": free, but the next is L, "next", since D: it`},
-			"another limit": {errLimit, `distlock: lock "permits" is in use as a semaphore of 2 permits, not as a ` +
-				`semaphore of 3 permits; all who use it at a time must ask for the same; 2 of 2 permits are held, one by A`},
-			"closed": {errClosed, `distlock: acquire "held": closed`},
+			"held": {errHeld, `acquire "held": held by A, "night run", since D: it pinged `},
+			"inside the line": {within(10*time.Second, "held"), `acquire "held": context deadline ` +
+				`exceeded while waiting: held by A, "night run", since D: it`},
+			"outside of it": {within(10*time.Second, "full"), `acquire "full": context deadline ` +
+				`exceeded while waiting: held: others of this process`},
+			"full line": {(<-first).err, `acquire "full": held by A, since D: it`},
+			"permits": {errPermits, `acquire "permits": 2 of 2 permits are held, one by A, "load", ` +
+				`since D: it`},
+			"readers":   {errRead, `acquire "read": held by 2 who share it, one is A, since D: it`},
+			"left free": {errLeft, `acquire "left": free, but the next is L, "next", since D: it`},
+			"another limit": {errLimit, `lock "permits" is in use as a semaphore of 2 permits, not ` +
+				`as a semaphore of 3 permits; all who use it at a time must ask for the same; ` +
+				`2 of 2 permits are held, one by A`},
+			"closed": {errClosed, `acquire "held": closed`},
 			"no server": {silent(),
-				`distlock: acquire "held": context deadline exceeded while waiting: enter: refused on purpose`},
+				`acquire "held": context deadline exceeded while waiting: enter: refused on purpose`},
 		} {
 			text := strings.ReplaceAll(c.err.Error(), a.Process(), "A")
 			text = strings.ReplaceAll(text, l.Process(), "L")
@@ -74,10 +76,12 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 				stamp, _, _ := strings.Cut(rest, ": ")
 				text = strings.ReplaceAll(text, stamp, "D")
 			}
-			if !strings.HasPrefix(text, c.want) {
+			if !strings.HasPrefix(text, "distlock: "+c.want) {
 				t.Errorf("%s:\nwant %s...\ngot  %s", name, c.want, text)
 			}
-			for _, once := range []string{"acquire \"", "while waiting", "deadline exceeded", a.Process(), "distlock: "} {
+			for _, once := range []string{
+				"acquire \"", "while waiting", "deadline exceeded", a.Process(), "distlock: ",
+			} {
 				if n := strings.Count(c.err.Error(), once); n > 1 {
 					t.Errorf("%s: %q stands %d times in\n%s", name, once, n, c.err)
 				}
@@ -93,14 +97,16 @@ func TestErrors_OfAClosedManager_SayDistlockOnce(t *testing.T) {
 		p := w.start(nil)
 		g := p.mustTry("a", distlock.Lease(lifeTime))
 		mismatch := p.Break(t.Context(), "a", g.Fence()+1, "why")
-		inside := g.InTransaction(t.Context(), func(context.Context) error { return g.Renew(t.Context()) })
+		inside := g.InTransaction(t.Context(),
+			func(context.Context) error { return g.Renew(t.Context()) })
 		if err := p.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		_, holder := p.Lock("a").Holder(t.Context())
 		_, lock := p.Lock("a").Lock(t.Context())
 		for _, err := range []error{
-			mismatch, inside, holder, lock, g.Release(), g.Renew(t.Context()), p.Break(t.Context(), "a", g.Fence(), "why"),
+			mismatch, inside, holder, lock, g.Release(), g.Renew(t.Context()),
+			p.Break(t.Context(), "a", g.Fence(), "why"),
 		} {
 			if err == nil || strings.Count(err.Error(), "distlock:") != 1 {
 				t.Errorf("it says %v", err)
@@ -133,7 +139,8 @@ func TestErrors_OfWaiting_ReadAsASentence(t *testing.T) {
 		a.kill()
 		time.Sleep(takeoverTime + time.Minute)
 		_, err := w.start(nil).try("a")
-		if text := held(t, err).Error(); strings.Contains(text, "the its") || !strings.Contains(text, "say that its ping is older") {
+		if text := held(t, err).Error(); strings.Contains(text, "the its") ||
+			!strings.Contains(text, "say that its ping is older") {
 			t.Error(text)
 		}
 		g := b.mustTry("b")

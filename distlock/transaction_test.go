@@ -50,7 +50,8 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	transactions := func(w *world, p *proc) func() {
 		g := p.mustTry("a", distlock.Shared())
 		return func() {
-			_ = g.InTransaction(w.t.Context(), func(context.Context) error { time.Sleep(90 * time.Millisecond); return nil })
+			_ = g.InTransaction(w.t.Context(),
+				func(context.Context) error { time.Sleep(90 * time.Millisecond); return nil })
 		}
 	}
 	for name, c := range map[string]struct {
@@ -120,7 +121,8 @@ func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 			t.Errorf("%d runs: %v", runs, err)
 		}
 		if n := w.lock("a").Leases[0].Number; n != 4 || !g.Deadline().Equal(sent.Add(leaseHold)) {
-			t.Errorf("renewal %d, deadline %v after its send, want 4 and %v", n, g.Deadline().Sub(sent), leaseHold)
+			t.Errorf("renewal %d, deadline %v after its send, want 4 and %v", n, g.Deadline().Sub(sent),
+				leaseHold)
 		}
 		waits := other.queue("a")
 		synctest.Wait()
@@ -197,7 +199,8 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 		if err != nil || runs != 1 {
 			t.Errorf("%d runs: %v", runs, err)
 		}
-		if err := <-beside; err != nil || g.Deadline().Sub(start) != commandTimeout+time.Second+leaseHold {
+		if err := <-beside; err != nil ||
+			g.Deadline().Sub(start) != commandTimeout+time.Second+leaseHold {
 			t.Errorf("beside: %v, deadline after %v", err, g.Deadline().Sub(start))
 		}
 	})
@@ -281,7 +284,8 @@ func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 		g, runs := p.mustTry("a"), 0
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 			runs++
-			thief := catalog.Request{Session: catalog.Session{Name: "a", TS: bson.NewObjectID()}, Process: other.Process()}
+			thief := catalog.Request{Session: catalog.Session{Name: "a", TS: bson.NewObjectID()},
+				Process: other.Process()}
 			_, err := catalogtest.On(w.mem).Overtake(t.Context(), thief, catalog.Holder{
 				Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()})
 			return err

@@ -33,12 +33,15 @@ type snapshot struct {
 }
 
 // behind is how much the clock of a restored machine is behind. Two that ping under one id in the
-// same millisecond of their clocks are not told apart, and chance decides who goes on; these never do.
+// same millisecond of their clocks are not told apart, and chance decides who goes on; these never
+// do.
 const behind = time.Hour
 
 // restore starts a process from a snapshot that is taken now of one that holds a lock, and returns
 // the guard that it has from there.
-func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (*proc, *distlock.TryGuard) {
+func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (
+	*proc, *distlock.TryGuard,
+) {
 	w.t.Helper()
 	ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, from.Process()))
 	if bad != nil {
@@ -83,7 +86,9 @@ func (s *snapshot) stored(process string) string {
 	return process
 }
 
-func (s *snapshot) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+func (s *snapshot) Apply(ctx context.Context, t catalog.Transition) (
+	catalog.Lock, []catalog.Grant, error,
+) {
 	switch t := t.(type) {
 	case transition.Enter:
 		if stored := s.stored(t.Process); t.Name != s.of.Name || stored == t.Process {
@@ -148,7 +153,8 @@ func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duratio
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 		assert.Must(w.t, holder.Err(), "the twin has lost its lock")
 		if g, err := other.try(holder.Name()); err == nil {
-			w.t.Fatalf("fence %d acquired (%q) while fence %d is trusted", g.Fence(), g.TakeoverEvidence(), holder.Fence())
+			w.t.Fatalf("fence %d acquired (%q) while fence %d is trusted", g.Fence(), g.TakeoverEvidence(),
+				holder.Fence())
 		}
 	}
 }
@@ -222,7 +228,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 		w.nobodyBut(kept, third, time.Minute)
 		w.nobodyBut(fresh, third, time.Minute)
 		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
-			t.Errorf("%d ghosts, %d late releases, %d ids given up, want 1, 0, 1", s.Ghosts, s.Late, s.Processes)
+			t.Errorf("%d ghosts, %d late releases, %d ids given up, want 1, 0, 1", s.Ghosts, s.Late,
+				s.Processes)
 		}
 	})
 }

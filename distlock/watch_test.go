@@ -97,9 +97,8 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 		cancel()
 		<-done
 		wantErr(t, last, context.Canceled)
-		if len(told) != 4 || told[0] != "nobody" || told[1] != "work" || told[2] != "work for me" || told[3] != "nobody" {
-			t.Errorf("told %q", told)
-		}
+		want := []string{"nobody", "work", "work for me", "nobody"}
+		assert.Slices(t, told, want, "told %q\nwant %q")
 		for _, err := range b.Lock("").Watch(t.Context()) {
 			wantErr(t, err, distlock.ErrBadName)
 		}

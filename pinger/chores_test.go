@@ -23,9 +23,12 @@ func (b *bundle) plantPing(t *testing.T, process string, age time.Duration) {
 	assert.Must(t, err)
 }
 
-func (b *bundle) plantLock(t *testing.T, name, process string, state int, fence int64) catalog.HeldSession {
+func (b *bundle) plantLock(
+	t *testing.T, name, process string, state int, fence int64,
+) catalog.HeldSession {
 	t.Helper()
-	s := catalog.HeldSession{Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Fence: fence}
+	s := catalog.HeldSession{Fence: fence}
+	s.Name, s.TS = name, bson.NewObjectID()
 	err := b.mem.Put(catalog.LocksCollection, bson.D{
 		{Key: "_id", Value: name}, {Key: "state", Value: int32(state)}, {Key: "process", Value: process},
 		{Key: "ts", Value: s.TS}, {Key: "fence", Value: fence}})
@@ -93,7 +96,7 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 		b := setup(t, nil)
 		b.start(t)
 		defer b.close(t)
-		b.owner.mu.Lock() // the first chores, which begin here, see what is owned as soon as it stands there
+		b.owner.mu.Lock() // the first chores, which begin here, see at once what is owned
 		guard := b.plantLock(t, "guard", "process-1", 1, 10)
 		attempt := b.plantLock(t, "attempt", "process-1", 1, 11)
 		b.plantLock(t, "ghost", "process-1", 1, 12)
@@ -103,7 +106,9 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 		b.owner.mu.Unlock()
 		time.Sleep(interval * 12 / 10)
 		synctest.Wait()
-		for name, want := range map[string]bool{"guard": true, "attempt": true, "ghost": false, "another's": true} {
+		for name, want := range map[string]bool{
+			"guard": true, "attempt": true, "ghost": false, "another's": true,
+		} {
 			l, bad := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, name))
 			if bad != nil || l.Held != want {
 				t.Errorf("%s: held %v (%v), want %v", name, l.Held, bad, want)
@@ -177,15 +182,18 @@ func TestReap_ManyGuards_TallyFirst(t *testing.T) {
 	b := setup(t, nil)
 	assert.Must(t, b.p.Ping(t.Context()))
 	for i := range 100 {
-		b.owner.guarded = append(b.owner.guarded, b.plantLock(t, fmt.Sprint(i), "process-1", 1, int64(i+1)))
+		b.owner.guarded = append(b.owner.guarded,
+			b.plantLock(t, fmt.Sprint(i), "process-1", 1, int64(i+1)))
 	}
 	reap := func(wantLists, wantVanished int) {
 		t.Helper()
 		lists := b.store.Count(fault.Held)
 		b.owner.vanished = nil
 		assert.Must(t, b.p.Reap(t.Context(), b.p.Last()))
-		if got := b.store.Count(fault.Held) - lists; got != wantLists || len(b.owner.vanished) != wantVanished {
-			t.Errorf("%d lists read and %d vanished, want %d and %d", got, len(b.owner.vanished), wantLists, wantVanished)
+		if got := b.store.Count(fault.Held) - lists; got != wantLists ||
+			len(b.owner.vanished) != wantVanished {
+			t.Errorf("%d lists read and %d vanished, want %d and %d", got, len(b.owner.vanished), wantLists,
+				wantVanished)
 		}
 	}
 	reap(0, 0)

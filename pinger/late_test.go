@@ -54,16 +54,18 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	})
 }
 
-// G2-6: in mongos the pinger of any cluster served the list of all, and dropped an entry that matched
-// nothing there. A list belongs to one pinger: that of another cluster never sees it, not even while
-// its own server refuses it.
+// G2-6: in mongos the pinger of any cluster served the list of all, and dropped an entry that
+// matched nothing there. A list belongs to one pinger: that of another cluster never sees it, not
+// even while its own server refuses it.
 func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		one, other := setup(t, nil), setup(t, nil)
 		s := one.plantLock(t, "a", "process-1", 1, 1)
-		assert.Must(t, other.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)},
-			{Key: "process", Value: "process-1"}, {Key: "ts", Value: s.TS}, {Key: "fence", Value: int64(1)}}))
+		assert.Must(t, other.mem.Put(catalog.LocksCollection,
+			bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)},
+				{Key: "process", Value: "process-1"}, {Key: "ts", Value: s.TS},
+				{Key: "fence", Value: int64(1)}}))
 		for _, b := range []*bundle{one, other} {
 			b.start(t)
 			defer b.close(t)
@@ -169,7 +171,8 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 				return fault.Lost(call.Op)
 			})
 			b.close(t)
-			if b.mem.Document(catalog.PingsCollection, "process-1") != nil || b.store.Count(fault.RemovePing) != 2 {
+			if b.mem.Document(catalog.PingsCollection, "process-1") != nil ||
+				b.store.Count(fault.RemovePing) != 2 {
 				t.Errorf("applied %v: still there after %d tries", applied, b.store.Count(fault.RemovePing))
 			}
 		})
@@ -193,7 +196,8 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 		}, catalog.ErrUnknownOutcome},
 		"condemned": {func(t *testing.T, b *bundle) {
 			seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
-			err := catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen, catalog.Condemnation{By: "other", Evidence: "silent"})
+			err := catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen,
+				catalog.Condemnation{By: "other", Evidence: "silent"})
 			assert.Must(t, err)
 		}, catalog.ErrUnknownOutcome},
 	} {
@@ -229,11 +233,12 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 		late            bool // it is raised when the id was given up already
 		want            error
 	}{
-		"removed before":               {before: remove("process-1"), want: catalog.ErrUnknownOutcome},
-		"removed before, raised after": {before: remove("process-1"), late: true, want: catalog.ErrUnknownOutcome},
-		"a twin before":                {before: twin},
-		"a twin before, raised after":  {before: twin, late: true},
-		"a twin before, removed now":   {before: twin, atClose: remove("process-2")},
+		"removed before": {before: remove("process-1"), want: catalog.ErrUnknownOutcome},
+		"removed before, raised after": {before: remove("process-1"), late: true,
+			want: catalog.ErrUnknownOutcome},
+		"a twin before":               {before: twin},
+		"a twin before, raised after": {before: twin, late: true},
+		"a twin before, removed now":  {before: twin, atClose: remove("process-2")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -47,9 +47,12 @@ func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
 	b.ping(t)
 	term := b.p.Last()
 	for name, hook := range map[string]func(apply func() error) error{
-		"refused":     func(func() error) error { return fault.Refused(fault.Ping) },
-		"lost":        func(func() error) error { return fault.Lost(fault.Ping) },
-		"carried out": func(apply func() error) error { return errors.Join(apply(), fault.Lost(fault.Ping)) },
+		"refused": func(func() error) error { return fault.Refused(fault.Ping) },
+		"lost":    func(func() error) error { return fault.Lost(fault.Ping) },
+		"carried out": func(apply func() error) error {
+			return errors.Join(apply(),
+				fault.Lost(fault.Ping))
+		},
 	} {
 		b.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
 			return hook(apply)

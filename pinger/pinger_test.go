@@ -121,8 +121,9 @@ func (b *bundle) close(t *testing.T) {
 	assert.NoErr(t, b.p.Close(context.Background()), "close")
 }
 
-// H12: it tries to break that nothing is acquired before a ping of the process stands in the store. A
-// start whose first ping is refused, or whose reply is lost, has begun no term, and may be repeated.
+// H12: it tries to break that nothing is acquired before a ping of the process stands in the store.
+// A start whose first ping is refused, or whose reply is lost, has begun no term, and may be
+// repeated.
 func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,7 +254,8 @@ func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
 		},
 		"seq jumped": func(b *bundle) {
 			_ = b.mem.Put(catalog.PingsCollection, bson.D{
-				{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()}, {Key: "seq", Value: int64(1000)}})
+				{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()},
+				{Key: "seq", Value: int64(1000)}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,8 @@ func evidence(lock, ping []byte) takeover.Evidence {
 	}
 	e.HasPing, e.Ping, e.Local, e.Seq, e.HasSeq = true, p.At, p.Local, p.Seq, p.HasSeq
 	e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
-	e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local, By: p.Sight.By}
+	e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local,
+		By: p.Sight.By}
 	// F18: a mark that does not say by whom is no mark for a contender.
 	if c := p.Condemned; c != nil && c.By != "" {
 		e.Condemned = "by " + catalog.Printable(c.By, 200) + ": " +

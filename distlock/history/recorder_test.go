@@ -33,7 +33,8 @@ func inBubble(t *testing.T, change func(*recorderConfig), test func(b *bench)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{
-			t: t, clock: clock.System(), store: fault.WrapKept(memcatalog.New(memcatalog.Options{})), log: &assert.Log{},
+			t: t, clock: clock.System(), store: fault.WrapKept(memcatalog.New(memcatalog.Options{})),
+			log: &assert.Log{},
 		}
 		cfg := recorderConfig{
 			Store: b.store, Clock: b.clock, Log: zerolog.New(b.log), Least: time.Second,
@@ -80,7 +81,8 @@ func (b *bench) want(lines ...string) {
 }
 
 func entry(kind, name string) catalog.HistoryEntry {
-	return catalog.HistoryEntry{Kind: kind, Session: catalog.Session{Name: name, TS: bson.ObjectID{11: name[0]}}}
+	return catalog.HistoryEntry{Kind: kind,
+		Session: catalog.Session{Name: name, TS: bson.ObjectID{11: name[0]}}}
 }
 
 // hold holds a lock for a while.
@@ -160,7 +162,8 @@ func TestRecorder_At_ServersClock(t *testing.T) {
 		b.happened(entry("broken", "b"))
 		assert.Must(t, b.flush(t.Context(), now))
 		got := b.entries()
-		if !got[0].At.Equal(before.Truncate(time.Millisecond)) || got[1].At.Sub(got[0].At) != 61*time.Second {
+		if !got[0].At.Equal(before.Truncate(time.Millisecond)) ||
+			got[1].At.Sub(got[0].At) != 61*time.Second {
 			t.Errorf("%v and %v, the first happened at %v", got[0].At, got[1].At, before)
 		}
 	})
@@ -205,7 +208,9 @@ func TestRecorder_Failure_KeptAndWrittenOnce(t *testing.T) {
 func TestRecorder_Flood_BoundedAndTold(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		const events = 3*buffer + 7
-		b.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+		b.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+			return fault.Refused(call.Op)
+		})
 		for n := range events {
 			b.happened(entry("broken", fmt.Sprint(n)))
 			if n%1500 == 0 {
@@ -266,7 +271,8 @@ func TestRecorder_NoPrivilege_OffAfterOneWarning(t *testing.T) {
 		if n := b.store.Total(); n != 2 { // the indexes, and the first batch
 			t.Errorf("%d commands", n)
 		}
-		if n := strings.Count(b.log.String(), "\n"); n != 1 || !strings.Contains(b.log.String(), "history is off") {
+		if n := strings.Count(b.log.String(), "\n"); n != 1 ||
+			!strings.Contains(b.log.String(), "history is off") {
 			t.Errorf("%d warnings: %s", n, b.log)
 		}
 	})

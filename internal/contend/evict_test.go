@@ -32,7 +32,9 @@ func (*server) Hello(context.Context) (catalog.Server, error) { return catalog.S
 
 func (*server) ApplyPing(context.Context, catalog.PingChange) error { return nil }
 
-func (s *server) Apply(_ context.Context, t catalog.Transition) (l catalog.Lock, _ []catalog.Grant, err error) {
+func (s *server) Apply(_ context.Context, t catalog.Transition) (
+	l catalog.Lock, _ []catalog.Grant, err error,
+) {
 	dead, ok := t.(transition.Evict)
 	if !ok {
 		return l, nil, catalog.ErrNoMatch
@@ -74,11 +76,13 @@ func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	const interval, gap, many = 30 * time.Second, time.Minute, 600
-	judge := contend.Judge{Store: &server{}, Process: &server{}, Clock: clock.System(), Policy: takeover.Policy{
-		Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: interval, MaxGap: gap,
-	}}
+	judge := contend.Judge{Store: &server{}, Process: &server{}, Clock: clock.System(),
+		Policy: takeover.Policy{
+			Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: interval, MaxGap: gap,
+		}}
 	look := func(name string, at time.Duration) {
-		l := catalog.Lock{Name: name, Held: true, State: 1, Process: "of " + name, TS: bson.ObjectID{11: 1}, Takeover: time.Hour}
+		l := catalog.Lock{Name: name, Held: true, State: 1, Process: "of " + name,
+			TS: bson.ObjectID{11: 1}, Takeover: time.Hour}
 		r := clock.Reading{Mono: at, Wall: time.Unix(0, 0).Add(at)}
 		judge.Decide(name, catalog.Snapshot{Lock: &l}, r, r)
 	}
@@ -107,19 +111,22 @@ func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 	held := catalog.Participant{Process: "other", TS: bson.ObjectID{11: 1}, Takeover: time.Hour}
 	lock := catalog.Lock{
 		Name: "a", Held: true, State: 1, Process: held.Process, TS: held.TS, Takeover: held.Takeover,
-		Leases: []catalog.Lease{{TS: held.TS, Number: 1, Life: life, At: time.Unix(0, 0), Local: time.Unix(0, 0)}},
+		Leases: []catalog.Lease{{TS: held.TS, Number: 1, Life: life, At: time.Unix(0, 0),
+			Local: time.Unix(0, 0)}},
 	}
 	for name, c := range map[string]struct {
 		ping *catalog.MalformedError
 		dead bool
 	}{
 		"understood": {nil, true},
-		"malformed":  {&catalog.MalformedError{Collection: catalog.PingsCollection, ID: "other", Field: "ping"}, false},
+		"malformed": {&catalog.MalformedError{Collection: catalog.PingsCollection, ID: "other",
+			Field: "ping"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &server{}
-			judge := contend.Judge{Store: s, Process: s, Clock: clock.System(), Granted: func([]catalog.Grant) {},
+			judge := contend.Judge{Store: s, Process: s, Clock: clock.System(),
+				Granted: func([]catalog.Grant) {},
 				Policy: takeover.Policy{
 					Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: 30 * second, MaxGap: 2 * life,
 				}}
@@ -128,7 +135,8 @@ func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 				now := time.Unix(0, 0).Add(at)
 				r := clock.Reading{Mono: at, Wall: now}
 				ping := catalog.Ping{
-					Process: "other", Seq: int64(at / second), HasSeq: true, At: now, Local: now, Interval: 30 * second,
+					Process: "other", Seq: int64(at / second), HasSeq: true, At: now, Local: now,
+					Interval: 30 * second,
 				}
 				look := catalog.PingState{Ping: &ping}
 				if c.ping != nil {

@@ -24,8 +24,9 @@ func BenchmarkSearch(b *testing.B) {
 		n     int
 		shape func(i, n int) []int // for whose locks caller i waits; -1 for a lock of another process
 	}{
-		"8000 callers, no circle":   {8_000, func(int, int) []int { return []int{-1} }},
-		"10000 waiters, no circle":  {10_000, func(i, n int) []int { return []int{i + 1}[min(1, max(0, i-n+2)):] }},
+		"8000 callers, no circle": {8_000, func(int, int) []int { return []int{-1} }},
+		"10000 waiters, no circle": {10_000,
+			func(i, n int) []int { return []int{i + 1}[min(1, max(0, i-n+2)):] }},
 		"400 waiters, all with all": {20, others},
 		"10000 waiters in pairs":    {10_000, func(i, _ int) []int { return []int{i ^ 1} }},
 	} {
@@ -55,19 +56,22 @@ func crowded(tb testing.TB, n int, waitsFor func(i, n int) []int) *waitqueue.Que
 	tb.Helper()
 	store, ctx := memcatalog.New(memcatalog.Options{}), tb.Context()
 	for _, p := range []string{"p", "other"} {
-		if _, err := store.Ping(ctx, catalog.Heartbeat{Process: p, Seq: 1, Takeover: time.Hour, Interval: time.Hour}); err != nil {
+		if _, err := store.Ping(ctx,
+			catalog.Heartbeat{Process: p, Seq: 1, Takeover: time.Hour, Interval: time.Hour}); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	closed, loops := make(chan struct{}), sync.WaitGroup{}
 	tb.Cleanup(func() { close(closed); loops.Wait() })
 	q := waitqueue.New(waitqueue.Config{
-		Store: store, Process: process{}, Clock: clock.System(), Ping: time.Hour, Poll: time.Hour, PollMax: time.Hour,
+		Store: store, Process: process{}, Clock: clock.System(), Ping: time.Hour, Poll: time.Hour,
+		PollMax:     time.Hour,
 		MaxWatchGap: time.Hour, Closed: closed, Go: func(func()) {},
 	})
 	enter := func(name, process string, holds ...bson.ObjectID) bson.ObjectID {
 		r := catalog.Request{
-			Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process, Who: process, Holds: holds,
+			Session: catalog.Session{Name: name, TS: bson.NewObjectID()}, Process: process, Who: process,
+			Holds: holds,
 		}
 		lock := assert.Value(catalogtest.On(store).Enter(ctx, r, catalog.Queue))(tb)
 		if _, waits := lock.WaitedBy(r.TS); waits {

@@ -158,8 +158,9 @@ func (p *play) rows() []catalog.Snapshot {
 		for _, w := range l.line {
 			doc.Waiters = append(doc.Waiters, party(w))
 		}
-		rows = append(rows, catalog.Snapshot{Lock: &doc, ServerTime: now, Pings: map[string]catalog.PingState{
-			"p": {Ping: &catalog.Ping{Process: "p", At: now, HasSeq: true, Interval: time.Second}}}})
+		rows = append(rows, catalog.Snapshot{Lock: &doc, ServerTime: now,
+			Pings: map[string]catalog.PingState{
+				"p": {Ping: &catalog.Ping{Process: "p", At: now, HasSeq: true, Interval: time.Second}}}})
 	}
 	return rows
 }

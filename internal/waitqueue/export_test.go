@@ -10,7 +10,9 @@ import (
 
 // DeadlocksIn are those who have to give up in one picture of all locks, with those who stand
 // outside of a line, and what each is told.
-func DeadlocksIn(rows []catalog.Snapshot, outside map[string][]catalog.Participant) map[bson.ObjectID][]string {
+func DeadlocksIn(
+	rows []catalog.Snapshot, outside map[string][]catalog.Participant,
+) map[bson.ObjectID][]string {
 	l := newLines(nil)
 	for _, row := range rows {
 		var apart []outsider
